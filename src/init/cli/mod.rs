@@ -1,0 +1,2 @@
+//! What was typed.
+#![forbid(unsafe_code)]

@@ -1,0 +1,370 @@
+//! The agent's log: one line, one `write`; never panics and never blocks.
+//!
+//! A reader that stops reading must not stop PID 1: a target that would block loses the line, and the next line that
+//! goes through says how many were lost. `O_NONBLOCK` is not used for that, because the flag belongs to the open file,
+//! which Envoy shares.
+
+#![forbid(unsafe_code)]
+
+use std::cell::RefCell;
+use std::fmt::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::config::LogConfig;
+use crate::sys;
+
+/// The longest line, with its end: what POSIX lets a pipe take at once (`PIPE_BUF` on Linux), so lines never mix.
+const LINE_BYTES: usize = 4096;
+/// Where Kubernetes reads why a container ended.
+const TERMINATION_LOG: &str = "/dev/termination-log";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Debug,
+    Info,
+    Warn,
+    Error,
+    /// Nothing is logged.
+    None,
+}
+
+impl Level {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Stdout,
+    Stderr,
+    File(PathBuf),
+}
+
+/// An open target.
+#[derive(Debug)]
+enum Sink {
+    Stdout,
+    Stderr,
+    File { path: PathBuf, file: File },
+}
+
+#[derive(Debug)]
+struct Log {
+    level: Level,
+    json: bool,
+    sinks: Vec<Sink>,
+    lost: u64,
+}
+
+thread_local! {
+    // One thread, so this is one global; a `RefCell` because logging is reached from everywhere and must not need `&mut`.
+    static LOG: RefCell<Log> =
+        const { RefCell::new(Log { level: Level::Info, json: false, sinks: Vec::new(), lost: 0 }) };
+}
+
+/// Opens the targets. Until then, and when all targets are lost, lines go to stdout.
+///
+/// # Errors
+/// A log file that cannot be opened, with its name.
+pub fn open(config: &LogConfig) -> Result<(), (PathBuf, io::Error)> {
+    let mut sinks = Vec::with_capacity(config.targets.len());
+    for target in &config.targets {
+        sinks.push(match target {
+            Target::Stdout => Sink::Stdout,
+            Target::Stderr => Sink::Stderr,
+            Target::File(path) => {
+                let file = append_to(path).map_err(|error| (path.clone(), error))?;
+                Sink::File {
+                    path: path.clone(),
+                    file,
+                }
+            }
+        });
+    }
+    LOG.with_borrow_mut(|log| {
+        *log = Log {
+            level: config.level,
+            json: config.json,
+            sinks,
+            lost: log.lost,
+        }
+    });
+    Ok(())
+}
+
+/// Opens the log files anew, after somebody has renamed them (USR1). A file that cannot be opened keeps its old one.
+pub fn reopen() {
+    let mut failed = None;
+    LOG.with_borrow_mut(|log| {
+        for sink in &mut log.sinks {
+            if let Sink::File { path, file } = sink {
+                match append_to(path) {
+                    Ok(new) => *file = new,
+                    Err(error) => failed = Some((path.clone(), error)),
+                }
+            }
+        }
+    });
+    if let Some((path, error)) = failed {
+        write(
+            Level::Error,
+            format_args!(
+                "cannot reopen log {}: {error}, keeping the old file",
+                path.display()
+            ),
+        );
+    }
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// Writes one line. Use the macros.
+pub fn write(level: Level, message: fmt::Arguments<'_>) {
+    LOG.with(|log| {
+        // A message that logs while it is formatted would find the log borrowed: lose the inner line, not the process.
+        let Ok(mut log) = log.try_borrow_mut() else {
+            return;
+        };
+        if level >= log.level && log.level != Level::None {
+            let line = Line::new(log.json, level, message);
+            log.put(line.as_bytes());
+        }
+    });
+}
+
+/// The last line of the agent's life: logged, and left where Kubernetes looks for the reason.
+pub fn last_words(level: Level, message: fmt::Arguments<'_>) {
+    write(level, message);
+    // `create` is off: the file exists where somebody reads it.
+    if let Ok(mut file) = OpenOptions::new()
+        .write(true)
+        .truncate(true)
+        .open(TERMINATION_LOG)
+    {
+        let line = Line::new(false, level, message);
+        drop(file.write_all(line.as_bytes()));
+    }
+}
+
+impl Log {
+    fn put(&mut self, line: &[u8]) {
+        if self.lost > 0 {
+            let note = Line::new(
+                self.json,
+                Level::Warn,
+                format_args!("{} log lines were lost: the reader is too slow", self.lost),
+            );
+            if self.put_all(note.as_bytes()) {
+                self.lost = 0;
+            }
+        }
+        if !self.put_all(line) {
+            self.lost = self.lost.saturating_add(1);
+        }
+    }
+
+    /// Whether the line went to every target.
+    fn put_all(&mut self, line: &[u8]) -> bool {
+        if self.sinks.is_empty() {
+            return put(io::stdout().as_fd(), line);
+        }
+        let mut whole = true;
+        for sink in &self.sinks {
+            whole &= match sink {
+                Sink::Stdout => put(io::stdout().as_fd(), line),
+                Sink::Stderr => put(io::stderr().as_fd(), line),
+                Sink::File { file, .. } => put(file.as_fd(), line),
+            };
+        }
+        whole
+    }
+}
+
+/// One write, if it would not block.
+fn put(fd: BorrowedFd<'_>, line: &[u8]) -> bool {
+    sys::is_writable(fd) && sys::write(fd, line).is_ok_and(|written| written == line.len())
+}
+
+/// A line being made, cut at `LINE_BYTES`.
+struct Line {
+    bytes: Vec<u8>,
+    json: bool,
+    /// Inside the message: control characters are escaped, so that a line stays one line.
+    escaping: bool,
+}
+
+impl Line {
+    fn new(json: bool, level: Level, message: fmt::Arguments<'_>) -> Self {
+        let mut line = Self {
+            bytes: Vec::with_capacity(160),
+            json,
+            escaping: false,
+        };
+        let now = utc_now();
+        // Writing to a Line cannot fail; the results have nothing to say.
+        let _: fmt::Result = if json {
+            write!(
+                line,
+                "{{\"level\":\"{}\",\"time\":\"{now}\",\"msg\":\"",
+                level.name()
+            )
+        } else {
+            write!(line, "{now}\t{}\t", level.name())
+        };
+        line.escaping = true;
+        let _: fmt::Result = line.write_fmt(message);
+        line.escaping = false;
+        let end: &[u8] = if json { b"\"}\n" } else { b"\n" };
+        line.bytes.extend_from_slice(end);
+        line
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            // Room for the longest escape and the end of the line.
+            if self.bytes.len() + 12 > LINE_BYTES {
+                break;
+            }
+            let escape = match character {
+                _ if !self.escaping => None,
+                '"' if self.json => Some("\\\""),
+                '\\' if self.json => Some("\\\\"),
+                '\n' => Some("\\n"),
+                '\t' if self.json => Some("\\t"),
+                '\u{0}'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}' if self.json => Some("\\ufffd"),
+                '\u{0}'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}' => Some("\u{fffd}"),
+                _ => None,
+            };
+            match escape {
+                Some(escape) => self.bytes.extend_from_slice(escape.as_bytes()),
+                None => self
+                    .bytes
+                    .extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A moment of UTC, shown as `2026-11-20T23:36:06.292725Z`.
+struct Utc(Duration);
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a log line says when it was written; no decision depends on it"
+)]
+fn utc_now() -> Utc {
+    Utc(SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default())
+}
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        let (year, month, day) = civil_from_days(seconds / 86_400);
+        let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+        let micros = self.0.subsec_micros();
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z"
+        )
+    }
+}
+
+/// Days since 1970-01-01 as a date of the Gregorian calendar, by eras of 400 years that begin in March
+/// (Howard Hinnant, "chrono-compatible low-level date algorithms").
+const fn civil_from_days(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = year_of_era + era * 400 + if month <= 2 { 1 } else { 0 };
+    (year, month, day)
+}
+
+macro_rules! debug { ($($arg:tt)*) => { $crate::log::write($crate::log::Level::Debug, format_args!($($arg)*)) } }
+macro_rules! info { ($($arg:tt)*) => { $crate::log::write($crate::log::Level::Info, format_args!($($arg)*)) } }
+macro_rules! warning { ($($arg:tt)*) => { $crate::log::write($crate::log::Level::Warn, format_args!($($arg)*)) } }
+macro_rules! error { ($($arg:tt)*) => { $crate::log::write($crate::log::Level::Error, format_args!($($arg)*)) } }
+pub(crate) use {debug, error, info, warning};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(line: &Line) -> &str {
+        std::str::from_utf8(line.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let shown = |seconds, micros| Utc(Duration::new(seconds, micros * 1000)).to_string();
+        assert_eq!(shown(0, 0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(shown(951_782_400, 7), "2000-02-29T00:00:00.000007Z");
+        assert_eq!(shown(1_795_217_766, 292_725), "2026-11-20T23:36:06.292725Z");
+        assert_eq!(shown(4_107_542_399, 0), "2100-02-28T23:59:59.000000Z");
+    }
+
+    #[test]
+    fn a_message_stays_on_one_line() {
+        let line = Line::new(false, Level::Warn, format_args!("a\nb\u{1}c"));
+        assert!(
+            text(&line).ends_with("\twarn\ta\\nb\u{fffd}c\n"),
+            "{}",
+            text(&line)
+        );
+    }
+
+    #[test]
+    fn json_lines_are_json() {
+        let line = Line::new(
+            true,
+            Level::Error,
+            format_args!("say \"hi\" \\ {}\n\u{0}", "é"),
+        );
+        let value: serde_json::Value = serde_json::from_str(text(&line)).unwrap();
+        assert_eq!(value["level"], "error");
+        assert_eq!(value["msg"], "say \"hi\" \\ é\n\u{fffd}");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_and_still_ends() {
+        let long = "é\"".repeat(5000);
+        for json in [false, true] {
+            let line = Line::new(json, Level::Info, format_args!("{long}"));
+            assert!(line.as_bytes().len() <= LINE_BYTES);
+            assert!(text(&line).ends_with('\n'));
+            assert!(!json || serde_json::from_str::<serde_json::Value>(text(&line)).is_ok());
+        }
+    }
+}

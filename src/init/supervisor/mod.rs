@@ -1,0 +1,4 @@
+//! The core.
+#![forbid(unsafe_code)]
+mod policy;
+pub use policy::{CleanExit, Policy};
