@@ -1,4 +1,358 @@
-//! The core.
+//! The core: which proxy processes should run, and what follows from what happens to them.
+//!
+//! `Supervisor` is pure. It has four kinds of methods, called in this order by the shell:
+//!
+//! 1. `start`, once;
+//! 2. `handle`, for every event, in the order in which they were noticed; the actions that it returns are carried out
+//!    before the next event is handled, and what they yield (a spawn that failed, a hash) is an event again;
+//! 3. `next_deadline`, to know how long to sleep, and `expire` on waking, until it returns nothing; what it returns is
+//!    handled as `Event::Due`. Extra calls do no harm;
+//! 4. getters, at any time.
+//!
+//! Two processes at most: `newest`, and `older`, its parent. The pair says it all:
+//!
+//! | newest | older | what it is |
+//! |---|---|---|
+//! | Starting | – | sole epoch that initialises (waits for its control plane, say): left alone |
+//! | Live | – | the normal state |
+//! | Starting | Live | hand-over: the parent serves until the child is LIVE; a child that dies costs nothing |
+//! | Live | Draining | after the hand-over; the parent is never signalled and ends by itself |
+//! | – | Draining | the newest crashed; a retry follows, as the draining one's child |
+//! | Starting | Draining | that retry |
+//! | Stopping | – or any | we asked the newest to end: to start afresh, or because it was not LIVE in time |
+//!
+//! INVARIANT: nothing is ordered after `Action::Exit`, which is ordered once.
+
 #![forbid(unsafe_code)]
+
+mod action;
+mod epoch;
+mod event;
+mod exits;
+mod note;
 mod policy;
+mod running;
+mod stopping;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod waiting;
+
+use std::time::{Duration, Instant};
+
+pub use action::{Action, Outcome, Reason, Send};
+pub use epoch::{Process, State, Why};
+pub use event::{Call, Cause, Configuration, Epoch, Event, Exit, Reply, Signal};
+pub use note::{Note, Seconds};
 pub use policy::{CleanExit, Policy};
+use stopping::Stop;
+pub use timers::{Timer, Timers};
+
+/// How long epoch 0 waits for its certificates in all (the contract's two minutes).
+const CERTIFICATES_TIMEOUT: Duration = Duration::from_secs(120);
+/// Without inotify the files are hashed this often, as long as the debounce would have taken anyway.
+const DEGRADED_RESCAN: Duration = Duration::from_secs(10);
+/// The longest backoff, whatever the flags multiply to.
+const LONGEST_RETRY: Duration = Duration::from_secs(3600);
+
+/// What the agent as a whole does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// MUTUAL_TLS: the certificates are not there yet.
+    Waiting,
+    Running,
+    Stopping(Stop),
+    /// `Exit` has been ordered.
+    Done,
+}
+
+/// Whether a start is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Nothing,
+    /// As soon as the processes that run allow it.
+    Wanted {
+        reason: Reason,
+        /// `--validate` has accepted the desired configuration.
+        validated: bool,
+        /// The sole epoch has had its time to be LIVE.
+        waited: bool,
+    },
+    /// The `--validate` run goes on. `stale`: for a configuration that is no longer the desired one.
+    Validating {
+        reason: Reason,
+        stale: bool,
+    },
+    /// When `Timer::Retry` fires.
+    Backoff(Reason),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Supervisor {
+    policy: Policy,
+    phase: Phase,
+    newest: Option<Process>,
+    older: Option<Process>,
+    next: Next,
+    /// What should run.
+    desired: Configuration,
+    /// Crash restarts that are left.
+    budget: u32,
+    /// Clean exits in a row, for the delay of `--on-clean-exit=restart`.
+    clean_exits: u32,
+    /// A `--validate` run has not been reaped yet.
+    validator: bool,
+    /// inotify does not work.
+    degraded: bool,
+    ever_live: bool,
+    timers: Timers,
+}
+
+impl Supervisor {
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            budget: policy.retry_budget,
+            policy,
+            phase: Phase::Waiting,
+            newest: None,
+            older: None,
+            next: Next::Nothing,
+            desired: Configuration([0; 32]),
+            clean_exits: 0,
+            validator: false,
+            degraded: false,
+            ever_live: false,
+            timers: Timers::default(),
+        }
+    }
+
+    /// Begins, with the files' first hash.
+    pub fn start(
+        &mut self,
+        now: Instant,
+        configuration: Configuration,
+        complete: bool,
+    ) -> Vec<Action> {
+        let mut out = Vec::new();
+        self.desired = configuration;
+        self.arm_rescan(now);
+        if self.policy.wait_for_certificates && !complete {
+            self.timers
+                .arm(Timer::Certificates, now, CERTIFICATES_TIMEOUT);
+            out.push(Action::Note(Note::WaitingForCertificates));
+        } else {
+            self.begin(now, &mut out);
+        }
+        out
+    }
+
+    /// Takes a fact and says what to do about it.
+    pub fn handle(&mut self, now: Instant, event: &Event) -> Vec<Action> {
+        let mut out = Vec::new();
+        match self.phase {
+            Phase::Waiting => self.waiting(now, event, &mut out),
+            Phase::Running => self.running(now, event, &mut out),
+            Phase::Stopping(stop) => self.stopping(now, stop, event, &mut out),
+            Phase::Done => {}
+        }
+        self.check();
+        out
+    }
+
+    /// When `expire` will have something to say.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// A timer that is due; it is disarmed. Hand it to `handle` as `Event::Due`.
+    pub fn expire(&mut self, now: Instant) -> Option<Timer> {
+        self.timers.expire(now)
+    }
+
+    /// The processes that live, the newest first.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.newest.iter().chain(&self.older)
+    }
+
+    /// Orders the next epoch: the highest running number + 1, or 0.
+    ///
+    /// INVARIANT: at most one process lives when this is called.
+    fn spawn(&mut self, now: Instant, reason: Reason, out: &mut Vec<Action>) {
+        if let Some(process) = self.newest.take() {
+            self.older = Some(process);
+        }
+        let epoch = self
+            .older
+            .as_ref()
+            .map_or(Epoch(0), |older| older.epoch.next());
+        let mut process = Process::new(epoch, reason, self.desired, now);
+        self.timers.arm(Timer::LivePoll, now, process.poll_delay());
+        if self.older.is_some() {
+            process.had_parent = true;
+            self.timers
+                .arm(Timer::LiveDeadline, now, self.policy.live_timeout);
+        }
+        self.newest = Some(process);
+        self.next = Next::Nothing;
+        self.timers.disarm(Timer::Retry);
+        self.timers.disarm(Timer::Gate);
+        self.timers.disarm(Timer::Refill);
+        out.push(Action::Spawn { epoch, reason });
+    }
+
+    /// Asks the newest epoch whether it is LIVE, and again later.
+    fn poll_live(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if let Some(process) = &mut self.newest
+            && process.state == State::Starting
+        {
+            self.timers.arm(Timer::LivePoll, now, process.poll_delay());
+            out.push(Action::Ask(process.epoch, Call::Live));
+        }
+    }
+
+    /// The newest epoch is LIVE: its parent, if any, drains from now on.
+    fn became_live(&mut self, now: Instant, epoch: Epoch, out: &mut Vec<Action>) -> bool {
+        let Some(process) = &mut self.newest else {
+            return false;
+        };
+        if process.epoch != epoch || process.state != State::Starting {
+            return false;
+        }
+        process.state = State::Live;
+        process.live_since = Some(now);
+        self.ever_live = true;
+        out.push(Action::Note(Note::Live {
+            epoch,
+            after: process.age(now),
+        }));
+        if std::mem::take(&mut process.owes_reopen) {
+            out.push(Action::Signal(epoch, Send::Reopen));
+        }
+        for timer in [Timer::LivePoll, Timer::LiveDeadline, Timer::Gate] {
+            self.timers.disarm(timer);
+        }
+        if let Some(older) = &mut self.older
+            && older.serves()
+        {
+            older.state = State::Draining;
+            out.push(Action::Note(Note::Draining(older.epoch)));
+        }
+        true
+    }
+
+    /// A parent that ended before its child had dismissed it needs somebody to answer for it (peers.md §3.6).
+    fn parent_gone(&self, now: Instant, parent: &Process, how: Exit, out: &mut Vec<Action>) {
+        let Some(child) = &self.newest else { return };
+        // The child dismisses its parent that long after it was LIVE; a second for the clocks of three processes.
+        let due = child
+            .live_since
+            .and_then(|live| live.checked_add(self.policy.parent_shutdown))
+            .and_then(|due| due.checked_sub(Duration::from_secs(1)));
+        if how == Exit::Code(0) && due.is_some_and(|due| now >= due) {
+            out.push(Action::Note(Note::Ended {
+                epoch: parent.epoch,
+                how,
+            }));
+            return;
+        }
+        let (parent, child) = (parent.epoch, child.epoch);
+        out.push(Action::Note(Note::ParentDied { parent, child, how }));
+        if self.policy.parent_stand_in {
+            out.push(Action::StandIn { parent, child });
+        }
+    }
+
+    /// USR1 goes to every process that can take it: before Envoy has its handlers, USR1 would kill it.
+    fn reopen(&mut self, out: &mut Vec<Action>) {
+        out.push(Action::ReopenLog);
+        for process in self.newest.iter_mut().chain(&mut self.older) {
+            match process.state {
+                State::Starting => process.owes_reopen = true,
+                State::Live | State::Draining => {
+                    out.push(Action::Signal(process.epoch, Send::Reopen));
+                }
+                State::Stopping(_) => {}
+            }
+        }
+    }
+
+    fn rescan(&mut self, now: Instant, out: &mut Vec<Action>) {
+        self.arm_rescan(now);
+        out.push(Action::Hash(Cause::Rescan));
+    }
+
+    fn arm_rescan(&mut self, now: Instant) {
+        let usual = self.policy.rescan_interval;
+        let interval = if self.degraded {
+            Some(usual.map_or(DEGRADED_RESCAN, |usual| usual.min(DEGRADED_RESCAN)))
+        } else {
+            usual
+        };
+        self.timers.disarm(Timer::Rescan);
+        if let Some(interval) = interval {
+            self.timers.arm(Timer::Rescan, now, interval);
+        }
+    }
+
+    fn watch_degraded(&mut self, now: Instant, degraded: bool) {
+        if self.degraded != degraded {
+            self.degraded = degraded;
+            self.arm_rescan(now);
+        }
+    }
+
+    /// Takes the process out of the pair; its exit has been seen.
+    fn remove(&mut self, epoch: Epoch) -> Option<(Process, Place)> {
+        let newest = self.newest.take_if(|process| process.epoch == epoch);
+        if let Some(process) = newest {
+            for timer in [
+                Timer::LivePoll,
+                Timer::LiveDeadline,
+                Timer::Gate,
+                Timer::Kill,
+            ] {
+                self.timers.disarm(timer);
+            }
+            return Some((process, Place::Newest));
+        }
+        let older = self.older.take_if(|process| process.epoch == epoch)?;
+        Some((older, Place::Older))
+    }
+
+    fn exit(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
+        self.phase = Phase::Done;
+        self.next = Next::Nothing;
+        self.timers.disarm_all();
+        out.push(Action::Exit(outcome));
+    }
+
+    /// What must hold after every event.
+    fn check(&self) {
+        if let (Some(newest), Some(older)) = (&self.newest, &self.older) {
+            debug_assert!(
+                newest.epoch == older.epoch.next(),
+                "{newest:?} beside {older:?}"
+            );
+            debug_assert!(
+                newest.state != State::Draining,
+                "{newest:?} drains without a child"
+            );
+        }
+        if self.phase == Phase::Done {
+            debug_assert!(
+                self.timers.next().is_none(),
+                "a timer is armed after the end"
+            );
+        }
+    }
+}
+
+/// Which of the two a process was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Newest,
+    Older,
+}

@@ -6,6 +6,10 @@ use std::time::Duration;
 
 /// What the supervisor decides by; fixed for the agent's life.
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a setting of its own, not a state"
+)]
 pub struct Policy {
     /// From the first change to the re-hash.
     pub cert_debounce: Duration,

@@ -1,0 +1,93 @@
+//! Orders of the core: carried out in sequence; each is total, a failure comes back as an event.
+
+#![forbid(unsafe_code)]
+
+use super::event::{Call, Cause, Epoch, Exit};
+use super::note::Note;
+
+/// Why an epoch was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    Start,
+    Change,
+    Crash,
+    Signal,
+    Rescan,
+}
+
+impl Reason {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Change => "change",
+            Self::Crash => "crash",
+            Self::Signal => "signal",
+            Self::Rescan => "rescan",
+        }
+    }
+}
+
+/// What is sent to a proxy process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Send {
+    Term,
+    Kill,
+    /// USR1: reopen the access logs.
+    Reopen,
+}
+
+/// How the agent ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// On request, and every process ended in its time.
+    Stopped,
+    /// The last proxy exited 0 by itself, and the policy is to follow.
+    ProxyEnded,
+    /// On request, but a process had to be killed.
+    Killed,
+    /// On request, before any epoch was ever LIVE.
+    NeverLive,
+    /// The retry budget is spent and nothing serves.
+    BudgetSpent(Exit),
+}
+
+impl Outcome {
+    /// The exit code, as `--help` lists them.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Stopped | Self::ProxyEnded => 0,
+            Self::Killed => 137,
+            Self::NeverLive => 143,
+            Self::BudgetSpent(how) => how.code(),
+        }
+    }
+}
+
+/// An order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Hash everything watched; answered by `Hashed`.
+    Hash(Cause),
+    /// Render the bootstrap and start the proxy; a failure is answered by `Exited`.
+    Spawn { epoch: Epoch, reason: Reason },
+    /// Render the bootstrap for this epoch and let the proxy validate it; answered by `Validated`.
+    Validate(Epoch),
+    /// Kill the `--validate` run; still answered by `Validated`.
+    KillValidator,
+    /// Signal a proxy process.
+    Signal(Epoch, Send),
+    /// Ask the admin port; answered by `AdminReplied`.
+    Ask(Epoch, Call),
+    /// Clear the INITIALIZING flag that a dead child has left in Envoy's shared memory (envoy#33446).
+    ClearInitializing,
+    /// Answer on the socket of the dead `parent`, so that `child` lives.
+    StandIn { parent: Epoch, child: Epoch },
+    /// Open the agent's own log files anew.
+    ReopenLog,
+    /// Tell the operator.
+    Note(Note),
+    /// The end; nothing is ordered after it.
+    Exit(Outcome),
+}

@@ -1,0 +1,145 @@
+//! Facts that reach the core: past tense, with ids and values, never descriptors.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use super::timers::Timer;
+
+/// The number of a proxy process, Envoy's `--restart-epoch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch(pub u32);
+
+impl Epoch {
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "epoch {}", self.0)
+    }
+}
+
+/// The hash over everything watched; two are compared, never looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Configuration(pub [u8; 32]);
+
+impl fmt::Display for Configuration {
+    /// The first bytes: enough for a person to tell two apart.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .take(6)
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Code(u8),
+    Signal(u8),
+    /// It never ran; the code that a shell would give: 127 not found, 126 not executable, 78 no bootstrap, 71 otherwise.
+    NotStarted(u8),
+}
+
+impl Exit {
+    /// The exit code that stands for it, 128 + n for a signal.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Code(code) | Self::NotStarted(code) => code,
+            Self::Signal(number) => number.saturating_add(128),
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exited with code {code}"),
+            Self::Signal(9) => f.write_str("was killed by signal 9 (out of memory?)"),
+            Self::Signal(number) => write!(f, "was killed by signal {number}"),
+            Self::NotStarted(code) => write!(f, "could not be started (code {code})"),
+        }
+    }
+}
+
+/// What Envoy's admin port is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Is the asked epoch's own admin port there, and is it LIVE?
+    Live,
+    /// Drain the listeners.
+    Drain,
+    /// How many downstream connections are open?
+    Connections,
+    /// Asked of Envoy's shared memory instead, before a process is given up: has it finished its initialisation? The
+    /// configuration may have no admin port, or another one.
+    Memory,
+}
+
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// LIVE at the epoch that was asked for.
+    Live,
+    /// Another state, or another epoch's port.
+    NotLive,
+    /// The drain has begun.
+    Draining,
+    Connections(u64),
+    /// Refused, silent, or not understood.
+    Failed,
+}
+
+/// The signals that mean something to the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// TERM or INT.
+    Terminate,
+    Quit,
+    Hangup,
+    Usr1,
+}
+
+/// Why the files were hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The watcher noticed something.
+    Noticed,
+    /// The net under it.
+    Rescan,
+}
+
+/// A fact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The process of this epoch ended, or could not be started.
+    Exited { epoch: Epoch, how: Exit },
+    /// The `--validate` run ended.
+    Validated { how: Exit },
+    /// Something that is watched may have changed.
+    FilesChanged,
+    /// Watching by inotify works, or does not: then only rescans notice.
+    WatchDegraded(bool),
+    /// The files were hashed. `complete`: all required certificates are there.
+    Hashed {
+        configuration: Configuration,
+        complete: bool,
+        cause: Cause,
+    },
+    /// The admin port answered, or did not.
+    AdminReplied {
+        epoch: Epoch,
+        call: Call,
+        reply: Reply,
+    },
+    /// A signal came.
+    Signalled(Signal),
+    /// A timer that was armed is due.
+    Due(Timer),
+}

@@ -1,0 +1,185 @@
+//! What follows from the end of a process while the agent runs.
+
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use super::action::{Action, Outcome, Reason, Send};
+use super::epoch::{Process, State, Why};
+use super::event::{Epoch, Exit};
+use super::note::Note;
+use super::policy::CleanExit;
+use super::running::wanted;
+use super::timers::Timer;
+use super::{LONGEST_RETRY, Next, Place, Supervisor};
+
+/// A child whose parent dies during the hand-over is LIVE in a moment or never (it aborts after ten tries of a second,
+/// peers.md §3.3), and nothing serves meanwhile: it gets this long.
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(2);
+/// No delay of `--on-clean-exit=restart` is longer than `--retry-initial` times 2 to this power.
+const CLEAN_EXIT_DOUBLINGS: u32 = 9;
+
+impl Supervisor {
+    /// A process ended, or could not be started.
+    pub(super) fn exited(&mut self, now: Instant, epoch: Epoch, how: Exit, out: &mut Vec<Action>) {
+        match self.remove(epoch) {
+            Some((process, Place::Newest)) => self.newest_exited(now, &process, how, out),
+            Some((process, Place::Older)) => self.older_exited(now, &process, how, out),
+            None => {}
+        }
+    }
+
+    fn newest_exited(&mut self, now: Instant, process: &Process, how: Exit, out: &mut Vec<Action>) {
+        if process.state == State::Stopping(Why::Afresh) {
+            out.push(Action::Note(Note::Ended {
+                epoch: process.epoch,
+                how,
+            }));
+            if self.next == Next::Nothing {
+                self.next = wanted(Reason::Change);
+            }
+            return;
+        }
+        if let Some(parent) = self.older.take_if(|older| older.serves()) {
+            self.child_failed(now, process, how, parent, out);
+            return;
+        }
+        out.push(Action::Note(Note::Ended {
+            epoch: process.epoch,
+            how,
+        }));
+        if how == Exit::Code(0) {
+            self.ended_cleanly(now, process, out);
+        } else {
+            self.crashed(now, how, out);
+        }
+    }
+
+    /// A child died before it was LIVE: its parent has lost nothing.
+    fn child_failed(
+        &mut self,
+        now: Instant,
+        child: &Process,
+        how: Exit,
+        parent: Process,
+        out: &mut Vec<Action>,
+    ) {
+        let kept = parent.epoch;
+        self.newest = Some(parent);
+        out.push(Action::Note(Note::ChildFailed {
+            epoch: child.epoch,
+            how,
+            parent: kept,
+        }));
+        // The parent was LIVE when the child was started, and no other child lives: the conditions of peers.md §3.5.
+        out.push(Action::ClearInitializing);
+        if self.next == Next::Nothing && !self.retry(now, child.reason, out) {
+            out.push(Action::Note(Note::GaveUp { parent: kept }));
+        }
+    }
+
+    /// The newest epoch crashed, and nothing serves.
+    fn crashed(&mut self, now: Instant, how: Exit, out: &mut Vec<Action>) {
+        self.kill_validator(out);
+        if !self.retry(now, Reason::Crash, out) {
+            self.end(now, Outcome::BudgetSpent(how), out);
+        }
+    }
+
+    /// Whether the budget allows another try; if so, it comes after the backoff.
+    fn retry(&mut self, now: Instant, reason: Reason, out: &mut Vec<Action>) -> bool {
+        let Some(left) = self.budget.checked_sub(1) else {
+            return false;
+        };
+        let used = self.policy.retry_budget.saturating_sub(self.budget);
+        self.budget = left;
+        self.backoff(
+            now,
+            reason,
+            used,
+            |delay| Note::RetryIn { delay, left },
+            out,
+        );
+        true
+    }
+
+    fn backoff(
+        &mut self,
+        now: Instant,
+        reason: Reason,
+        doublings: u32,
+        note: impl FnOnce(Duration) -> Note,
+        out: &mut Vec<Action>,
+    ) {
+        let factor = 2_u32.saturating_pow(doublings);
+        let delay = self
+            .policy
+            .retry_initial
+            .saturating_mul(factor)
+            .min(LONGEST_RETRY);
+        self.next = Next::Backoff(reason);
+        self.timers.arm(Timer::Retry, now, delay);
+        out.push(Action::Note(note(delay)));
+    }
+
+    /// The newest epoch ended with 0, not asked for.
+    fn ended_cleanly(&mut self, now: Instant, process: &Process, out: &mut Vec<Action>) {
+        self.kill_validator(out);
+        // A change or a SIGHUP that waits is not lost with the process that it waited for.
+        if let Next::Validating { reason, .. } | Next::Backoff(reason) = self.next {
+            self.next = wanted(reason);
+        }
+        if process.age(now) >= self.policy.retry_reset {
+            self.clean_exits = 0;
+        }
+        if let Some(parent) = &mut self.older {
+            // Nobody is left to dismiss it, and no child that its end could hurt. Envoy ended it along with its child
+            // on purpose, most likely; if not, this does.
+            parent.state = State::Stopping(Why::Leftover);
+            out.push(Action::Signal(parent.epoch, Send::Term));
+            self.timers.arm(Timer::Kill, now, self.policy.kill_timeout);
+        } else {
+            self.follow_clean_exit(now, out);
+        }
+    }
+
+    /// `--on-clean-exit`, once no process is left.
+    fn follow_clean_exit(&mut self, now: Instant, out: &mut Vec<Action>) {
+        match self.policy.on_clean_exit {
+            CleanExit::Exit => self.end(now, Outcome::ProxyEnded, out),
+            // What waits is started at once.
+            CleanExit::Idle | CleanExit::Restart if self.next != Next::Nothing => {}
+            CleanExit::Idle => out.push(Action::Note(Note::Idle)),
+            CleanExit::Restart => {
+                let doublings = self.clean_exits.min(CLEAN_EXIT_DOUBLINGS);
+                self.clean_exits = self.clean_exits.saturating_add(1);
+                let note = |delay| Note::Restarting { delay };
+                self.backoff(now, Reason::Start, doublings, note, out);
+            }
+        }
+    }
+
+    fn older_exited(&mut self, now: Instant, process: &Process, how: Exit, out: &mut Vec<Action>) {
+        if process.is_stopping() {
+            self.timers.disarm(Timer::Kill);
+            out.push(Action::Note(Note::Ended {
+                epoch: process.epoch,
+                how,
+            }));
+            self.follow_clean_exit(now, out);
+            return;
+        }
+        if self.newest.is_none() {
+            out.push(Action::Note(Note::Ended {
+                epoch: process.epoch,
+                how,
+            }));
+            return;
+        }
+        self.parent_gone(now, process, how, out);
+        if process.serves() {
+            self.timers
+                .arm_at_most(Timer::LiveDeadline, now, ORPHAN_TIMEOUT);
+        }
+    }
+}

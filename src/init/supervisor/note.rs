@@ -1,0 +1,209 @@
+//! What the core tells the operator, as data; one place for the words.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::time::Duration;
+
+use super::action::Outcome;
+use super::event::{Configuration, Epoch, Exit};
+
+/// A line for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    WaitingForCertificates,
+    /// They did not come in time; epoch 0 starts without them.
+    CertificatesMissing,
+    /// A new configuration is the desired one.
+    Changed(Configuration),
+    /// The desired configuration is again the one that runs; a start that waited is called off.
+    ChangedBack(Configuration),
+    /// A restart was asked for by SIGHUP.
+    RestartRequested,
+    /// A restart waits until this epoch is LIVE.
+    WaitsForLive(Epoch),
+    /// A restart waits until this parent has drained.
+    WaitsForParent(Epoch),
+    /// The sole epoch is stopped, to be started afresh.
+    StoppedAfresh(Epoch),
+    Live {
+        epoch: Epoch,
+        after: Duration,
+    },
+    /// Its shared memory says that it is LIVE; its admin port is not where it should be.
+    LiveByMemory(Epoch),
+    /// The parent has handed over and drains.
+    Draining(Epoch),
+    Ended {
+        epoch: Epoch,
+        how: Exit,
+    },
+    /// A child died before it was LIVE; its parent goes on.
+    ChildFailed {
+        epoch: Epoch,
+        how: Exit,
+        parent: Epoch,
+    },
+    /// It took longer than `--live-timeout`.
+    TooLate(Epoch),
+    /// The budget is spent on a child; the parent keeps its configuration until the next change.
+    GaveUp {
+        parent: Epoch,
+    },
+    RetryIn {
+        delay: Duration,
+        left: u32,
+    },
+    Refilled,
+    /// `--validate` said no.
+    Refused {
+        how: Exit,
+        keeps: Option<Epoch>,
+    },
+    /// A parent died before its time.
+    ParentDied {
+        parent: Epoch,
+        child: Epoch,
+        how: Exit,
+    },
+    /// `--on-clean-exit=idle`.
+    Idle,
+    Restarting {
+        delay: Duration,
+    },
+    /// A signal that means nothing in this phase.
+    Ignored(&'static str),
+    StopRequested {
+        graceful: bool,
+    },
+    DrainBegan(Duration),
+    /// The admin port did not take the drain; the time is waited for all the same.
+    DrainRefused,
+    NoConnections,
+    Terminating,
+    Killing,
+    /// A killed process is still there; the agent ends without it.
+    Abandoned,
+    Finished(Outcome),
+}
+
+impl Note {
+    /// Whether it deserves a warning.
+    #[must_use]
+    pub const fn is_warning(&self) -> bool {
+        matches!(
+            self,
+            Self::CertificatesMissing
+                | Self::ChildFailed { .. }
+                | Self::TooLate(_)
+                | Self::LiveByMemory(_)
+                | Self::GaveUp { .. }
+                | Self::Refused { .. }
+                | Self::ParentDied { .. }
+                | Self::DrainRefused
+                | Self::Killing
+                | Self::Abandoned
+        )
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WaitingForCertificates => f.write_str("waiting for certificates"),
+            Self::CertificatesMissing => {
+                f.write_str("certificates did not appear in time, starting without them")
+            }
+            Self::Changed(configuration) => write!(f, "configuration changed to {configuration}"),
+            Self::ChangedBack(configuration) => {
+                write!(
+                    f,
+                    "configuration is {configuration} again, which runs already"
+                )
+            }
+            Self::RestartRequested => f.write_str("restart requested by SIGHUP"),
+            Self::WaitsForLive(epoch) => write!(f, "restart waits until {epoch} is LIVE"),
+            Self::WaitsForParent(epoch) => write!(f, "restart waits until {epoch} has drained"),
+            Self::StoppedAfresh(epoch) => write!(f, "stopping {epoch} to start afresh"),
+            Self::Live { epoch, after } => {
+                write!(f, "{epoch} is LIVE after {}", Seconds(*after))
+            }
+            Self::LiveByMemory(epoch) => write!(
+                f,
+                "{epoch} has initialised, but its admin port does not say so: is --proxy-admin-port the one of its configuration?"
+            ),
+            Self::Draining(epoch) => write!(f, "{epoch} has handed over and drains"),
+            Self::Ended { epoch, how } => write!(f, "{epoch} {how}"),
+            Self::ChildFailed { epoch, how, parent } => {
+                write!(f, "{epoch} {how} before it was LIVE, keeping {parent}")
+            }
+            Self::TooLate(epoch) => write!(f, "{epoch} is not LIVE in time, killing it"),
+            Self::GaveUp { parent } => write!(
+                f,
+                "retry budget spent, giving the new configuration up until the next change, keeping {parent}"
+            ),
+            Self::RetryIn { delay, left } => {
+                write!(f, "next try in {}, {left} more after it", Seconds(*delay))
+            }
+            Self::Refilled => f.write_str("proxy ran long enough, retry budget is full again"),
+            Self::Refused { how, keeps } => {
+                write!(f, "the proxy does not accept the new bootstrap (it {how})")?;
+                keeps.map_or(Ok(()), |epoch| write!(f, ", keeping {epoch}"))
+            }
+            Self::ParentDied { parent, child, how } => {
+                write!(f, "{parent} {how} before {child} had dismissed it")
+            }
+            Self::Idle => f.write_str("no proxy runs; idle until a change or SIGHUP"),
+            Self::Restarting { delay } => write!(f, "restarting in {}", Seconds(*delay)),
+            Self::Ignored(why) => write!(f, "signal ignored: {why}"),
+            Self::StopRequested { graceful: true } => f.write_str("stop requested, draining"),
+            Self::StopRequested { graceful: false } => f.write_str("stop requested, no drain"),
+            Self::DrainBegan(longest) => {
+                write!(f, "draining for at most {}", Seconds(*longest))
+            }
+            Self::DrainRefused => {
+                f.write_str("cannot ask the proxy to drain, waiting the drain time instead")
+            }
+            Self::NoConnections => f.write_str("no connection is left, drain ends"),
+            Self::Terminating => f.write_str("stopping the proxy"),
+            Self::Killing => f.write_str("the proxy did not stop in time, killing it"),
+            Self::Abandoned => f.write_str("a killed process is still there, ending without it"),
+            Self::Finished(outcome) => finished(*outcome, f),
+        }
+    }
+}
+
+fn finished(outcome: Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match outcome {
+        Outcome::Stopped => f.write_str("stopped on request")?,
+        Outcome::ProxyEnded => f.write_str("the proxy exited with code 0 by itself")?,
+        Outcome::Killed => f.write_str("stopped on request, a process had to be killed")?,
+        Outcome::NeverLive => f.write_str("stopped on request before the proxy was ever LIVE")?,
+        Outcome::BudgetSpent(how) => {
+            write!(
+                f,
+                "retry budget spent and nothing serves: the last proxy {how}"
+            )?;
+        }
+    }
+    write!(f, ", exit code {}", outcome.code())
+}
+
+/// A duration as an operator reads it: `0.2s`, `61.5s`.
+#[derive(Clone, Copy, Debug)]
+pub struct Seconds(pub Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        let (whole, part) = (millis / 1000, millis % 1000);
+        match (part / 100, part / 10 % 10, part % 10) {
+            (0, 0, 0) => write!(f, "{whole}s"),
+            (tenths, 0, 0) => write!(f, "{whole}.{tenths}s"),
+            (tenths, hundredths, 0) => write!(f, "{whole}.{tenths}{hundredths}s"),
+            (tenths, hundredths, thousandths) => {
+                write!(f, "{whole}.{tenths}{hundredths}{thousandths}s")
+            }
+        }
+    }
+}

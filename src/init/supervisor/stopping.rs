@@ -1,0 +1,287 @@
+//! The end: not ready, drain, TERM, KILL, gone.
+
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use super::action::{Action, Outcome, Send};
+use super::epoch::{State, Why};
+use super::event::{Call, Epoch, Event, Exit, Reply, Signal};
+use super::note::Note;
+use super::timers::Timer;
+use super::{Next, Phase, Place, Supervisor};
+
+/// With `--exit-on-zero-active-connections`, how often the connections are counted (as in pilot-agent).
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+/// A process that SIGKILL has not removed by then hangs in the kernel; its namespace ends with us.
+const ABANDON_AFTER: Duration = Duration::from_secs(5);
+
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stop {
+    stage: Stage,
+    /// Decided before: the agent ends for another reason than a request.
+    verdict: Option<Outcome>,
+    /// A process did not end in its time.
+    killed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Not ready; the endpoints' removal spreads.
+    PreDrain,
+    Draining,
+    Terminating,
+    Killing,
+}
+
+impl Supervisor {
+    /// A stop was requested.
+    pub(super) fn begin_stop(&mut self, now: Instant, graceful: bool, out: &mut Vec<Action>) {
+        let serving = self
+            .processes()
+            .any(|process| matches!(process.state, State::Live | State::Draining));
+        let graceful = graceful && serving;
+        out.push(Action::Note(Note::StopRequested { graceful }));
+        self.leave_running(out);
+        let stop = Stop {
+            stage: Stage::PreDrain,
+            verdict: None,
+            killed: false,
+        };
+        if self.newest.is_none() && self.older.is_none() {
+            self.finish(stop, out);
+        } else if !graceful {
+            self.terminate(now, stop, out);
+        } else if self.policy.pre_drain_delay > Duration::ZERO {
+            self.timers
+                .arm(Timer::PreDrain, now, self.policy.pre_drain_delay);
+            self.phase = Phase::Stopping(stop);
+        } else {
+            self.drain(now, stop, out);
+        }
+    }
+
+    /// Ends for a reason that is known already; what is left of the processes is stopped first.
+    pub(super) fn end(&mut self, now: Instant, outcome: Outcome, out: &mut Vec<Action>) {
+        self.leave_running(out);
+        let stop = Stop {
+            stage: Stage::Terminating,
+            verdict: Some(outcome),
+            killed: false,
+        };
+        if self.newest.is_none() && self.older.is_none() {
+            self.finish(stop, out);
+        } else {
+            self.terminate(now, stop, out);
+        }
+    }
+
+    /// Nothing is started any more. A child that initialises may still become LIVE while its parent drains.
+    fn leave_running(&mut self, out: &mut Vec<Action>) {
+        self.kill_validator(out);
+        self.next = Next::Nothing;
+        self.timers.keep_only(Timer::LivePoll);
+    }
+
+    /// One event while the agent ends.
+    pub(super) fn stopping(
+        &mut self,
+        now: Instant,
+        stop: Stop,
+        event: &Event,
+        out: &mut Vec<Action>,
+    ) {
+        match *event {
+            Event::Exited { epoch, how } => self.exited_in_stop(now, stop, epoch, how, out),
+            Event::Validated { .. } => self.validator = false,
+            Event::AdminReplied { epoch, call, reply } => {
+                self.replied_in_stop(now, stop, epoch, (call, reply), out);
+            }
+            Event::Signalled(Signal::Terminate | Signal::Quit) => {
+                self.escalate(now, stop, out);
+            }
+            Event::Signalled(Signal::Hangup) => {
+                out.push(Action::Note(Note::Ignored("the agent is stopping")));
+            }
+            Event::Signalled(Signal::Usr1) => self.reopen(out),
+            Event::Due(timer) => self.due_in_stop(now, stop, timer, out),
+            Event::FilesChanged | Event::WatchDegraded(_) | Event::Hashed { .. } => {}
+        }
+    }
+
+    /// A timer of this stage; the timers of the stages before it mean nothing any more.
+    fn due_in_stop(&mut self, now: Instant, stop: Stop, timer: Timer, out: &mut Vec<Action>) {
+        match (timer, stop.stage) {
+            (Timer::LivePoll, _) => self.poll_live(now, out),
+            (Timer::PreDrain, Stage::PreDrain) => self.drain(now, stop, out),
+            (Timer::Drain, Stage::Draining) => self.terminate(now, stop, out),
+            (Timer::Connections, Stage::Draining) => self.count_connections(now, out),
+            (Timer::Kill, Stage::Terminating) => {
+                out.push(Action::Note(Note::Killing));
+                self.kill(now, stop, out);
+            }
+            (Timer::Abandon, Stage::Killing) => {
+                out.push(Action::Note(Note::Abandoned));
+                self.finish(stop, out);
+            }
+            (
+                Timer::PreDrain
+                | Timer::Drain
+                | Timer::Connections
+                | Timer::Kill
+                | Timer::Abandon
+                | Timer::Debounce
+                | Timer::Rescan
+                | Timer::Certificates
+                | Timer::LiveDeadline
+                | Timer::Gate
+                | Timer::Retry
+                | Timer::Refill
+                | Timer::Validation,
+                _,
+            ) => {}
+        }
+    }
+
+    /// A second request skips the drain, a third kills.
+    fn escalate(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        match stop.stage {
+            Stage::PreDrain | Stage::Draining => self.terminate(now, stop, out),
+            Stage::Terminating => {
+                out.push(Action::Note(Note::Killing));
+                self.kill(now, stop, out);
+            }
+            Stage::Killing => {}
+        }
+    }
+
+    fn drain(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        let longest = self.policy.termination_drain;
+        if longest.is_zero() {
+            self.terminate(now, stop, out);
+            return;
+        }
+        self.phase = Phase::Stopping(Stop {
+            stage: Stage::Draining,
+            ..stop
+        });
+        self.timers.arm(Timer::Drain, now, longest);
+        if let Some(shortest) = self.policy.exit_on_zero {
+            self.timers
+                .arm(Timer::Connections, now, shortest.min(longest));
+        }
+        out.push(Action::Note(Note::DrainBegan(longest)));
+        if let Some(epoch) = self.admin_owner() {
+            out.push(Action::Ask(epoch, Call::Drain));
+        }
+    }
+
+    /// The epoch whose admin port is most likely there: during a hand-over the parent, until the child is LIVE.
+    fn admin_owner(&self) -> Option<Epoch> {
+        let serving = self.processes().find(|process| process.serves());
+        serving
+            .or_else(|| self.processes().next())
+            .map(|process| process.epoch)
+    }
+
+    fn count_connections(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if let Some(epoch) = self.admin_owner() {
+            self.timers.arm(Timer::Connections, now, COUNT_INTERVAL);
+            out.push(Action::Ask(epoch, Call::Connections));
+        }
+    }
+
+    fn replied_in_stop(
+        &mut self,
+        now: Instant,
+        stop: Stop,
+        epoch: Epoch,
+        answer: (Call, Reply),
+        out: &mut Vec<Action>,
+    ) {
+        let draining = stop.stage == Stage::Draining;
+        match answer {
+            // The child has taken over after all: the drain is its affair now.
+            (Call::Live, Reply::Live) => {
+                if self.became_live(now, epoch, out) && draining {
+                    out.push(Action::Ask(epoch, Call::Drain));
+                }
+            }
+            (Call::Drain, Reply::Failed) if draining => {
+                out.push(Action::Note(Note::DrainRefused));
+            }
+            // A parent that drains beside it has connections of its own, which its child cannot count.
+            (Call::Connections, Reply::Connections(0)) if draining && self.older.is_none() => {
+                out.push(Action::Note(Note::NoConnections));
+                self.terminate(now, stop, out);
+            }
+            (Call::Live | Call::Drain | Call::Connections | Call::Memory, _) => {}
+        }
+    }
+
+    /// SIGTERM to the newest, which takes its draining parent along; to the parent, if it is alone.
+    fn terminate(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        self.phase = Phase::Stopping(Stop {
+            stage: Stage::Terminating,
+            ..stop
+        });
+        self.timers.disarm_all();
+        out.push(Action::Note(Note::Terminating));
+        self.term_first(now, out);
+    }
+
+    fn term_first(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if let Some(process) = self.newest.as_mut().or(self.older.as_mut()) {
+            process.state = State::Stopping(Why::End);
+            out.push(Action::Signal(process.epoch, Send::Term));
+            self.timers.arm(Timer::Kill, now, self.policy.kill_timeout);
+        }
+    }
+
+    fn kill(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        self.phase = Phase::Stopping(Stop {
+            stage: Stage::Killing,
+            killed: true,
+            ..stop
+        });
+        self.timers.disarm_all();
+        self.timers.arm(Timer::Abandon, now, ABANDON_AFTER);
+        for process in self.newest.iter_mut().chain(&mut self.older) {
+            process.state = State::Stopping(Why::End);
+            out.push(Action::Signal(process.epoch, Send::Kill));
+        }
+    }
+
+    fn exited_in_stop(
+        &mut self,
+        now: Instant,
+        stop: Stop,
+        epoch: Epoch,
+        how: Exit,
+        out: &mut Vec<Action>,
+    ) {
+        let Some((process, place)) = self.remove(epoch) else {
+            return;
+        };
+        if place == Place::Older && !process.is_stopping() && stop.stage < Stage::Terminating {
+            self.parent_gone(now, &process, how, out);
+        } else {
+            out.push(Action::Note(Note::Ended { epoch, how }));
+        }
+        if self.newest.is_none() && self.older.is_none() {
+            self.finish(stop, out);
+        } else if place == Place::Newest && stop.stage == Stage::Terminating {
+            self.term_first(now, out);
+        }
+    }
+
+    fn finish(&mut self, stop: Stop, out: &mut Vec<Action>) {
+        let outcome = stop.verdict.unwrap_or(match (stop.killed, self.ever_live) {
+            (true, _) => Outcome::Killed,
+            (false, true) => Outcome::Stopped,
+            (false, false) => Outcome::NeverLive,
+        });
+        self.exit(outcome, out);
+    }
+}

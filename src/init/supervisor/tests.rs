@@ -1,0 +1,1553 @@
+//! Stories, a table and properties, all on a simulated clock.
+
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    clippy::match_wildcard_for_single_variants,
+    clippy::needless_pass_by_value,
+    reason = "a test looks at what it is about"
+)]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn policy() -> Policy {
+    Policy {
+        cert_debounce: secs(10),
+        rescan_interval: Some(secs(300)),
+        wait_for_certificates: false,
+        termination_drain: secs(5),
+        exit_on_zero: None,
+        pre_drain_delay: Duration::ZERO,
+        kill_timeout: secs(5),
+        retry_budget: 10,
+        retry_initial: millis(200),
+        retry_reset: secs(600),
+        on_clean_exit: CleanExit::Exit,
+        live_timeout: secs(20),
+        validate: false,
+        hot_restart: true,
+        parent_shutdown: secs(60),
+        parent_stand_in: true,
+    }
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const fn configuration(byte: u8) -> Configuration {
+    Configuration([byte; 32])
+}
+
+/// The core with a clock of its own; files and processes are what the test says.
+struct Sim {
+    core: Supervisor,
+    now: Instant,
+    began: Instant,
+    /// What a hash would give.
+    files: u8,
+    complete: bool,
+    /// Orders that have been given, notes left out, with their time since the start.
+    orders: Vec<(Duration, Action)>,
+    notes: Vec<Note>,
+    outcome: Option<Outcome>,
+    /// What Envoy's shared memory would say.
+    initialised: bool,
+}
+
+impl Sim {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an instant to begin with; time then is the test's"
+    )]
+    fn new(policy: Policy) -> Self {
+        let now = Instant::now();
+        let mut sim = Self {
+            core: Supervisor::new(policy),
+            now,
+            began: now,
+            files: 1,
+            complete: true,
+            orders: Vec::new(),
+            notes: Vec::new(),
+            outcome: None,
+            initialised: false,
+        };
+        sim.complete = !sim.core.policy.wait_for_certificates;
+        let actions = sim.core.start(now, configuration(1), sim.complete);
+        sim.carry_out(actions);
+        sim
+    }
+
+    /// A core whose epoch 0 is LIVE, with the orders so far forgotten.
+    fn live(policy: Policy) -> Self {
+        let mut sim = Self::new(policy);
+        sim.is_live(0);
+        sim.orders.clear();
+        sim
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            assert_eq!(self.outcome, None, "{action:?} was ordered after the end");
+            match action {
+                Action::Note(note) => {
+                    assert!(!note.to_string().is_empty());
+                    self.notes.push(note);
+                }
+                Action::Hash(cause) => {
+                    let configuration = configuration(self.files);
+                    self.on(Event::Hashed {
+                        configuration,
+                        complete: self.complete,
+                        cause,
+                    });
+                }
+                Action::Ask(epoch, Call::Memory) => {
+                    let reply = if self.initialised {
+                        Reply::Live
+                    } else {
+                        Reply::NotLive
+                    };
+                    self.on(Event::AdminReplied {
+                        epoch,
+                        call: Call::Memory,
+                        reply,
+                    });
+                }
+                Action::Exit(outcome) => self.outcome = Some(outcome),
+                order => self.orders.push((self.now - self.began, order)),
+            }
+        }
+    }
+
+    fn on(&mut self, event: Event) {
+        let actions = self.core.handle(self.now, &event);
+        self.carry_out(actions);
+    }
+
+    /// Time passes; every timer fires at its deadline. LIVE polls are left out of the orders.
+    fn pass(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while let Some(deadline) = self.core.next_deadline().filter(|at| *at <= end) {
+            self.now = self.now.max(deadline);
+            while let Some(timer) = self.core.expire(self.now) {
+                self.on(Event::Due(timer));
+            }
+        }
+        self.now = end;
+        self.orders
+            .retain(|(_, order)| !matches!(order, Action::Ask(_, Call::Live)));
+    }
+
+    fn is_live(&mut self, epoch: u32) {
+        self.on(Event::AdminReplied {
+            epoch: Epoch(epoch),
+            call: Call::Live,
+            reply: Reply::Live,
+        });
+    }
+
+    fn exits(&mut self, epoch: u32, how: Exit) {
+        self.on(Event::Exited {
+            epoch: Epoch(epoch),
+            how,
+        });
+    }
+
+    /// The files change and the debounce passes.
+    fn change(&mut self, files: u8) {
+        self.files = files;
+        self.on(Event::FilesChanged);
+        self.pass(self.core.policy.cert_debounce);
+    }
+
+    /// The orders since the last call.
+    fn ordered(&mut self) -> Vec<Action> {
+        self.orders.drain(..).map(|(_, order)| order).collect()
+    }
+
+    fn running(&self) -> Vec<(u32, State)> {
+        let mut running: Vec<_> = self
+            .core
+            .processes()
+            .map(|p| (p.epoch.0, p.state))
+            .collect();
+        running.reverse();
+        running
+    }
+}
+
+fn spawn(epoch: u32, reason: Reason) -> Action {
+    Action::Spawn {
+        epoch: Epoch(epoch),
+        reason,
+    }
+}
+
+fn send(epoch: u32, what: Send) -> Action {
+    Action::Signal(Epoch(epoch), what)
+}
+
+fn ask(epoch: u32, call: Call) -> Action {
+    Action::Ask(Epoch(epoch), call)
+}
+
+const CRASH: Exit = Exit::Signal(11);
+const CLEAN: Exit = Exit::Code(0);
+
+// ---- start
+
+#[test]
+fn epoch_0_starts_at_once() {
+    let mut sim = Sim::new(policy());
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Start)]);
+}
+
+#[test]
+fn mutual_tls_waits_for_the_certificates() {
+    let mut sim = Sim::new(Policy {
+        wait_for_certificates: true,
+        ..policy()
+    });
+    sim.pass(secs(60));
+    assert_eq!(sim.ordered(), []);
+    sim.complete = true;
+    sim.on(Event::FilesChanged);
+    sim.pass(millis(100));
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Start)]);
+}
+
+#[test]
+fn certificates_that_never_come_delay_the_start_by_two_minutes() {
+    let mut sim = Sim::new(Policy {
+        wait_for_certificates: true,
+        ..policy()
+    });
+    sim.pass(secs(119));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(secs(1));
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Start)]);
+}
+
+#[test]
+fn term_while_waiting_for_certificates_ends_at_once_with_143() {
+    let mut sim = Sim::new(Policy {
+        wait_for_certificates: true,
+        ..policy()
+    });
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.outcome, Some(Outcome::NeverLive));
+    assert_eq!(Outcome::NeverLive.code(), 143);
+}
+
+#[test]
+fn a_sole_epoch_that_initialises_is_left_alone() {
+    let mut sim = Sim::new(policy());
+    sim.ordered();
+    sim.pass(secs(3600));
+    assert_eq!(sim.ordered(), []);
+    assert_eq!(sim.running(), [(0, State::Starting)]);
+}
+
+// ---- change
+
+#[test]
+fn a_change_starts_the_next_epoch_after_the_debounce() {
+    let mut sim = Sim::live(policy());
+    sim.files = 2;
+    sim.on(Event::FilesChanged);
+    sim.pass(millis(9_999));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(millis(1));
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
+    sim.is_live(1);
+    assert_eq!(sim.running(), [(0, State::Draining), (1, State::Live)]);
+}
+
+#[test]
+fn a_burst_of_changes_starts_one_epoch() {
+    let mut sim = Sim::live(policy());
+    for files in 2..50 {
+        sim.files = files;
+        sim.on(Event::FilesChanged);
+        sim.pass(millis(200));
+    }
+    sim.pass(secs(10));
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
+}
+
+#[test]
+fn the_debounce_is_not_put_off_by_further_changes() {
+    let mut sim = Sim::live(policy());
+    for files in 2..23 {
+        sim.files = files;
+        sim.on(Event::FilesChanged);
+        sim.pass(millis(500));
+    }
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
+}
+
+#[test]
+fn the_same_bytes_start_nothing() {
+    let mut sim = Sim::live(policy());
+    sim.change(1);
+    sim.pass(secs(1000));
+    assert_eq!(sim.ordered(), []);
+}
+
+#[test]
+fn a_rescan_finds_what_inotify_missed() {
+    let mut sim = Sim::live(policy());
+    sim.files = 2;
+    sim.pass(secs(300));
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Rescan)]);
+}
+
+#[test]
+fn without_inotify_files_are_hashed_every_ten_seconds_even_if_rescans_are_off() {
+    let mut sim = Sim::live(Policy {
+        rescan_interval: None,
+        ..policy()
+    });
+    sim.on(Event::WatchDegraded(true));
+    sim.files = 2;
+    sim.pass(secs(10));
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Rescan)]);
+    sim.on(Event::WatchDegraded(false));
+    sim.is_live(1);
+    sim.exits(0, CLEAN);
+    sim.ordered();
+    sim.files = 3;
+    sim.pass(secs(1000));
+    assert_eq!(sim.ordered(), []);
+}
+
+#[test]
+fn a_change_waits_until_the_older_parent_has_drained() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.change(3);
+    sim.change(4);
+    assert_eq!(sim.ordered(), []);
+    sim.pass(secs(40));
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.ordered(), [spawn(2, Reason::Change)]);
+    assert_eq!(
+        sim.core.newest.as_ref().unwrap().configuration,
+        configuration(4)
+    );
+}
+
+#[test]
+fn a_change_waits_for_live_and_then_starts() {
+    let mut sim = Sim::new(policy());
+    sim.ordered();
+    sim.change(2);
+    assert_eq!(sim.ordered(), []);
+    sim.pass(secs(15));
+    sim.is_live(0);
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
+}
+
+#[test]
+fn a_sole_epoch_that_is_never_live_is_started_afresh_for_a_change() {
+    let mut sim = Sim::new(policy());
+    sim.ordered();
+    sim.change(2);
+    sim.pass(millis(19_999));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(millis(1));
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Change)]);
+}
+
+#[test]
+fn a_change_during_a_hand_over_is_started_after_it() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.ordered();
+    sim.change(3);
+    assert_eq!(sim.ordered(), []);
+    sim.is_live(1);
+    assert_eq!(sim.ordered(), []);
+    sim.pass(secs(60));
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.ordered(), [spawn(2, Reason::Change)]);
+}
+
+#[test]
+fn a_change_that_is_taken_back_while_it_waits_is_called_off() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.change(3);
+    sim.change(2);
+    sim.pass(secs(60));
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.ordered(), []);
+}
+
+#[test]
+fn sighup_restarts_although_nothing_changed_and_is_not_called_off() {
+    let mut sim = Sim::live(policy());
+    sim.on(Event::Signalled(Signal::Hangup));
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Signal)]);
+    sim.is_live(1);
+    sim.on(Event::Signalled(Signal::Hangup));
+    sim.change(2);
+    sim.change(1);
+    sim.pass(secs(60));
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.ordered(), [spawn(2, Reason::Signal)]);
+}
+
+#[test]
+fn without_hot_restart_the_proxy_is_stopped_first() {
+    let mut sim = Sim::live(Policy {
+        hot_restart: false,
+        ..policy()
+    });
+    sim.change(2);
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.pass(secs(5));
+    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    sim.exits(0, Exit::Signal(9));
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Change)]);
+}
+
+#[test]
+fn ten_changes_in_a_row_are_ten_epochs() {
+    let mut sim = Sim::live(policy());
+    for epoch in 1..=10_u32 {
+        sim.change(u8::try_from(epoch).unwrap() + 1);
+        assert_eq!(sim.ordered(), [spawn(epoch, Reason::Change)]);
+        sim.is_live(epoch);
+        sim.pass(secs(60));
+        sim.exits(epoch - 1, CLEAN);
+    }
+    assert_eq!(sim.running(), [(10, State::Live)]);
+}
+
+#[test]
+fn a_child_whose_admin_port_is_elsewhere_is_not_killed_once_it_has_initialised() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.ordered();
+    sim.initialised = true;
+    sim.pass(secs(20));
+    assert_eq!(sim.ordered(), []);
+    assert_eq!(sim.running(), [(0, State::Draining), (1, State::Live)]);
+    assert!(sim.notes.contains(&Note::LiveByMemory(Epoch(1))));
+}
+
+#[test]
+fn a_sole_epoch_whose_admin_port_is_elsewhere_is_hot_restarted() {
+    let mut sim = Sim::new(policy());
+    sim.ordered();
+    sim.initialised = true;
+    sim.change(2);
+    sim.pass(secs(20));
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
+}
+
+// ---- validation
+
+#[test]
+fn a_bootstrap_that_is_refused_is_not_started() {
+    let mut sim = Sim::live(Policy {
+        validate: true,
+        ..policy()
+    });
+    sim.change(2);
+    assert_eq!(sim.ordered(), [Action::Validate(Epoch(1))]);
+    sim.on(Event::Validated { how: Exit::Code(1) });
+    sim.pass(secs(100));
+    assert_eq!(sim.ordered(), []);
+    sim.change(3);
+    sim.on(Event::Validated { how: CLEAN });
+    assert_eq!(
+        sim.ordered(),
+        [Action::Validate(Epoch(1)), spawn(1, Reason::Change)]
+    );
+}
+
+#[test]
+fn a_change_during_validation_is_validated_again() {
+    let mut sim = Sim::live(Policy {
+        validate: true,
+        ..policy()
+    });
+    sim.change(2);
+    sim.change(3);
+    assert_eq!(sim.ordered(), [Action::Validate(Epoch(1))]);
+    sim.on(Event::Validated { how: CLEAN });
+    assert_eq!(sim.ordered(), [Action::Validate(Epoch(1))]);
+    sim.on(Event::Validated { how: CLEAN });
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
+}
+
+#[test]
+fn a_validation_that_hangs_is_killed_and_means_no() {
+    let mut sim = Sim::live(Policy {
+        validate: true,
+        ..policy()
+    });
+    sim.change(2);
+    sim.ordered();
+    sim.pass(secs(20));
+    assert_eq!(sim.ordered(), [Action::KillValidator]);
+    sim.on(Event::Validated {
+        how: Exit::Signal(9),
+    });
+    sim.pass(secs(20));
+    assert_eq!(sim.ordered(), []);
+}
+
+#[test]
+fn a_crash_during_validation_is_not_held_up_by_it() {
+    let mut sim = Sim::live(Policy {
+        validate: true,
+        ..policy()
+    });
+    sim.change(2);
+    sim.ordered();
+    sim.exits(0, CRASH);
+    sim.pass(millis(200));
+    assert_eq!(
+        sim.ordered(),
+        [Action::KillValidator, spawn(0, Reason::Crash)]
+    );
+    sim.on(Event::Validated {
+        how: Exit::Signal(9),
+    });
+    sim.pass(secs(100));
+    assert_eq!(sim.ordered(), []);
+}
+
+// ---- children that fail
+
+#[test]
+fn a_child_that_fails_costs_the_parent_nothing_and_is_tried_again() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.ordered();
+    sim.exits(1, Exit::Code(1));
+    assert_eq!(sim.ordered(), [Action::ClearInitializing]);
+    assert_eq!(sim.running(), [(0, State::Live)]);
+    sim.pass(millis(199));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(millis(1));
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
+    sim.is_live(1);
+    assert_eq!(sim.running(), [(0, State::Draining), (1, State::Live)]);
+}
+
+#[test]
+fn a_child_that_is_not_live_in_time_is_killed_and_counts_as_failed() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.ordered();
+    sim.pass(secs(20));
+    assert_eq!(sim.ordered(), [send(1, Send::Kill)]);
+    sim.exits(1, Exit::Signal(9));
+    sim.pass(millis(200));
+    assert_eq!(
+        sim.ordered(),
+        [Action::ClearInitializing, spawn(1, Reason::Change)]
+    );
+}
+
+#[test]
+fn when_the_budget_is_spent_on_a_child_the_parent_goes_on_until_the_next_change() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    for _ in 0..11 {
+        sim.exits(1, Exit::Code(1));
+        sim.pass(secs(110));
+    }
+    let starts = sim
+        .ordered()
+        .into_iter()
+        .filter(|o| *o == spawn(1, Reason::Change))
+        .count();
+    assert_eq!(starts, 11);
+    assert_eq!(sim.notes.last(), Some(&Note::GaveUp { parent: Epoch(0) }));
+    assert_eq!(sim.running(), [(0, State::Live)]);
+    assert_eq!(sim.outcome, None);
+    sim.change(3);
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
+}
+
+#[test]
+fn a_change_while_a_child_fails_is_started_without_backoff() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.change(3);
+    sim.ordered();
+    sim.exits(1, Exit::Code(1));
+    assert_eq!(
+        sim.ordered(),
+        [Action::ClearInitializing, spawn(1, Reason::Change)]
+    );
+}
+
+#[test]
+fn a_change_during_the_backoff_is_started_at_once() {
+    let mut sim = Sim::live(Policy {
+        cert_debounce: millis(1),
+        ..policy()
+    });
+    sim.change(2);
+    sim.exits(1, Exit::Code(1));
+    sim.ordered();
+    sim.change(3);
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
+}
+
+#[test]
+fn a_change_back_to_what_the_parent_runs_ends_the_retries() {
+    let mut sim = Sim::live(Policy {
+        cert_debounce: millis(1),
+        ..policy()
+    });
+    sim.change(2);
+    sim.exits(1, Exit::Code(1));
+    sim.ordered();
+    sim.change(1);
+    sim.pass(secs(1000));
+    assert_eq!(sim.ordered(), []);
+}
+
+// ---- crashes
+
+#[test]
+fn crashes_are_retried_eleven_starts_in_all_with_doubling_delays() {
+    let mut sim = Sim::new(policy());
+    for _ in 0..11 {
+        assert_eq!(sim.outcome, None);
+        sim.exits(0, Exit::Code(3));
+        sim.pass(secs(103));
+    }
+    let gaps: Vec<_> = sim.orders.iter().map(|(at, _)| at.as_millis()).collect();
+    assert_eq!(gaps.len(), 11);
+    let delays: Vec<_> = gaps
+        .iter()
+        .enumerate()
+        .skip(1)
+        .map(|(n, at)| at - (n as u128 - 1) * 103_000)
+        .collect();
+    assert_eq!(
+        delays,
+        [
+            200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, 102_400
+        ]
+    );
+    assert_eq!(sim.outcome, Some(Outcome::BudgetSpent(Exit::Code(3))));
+}
+
+#[test]
+fn the_exit_code_is_the_last_proxys_own() {
+    for (how, code) in [
+        (Exit::Code(3), 3),
+        (Exit::Signal(11), 139),
+        (Exit::NotStarted(127), 127),
+        (Exit::NotStarted(126), 126),
+    ] {
+        let mut sim = Sim::new(Policy {
+            retry_budget: 0,
+            ..policy()
+        });
+        sim.exits(0, how);
+        assert_eq!(sim.outcome.unwrap().code(), code);
+    }
+}
+
+#[test]
+fn a_long_run_gives_the_whole_budget_back() {
+    let mut sim = Sim::live(policy());
+    for _ in 0..9 {
+        sim.exits(0, CRASH);
+        sim.pass(secs(103));
+    }
+    assert_eq!(sim.core.budget, 1);
+    sim.pass(secs(600));
+    assert_eq!(sim.core.budget, 10);
+    sim.ordered();
+    sim.exits(0, CRASH);
+    sim.pass(millis(200));
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Crash)]);
+}
+
+#[test]
+fn a_new_hash_refills_the_budget() {
+    let mut sim = Sim::live(policy());
+    sim.exits(0, CRASH);
+    sim.pass(secs(1));
+    assert_eq!(sim.core.budget, 9);
+    sim.change(2);
+    assert_eq!(sim.core.budget, 10);
+}
+
+#[test]
+fn a_crash_beside_a_draining_parent_is_retried_as_its_child() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.exits(1, CRASH);
+    sim.pass(millis(200));
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Crash)]);
+    assert_eq!(sim.running(), [(0, State::Draining), (1, State::Starting)]);
+}
+
+#[test]
+fn a_spent_budget_beside_a_draining_parent_stops_it_and_ends() {
+    let mut sim = Sim::live(Policy {
+        retry_budget: 0,
+        ..policy()
+    });
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.exits(1, CRASH);
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::BudgetSpent(CRASH)));
+}
+
+#[test]
+fn after_a_crash_of_everything_epochs_begin_at_0() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.pass(secs(60));
+    sim.exits(0, CLEAN);
+    sim.ordered();
+    sim.exits(1, CRASH);
+    sim.pass(millis(200));
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Crash)]);
+}
+
+#[test]
+fn a_parent_that_dies_while_it_drains_gets_a_stand_in() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.exits(0, Exit::Signal(9));
+    assert_eq!(
+        sim.ordered(),
+        [Action::StandIn {
+            parent: Epoch(0),
+            child: Epoch(1)
+        }]
+    );
+}
+
+#[test]
+fn a_parent_that_is_told_to_stop_too_soon_gets_a_stand_in_too() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.pass(secs(30));
+    sim.exits(0, CLEAN);
+    assert_eq!(
+        sim.ordered(),
+        [Action::StandIn {
+            parent: Epoch(0),
+            child: Epoch(1)
+        }]
+    );
+}
+
+#[test]
+fn no_stand_in_when_it_is_switched_off() {
+    let mut sim = Sim::live(Policy {
+        parent_stand_in: false,
+        ..policy()
+    });
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.exits(0, Exit::Signal(9));
+    assert_eq!(sim.ordered(), []);
+}
+
+#[test]
+fn a_child_orphaned_in_the_hand_over_is_not_waited_for_long() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.ordered();
+    sim.exits(0, Exit::Signal(9));
+    sim.pass(secs(2));
+    let stand_in = Action::StandIn {
+        parent: Epoch(0),
+        child: Epoch(1),
+    };
+    assert_eq!(sim.ordered(), [stand_in, send(1, Send::Kill)]);
+    sim.exits(1, Exit::Signal(9));
+    sim.pass(millis(200));
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Crash)]);
+}
+
+// ---- clean exits
+
+#[test]
+fn a_clean_exit_ends_the_agent_with_0() {
+    let mut sim = Sim::live(policy());
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::ProxyEnded));
+}
+
+#[test]
+fn a_clean_exit_restarts_without_spending_the_budget() {
+    let mut sim = Sim::live(Policy {
+        on_clean_exit: CleanExit::Restart,
+        ..policy()
+    });
+    for _ in 0..30 {
+        sim.exits(0, CLEAN);
+        sim.pass(secs(103));
+    }
+    assert_eq!(sim.core.budget, 10);
+    assert_eq!(sim.ordered().len(), 30);
+}
+
+#[test]
+fn an_idle_agent_starts_again_for_a_change() {
+    let mut sim = Sim::live(Policy {
+        on_clean_exit: CleanExit::Idle,
+        ..policy()
+    });
+    sim.exits(0, CLEAN);
+    sim.pass(secs(1000));
+    assert_eq!(sim.ordered(), []);
+    sim.change(2);
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Change)]);
+}
+
+#[test]
+fn a_clean_exit_beside_a_draining_parent_takes_the_parent_along() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.exits(1, CLEAN);
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::ProxyEnded));
+}
+
+// ---- the end
+
+#[test]
+fn a_graceful_end_drains_terminates_and_exits_0() {
+    let mut sim = Sim::live(policy());
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
+    sim.pass(millis(4999));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(millis(1));
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+}
+
+#[test]
+fn the_pre_drain_delay_comes_before_the_drain() {
+    let mut sim = Sim::live(Policy {
+        pre_drain_delay: secs(3),
+        ..policy()
+    });
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(secs(3));
+    assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
+}
+
+#[test]
+fn a_drain_that_is_refused_takes_its_time_all_the_same() {
+    let mut sim = Sim::live(policy());
+    sim.on(Event::Signalled(Signal::Terminate));
+    let refused = Event::AdminReplied {
+        epoch: Epoch(0),
+        call: Call::Drain,
+        reply: Reply::Failed,
+    };
+    sim.on(refused);
+    sim.ordered();
+    sim.pass(millis(4999));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(millis(1));
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+}
+
+#[test]
+fn the_drain_ends_when_no_connection_is_left() {
+    let quick = Policy {
+        exit_on_zero: Some(secs(2)),
+        termination_drain: secs(60),
+        ..policy()
+    };
+    let mut sim = Sim::live(quick);
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.ordered();
+    sim.pass(millis(1999));
+    assert_eq!(sim.ordered(), []);
+    let count = |connections| Event::AdminReplied {
+        epoch: Epoch(0),
+        call: Call::Connections,
+        reply: Reply::Connections(connections),
+    };
+    sim.pass(millis(1));
+    sim.on(count(2));
+    sim.pass(secs(1));
+    assert_eq!(
+        sim.ordered(),
+        [ask(0, Call::Connections), ask(0, Call::Connections)]
+    );
+    sim.on(count(0));
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+}
+
+#[test]
+fn connections_that_stay_do_not_outlast_the_longest_drain() {
+    let quick = Policy {
+        exit_on_zero: Some(secs(2)),
+        termination_drain: secs(6),
+        ..policy()
+    };
+    let mut sim = Sim::live(quick);
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.pass(secs(6));
+    assert_eq!(sim.ordered().last(), Some(&send(0, Send::Term)));
+}
+
+#[test]
+fn a_proxy_that_does_not_end_is_killed_and_the_code_is_137() {
+    let mut sim = Sim::live(policy());
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.pass(secs(10));
+    assert_eq!(
+        sim.ordered(),
+        [
+            ask(0, Call::Drain),
+            send(0, Send::Term),
+            send(0, Send::Kill)
+        ]
+    );
+    sim.exits(0, Exit::Signal(9));
+    assert_eq!(sim.outcome, Some(Outcome::Killed));
+}
+
+#[test]
+fn a_process_that_cannot_be_killed_does_not_hold_the_agent() {
+    let mut sim = Sim::live(policy());
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.pass(secs(15));
+    assert_eq!(sim.outcome, Some(Outcome::Killed));
+}
+
+#[test]
+fn the_second_request_skips_the_drain_and_the_third_kills() {
+    let mut sim = Sim::live(policy());
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.ordered(), [ask(0, Call::Drain), send(0, Send::Term)]);
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+}
+
+#[test]
+fn quit_does_not_drain() {
+    let mut sim = Sim::live(policy());
+    sim.on(Event::Signalled(Signal::Quit));
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+}
+
+#[test]
+fn term_before_the_first_live_ends_at_once_with_143() {
+    let mut sim = Sim::new(policy());
+    sim.ordered();
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::NeverLive));
+}
+
+#[test]
+fn term_during_a_hand_over_drains_the_parent_and_then_the_child_that_took_over() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.ordered();
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
+    sim.is_live(1);
+    assert_eq!(sim.ordered(), [ask(1, Call::Drain)]);
+    sim.pass(secs(5));
+    assert_eq!(sim.ordered(), [send(1, Send::Term)]);
+    sim.exits(1, CLEAN);
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+}
+
+#[test]
+fn a_draining_parent_is_never_signalled_while_its_child_lives() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.pass(secs(3600));
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.pass(secs(5));
+    assert_eq!(sim.ordered(), [ask(1, Call::Drain), send(1, Send::Term)]);
+}
+
+#[test]
+fn a_stop_during_the_backoff_ends_at_once() {
+    let mut sim = Sim::live(policy());
+    sim.exits(0, CRASH);
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+}
+
+#[test]
+fn usr1_reopens_logs_of_every_proxy_that_can_take_it() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.ordered();
+    sim.on(Event::Signalled(Signal::Usr1));
+    assert_eq!(sim.ordered(), [Action::ReopenLog, send(0, Send::Reopen)]);
+    sim.is_live(1);
+    assert_eq!(sim.ordered(), [send(1, Send::Reopen)]);
+    sim.on(Event::Signalled(Signal::Usr1));
+    assert_eq!(
+        sim.ordered(),
+        [
+            Action::ReopenLog,
+            send(1, Send::Reopen),
+            send(0, Send::Reopen)
+        ]
+    );
+}
+
+// ---- the table
+
+/// The phases in which the core can be, each with a way to get there.
+fn phases() -> Vec<(&'static str, Sim)> {
+    let waiting = Sim::new(Policy {
+        wait_for_certificates: true,
+        ..policy()
+    });
+    let starting = Sim::new(policy());
+    let live = Sim::live(policy());
+    let mut handing_over = Sim::live(policy());
+    handing_over.change(2);
+    let mut draining_parent = Sim::live(policy());
+    draining_parent.change(2);
+    draining_parent.is_live(1);
+    let mut backoff = Sim::live(policy());
+    backoff.exits(0, CRASH);
+    let mut validating = Sim::live(Policy {
+        validate: true,
+        ..policy()
+    });
+    validating.change(2);
+    let mut afresh = Sim::live(Policy {
+        hot_restart: false,
+        ..policy()
+    });
+    afresh.change(2);
+    let mut idle = Sim::live(Policy {
+        on_clean_exit: CleanExit::Idle,
+        ..policy()
+    });
+    idle.exits(0, CLEAN);
+    let mut pre_drain = Sim::live(Policy {
+        pre_drain_delay: secs(3),
+        ..policy()
+    });
+    pre_drain.on(Event::Signalled(Signal::Terminate));
+    let mut draining = Sim::live(policy());
+    draining.on(Event::Signalled(Signal::Terminate));
+    let mut terminating = Sim::live(policy());
+    terminating.on(Event::Signalled(Signal::Quit));
+    let mut killing = Sim::live(policy());
+    killing.on(Event::Signalled(Signal::Quit));
+    killing.on(Event::Signalled(Signal::Quit));
+    let mut done = Sim::live(policy());
+    done.exits(0, CLEAN);
+    vec![
+        ("waiting", waiting),
+        ("starting", starting),
+        ("live", live),
+        ("hand-over", handing_over),
+        ("parent drains", draining_parent),
+        ("backoff", backoff),
+        ("validating", validating),
+        ("stop afresh", afresh),
+        ("idle", idle),
+        ("pre-drain", pre_drain),
+        ("draining", draining),
+        ("terminating", terminating),
+        ("killing", killing),
+        ("done", done),
+    ]
+}
+
+fn events() -> Vec<(&'static str, Event)> {
+    let replied = |epoch, call, reply| Event::AdminReplied {
+        epoch: Epoch(epoch),
+        call,
+        reply,
+    };
+    let mut events = vec![
+        (
+            "0 crashes",
+            Event::Exited {
+                epoch: Epoch(0),
+                how: CRASH,
+            },
+        ),
+        (
+            "0 exits 0",
+            Event::Exited {
+                epoch: Epoch(0),
+                how: CLEAN,
+            },
+        ),
+        (
+            "1 crashes",
+            Event::Exited {
+                epoch: Epoch(1),
+                how: CRASH,
+            },
+        ),
+        (
+            "1 exits 0",
+            Event::Exited {
+                epoch: Epoch(1),
+                how: CLEAN,
+            },
+        ),
+        ("valid", Event::Validated { how: CLEAN }),
+        ("invalid", Event::Validated { how: Exit::Code(1) }),
+        ("files", Event::FilesChanged),
+        ("degraded", Event::WatchDegraded(true)),
+        ("hash", hashed(9)),
+        ("same hash", hashed(1)),
+        ("0 LIVE", replied(0, Call::Live, Reply::Live)),
+        ("1 LIVE", replied(1, Call::Live, Reply::Live)),
+        ("not LIVE", replied(0, Call::Live, Reply::NotLive)),
+        ("drain refused", replied(0, Call::Drain, Reply::Failed)),
+        (
+            "0 conns",
+            replied(0, Call::Connections, Reply::Connections(0)),
+        ),
+        ("TERM", Event::Signalled(Signal::Terminate)),
+        ("QUIT", Event::Signalled(Signal::Quit)),
+        ("HUP", Event::Signalled(Signal::Hangup)),
+        ("USR1", Event::Signalled(Signal::Usr1)),
+    ];
+    events.extend(
+        Timer::ALL
+            .into_iter()
+            .map(|timer| ("due", Event::Due(timer))),
+    );
+    events
+}
+
+fn hashed(byte: u8) -> Event {
+    Event::Hashed {
+        configuration: configuration(byte),
+        complete: true,
+        cause: Cause::Noticed,
+    }
+}
+
+fn cell(action: &Action) -> Option<String> {
+    Some(match action {
+        Action::Hash(_) => "hash".into(),
+        Action::Spawn { epoch, .. } => format!("start {}", epoch.0),
+        Action::Validate(epoch) => format!("validate {}", epoch.0),
+        Action::KillValidator => "kill validator".into(),
+        Action::Signal(epoch, what) => format!("{what:?} {}", epoch.0),
+        Action::Ask(epoch, call) => format!("ask {} {call:?}", epoch.0),
+        Action::ClearInitializing => "clear flag".into(),
+        Action::StandIn { parent, .. } => format!("stand in for {}", parent.0),
+        Action::ReopenLog => "reopen log".into(),
+        Action::Note(_) => return None,
+        Action::Exit(outcome) => format!("exit {}", outcome.code()),
+    })
+}
+
+/// Every phase × every event, against the table in tests/data: a change of behaviour is a change of that file.
+#[test]
+fn the_table_of_phases_and_events_is_the_written_one() {
+    let mut table = String::new();
+    for (phase, _) in phases() {
+        for (name, event) in events() {
+            let mut sim = phases()
+                .into_iter()
+                .find(|(other, _)| *other == phase)
+                .unwrap()
+                .1;
+            let actions = sim.core.handle(sim.now, &event);
+            let cells: Vec<_> = actions.iter().filter_map(cell).collect();
+            let name = match event {
+                Event::Due(timer) => format!("{timer:?} due"),
+                _ => name.to_owned(),
+            };
+            if !cells.is_empty() {
+                table.push_str(&format!("{phase:14}| {name:18}| {}\n", cells.join(", ")));
+            }
+        }
+    }
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/data/supervisor-table.txt"
+    );
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(file, &table).unwrap();
+    }
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    assert!(
+        table == written,
+        "{file} differs from what the core does now:\n{table}"
+    );
+}
+
+// ---- properties
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The newest, or the older, process ends.
+    Exit {
+        older: bool,
+        how: Exit,
+    },
+    /// The newest process says that it is LIVE.
+    Live,
+    Files(u8),
+    Signal(Signal),
+    Validated(Exit),
+    Degraded(bool),
+    Connections(u64),
+    Stray(u32, Exit),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let how = prop_oneof![
+        Just(CLEAN),
+        Just(CRASH),
+        Just(Exit::Code(1)),
+        Just(Exit::Signal(9)),
+        Just(Exit::NotStarted(127))
+    ];
+    let signal = prop_oneof![
+        1 => Just(Signal::Terminate),
+        1 => Just(Signal::Quit),
+        8 => Just(Signal::Hangup),
+        4 => Just(Signal::Usr1)
+    ];
+    prop_oneof![
+        6 => (any::<bool>(), how.clone()).prop_map(|(older, how)| Step::Exit { older, how }),
+        6 => Just(Step::Live),
+        5 => (1..5_u8).prop_map(Step::Files),
+        2 => signal.prop_map(Step::Signal),
+        2 => how.clone().prop_map(Step::Validated),
+        1 => any::<bool>().prop_map(Step::Degraded),
+        1 => (0..3_u64).prop_map(Step::Connections),
+        1 => (0..4_u32, how).prop_map(|(epoch, how)| Step::Stray(epoch, how)),
+        8 => prop_oneof![0..400_u64, 0..30_000_u64, 0..2_000_000_u64].prop_map(Step::Pass),
+    ]
+}
+
+fn any_policy() -> impl Strategy<Value = Policy> {
+    let clean = prop_oneof![
+        Just(CleanExit::Exit),
+        Just(CleanExit::Restart),
+        Just(CleanExit::Idle)
+    ];
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (
+        clean,
+        switches,
+        0..4_u32,
+        prop_oneof![Just(None), (0..9_u64).prop_map(Some)],
+        0..3_u64,
+    )
+        .prop_map(
+            |(on_clean_exit, (validate, hot_restart, wait, rescan), retry_budget, zero, delay)| {
+                Policy {
+                    on_clean_exit,
+                    validate,
+                    hot_restart,
+                    wait_for_certificates: wait,
+                    rescan_interval: rescan.then(|| secs(300)),
+                    retry_budget,
+                    exit_on_zero: zero.map(secs),
+                    pre_drain_delay: secs(delay),
+                    ..policy()
+                }
+            },
+        )
+}
+
+/// A world that keeps the books on what the core orders.
+struct World {
+    sim: Sim,
+    /// Epochs that were spawned and have not ended.
+    alive: BTreeMap<u32, bool>,
+    validator: bool,
+    stop_asked: bool,
+    seen: usize,
+}
+
+impl World {
+    fn new(policy: Policy) -> Self {
+        let sim = Sim::new(policy);
+        let mut world = Self {
+            sim,
+            alive: BTreeMap::new(),
+            validator: false,
+            stop_asked: false,
+            seen: 0,
+        };
+        world.book();
+        world
+    }
+
+    /// Checks every order since the last call against what lives.
+    fn book(&mut self) {
+        let orders: Vec<_> = self.sim.orders.drain(..).map(|(_, order)| order).collect();
+        self.seen += orders.len();
+        for order in orders {
+            match order {
+                Action::Spawn { epoch, .. } => {
+                    let next = self.alive.keys().max().map_or(0, |highest| highest + 1);
+                    assert_eq!(epoch.0, next, "next epoch is the highest running + 1");
+                    assert!(!self.stop_asked, "an epoch was started after a stop");
+                    self.alive.insert(epoch.0, false);
+                    assert!(self.alive.len() <= 2, "two processes at most");
+                    let hot = self.sim.core.policy.hot_restart;
+                    assert!(
+                        hot || self.alive.len() == 1,
+                        "two processes without hot restart"
+                    );
+                }
+                Action::Validate(_) => {
+                    assert!(!self.validator, "one validation at a time");
+                    self.validator = true;
+                }
+                Action::Signal(epoch, what) => {
+                    assert!(
+                        self.alive.contains_key(&epoch.0),
+                        "{epoch} is signalled but gone"
+                    );
+                    if what == Send::Kill {
+                        self.alive.insert(epoch.0, true);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn exits(&mut self, epoch: u32, how: Exit) {
+        if self.alive.remove(&epoch).is_some() {
+            self.sim.exits(epoch, how);
+            self.book();
+        }
+    }
+
+    fn apply(&mut self, step: &Step) {
+        match *step {
+            Step::Exit { older, how } => {
+                let epochs: Vec<_> = self.alive.keys().copied().collect();
+                let epoch = if older { epochs.first() } else { epochs.last() };
+                if let Some(epoch) = epoch {
+                    self.exits(*epoch, how);
+                }
+            }
+            Step::Live => {
+                if let Some(newest) = self.alive.keys().max().copied() {
+                    self.sim.is_live(newest);
+                }
+            }
+            Step::Files(files) => {
+                self.sim.files = files;
+                self.sim.complete = true;
+                self.sim.on(Event::FilesChanged);
+            }
+            Step::Signal(signal) => {
+                self.stop_asked |= matches!(signal, Signal::Terminate | Signal::Quit);
+                self.sim.on(Event::Signalled(signal));
+            }
+            Step::Validated(how) => {
+                if std::mem::take(&mut self.validator) {
+                    self.sim.on(Event::Validated { how });
+                }
+            }
+            Step::Degraded(degraded) => self.sim.on(Event::WatchDegraded(degraded)),
+            Step::Connections(connections) => {
+                if let Some(newest) = self.alive.keys().max().copied() {
+                    let reply = Reply::Connections(connections);
+                    let (epoch, call) = (Epoch(newest), Call::Connections);
+                    self.sim.on(Event::AdminReplied { epoch, call, reply });
+                }
+            }
+            // Facts about processes that do not live must change nothing.
+            Step::Stray(epoch, how) => {
+                if !self.alive.contains_key(&epoch) {
+                    let before = self.sim.core.timers.clone();
+                    self.sim.exits(epoch, how);
+                    assert_eq!(before, self.sim.core.timers);
+                }
+            }
+            Step::Pass(millis) => self.sim.pass(Duration::from_millis(millis)),
+        }
+        self.book();
+        self.check();
+    }
+
+    fn check(&self) {
+        let core = &self.sim.core;
+        let lives: Vec<_> = core.processes().map(|process| process.epoch.0).collect();
+        if self.sim.outcome.is_some() {
+            return;
+        }
+        assert!(lives.iter().all(|epoch| self.alive.contains_key(epoch)));
+        assert_eq!(lives.len(), self.alive.len(), "the core lost a process");
+        let idle = core.policy.on_clean_exit == CleanExit::Idle;
+        if !self.stop_asked && lives.is_empty() && !idle {
+            let pending = [Timer::Retry, Timer::Certificates];
+            assert!(
+                pending.into_iter().any(|timer| core.timers.is_armed(timer)),
+                "no proxy runs, and nothing will start one: {core:?}"
+            );
+        }
+    }
+
+    /// The world behaves from now on: what is killed dies, what starts becomes LIVE, validation succeeds.
+    fn settle(&mut self) {
+        for _ in 0..200 {
+            self.apply(&Step::Pass(2_000));
+            let killed: Vec<_> = self
+                .alive
+                .iter()
+                .filter(|(_, k)| **k)
+                .map(|(e, _)| *e)
+                .collect();
+            killed
+                .into_iter()
+                .for_each(|epoch| self.exits(epoch, Exit::Signal(9)));
+            let stopping: Vec<_> = self
+                .sim
+                .core
+                .processes()
+                .filter(|process| process.is_stopping())
+                .map(|process| process.epoch.0)
+                .collect();
+            stopping
+                .into_iter()
+                .for_each(|epoch| self.exits(epoch, CLEAN));
+            self.apply(&Step::Validated(CLEAN));
+            self.apply(&Step::Live);
+            let oldest = self
+                .sim
+                .core
+                .older
+                .as_ref()
+                .filter(|p| p.state == State::Draining);
+            if let Some(epoch) = oldest.map(|process| process.epoch.0) {
+                self.sim.pass(secs(60));
+                self.book();
+                self.exits(epoch, CLEAN);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        // CI sets PROPTEST_CASES to 100,000 and more.
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// At most two processes, the right numbers, one exit and nothing after it, never stuck: checked in `World`.
+    #[test]
+    fn any_sequence_of_events_keeps_the_books(
+        policy in any_policy(),
+        steps in prop::collection::vec(step(), 0..60),
+    ) {
+        let mut world = World::new(policy);
+        steps.iter().for_each(|step| world.apply(step));
+    }
+
+    /// Once a stop is asked for and time passes, an exit comes; even if no process ever dies.
+    #[test]
+    fn a_stop_always_ends(
+        policy in any_policy(),
+        steps in prop::collection::vec(step(), 0..40),
+    ) {
+        let mut world = World::new(policy);
+        steps.iter().for_each(|step| world.apply(step));
+        world.apply(&Step::Signal(Signal::Terminate));
+        world.apply(&Step::Pass(60_000));
+        prop_assert!(world.sim.outcome.is_some());
+    }
+
+    /// No change is lost: when the world behaves again, what runs is what the files say.
+    #[test]
+    fn no_change_is_lost(
+        policy in any_policy(),
+        steps in prop::collection::vec(step(), 0..40),
+        last in 5..9_u8,
+    ) {
+        let mut world = World::new(policy);
+        steps.iter().for_each(|step| world.apply(step));
+        if world.sim.outcome.is_none() && !world.stop_asked {
+            world.apply(&Step::Files(last));
+            world.settle();
+            if world.sim.outcome.is_none() {
+                let newest = world.sim.core.newest.as_ref().unwrap();
+                prop_assert_eq!(newest.configuration, configuration(last));
+                prop_assert_eq!(newest.state, State::Live);
+            }
+        }
+    }
+
+    /// The same script gives the same orders.
+    #[test]
+    fn the_core_is_deterministic(
+        policy in any_policy(),
+        steps in prop::collection::vec(step(), 0..30),
+    ) {
+        let run = || {
+            let mut world = World::new(policy.clone());
+            steps.iter().for_each(|step| world.apply(step));
+            (world.sim.notes, world.seen, world.sim.outcome)
+        };
+        prop_assert_eq!(run(), run());
+    }
+}
