@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        let shown = |seconds, micros| Utc(Duration::new(seconds, micros * 1000)).to_string();
+        let shown = |seconds, micros: u32| Utc(Duration::new(seconds, micros * 1000)).to_string();
         assert_eq!(shown(0, 0), "1970-01-01T00:00:00.000000Z");
         assert_eq!(shown(951_782_400, 7), "2000-02-29T00:00:00.000007Z");
         assert_eq!(shown(1_795_217_766, 292_725), "2026-11-20T23:36:06.292725Z");

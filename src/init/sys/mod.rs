@@ -1,17 +1,134 @@
-//! Every call that needs `unsafe`, behind a safe signature; ten lines each, one SAFETY sentence each.
+//! Every call that needs `unsafe`, behind a safe signature: one block, one call, one SAFETY sentence.
+
 #![allow(unsafe_code, reason = "this is the module for it")]
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+mod child;
+mod inherited;
+mod interfaces;
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+pub(crate) use child::{ChildSetup, prepare};
+pub(crate) use inherited::Inherited;
+pub(crate) use interfaces::interface_addresses;
+
+use crate::supervisor::Exit;
+
+/// A process that was started and has not been reaped, so its number cannot mean another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pid(i32);
+
+impl Pid {
+    /// The pid of a child that std has spawned.
+    #[must_use]
+    pub(crate) fn of(child: &std::process::Child) -> Self {
+        // Linux pids fit 22 bits.
+        Self(child.id().cast_signed())
+    }
+
+    #[must_use]
+    pub(crate) const fn number(self) -> i32 {
+        self.0
+    }
+}
+
+/// The numbers of the signals that the agent names.
+pub(crate) mod signal {
+    pub(crate) use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTOU, SIGUSR1};
+    /// The highest signal of Linux (`_NSIG` - 1).
+    pub(crate) const LAST: i32 = 64;
+}
+
+/// Reaps one dead child, known or adopted; `None` when none is left to reap now.
+#[must_use]
+pub(crate) fn reap() -> Option<(Pid, Exit)> {
+    loop {
+        let mut status = 0;
+        // SAFETY: `waitpid` writes the status to a live integer; with WNOHANG it returns at once.
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+        match pid {
+            1.. => return Some((Pid(pid), exit(status))),
+            0 => return None,
+            _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            _ => return None,
+        }
+    }
+}
+
+/// `WIFSIGNALED` and `WEXITSTATUS`; stops are not reported without `WUNTRACED`.
+fn exit(status: c_int) -> Exit {
+    let byte = |value: c_int| u8::try_from(value).unwrap_or(u8::MAX);
+    if libc::WIFSIGNALED(status) {
+        Exit::Signal(byte(libc::WTERMSIG(status)))
+    } else {
+        Exit::Code(byte(libc::WEXITSTATUS(status)))
+    }
+}
+
+/// Sends a signal to a child that has not been reaped.
+pub(crate) fn kill(pid: Pid, signal: c_int) {
+    // SAFETY: `kill` takes two integers; the pid is a child's, which is ours until it is reaped.
+    let _: c_int = unsafe { libc::kill(pid.0, signal) };
+}
+
+/// Sends a signal to the process group that the child leads.
+pub(crate) fn kill_group(pid: Pid, signal: c_int) {
+    // SAFETY: `kill` takes two integers; the group has the number of a child that leads it.
+    let _: c_int = unsafe { libc::kill(-pid.0, signal) };
+}
+
+/// Orphans below us become our children, as they do for PID 1.
+///
+/// # Errors
+/// A kernel before 3.4.
+pub(crate) fn become_subreaper() -> io::Result<()> {
+    // SAFETY: this `prctl` takes an integer and touches no memory.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) })
+}
+
+/// Closes every descriptor above 2: what the agent was started with is not its own, and must not reach a proxy.
+///
+/// Called before the agent opens anything.
+pub(crate) fn close_inherited_descriptors() {
+    // SAFETY: nothing has been opened yet, so no owner of a descriptor above 2 exists in this process.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    if closed == 0 {
+        return;
+    }
+    // Before Linux 5.9: one by one, up to the limit.
+    let last = open_files_limit().map_or(1024, |limit| limit.rlim_cur.min(65_536));
+    for fd in 3..c_int::try_from(last).unwrap_or(1024) {
+        // SAFETY: as above.
+        let _: c_int = unsafe { libc::close(fd) };
+    }
+}
+
+fn open_files_limit() -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `getrlimit` writes to a live structure.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    Ok(limit)
+}
+
+/// Flags for opening a file that somebody else named: a FIFO does not wait for its other end, and a terminal does not
+/// become ours.
+pub(crate) const OPEN_WITHOUT_WAITING: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
 
 /// Whether a write to `fd` would go through now: for a pipe, whether `PIPE_BUF` bytes fit.
 #[must_use]
-pub fn is_writable(fd: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_writable(fd: BorrowedFd<'_>) -> bool {
     let mut poll = libc::pollfd {
         fd: fd.as_raw_fd(),
         events: libc::POLLOUT,
         revents: 0,
     };
-    // SAFETY: `poll` reads and writes one `pollfd`, which lives on this stack frame; with a zero timeout it returns at once.
+    // SAFETY: `poll` reads and writes one `pollfd`, which lives on this stack frame; it returns at once.
     let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
     ready == 1 && poll.revents & libc::POLLOUT != 0
 }
@@ -20,8 +137,86 @@ pub fn is_writable(fd: BorrowedFd<'_>) -> bool {
 ///
 /// # Errors
 /// What the kernel says; `Interrupted` is not retried.
-pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> std::io::Result<usize> {
+pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: the pointer and the length describe `bytes`, which outlives the call.
     let written = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
-    usize::try_from(written).map_err(|_| std::io::Error::last_os_error())
+    usize::try_from(written).map_err(|_| io::Error::last_os_error())
+}
+
+/// The user that the agent runs as.
+#[must_use]
+pub(crate) fn effective_uid() -> u32 {
+    // SAFETY: `geteuid` has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Unblocks every signal in this process; the handlers are installed.
+pub(crate) fn unblock_signals() {
+    inherited::set_mask(0);
+}
+
+/// Waits, for when waiting by `epoll` is what failed.
+pub(crate) fn pause(duration: Duration) {
+    let millis = c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: no descriptors, so the list may be null.
+    let _: c_int = unsafe { libc::poll(std::ptr::null_mut(), 0, millis) };
+}
+
+/// A descriptor that becomes readable when a signal of `set` (bit n - 1 is signal n) arrives; they are blocked.
+///
+/// For the signals that the C library keeps for itself and lets nobody handle.
+///
+/// # Errors
+/// No descriptor left.
+pub(crate) fn signal_descriptor(set: u64) -> io::Result<OwnedFd> {
+    inherited::set_mask(set);
+    let signals = inherited::signal_set(set);
+    // SAFETY: the set is initialised; -1 asks for a new descriptor.
+    let fd = unsafe {
+        libc::signalfd(
+            -1,
+            &raw const signals,
+            libc::SFD_NONBLOCK | libc::SFD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The next signal of a `signal_descriptor`.
+#[must_use]
+pub(crate) fn read_signal(fd: BorrowedFd<'_>) -> Option<i32> {
+    const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+    let mut info = [0_u8; SIZE];
+    // SAFETY: the pointer and the length describe `info`, which outlives the call.
+    let read = unsafe { libc::read(fd.as_raw_fd(), info.as_mut_ptr().cast(), SIZE) };
+    // The number is the first field, 32 bits.
+    let number = info
+        .first_chunk::<4>()
+        .map(|bytes| i32::from_ne_bytes(*bytes));
+    number.filter(|_| read > 0)
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_told_apart() {
+        assert_eq!(exit(0), Exit::Code(0));
+        assert_eq!(exit(3 << 8), Exit::Code(3));
+        assert_eq!(exit(15), Exit::Signal(15));
+        assert_eq!(exit(11 | 0x80), Exit::Signal(11), "with a core dump");
+    }
 }

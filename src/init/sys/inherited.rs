@@ -1,0 +1,101 @@
+//! The signal mask and dispositions that the agent was started with, which its children must get back.
+//!
+//! Rust's runtime ignores SIGPIPE before `main`, so `main` would be too late to look: `.init_array` is not.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::signal;
+
+/// Bit n - 1 stands for signal n, as in the kernel.
+static MASK: AtomicU64 = AtomicU64::new(0);
+static IGNORED: AtomicU64 = AtomicU64::new(0);
+
+#[used]
+// SAFETY: the section is an array of functions that the C runtime calls once, before `main`, on one thread.
+#[unsafe(link_section = ".init_array")]
+static REMEMBER: extern "C" fn() = remember;
+
+extern "C" fn remember() {
+    MASK.store(current_mask(), Ordering::Relaxed);
+    IGNORED.store(
+        (1..=signal::LAST)
+            .filter(|number| is_ignored(*number))
+            .fold(0, |set, n| set | bit(n)),
+        Ordering::Relaxed,
+    );
+}
+
+/// What a child gets back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inherited {
+    pub(crate) mask: u64,
+    pub(crate) ignored: u64,
+}
+
+impl Inherited {
+    #[must_use]
+    pub(crate) fn get() -> Self {
+        Self {
+            mask: MASK.load(Ordering::Relaxed),
+            ignored: IGNORED.load(Ordering::Relaxed),
+        }
+    }
+}
+
+const fn bit(number: c_int) -> u64 {
+    1 << (number - 1)
+}
+
+fn current_mask() -> u64 {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: a null new set only reads; the old one is written to live memory of the right type.
+    let _: c_int = unsafe { libc::sigprocmask(libc::SIG_SETMASK, ptr::null(), set.as_mut_ptr()) };
+    // SAFETY: on Linux a signal set begins with the kernel's 64 bits, and the memory is initialised.
+    unsafe { set.as_ptr().cast::<u64>().read_unaligned() }
+}
+
+fn is_ignored(number: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null new action only reads; the old one is written to live memory of the right type.
+    let read = unsafe { libc::sigaction(number, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: all-zero bytes are a valid `sigaction`, and the call may have filled it.
+    let action = unsafe { action.assume_init() };
+    read == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+/// The C library's type for a set of signals, with those that it would refuse to add. Async-signal-safe.
+pub(super) fn signal_set(bits: u64) -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: on Linux a signal set begins with the kernel's 64 bits.
+    unsafe { set.as_mut_ptr().cast::<u64>().write_unaligned(bits) };
+    // SAFETY: all-zero bytes are a valid set, and 64 bits of it were written.
+    unsafe { set.assume_init() }
+}
+
+/// Sets the mask of the calling thread. Async-signal-safe.
+pub(super) fn set_mask(mask: u64) {
+    let set = signal_set(mask);
+    // SAFETY: the set is initialised; a null old set is not written.
+    let _: c_int =
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut()) };
+}
+
+/// Gives every signal the disposition of `ignored`. Handlers need no care: exec resets them. Async-signal-safe.
+pub(super) fn set_dispositions(ignored: u64) {
+    for number in 1..=signal::LAST {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        let wanted = if ignored & bit(number) == 0 {
+            libc::SIG_DFL
+        } else {
+            libc::SIG_IGN
+        };
+        // SAFETY: all-zero bytes are a valid `sigaction`.
+        let action = unsafe { action.assume_init_mut() };
+        action.sa_sigaction = wanted;
+        // SAFETY: the new action is initialised; KILL, STOP and libc's own signals are refused, which is right.
+        let _: c_int = unsafe { libc::sigaction(number, action, ptr::null_mut()) };
+    }
+}
