@@ -1,13 +1,108 @@
-//! The proxy's bootstrap document, as bytes. Pure: values in, bytes out.
+//! What the proxy reads at start: the bootstrap document, as bytes, rendered anew for every epoch.
+//!
+//! Three sources (`config::Source`): generated from values (`document`, whose shape is `parts.json`), a JSON template of
+//! the user's (`template`), or a file of the user's that is used as it is. `ISTIO_BOOTSTRAP_OVERRIDE` is merged into the
+//! first two by RFC 7396 (`merge`) and becomes `--config-yaml` for the third. `node` makes the metadata. Everything but
+//! `files` is pure, and nothing here writes: the caller puts the bytes where the proxy finds them.
 #![forbid(unsafe_code)]
 
+mod document;
+mod error;
+mod files;
+mod merge;
+pub mod node;
+mod template;
+
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::config::HostPort;
+pub use self::error::{BootstrapError, Object};
+use crate::config::{HostPort, Source};
+
+/// Linux takes no longer single argument (`MAX_ARG_STRLEN`, 32 pages of 4 KiB, with its NUL).
+const ARGUMENT_BYTES: usize = 32 * 4096 - 1;
+
+/// What a proxy process is to be started with.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// What to write for `-c`; `None`: the user's own file is used.
+    pub document: Option<Vec<u8>>,
+    /// The value of `--config-yaml`: the override of a user's own file.
+    pub config_yaml: Option<String>,
+}
+
+/// Reads what `source` names, and renders it for `epoch`.
+///
+/// # Errors
+/// A file that cannot be read or is not what it should be, with its name.
+pub fn render(source: &Source, epoch: u32) -> Result<Rendered, BootstrapError> {
+    match source {
+        Source::Generated {
+            inputs,
+            override_file,
+        } => finish(document::build(inputs)?, override_file.as_deref()),
+        Source::Template {
+            template,
+            override_file,
+        } => finish(from_template(template, epoch)?, override_file.as_deref()),
+        Source::Custom {
+            file,
+            override_file,
+        } => hand_over(file, override_file.as_deref()),
+    }
+}
+
+fn from_template(template: &Template, epoch: u32) -> Result<Value, BootstrapError> {
+    let document = files::read_object(Object::Template, &template.file)?;
+    let mut values = Vec::with_capacity(template.values.len().saturating_add(1));
+    values.push(("epoch", Value::from(epoch)));
+    for (name, value) in &template.values {
+        values.push((name.as_str(), value.clone()));
+    }
+    template::fill(document, &values).map_err(|unknown| BootstrapError::UnknownName {
+        object: Object::Template,
+        path: template.file.clone(),
+        name: unknown.0,
+    })
+}
+
+/// Merges the override and writes the document so that a person can read it.
+fn finish(mut document: Value, override_file: Option<&Path>) -> Result<Rendered, BootstrapError> {
+    if let Some(path) = override_file {
+        merge::merge(&mut document, files::read_object(Object::Override, path)?);
+    }
+    Ok(Rendered {
+        document: Some(format!("{document:#}\n").into_bytes()),
+        config_yaml: None,
+    })
+}
+
+fn hand_over(file: &Path, override_file: Option<&Path>) -> Result<Rendered, BootstrapError> {
+    files::check(Object::Custom, file)?;
+    let config_yaml = match override_file {
+        Some(path) => Some(as_argument(path)?),
+        None => None,
+    };
+    Ok(Rendered {
+        document: None,
+        config_yaml,
+    })
+}
+
+/// The override in its shortest form, without the line ends and NULs that an argument cannot carry.
+fn as_argument(path: &Path) -> Result<String, BootstrapError> {
+    let text = files::read_object(Object::Override, path)?.to_string();
+    if text.len() > ARGUMENT_BYTES {
+        return Err(BootstrapError::TooLong {
+            path: path.to_owned(),
+            length: text.len(),
+        });
+    }
+    Ok(text)
+}
 
 /// The values that the generated bootstrap is made of.
 #[derive(Clone, Debug)]
@@ -35,28 +130,33 @@ pub struct Generated {
     pub count_connections: bool,
 }
 
-#[derive(Clone, Debug, Default)]
+/// Where the proxy runs; an empty part is left out of the document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locality {
     pub region: String,
     pub zone: String,
     pub sub_zone: String,
 }
 
-#[derive(Clone, Debug, Default)]
+/// Statistics to keep beyond the required ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatsInclusion {
     pub prefixes: Vec<String>,
     pub suffixes: Vec<String>,
     pub regexes: Vec<String>,
 }
 
+/// The proxy's certificate and what it expects of the control plane's.
 #[derive(Clone, Debug)]
 pub struct ControlPlaneTls {
     pub certificate_chain: PathBuf,
     pub private_key: PathBuf,
     pub root_certificate: PathBuf,
+    /// SPIFFE ids or DNS names; none: any that the root certificate signed.
     pub subject_alt_names: Vec<String>,
 }
 
+/// Where spans go.
 #[derive(Clone, Debug)]
 pub enum Tracing {
     Zipkin(HostPort),
@@ -64,6 +164,9 @@ pub enum Tracing {
 }
 
 /// A JSON document of the user's, with the names it may use.
+///
+/// A string that is only `${name}` becomes the value with its type, and a null value removes it together with its key;
+/// inside a longer string the value is put in as text. `$${` is a literal `${`. Keys are left alone.
 #[derive(Clone, Debug)]
 pub struct Template {
     pub file: PathBuf,
