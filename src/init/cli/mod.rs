@@ -1,2 +1,322 @@
-//! What was typed.
+//! What was typed: from the argument list to a `Command`, or to a `Stop` with what to print and the exit code.
+//!
+//! `normalise` brings every spelling of pilot-agent's to one, argh parses that and knows the help. Values stay text;
+//! `config` says what they mean. Called by another name (`pilot-agent`) nothing changes.
+
 #![forbid(unsafe_code)]
+
+mod extra;
+pub mod flags;
+mod init;
+mod nearest;
+mod normalise;
+mod proxy;
+mod version;
+
+use std::ffi::OsString;
+
+use argh::FromArgs;
+
+pub use self::extra::skips_parent_stats;
+pub use self::init::InitArgs;
+use self::normalise::{Normal, Refusal};
+pub use self::proxy::ProxyArgs;
+use crate::config::Role;
+
+/// Usage: unknown command, flag or role, a missing or extra argument, a refused argument after `--`.
+pub const EXIT_USAGE: u8 = 64;
+/// A value is malformed, out of range or contradicts another.
+pub const EXIT_CONFIG: u8 = 78;
+
+/// What to do.
+#[derive(Debug)]
+pub enum Command {
+    Proxy(Box<ProxyArgs>),
+    Init(InitArgs),
+}
+
+/// Nothing more to do: what to print, and the exit code.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Stop {
+    pub code: u8,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Stop {
+    fn done(stdout: String) -> Self {
+        Self {
+            code: 0,
+            stdout,
+            stderr: String::new(),
+        }
+    }
+
+    fn usage(command: &str, what: &str) -> Self {
+        let help = if command.is_empty() { "help" } else { "--help" };
+        let parts = ["pintle: ", what.trim_end(), "\ntry: pintle ", command];
+        let space = if command.is_empty() { "" } else { " " };
+        Self {
+            code: EXIT_USAGE,
+            stdout: String::new(),
+            stderr: [&parts.concat(), space, help, "\n"].concat(),
+        }
+    }
+}
+
+/// The argument list, its first item being the program's name.
+///
+/// # Errors
+/// Help and version, which are done with code 0, and whatever cannot be understood.
+pub fn parse(arguments: Vec<OsString>) -> Result<Command, Stop> {
+    let mut arguments = arguments.into_iter().skip(1);
+    let Some(command) = arguments.next() else {
+        return Err(Stop::usage("", "a command is missing"));
+    };
+    let rest: Vec<OsString> = arguments.collect();
+    match command.to_str() {
+        Some("proxy") => proxy(rest).map(|args| Command::Proxy(Box::new(args))),
+        Some("init") => init::parse(rest)
+            .map(Command::Init)
+            .map_err(|exit| early("init", exit)),
+        Some("version") => Err(version(rest)),
+        Some("help" | "--help" | "-h") => Err(help(&rest)),
+        Some("--version") => Err(version(Vec::new())),
+        Some(_) | None => {
+            let name = command.to_string_lossy();
+            let near = nearest::nearest(&name, COMMANDS.iter().map(|(name, _)| *name));
+            let mut what = ["unknown command ", &name].concat();
+            if let Some(near) = near {
+                what.push_str("; did you mean ");
+                what.push_str(near);
+                what.push('?');
+            }
+            Err(Stop::usage("", &what))
+        }
+    }
+}
+
+fn proxy(arguments: Vec<OsString>) -> Result<ProxyArgs, Stop> {
+    let normal = normalised("proxy", flags::PROXY, arguments)?;
+    if normal.help {
+        return Err(help_of("proxy"));
+    }
+    let mut flags: proxy::ProxyFlags = parsed("proxy", &normal)?;
+    let mut words = std::mem::take(&mut flags.role).into_iter();
+    let role = match words.next().as_deref() {
+        None | Some("sidecar") => Role::Sidecar,
+        Some("router") => Role::Router,
+        Some("ingress") => Role::Ingress,
+        Some(other) => {
+            let what = ["unknown role ", other, ": sidecar, router or ingress"].concat();
+            return Err(Stop::usage("proxy", &what));
+        }
+    };
+    if let Some(extra) = words.next() {
+        return Err(Stop::usage("proxy", &["extra argument ", &extra].concat()));
+    }
+    Ok(ProxyArgs {
+        role,
+        flags,
+        extra: extra::check(normal.rest).map_err(|what| Stop::usage("proxy", &what))?,
+        warnings: normal.warnings,
+    })
+}
+
+fn version(arguments: Vec<OsString>) -> Stop {
+    let long = |argument: OsString| {
+        argument
+            .to_str()
+            .map_or_else(|| argument.clone(), |text| version::lengthen(text).into())
+    };
+    let arguments = arguments.into_iter().map(long).collect();
+    let done = normalised("version", flags::VERSION, arguments).and_then(|normal| {
+        if normal.help {
+            return Err(help_of("version"));
+        }
+        if !normal.rest.is_empty() {
+            return Err(Stop::usage("version", "extra argument after --"));
+        }
+        let flags = parsed("version", &normal)?;
+        version::render(&flags).map_err(|what| Stop::usage("version", &what))
+    });
+    done.map_or_else(|stop| stop, Stop::done)
+}
+
+fn help(arguments: &[OsString]) -> Stop {
+    match arguments.first().map(|name| name.to_string_lossy()) {
+        None => Stop::done(top()),
+        Some(name) if COMMANDS.iter().any(|(command, _)| *command == name) => help_of(&name),
+        Some(name) => Stop::usage("", &["unknown command ", &name].concat()),
+    }
+}
+
+fn help_of(command: &str) -> Stop {
+    let name = ["pintle", command];
+    let exit = match command {
+        "proxy" => proxy::ProxyFlags::from_args(&name, &["--help"]).err(),
+        "init" => {
+            return init::parse(vec!["--help".into()])
+                .err()
+                .map_or_else(|| Stop::done(top()), |exit| early(command, exit));
+        }
+        "version" => version::VersionFlags::from_args(&name, &["--help"]).err(),
+        _ => None,
+    };
+    Stop::done(exit.map_or_else(top, |exit| exit.output))
+}
+
+fn normalised(
+    command: &str,
+    table: &'static [flags::Flag],
+    arguments: Vec<OsString>,
+) -> Result<Normal, Stop> {
+    normalise::normalise(table, arguments).map_err(|refusal| match refusal {
+        Refusal::Usage(what) => Stop::usage(command, &what),
+        Refusal::Gone(what) => Stop {
+            code: EXIT_CONFIG,
+            stdout: String::new(),
+            stderr: ["pintle: ", &what, "\n"].concat(),
+        },
+    })
+}
+
+fn parsed<T: FromArgs>(command: &str, normal: &Normal) -> Result<T, Stop> {
+    let canonical = normal.canonical();
+    let words: Vec<&str> = canonical.iter().map(String::as_str).collect();
+    T::from_args(&["pintle", command], &words).map_err(|exit| early(command, exit))
+}
+
+fn early(command: &str, exit: argh::EarlyExit) -> Stop {
+    match exit.status {
+        Ok(()) => Stop::done(exit.output),
+        Err(()) => Stop::usage(command, &exit.output),
+    }
+}
+
+fn top() -> String {
+    let mut top =
+        String::from("Usage: pintle <command> [<args>]\n\nPID 1 for Envoy.\n\nCommands:\n");
+    for (name, what) in COMMANDS {
+        let gap = " ".repeat(10_usize.saturating_sub(name.len()));
+        for part in ["  ", *name, gap.as_str(), *what, "\n"] {
+            top.push_str(part);
+        }
+    }
+    top.push_str("\nHelp for one of them: pintle <command> --help\n");
+    top
+}
+
+/// In the order of the help.
+const COMMANDS: &[(&str, &str)] = &[
+    (
+        "proxy",
+        "run Envoy: bootstrap, certificates, hot restarts, drain",
+    ),
+    ("init", "run any program as its init"),
+    ("version", "print the version"),
+    ("help", "print this"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(line: &str) -> Result<Command, Stop> {
+        parse(line.split_whitespace().map(OsString::from).collect())
+    }
+
+    fn code(line: &str) -> Option<u8> {
+        run(line).err().map(|stop| stop.code)
+    }
+
+    #[test]
+    fn exit_codes() {
+        let table = [
+            ("pintle", Some(64)),
+            ("", Some(64)),
+            ("pintle proxy", None),
+            ("pintle proxy sidecar", None),
+            ("/usr/local/bin/pilot-agent proxy router", None),
+            ("pintle proxy ingress", None),
+            ("pintle proxy gateway", Some(64)),
+            ("pintle proxy help", Some(64)),
+            ("pintle proxy sidecar extra", Some(64)),
+            ("pintle proxy --no-such-flag", Some(64)),
+            ("pintle proxy --lightstepAddress x:1", Some(78)),
+            ("pintle proxy -- --restart-epoch 1", Some(64)),
+            ("pintle proxy -- --log-path x", None),
+            ("pintle proxy --help", Some(0)),
+            ("pintle proxy sidecar -h --bootstrapv2", Some(0)),
+            ("pintle help", Some(0)),
+            ("pintle --help", Some(0)),
+            ("pintle help proxy", Some(0)),
+            ("pintle help nothing", Some(64)),
+            ("pintle request GET /", Some(64)),
+            ("pintle wait", Some(64)),
+            ("pintle init", Some(64)),
+            ("pintle init -- true", None),
+            ("pintle init --help", Some(0)),
+            ("pintle version", Some(0)),
+            ("pintle version -s", Some(0)),
+            ("pintle version --short=false -o json", Some(0)),
+            ("pintle version -oyaml", Some(0)),
+            ("pintle version --output=xml", Some(64)),
+            ("pintle version --short=maybe", Some(64)),
+            ("pintle version extra", Some(64)),
+            ("pintle version --help", Some(0)),
+        ];
+        for (line, expected) in table {
+            assert_eq!(code(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn help_goes_to_stdout_and_errors_to_stderr() {
+        for line in ["pintle help", "pintle proxy --help", "pintle init -h"] {
+            let stop = run(line).unwrap_err();
+            assert!(
+                stop.stdout.starts_with("Usage: pintle ") && stop.stderr.is_empty(),
+                "{stop:?}"
+            );
+        }
+        let stop = run("pintle porxy").unwrap_err();
+        assert_eq!(
+            stop.stderr,
+            "pintle: unknown command porxy; did you mean proxy?\ntry: pintle help\n"
+        );
+        let stop = run("pintle proxy --confgPath x").unwrap_err();
+        assert_eq!(
+            stop.stderr,
+            "pintle: unknown flag --confgPath; did you mean --config-path?\ntry: pintle proxy --help\n"
+        );
+        assert!(stop.stdout.is_empty());
+    }
+
+    #[test]
+    fn version_as_pilot_agent_writes_it() {
+        let json = run("pintle version -o json").unwrap_err().stdout;
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(value["clientVersion"]["version"], version);
+        assert!(value["clientVersion"]["revision"].is_string());
+        let short = run("pintle version --short").unwrap_err().stdout;
+        assert_eq!(short, format!("{version}\n"));
+    }
+
+    #[test]
+    fn words_that_are_not_utf8() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let odd = OsString::from_vec(vec![0xff]);
+        for head in [
+            vec!["p"],
+            vec!["p", "proxy"],
+            vec!["p", "proxy", "--id"],
+            vec!["p", "version"],
+        ] {
+            let mut arguments: Vec<OsString> = head.into_iter().map(OsString::from).collect();
+            arguments.push(odd.clone());
+            assert_eq!(parse(arguments).unwrap_err().code, 64);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What followed `--`: arguments for Envoy, looked at first.
+//!
+//! Envoy ends with 1 on a flag that stands twice, and a flag that pintle writes itself would stand twice or break the
+//! epochs; so both are refused here, with the setting to use instead. Envoy does not know `--x=y`, so it is split.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+/// Checks and splits the arguments.
+pub(super) fn check(arguments: Vec<OsString>) -> Result<Vec<OsString>, String> {
+    let mut checked: Vec<OsString> = Vec::with_capacity(arguments.len());
+    let mut seen: Vec<OsString> = Vec::new();
+    for argument in arguments {
+        let bytes = argument.as_bytes();
+        if !bytes.starts_with(b"--") {
+            // `-linfo` is `-l info`.
+            if let Some(short) = bytes.get(..2) {
+                refuse_owned(OsStr::from_bytes(short))?;
+            }
+            checked.push(argument);
+            continue;
+        }
+        let (name, value) = split(argument);
+        refuse_owned(&name)?;
+        if seen.contains(&name) {
+            return Err(format!("{} stands twice after --", name.display()));
+        }
+        seen.push(name.clone());
+        checked.push(name);
+        checked.extend(value);
+    }
+    Ok(checked)
+}
+
+/// Whether Envoy was told not to ask its parent for statistics, so that the generation does not count.
+#[must_use]
+pub fn skips_parent_stats(extra: &[OsString]) -> bool {
+    extra
+        .iter()
+        .any(|word| word == "--skip-hot-restart-parent-stats")
+}
+
+fn split(argument: OsString) -> (OsString, Option<OsString>) {
+    let mut name = argument.into_vec();
+    let Some(at) = name.iter().position(|byte| *byte == b'=') else {
+        return (OsString::from_vec(name), None);
+    };
+    let value = name.split_off(at).split_off(1);
+    (OsString::from_vec(name), Some(OsString::from_vec(value)))
+}
+
+fn refuse_owned(name: &OsStr) -> Result<(), String> {
+    match OWNED.iter().find(|(owned, _)| name == *owned) {
+        Some((owned, instead)) => Err(format!("cannot pass {owned} to the proxy: {instead}")),
+        None => Ok(()),
+    }
+}
+
+/// Envoy's flags that pintle owns, and what to use instead.
+const OWNED: &[(&str, &str)] = &[
+    ("--", "what follows it would be ignored"),
+    ("-c", "use --custom-config-file or --template-file"),
+    (
+        "--config-path",
+        "use --custom-config-file or --template-file",
+    ),
+    (
+        "--config-yaml",
+        "use the variable ISTIO_BOOTSTRAP_OVERRIDE, a JSON file",
+    ),
+    ("--restart-epoch", "pintle counts the epochs"),
+    ("--base-id", "use pintle's --base-id, before the --"),
+    ("--use-dynamic-base-id", "use --base-id auto, before the --"),
+    ("--base-id-path", "use --base-id auto, before the --"),
+    (
+        "--disable-hot-restart",
+        "use pintle's --disable-hot-restart, before the --",
+    ),
+    (
+        "--socket-path",
+        "pintle answers on the hot-restart sockets; use --base-id",
+    ),
+    (
+        "--socket-mode",
+        "pintle answers on the hot-restart sockets; use --base-id",
+    ),
+    ("--drain-time-s", "use --drain-duration"),
+    ("--parent-shutdown-time-s", "use --parent-shutdown-duration"),
+    (
+        "--service-cluster",
+        "use pintle's --service-cluster, before the --",
+    ),
+    ("--service-node", "use --ip, --id and --domain"),
+    ("--max-obj-name-len", "use --stat-name-length"),
+    (
+        "--local-address-ip-version",
+        "use pintle's --local-address-ip-version, before the --",
+    ),
+    ("--allow-unknown-fields", "use --legacy-envoy-args"),
+    ("--allow-unknown-static-fields", "pintle always sets it"),
+    ("-l", "use --proxy-log-level"),
+    ("--log-level", "use --proxy-log-level"),
+    ("--component-log-level", "use --proxy-component-log-level"),
+    ("--concurrency", "use pintle's --concurrency, before the --"),
+    ("--mode", "use --validate"),
+    (
+        "--version",
+        "it would end the proxy; run the proxy by itself",
+    ),
+    (
+        "--hot-restart-version",
+        "it would end the proxy; run the proxy by itself",
+    ),
+    ("-h", "it would end the proxy; run the proxy by itself"),
+    ("--help", "it would end the proxy; run the proxy by itself"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(line: &str) -> Result<Vec<OsString>, String> {
+        check(line.split_whitespace().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn equals_signs_are_split() {
+        let expected: Vec<OsString> = ["--log-format", "a=b", "--skip-deprecated-logs", "-x=y"]
+            .map(OsString::from)
+            .into();
+        assert_eq!(
+            checked("--log-format=a=b --skip-deprecated-logs -x=y"),
+            Ok(expected)
+        );
+        assert_eq!(
+            checked("--log-path="),
+            Ok(vec!["--log-path".into(), "".into()])
+        );
+    }
+
+    #[test]
+    fn every_owned_flag_is_refused_in_every_form() {
+        for (owned, _) in OWNED {
+            for form in ["", "=1", " 1"] {
+                let line = format!("--log-path x {owned}{form}");
+                assert!(checked(&line).is_err(), "{line}");
+            }
+        }
+        for form in ["-linfo", "-cfile", "-l=info"] {
+            assert!(checked(form).is_err(), "{form}");
+        }
+        assert_eq!(
+            checked("--drain-time-s 5"),
+            Err("cannot pass --drain-time-s to the proxy: use --drain-duration".into())
+        );
+    }
+
+    #[test]
+    fn a_flag_stands_once() {
+        assert_eq!(
+            checked("--log-path a --log-path=b"),
+            Err("--log-path stands twice after --".into())
+        );
+        assert!(checked("--a -1 --b -1 x x").is_ok());
+    }
+
+    #[test]
+    fn bytes_pass_through() {
+        let odd = OsString::from_vec(vec![b'-', b'-', b'x', 0xff, b'=', 0xfe]);
+        let split = check(vec![odd]).unwrap();
+        assert_eq!(split.len(), 2);
+        assert_eq!(split[1].as_bytes(), [0xfe]);
+    }
+}

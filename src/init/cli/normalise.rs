@@ -1,0 +1,283 @@
+//! Brings pilot-agent's spellings to one: every flag becomes `--kebab-case value`, each scalar once.
+//!
+//! What comes out is what argh parses; it has no spelling of its own left to trip over. Nothing here knows what a flag
+//! means.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+
+use super::flags::{self, Flag, Kind};
+use super::nearest;
+
+/// An argument list in one spelling.
+#[derive(Debug, Default)]
+pub(super) struct Normal {
+    /// Name and value, a scalar once, in the order of first appearance.
+    pub(super) flags: Vec<(&'static Flag, String)>,
+    /// Words that belong to no flag.
+    pub(super) words: Vec<String>,
+    /// What followed `--`.
+    pub(super) rest: Vec<OsString>,
+    /// `--help` or `-h` was among them.
+    pub(super) help: bool,
+    /// One for each flag of history, in the order of appearance.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Why an argument list cannot be understood.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// A usage error.
+    Usage(String),
+    /// A flag that nothing can honour any more.
+    Gone(String),
+}
+
+/// Sorts `arguments` into flags, words and the rest.
+pub(super) fn normalise(
+    table: &'static [Flag],
+    arguments: Vec<OsString>,
+) -> Result<Normal, Refusal> {
+    let mut normal = Normal::default();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        if argument == "--" {
+            normal.rest = arguments.collect();
+            break;
+        }
+        let argument = text(argument)?;
+        if argument == "--help" || argument == "-h" {
+            normal.help = true;
+        } else if let Some(flag) = argument.strip_prefix("--") {
+            let (flag, value) = one(table, flag, &mut arguments)?;
+            normal.add(flag, value)?;
+        } else if argument.starts_with('-') && argument.len() > 1 {
+            return Err(Refusal::Usage(format!("unknown flag {argument}")));
+        } else {
+            normal.words.push(argument);
+        }
+    }
+    Ok(normal)
+}
+
+/// The flag written as `name` or `name=value`, with its value, which may be the next argument.
+fn one(
+    table: &'static [Flag],
+    written: &str,
+    arguments: &mut dyn Iterator<Item = OsString>,
+) -> Result<(&'static Flag, String), Refusal> {
+    let (name, value) = match written.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (written, None),
+    };
+    let flag = flags::find(table, &kebab(name)).ok_or_else(|| unknown(table, name))?;
+    let value = match value {
+        Some(value) => value,
+        // As in cobra, a bare switch leaves the next word alone.
+        None if flag.kind.is_bool() => "true".to_owned(),
+        None => {
+            let missing = || Refusal::Usage(format!("--{} needs a value", flag.name));
+            text(arguments.next().ok_or_else(missing)?)?
+        }
+    };
+    Ok((flag, value))
+}
+
+impl Normal {
+    fn add(&mut self, flag: &'static Flag, value: String) -> Result<(), Refusal> {
+        match flag.kind {
+            Kind::List => {
+                // `--application-ports ""` says that there are none.
+                let items = value.split(',').map(str::trim);
+                let items = items.filter(|item| !item.is_empty());
+                self.flags.extend(items.map(|item| (flag, item.to_owned())));
+            }
+            Kind::Repeated => self.flags.push((flag, value)),
+            Kind::Legacy | Kind::LegacyBool => {
+                let warning = format!("--{} is accepted and means nothing here", flag.name);
+                if !self.warnings.contains(&warning) {
+                    self.warnings.push(warning);
+                }
+            }
+            Kind::Gone | Kind::GoneBool => {
+                if !value.is_empty() && value != "false" {
+                    return Err(Refusal::Gone(format!(
+                        "cannot use --{}: Envoy has no Lightstep tracer any more",
+                        flag.name
+                    )));
+                }
+            }
+            Kind::Bool | Kind::Text | Kind::Number | Kind::Duration => self.replace(flag, value),
+        }
+        Ok(())
+    }
+
+    /// The last one wins.
+    fn replace(&mut self, flag: &'static Flag, value: String) {
+        match self.flags.iter_mut().find(|(f, _)| f.name == flag.name) {
+            Some(given) => given.1 = value,
+            None => self.flags.push((flag, value)),
+        }
+    }
+
+    /// What argh is given.
+    pub(super) fn canonical(&self) -> Vec<String> {
+        let mut canonical = Vec::with_capacity(self.flags.len() * 2 + self.words.len() + 1);
+        for (flag, value) in &self.flags {
+            canonical.push(["--", flag.name].concat());
+            canonical.push(value.clone());
+        }
+        // So that no word is taken for a flag or for a cry for help.
+        canonical.push("--".to_owned());
+        canonical.extend_from_slice(&self.words);
+        canonical
+    }
+}
+
+fn text(argument: OsString) -> Result<String, Refusal> {
+    argument
+        .into_string()
+        .map_err(|bad| Refusal::Usage(format!("{} is not UTF-8", bad.display())))
+}
+
+fn unknown(table: &'static [Flag], name: &str) -> Refusal {
+    let known = table.iter().filter(|flag| !flag.kind.is_history());
+    let near = nearest::nearest(&kebab(name), known.map(|flag| flag.name));
+    Refusal::Usage(match near {
+        Some(near) => format!("unknown flag --{name}; did you mean --{near}?"),
+        None => format!("unknown flag --{name}"),
+    })
+}
+
+/// `configPath`, `config_path` and `config-path` are one flag.
+fn kebab(name: &str) -> String {
+    let mut kebab = String::with_capacity(name.len() + 4);
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() {
+            kebab.push('-');
+            kebab.push(letter.to_ascii_lowercase());
+        } else if letter == '_' {
+            kebab.push('-');
+        } else {
+            kebab.push(letter);
+        }
+    }
+    kebab
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace()
+            .map(|word| OsString::from(if word == "''" { "" } else { word }))
+            .collect()
+    }
+
+    fn normal(line: &str) -> Result<String, Refusal> {
+        normalise(flags::PROXY, words(line)).map(|normal| normal.canonical().join(" "))
+    }
+
+    #[test]
+    fn spellings_become_one() {
+        let table = [
+            ("--config-path X", "--config-path X --"),
+            ("--config-path=X", "--config-path X --"),
+            ("--configPath X", "--config-path X --"),
+            ("--configPath=X", "--config-path X --"),
+            ("--config_path X", "--config-path X --"),
+            (
+                "--log_output_level=default:info",
+                "--log-output-level default:info --",
+            ),
+            ("--statsdUdpAddress=a:1", "--statsd-udp-address a:1 --"),
+            ("--discoveryAddress=a=b", "--discovery-address a=b --"),
+            ("--validate router", "--validate true -- router"),
+            ("--validate=false router", "--validate false -- router"),
+            (
+                "--applicationPorts 80,81 --applicationPorts=82",
+                "--application-ports 80 --application-ports 81 --application-ports 82 --",
+            ),
+            ("--applicationPorts ''", "--"),
+            (
+                "--log_target a,b --log_target c",
+                "--log-target a,b --log-target c --",
+            ),
+            ("--ip 1 --domain d --ip=2", "--ip 2 --domain d --"),
+            ("--id --domain", "--id --domain --"),
+            ("sidecar --stsPort=0 --profiling x", "-- sidecar x"),
+        ];
+        for (given, expected) in table {
+            assert_eq!(normal(given).as_deref(), Ok(expected), "{given}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let table = [
+            (
+                "--confg-path X",
+                "unknown flag --confg-path; did you mean --config-path?",
+            ),
+            (
+                "--drainDurations=1s",
+                "unknown flag --drainDurations; did you mean --drain-duration?",
+            ),
+            ("--utterly-else", "unknown flag --utterly-else"),
+            ("-x", "unknown flag -x"),
+            ("--", ""),
+            ("--ip", "--ip needs a value"),
+        ];
+        for (given, expected) in table {
+            match normal(given) {
+                Ok(_) => assert_eq!(expected, "", "{given}"),
+                Err(refusal) => assert_eq!(refusal, Refusal::Usage(expected.to_owned())),
+            }
+        }
+    }
+
+    #[test]
+    fn history_warns_once_each() {
+        let line = "--bootstrapv2 --availabilityZone z --bootstrapv2=false --controlPlaneBootstrap";
+        let normal = normalise(flags::PROXY, words(line)).unwrap();
+        assert_eq!(normal.warnings.len(), 3);
+        assert!(normal.flags.is_empty());
+    }
+
+    #[test]
+    fn lightstep_is_refused_unless_it_asks_for_nothing() {
+        assert!(matches!(
+            normal("--lightstepAddress ls:80"),
+            Err(Refusal::Gone(_))
+        ));
+        assert!(matches!(normal("--lightstepSecure"), Err(Refusal::Gone(_))));
+        assert!(normal("--lightstepSecure=false --lightstepAddress=").is_ok());
+    }
+
+    #[test]
+    fn the_rest_may_be_any_bytes() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let odd = OsString::from_vec(vec![b'-', 0xff]);
+        let rest = normalise(flags::PROXY, vec!["--".into(), odd.clone()]).unwrap();
+        assert_eq!(rest.rest, std::slice::from_ref(&odd));
+        assert!(normalise(flags::PROXY, vec![odd]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_strings_are_survived(strings in proptest::collection::vec(".{0,12}|--[a-zA-Z_=-]{0,20}", 0..8)) {
+            let arguments = strings.into_iter().map(OsString::from).collect();
+            if let Ok(normal) = normalise(flags::PROXY, arguments) {
+                // What came out goes through unchanged.
+                let again = normal.flags.iter().map(|(flag, value)| format!("--{}={value}", flag.name).into());
+                let again = normalise(flags::PROXY, again.collect()).unwrap();
+                prop_assert_eq!(again.canonical().len(), normal.flags.len() * 2 + 1);
+                prop_assert!(normal.canonical().starts_with(&again.canonical()));
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `pintle version`, in the shapes of pilot-agent's.
+
+#![forbid(unsafe_code)]
+
+use argh::FromArgs;
+use serde_json::json;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The commit, where the build says it.
+const REVISION: Option<&str> = option_env!("PINTLE_REVISION");
+
+/// print the version
+#[derive(Debug, FromArgs)]
+#[argh(
+    name = "version",
+    help_triggers("--help", "-h"),
+    usage = "[-s] [-o json|yaml]"
+)]
+pub(super) struct VersionFlags {
+    /// the number only
+    #[argh(option, short = 's', arg_name = "bool")]
+    pub(super) short: Option<String>,
+    /// json or yaml
+    #[argh(option, short = 'o', arg_name = "format")]
+    pub(super) output: Option<String>,
+}
+
+/// What is printed, or what is wrong.
+pub(super) fn render(flags: &VersionFlags) -> Result<String, String> {
+    let revision = REVISION.unwrap_or("unknown");
+    let short = match flags.short.as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(other) => return Err(format!("cannot use --short \"{other}\": true or false")),
+    };
+    match flags.output.as_deref().unwrap_or("") {
+        "" if short => Ok(format!("{VERSION}\n")),
+        "" => Ok(format!("pintle {VERSION} ({revision})\n")),
+        "json" => Ok(format!(
+            "{:#}\n",
+            json!({ "clientVersion": {
+                "version": VERSION,
+                "revision": revision,
+                "user": "",
+                "host": "",
+                "golang_version": "",
+                "hub": "",
+                "status": "",
+                "tag": VERSION,
+            }})
+        )),
+        "yaml" => Ok(format!(
+            "clientVersion:\n  golang_version: \"\"\n  host: \"\"\n  hub: \"\"\n  revision: \"{revision}\"\n  \
+             status: \"\"\n  tag: \"{VERSION}\"\n  user: \"\"\n  version: \"{VERSION}\"\n"
+        )),
+        other => Err(format!("cannot use --output \"{other}\": json or yaml")),
+    }
+}
+
+/// `-s`, `-o X`, `-oX` and `-o=X` as long flags.
+pub(super) fn lengthen(argument: &str) -> String {
+    match argument.strip_prefix('-') {
+        Some("s") => "--short".to_owned(),
+        Some("o") => "--output".to_owned(),
+        Some(rest) if rest.starts_with('o') => {
+            let value = rest.get(1..).unwrap_or("");
+            ["--output=", value.strip_prefix('=').unwrap_or(value)].concat()
+        }
+        Some(_) | None => argument.to_owned(),
+    }
+}
