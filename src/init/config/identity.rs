@@ -1,0 +1,128 @@
+//! Who the proxy is: addresses, id, domain, trust domain and the control plane's name.
+
+#![forbid(unsafe_code)]
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::layers::Layers;
+use super::{ConfigError, Host, HostPort, Role};
+
+/// The second half of the node id, and what it is made of.
+#[derive(Debug)]
+pub(super) struct Identity {
+    /// Never empty, each once; the first is the proxy's.
+    pub(super) ips: Vec<IpAddr>,
+    pub(super) id: String,
+    pub(super) domain: String,
+    pub(super) trust_domain: String,
+    /// `type~ip~id~domain`.
+    pub(super) node: String,
+}
+
+impl Identity {
+    pub(super) fn new(layers: &Layers<'_>, host: &Host) -> Result<Self, ConfigError> {
+        let ips = ips(layers, host)?;
+        let ip = first(&ips).to_string();
+        let registry = layers.given("serviceregistry")?.text;
+        let namespace = layers.variable("POD_NAMESPACE")?.unwrap_or("");
+        let pod = layers.variable("POD_NAME")?.unwrap_or("");
+        let id = part(layers, "id", || match registry {
+            "Kubernetes" => [pod, ".", namespace].concat(),
+            "Consul" => [&ip, ".service.consul"].concat(),
+            _ => ip.clone(),
+        })?;
+        let domain = part(layers, "domain", || match registry {
+            "Kubernetes" => [namespace, ".svc.cluster.local"].concat(),
+            "Consul" => "service.consul".to_owned(),
+            _ => String::new(),
+        })?;
+        let trust_domain = part(layers, "trust-domain", || "cluster.local".to_owned())?;
+        let kind = match layers.args.role {
+            Role::Sidecar => "sidecar",
+            Role::Router => "router",
+            Role::Ingress => "ingress",
+        };
+        let node = [kind, &ip, &id, &domain].join("~");
+        Ok(Self {
+            ips,
+            id,
+            domain,
+            trust_domain,
+            node,
+        })
+    }
+
+    /// Whether the host has no IPv4 address.
+    pub(super) fn ipv6_only(&self) -> bool {
+        !self.ips.iter().any(IpAddr::is_ipv4)
+    }
+
+    pub(super) fn ip(&self) -> IpAddr {
+        first(&self.ips)
+    }
+
+    /// The control plane's SPIFFE name. Its namespace is read from the discovery address.
+    pub(super) fn control_plane_name(
+        &self,
+        layers: &Layers<'_>,
+        discovery: &HostPort,
+    ) -> Result<String, ConfigError> {
+        let own = layers.variable("POD_NAMESPACE")?;
+        let istio = layers
+            .variable("ISTIO_NAMESPACE")?
+            .unwrap_or("istio-system");
+        let labels: Vec<&str> = discovery.host.split('.').collect();
+        let namespace = match labels.as_slice() {
+            _ if layers.given("serviceregistry")?.text != "Kubernetes" => istio,
+            [_] => own.unwrap_or(istio),
+            [_, namespace] => namespace,
+            _ => istio,
+        };
+        let trust = self.trust_domain.replace('@', ".");
+        Ok([
+            "spiffe://",
+            &trust,
+            "/ns/",
+            namespace,
+            "/sa/istio-pilot-service-account",
+        ]
+        .concat())
+    }
+}
+
+/// `--ip` or `INSTANCE_IP`, then the host's.
+fn ips(layers: &Layers<'_>, host: &Host) -> Result<Vec<IpAddr>, ConfigError> {
+    let mut ips = Vec::with_capacity(host.addresses.len() + 1);
+    if layers.given("ip")?.some().is_some() {
+        ips.push(layers.address("ip")?);
+    }
+    for address in &host.addresses {
+        if !ips.contains(address) {
+            ips.push(*address);
+        }
+    }
+    if ips.is_empty() {
+        ips.push(LOOPBACK);
+    }
+    Ok(ips)
+}
+
+fn part(
+    layers: &Layers<'_>,
+    name: &'static str,
+    default: impl FnOnce() -> String,
+) -> Result<String, ConfigError> {
+    let given = layers.given(name)?;
+    if given.text.contains('~') {
+        return Err(given.wrong("~ separates the parts of the node id"));
+    }
+    Ok(given
+        .some()
+        .map_or_else(default, |given| given.text.to_owned()))
+}
+
+fn first(ips: &[IpAddr]) -> IpAddr {
+    ips.first().copied().unwrap_or(LOOPBACK)
+}
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

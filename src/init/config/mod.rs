@@ -1,0 +1,181 @@
+//! What `pintle proxy` was told, checked: paths, durations and limits that later code need not doubt.
+//!
+//! `Config` is made once, from defaults, `PROXY_CONFIG`, the environment and the flags (in that order), and never
+//! changes. Nothing here reads a file or a clock.
+
+#![forbid(unsafe_code)]
+
+mod build;
+mod duration;
+mod error;
+mod identity;
+mod layers;
+mod policy;
+mod proxy_config;
+mod source;
+mod values;
+mod watched;
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::bootstrap::{Generated, Template};
+use crate::log::{Level, Target};
+use crate::supervisor::Policy;
+
+pub use self::error::ConfigError;
+
+/// All that the agent needs to know before it starts.
+#[derive(Debug)]
+pub struct Config {
+    pub role: Role,
+    /// What the supervisor decides by.
+    pub policy: Policy,
+    /// Where the proxy's configuration comes from.
+    pub source: Source,
+    /// How a proxy process is started.
+    pub launch: Launch,
+    /// What counts as configuration.
+    pub watch: Watch,
+    /// Envoy's admin port.
+    pub admin: SocketAddr,
+    /// Which listeners the drain asks Envoy to close; `None`: all.
+    pub drain: DrainCall,
+    pub log: LogConfig,
+    /// `TERMINATION_GRACE_PERIOD_SECONDS`: what the pod grants; only compared with ours.
+    pub grace_period: Option<Duration>,
+    /// The status port; `None`: off.
+    pub status: Option<SocketAddr>,
+    /// `--application-ports`: they must have listeners before the proxy is ready.
+    pub application_ports: Vec<u16>,
+    /// Said once the log is open: flags and variables that were accepted but mean nothing, doubtful values.
+    pub warnings: Vec<String>,
+}
+
+/// The kind of proxy, the first field of the node id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    #[default]
+    Sidecar,
+    Router,
+    Ingress,
+}
+
+/// Where the file after `-c` comes from.
+#[derive(Debug)]
+pub enum Source {
+    /// Ours, from values; written to `<directory>/envoy-rev<epoch>.json`.
+    Generated {
+        inputs: Box<Generated>,
+        override_file: Option<PathBuf>,
+    },
+    /// A JSON document of the user's with `${name}` in it; written like ours.
+    Template {
+        template: Box<Template>,
+        override_file: Option<PathBuf>,
+    },
+    /// The user's own file, used as it is; an override becomes `--config-yaml`.
+    Custom {
+        file: PathBuf,
+        override_file: Option<PathBuf>,
+    },
+}
+
+/// How a proxy process is started, the same for every epoch.
+#[derive(Clone, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of its own, not a state"
+)]
+pub struct Launch {
+    pub binary: PathBuf,
+    /// `--config-path`: where bootstraps are written.
+    pub directory: PathBuf,
+    pub drain_time: Duration,
+    pub parent_shutdown_time: Duration,
+    pub service_cluster: String,
+    pub service_node: String,
+    pub max_obj_name_len: Option<u32>,
+    /// `v4` or `v6`, when it must be said.
+    pub local_address_ip_version: Option<IpVersion>,
+    /// `--allow-unknown-static-fields`, or the argv of pilot-agent 1.1.5.
+    pub legacy_args: bool,
+    pub log_level: Option<String>,
+    pub component_log_level: Option<String>,
+    pub concurrency: Option<u32>,
+    pub base_id: BaseId,
+    pub disable_hot_restart: bool,
+    /// What followed `--`, checked and split.
+    pub extra: Vec<OsString>,
+    /// Envoy was told not to count generations or not to ask its parent for stats.
+    pub skip_parent_stats: bool,
+    pub user: Option<User>,
+    pub oom_score_adj: Option<i32>,
+    pub no_new_privs: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpVersion {
+    V4,
+    V6,
+}
+
+/// Envoy's `--base-id`: names its shared memory and its hot-restart sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaseId {
+    Fixed(u32),
+    /// A free one is looked for at start and kept.
+    Auto,
+}
+
+/// `--proxy-user`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// What is watched and how patiently.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// In a fixed order, each once; their content is the configuration.
+    pub paths: Vec<PathBuf>,
+    /// Must be there before epoch 0 starts (MUTUAL_TLS); empty otherwise.
+    pub required: Vec<PathBuf>,
+}
+
+/// How the drain is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct DrainCall {
+    pub inbound_only: bool,
+    /// POST `/healthcheck/fail` first (router and ingress).
+    pub fail_healthcheck: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    pub level: Level,
+    pub json: bool,
+    pub targets: Vec<Target>,
+}
+
+/// A host name or address with a port, as Envoy's `socket_address` wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    pub host: String,
+    pub port: u16,
+}
+
+/// What start found out about the machine; read once, in the shell.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    /// Addresses of interfaces that are up, loopback left out.
+    pub addresses: Vec<IpAddr>,
+    /// CPUs that the cgroup grants, rounded up.
+    pub cpu_limit: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! `PROXY_CONFIG`: Istio's ProxyConfig as JSON, turned into flags' values.
+
+#![forbid(unsafe_code)]
+
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+use crate::bootstrap::StatsInclusion;
+
+/// What it says, as far as it means something here.
+#[derive(Debug, Default)]
+pub(super) struct ProxyConfig {
+    /// Flag, key and value; of two for one flag the later counts.
+    pub(super) values: Vec<(&'static str, &'static str, String)>,
+    /// `proxyMetadata`: variables for those that are not set.
+    pub(super) metadata: Vec<(String, String)>,
+    /// `proxyStatsMatcher`.
+    pub(super) stats: StatsInclusion,
+    pub(super) warnings: Vec<String>,
+}
+
+impl ProxyConfig {
+    pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
+        let wrong = |cause: &str| ConfigError::unreadable("PROXY_CONFIG", cause);
+        let document = match serde_json::from_str(text) {
+            Ok(Value::Object(document)) => document,
+            Ok(_) => return Err(wrong("it must be a JSON object")),
+            Err(error) => {
+                return Err(wrong(
+                    &["it must be JSON, not YAML: ", &error.to_string()].concat(),
+                ));
+            }
+        };
+        let mut config = Self::default();
+        config.warn_of_unknown(&document);
+        config.warn_of_tracers(document.get("tracing"));
+        config.stats = stats(document.get("proxyStatsMatcher"));
+        config.metadata = metadata(document.get("proxyMetadata"))?;
+        let document = Value::Object(document);
+        if document.pointer("/tracing/lightstep").is_some() {
+            return Err(wrong(
+                "tracing.lightstep: Envoy has no Lightstep tracer any more",
+            ));
+        }
+        for (pointer, flag) in KEYS {
+            if let Some(value) = document.pointer(pointer) {
+                let key = pointer.get(1..).unwrap_or("");
+                let text = scalar(key, value)?;
+                config.values.push((flag, key, policy(flag, text)));
+            }
+        }
+        Ok(config)
+    }
+
+    fn warn_of_tracers(&mut self, tracing: Option<&Value>) {
+        for tracer in ["stackdriver", "openCensusAgent"] {
+            if tracing.and_then(|tracing| tracing.get(tracer)).is_some() {
+                let warning = ["PROXY_CONFIG tracing.", tracer, " means nothing here"];
+                self.warnings.push(warning.concat());
+            }
+        }
+    }
+
+    fn warn_of_unknown(&mut self, document: &Map<String, Value>) {
+        let known = |key: &str| {
+            let honoured = KEYS.iter().any(|(pointer, _)| {
+                let path = pointer.trim_start_matches('/');
+                path.split('/').next() == Some(key)
+            });
+            honoured || IGNORED.contains(&key)
+        };
+        let unknown: Vec<&str> = document
+            .keys()
+            .map(String::as_str)
+            .filter(|key| !known(key))
+            .collect();
+        if !unknown.is_empty() {
+            self.warnings
+                .push(["PROXY_CONFIG has unknown keys: ", &unknown.join(", ")].concat());
+        }
+    }
+}
+
+/// Protobuf's JSON writes the enumeration as a name or as a number.
+fn policy(flag: &str, text: String) -> String {
+    match (flag, text.as_str()) {
+        ("control-plane-auth-policy", "0") => "NONE".to_owned(),
+        ("control-plane-auth-policy", "1") => "MUTUAL_TLS".to_owned(),
+        _ => text,
+    }
+}
+
+fn scalar(key: &str, value: &Value) -> Result<String, ConfigError> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Bool(flag) => Ok(flag.to_string()),
+        Value::Null => Ok(String::new()),
+        Value::Array(_) | Value::Object(_) => Err(ConfigError::unreadable(
+            "PROXY_CONFIG",
+            &[key, ": a text or a number is expected"].concat(),
+        )),
+    }
+}
+
+fn metadata(value: Option<&Value>) -> Result<Vec<(String, String)>, ConfigError> {
+    let mut variables = Vec::new();
+    for (name, value) in value.and_then(Value::as_object).into_iter().flatten() {
+        // Neither can stand in an environment.
+        if !name.is_empty() && !name.contains(['=', '\0']) {
+            variables.push((name.clone(), scalar("proxyMetadata", value)?));
+        }
+    }
+    Ok(variables)
+}
+
+fn stats(value: Option<&Value>) -> StatsInclusion {
+    let texts = |key: &str| -> Vec<String> {
+        let list = value
+            .and_then(|value| value.get(key))
+            .and_then(Value::as_array);
+        let texts = list.into_iter().flatten().filter_map(Value::as_str);
+        texts.map(str::to_owned).collect()
+    };
+    StatsInclusion {
+        prefixes: texts("inclusionPrefixes"),
+        suffixes: texts("inclusionSuffixes"),
+        regexes: texts("inclusionRegexps"),
+    }
+}
+
+/// Where a flag's value stands.
+const KEYS: &[(&str, &str)] = &[
+    ("/configPath", "config-path"),
+    ("/binaryPath", "binary-path"),
+    ("/serviceCluster", "service-cluster"),
+    ("/drainDuration", "drain-duration"),
+    ("/parentShutdownDuration", "parent-shutdown-duration"),
+    ("/terminationDrainDuration", "termination-drain-duration"),
+    ("/discoveryAddress", "discovery-address"),
+    ("/connectTimeout", "connect-timeout"),
+    ("/statsdUdpAddress", "statsd-udp-address"),
+    ("/proxyAdminPort", "proxy-admin-port"),
+    ("/statusPort", "status-port"),
+    ("/controlPlaneAuthPolicy", "control-plane-auth-policy"),
+    ("/customConfigFile", "custom-config-file"),
+    ("/proxyBootstrapTemplatePath", "template-file"),
+    ("/concurrency", "concurrency"),
+    ("/statNameLength", "stat-name-length"),
+    ("/zipkinAddress", "zipkin-address"),
+    ("/tracing/zipkin/address", "zipkin-address"),
+    ("/tracing/datadog/address", "datadog-agent-address"),
+    (
+        "/envoyMetricsServiceAddress",
+        "envoy-metrics-service-address",
+    ),
+    (
+        "/envoyMetricsService/address",
+        "envoy-metrics-service-address",
+    ),
+];
+
+/// Of a ProxyConfig, but nothing that an init could do.
+const IGNORED: &[&str] = &[
+    "availabilityZone",
+    "caCertificatesPem",
+    "discoveryRefreshDelay",
+    "envoyAccessLogService",
+    "extraStatTags",
+    "fileFlushInterval",
+    "fileFlushMinSizeKb",
+    "gatewayTopology",
+    "holdApplicationUntilProxyStarts",
+    "image",
+    "interceptionMode",
+    "meshId",
+    "privateKeyProvider",
+    "proxyHeaders",
+    "proxyMetadata",
+    "proxyStatsMatcher",
+    "readinessProbe",
+    "runtimeValues",
+    "sds",
+    "statsCompression",
+    "tracingServiceName",
+    "tracing",
+];

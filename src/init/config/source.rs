@@ -1,0 +1,317 @@
+//! Where the proxy's configuration comes from: generated, a template or a file of the user's.
+
+#![forbid(unsafe_code)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::identity::Identity;
+use super::layers::{Given, Layer, Layers};
+use super::watched::Certificates;
+use super::{BaseId, ConfigError, HostPort, IpVersion, Launch, Source, duration, values};
+use crate::bootstrap::node::{self, NodeDescription, NodeInputs};
+use crate::bootstrap::{ControlPlaneTls, Generated, Template, Tracing};
+use crate::cli::flags::{Kind, PROXY};
+
+/// The user's documents: at most one of the first two.
+#[derive(Debug)]
+pub(super) struct Documents {
+    custom: Option<PathBuf>,
+    template: Option<PathBuf>,
+    over: Option<PathBuf>,
+}
+
+impl Documents {
+    /// The higher layer wins; two of the same layer contradict each other.
+    pub(super) fn new(layers: &Layers<'_>) -> Result<Self, ConfigError> {
+        let custom = layers.given("custom-config-file")?;
+        let template = layers.given("template-file")?;
+        let over = layers.variable("ISTIO_BOOTSTRAP_OVERRIDE")?;
+        if custom.layer == template.layer && custom.layer != Layer::Default {
+            let cause = "one of them is the proxy's configuration";
+            let origin = template.origin();
+            return Err(ConfigError::contradiction(&custom.origin(), &origin, cause));
+        }
+        let path = |given: Given<'_>, other: Layer| {
+            (given.layer > other).then(|| PathBuf::from(given.text))
+        };
+        Ok(Self {
+            custom: path(custom, template.layer),
+            template: path(template, custom.layer),
+            over: over.map(PathBuf::from),
+        })
+    }
+
+    /// In the order in which they are watched.
+    pub(super) fn paths(&self) -> [Option<PathBuf>; 3] {
+        [
+            self.custom.clone(),
+            self.template.clone(),
+            self.over.clone(),
+        ]
+    }
+}
+
+/// What a source is made from.
+#[derive(Debug)]
+pub(super) struct Basis<'a> {
+    pub(super) layers: &'a Layers<'a>,
+    pub(super) identity: &'a Identity,
+    pub(super) launch: &'a Launch,
+    pub(super) admin: SocketAddr,
+    pub(super) mutual_tls: bool,
+    /// The drain counts connections.
+    pub(super) count_connections: bool,
+}
+
+impl Basis<'_> {
+    /// Everything is checked, also what the chosen source does not use.
+    pub(super) fn source(
+        &self,
+        documents: Documents,
+        warnings: &mut Vec<String>,
+    ) -> Result<Source, ConfigError> {
+        let override_file = documents.over;
+        let generated = self.generated(warnings)?;
+        if let Some(file) = documents.custom {
+            return Ok(Source::Custom {
+                file,
+                override_file,
+            });
+        }
+        if let Some(file) = documents.template {
+            let values = self.template_values(generated)?;
+            let template = Box::new(Template { file, values });
+            return Ok(Source::Template {
+                template,
+                override_file,
+            });
+        }
+        self.refuse_shared_port(generated.prometheus_port)?;
+        let inputs = Box::new(generated);
+        Ok(Source::Generated {
+            inputs,
+            override_file,
+        })
+    }
+
+    /// Only the generated bootstrap has that listener.
+    fn refuse_shared_port(&self, prometheus: u16) -> Result<(), ConfigError> {
+        let other = if prometheus == self.admin.port() {
+            "--proxy-admin-port"
+        } else if prometheus == self.layers.port("status-port")? {
+            "--status-port"
+        } else {
+            return Ok(());
+        };
+        let cause = "they are the same port";
+        Err(ConfigError::contradiction(PROMETHEUS_PORT, other, cause))
+    }
+
+    fn generated(&self, warnings: &mut Vec<String>) -> Result<Generated, ConfigError> {
+        let layers = self.layers;
+        let discovery = layers
+            .given("discovery-address")?
+            .parse(values::host_port)?;
+        let NodeDescription {
+            metadata,
+            mut stats,
+            locality,
+            warnings: doubts,
+        } = node::describe(&NodeInputs {
+            variables: layers.environment.variables(),
+            ips: &self.identity.ips,
+            role: layers.args.role,
+        });
+        warnings.extend(doubts);
+        let matcher = &layers.config.stats;
+        stats.prefixes.extend_from_slice(&matcher.prefixes);
+        stats.suffixes.extend_from_slice(&matcher.suffixes);
+        stats.regexes.extend_from_slice(&matcher.regexes);
+        let statsd = layers.given("statsd-udp-address")?.some();
+        Ok(Generated {
+            node_id: self.identity.node.clone(),
+            cluster: self.launch.service_cluster.clone(),
+            metadata,
+            locality,
+            stats,
+            admin: self.admin,
+            connect_timeout: connect_timeout(layers)?,
+            control_plane_tls: self.control_plane_tls(&discovery)?,
+            discovery,
+            tracing: tracing(layers, warnings)?,
+            statsd: statsd
+                .map(|given| given.parse(values::socket_address))
+                .transpose()?,
+            metrics_service: metrics_service(layers)?,
+            prometheus_port: prometheus_port(layers)?,
+            ipv6_only: self.identity.ipv6_only(),
+            count_connections: self.count_connections,
+        })
+    }
+
+    fn control_plane_tls(
+        &self,
+        discovery: &HostPort,
+    ) -> Result<Option<ControlPlaneTls>, ConfigError> {
+        if !self.mutual_tls {
+            return Ok(None);
+        }
+        let certificates = Certificates::client(self.layers)?;
+        let name = self.identity.control_plane_name(self.layers, discovery)?;
+        Ok(Some(ControlPlaneTls {
+            certificate_chain: certificates.chain,
+            private_key: certificates.key,
+            root_certificate: certificates.root,
+            subject_alt_names: vec![name],
+        }))
+    }
+
+    /// The names that a template may use; `epoch` is added at each rendering.
+    fn template_values(&self, generated: Generated) -> Result<Vec<(String, Value)>, ConfigError> {
+        let mut values: Vec<(String, Value)> = vec![
+            ("node-id".to_owned(), generated.node_id.into()),
+            ("node-ip".to_owned(), self.identity.ip().to_string().into()),
+            ("node-metadata".to_owned(), generated.metadata.into()),
+            ("discovery-host".to_owned(), generated.discovery.host.into()),
+            ("discovery-port".to_owned(), generated.discovery.port.into()),
+        ];
+        for flag in PROXY.iter().filter(|flag| !flag.kind.is_history()) {
+            let value = match self.effective(flag.name) {
+                Some(value) => value,
+                None => self.as_given(flag.name, flag.kind)?,
+            };
+            values.push((flag.name.to_owned(), value));
+        }
+        Ok(values)
+    }
+
+    /// Of a flag whose value is not what was given.
+    fn effective(&self, name: &str) -> Option<Value> {
+        let launch = self.launch;
+        let identity = self.identity;
+        Some(match name {
+            "ip" => identity.ip().to_string().into(),
+            "id" => identity.id.as_str().into(),
+            "domain" => identity.domain.as_str().into(),
+            "trust-domain" => identity.trust_domain.as_str().into(),
+            "proxy-admin-address" => self.admin.ip().to_string().into(),
+            "concurrency" => launch.concurrency.unwrap_or(0).into(),
+            "proxy-log-level" => launch.log_level.clone().unwrap_or_default().into(),
+            "proxy-component-log-level" => launch
+                .component_log_level
+                .clone()
+                .unwrap_or_default()
+                .into(),
+            "local-address-ip-version" => match launch.local_address_ip_version {
+                Some(IpVersion::V4) => "v4".into(),
+                Some(IpVersion::V6) => "v6".into(),
+                None => "".into(),
+            },
+            "base-id" => match launch.base_id {
+                BaseId::Fixed(id) => id.into(),
+                BaseId::Auto => "auto".into(),
+            },
+            _ => return None,
+        })
+    }
+
+    fn as_given(&self, name: &'static str, kind: Kind) -> Result<Value, ConfigError> {
+        let list = self.layers.args.flags.list(name);
+        let given = self.layers.given(name)?;
+        Ok(match kind {
+            Kind::List | Kind::Repeated if !list.is_empty() => list.join(",").into(),
+            Kind::Bool => given.parse(values::switch)?.into(),
+            Kind::Number => match given.text.parse::<i64>() {
+                Ok(number) => number.into(),
+                Err(_) => given.text.into(),
+            },
+            // As Envoy reads them.
+            Kind::Duration => duration::proto(given.parse(duration::parse)?).into(),
+            Kind::List | Kind::Repeated | Kind::Text => given.text.into(),
+            Kind::Legacy | Kind::LegacyBool | Kind::Gone | Kind::GoneBool => Value::Null,
+        })
+    }
+}
+
+fn connect_timeout(layers: &Layers<'_>) -> Result<Duration, ConfigError> {
+    const LONGEST: Duration = Duration::from_secs(30);
+    let timeout = layers.duration("connect-timeout", Duration::from_millis(1))?;
+    if timeout > LONGEST || !timeout.subsec_nanos().is_multiple_of(1_000_000) {
+        let given = layers.given("connect-timeout")?;
+        return Err(given.wrong("it must be 1ms to 30s, in whole milliseconds"));
+    }
+    Ok(timeout)
+}
+
+fn tracing(
+    layers: &Layers<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Tracing>, ConfigError> {
+    let zipkin = collector(layers, "zipkin-address")?;
+    let datadog = collector(layers, "datadog-agent-address")?;
+    if zipkin.is_some() && datadog.is_some() {
+        warnings.push("both Zipkin and Datadog are given: Zipkin is traced to".to_owned());
+    }
+    Ok(zipkin
+        .map(Tracing::Zipkin)
+        .or_else(|| datadog.map(Tracing::Datadog)))
+}
+
+/// `$(HOST_IP)` is the kubelet's to expand; where it did not, the node's own address is meant.
+fn collector(layers: &Layers<'_>, name: &'static str) -> Result<Option<HostPort>, ConfigError> {
+    const LITERAL: &str = "$(HOST_IP)";
+    let Some(given) = layers.given(name)?.some() else {
+        return Ok(None);
+    };
+    if !given.text.contains(LITERAL) {
+        return given.parse(values::host_port).map(Some);
+    }
+    let node = layers.variable("HOST_IP")?.unwrap_or("127.0.0.1");
+    let node = match node.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => ["[", &address.to_string(), "]"].concat(),
+        Ok(IpAddr::V4(_)) | Err(_) => node.to_owned(),
+    };
+    let text = given.text.replace(LITERAL, &node);
+    given.parse(|_| values::host_port(&text)).map(Some)
+}
+
+/// An address, or pilot-agent 1.4's RemoteService in JSON, of which the address counts.
+fn metrics_service(layers: &Layers<'_>) -> Result<Option<HostPort>, ConfigError> {
+    let address = layers.given("envoy-metrics-service-address")?;
+    let service = layers.given("envoy-metrics-service")?;
+    if service.layer <= address.layer {
+        let address = address.some();
+        return address
+            .map(|given| given.parse(values::host_port))
+            .transpose();
+    }
+    let Some(service) = service.some() else {
+        return Ok(None);
+    };
+    let document: Value = serde_json::from_str(service.text)
+        .map_err(|error| service.wrong(&["it must be JSON: ", &error.to_string()].concat()))?;
+    match document.get("address").and_then(Value::as_str) {
+        None | Some("") => Ok(None),
+        Some(address) => service.parse(|_| values::host_port(address)).map(Some),
+    }
+}
+
+fn prometheus_port(layers: &Layers<'_>) -> Result<u16, ConfigError> {
+    const DEFAULT: u16 = 15090;
+    let Some(text) = layers.variable(PROMETHEUS_PORT)? else {
+        return Ok(DEFAULT);
+    };
+    match text.parse() {
+        Ok(0) | Err(_) => {
+            let cause = "the port must be 1 to 65535";
+            Err(ConfigError::value(PROMETHEUS_PORT, text, cause))
+        }
+        Ok(port) => Ok(port),
+    }
+}
+
+const PROMETHEUS_PORT: &str = "ENVOY_PROMETHEUS_PORT";

@@ -1,0 +1,602 @@
+//! Argument lists and variables in, configurations or refusals out.
+
+use super::*;
+use crate::bootstrap::Tracing;
+use crate::cli::{self, Command};
+use crate::environment::Environment;
+use crate::supervisor::CleanExit;
+
+fn words(line: &str) -> Vec<OsString> {
+    let quoted = line.split_whitespace();
+    quoted
+        .map(|word| OsString::from(if word == "''" { "" } else { word }))
+        .collect()
+}
+
+fn configured(line: &str, variables: &[(&str, &str)], host: &Host) -> Result<Config, String> {
+    let mut arguments = words("pintle proxy");
+    arguments.extend(words(line));
+    let Ok(Command::Proxy(args)) = cli::parse(arguments) else {
+        return Err(format!("usage: {line}"));
+    };
+    let environment = Environment::new(variables.iter().map(|(n, v)| (n.into(), v.into())));
+    Config::new(&args, &environment, host).map_err(|error| {
+        assert_eq!(error.code(), 78);
+        error.to_string()
+    })
+}
+
+fn config(line: &str, variables: &[(&str, &str)]) -> Config {
+    configured(line, variables, &Host::default()).unwrap()
+}
+
+fn refused(line: &str, variables: &[(&str, &str)]) -> String {
+    configured(line, variables, &Host::default()).unwrap_err()
+}
+
+fn generated(config: &Config) -> &Generated {
+    match &config.source {
+        Source::Generated { inputs, .. } => inputs,
+        Source::Template { .. } | Source::Custom { .. } => panic!("{:?}", config.source),
+    }
+}
+
+const POD: [(&str, &str); 3] = [
+    ("POD_NAME", "p1"),
+    ("POD_NAMESPACE", "ns1"),
+    ("INSTANCE_IP", "10.1.2.3"),
+];
+
+const SIDECAR_1_1_5: &str = "sidecar --domain ns1.svc.cluster.local --configPath /etc/istio/proxy \
+    --binaryPath /usr/local/bin/envoy --serviceCluster app.ns1 --drainDuration 45s --parentShutdownDuration 1m0s \
+    --discoveryAddress istio-pilot.istio-system:15011 --zipkinAddress zipkin.istio-system:9411 --connectTimeout 10s \
+    --proxyAdminPort 15000 --concurrency 2 --controlPlaneAuthPolicy MUTUAL_TLS --statusPort 15020 \
+    --applicationPorts 80,81";
+
+#[test]
+fn injector_1_1_5_sidecar() {
+    let config = config(SIDECAR_1_1_5, &POD);
+    let inputs = generated(&config);
+    assert_eq!(
+        inputs.node_id,
+        "sidecar~10.1.2.3~p1.ns1~ns1.svc.cluster.local"
+    );
+    assert_eq!(inputs.cluster, "app.ns1");
+    assert_eq!(inputs.discovery.port, 15011);
+    assert_eq!(inputs.connect_timeout, Duration::from_secs(10));
+    assert!(matches!(&inputs.tracing, Some(Tracing::Zipkin(zipkin)) if zipkin.port == 9411));
+    let tls = inputs.control_plane_tls.as_ref().unwrap();
+    assert_eq!(
+        tls.subject_alt_names,
+        ["spiffe://cluster.local/ns/istio-system/sa/istio-pilot-service-account"]
+    );
+    assert_eq!(config.launch.concurrency, Some(2));
+    assert_eq!(config.launch.log_level.as_deref(), Some("warning"));
+    assert_eq!(config.status, Some("[::]:15020".parse().unwrap()));
+    assert_eq!(config.application_ports, [80, 81]);
+    assert_eq!(config.watch.required.len(), 3);
+    assert!(config.policy.wait_for_certificates);
+    assert!(config.drain.inbound_only && !config.drain.fail_healthcheck);
+    assert_eq!(config.warnings, [""; 0]);
+}
+
+#[test]
+fn injector_1_1_5_gateway() {
+    let config = config(
+        "router --domain ns1.svc.cluster.local --log_output_level default:debug --drainDuration 45s \
+         --parentShutdownDuration 1m0s --connectTimeout 10s --serviceCluster istio-ingressgateway --zipkinAddress \
+         zipkin:9411 --proxyAdminPort 15000 --statusPort 15020 --controlPlaneAuthPolicy NONE --discoveryAddress \
+         istio-pilot:15010",
+        &POD,
+    );
+    assert_eq!(config.role, Role::Router);
+    assert_eq!(config.log.level, Level::Debug);
+    assert!(generated(&config).control_plane_tls.is_none());
+    assert!(!config.drain.inbound_only && config.drain.fail_healthcheck);
+    assert_eq!(config.watch.paths.len(), 3);
+    assert!(config.watch.required.is_empty());
+}
+
+#[test]
+fn control_plane_pods() {
+    let config = config(
+        "--domain ns1.svc.cluster.local --serviceCluster istio-pilot --templateFile \
+         /etc/istio/proxy/envoy_pilot.yaml.tmpl --controlPlaneAuthPolicy NONE --controlPlaneBootstrap=true",
+        &POD,
+    );
+    let Source::Template { template, .. } = &config.source else {
+        panic!("{:?}", config.source);
+    };
+    let value = |name: &str| {
+        let found = template.values.iter().find(|(n, _)| n == name);
+        found.map(|(_, value)| value.clone()).unwrap()
+    };
+    assert_eq!(value("service-cluster"), "istio-pilot");
+    assert_eq!(value("node-ip"), "10.1.2.3");
+    assert_eq!(value("proxy-admin-port"), 15000);
+    assert_eq!(value("parent-shutdown-duration"), "60s");
+    assert_eq!(value("validate"), false);
+    assert_eq!(value("discovery-host"), "istio-pilot");
+    assert_eq!(value("discovery-port"), 15010);
+    assert!(value("node-metadata").is_object());
+    assert!(config.watch.paths.contains(&template.file));
+    assert!(!config.drain.inbound_only);
+    assert_eq!(config.warnings.len(), 1);
+}
+
+#[test]
+fn injector_1_5_sidecar() {
+    let config = config(
+        "sidecar --domain ns1.svc.cluster.local --configPath /etc/istio/proxy --binaryPath /usr/local/bin/envoy \
+         --serviceCluster app.ns1 --drainDuration 45s --parentShutdownDuration 1m0s --discoveryAddress \
+         istiod.istio-system.svc:15012 --zipkinAddress zipkin.istio-system:9411 --proxyLogLevel=warning \
+         --proxyComponentLogLevel=misc:error --connectTimeout 10s --proxyAdminPort 15000 --concurrency 2 \
+         --controlPlaneAuthPolicy NONE --dnsRefreshRate 300s --statusPort 15020 --trust-domain=cluster.local \
+         --controlPlaneBootstrap=false --stsPort=15463 --tokenManagerPlugin GoogleTokenExchange",
+        &POD,
+    );
+    assert_eq!(
+        config.launch.component_log_level.as_deref(),
+        Some("misc:error")
+    );
+    assert_eq!(config.warnings.len(), 4);
+}
+
+#[test]
+fn nothing_given() {
+    let config = config("", &[]);
+    assert_eq!(
+        generated(&config).node_id,
+        "sidecar~127.0.0.1~.~.svc.cluster.local"
+    );
+    assert_eq!(config.admin, "127.0.0.1:15000".parse().unwrap());
+    assert_eq!(config.status, None);
+    assert_eq!(config.policy.retry_budget, 10);
+    assert_eq!(
+        config.policy.rescan_interval,
+        Some(Duration::from_secs(300))
+    );
+    assert_eq!(config.policy.exit_on_zero, None);
+    assert_eq!(config.policy.on_clean_exit, CleanExit::Exit);
+    assert_eq!(config.launch.concurrency, None);
+    assert_eq!(config.launch.base_id, BaseId::Fixed(0));
+    assert_eq!(config.log.targets, [Target::Stdout]);
+    assert_eq!(config.launch.local_address_ip_version, None);
+}
+
+#[test]
+fn a_higher_layer_wins() {
+    let proxy_config = r#"{"drainDuration":"20s","proxyAdminPort":16000,"controlPlaneAuthPolicy":1,
+        "terminationDrainDuration":"9s","tracing":{"zipkin":{"address":"z:1"}},"concurrency":3,"unheard":1,
+        "proxyMetadata":{"POD_NAME":"meta","MINIMUM_DRAIN_DURATION":"1s"},
+        "proxyStatsMatcher":{"inclusionPrefixes":["a"]}}"#;
+    let set = [("PROXY_CONFIG", proxy_config), ("POD_NAMESPACE", "ns1")];
+    let from_config = config("", &set);
+    assert_eq!(from_config.launch.drain_time, Duration::from_secs(20));
+    assert_eq!(from_config.admin.port(), 16000);
+    assert_eq!(from_config.launch.concurrency, Some(3));
+    assert_eq!(from_config.policy.termination_drain, Duration::from_secs(9));
+    assert!(from_config.policy.wait_for_certificates);
+    let inputs = generated(&from_config);
+    assert_eq!(
+        inputs.node_id,
+        "sidecar~127.0.0.1~meta.ns1~ns1.svc.cluster.local"
+    );
+    assert!(inputs.stats.prefixes.contains(&"a".to_owned()));
+    assert_eq!(
+        from_config.warnings,
+        ["PROXY_CONFIG has unknown keys: unheard"]
+    );
+
+    let more = [
+        set[0],
+        set[1],
+        ("POD_NAME", "own"),
+        ("TERMINATION_DRAIN_DURATION_SECONDS", "7"),
+    ];
+    let from_variables = config("", &more);
+    assert_eq!(
+        from_variables.policy.termination_drain,
+        Duration::from_secs(7)
+    );
+    assert!(generated(&from_variables).node_id.contains("~own.ns1~"));
+    let from_flags = config(
+        "--drainDuration 30s --terminationDrainDuration 3s --concurrency 4",
+        &more,
+    );
+    assert_eq!(from_flags.launch.drain_time, Duration::from_secs(30));
+    assert_eq!(from_flags.policy.termination_drain, Duration::from_secs(3));
+    assert_eq!(from_flags.launch.concurrency, Some(4));
+}
+
+/// A line, and what is said of it.
+const REFUSED_FLAGS: &[(&str, &str)] = &[
+    (
+        "--drain-duration 5x",
+        "cannot use --drain-duration \"5x\": unknown unit: h, m, s, ms, us or ns",
+    ),
+    (
+        "--drain-duration 1500ms",
+        "cannot use --drain-duration \"1500ms\": it must be whole seconds, at most 1h",
+    ),
+    (
+        "--drain-duration 2h",
+        "cannot use --drain-duration \"2h\": it must be whole seconds, at most 1h",
+    ),
+    (
+        "--drain-duration 0s",
+        "cannot use --drain-duration \"0s\": it must be at least 0.001s",
+    ),
+    (
+        "--parentShutdownDuration 45s",
+        "cannot use --parent-shutdown-duration \"45s\": it must be longer than --drain-duration, 45s",
+    ),
+    (
+        "--config-path=",
+        "cannot use --config-path \"\": it must not be empty",
+    ),
+    (
+        "--service-cluster=",
+        "cannot use --service-cluster \"\": it must not be empty",
+    ),
+    (
+        "--discovery-address=",
+        "cannot use --discovery-address \"\": host:port is expected",
+    ),
+    (
+        "--connect-timeout 31s",
+        "cannot use --connect-timeout \"31s\": it must be 1ms to 30s, in whole milliseconds",
+    ),
+    (
+        "--statsdUdpAddress statsd:8125",
+        "cannot use --statsd-udp-address \"statsd:8125\": Envoy takes no name for statsd: give the address, ip:port",
+    ),
+    (
+        "--proxyAdminPort 0",
+        "cannot use --proxy-admin-port \"0\": the port must be 1 to 65535",
+    ),
+    (
+        "--proxyAdminPort 65536",
+        "cannot use --proxy-admin-port \"65536\": out of range, 0 to 65535",
+    ),
+    (
+        "--concurrency -1",
+        "cannot use --concurrency \"-1\": out of range, 0 to 65535",
+    ),
+    (
+        "--concurrency ''",
+        "cannot use --concurrency \"\": not a whole number",
+    ),
+    (
+        "--base-id 268435456",
+        "cannot use --base-id \"268435456\": 0 to 268435455 or auto",
+    ),
+    (
+        "--proxy-oom-score-adj 1001",
+        "cannot use --proxy-oom-score-adj \"1001\": out of range, -1000 to 1000",
+    ),
+    (
+        "--companion x",
+        "cannot use --companion \"x\": companions are not in this version",
+    ),
+    (
+        "--validate=maybe",
+        "cannot use --validate \"maybe\": true or false",
+    ),
+    (
+        "--control-plane-auth-policy TLS",
+        "cannot use --control-plane-auth-policy \"TLS\": NONE or MUTUAL_TLS",
+    ),
+    (
+        "--status-port 15000",
+        "cannot use --status-port with --proxy-admin-port: they are the same port",
+    ),
+    (
+        "--custom-config-file a --template-file b",
+        "cannot use --custom-config-file with --template-file: one of them is the proxy's configuration",
+    ),
+    (
+        "--status-port 15090",
+        "cannot use ENVOY_PROMETHEUS_PORT with --status-port: they are the same port",
+    ),
+    (
+        "--exit-on-zero-active-connections --minimum-drain-duration 6s",
+        "cannot use --minimum-drain-duration \"6s\": the drain lasts at most 5s",
+    ),
+    (
+        "--id a~b",
+        "cannot use --id \"a~b\": ~ separates the parts of the node id",
+    ),
+    ("--ip host", "cannot use --ip \"host\": not an IP address"),
+    (
+        "--application-ports 80,x",
+        "cannot use --application-ports \"x\": the port must be 1 to 65535",
+    ),
+    (
+        "--rescan-interval 1ms",
+        "cannot use --rescan-interval \"1ms\": it must be 0 or at least 1s",
+    ),
+    (
+        "--retry-initial 0",
+        "cannot use --retry-initial \"0\": it must be at least 0.001s",
+    ),
+    (
+        "--log-target ''",
+        "cannot use --log-target \"\": it must not be empty",
+    ),
+];
+
+#[test]
+fn what_is_refused_names_flag_and_value() {
+    for (line, expected) in REFUSED_FLAGS {
+        assert_eq!(refused(line, &[]), *expected, "{line}");
+    }
+}
+
+/// A variable, its value, and how what is said of it begins.
+const REFUSED_VARIABLES: &[(&str, &str, &str)] = &[
+    (
+        "PROXY_CONFIG",
+        "drainDuration: 5s",
+        "cannot read PROXY_CONFIG: it must be JSON, not YAML: ",
+    ),
+    (
+        "PROXY_CONFIG",
+        "[]",
+        "cannot read PROXY_CONFIG: it must be a JSON object",
+    ),
+    (
+        "PROXY_CONFIG",
+        r#"{"drainDuration":"5x"}"#,
+        "cannot use PROXY_CONFIG drainDuration \"5x\": ",
+    ),
+    (
+        "PROXY_CONFIG",
+        r#"{"drainDuration":[]}"#,
+        "cannot read PROXY_CONFIG: drainDuration: ",
+    ),
+    (
+        "PROXY_CONFIG",
+        r#"{"configPath":"/a\u0000b"}"#,
+        "cannot use PROXY_CONFIG configPath ",
+    ),
+    (
+        "PROXY_CONFIG",
+        r#"{"tracing":{"lightstep":{}}}"#,
+        "cannot read PROXY_CONFIG: tracing.lightstep: ",
+    ),
+    (
+        "INSTANCE_IP",
+        "nowhere",
+        "cannot use INSTANCE_IP \"nowhere\": not an IP address",
+    ),
+    (
+        "MINIMUM_DRAIN_DURATION",
+        "5",
+        "cannot use MINIMUM_DRAIN_DURATION \"5\": a unit is missing",
+    ),
+    (
+        "ENVOY_PROMETHEUS_PORT",
+        "15000",
+        "cannot use ENVOY_PROMETHEUS_PORT with --proxy-admin-port: they are the same port",
+    ),
+];
+
+#[test]
+fn what_is_refused_names_variable_and_value() {
+    for (name, value, expected) in REFUSED_VARIABLES {
+        let error = refused("", &[(name, value)]);
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn doubtful_variables_only_warn() {
+    let config = config(
+        "",
+        &[
+            ("TERMINATION_DRAIN_DURATION_SECONDS", "5s"),
+            ("TERMINATION_GRACE_PERIOD_SECONDS", "long"),
+            ("ISTIO_CPU_LIMIT", "many"),
+        ],
+    );
+    assert_eq!(config.policy.termination_drain, Duration::from_secs(5));
+    assert_eq!(config.grace_period, None);
+    assert_eq!(config.launch.concurrency, None);
+    assert_eq!(config.warnings.len(), 3);
+}
+
+#[test]
+fn concurrency_comes_from_the_limit() {
+    let host = Host {
+        cpu_limit: Some(4),
+        ..Host::default()
+    };
+    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], u32);
+    let table: [Row<'_>; 4] = [
+        ("", &[], 4),
+        ("--concurrency 0", &[], 4),
+        ("", &[("ISTIO_CPU_LIMIT", "1500m")], 2),
+        ("--concurrency 1", &[("ISTIO_CPU_LIMIT", "2")], 1),
+    ];
+    for (line, variables, expected) in table {
+        let config = configured(line, variables, &host).unwrap();
+        assert_eq!(config.launch.concurrency, Some(expected), "{line}");
+    }
+}
+
+#[test]
+fn a_host_without_ipv4() {
+    let host = Host {
+        addresses: vec!["fd00::1".parse().unwrap()],
+        cpu_limit: None,
+    };
+    let config = configured("", &[], &host).unwrap();
+    assert_eq!(config.admin, "[::1]:15000".parse().unwrap());
+    assert_eq!(config.launch.local_address_ip_version, Some(IpVersion::V6));
+    assert!(generated(&config).ipv6_only);
+    assert!(config.launch.service_node.starts_with("sidecar~fd00::1~"));
+}
+
+#[test]
+fn what_is_watched() {
+    let names = |config: &Config| {
+        let names = config
+            .watch
+            .paths
+            .iter()
+            .map(|path| path.to_str().unwrap_or("?"));
+        names.map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    let certificates = "/etc/certs/cert-chain.pem /etc/certs/key.pem /etc/certs/root-cert.pem";
+    assert_eq!(
+        names(&config("", &[("ISTIO_META_TLS_SERVER_KEY", " ")])),
+        certificates
+    );
+    let ingress = config("ingress --watch /a,/b --watch /a", &[]);
+    let expected = format!(
+        "{certificates} /etc/istio/ingress-certs/tls.crt /etc/istio/ingress-certs/tls.key /a /b"
+    );
+    assert_eq!(names(&ingress), expected);
+    let own = config("", &[("ISTIO_META_TLS_CLIENT_KEY", "/k")]);
+    assert_eq!(names(&own), format!("{certificates} /k"));
+    let custom = config(
+        "--customConfigFile /c.json --watch-certificates=false --controlPlaneAuthPolicy MUTUAL_TLS",
+        &[("ISTIO_BOOTSTRAP_OVERRIDE", "/o.json")],
+    );
+    assert_eq!(names(&custom), "/c.json /o.json");
+    assert!(custom.watch.required.is_empty() && !custom.policy.wait_for_certificates);
+    assert!(matches!(custom.source, Source::Custom { .. }));
+}
+
+#[test]
+fn the_flag_beats_the_template_variable() {
+    let set = [("ISTIO_BOOTSTRAP", "/from-variable")];
+    let file = |line: &str| match config(line, &set).source {
+        Source::Template { template, .. } => template.file,
+        Source::Custom { file, .. } => file,
+        Source::Generated { .. } => PathBuf::new(),
+    };
+    assert_eq!(file(""), PathBuf::from("/from-variable"));
+    assert_eq!(file("--templateFile ''"), PathBuf::from("/from-variable"));
+    assert_eq!(file("--templateFile /t"), PathBuf::from("/t"));
+    assert_eq!(file("--customConfigFile /c"), PathBuf::from("/c"));
+}
+
+#[test]
+fn collectors() {
+    let line = "--datadogAgentAddress $(HOST_IP):8126";
+    for (node, expected) in [
+        ("10.0.0.9", "10.0.0.9"),
+        ("fd00::9", "fd00::9"),
+        ("", "127.0.0.1"),
+    ] {
+        let config = config(line, &[("HOST_IP", node)]);
+        let Some(Tracing::Datadog(agent)) = &generated(&config).tracing else {
+            panic!("{node}");
+        };
+        assert_eq!(agent.host, expected);
+    }
+    let service = config(r#"--envoyMetricsService {"address":"m:1"}"#, &[]);
+    assert_eq!(
+        generated(&service).metrics_service.as_ref().map(|m| m.port),
+        Some(1)
+    );
+    let none = config(r#"--envoyMetricsService {"address":""}"#, &[]);
+    assert_eq!(generated(&none).metrics_service, None);
+    assert!(refused("--envoyMetricsService {", &[]).contains("it must be JSON"));
+}
+
+#[test]
+fn the_rest() {
+    let config = config(
+        "--exit-on-zero-active-connections --termination-drain-duration 3s --proxy-user 1337 --base-id auto \
+         --log-target stderr --log-target /l --proxyLogLevel info,misc:error --proxyComponentLogLevel rbac:debug \
+         --disable-hot-restart --statNameLength 189 -- --skip-hot-restart-parent-stats",
+        &[],
+    );
+    assert_eq!(config.policy.exit_on_zero, Some(Duration::from_secs(3)));
+    assert!(generated(&config).count_connections);
+    assert_eq!(
+        config.launch.user,
+        Some(User {
+            uid: 1337,
+            gid: 1337
+        })
+    );
+    assert_eq!(config.launch.base_id, BaseId::Auto);
+    assert_eq!(
+        config.log.targets,
+        [Target::Stderr, Target::File("/l".into())]
+    );
+    assert_eq!(config.launch.log_level.as_deref(), Some("info"));
+    assert_eq!(
+        config.launch.component_log_level.as_deref(),
+        Some("misc:error,rbac:debug")
+    );
+    assert_eq!(config.launch.max_obj_name_len, Some(189));
+    assert!(config.launch.skip_parent_stats && !config.policy.hot_restart);
+}
+
+#[test]
+fn the_control_plane_s_name() {
+    let table = [
+        (
+            "pilot:1",
+            "spiffe://cluster.local/ns/ns1/sa/istio-pilot-service-account",
+        ),
+        (
+            "pilot.mesh:1",
+            "spiffe://cluster.local/ns/mesh/sa/istio-pilot-service-account",
+        ),
+        (
+            "pilot.mesh.svc:1",
+            "spiffe://cluster.local/ns/istio-system/sa/istio-pilot-service-account",
+        ),
+        (
+            "pilot:1 --trust-domain a@b",
+            "spiffe://a.b/ns/ns1/sa/istio-pilot-service-account",
+        ),
+    ];
+    for (address, expected) in table {
+        let line = format!("--controlPlaneAuthPolicy MUTUAL_TLS --discoveryAddress {address}");
+        let config = config(&line, &POD);
+        let tls = generated(&config).control_plane_tls.as_ref().unwrap();
+        assert_eq!(tls.subject_alt_names, [expected]);
+    }
+}
+
+#[test]
+fn a_file_of_the_user_s_may_use_any_port() {
+    let config = config("--custom-config-file /c --status-port 15090", &[]);
+    assert_eq!(config.status.map(|status| status.port()), Some(15090));
+}
+
+#[test]
+fn tracers_that_nobody_has_here_are_said() {
+    let set = [(
+        "PROXY_CONFIG",
+        r#"{"tracing":{"stackdriver":{},"sampling":1}}"#,
+    )];
+    let warnings = config("", &set).warnings;
+    assert_eq!(
+        warnings,
+        ["PROXY_CONFIG tracing.stackdriver means nothing here"]
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_value_is_survived(
+        flag in 0..cli::flags::PROXY.len(),
+        value in ".{0,12}|[0-9a-z:.,~/$()-]{0,16}",
+        proxy_config in ".{0,8}|\\{\"[a-zA-Z]{1,12}\":[0-9\"\\[\\]{}]{1,4}\\}",
+    ) {
+        let flag = cli::flags::PROXY[flag].name;
+        let line = ["pintle", "proxy", &format!("--{flag}={value}")].map(OsString::from);
+        if let Ok(Command::Proxy(args)) = cli::parse(line.into()) {
+            let set = [("PROXY_CONFIG".into(), proxy_config.into()), ("POD_NAME".into(), value.into())];
+            drop(Config::new(&args, &Environment::new(set), &Host::default()));
+        }
+    }
+}
