@@ -1,0 +1,204 @@
+//! Notices that something on the watched paths may have changed, by inotify. It knows no policy and hashes nothing.
+//!
+//! Every directory along the symlink chain of each path is watched for the names that matter in it, and the file at the
+//! end for its bytes. After each relevant event the chains are walked again, so no rotation leaves a watch on something
+//! that nobody uses any more. The kernel can refuse: then `degraded` says why, and the caller has to look by itself.
+//!
+//! Not seen: a file system mounted over a watched directory, and writes from another machine on a network file system.
+//! A slow re-hash with `refresh` is for those.
+
+#![forbid(unsafe_code)]
+
+mod chain;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+
+use inotify::{EventMask, Inotify};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+
+use chain::{Chain, Watch};
+
+/// Walks per `drain`: a tree that changes as fast as it is walked must not hold up the loop.
+const MAX_WALKS: usize = 8;
+/// Reads per walk, for the same reason.
+const MAX_READS: usize = 256;
+/// Room for 15 events with the longest names; the kernel never splits one.
+const BUFFER_BYTES: usize = 4096;
+
+/// Watches the directories along the chains of some paths.
+#[derive(Debug)]
+pub struct Watcher {
+    paths: Vec<PathBuf>,
+    /// `None`: the kernel gave none; `degraded` says why.
+    inotify: Option<Inotify>,
+    /// Sorted by id.
+    watches: Vec<Watch>,
+    degraded: Option<String>,
+    /// Kept because an instance that is had later must be registered then.
+    registration: Option<(Registry, Token)>,
+}
+
+/// What the events said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noticed {
+    /// Something on a watched path may have changed.
+    pub changed: bool,
+    /// The kernel lost events; `changed` as well.
+    pub overflowed: bool,
+}
+
+impl Watcher {
+    /// Watches `paths` from now on; look at them after this, not before, and no change is missed.
+    #[must_use]
+    pub fn new(paths: Vec<PathBuf>) -> Self {
+        let mut this = Self {
+            paths,
+            inotify: None,
+            watches: Vec::new(),
+            degraded: None,
+            registration: None,
+        };
+        this.refresh();
+        this
+    }
+
+    /// Has the loop woken by `token` when there is something to drain, now or once inotify is to be had.
+    ///
+    /// # Errors
+    /// What epoll says.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        if let Some(inotify) = &self.inotify {
+            let fd = inotify.as_raw_fd();
+            registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+        }
+        self.registration = Some((registry.try_clone()?, token));
+        Ok(())
+    }
+
+    /// Why the watch has holes, so that looking regularly is the only way; `None`: it has none.
+    #[must_use]
+    pub fn degraded(&self) -> Option<&str> {
+        self.degraded.as_deref()
+    }
+
+    /// Takes all events there are and follows the chains anew where they changed.
+    pub fn drain(&mut self) -> Noticed {
+        let mut noticed = Noticed::default();
+        for _ in 0..MAX_WALKS {
+            let (seen, emptied) = self.read();
+            noticed.overflowed |= seen.overflowed;
+            if seen.changed {
+                noticed.changed = true;
+                self.follow();
+            } else if emptied {
+                return noticed;
+            }
+        }
+        self.rearm();
+        noticed
+    }
+
+    /// Follows all chains anew, with a new inotify instance if there is none; look at the paths after this.
+    pub fn refresh(&mut self) {
+        if self.inotify.is_none() {
+            match self.open() {
+                Ok(inotify) => self.inotify = Some(inotify),
+                Err(error) => {
+                    self.degraded = Some(format!("cannot start inotify: {error}"));
+                }
+            }
+        }
+        self.follow();
+    }
+
+    fn open(&self) -> io::Result<Inotify> {
+        let inotify = Inotify::init()?;
+        if let Some((registry, token)) = &self.registration {
+            let fd = inotify.as_raw_fd();
+            registry.register(&mut SourceFd(&fd), *token, Interest::READABLE)?;
+        }
+        Ok(inotify)
+    }
+
+    /// Reads until the queue is empty (then true) or the turn's share is used up.
+    fn read(&mut self) -> (Noticed, bool) {
+        let mut noticed = Noticed::default();
+        let mut buffer = [0; BUFFER_BYTES];
+        for _ in 0..MAX_READS {
+            let Some(inotify) = &mut self.inotify else {
+                return (noticed, true);
+            };
+            match inotify.read_events(&mut buffer) {
+                Ok(events) => {
+                    for event in events {
+                        noticed.overflowed |= event.mask.contains(EventMask::Q_OVERFLOW);
+                        noticed.changed |= noticed.overflowed || is_relevant(&self.watches, &event);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (noticed, true),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.give_up(&error);
+                    noticed.changed = true;
+                }
+            }
+        }
+        (noticed, false)
+    }
+
+    /// The instance is of no use any more; `refresh` makes another.
+    fn give_up(&mut self, error: &io::Error) {
+        self.inotify = None;
+        self.watches.clear();
+        self.degraded = Some(format!("cannot read inotify events: {error}"));
+    }
+
+    /// Makes the watches those that the chains need now.
+    fn follow(&mut self) {
+        let Some(inotify) = &self.inotify else { return };
+        let mut kernel = inotify.watches();
+        let mut chain = Chain::new(&mut kernel);
+        for path in &self.paths {
+            chain.follow(path);
+        }
+        let (wanted, failure) = chain.finish();
+        for old in std::mem::replace(&mut self.watches, wanted) {
+            if find(&self.watches, old.id()).is_none() {
+                // Fails if the kernel dropped it first, because what it watched is gone.
+                drop(kernel.remove(old.descriptor));
+            }
+        }
+        self.degraded = failure;
+    }
+
+    /// Has the loop woken again for what is left in the queue: mio tells of a new event only.
+    fn rearm(&mut self) {
+        if let (Some(inotify), Some((registry, token))) = (&self.inotify, &self.registration) {
+            let fd = inotify.as_raw_fd();
+            let again = registry.reregister(&mut SourceFd(&fd), *token, Interest::READABLE);
+            if let Err(error) = again {
+                self.give_up(&error);
+            }
+        }
+    }
+}
+
+/// Whether an event is about a name that matters, or about a watched directory or file itself.
+fn is_relevant<S: AsRef<std::ffi::OsStr>>(watches: &[Watch], event: &inotify::Event<S>) -> bool {
+    // Of a watch that we removed, events may still be in the queue.
+    let watch = find(watches, event.wd.get_watch_descriptor_id());
+    watch.is_some_and(|watch| {
+        let name = event.name.as_ref();
+        name.is_none_or(|name| watch.matters(name.as_ref()))
+    })
+}
+
+fn find(watches: &[Watch], id: i32) -> Option<&Watch> {
+    let at = watches.binary_search_by_key(&id, Watch::id).ok()?;
+    watches.get(at)
+}
