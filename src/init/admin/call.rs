@@ -1,0 +1,358 @@
+//! What is asked of Envoy's admin port, and what its answers mean. Pure.
+
+#![forbid(unsafe_code)]
+
+use super::response::Response;
+use crate::config::DrainCall;
+use crate::supervisor::{Call, Epoch, Reply};
+
+/// `workers_started` is set the moment the workers run; `server.state` would say 0, LIVE, for the first five seconds
+/// whatever the state is, because it is set at the first stats flush (seen with Envoy 1.40).
+const LIVE_STATS: &str =
+    "/stats?filter=^(server\\.hot_restart_generation|listener_manager\\.workers_started)$";
+const SERVER_INFO: &str = "/server_info";
+const CONNECTION_STATS: &str = "/stats?filter=^listener\\..*downstream_cx_active$";
+/// The fields of `/server_info` that matter stand in its first 2 kB; `--config-yaml` stands before one of them.
+const LIVE_BYTES: usize = 64 * 1024;
+/// Some 15,000 listeners.
+const CONNECTION_BYTES: usize = 1024 * 1024;
+
+/// What the answers are judged by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Knowledge {
+    /// Without hot restart there are no generations: whoever answers is ours.
+    pub(crate) hot_restart: bool,
+    /// The generation does not count (`--skip-hot-restart-parent-stats`).
+    pub(crate) skip_generation: bool,
+    pub(crate) drain: DrainCall,
+    /// The port of our own Prometheus listener, whose connections are nobody's requests.
+    pub(crate) prometheus_port: u16,
+}
+
+/// One request of a call; a call is a short chain of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    LiveStats,
+    ServerInfo,
+    FailHealthcheck,
+    /// Graceful, and the process stays.
+    Drain,
+    /// For an Envoy that does not know `skip_exit`.
+    DrainOlder,
+    Connections,
+}
+
+/// What follows from an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Ask(Request),
+    Reply(Reply),
+}
+
+impl Request {
+    /// The first request of a call.
+    #[must_use]
+    pub(crate) const fn first(call: Call, knowledge: &Knowledge) -> Self {
+        match call {
+            Call::Live if knowledge.skip_generation => Self::ServerInfo,
+            Call::Live => Self::LiveStats,
+            Call::Drain if knowledge.drain.fail_healthcheck => Self::FailHealthcheck,
+            Call::Drain => Self::Drain,
+            Call::Connections => Self::Connections,
+            // Never asked here; an epoch that answers this is LIVE all the same.
+            Call::Memory => Self::ServerInfo,
+        }
+    }
+
+    /// Body bytes of the answer that are looked at.
+    #[must_use]
+    pub(crate) const fn limit(self) -> usize {
+        match self {
+            Self::LiveStats | Self::ServerInfo => LIVE_BYTES,
+            Self::FailHealthcheck | Self::Drain | Self::DrainOlder => 1024,
+            Self::Connections => CONNECTION_BYTES,
+        }
+    }
+
+    /// The bytes to send. Envoy's admin port wants a `Host`.
+    #[must_use]
+    pub(crate) fn bytes(self, knowledge: &Knowledge) -> Vec<u8> {
+        let inbound = if knowledge.drain.inbound_only {
+            "inboundonly&"
+        } else {
+            ""
+        };
+        let (method, path, query, tail) = match self {
+            Self::LiveStats => ("GET ", LIVE_STATS, "", ""),
+            Self::ServerInfo => ("GET ", SERVER_INFO, "", ""),
+            Self::Connections => ("GET ", CONNECTION_STATS, "", ""),
+            Self::FailHealthcheck => ("POST ", "/healthcheck/fail", "", ""),
+            Self::Drain => ("POST ", "/drain_listeners?", inbound, "graceful&skip_exit"),
+            Self::DrainOlder => ("POST ", "/drain_listeners?", inbound, "graceful"),
+        };
+        let end = " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        [method, path, query, tail, end].concat().into_bytes()
+    }
+
+    /// What the answer means.
+    #[must_use]
+    pub(crate) fn judge(self, epoch: Epoch, answer: &Response, knowledge: &Knowledge) -> Step {
+        let ok = answer.status() == Some(200);
+        match self {
+            Self::LiveStats if ok => live_stats(epoch, answer.body(), knowledge),
+            Self::ServerInfo if ok => Step::Reply(server_info(epoch, answer.body(), knowledge)),
+            Self::Connections if ok && !answer.is_cut() => {
+                let count = connections(answer.body(), knowledge.prometheus_port);
+                Step::Reply(count.map_or(Reply::Failed, Reply::Connections))
+            }
+            // Refused or not, the drain comes next.
+            Self::FailHealthcheck => Step::Ask(Self::Drain),
+            Self::Drain | Self::DrainOlder if ok => Step::Reply(Reply::Draining),
+            Self::Drain => Step::Ask(Self::DrainOlder),
+            Self::LiveStats | Self::ServerInfo | Self::Connections | Self::DrainOlder => {
+                Step::Reply(Reply::Failed)
+            }
+        }
+    }
+}
+
+/// Both stats in one answer, so that both are of the same process.
+fn live_stats(epoch: Epoch, body: &[u8], knowledge: &Knowledge) -> Step {
+    let stat = |name: &str| lines(body).find_map(|(key, value)| (key == name).then_some(value));
+    let workers = stat("listener_manager.workers_started");
+    let generation = stat("server.hot_restart_generation");
+    let ours = u64::from(epoch.0).saturating_add(1);
+    match (workers, generation) {
+        (Some(1), Some(generation)) if generation == ours => Step::Reply(Reply::Live),
+        (Some(1), None) if !knowledge.hot_restart => Step::Reply(Reply::Live),
+        (Some(_), Some(_)) => Step::Reply(Reply::NotLive),
+        (Some(_), None) if !knowledge.hot_restart => Step::Reply(Reply::NotLive),
+        // A stats matcher hides them.
+        (None, _) | (_, None) => Step::Ask(Request::ServerInfo),
+    }
+}
+
+/// Judged by its text: quotes inside JSON strings are escaped, so a key with its quotes and colon cannot be part of one.
+fn server_info(epoch: Epoch, body: &[u8], knowledge: &Knowledge) -> Reply {
+    let text = String::from_utf8_lossy(body);
+    let live = after(&text, "\"state\":").is_some_and(|state| state.starts_with("\"LIVE\""));
+    // Absent is 0: proto JSON leaves defaults out.
+    let running: u32 = after(&text, "\"restart_epoch\":")
+        .and_then(|rest| {
+            rest.split(|c: char| !c.is_ascii_digit())
+                .next()?
+                .parse()
+                .ok()
+        })
+        .unwrap_or(0);
+    if live && (running == epoch.0 || !knowledge.hot_restart) {
+        Reply::Live
+    } else {
+        Reply::NotLive
+    }
+}
+
+fn after<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(key)?;
+    Some(rest.trim_start())
+}
+
+/// Connections on the listeners of the configuration: not the admin's, not the status listeners', and each once
+/// (per-worker stats count them again). `None` where no listener tells.
+fn connections(body: &[u8], prometheus_port: u16) -> Option<u64> {
+    let prometheus = ["_", &prometheus_port.to_string(), ".downstream_cx_active"].concat();
+    let counted = |name: &str| {
+        name.starts_with("listener.")
+            && !name.starts_with("listener.admin.")
+            && !name.starts_with("listener.envoy_internal_")
+            && !name.contains("worker_")
+            && !name.ends_with(&prometheus)
+            && !name.ends_with("_15021.downstream_cx_active")
+    };
+    let mut listeners = lines(body)
+        .filter(|(name, _)| name.starts_with("listener."))
+        .peekable();
+    listeners.peek()?;
+    Some(
+        listeners
+            .filter(|(name, _)| counted(name))
+            .map(|(_, value)| value)
+            .sum(),
+    )
+}
+
+/// `name: value` lines whose value is a number.
+fn lines(body: &[u8]) -> impl Iterator<Item = (&str, u64)> {
+    body.split(|byte| *byte == b'\n').filter_map(|line| {
+        let (name, value) = std::str::from_utf8(line).ok()?.rsplit_once(':')?;
+        Some((name, value.trim().parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWLEDGE: Knowledge = Knowledge {
+        hot_restart: true,
+        skip_generation: false,
+        drain: DrainCall {
+            inbound_only: false,
+            fail_healthcheck: false,
+        },
+        prometheus_port: 15090,
+    };
+
+    fn answer(status: u16, body: &str) -> Response {
+        let mut response = Response::new(4096);
+        let head = format!(
+            "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        response.feed(head.as_bytes()).unwrap();
+        response.feed(body.as_bytes()).unwrap();
+        response
+    }
+
+    fn judge(request: Request, status: u16, body: &str) -> Step {
+        request.judge(Epoch(1), &answer(status, body), &KNOWLEDGE)
+    }
+
+    #[test]
+    fn live_is_workers_at_our_own_generation() {
+        let stats = |generation: u32, workers: u32| {
+            let body = format!(
+                "listener_manager.workers_started: {workers}\nserver.hot_restart_generation: {generation}\n"
+            );
+            judge(Request::LiveStats, 200, &body)
+        };
+        assert_eq!(stats(2, 1), Step::Reply(Reply::Live));
+        assert_eq!(
+            stats(2, 0),
+            Step::Reply(Reply::NotLive),
+            "still initialising"
+        );
+        assert_eq!(
+            stats(1, 1),
+            Step::Reply(Reply::NotLive),
+            "the parent's own port"
+        );
+    }
+
+    #[test]
+    fn without_hot_restart_there_is_no_generation_to_compare() {
+        let knowledge = Knowledge {
+            hot_restart: false,
+            ..KNOWLEDGE
+        };
+        let answer = answer(200, "listener_manager.workers_started: 1\n");
+        let step = Request::LiveStats.judge(Epoch(0), &answer, &knowledge);
+        assert_eq!(step, Step::Reply(Reply::Live));
+    }
+
+    #[test]
+    fn hidden_stats_are_made_up_for_by_server_info() {
+        assert_eq!(
+            judge(Request::LiveStats, 200, "\n"),
+            Step::Ask(Request::ServerInfo)
+        );
+        let info = |state, epoch| {
+            let body = format!(
+                "{{\n \"version\": \"x\",\n \"state\": \"{state}\",\n \"command_line_options\": {{\n  \"config_yaml\": \"{{\\\"restart_epoch\\\": 7}}\",\n  \"restart_epoch\": {epoch},\n"
+            );
+            judge(Request::ServerInfo, 200, &body)
+        };
+        assert_eq!(info("LIVE", 1), Step::Reply(Reply::Live));
+        assert_eq!(info("LIVE", 0), Step::Reply(Reply::NotLive));
+        assert_eq!(info("INITIALIZING", 1), Step::Reply(Reply::NotLive));
+        let absent = answer(200, "{\"state\": \"LIVE\"}");
+        let step = Request::ServerInfo.judge(Epoch(0), &absent, &KNOWLEDGE);
+        assert_eq!(step, Step::Reply(Reply::Live), "an absent epoch is 0");
+    }
+
+    #[test]
+    fn an_error_is_no_answer() {
+        assert_eq!(
+            judge(Request::LiveStats, 503, "no"),
+            Step::Reply(Reply::Failed)
+        );
+        assert_eq!(
+            judge(Request::Connections, 404, "no"),
+            Step::Reply(Reply::Failed)
+        );
+    }
+
+    #[test]
+    fn a_drain_that_is_refused_is_asked_for_without_the_newer_parameter() {
+        assert_eq!(
+            judge(Request::Drain, 200, "OK\n"),
+            Step::Reply(Reply::Draining)
+        );
+        assert_eq!(
+            judge(Request::Drain, 400, "no"),
+            Step::Ask(Request::DrainOlder)
+        );
+        assert_eq!(
+            judge(Request::DrainOlder, 400, "no"),
+            Step::Reply(Reply::Failed)
+        );
+        assert_eq!(
+            judge(Request::FailHealthcheck, 200, "OK\n"),
+            Step::Ask(Request::Drain)
+        );
+    }
+
+    #[test]
+    fn requests_read_as_the_contract_says() {
+        let line = |request: Request, inbound_only| {
+            let drain = DrainCall {
+                inbound_only,
+                fail_healthcheck: false,
+            };
+            let bytes = request.bytes(&Knowledge { drain, ..KNOWLEDGE });
+            String::from_utf8(bytes)
+                .unwrap()
+                .lines()
+                .next()
+                .unwrap()
+                .to_owned()
+        };
+        assert_eq!(
+            line(Request::Drain, false),
+            "POST /drain_listeners?graceful&skip_exit HTTP/1.1"
+        );
+        assert_eq!(
+            line(Request::Drain, true),
+            "POST /drain_listeners?inboundonly&graceful&skip_exit HTTP/1.1"
+        );
+        assert_eq!(
+            line(Request::FailHealthcheck, true),
+            "POST /healthcheck/fail HTTP/1.1"
+        );
+        assert!(line(Request::LiveStats, false).starts_with("GET /stats?filter="));
+    }
+
+    #[test]
+    fn connections_are_those_of_users() {
+        let body = "listener.0.0.0.0_8080.downstream_cx_active: 3\n\
+                    listener.0.0.0.0_8080.worker_0.downstream_cx_active: 2\n\
+                    listener.admin.downstream_cx_active: 1\n\
+                    listener.admin.main_thread.downstream_cx_active: 1\n\
+                    listener.0.0.0.0_15090.downstream_cx_active: 1\n\
+                    listener.[__]_9090.downstream_cx_active: 4\n";
+        assert_eq!(
+            judge(Request::Connections, 200, body),
+            Step::Reply(Reply::Connections(7))
+        );
+        let admin_only = "listener.admin.downstream_cx_active: 1\n";
+        assert_eq!(
+            judge(Request::Connections, 200, admin_only),
+            Step::Reply(Reply::Connections(0))
+        );
+        assert_eq!(
+            judge(Request::Connections, 200, ""),
+            Step::Reply(Reply::Failed),
+            "hidden"
+        );
+    }
+}

@@ -1,0 +1,326 @@
+//! An HTTP/1.1 response, fed in pieces. Pure.
+
+#![forbid(unsafe_code)]
+
+/// The longest head taken; Envoy's are about 250 bytes.
+const HEAD_BYTES: usize = 8 * 1024;
+/// More headers than any admin port sends.
+const HEADERS: usize = 32;
+/// A chunk-size line with its end: 16 digits and a little extension.
+const CHUNK_LINE_BYTES: usize = 64;
+
+/// How the body's end is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    /// `content-length`: so many bytes are left.
+    Length(u64),
+    /// Chunked: so many bytes of this chunk are left.
+    Chunk(u64),
+    /// Chunked: the line break after a chunk, then a size line.
+    ChunkEnd,
+    ChunkSize,
+    /// Until the connection closes.
+    Close,
+    Done,
+}
+
+/// The answer is not HTTP as we know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// A response that is arriving.
+#[derive(Debug)]
+pub(crate) struct Response {
+    /// Bytes not understood yet: the head, or a chunk-size line.
+    pending: Vec<u8>,
+    status: Option<u16>,
+    framing: Framing,
+    body: Vec<u8>,
+    /// Body bytes kept at most; the rest is counted as cut.
+    limit: usize,
+    cut: bool,
+}
+
+impl Response {
+    #[must_use]
+    pub(crate) const fn new(limit: usize) -> Self {
+        Self {
+            pending: Vec::new(),
+            status: None,
+            framing: Framing::Close,
+            body: Vec::new(),
+            limit,
+            cut: false,
+        }
+    }
+
+    /// Takes what arrived.
+    ///
+    /// # Errors
+    /// A head or a chunk that is not HTTP, or too long.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        if self.status.is_none() {
+            self.pending.extend_from_slice(bytes);
+            let Some(rest) = self.head()? else {
+                return Ok(());
+            };
+            let rest_bytes = self.pending.split_off(rest);
+            self.pending.clear();
+            return self.feed_body(&rest_bytes);
+        }
+        if !self.pending.is_empty() {
+            // The beginning of a size line waits for its end.
+            self.pending.extend_from_slice(bytes);
+            let joined = std::mem::take(&mut self.pending);
+            return self.feed_body(&joined);
+        }
+        self.feed_body(bytes)
+    }
+
+    /// The other side closed. Whether the response is whole.
+    pub(crate) fn close(&mut self) -> bool {
+        if self.status.is_some() && self.framing == Framing::Close {
+            self.framing = Framing::Done;
+        }
+        self.is_done()
+    }
+
+    /// Nothing more is needed: it is whole, or as much was read as is kept.
+    #[must_use]
+    pub(crate) fn is_done(&self) -> bool {
+        self.status.is_some() && (self.framing == Framing::Done || self.cut)
+    }
+
+    #[must_use]
+    pub(crate) fn status(&self) -> Option<u16> {
+        self.status
+    }
+
+    /// The body as far as it was kept.
+    #[must_use]
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The body was longer than the limit.
+    #[must_use]
+    pub(crate) const fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// Parses the head, if it is whole; returns where the body begins.
+    fn head(&mut self) -> Result<Option<usize>, Malformed> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut head = httparse::Response::new(&mut headers);
+        match head.parse(&self.pending) {
+            Ok(httparse::Status::Complete(length)) => {
+                let framing = framing(head.code.unwrap_or_default(), head.headers)?;
+                self.status = head.code;
+                self.framing = framing;
+                Ok(Some(length))
+            }
+            Ok(httparse::Status::Partial) if self.pending.len() < HEAD_BYTES => Ok(None),
+            Ok(httparse::Status::Partial) | Err(_) => Err(Malformed),
+        }
+    }
+
+    fn feed_body(&mut self, mut bytes: &[u8]) -> Result<(), Malformed> {
+        while !bytes.is_empty() {
+            bytes = match self.framing {
+                Framing::Close => {
+                    self.keep(bytes);
+                    &[]
+                }
+                Framing::Length(left) => {
+                    let (left, rest) = self.take(left, bytes);
+                    self.framing = if left == 0 {
+                        Framing::Done
+                    } else {
+                        Framing::Length(left)
+                    };
+                    rest
+                }
+                Framing::Chunk(left) => {
+                    let (left, rest) = self.take(left, bytes);
+                    self.framing = if left == 0 {
+                        Framing::ChunkEnd
+                    } else {
+                        Framing::Chunk(left)
+                    };
+                    rest
+                }
+                Framing::ChunkEnd => match bytes {
+                    [b'\r', b'\n', rest @ ..] => {
+                        self.framing = Framing::ChunkSize;
+                        rest
+                    }
+                    [b'\r'] => return self.wait(bytes),
+                    _ => return Err(Malformed),
+                },
+                Framing::ChunkSize => match httparse::parse_chunk_size(bytes) {
+                    Ok(httparse::Status::Complete((length, size))) => {
+                        self.framing = if size == 0 {
+                            Framing::Done
+                        } else {
+                            Framing::Chunk(size)
+                        };
+                        bytes.get(length..).unwrap_or_default()
+                    }
+                    Ok(httparse::Status::Partial) => return self.wait(bytes),
+                    Err(_) => return Err(Malformed),
+                },
+                // Trailers, or rubbish after the end: not ours.
+                Framing::Done => &[],
+            };
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        if bytes.len() > CHUNK_LINE_BYTES {
+            return Err(Malformed);
+        }
+        self.pending = bytes.to_vec();
+        Ok(())
+    }
+
+    /// Keeps up to `left` bytes; returns how many are left then, and the rest.
+    fn take<'a>(&mut self, left: u64, bytes: &'a [u8]) -> (u64, &'a [u8]) {
+        let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        let (mine, rest) = bytes.split_at(here);
+        self.keep(mine);
+        (left.saturating_sub(mine.len() as u64), rest)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        let room = self.limit.saturating_sub(self.body.len());
+        self.cut |= bytes.len() > room;
+        self.body
+            .extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    }
+}
+
+fn framing(status: u16, headers: &[httparse::Header<'_>]) -> Result<Framing, Malformed> {
+    let find = |name: &str| {
+        let mut found = headers
+            .iter()
+            .filter(|header| header.name.eq_ignore_ascii_case(name));
+        found.next().map(|header| header.value)
+    };
+    if matches!(status, 204 | 304) {
+        return Ok(Framing::Done);
+    }
+    if find("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case(b"chunked")) {
+        return Ok(Framing::ChunkSize);
+    }
+    let Some(length) = find("content-length") else {
+        return Ok(Framing::Close);
+    };
+    let length = std::str::from_utf8(length)
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    match length.ok_or(Malformed)? {
+        0 => Ok(Framing::Done),
+        length => Ok(Framing::Length(length)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNKED: &[u8] =
+        b"HTTP/1.1 200 OK\r\nServer: envoy\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n10;x=y\r\n, chunked world!\r\n0\r\n\r\n";
+    const LENGTH: &[u8] = b"HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnope";
+
+    fn fed_in_two(bytes: &[u8], cut: usize) -> Response {
+        let mut response = Response::new(1024);
+        let (first, second) = bytes.split_at(cut);
+        response.feed(first).unwrap();
+        response.feed(second).unwrap();
+        response
+    }
+
+    #[test]
+    fn a_response_split_at_every_byte_is_the_same() {
+        for cut in 0..=CHUNKED.len() {
+            let response = fed_in_two(CHUNKED, cut);
+            assert_eq!(response.body(), b"hello, chunked world!", "cut at {cut}");
+            assert!(response.is_done(), "cut at {cut}");
+        }
+        for cut in 0..=LENGTH.len() {
+            let response = fed_in_two(LENGTH, cut);
+            assert_eq!(
+                (response.status(), response.body()),
+                (Some(404), &b"nope"[..])
+            );
+            assert!(response.is_done());
+        }
+    }
+
+    #[test]
+    fn a_response_byte_by_byte_is_the_same() {
+        let mut response = Response::new(1024);
+        for byte in CHUNKED {
+            response.feed(&[*byte]).unwrap();
+        }
+        assert_eq!(response.body(), b"hello, chunked world!");
+        assert!(response.is_done());
+    }
+
+    #[test]
+    fn without_a_length_the_close_is_the_end() {
+        let mut response = Response::new(1024);
+        response.feed(b"HTTP/1.0 200 OK\r\n\r\nsome").unwrap();
+        assert!(!response.is_done());
+        assert!(response.close());
+        assert_eq!(response.body(), b"some");
+    }
+
+    #[test]
+    fn a_connection_that_closes_early_is_not_a_whole_response() {
+        for cut in 0..LENGTH.len() {
+            let mut response = Response::new(1024);
+            response.feed(&LENGTH[..cut]).unwrap();
+            assert!(!response.close(), "closed after {cut}");
+        }
+    }
+
+    #[test]
+    fn a_long_body_is_cut_and_that_is_said() {
+        let mut response = Response::new(3);
+        response.feed(LENGTH).unwrap();
+        assert_eq!(response.body(), b"nop");
+        assert!(response.is_cut() && response.is_done());
+    }
+
+    #[test]
+    fn rubbish_is_refused() {
+        let endless = [b'a'; HEAD_BYTES + 1];
+        let mut many = b"HTTP/1.1 200 OK\r\n".to_vec();
+        many.extend(b"x: y\r\n".repeat(HEADERS + 1));
+        for bytes in [
+            &endless[..],
+            &many,
+            b"SSH-2.0-OpenSSH\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc",
+        ] {
+            assert_eq!(Response::new(64).feed(bytes), Err(Malformed));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_it_panic_or_grow(pieces in proptest::collection::vec(proptest::collection::vec(0..=255_u8, 0..300), 0..20)) {
+            let mut response = Response::new(100);
+            for piece in &pieces {
+                if response.feed(piece).is_err() {
+                    break;
+                }
+                assert!(response.body().len() <= 100 && response.pending.len() <= HEAD_BYTES + 300);
+            }
+        }
+    }
+}
