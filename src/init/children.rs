@@ -1,0 +1,278 @@
+//! Proxy processes: pid ⇄ epoch, their command lines, start and signals. Reaping is in `sys`, what follows in the core.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::config::{IpVersion, Launch};
+use crate::supervisor::{Epoch, Exit};
+use crate::sys::{self, ChildSetup, Inherited, Pid};
+
+/// What a child of ours is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Proxy(Epoch),
+    /// A `--validate` run.
+    Validator,
+}
+
+/// The children that have been started and not reaped; two proxies and a validator at most.
+#[derive(Debug, Default)]
+pub(crate) struct Children(Vec<(Pid, Kind)>);
+
+impl Children {
+    /// Starts `binary` with `arguments` as a child of this kind.
+    ///
+    /// # Errors
+    /// What would have been the code of a shell: 127 not found, 126 not executable, 71 otherwise; and why.
+    pub(crate) fn spawn(
+        &mut self,
+        kind: Kind,
+        launch: &Launch,
+        arguments: &[OsString],
+    ) -> Result<Pid, (Exit, io::Error)> {
+        let mut command = Command::new(&launch.binary);
+        command.args(arguments);
+        if kind == Kind::Validator {
+            // Its "configuration OK" is not for the proxy's log; what it complains of is.
+            command.stdout(Stdio::null());
+        }
+        sys::prepare(
+            &mut command,
+            ChildSetup {
+                inherited: Inherited::get(),
+                user: launch.user.map(|user| (user.uid, user.gid)),
+                oom_score_adj: launch.oom_score_adj,
+                no_new_privs: launch.no_new_privs,
+                raise_open_files: true,
+                take_terminal: false,
+            },
+        );
+        let child = command
+            .spawn()
+            .map_err(|error| (Exit::NotStarted(spawn_code(&error)), error))?;
+        let pid = Pid::of(&child);
+        self.0.push((pid, kind));
+        Ok(pid)
+    }
+
+    /// Forgets a child that has been reaped; `None` for an adopted orphan.
+    pub(crate) fn reaped(&mut self, pid: Pid) -> Option<Kind> {
+        let at = self.0.iter().position(|(known, _)| *known == pid)?;
+        Some(self.0.swap_remove(at).1)
+    }
+
+    #[must_use]
+    pub(crate) fn pid(&self, kind: Kind) -> Option<Pid> {
+        self.0
+            .iter()
+            .find(|(_, known)| *known == kind)
+            .map(|(pid, _)| *pid)
+    }
+
+    pub(crate) fn signal(&self, kind: Kind, signal: i32) {
+        if let Some(pid) = self.pid(kind) {
+            sys::kill(pid, signal);
+        }
+    }
+
+    /// Ends a child at once, with all that it may have started (a wrapper script's Envoy, say).
+    pub(crate) fn kill(&self, kind: Kind) {
+        if let Some(pid) = self.pid(kind) {
+            sys::kill_group(pid, sys::signal::SIGKILL);
+        }
+    }
+
+    pub(crate) fn kill_all(&self) {
+        for (pid, _) in &self.0 {
+            sys::kill_group(*pid, sys::signal::SIGKILL);
+        }
+    }
+}
+
+/// The code that a shell gives for a command that it cannot start.
+#[must_use]
+pub(crate) fn spawn_code(error: &io::Error) -> u8 {
+    // ENOENT; EACCES, ENOEXEC, ENOTDIR, EISDIR, ETXTBSY.
+    match error.raw_os_error() {
+        Some(2) => 127,
+        Some(13 | 8 | 20 | 21 | 26) => 126,
+        _ => 71,
+    }
+}
+
+/// What differs from one epoch to the next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) epoch: Epoch,
+    pub(crate) base_id: u32,
+    /// The file after `-c`.
+    pub(crate) file: &'a Path,
+    /// An override beside a custom file.
+    pub(crate) config_yaml: Option<&'a str>,
+}
+
+/// Envoy's arguments, in the order of the contract.
+#[must_use]
+pub(crate) fn arguments(launch: &Launch, run: Run<'_>) -> Vec<OsString> {
+    let mut list = Vec::with_capacity(32);
+    let mut pair = |flag: &str, value: &OsStr| list.extend([flag.into(), value.to_os_string()]);
+    let number = |value: u64| OsString::from(value.to_string());
+    pair("-c", run.file.as_os_str());
+    pair("--restart-epoch", &number(run.epoch.0.into()));
+    pair("--drain-time-s", &number(launch.drain_time.as_secs()));
+    pair(
+        "--parent-shutdown-time-s",
+        &number(launch.parent_shutdown_time.as_secs()),
+    );
+    pair("--service-cluster", launch.service_cluster.as_ref());
+    pair("--service-node", launch.service_node.as_ref());
+    let names = launch
+        .max_obj_name_len
+        .or_else(|| launch.legacy_args.then_some(LEGACY_NAME_LENGTH));
+    if let Some(length) = names {
+        pair("--max-obj-name-len", &number(length.into()));
+    }
+    if let Some(version) = launch.local_address_ip_version {
+        let version = match version {
+            IpVersion::V4 => "v4",
+            IpVersion::V6 => "v6",
+        };
+        pair("--local-address-ip-version", version.as_ref());
+    }
+    let unknown = if launch.legacy_args {
+        "--allow-unknown-fields"
+    } else {
+        "--allow-unknown-static-fields"
+    };
+    list.push(unknown.into());
+    let mut optional = |flag: &str, value: Option<&OsStr>| {
+        list.extend(
+            value
+                .into_iter()
+                .flat_map(|value| [flag.into(), value.to_os_string()]),
+        );
+    };
+    optional("-l", launch.log_level.as_deref().map(OsStr::new));
+    optional(
+        "--component-log-level",
+        launch.component_log_level.as_deref().map(OsStr::new),
+    );
+    optional("--config-yaml", run.config_yaml.map(OsStr::new));
+    optional(
+        "--concurrency",
+        launch.concurrency.map(|n| number(n.into())).as_deref(),
+    );
+    if launch.disable_hot_restart {
+        list.push("--disable-hot-restart".into());
+    } else if run.base_id != 0 {
+        list.extend(["--base-id".into(), number(run.base_id.into())]);
+    }
+    list.extend(launch.extra.iter().cloned());
+    list
+}
+
+/// `--max-obj-name-len` of pilot-agent 1.1.5.
+const LEGACY_NAME_LENGTH: u32 = 189;
+
+/// The arguments for a `--validate` run of the same epoch: nothing that binds or takes over.
+#[must_use]
+pub(crate) fn validate_arguments(launch: &Launch, run: Run<'_>) -> Vec<OsString> {
+    let mut list = arguments(launch, run);
+    list.extend(["--mode".into(), "validate".into()]);
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn launch() -> Launch {
+        Launch {
+            binary: "/usr/local/bin/envoy".into(),
+            directory: "/etc/istio/proxy".into(),
+            drain_time: Duration::from_secs(45),
+            parent_shutdown_time: Duration::from_secs(60),
+            service_cluster: "istio-proxy".into(),
+            service_node: "sidecar~10.1.2.3~p1.ns1~ns1.svc.cluster.local".into(),
+            max_obj_name_len: None,
+            local_address_ip_version: None,
+            legacy_args: false,
+            log_level: Some("warning".into()),
+            component_log_level: None,
+            concurrency: None,
+            base_id: crate::config::BaseId::Fixed(0),
+            disable_hot_restart: false,
+            extra: Vec::new(),
+            skip_parent_stats: false,
+            user: None,
+            oom_score_adj: None,
+            no_new_privs: false,
+        }
+    }
+
+    fn line(launch: &Launch, epoch: u32, base_id: u32, yaml: Option<&str>) -> String {
+        let file = Path::new("/f.json");
+        let list = arguments(
+            launch,
+            Run {
+                epoch: Epoch(epoch),
+                base_id,
+                file,
+                config_yaml: yaml,
+            },
+        );
+        let words: Vec<_> = list.iter().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    const HEAD: &str = "--drain-time-s 45 --parent-shutdown-time-s 60 --service-cluster istio-proxy --service-node sidecar~10.1.2.3~p1.ns1~ns1.svc.cluster.local";
+
+    #[test]
+    fn the_plain_command_line() {
+        let expected =
+            format!("-c /f.json --restart-epoch 3 {HEAD} --allow-unknown-static-fields -l warning");
+        assert_eq!(line(&launch(), 3, 0, None), expected);
+    }
+
+    #[test]
+    fn the_full_command_line_is_in_the_order_of_the_contract() {
+        let launch = Launch {
+            max_obj_name_len: Some(100),
+            local_address_ip_version: Some(IpVersion::V6),
+            component_log_level: Some("misc:error".into()),
+            concurrency: Some(2),
+            extra: vec!["--log-path".into(), "/l".into()],
+            ..launch()
+        };
+        let expected = format!(
+            "-c /f.json --restart-epoch 0 {HEAD} --max-obj-name-len 100 --local-address-ip-version v6 --allow-unknown-static-fields -l warning --component-log-level misc:error --config-yaml {{}} --concurrency 2 --base-id 7 --log-path /l"
+        );
+        assert_eq!(line(&launch, 0, 7, Some("{}")), expected);
+    }
+
+    #[test]
+    fn the_command_line_of_pilot_agent_1_1_5() {
+        let launch = Launch {
+            legacy_args: true,
+            ..launch()
+        };
+        let expected = format!(
+            "-c /f.json --restart-epoch 0 {HEAD} --max-obj-name-len 189 --allow-unknown-fields -l warning"
+        );
+        assert_eq!(line(&launch, 0, 0, None), expected);
+    }
+
+    #[test]
+    fn without_hot_restart_there_is_no_base_id() {
+        let launch = Launch {
+            disable_hot_restart: true,
+            ..launch()
+        };
+        assert!(line(&launch, 0, 7, None).ends_with("-l warning --disable-hot-restart"));
+    }
+}

@@ -1,0 +1,376 @@
+//! What Envoy's hot restart keeps outside its processes: datagram sockets in the abstract namespace, and a file in
+//! /dev/shm (peers.md §3.2, measured with Envoy 1.40).
+//!
+//! Envoy repairs neither: a child that dies while it initialises leaves a flag in the file that makes every later hot
+//! restart fail (envoy#33446), and a parent that dies early takes its child along. Both are mended here.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use std::os::fd::AsRawFd as _;
+
+use crate::config::BaseId;
+use crate::supervisor::Epoch;
+
+/// `auto` tries that many ids.
+const AUTO_TRIES: u32 = 4096;
+/// The version of the shared memory that we know.
+const VERSION: u64 = 11;
+/// Its sizes on x86-64 and aarch64.
+const SIZES: [u64; 2] = [104, 120];
+/// Bit 0 of the flags: a child initialises.
+const INITIALIZING: u64 = 1;
+/// An abstract name fills `sun_path`, but for the leading NUL.
+const NAME_BYTES: usize = 107;
+/// Messages are shorter than a datagram of Envoy's, 4096 bytes.
+const DATAGRAM_BYTES: usize = 4096;
+/// A message: its length as 8 bytes, then a `HotRestartMessage` of protobuf.
+const LENGTH_BYTES: usize = 8;
+const STATS_REQUEST: &[u8] = &[0x0a, 0x02, 0x1a, 0x00];
+const TERMINATE_REQUEST: &[u8] = &[0x0a, 0x02, 0x2a, 0x00];
+/// The length and an empty Stats reply.
+const STATS_REPLY: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 4, 0x12, 0x02, 0x1a, 0x00];
+
+/// The base id, the same for all epochs.
+#[derive(Debug)]
+pub(crate) struct HotRestart {
+    base_id: u32,
+    /// Held while we live, so that no other pintle's `auto` picks the same id between two epochs.
+    _lock: Option<UnixDatagram>,
+}
+
+impl HotRestart {
+    /// Settles the base id.
+    ///
+    /// # Errors
+    /// `auto` found none.
+    pub(crate) fn new(base_id: BaseId) -> io::Result<Self> {
+        match base_id {
+            BaseId::Fixed(base_id) => Ok(Self {
+                base_id,
+                _lock: None,
+            }),
+            // 0 is left to those who do not choose.
+            BaseId::Auto => (1..=AUTO_TRIES)
+                .find_map(|base_id| {
+                    let lock = bind(&format!("pintle_base_id_{base_id}")).ok()?;
+                    let candidate = Self {
+                        base_id,
+                        _lock: Some(lock),
+                    };
+                    candidate.taken().is_none().then_some(candidate)
+                })
+                .ok_or_else(|| io::ErrorKind::AddrInUse.into()),
+        }
+    }
+
+    #[must_use]
+    pub(crate) const fn base_id(&self) -> u32 {
+        self.base_id
+    }
+
+    /// The name of a socket that shows that another Envoy uses the id. Asked while no epoch of ours runs.
+    #[must_use]
+    pub(crate) fn taken(&self) -> Option<String> {
+        (0..3)
+            .map(|turn| self.name("child", turn))
+            .find(|name| bind(name).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse))
+    }
+
+    fn name(&self, whose: &str, epoch: u32) -> String {
+        format!(
+            "envoy_domain_socket_{whose}_{}",
+            self.base_id.saturating_mul(10) + epoch % 3
+        )
+    }
+
+    fn shared_memory(&self) -> PathBuf {
+        PathBuf::from(format!(
+            "/dev/shm/envoy_shared_memory_{}",
+            self.base_id.saturating_mul(10)
+        ))
+    }
+
+    /// Clears the INITIALIZING flag, if the file is one that we know and `owner`'s. Whether it was set.
+    ///
+    /// INVARIANT: called when the failed child has been reaped, its parent was LIVE and no other child lives.
+    ///
+    /// # Errors
+    /// What reading and writing the file says; `InvalidData` for a file that we do not know.
+    pub(crate) fn clear_initializing(&self, owner: u32) -> io::Result<bool> {
+        clear_flag(&self.shared_memory(), owner)
+    }
+
+    /// Whether Envoy's own flag says that no process of `owner`'s initialises any more.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn has_initialised(&self, owner: u32) -> io::Result<bool> {
+        let file = File::open(self.shared_memory())?;
+        let at = flags_at(&file, owner)?;
+        Ok(word(&file, at)? & INITIALIZING == 0)
+    }
+
+    /// Removes a file that another user's Envoy has left: `owner`'s would panic on it. Asked before epoch 0, when no Envoy
+    /// uses the id; what `owner` itself has left, Envoy replaces.
+    ///
+    /// # Errors
+    /// It is not ours to remove; with its name.
+    pub(crate) fn remove_stale(&self, owner: u32) -> Result<(), (PathBuf, io::Error)> {
+        let path = self.shared_memory();
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.uid() != owner => {
+                fs::remove_file(&path).map_err(|error| (path, error))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Removes the file, on which another user's next Envoy would panic.
+    pub(crate) fn remove_shared_memory(&self) {
+        // Absent when hot restart is off or no proxy came that far.
+        drop(fs::remove_file(self.shared_memory()));
+    }
+
+    /// Answers for the dead `parent` from now on.
+    ///
+    /// # Errors
+    /// The name is taken: the parent is not as dead as it seemed.
+    pub(crate) fn stand_in(&self, parent: Epoch) -> io::Result<StandIn> {
+        let socket = bind(&self.name("parent", parent.0))?;
+        socket.set_nonblocking(true)?;
+        Ok(StandIn { socket })
+    }
+}
+
+fn clear_flag(path: &Path, owner: u32) -> io::Result<bool> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let at = flags_at(&file, owner)?;
+    let flags = word(&file, at)?;
+    if flags & INITIALIZING == 0 {
+        return Ok(false);
+    }
+    file.write_all_at(&(flags & !INITIALIZING).to_ne_bytes(), at)?;
+    Ok(true)
+}
+
+/// Where the flags stand, in a file that we know and that is `owner`'s.
+fn flags_at(file: &File, owner: u32) -> io::Result<u64> {
+    let metadata = file.metadata()?;
+    let size = metadata.len();
+    let known = metadata.is_file()
+        && metadata.uid() == owner
+        && SIZES.contains(&size)
+        && word(file, 0)? == size
+        && word(file, 8)? == VERSION;
+    if known {
+        Ok(size.saturating_sub(8))
+    } else {
+        Err(io::ErrorKind::InvalidData.into())
+    }
+}
+
+fn word(file: &File, at: u64) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Binds an abstract name as Envoy does: padded with NULs to the full length.
+fn bind(name: &str) -> io::Result<UnixDatagram> {
+    let mut padded = [0; NAME_BYTES];
+    for (slot, byte) in padded.iter_mut().zip(name.bytes()) {
+        *slot = byte;
+    }
+    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(padded)?)
+}
+
+/// Who holds an abstract name, as far as /proc tells.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pid: Option<(String, String)>,
+}
+
+impl Holder {
+    /// Looks the name up; slow (it reads all of /proc), so only when there is something to report.
+    #[must_use]
+    pub(crate) fn of(name: &str) -> Self {
+        let inode = fs::read_to_string("/proc/net/unix").ok().and_then(|table| {
+            let line = table.lines().find(|line| {
+                line.split_once('@')
+                    .is_some_and(|(_, held)| held.trim_end_matches('@') == name)
+            })?;
+            line.split_ascii_whitespace().nth(6).map(str::to_owned)
+        });
+        Self {
+            pid: inode.and_then(|inode| process_with(&format!("socket:[{inode}]"))),
+        }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.pid {
+            Some((pid, name)) => write!(f, "process {pid} ({name})"),
+            None => f.write_str("a process that /proc does not show here"),
+        }
+    }
+}
+
+fn process_with(link: &str) -> Option<(String, String)> {
+    for process in fs::read_dir("/proc").ok()?.flatten() {
+        // "self" and the like are other names of processes.
+        if !process
+            .file_name()
+            .as_encoded_bytes()
+            .iter()
+            .all(u8::is_ascii_digit)
+        {
+            continue;
+        }
+        let holds = fs::read_dir(process.path().join("fd")).is_ok_and(|descriptors| {
+            descriptors.flatten().any(|descriptor| {
+                fs::read_link(descriptor.path()).is_ok_and(|target| target == Path::new(link))
+            })
+        });
+        if holds {
+            let pid = process.file_name().to_string_lossy().into_owned();
+            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            return Some((pid, name.trim().to_owned()));
+        }
+    }
+    None
+}
+
+/// Answers a child in place of its dead parent, until the child dismisses it.
+#[derive(Debug)]
+pub(crate) struct StandIn {
+    socket: UnixDatagram,
+}
+
+impl StandIn {
+    /// # Errors
+    /// What epoll says.
+    pub(crate) fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(
+            &mut SourceFd(&self.socket.as_raw_fd()),
+            token,
+            Interest::READABLE,
+        )
+    }
+
+    /// Answers all that has arrived. `true`: dismissed, drop it.
+    #[must_use]
+    pub(crate) fn serve(&self) -> bool {
+        let mut datagram = [0; DATAGRAM_BYTES];
+        loop {
+            let (length, child) = match self.socket.recv_from(&mut datagram) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return false,
+            };
+            let message = datagram.get(LENGTH_BYTES..length).unwrap_or_default();
+            if message == STATS_REQUEST {
+                // A child that has gone, or that does not read, gets none.
+                drop(self.socket.send_to_addr(STATS_REPLY, &child));
+            } else if message == TERMINATE_REQUEST {
+                return true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::effective_uid;
+    use std::io::Write as _;
+
+    fn memory(size: usize, version: u64, flags: u64) -> tempfile::NamedTempFile {
+        let mut bytes = vec![0_u8; size];
+        bytes[..8].copy_from_slice(&(size as u64).to_ne_bytes());
+        bytes[8..16].copy_from_slice(&version.to_ne_bytes());
+        bytes[size - 8..].copy_from_slice(&flags.to_ne_bytes());
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn only_the_flag_is_cleared() {
+        for size in [104, 120] {
+            let file = memory(size, 11, 0b101);
+            assert!(clear_flag(file.path(), effective_uid()).unwrap());
+            let bytes = fs::read(file.path()).unwrap();
+            assert_eq!(bytes, fs::read(memory(size, 11, 0b100).path()).unwrap());
+            assert!(
+                !clear_flag(file.path(), effective_uid()).unwrap(),
+                "already clear"
+            );
+        }
+    }
+
+    #[test]
+    fn memory_that_is_not_known_is_left_alone() {
+        let uid = effective_uid();
+        for (file, owner) in [
+            (memory(104, 12, 1), uid),
+            (memory(112, 11, 1), uid),
+            (memory(104, 11, 1), uid + 1),
+        ] {
+            let before = fs::read(file.path()).unwrap();
+            assert!(clear_flag(file.path(), owner).is_err());
+            assert_eq!(fs::read(file.path()).unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn auto_skips_ids_that_are_taken_and_names_the_holder() {
+        let first = HotRestart::new(BaseId::Auto).unwrap();
+        let second = HotRestart::new(BaseId::Auto).unwrap();
+        assert_ne!(first.base_id(), second.base_id());
+        let envoys = bind(&first.name("child", 1)).unwrap();
+        let name = first.taken().unwrap();
+        let holder = Holder::of(&name).to_string();
+        assert!(
+            holder.contains(&format!("process {} ", std::process::id())),
+            "{holder}"
+        );
+        drop(envoys);
+        assert_eq!(first.taken(), None);
+    }
+
+    #[test]
+    fn the_stand_in_answers_stats_and_leaves_when_dismissed() {
+        let ours = HotRestart::new(BaseId::Auto).unwrap();
+        let stand_in = ours.stand_in(Epoch(4)).unwrap();
+        assert!(
+            ours.stand_in(Epoch(1)).is_err(),
+            "epochs 1 and 4 share a name"
+        );
+        let child = bind(&ours.name("child", 5)).unwrap();
+        let parent = stand_in.socket.local_addr().unwrap();
+        let send = |message: &[u8]| {
+            let mut datagram = 4_u64.to_be_bytes().to_vec();
+            datagram.extend_from_slice(message);
+            child.send_to_addr(&datagram, &parent).unwrap();
+        };
+        send(STATS_REQUEST);
+        send(b"else");
+        assert!(!stand_in.serve());
+        let mut reply = [0; 64];
+        let length = child.recv(&mut reply).unwrap();
+        assert_eq!(&reply[..length], STATS_REPLY);
+        send(TERMINATE_REQUEST);
+        assert!(stand_in.serve());
+    }
+}

@@ -1,0 +1,117 @@
+//! The directory of bootstrap files: `envoy-rev<epoch>.json`, each there whole or not at all.
+
+#![forbid(unsafe_code)]
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, chown, fchown};
+use std::path::{Path, PathBuf};
+
+use crate::config::User;
+use crate::supervisor::Epoch;
+
+/// Secrets may stand in a bootstrap: nobody else reads it.
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Store {
+    directory: PathBuf,
+    user: Option<User>,
+}
+
+/// Whose file it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Of {
+    Epoch(Epoch),
+    /// A `--validate` run.
+    Validator,
+}
+
+impl Store {
+    /// Makes sure that the directory is there.
+    ///
+    /// # Errors
+    /// It cannot be made, or not be given to the proxy's user.
+    pub(crate) fn open(directory: &Path, user: Option<User>) -> io::Result<Self> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(directory)?;
+        if let Some(user) = user {
+            chown(directory, Some(user.uid), Some(user.gid))?;
+        }
+        Ok(Self {
+            directory: directory.to_path_buf(),
+            user,
+        })
+    }
+
+    /// Writes a file under its final name; a reader sees the old one or the new one.
+    ///
+    /// # Errors
+    /// The disk is full, or the directory has gone.
+    pub(crate) fn write(&self, of: Of, document: &[u8]) -> io::Result<PathBuf> {
+        let path = self.path(of);
+        let temporary = path.with_extension("json.tmp");
+        // A leftover of a crash may have another owner or mode.
+        drop(fs::remove_file(&temporary));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(FILE_MODE)
+            .open(&temporary)?;
+        let written = file.write_all(document).and_then(|()| {
+            self.user
+                .map_or(Ok(()), |user| fchown(&file, Some(user.uid), Some(user.gid)))?;
+            fs::rename(&temporary, &path)
+        });
+        if written.is_err() {
+            drop(fs::remove_file(&temporary));
+        }
+        written.map(|()| path)
+    }
+
+    /// Removes the file of an epoch that has ended. There is none for a custom file.
+    pub(crate) fn remove(&self, of: Of) {
+        drop(fs::remove_file(self.path(of)));
+    }
+
+    fn path(&self, of: Of) -> PathBuf {
+        self.directory.join(match of {
+            Of::Epoch(epoch) => format!("envoy-rev{}.json", epoch.0),
+            Of::Validator => "envoy-validate.json".to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn a_file_is_private_whole_and_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("a/b");
+        let store = Store::open(&directory, None).unwrap();
+        assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o7777, 0o700);
+        let path = store.write(Of::Epoch(Epoch(3)), b"{}").unwrap();
+        assert_eq!(path, directory.join("envoy-rev3.json"));
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        store.write(Of::Epoch(Epoch(3)), b"[]").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"[]");
+        store.remove(Of::Epoch(Epoch(3)));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_is_gone_is_an_error_and_leaves_nothing() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("d");
+        let store = Store::open(&directory, None).unwrap();
+        fs::remove_dir(&directory).unwrap();
+        assert!(store.write(Of::Validator, b"{}").is_err());
+    }
+}
