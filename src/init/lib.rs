@@ -1,11 +1,119 @@
-//! pintle: PID 1 for Envoy.
+//! pintle: PID 1 for Envoy. It writes Envoy's bootstrap, starts Envoy, watches certificates, hot-restarts Envoy by
+//! epochs, reaps every process, drains on SIGTERM and ends with an honest exit code.
+//!
+//! # Bird's eye
+//!
+//! One process, one thread, one `mio::Poll`. Three parts that know each other in one direction only:
+//!
+//! ```text
+//! cli, environment ──► config ──► event_loop ──► supervisor      the core: pure, decides
+//!                                     │
+//!                                     └──► signals, watcher, children, admin, hot_restart, store ──► sys
+//! ```
+//!
+//! `event_loop` owns everything by value. Sources yield `Event`s and hold no policy; `supervisor` takes an event and the
+//! time, and returns `Action`s; the loop carries them out, and what fails in that is an event again.
+//!
+//! # One turn
+//!
+//! Sleep until the nearest deadline; read the clock, once; drain what is ready (signals and dead children, admin
+//! replies, files, the stand-in); handle each event; then the timers that are due.
+//!
+//! # Where to look
+//!
+//! - [`cli`]: what was typed; [`environment`], [`config`]: what it means, checked.
+//! - [`bootstrap`]: the document for Envoy, pure. `store` writes it.
+//! - [`supervisor`]: epochs, retries, the end. Read `event.rs` and `action.rs` first, then `tests.rs` for stories.
+//! - `event_loop`: the shell. `children`: processes and their command lines.
+//! - [`watcher`] notices, [`fingerprint`] judges.
+//! - `hot_restart`: what Envoy keeps outside its processes, and the two repairs that it needs.
+//! - `admin`: the client of Envoy's admin port. `plain`: `pintle init`, with no Envoy in it.
+//! - `sys`: every `unsafe`.
+//!
+//! # What is not here
+//!
+//! - Nothing blocks, but for files that are read or written at a change.
+//! - No clock is read outside `event_loop`, but for the time stamp of a log line.
+//! - No thread is ever started: Envoy asks to die with the thread that forked it (peers.md §3.9).
+//! - No child is waited for outside `sys::reap`.
+//! - After `EventLoop::start` no error travels upward; the type has no room for one.
+//! - No periodic wake-up, but for the rescan.
+
 #![deny(unsafe_code)]
 
+mod admin;
 pub mod bootstrap;
+mod children;
 pub mod cli;
 pub mod config;
+pub mod environment;
+mod error;
+mod event_loop;
 pub mod fingerprint;
+mod host;
+mod hot_restart;
 pub mod log;
+mod plain;
+mod signals;
+mod store;
 pub mod supervisor;
-pub mod sys;
+mod sys;
+mod timeline;
 pub mod watcher;
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+
+use crate::cli::{Command, ProxyArgs, Stop};
+use crate::config::Config;
+use crate::environment::Environment;
+use crate::event_loop::EventLoop;
+
+/// Does what the arguments say; returns the exit code.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> u8 {
+    match cli::parse(arguments) {
+        Ok(Command::Proxy(args)) => proxy(&args),
+        Ok(Command::Init(args)) => plain::run(&args),
+        Err(stop) => finish(&stop),
+    }
+}
+
+/// Says what there is to say, and how it ended. A reader that has gone has no use for it.
+fn finish(stop: &Stop) -> u8 {
+    drop(io::stdout().write_all(stop.stdout.as_bytes()));
+    drop(io::stderr().write_all(stop.stderr.as_bytes()));
+    stop.code
+}
+
+fn proxy(args: &ProxyArgs) -> u8 {
+    // Before anything of our own is opened.
+    sys::close_inherited_descriptors();
+    let config = match Config::new(args, &Environment::of_process(), &host::look()) {
+        Ok(config) => config,
+        Err(error) => return refuse(error.code(), format_args!("{error}")),
+    };
+    if let Err((path, error)) = log::open(&config.log) {
+        return refuse(
+            71,
+            format_args!("cannot open log {}: {error}", path.display()),
+        );
+    }
+    for warning in &config.warnings {
+        log::warning!("{warning}");
+    }
+    if let Some(address) = config.status {
+        log::warning!("nothing listens on the status port {address}: it is not in this version");
+    }
+    timeline::log(&config);
+    match EventLoop::start(config) {
+        Ok(event_loop) => event_loop.run(),
+        Err(error) => refuse(error.code(), format_args!("{error}")),
+    }
+}
+
+/// The start failed: why, and the code, as the last words.
+fn refuse(code: u8, why: std::fmt::Arguments<'_>) -> u8 {
+    log::last_words(log::Level::Error, format_args!("{why}, exit code {code}"));
+    code
+}

@@ -1,2 +1,7 @@
-//! The binary.
-fn main() {}
+//! The binary; the map is in `lib.rs`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(pintle::main(std::env::args_os().collect()))
+}

@@ -1,0 +1,371 @@
+//! The shell: one thread, one poll, one owner of everything. Sources yield events, the core yields actions.
+//!
+//! One turn: sleep until the nearest deadline; read the clock once; drain every source that is ready, in a fixed order
+//! (signals and dead children, admin replies, files, the stand-in); hand each event to the core and carry its actions
+//! out, what they yield included; then the timers that are due.
+//!
+//! INVARIANT: after `start` nothing fails upward. There is no `?` below it that could leave the loop.
+
+#![forbid(unsafe_code)]
+
+mod processes;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Token};
+
+use crate::admin::{self, AdminClient, Knowledge};
+use crate::bootstrap;
+use crate::children::{Children, Kind};
+use crate::config::{Config, Source};
+use crate::error::StartError;
+use crate::fingerprint;
+use crate::hot_restart::{HotRestart, StandIn};
+use crate::log;
+use crate::signals::Signals;
+use crate::store::{Of, Store};
+use crate::supervisor::{
+    Action, Call, Cause, Configuration, Epoch, Event, Note, Outcome, Send, Signal, Supervisor,
+};
+use crate::sys::{self, signal};
+use crate::watcher::Watcher;
+
+/// Readiness taken from the kernel at once; more waits for the next turn.
+const EVENTS: usize = 32;
+/// Events handled in one turn; a flood cannot keep the timers from their turn.
+const EVENTS_PER_TURN: usize = 64;
+/// After an error of `poll` itself, which should not happen: not a spin.
+const POLL_ERROR_PAUSE: Duration = Duration::from_millis(100);
+/// Signals that are harmless by nature and not worth a line: PIPE, CONT, URG, WINCH.
+const QUIET_SIGNALS: [i32; 4] = [13, 18, 23, 28];
+
+const SIGNALS: Token = Token(0);
+const WATCHER: Token = Token(1);
+const STAND_IN: Token = Token(2);
+/// One for each call to the admin port.
+const FIRST_ADMIN: usize = 16;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct EventLoop {
+    poll: Poll,
+    config: Config,
+    signals: Signals,
+    watcher: Watcher,
+    children: Children,
+    admin: AdminClient,
+    hot_restart: HotRestart,
+    store: Store,
+    /// Answers the child of a dead parent.
+    stand_in: Option<(StandIn, Epoch)>,
+    supervisor: Supervisor,
+    /// Events that have not been handled.
+    queue: VecDeque<Event>,
+    /// The clock, read once in a turn.
+    now: Instant,
+    /// Bit n - 1: signal n was said to be ignored.
+    ignored: u64,
+    degraded: bool,
+    /// Set while the first epoch is started: then a bootstrap that cannot be made is an error of the start.
+    starting: Option<Option<StartError>>,
+    outcome: Option<Outcome>,
+}
+
+impl EventLoop {
+    /// Takes on the duties of an init, opens everything and starts the first epoch. Nothing may fail after it.
+    ///
+    /// # Errors
+    /// The operating system refuses something, or the bootstrap cannot be made.
+    pub(crate) fn start(config: Config) -> Result<Self, StartError> {
+        let mut signals = Signals::install().map_err(StartError::os("catch signals"))?;
+        if std::process::id() != 1 {
+            sys::become_subreaper().map_err(StartError::os("become a subreaper"))?;
+        }
+        let poll = Poll::new().map_err(StartError::os("create an epoll instance"))?;
+        let watched = StartError::os("watch the signals");
+        signals
+            .register(poll.registry(), SIGNALS)
+            .map_err(watched)?;
+        let directory = &config.launch.directory;
+        let store = Store::open(directory, config.launch.user)
+            .map_err(StartError::os(format!("prepare {}", directory.display())))?;
+        let hot_restart = HotRestart::new(config.launch.base_id)
+            .map_err(StartError::os("find a free base id"))?;
+        let mut watcher = Watcher::new(config.watch.paths.clone());
+        watcher
+            .register(poll.registry(), WATCHER)
+            .map_err(StartError::os("watch the file watcher"))?;
+        let mut this = Self {
+            admin: AdminClient::new(config.admin, knowledge(&config), FIRST_ADMIN),
+            supervisor: Supervisor::new(config.policy.clone()),
+            poll,
+            signals,
+            watcher,
+            children: Children::default(),
+            hot_restart,
+            store,
+            stand_in: None,
+            queue: VecDeque::new(),
+            now: read_clock(),
+            ignored: 0,
+            degraded: false,
+            starting: Some(None),
+            outcome: None,
+            config,
+        };
+        this.start_first()?;
+        this.signals.catch_the_rest();
+        Ok(this)
+    }
+
+    fn start_first(&mut self) -> Result<(), StartError> {
+        if self.config.policy.wait_for_certificates {
+            // The first epoch may start in two minutes; a bootstrap that cannot be made is said now.
+            bootstrap::render(&self.config.source, 0).map_err(StartError::Bootstrap)?;
+        }
+        // Watched first, hashed then: a change in between is noticed.
+        let scan = fingerprint::scan(&self.config.watch.paths, &self.config.watch.required);
+        let configuration = Configuration(scan.fingerprint.0);
+        let actions = self
+            .supervisor
+            .start(self.now, configuration, scan.complete);
+        self.carry_out(actions);
+        let started = self.starting.take().flatten();
+        self.report_watcher();
+        started.map_or(Ok(()), Err)
+    }
+
+    /// Turns until the end; returns the exit code.
+    #[must_use]
+    pub(crate) fn run(mut self) -> u8 {
+        let mut events = Events::with_capacity(EVENTS);
+        let outcome = loop {
+            self.turn(&mut events);
+            if let Some(outcome) = self.outcome {
+                break outcome;
+            }
+        };
+        self.clean_up();
+        let level = if outcome.code() == 0 {
+            log::Level::Info
+        } else {
+            log::Level::Error
+        };
+        log::last_words(level, format_args!("{}", Note::Finished(outcome)));
+        outcome.code()
+    }
+
+    fn turn(&mut self, events: &mut Events) {
+        let timeout = self.timeout();
+        if let Err(error) = self.poll.poll(events, timeout) {
+            events.clear();
+            if error.kind() != std::io::ErrorKind::Interrupted {
+                log::error!("cannot poll: {error}");
+                sys::pause(POLL_ERROR_PAUSE);
+            }
+        }
+        self.now = read_clock();
+        self.collect(events);
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.next_event() else {
+                break;
+            };
+            let actions = self.supervisor.handle(self.now, &event);
+            self.carry_out(actions);
+            if self.outcome.is_some() {
+                break;
+            }
+        }
+    }
+
+    /// What waits, before what is due: a reply that is there beats its time-out.
+    fn next_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.queue.pop_front() {
+            return Some(event);
+        }
+        if let Some(event) = self.admin.expire(self.poll.registry(), self.now) {
+            return Some(event);
+        }
+        self.supervisor.expire(self.now).map(Event::Due)
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.queue.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let deadlines = [self.supervisor.next_deadline(), self.admin.next_deadline()];
+        let nearest = deadlines.into_iter().flatten().min()?;
+        Some(nearest.saturating_duration_since(self.now))
+    }
+
+    /// Drains every source that is ready into the queue, in a fixed order.
+    fn collect(&mut self, events: &Events) {
+        let ready = |token: Token| events.iter().any(|event| event.token() == token);
+        if ready(SIGNALS) {
+            self.collect_signals();
+        }
+        for slot in 0..admin::SLOTS {
+            if ready(Token(FIRST_ADMIN + slot)) {
+                self.queue
+                    .extend(self.admin.ready(self.poll.registry(), slot));
+            }
+        }
+        if ready(WATCHER) {
+            let noticed = self.watcher.drain();
+            if noticed.overflowed {
+                log::warning!("file notifications were lost, hashing everything");
+            }
+            if noticed.changed || noticed.overflowed {
+                self.queue.push_back(Event::FilesChanged);
+            }
+            self.report_watcher();
+        }
+        if ready(STAND_IN)
+            && self
+                .stand_in
+                .as_ref()
+                .is_some_and(|(socket, _)| socket.serve())
+        {
+            self.stand_in = None;
+        }
+    }
+
+    fn collect_signals(&mut self) {
+        let mut reap = false;
+        for number in self.signals.drain() {
+            let meaning = match number {
+                signal::SIGTERM | signal::SIGINT => Signal::Terminate,
+                signal::SIGQUIT => Signal::Quit,
+                signal::SIGHUP => Signal::Hangup,
+                signal::SIGUSR1 => Signal::Usr1,
+                signal::SIGCHLD => {
+                    reap = true;
+                    continue;
+                }
+                _ => {
+                    let bit = 1_u64 << (number - 1).clamp(0, 63);
+                    if self.ignored & bit == 0 && !QUIET_SIGNALS.contains(&number) {
+                        log::info!(
+                            "signal {number} ignored, and not forwarded: it would kill the proxy"
+                        );
+                    }
+                    self.ignored |= bit;
+                    continue;
+                }
+            };
+            self.queue.push_back(Event::Signalled(meaning));
+        }
+        if reap {
+            self.reap();
+        }
+    }
+
+    /// Reaps every dead child, known or adopted, until none is left.
+    fn reap(&mut self) {
+        while let Some((pid, how)) = sys::reap() {
+            match self.children.reaped(pid) {
+                Some(Kind::Proxy(epoch)) => {
+                    self.store.remove(Of::Epoch(epoch));
+                    self.stand_in.take_if(|(_, child)| *child == epoch);
+                    self.queue.push_back(Event::Exited { epoch, how });
+                }
+                Some(Kind::Validator) => {
+                    self.store.remove(Of::Validator);
+                    self.queue.push_back(Event::Validated { how });
+                }
+                None => log::debug!("reaped orphan {}: it {how}", pid.number()),
+            }
+        }
+    }
+
+    /// Says once that inotify does not work, or works again.
+    fn report_watcher(&mut self) {
+        let degraded = self.watcher.degraded();
+        if degraded.is_some() != self.degraded {
+            match degraded {
+                Some(why) => log::warning!("{why}, hashing the files every 10s instead"),
+                None => log::info!("file notifications work again"),
+            }
+            self.degraded = degraded.is_some();
+            self.queue.push_back(Event::WatchDegraded(self.degraded));
+        }
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Hash(cause) => self.hash(cause),
+                Action::Spawn { epoch, reason } => self.spawn(epoch, reason),
+                Action::Validate(epoch) => self.validate(epoch),
+                Action::KillValidator => self.children.kill(Kind::Validator),
+                Action::Signal(epoch, Send::Term) => {
+                    self.children.signal(Kind::Proxy(epoch), signal::SIGTERM);
+                }
+                Action::Signal(epoch, Send::Reopen) => {
+                    self.children.signal(Kind::Proxy(epoch), signal::SIGUSR1);
+                }
+                Action::Signal(epoch, Send::Kill) => self.children.kill(Kind::Proxy(epoch)),
+                Action::Ask(epoch, Call::Memory) => self.ask_memory(epoch),
+                Action::Ask(epoch, call) => {
+                    let registry = self.poll.registry();
+                    self.queue
+                        .extend(self.admin.ask(registry, self.now, epoch, call));
+                }
+                Action::ClearInitializing => self.clear_initializing(),
+                Action::StandIn { parent, child } => self.stand_in(parent, child),
+                Action::ReopenLog => log::reopen(),
+                Action::Note(note) if note.is_warning() => log::warning!("{note}"),
+                Action::Note(note) => log::info!("{note}"),
+                Action::Exit(outcome) => self.outcome = Some(outcome),
+            }
+        }
+    }
+
+    fn hash(&mut self, cause: Cause) {
+        if self.degraded || cause == Cause::Rescan {
+            // Watches may be had again; and a mount that came over a directory is seen by nobody else.
+            self.watcher.refresh();
+            self.report_watcher();
+        }
+        let scan = fingerprint::scan(&self.config.watch.paths, &self.config.watch.required);
+        self.queue.push_back(Event::Hashed {
+            configuration: Configuration(scan.fingerprint.0),
+            complete: scan.complete,
+            cause,
+        });
+    }
+
+    /// Leaves nothing behind: no process, no file.
+    fn clean_up(&mut self) {
+        self.children.kill_all();
+        self.reap();
+        self.store.remove(Of::Validator);
+        for process in self.supervisor.processes() {
+            self.store.remove(Of::Epoch(process.epoch));
+        }
+        if !self.config.launch.disable_hot_restart {
+            self.hot_restart.remove_shared_memory();
+        }
+    }
+}
+
+fn knowledge(config: &Config) -> Knowledge {
+    Knowledge {
+        hot_restart: !config.launch.disable_hot_restart,
+        skip_generation: config.launch.skip_parent_stats,
+        drain: config.drain,
+        prometheus_port: match &config.source {
+            Source::Generated { inputs, .. } => inputs.prometheus_port,
+            Source::Template { .. } | Source::Custom { .. } => 15090,
+        },
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one reader of the clock, once in a turn"
+)]
+fn read_clock() -> Instant {
+    Instant::now()
+}

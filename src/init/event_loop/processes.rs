@@ -1,0 +1,192 @@
+//! Orders that concern processes: start, validate, and the two repairs of a hot restart.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+
+use super::{EventLoop, STAND_IN};
+use crate::bootstrap::{self, BootstrapError};
+use crate::children::{self, Kind, Run};
+use crate::config::Source;
+use crate::error::StartError;
+use crate::hot_restart::Holder;
+use crate::log;
+use crate::store::Of;
+use crate::supervisor::{Call, Epoch, Event, Exit, Reason, Reply};
+use crate::sys;
+
+impl EventLoop {
+    /// Starts the proxy for `epoch`; what goes wrong is an exit of it.
+    pub(super) fn spawn(&mut self, epoch: Epoch, reason: Reason) {
+        if let Err(how) = self.try_spawn(epoch, reason) {
+            self.queue.push_back(Event::Exited { epoch, how });
+        }
+    }
+
+    fn try_spawn(&mut self, epoch: Epoch, reason: Reason) -> Result<(), Exit> {
+        if epoch == Epoch(0) && !self.config.launch.disable_hot_restart {
+            self.check_base_id()?;
+        }
+        let (file, yaml) = self.prepare(Of::Epoch(epoch))?;
+        let launch = &self.config.launch;
+        let run = Run {
+            epoch,
+            base_id: self.hot_restart.base_id(),
+            file: &file,
+            config_yaml: yaml.as_deref(),
+        };
+        let arguments = children::arguments(launch, run);
+        match self.children.spawn(Kind::Proxy(epoch), launch, &arguments) {
+            Ok(pid) => {
+                let (reason, pid) = (reason.name(), pid.number());
+                log::info!("{epoch} started: pid {pid}, reason {reason}");
+                Ok(())
+            }
+            Err((how, error)) => {
+                log::error!("cannot start {}: {error}", launch.binary.display());
+                self.store.remove(Of::Epoch(epoch));
+                Err(how)
+            }
+        }
+    }
+
+    /// Envoy itself would only say `errno 98`, or panic.
+    fn check_base_id(&self) -> Result<(), Exit> {
+        let base_id = self.hot_restart.base_id();
+        if let Some(name) = self.hot_restart.taken() {
+            let holder = Holder::of(&name);
+            log::error!(
+                "cannot start the proxy: base id {base_id} is in use by {holder}; --base-id auto finds a free one"
+            );
+            return Err(Exit::NotStarted(1));
+        }
+        self.hot_restart.remove_stale(self.owner()).map_err(|(path, error)| {
+            let path = path.display();
+            log::error!("cannot remove {path}, which another user's Envoy has left: {error}; choose another --base-id");
+            Exit::NotStarted(1)
+        })
+    }
+
+    /// Renders and writes the bootstrap; returns what goes after `-c` and `--config-yaml`.
+    fn prepare(&mut self, of: Of) -> Result<(PathBuf, Option<String>), Exit> {
+        let number = match of {
+            Of::Epoch(epoch) => epoch.0,
+            Of::Validator => 0,
+        };
+        let rendered = match bootstrap::render(&self.config.source, number) {
+            Ok(rendered) => rendered,
+            Err(error) => return Err(self.no_bootstrap(error)),
+        };
+        let yaml = rendered.config_yaml;
+        match (&self.config.source, rendered.document) {
+            (Source::Custom { file, .. }, _) => Ok((file.clone(), yaml)),
+            (_, document) => match self.store.write(of, &document.unwrap_or_default()) {
+                Ok(path) => Ok((path, yaml)),
+                Err(error) => {
+                    let what = format!("write to {}", self.config.launch.directory.display());
+                    log::error!("cannot {what}: {error}");
+                    if let Some(slot) = &mut self.starting {
+                        *slot = Some(StartError::Os { what, error });
+                    }
+                    Err(Exit::NotStarted(71))
+                }
+            },
+        }
+    }
+
+    fn no_bootstrap(&mut self, error: BootstrapError) -> Exit {
+        if let Some(slot) = &mut self.starting {
+            *slot = Some(StartError::Bootstrap(error));
+        } else {
+            log::error!("{error}");
+        }
+        Exit::NotStarted(78)
+    }
+
+    pub(super) fn validate(&mut self, epoch: Epoch) {
+        let started = self.prepare(Of::Validator).and_then(|(file, yaml)| {
+            let launch = &self.config.launch;
+            let base_id = self.hot_restart.base_id();
+            let run = Run {
+                epoch,
+                base_id,
+                file: &file,
+                config_yaml: yaml.as_deref(),
+            };
+            let arguments = children::validate_arguments(launch, run);
+            self.children
+                .spawn(Kind::Validator, launch, &arguments)
+                .map_err(|(how, error)| {
+                    log::error!("cannot start {}: {error}", launch.binary.display());
+                    how
+                })
+        });
+        if let Err(how) = started {
+            self.store.remove(Of::Validator);
+            self.queue.push_back(Event::Validated { how });
+        }
+    }
+
+    pub(super) fn clear_initializing(&self) {
+        let launch = &self.config.launch;
+        if launch.disable_hot_restart {
+            return;
+        }
+        match self.hot_restart.clear_initializing(self.owner()) {
+            Ok(true) => log::info!(
+                "cleared the flag that the failed epoch left in shared memory (envoy#33446)"
+            ),
+            Ok(false) => {}
+            Err(error) => {
+                log::warning!(
+                    "cannot clear the flag in shared memory: {error}; later hot restarts may fail"
+                );
+            }
+        }
+    }
+
+    pub(super) fn stand_in(&mut self, parent: Epoch, child: Epoch) {
+        if self.config.launch.disable_hot_restart {
+            return;
+        }
+        let stand_in = self.hot_restart.stand_in(parent).and_then(|socket| {
+            socket.register(self.poll.registry(), STAND_IN)?;
+            Ok(socket)
+        });
+        match stand_in {
+            Ok(socket) => {
+                log::info!("answering for {parent}, so that {child} lives");
+                self.stand_in = Some((socket, child));
+            }
+            Err(error) => log::warning!("cannot answer for {parent}: {error}; {child} may abort"),
+        }
+    }
+
+    /// What Envoy's shared memory says of the epoch that was started last.
+    pub(super) fn ask_memory(&mut self, epoch: Epoch) {
+        let hot_restart = !self.config.launch.disable_hot_restart;
+        let initialised = hot_restart
+            && self
+                .hot_restart
+                .has_initialised(self.owner())
+                .unwrap_or(false);
+        let reply = if initialised {
+            Reply::Live
+        } else {
+            Reply::NotLive
+        };
+        self.queue.push_back(Event::AdminReplied {
+            epoch,
+            call: Call::Memory,
+            reply,
+        });
+    }
+
+    /// Whose processes the proxies are.
+    fn owner(&self) -> u32 {
+        self.config
+            .launch
+            .user
+            .map_or_else(sys::effective_uid, |user| user.uid)
+    }
+}

@@ -1,0 +1,148 @@
+//! `pintle init`: a plain init for any program, no Envoy in it.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::process::Command;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+
+use crate::children::spawn_code;
+use crate::cli::InitArgs;
+use crate::log::{self, Level, Target};
+use crate::signals::Signals;
+use crate::supervisor::Exit;
+use crate::sys::{self, ChildSetup, Inherited, Pid, signal};
+
+const SIGNALS: Token = Token(0);
+const LIBRARY_SIGNALS: Token = Token(1);
+/// Signals 32 to 34: the C library lets nobody handle them, but a program with another C library may mean something by
+/// them (34 is glibc's SIGRTMIN).
+const LIBRARY_SET: u64 = 0b111 << 31;
+
+/// Sources of signals.
+struct Sources {
+    poll: Poll,
+    signals: Signals,
+    library: OwnedFd,
+}
+
+/// Runs the command until it ends; returns its code.
+#[must_use]
+pub(crate) fn run(args: &InitArgs) -> u8 {
+    let level = if args.verbose {
+        Level::Debug
+    } else {
+        Level::Warn
+    };
+    let target = crate::config::LogConfig {
+        level,
+        json: false,
+        targets: vec![Target::Stderr],
+    };
+    // stderr is always open.
+    drop(log::open(&target));
+    let mut sources = match open() {
+        Ok(sources) => sources,
+        Err(error) => {
+            log::error!("cannot catch signals: {error}");
+            return 71;
+        }
+    };
+    let pid = match spawn(&args.command) {
+        Ok(pid) => pid,
+        Err(error) => {
+            let program = args.command.first().map(|word| word.to_string_lossy());
+            log::error!("cannot run {}: {error}", program.unwrap_or_default());
+            return spawn_code(&error);
+        }
+    };
+    log::debug!("started pid {}", pid.number());
+    supervise(&mut sources, pid, args.group).code()
+}
+
+fn open() -> io::Result<Sources> {
+    let mut signals = Signals::install()?;
+    // Before the command is there to need them: none may be lost on the way.
+    signals.catch_the_rest();
+    // After the handlers, which unblock everything.
+    let library = sys::signal_descriptor(LIBRARY_SET)?;
+    if std::process::id() != 1 {
+        sys::become_subreaper()?;
+    }
+    let poll = Poll::new()?;
+    signals.register(poll.registry(), SIGNALS)?;
+    let mut source = SourceFd(&library.as_raw_fd());
+    poll.registry()
+        .register(&mut source, LIBRARY_SIGNALS, Interest::READABLE)?;
+    Ok(Sources {
+        poll,
+        signals,
+        library,
+    })
+}
+
+fn spawn(words: &[OsString]) -> io::Result<Pid> {
+    let (program, arguments) = words.split_first().ok_or(io::ErrorKind::NotFound)?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    sys::prepare(
+        &mut command,
+        ChildSetup {
+            inherited: Inherited::get(),
+            user: None,
+            oom_score_adj: None,
+            no_new_privs: false,
+            raise_open_files: false,
+            take_terminal: true,
+        },
+    );
+    command.spawn().map(|child| Pid::of(&child))
+}
+
+/// Forwards and reaps until the command has ended.
+fn supervise(sources: &mut Sources, main: Pid, group: bool) -> Exit {
+    let mut events = Events::with_capacity(4);
+    loop {
+        if let Err(error) = sources.poll.poll(&mut events, None)
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            log::error!("cannot poll: {error}");
+            sys::pause(std::time::Duration::from_millis(100));
+        }
+        let mut reap = false;
+        let library = sources.library.as_fd();
+        let unhandled = std::iter::from_fn(|| sys::read_signal(library));
+        for number in sources.signals.drain().chain(unhandled) {
+            if number == signal::SIGCHLD {
+                reap = true;
+                continue;
+            }
+            log::debug!("forwarding signal {number}");
+            if group {
+                sys::kill_group(main, number);
+            } else {
+                sys::kill(main, number);
+            }
+        }
+        if reap && let Some(how) = reap_all(main) {
+            return how;
+        }
+    }
+}
+
+/// Reaps every dead child; returns how the command ended, if it did.
+fn reap_all(main: Pid) -> Option<Exit> {
+    let mut ended = None;
+    while let Some((pid, how)) = sys::reap() {
+        if pid == main {
+            ended = Some(how);
+        } else {
+            log::debug!("reaped orphan {}: it {how}", pid.number());
+        }
+    }
+    ended
+}

@@ -1,0 +1,32 @@
+//! How long the end may take, said at the start: four settings make it, and the pod grants another number.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::log;
+use crate::supervisor::{Policy, Seconds};
+
+/// Logs the timeline, with a warning where the pod's grace period is shorter.
+pub(crate) fn log(config: &Config) {
+    let policy = &config.policy;
+    let total = longest_end(policy);
+    log::info!(
+        "at the end: {} before the drain, {} at most for the drain, {} for the proxy to stop, {} in all",
+        Seconds(policy.pre_drain_delay),
+        Seconds(policy.termination_drain),
+        Seconds(policy.kill_timeout),
+        Seconds(total),
+    );
+    if let Some(granted) = config.grace_period.filter(|granted| *granted < total) {
+        let (total, granted) = (Seconds(total), Seconds(granted));
+        log::warning!("the end may take {total}, longer than the grace period of {granted}");
+    }
+}
+
+fn longest_end(policy: &Policy) -> Duration {
+    [policy.termination_drain, policy.kill_timeout]
+        .into_iter()
+        .fold(policy.pre_drain_delay, Duration::saturating_add)
+}
