@@ -1,0 +1,233 @@
+//! The project's own rules, read off its files.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a test may panic, wait and read the clock"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn init() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The init's sources, with their text.
+fn sources() -> Vec<(PathBuf, String)> {
+    fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(init()).unwrap().to_path_buf(), text));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&init(), &mut found);
+    assert!(found.len() > 20, "the sources are elsewhere");
+    found
+}
+
+/// Without the inline tests.
+fn code(text: &str) -> &str {
+    text.split_once("#[cfg(test)]\nmod tests {")
+        .map_or(text, |(code, _)| code)
+}
+
+fn is_test(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "tests.rs")
+}
+
+#[test]
+fn unsafe_is_allowed_in_one_place() {
+    let allowed: Vec<_> = sources()
+        .into_iter()
+        .filter(|(_, text)| text.contains("#![allow(unsafe_code"))
+        .collect();
+    assert_eq!(allowed.len(), 1);
+    assert_eq!(allowed[0].0, Path::new("sys/mod.rs"));
+    for (path, text) in sources() {
+        let free =
+            path.starts_with("sys") || path == Path::new("lib.rs") || path == Path::new("main.rs");
+        assert!(
+            free || is_test(&path) || text.contains("#![forbid(unsafe_code)]"),
+            "{}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn libc_is_spoken_in_sys_only() {
+    for (path, text) in sources() {
+        assert!(
+            path.starts_with("sys") || !code(&text).contains("libc::"),
+            "{}",
+            path.display()
+        );
+    }
+}
+
+/// One crate, one door.
+#[test]
+fn each_crate_has_its_modules() {
+    let doors: [(&str, &[&str]); 6] = [
+        ("argh", &["cli"]),
+        ("sha2", &["fingerprint.rs"]),
+        ("inotify", &["watcher.rs", "watcher"]),
+        ("signal_hook", &["signals.rs"]),
+        ("httparse", &["admin"]),
+        ("serde_json", &["bootstrap", "config", "cli", "log.rs"]),
+    ];
+    for (path, text) in sources() {
+        for (name, doors) in doors {
+            let inside = doors.iter().any(|door| path.starts_with(door));
+            let used =
+                text.contains(&format!("use {name}::")) || text.contains(&format!("{name}::"));
+            assert!(
+                inside || is_test(&path) || !used,
+                "{name} in {}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn the_core_knows_nothing_but_itself() {
+    for (path, text) in sources()
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("supervisor"))
+    {
+        if is_test(&path) {
+            continue;
+        }
+        for line in text
+            .lines()
+            .filter(|line| line.trim_start().starts_with("use "))
+        {
+            let known = [
+                "use std::time",
+                "use std::fmt",
+                "use super",
+                "pub use ",
+                "use stopping",
+            ];
+            assert!(
+                known.iter().any(|known| line.starts_with(known)),
+                "{}: {line}",
+                path.display()
+            );
+        }
+        for word in [
+            "Instant::now",
+            "crate::",
+            "std::fs",
+            "std::io",
+            "std::net",
+            "log::",
+        ] {
+            assert!(!text.contains(word), "{word} in {}", path.display());
+        }
+    }
+}
+
+#[test]
+fn no_file_is_longer_than_400_lines_before_its_tests() {
+    for (path, text) in sources().into_iter().filter(|(path, _)| !is_test(path)) {
+        let lines = code(&text).lines().count();
+        assert!(
+            lines <= LONGEST_FILE,
+            "{} has {lines} lines",
+            path.display()
+        );
+    }
+}
+
+/// The event loop alone comes near it: it is the one owner of everything.
+const LONGEST_FILE: usize = 400;
+
+#[test]
+fn every_module_says_what_it_is() {
+    for (path, text) in sources() {
+        assert!(text.starts_with("//! "), "{}", path.display());
+    }
+}
+
+/// Another run-time crate is a design change: it needs a line here and a reason in its commit.
+#[test]
+fn the_init_depends_on_these_crates_and_no_others() {
+    let tree = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--locked",
+            "-p",
+            "pintle",
+            "-e",
+            "normal,no-proc-macro",
+            "--prefix",
+            "none",
+        ])
+        .args(["--target", "x86_64-unknown-linux-musl", "--no-dedupe"])
+        .current_dir(init())
+        .output()
+        .unwrap();
+    assert!(
+        tree.status.success(),
+        "{}",
+        String::from_utf8_lossy(&tree.stderr)
+    );
+    let listed = String::from_utf8(tree.stdout).unwrap();
+    let found: BTreeSet<_> = listed
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    let promises = fs::read_to_string(init().join("../../build/promises.toml")).unwrap();
+    let (_, list) = promises
+        .split_once("crates = [")
+        .expect("promises.toml lists the crates");
+    let (list, _) = list.split_once(']').unwrap();
+    let allowed: BTreeSet<_> = list
+        .split(',')
+        .map(|name| name.trim().trim_matches('"'))
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert_eq!(found, allowed);
+}
+
+#[test]
+fn the_top_level_is_the_one_that_was_asked_for() {
+    let listed = Command::new("git")
+        .args(["ls-tree", "--name-only", "HEAD"])
+        .current_dir(init().join("../.."))
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let found: BTreeSet<_> = listed
+        .lines()
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    let allowed = [
+        "CHANGELOG.md",
+        "Cargo.lock",
+        "Cargo.toml",
+        "Containerfile",
+        "LICENSE",
+        "README.md",
+        "build",
+        "justfile",
+        "src",
+        "tests",
+    ];
+    assert_eq!(found, BTreeSet::from(allowed));
+}
