@@ -1,0 +1,35 @@
+# Shared by the scripts of this folder: what they say, and how they install what is missing.
+# shellcheck shell=bash
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+say() { printf '\033[1m%s\033[0m\n' "$*"; }
+fail() { printf 'cannot %s\n' "$*" >&2; exit 1; }
+
+# need COMMAND PACKAGE: installs Debian's PACKAGE where COMMAND is missing.
+need() {
+    command -v "$1" >/dev/null 2>&1 && return
+    command -v apt-get >/dev/null 2>&1 || fail "find $1: install it with your package manager"
+    local sudo=()
+    [ "$(id -u)" = 0 ] || sudo=(sudo)
+    say "installing $2 (for $1)"
+    if [ -z "${apt_updated:-}" ]; then
+        "${sudo[@]}" apt-get update -qq >/dev/null || fail "update the package lists"
+        apt_updated=yes
+    fi
+    DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq "$2" >/dev/null \
+        || fail "install $2"
+}
+
+# need_rust TARGET: the toolchain itself cannot be installed by us; a target and the library's source can.
+need_rust() {
+    command -v cargo >/dev/null 2>&1 || fail "find cargo: install Rust with rustup first"
+    need cc gcc
+    local installed
+    installed=$(rustup component list --installed 2>/dev/null) || fail "find rustup: install Rust with rustup first"
+    case "$installed" in *"rust-std-$1"*) ;; *) say "installing the Rust target $1"; rustup -q target add "$1" ;; esac
+    case "$installed" in *rust-src*) ;; *) say "installing rust-src"; rustup -q component add rust-src ;; esac
+}
+
+# The machine's own name for an architecture.
+host_arch() { uname -m; }

@@ -1,0 +1,25 @@
+# The only verbs. CI calls the same scripts.
+
+# Format, lints, documentation, scripts.
+check:
+    build/check
+
+# Everything that passes on a laptop and in CI.
+test:
+    build/test
+
+# The release binary for this machine, or for `just build aarch64`.
+build arch="":
+    build/dist {{arch}}
+
+# The container image from local files, run as a true container.
+image:
+    build/image-test
+
+# Size, memory, start and quiet of the release binary, measured.
+promises:
+    build/promises
+
+# Envoy under pintle, a certificate rotated, the hot restart shown.
+demo *flags:
+    build/demo {{flags}}
