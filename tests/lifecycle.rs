@@ -92,6 +92,61 @@ fn envoy_ends_by_itself_and_is_restarted_where_that_is_wanted() {
     agent.stop();
 }
 
+/// A proxy that stays and does nothing.
+fn sleeper(directory: &Path) -> std::path::PathBuf {
+    let path = directory.join("sleeper");
+    fs::write(&path, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Late certificates, in a directory that is not there yet; signals work meanwhile.
+#[test]
+fn mutual_tls_waits_for_the_certificates_and_obeys_term_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let certificates = directory.path().join("not/yet");
+    let waiting = || {
+        let mut setup = Setup::bare(&sleeper(directory.path()))
+            .args(&["--control-plane-auth-policy", "MUTUAL_TLS"]);
+        for side in ["SERVER", "CLIENT"] {
+            for (part, file) in [
+                ("CERT_CHAIN", "chain"),
+                ("KEY", "key"),
+                ("ROOT_CERT", "root"),
+            ] {
+                let path = certificates.join(file);
+                let name = format!("ISTIO_META_TLS_{side}_{part}");
+                setup = setup.env(&name, path.to_str().unwrap());
+            }
+        }
+        let agent = setup.start();
+        agent.wait_log("waiting for certificates");
+        agent
+    };
+    let mut stopped = waiting();
+    stopped.signal(libc::SIGTERM);
+    assert_eq!(stopped.wait().code(), Some(143), "{}", stopped.log());
+    assert!(
+        !stopped.log().contains("epoch 0 started"),
+        "{}",
+        stopped.log()
+    );
+
+    let mut started = waiting();
+    fs::create_dir_all(&certificates).unwrap();
+    for file in ["chain", "key"] {
+        fs::write(certificates.join(file), "x").unwrap();
+    }
+    assert!(
+        !started.log().contains("epoch 0 started"),
+        "one is missing still"
+    );
+    fs::write(certificates.join("root"), "x").unwrap();
+    started.wait_log("epoch 0 started");
+    started.signal(libc::SIGTERM);
+    assert_eq!(started.wait().code(), Some(143), "{}", started.log());
+}
+
 /// Runs an agent whose proxy fails at once; its exit code.
 fn code_with(binary: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let setup = Setup::bare(binary).args(&["--retry-budget", "1", "--retry-initial", "10ms"]);

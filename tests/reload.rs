@@ -308,6 +308,34 @@ fn a_rotated_log_file_is_opened_anew() {
     agent.stop();
 }
 
+/// USR1 reaches Envoy, which opens its access log anew.
+#[test]
+fn envoys_access_log_is_opened_anew() {
+    let setup = Setup::new("hello");
+    let log = setup.path("access.log");
+    let mut document = setup.configuration("hello");
+    document["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+        ["access_log"] = json!([{
+        "name": "file",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
+            "path": log.to_str().unwrap()
+        }
+    }]);
+    setup.write("envoy.json", &document.to_string());
+    let agent = setup.start();
+    agent.wait_log("epoch 0 is LIVE");
+    until("the access log", || log.exists().then_some(()));
+    fs::rename(&log, agent.path("access.log.1")).unwrap();
+    agent.signal(libc::SIGUSR1);
+    // Envoy opens it when it next writes.
+    until("the new access log", || {
+        agent.get().unwrap();
+        log.exists().then_some(())
+    });
+    agent.stop();
+}
+
 #[test]
 fn signals_that_would_kill_envoy_are_not_forwarded() {
     let agent = Setup::new("hello").start();
