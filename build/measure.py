@@ -110,7 +110,9 @@ def row(what, measured, promise, holds):
 
 def main():
     size = os.path.getsize(PINTLE) / 1024
-    with tempfile.TemporaryDirectory() as folder:
+    # Not in /tmp: the directories above what is watched are watched too, and others write there.
+    with tempfile.TemporaryDirectory(dir="target/promises") as folder:
+        folder = os.path.abspath(folder)
         found = idle(folder)
         ratio = start_ratio(folder)
 
