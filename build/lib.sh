@@ -21,14 +21,17 @@ need() {
         || fail "install $2"
 }
 
-# need_rust TARGET: the toolchain itself cannot be installed by us; a target and the library's source can.
+# need_rust TARGET [COMPONENT...]: the toolchain itself is not ours to install; a target, the library's source and more are.
 need_rust() {
     command -v cargo >/dev/null 2>&1 || fail "find cargo: install Rust with rustup first"
     need cc gcc
     local installed
     installed=$(rustup component list --installed 2>/dev/null) || fail "find rustup: install Rust with rustup first"
     case "$installed" in *"rust-std-$1"*) ;; *) say "installing the Rust target $1"; rustup -q target add "$1" ;; esac
-    case "$installed" in *rust-src*) ;; *) say "installing rust-src"; rustup -q component add rust-src ;; esac
+    local component
+    for component in rust-src "${@:2}"; do
+        case "$installed" in *"$component"*) ;; *) say "installing $component"; rustup -q component add "$component" ;; esac
+    done
 }
 
 # The machine's own name for an architecture.
