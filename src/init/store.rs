@@ -107,6 +107,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_the_proxys_belongs_to_its_user() {
+        if crate::sys::effective_uid() != 0 {
+            // Nobody else may give files away.
+            return;
+        }
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("d");
+        let user = User {
+            uid: 1337,
+            gid: 1338,
+        };
+        let store = Store::open(&directory, Some(user)).unwrap();
+        let file = store.write(Of::Epoch(Epoch(0)), b"{}").unwrap();
+        for path in [&directory, &file] {
+            let metadata = fs::metadata(path).unwrap();
+            assert_eq!(
+                (metadata.uid(), metadata.gid()),
+                (1337, 1338),
+                "{}",
+                path.display()
+            );
+        }
+    }
+
+    #[test]
     fn a_directory_that_is_gone_is_an_error_and_leaves_nothing() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("d");
