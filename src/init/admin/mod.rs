@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod call;
-mod response;
 
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -14,8 +13,7 @@ use mio::{Interest, Registry, Token};
 
 pub(crate) use call::Knowledge;
 use call::{Request, Step};
-use response::Response;
-
+use crate::http::Response;
 use crate::supervisor::{Call, Epoch, Event, Reply};
 
 /// Calls under way at once: one of each kind, for two epochs.

@@ -140,6 +140,10 @@ pub enum Event {
     },
     /// A signal came.
     Signalled(Signal),
+    /// POST `/drain`: drain without stopping.
+    DrainRequested,
+    /// POST `/quitquitquit`: stop at once, no drain.
+    QuitRequested,
     /// A timer that was armed is due.
     Due(Timer),
 }

@@ -61,10 +61,12 @@ impl Supervisor {
         now: Instant,
         child: &Process,
         how: Exit,
-        parent: Process,
+        mut parent: Process,
         out: &mut Vec<Action>,
     ) {
         let kept = parent.epoch;
+        // If the child got far enough, it has closed the parent's admin port for good.
+        parent.admin_gone = true;
         self.newest = Some(parent);
         out.push(Action::Note(Note::ChildFailed {
             epoch: child.epoch,

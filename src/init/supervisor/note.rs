@@ -76,6 +76,10 @@ pub enum Note {
     StopRequested {
         graceful: bool,
     },
+    /// POST `/drain`.
+    DrainRequested,
+    /// POST `/quitquitquit`.
+    QuitRequested,
     DrainBegan(Duration),
     /// The admin port did not take the drain; the time is waited for all the same.
     DrainRefused,
@@ -158,6 +162,8 @@ impl fmt::Display for Note {
             Self::Ignored(why) => write!(f, "signal ignored: {why}"),
             Self::StopRequested { graceful: true } => f.write_str("stop requested, draining"),
             Self::StopRequested { graceful: false } => f.write_str("stop requested, no drain"),
+            Self::DrainRequested => f.write_str("drain requested on the status port, not stopping"),
+            Self::QuitRequested => f.write_str("stop requested on the status port"),
             Self::DrainBegan(longest) => {
                 write!(f, "draining for at most {}", Seconds(*longest))
             }

@@ -38,6 +38,8 @@ impl Supervisor {
                 self.want(Reason::Signal);
             }
             Event::Signalled(Signal::Usr1) => self.reopen(out),
+            Event::DrainRequested => self.drain_only(out),
+            Event::QuitRequested => self.quit(now, out),
             Event::Due(timer) => self.due(now, timer, out),
         }
         if self.phase == Phase::Running {
@@ -262,6 +264,9 @@ impl Supervisor {
             }
             (Call::Memory, Reply::Live) => {
                 if self.became_live(now, epoch, out) {
+                    if let Some(newest) = &mut self.newest {
+                        newest.admin_gone = true;
+                    }
                     out.push(Action::Note(Note::LiveByMemory(epoch)));
                 }
             }
@@ -273,6 +278,7 @@ impl Supervisor {
                     *waited = true;
                 }
             }
+            (Call::Drain, Reply::Failed) => out.push(Action::Note(Note::DrainRefused)),
             (Call::Live | Call::Drain | Call::Connections, _) => {}
         }
     }

@@ -35,13 +35,21 @@ enum Stage {
     Killing,
 }
 
+impl Stop {
+    /// Processes have been asked to end.
+    pub(super) fn is_past_drain(self) -> bool {
+        self.stage >= Stage::Terminating
+    }
+}
+
 impl Supervisor {
     /// A stop was requested.
     pub(super) fn begin_stop(&mut self, now: Instant, graceful: bool, out: &mut Vec<Action>) {
         let serving = self
             .processes()
             .any(|process| matches!(process.state, State::Live | State::Draining));
-        let graceful = graceful && serving;
+        // What POST `/drain` has drained does not drain again.
+        let graceful = graceful && serving && !self.drained;
         out.push(Action::Note(Note::StopRequested { graceful }));
         self.leave_running(out);
         let stop = Stop {
@@ -59,6 +67,22 @@ impl Supervisor {
             self.phase = Phase::Stopping(stop);
         } else {
             self.drain(now, stop, out);
+        }
+    }
+
+    /// POST `/quitquitquit`.
+    pub(super) fn quit(&mut self, now: Instant, out: &mut Vec<Action>) {
+        self.quit = true;
+        out.push(Action::Note(Note::QuitRequested));
+        self.begin_stop(now, false, out);
+    }
+
+    /// POST `/quitquitquit` while the agent stops already: what is left of the drain is skipped.
+    fn quit_in_stop(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        if stop.stage < Stage::Terminating {
+            self.quit = true;
+            out.push(Action::Note(Note::QuitRequested));
+            self.terminate(now, stop, out);
         }
     }
 
@@ -105,8 +129,12 @@ impl Supervisor {
                 out.push(Action::Note(Note::Ignored("the agent is stopping")));
             }
             Event::Signalled(Signal::Usr1) => self.reopen(out),
+            Event::QuitRequested => self.quit_in_stop(now, stop, out),
             Event::Due(timer) => self.due_in_stop(now, stop, timer, out),
-            Event::FilesChanged | Event::WatchDegraded(_) | Event::Hashed { .. } => {}
+            Event::FilesChanged
+            | Event::WatchDegraded(_)
+            | Event::Hashed { .. }
+            | Event::DrainRequested => {}
         }
     }
 
@@ -178,7 +206,7 @@ impl Supervisor {
     }
 
     /// The epoch whose admin port is most likely there: during a hand-over the parent, until the child is LIVE.
-    fn admin_owner(&self) -> Option<Epoch> {
+    pub(super) fn admin_owner(&self) -> Option<Epoch> {
         let serving = self.processes().find(|process| process.serves());
         serving
             .or_else(|| self.processes().next())
@@ -277,7 +305,7 @@ impl Supervisor {
     }
 
     fn finish(&mut self, stop: Stop, out: &mut Vec<Action>) {
-        let outcome = stop.verdict.unwrap_or(match (stop.killed, self.ever_live) {
+        let outcome = stop.verdict.unwrap_or(match (stop.killed, self.ever_live || self.quit) {
             (true, _) => Outcome::Killed,
             (false, true) => Outcome::Stopped,
             (false, false) => Outcome::NeverLive,

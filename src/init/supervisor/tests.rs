@@ -868,6 +868,68 @@ fn a_graceful_end_drains_terminates_and_exits_0() {
 }
 
 #[test]
+fn a_drain_that_was_posted_is_not_repeated_by_term() {
+    let mut sim = Sim::live(policy());
+    sim.on(Event::DrainRequested);
+    assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
+    assert_eq!(sim.core.snapshot().state, AgentState::Draining);
+    sim.on(Event::DrainRequested);
+    assert_eq!(sim.ordered(), []);
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+}
+
+#[test]
+fn an_epoch_that_follows_a_posted_drain_is_drained_too() {
+    let mut sim = Sim::live(policy());
+    sim.on(Event::DrainRequested);
+    sim.change(2);
+    sim.ordered();
+    sim.is_live(1);
+    assert_eq!(sim.ordered(), [ask(1, Call::Drain)]);
+}
+
+#[test]
+fn quitquitquit_does_not_drain_and_is_0_even_before_any_epoch_was_live() {
+    let mut sim = Sim::new(policy());
+    sim.ordered();
+    sim.on(Event::QuitRequested);
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, Exit::Signal(15));
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+    let mut draining = Sim::live(policy());
+    draining.on(Event::Signalled(Signal::Terminate));
+    draining.ordered();
+    draining.on(Event::QuitRequested);
+    draining.on(Event::QuitRequested);
+    assert_eq!(draining.ordered(), [send(0, Send::Term)], "it never kills");
+}
+
+#[test]
+fn the_snapshot_says_what_the_agent_does() {
+    let mut sim = Sim::new(policy());
+    assert_eq!(sim.core.snapshot().state, AgentState::Starting);
+    sim.is_live(0);
+    assert_eq!(sim.core.snapshot().state, AgentState::Live);
+    sim.change(2);
+    let snapshot = sim.core.snapshot();
+    assert_eq!(snapshot.state, AgentState::Restarting);
+    assert_eq!(snapshot.newest.map(|process| process.epoch), Some(Epoch(1)));
+    sim.exits(1, CRASH);
+    let snapshot = sim.core.snapshot();
+    assert_eq!(snapshot.next, Some(Reason::Change));
+    assert_eq!(snapshot.retry_budget, (9, 10));
+    assert!(snapshot.next_try.is_some());
+    assert!(snapshot.newest.is_some_and(|process| process.admin_gone));
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.core.snapshot().state, AgentState::Draining);
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.core.snapshot().state, AgentState::Stopping);
+}
+
+#[test]
 fn the_pre_drain_delay_comes_before_the_drain() {
     let mut sim = Sim::live(Policy {
         pre_drain_delay: secs(3),
@@ -1165,6 +1227,8 @@ fn events() -> Vec<(&'static str, Event)> {
         ("QUIT", Event::Signalled(Signal::Quit)),
         ("HUP", Event::Signalled(Signal::Hangup)),
         ("USR1", Event::Signalled(Signal::Usr1)),
+        ("POST /drain", Event::DrainRequested),
+        ("POST /quitquitquit", Event::QuitRequested),
     ];
     events.extend(
         Timer::ALL
@@ -1247,6 +1311,8 @@ enum Step {
     Live,
     Files(u8),
     Signal(Signal),
+    Drain,
+    Quit,
     Validated(Exit),
     Degraded(bool),
     Connections(u64),
@@ -1273,6 +1339,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Step::Live),
         5 => (1..5_u8).prop_map(Step::Files),
         2 => signal.prop_map(Step::Signal),
+        1 => prop_oneof![9 => Just(Step::Drain), 1 => Just(Step::Quit)],
         2 => how.clone().prop_map(Step::Validated),
         1 => any::<bool>().prop_map(Step::Degraded),
         1 => (0..3_u64).prop_map(Step::Connections),
@@ -1401,6 +1468,11 @@ impl World {
             Step::Signal(signal) => {
                 self.stop_asked |= matches!(signal, Signal::Terminate | Signal::Quit);
                 self.sim.on(Event::Signalled(signal));
+            }
+            Step::Drain => self.sim.on(Event::DrainRequested),
+            Step::Quit => {
+                self.stop_asked = true;
+                self.sim.on(Event::QuitRequested);
             }
             Step::Validated(how) => {
                 if std::mem::take(&mut self.validator) {

@@ -103,6 +103,12 @@ impl Timers {
         self.get(timer).is_some()
     }
 
+    /// When it fires, if it is armed.
+    #[must_use]
+    pub fn deadline(&self, timer: Timer) -> Option<Instant> {
+        self.get(timer)
+    }
+
     /// The nearest deadline.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {

@@ -38,6 +38,11 @@ impl Supervisor {
                 out.push(Action::Note(Note::Ignored("no proxy runs yet")));
             }
             Event::Signalled(Signal::Usr1) => out.push(Action::ReopenLog),
+            Event::DrainRequested => self.drain_only(out),
+            Event::QuitRequested => {
+                out.push(Action::Note(Note::QuitRequested));
+                self.exit(Outcome::Stopped, out);
+            }
             Event::Due(Timer::Debounce) => out.push(Action::Hash(Cause::Noticed)),
             Event::Due(Timer::Rescan) => self.rescan(now, out),
             Event::Due(Timer::Certificates) => {
