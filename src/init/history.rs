@@ -68,10 +68,7 @@ impl History {
     /// A proxy process was started.
     pub(crate) fn started(&mut self, life: Life) {
         let (epoch, pid, reason) = (life.epoch, life.pid, life.reason);
-        self.happened(
-            life.started,
-            Happening::Started { epoch, pid, reason },
-        );
+        self.happened(life.started, Happening::Started { epoch, pid, reason });
         push(&mut self.lives, life);
     }
 

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-pub(crate) use call::Knowledge;
-use call::{Request, Step};
 use crate::http::Response;
 use crate::supervisor::{Call, Epoch, Event, Reply};
+pub(crate) use call::Knowledge;
+use call::{Request, Step};
 
 /// Calls under way at once: one of each kind, for two epochs.
 pub(crate) const SLOTS: usize = 6;

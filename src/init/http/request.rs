@@ -53,7 +53,10 @@ impl<'a> Request<'a> {
             Ok(_) | Err(httparse::Error::TooManyHeaders) => return Parsed::TooLarge,
             Err(_) => return Parsed::Malformed,
         };
-        let (method, target) = (head.method.unwrap_or_default(), head.path.unwrap_or_default());
+        let (method, target) = (
+            head.method.unwrap_or_default(),
+            head.path.unwrap_or_default(),
+        );
         let (minor, count) = (head.version, head.headers.len());
         let Some((path, query)) = split(target) else {
             return Parsed::Malformed;
@@ -167,7 +170,10 @@ mod tests {
         for (target, expected) in [
             ("/", Some(("/", None))),
             ("/a?b?c", Some(("/a", Some("b?c")))),
-            ("http://h:15020/healthz/ready", Some(("/healthz/ready", None))),
+            (
+                "http://h:15020/healthz/ready",
+                Some(("/healthz/ready", None)),
+            ),
             ("http://h", Some(("/", None))),
             ("http://h?x", Some(("/", Some("x")))),
             ("/x?u=http://h/y", Some(("/x", Some("u=http://h/y")))),
@@ -191,7 +197,10 @@ mod tests {
         assert_eq!(with(""), Some(false));
         assert_eq!(with("Content-Length: 0\r\n"), Some(false));
         assert_eq!(with("Content-Length: 5\r\n"), Some(true));
-        assert_eq!(with("Content-Length: 5\r\ncontent-length: 5\r\n"), Some(true));
+        assert_eq!(
+            with("Content-Length: 5\r\ncontent-length: 5\r\n"),
+            Some(true)
+        );
         assert_eq!(with("Transfer-Encoding: chunked\r\n"), Some(true));
         for lie in [
             "Content-Length: 5\r\nContent-Length: 6\r\n",

@@ -316,7 +316,9 @@ fn framing(status: u16, headers: &[httparse::Header<'_>]) -> Result<Framing, Mal
     if matches!(status, 204 | 304) {
         return Ok(Framing::Done);
     }
-    if find(headers, "transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case(b"chunked")) {
+    if find(headers, "transfer-encoding")
+        .is_some_and(|value| value.eq_ignore_ascii_case(b"chunked"))
+    {
         return Ok(Framing::ChunkSize);
     }
     let Some(length) = find(headers, "content-length") else {

@@ -194,7 +194,11 @@ fn judge(newest: &Process, facts: Facts) -> Stage {
         };
     }
     for (api, updates) in [(Api::Cds, facts.cds), (Api::Lds, facts.lds)] {
-        if let Some(Updates { accepted: false, rejected }) = updates {
+        if let Some(Updates {
+            accepted: false,
+            rejected,
+        }) = updates
+        {
             return Stage::Discovery { api, rejected };
         }
     }
