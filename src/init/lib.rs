@@ -43,6 +43,7 @@
 
 mod admin;
 pub mod bootstrap;
+mod certificate;
 mod children;
 pub mod cli;
 pub mod config;

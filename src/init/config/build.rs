@@ -11,7 +11,7 @@ use super::layers::{Layer, Layers, TICK};
 use super::source::{self, Documents};
 use super::{
     Config, ConfigError, DrainCall, Host, IpVersion, Launch, LogConfig, Source, User, duration,
-    policy, values, watched,
+    policy, probers, scrape, values, watched,
 };
 use crate::cli::{ProxyArgs, skips_parent_stats};
 use crate::environment::Environment;
@@ -62,6 +62,8 @@ impl Config {
             grace_period: grace_period(&layers, &mut warnings)?,
             status,
             application_ports: application_ports(args)?,
+            probers: probers::probers(&layers)?,
+            scrape: scrape::targets(&layers, admin, status)?,
             warnings,
         })
     }

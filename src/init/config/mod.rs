@@ -9,9 +9,12 @@ mod build;
 mod duration;
 mod error;
 mod identity;
+mod json;
 mod layers;
 mod policy;
+mod probers;
 mod proxy_config;
+mod scrape;
 mod source;
 mod values;
 mod watched;
@@ -26,6 +29,8 @@ use crate::log::{Level, Target};
 use crate::supervisor::Policy;
 
 pub use self::error::ConfigError;
+pub use self::probers::{HttpProbe, ProbeAction, Prober};
+pub use self::scrape::ScrapeTarget;
 
 /// All that the agent needs to know before it starts.
 #[derive(Debug)]
@@ -50,6 +55,10 @@ pub struct Config {
     pub status: Option<SocketAddr>,
     /// `--application-ports`: they must have listeners before the proxy is ready.
     pub application_ports: Vec<u16>,
+    /// The application's probes, by their paths at the status port.
+    pub probers: Vec<Prober>,
+    /// The application's metrics.
+    pub scrape: Vec<ScrapeTarget>,
     /// Said once the log is open: flags and variables that were accepted but mean nothing, doubtful values.
     pub warnings: Vec<String>,
 }

@@ -585,6 +585,31 @@ fn tracers_that_nobody_has_here_are_said() {
     );
 }
 
+#[test]
+fn what_the_injector_took_from_the_application() {
+    const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
+    const SCRAPE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
+    let set = [
+        (PROBERS, r#"{"/app-health/c/livez":{"port":80}}"#),
+        (SCRAPE, r#"{"scrape":"true","port":"8080"}"#),
+    ];
+    for (role, scraped) in [("sidecar", 1), ("router", 0), ("ingress", 0)] {
+        let config = config(role, &set);
+        assert_eq!(config.probers.len(), 1, "{role}");
+        assert_eq!(config.scrape.len(), scraped, "{role}");
+    }
+    let neither = config("", &[(PROBERS, ""), (SCRAPE, " ")]);
+    assert!(neither.probers.is_empty() && neither.scrape.is_empty());
+    for (variable, wrong) in [(PROBERS, "{"), (SCRAPE, "{"), (SCRAPE, r#"{"port":"81"}"#)] {
+        let said = refused("--proxyAdminPort 82 --statusPort 81", &[(variable, wrong)]);
+        assert!(said.contains(variable), "{said}");
+    }
+    let admin = refused("--proxyAdminPort 82", &[(SCRAPE, r#"{"port":"82"}"#)]);
+    assert!(admin.contains("\"82\""), "{admin}");
+    // Where there is no application nobody reads it.
+    assert!(config("router", &[(SCRAPE, "{")]).scrape.is_empty());
+}
+
 proptest::proptest! {
     #[test]
     fn any_value_is_survived(
