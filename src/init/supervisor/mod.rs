@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod companions;
 mod epoch;
 mod event;
 mod exits;
@@ -41,6 +42,7 @@ mod waiting;
 use std::time::{Duration, Instant};
 
 pub use action::{Action, Outcome, Reason, Send};
+pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
 pub use event::{Call, Cause, Configuration, Epoch, Event, Exit, Reply, Signal};
 pub use note::{Note, Seconds};
@@ -106,6 +108,7 @@ pub struct Supervisor {
     /// inotify does not work.
     degraded: bool,
     ever_live: bool,
+    companions: Vec<Companion>,
     timers: Timers,
 }
 
@@ -114,6 +117,9 @@ impl Supervisor {
     pub fn new(policy: Policy) -> Self {
         Self {
             budget: policy.retry_budget,
+            companions: (0..policy.companions)
+                .map(|place| Companion::new(CompanionId(place)))
+                .collect(),
             policy,
             phase: Phase::Waiting,
             newest: None,
@@ -240,6 +246,7 @@ impl Supervisor {
             older.state = State::Draining;
             out.push(Action::Note(Note::Draining(older.epoch)));
         }
+        self.start_companions(now, out);
         true
     }
 

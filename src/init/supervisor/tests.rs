@@ -32,6 +32,7 @@ fn policy() -> Policy {
         hot_restart: true,
         parent_shutdown: secs(60),
         parent_stand_in: true,
+        companions: 0,
     }
 }
 
@@ -1189,6 +1190,8 @@ fn cell(action: &Action) -> Option<String> {
         Action::Validate(epoch) => format!("validate {}", epoch.0),
         Action::KillValidator => "kill validator".into(),
         Action::Signal(epoch, what) => format!("{what:?} {}", epoch.0),
+        Action::SpawnCompanion(id) => format!("start c{}", id.0),
+        Action::SignalCompanion(id, what) => format!("{what:?} c{}", id.0),
         Action::Ask(epoch, call) => format!("ask {} {call:?}", epoch.0),
         Action::ClearInitializing => "clear flag".into(),
         Action::StandIn { parent, .. } => format!("stand in for {}", parent.0),

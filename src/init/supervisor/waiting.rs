@@ -45,6 +45,7 @@ impl Supervisor {
                 self.begin(now, out);
             }
             Event::Exited { .. }
+            | Event::CompanionExited { .. }
             | Event::Validated { .. }
             | Event::AdminReplied { .. }
             | Event::Due(
@@ -58,7 +59,8 @@ impl Supervisor {
                 | Timer::Drain
                 | Timer::Connections
                 | Timer::Kill
-                | Timer::Abandon,
+                | Timer::Abandon
+                | Timer::Companions,
             ) => {}
         }
     }
