@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod companion;
 mod duration;
 mod error;
 mod identity;
@@ -28,6 +29,7 @@ use crate::bootstrap::{Generated, Template};
 use crate::log::{Level, Target};
 use crate::supervisor::Policy;
 
+pub use self::companion::Companion;
 pub use self::error::ConfigError;
 pub use self::probers::{HttpProbe, ProbeAction, Prober};
 pub use self::scrape::ScrapeTarget;
@@ -42,6 +44,8 @@ pub struct Config {
     pub source: Source,
     /// How a proxy process is started.
     pub launch: Launch,
+    /// `--companion`, in the order of the flags; `policy` knows how many.
+    pub companions: Vec<Companion>,
     /// What counts as configuration.
     pub watch: Watch,
     /// Envoy's admin port.

@@ -276,8 +276,21 @@ const REFUSED_FLAGS: &[(&str, &str)] = &[
         "cannot use --proxy-oom-score-adj \"1001\": out of range, -1000 to 1000",
     ),
     (
-        "--companion x",
-        "cannot use --companion \"x\": companions are not in this version",
+        "--companion 'x",
+        "cannot use --companion \"'x\": a quote is not closed",
+    ),
+    (
+        "--companion x\\",
+        "cannot use --companion \"x\\\": a backslash is its last character",
+    ),
+    (
+        "--companion ''",
+        "cannot use --companion \"\": the command is empty",
+    ),
+    (
+        "--companion 1 --companion 2 --companion 3 --companion 4 --companion 5 --companion 6 --companion 7 \
+         --companion 8 --companion 9",
+        "cannot use --companion \"9\": at most 8 companions",
     ),
     (
         "--validate=maybe",

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod companions;
 mod epoch;
 mod event;
 mod exits;
@@ -42,6 +43,7 @@ mod waiting;
 use std::time::{Duration, Instant};
 
 pub use action::{Action, Outcome, Reason, Send};
+pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
 pub use event::{Call, Cause, Configuration, Epoch, Event, Exit, Reply, Signal};
 pub use note::{Note, Seconds};
@@ -116,6 +118,7 @@ pub struct Supervisor {
     drained: bool,
     /// POST `/quitquitquit` was served: the end is wanted, whether an epoch was ever LIVE or not.
     quit: bool,
+    companions: Vec<Companion>,
     timers: Timers,
 }
 
@@ -124,6 +127,9 @@ impl Supervisor {
     pub fn new(policy: Policy) -> Self {
         Self {
             budget: policy.retry_budget,
+            companions: (0..policy.companions)
+                .map(|place| Companion::new(CompanionId(place)))
+                .collect(),
             policy,
             phase: Phase::Waiting,
             newest: None,
@@ -267,6 +273,7 @@ impl Supervisor {
             older.state = State::Draining;
             out.push(Action::Note(Note::Draining(older.epoch)));
         }
+        self.start_companions(now, out);
         true
     }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::action::Outcome;
+use super::companions::CompanionId;
 use super::event::{Configuration, Epoch, Exit};
 
 /// A line for the log.
@@ -86,6 +87,19 @@ pub enum Note {
     NoConnections,
     Terminating,
     Killing,
+    /// A companion ended by itself and comes again.
+    CompanionFailed {
+        id: CompanionId,
+        how: Exit,
+        delay: Duration,
+    },
+    /// A companion ended while the agent ends.
+    CompanionEnded {
+        id: CompanionId,
+        how: Exit,
+    },
+    StoppingCompanions,
+    KillingCompanion(CompanionId),
     /// A killed process is still there; the agent ends without it.
     Abandoned,
     Finished(Outcome),
@@ -106,6 +120,8 @@ impl Note {
                 | Self::ParentDied { .. }
                 | Self::DrainRefused
                 | Self::Killing
+                | Self::CompanionFailed { .. }
+                | Self::KillingCompanion(_)
                 | Self::Abandoned
         )
     }
@@ -173,6 +189,12 @@ impl fmt::Display for Note {
             Self::NoConnections => f.write_str("no connection is left, drain ends"),
             Self::Terminating => f.write_str("stopping the proxy"),
             Self::Killing => f.write_str("the proxy did not stop in time, killing it"),
+            Self::CompanionFailed { id, how, delay } => {
+                write!(f, "{id} {how}, next try in {}", Seconds(*delay))
+            }
+            Self::CompanionEnded { id, how } => write!(f, "{id} {how}"),
+            Self::StoppingCompanions => f.write_str("stopping the companions"),
+            Self::KillingCompanion(id) => write!(f, "{id} did not stop in time, killing it"),
             Self::Abandoned => f.write_str("a killed process is still there, ending without it"),
             Self::Finished(outcome) => finished(*outcome, f),
         }

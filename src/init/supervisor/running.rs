@@ -17,6 +17,9 @@ impl Supervisor {
         let waited_before = matches!(self.next, Next::Wanted { .. });
         match *event {
             Event::Exited { epoch, how } => self.exited(now, epoch, how, out),
+            Event::CompanionExited { companion, how } => {
+                self.companion_exited(now, companion, how, out);
+            }
             Event::Validated { how } => self.validated(how, out),
             Event::FilesChanged => {
                 self.timers
@@ -68,6 +71,7 @@ impl Supervisor {
                 self.budget = self.policy.retry_budget;
                 out.push(Action::Note(Note::Refilled));
             }
+            Timer::Companions => self.restart_companions(now, out),
             Timer::Validation if self.validator => out.push(Action::KillValidator),
             Timer::Kill => {
                 for process in self.processes().filter(|process| process.is_stopping()) {

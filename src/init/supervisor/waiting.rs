@@ -50,6 +50,7 @@ impl Supervisor {
                 self.begin(now, out);
             }
             Event::Exited { .. }
+            | Event::CompanionExited { .. }
             | Event::Validated { .. }
             | Event::AdminReplied { .. }
             | Event::Due(
@@ -63,7 +64,8 @@ impl Supervisor {
                 | Timer::Drain
                 | Timer::Connections
                 | Timer::Kill
-                | Timer::Abandon,
+                | Timer::Abandon
+                | Timer::Companions,
             ) => {}
         }
     }
