@@ -69,12 +69,16 @@ impl Counters {
 
     /// The core said something.
     pub(crate) fn noted(&mut self, note: &Note) {
-        let count = match note {
-            Note::Changed(_) => &mut self.configuration_changes,
-            Note::RetryIn { .. } => &mut self.retries,
-            Note::GaveUp { .. } => &mut self.given_up,
-            Note::Refused { .. } => &mut self.refused,
-            _ => return,
+        let count = if matches!(note, Note::Changed(_)) {
+            &mut self.configuration_changes
+        } else if matches!(note, Note::RetryIn { .. }) {
+            &mut self.retries
+        } else if matches!(note, Note::GaveUp { .. }) {
+            &mut self.given_up
+        } else if matches!(note, Note::Refused { .. }) {
+            &mut self.refused
+        } else {
+            return;
         };
         *count = count.saturating_add(1);
     }

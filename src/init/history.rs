@@ -74,11 +74,12 @@ impl History {
 
     /// The core said something.
     pub(crate) fn noted(&mut self, now: Instant, note: &Note) {
-        match note {
-            Note::Live { epoch, .. } => self.living(*epoch, |life| life.live = Some(now)),
-            Note::Draining(epoch) => self.living(*epoch, |life| life.draining = Some(now)),
-            Note::ChildFailed { epoch, .. } => self.last(*epoch, |life| life.failed = true),
-            _ => {}
+        if let Note::Live { epoch, .. } = note {
+            self.living(*epoch, |life| life.live = Some(now));
+        } else if let Note::Draining(epoch) = note {
+            self.living(*epoch, |life| life.draining = Some(now));
+        } else if let Note::ChildFailed { epoch, .. } = note {
+            self.last(*epoch, |life| life.failed = true);
         }
         self.happened(now, Happening::Note(note.clone()));
     }

@@ -6,10 +6,12 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::readiness::Stage;
-use crate::config::Role;
+use crate::children::{Children, Kind};
+use crate::config::{Companion, Role};
 use crate::counters::Counters;
 use crate::history::History;
-use crate::supervisor::Snapshot;
+use crate::supervisor::{CompanionId, Epoch, Snapshot};
+use crate::sys::Pid;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,9 @@ pub(crate) struct View<'a> {
     pub(crate) snapshot: Snapshot<'a>,
     pub(crate) history: &'a History,
     pub(crate) counters: &'a Counters,
+    pub(crate) children: &'a Children,
+    /// What the flags say; their states are in `snapshot`.
+    pub(crate) companions: &'a [Companion],
     pub(crate) role: Role,
     /// `--service-node`, Envoy's node id.
     pub(crate) node: &'a str,
@@ -36,12 +41,21 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// The pid of an epoch that runs; the core knows none.
     #[must_use]
-    pub(crate) fn pid(&self, epoch: crate::supervisor::Epoch) -> Option<u32> {
-        let lives = self.history.lives().rev();
-        let mut running = lives.filter(|life| life.ended.is_none());
-        running
-            .find(|life| life.epoch == epoch)
-            .map(|life| life.pid)
+    pub(crate) fn pid(&self, epoch: Epoch) -> Option<i32> {
+        self.children.pid(Kind::Proxy(epoch)).map(Pid::number)
+    }
+
+    /// The pid of a companion that runs.
+    #[must_use]
+    pub(crate) fn companion_pid(&self, id: CompanionId) -> Option<i32> {
+        self.children.pid(Kind::Companion(id)).map(Pid::number)
+    }
+
+    /// What a companion's flag says.
+    #[must_use]
+    pub(crate) fn companion_command(&self, id: CompanionId) -> &str {
+        let companion = self.companions.get(usize::from(id.0));
+        companion.map_or("", |companion| companion.text.as_str())
     }
 
     /// An instant as time since 1970.

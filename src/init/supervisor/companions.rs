@@ -116,7 +116,7 @@ impl Companion {
 
 impl Supervisor {
     /// The companions, in the order of their flags.
-    pub fn companions(&self) -> impl Iterator<Item = &Companion> {
+    pub(super) fn companions(&self) -> impl Iterator<Item = &Companion> {
         self.companions.iter()
     }
 

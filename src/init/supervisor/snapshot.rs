@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use super::action::Reason;
+use super::companions::Companion;
 use super::epoch::{Process, State};
 use super::event::Configuration;
 use super::timers::Timer;
@@ -55,6 +56,8 @@ pub struct Snapshot<'a> {
     pub next: Option<Reason>,
     /// When it is tried again after a failure.
     pub next_try: Option<Instant>,
+    /// In the order of their flags.
+    pub companions: &'a [Companion],
 }
 
 impl Supervisor {
@@ -76,6 +79,7 @@ impl Supervisor {
             retry_budget: (self.budget, self.policy.retry_budget),
             next,
             next_try: self.timers.deadline(Timer::Retry),
+            companions: &self.companions,
         }
     }
 
