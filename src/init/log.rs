@@ -65,13 +65,22 @@ struct Log {
     level: Level,
     json: bool,
     sinks: Vec<Sink>,
+    /// Lines lost since one was written.
     lost: u64,
+    /// Lines lost since the start.
+    lost_in_all: u64,
 }
 
 thread_local! {
     // One thread, so this is one global; a `RefCell` because logging is reached from everywhere and must not need `&mut`.
     static LOG: RefCell<Log> =
-        const { RefCell::new(Log { level: Level::Info, json: false, sinks: Vec::new(), lost: 0 }) };
+        const { RefCell::new(Log { level: Level::Info, json: false, sinks: Vec::new(), lost: 0, lost_in_all: 0 }) };
+}
+
+/// Lines lost since the start, for the metrics.
+#[must_use]
+pub(crate) fn lost_lines() -> u64 {
+    LOG.with_borrow(|log| log.lost_in_all)
 }
 
 /// Opens the targets. Until then, and when all targets are lost, lines go to stdout.
@@ -99,6 +108,7 @@ pub fn open(config: &LogConfig) -> Result<(), (PathBuf, io::Error)> {
             json: config.json,
             sinks,
             lost: log.lost,
+            lost_in_all: log.lost_in_all,
         }
     });
     Ok(())
@@ -174,6 +184,7 @@ impl Log {
         }
         if !self.put_all(line) {
             self.lost = self.lost.saturating_add(1);
+            self.lost_in_all = self.lost_in_all.saturating_add(1);
         }
     }
 
