@@ -1,4 +1,4 @@
-//! The agent's own metrics, in Prometheus' text format 0.0.4. Pure but for `Usage::read`.
+//! The agent's own metrics, in Prometheus' text format 0.0.4. Pure.
 //!
 //! Every name begins with `pintle_`, those of the process too: what is merged after this text (Envoy's, the
 //! application's) may bring the `process_…` of its own client library, and a family that stands twice is an error to some
@@ -7,174 +7,29 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs;
-use std::time::Duration;
-
+use super::exposition::{Exposition, Type};
+use super::usage::Usage;
 use super::view::View;
 use crate::counters::{Counters, REASONS};
-use crate::log;
 use crate::supervisor::{AgentState, Companion, State};
-use crate::sys;
-
-/// Bytes reserved at first: the text without companions is 7 kB, and does not grow by doubling.
-const ROOM: usize = 8 * 1024;
-/// Characters of a label's value; ours, only a companion's program comes near it.
-const LABEL_CHARS: usize = 64;
-
-/// What the agent's own process has used.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Usage {
-    /// User and system time.
-    pub(crate) cpu: Duration,
-    /// Bytes; `None` without /proc, like the next.
-    pub(crate) resident: Option<u64>,
-    pub(crate) open_files: Option<u64>,
-    pub(crate) open_files_limit: Option<u64>,
-    pub(crate) lost_log_lines: u64,
-}
-
-impl Usage {
-    /// As it is now.
-    #[must_use]
-    pub(crate) fn read() -> Self {
-        let descriptors = fs::read_dir("/proc/self/fd").ok();
-        Self {
-            cpu: sys::cpu_time(),
-            resident: resident(),
-            // One of them is the directory itself.
-            open_files: descriptors.map(|listed| (listed.count() as u64).saturating_sub(1)),
-            open_files_limit: sys::open_files_soft_limit(),
-            lost_log_lines: log::lost_lines(),
-        }
-    }
-}
-
-/// The second field of statm, in pages.
-fn resident() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    pages.checked_mul(sys::page_size())
-}
 
 /// The whole text.
 #[must_use]
 pub(crate) fn render(view: &View<'_>, usage: &Usage) -> Vec<u8> {
-    let mut page = Page {
-        text: String::with_capacity(ROOM),
-        name: "",
-    };
-    agent(&mut page, view);
-    epochs(&mut page, view);
-    counted(&mut page, view.counters);
-    companions(&mut page, view);
-    process(&mut page, view, usage);
-    page.text.into_bytes()
-}
-
-/// What a family is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    Counter,
-    Gauge,
-}
-
-/// A label and its value.
-type Label<'a> = (&'static str, &'a str);
-
-/// The text being made.
-struct Page {
-    text: String,
-    /// The family that samples belong to.
-    name: &'static str,
-}
-
-impl Page {
-    /// Begins a family; `name` and `help` need no escaping.
-    fn family(&mut self, kind: Type, name: &'static str, help: &str) {
-        let kind = match kind {
-            Type::Counter => " counter\n",
-            Type::Gauge => " gauge\n",
-        };
-        self.name = name;
-        for part in [
-            "# HELP pintle_",
-            name,
-            " ",
-            help,
-            ".\n# TYPE pintle_",
-            name,
-            kind,
-        ] {
-            self.text.push_str(part);
-        }
-    }
-
-    fn counter(&mut self, name: &'static str, help: &str, value: u64) {
-        self.family(Type::Counter, name, help);
-        self.number(&[], value);
-    }
-
-    fn gauge(&mut self, name: &'static str, help: &str, value: Option<u64>) {
-        self.family(Type::Gauge, name, help);
-        if let Some(value) = value {
-            self.number(&[], value);
-        }
-    }
-
-    /// A gauge in seconds.
-    fn seconds(&mut self, name: &'static str, help: &str, value: Option<Duration>) {
-        self.family(Type::Gauge, name, help);
-        if let Some(value) = value {
-            self.duration(value);
-        }
-    }
-
-    fn number(&mut self, labels: &[Label<'_>], value: u64) {
-        self.labels(labels);
-        self.text.push_str(&value.to_string());
-        self.text.push('\n');
-    }
-
-    /// In seconds, to the millisecond.
-    fn duration(&mut self, value: Duration) {
-        self.labels(&[]);
-        // 1000 more, so that the leading zeros are there; then the 1 is cut off.
-        let millis = (value.subsec_millis() + 1000).to_string();
-        let millis = millis.get(1..).unwrap_or("0");
-        for part in [&value.as_secs().to_string(), ".", millis, "\n"] {
-            self.text.push_str(part);
-        }
-    }
-
-    /// A sample up to its value.
-    fn labels(&mut self, labels: &[Label<'_>]) {
-        self.text.push_str("pintle_");
-        self.text.push_str(self.name);
-        let mut before = "{";
-        for (name, value) in labels {
-            for part in [before, name, "=\""] {
-                self.text.push_str(part);
-            }
-            for character in value.chars().take(LABEL_CHARS) {
-                match character {
-                    '\n' => self.text.push_str("\\n"),
-                    '"' | '\\' => self.text.extend(['\\', character]),
-                    _ => self.text.push(character),
-                }
-            }
-            self.text.push('"');
-            before = ",";
-        }
-        self.text
-            .push_str(if labels.is_empty() { " " } else { "} " });
-    }
+    let mut out = Exposition::new();
+    agent(&mut out, view);
+    epochs(&mut out, view);
+    counted(&mut out, view.counters);
+    companions(&mut out, view);
+    process(&mut out, view, usage);
+    out.finish()
 }
 
 /// The agent as a whole.
-fn agent(page: &mut Page, view: &View<'_>) {
-    page.family(Type::Gauge, "build_info", "Version of pintle, always 1");
-    page.number(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    page.family(
+fn agent(out: &mut Exposition, view: &View<'_>) {
+    out.family(Type::Gauge, "build_info", "Version of pintle, always 1");
+    out.number(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    out.family(
         Type::Gauge,
         "state",
         "1 for what the agent is doing, 0 for the others",
@@ -187,30 +42,30 @@ fn agent(page: &mut Page, view: &View<'_>) {
         AgentState::Stopping,
     ] {
         let is = u64::from(view.snapshot.state == state);
-        page.number(&[("state", state.name())], is);
+        out.number(&[("state", state.name())], is);
     }
-    page.gauge(
+    out.gauge(
         "ready",
         "1 while the readiness probe is answered with 200",
         Some(view.readiness.is_ready().into()),
     );
     let (left, all) = view.snapshot.retry_budget;
-    page.gauge(
+    out.gauge(
         "retry_budget",
         "Crash restarts that are left",
         Some(left.into()),
     );
-    page.gauge(
+    out.gauge(
         "retry_budget_limit",
         "Crash restarts that a full budget has",
         Some(all.into()),
     );
-    page.seconds(
+    out.seconds(
         "configuration_last_change_timestamp_seconds",
         "When what is watched became other than it was, in seconds since 1970",
         view.changed.map(|at| view.wall_of(at)),
     );
-    page.gauge(
+    out.gauge(
         "certificate_expiry_timestamp_seconds",
         "The earliest notAfter of the watched certificates, in seconds since 1970",
         view.certificate_expiry,
@@ -218,26 +73,26 @@ fn agent(page: &mut Page, view: &View<'_>) {
 }
 
 /// The proxy processes.
-fn epochs(page: &mut Page, view: &View<'_>) {
+fn epochs(out: &mut Exposition, view: &View<'_>) {
     let newest = view.snapshot.newest;
-    page.gauge(
+    out.gauge(
         "epoch",
         "Number of the newest proxy process; no sample while none runs",
         newest.map(|newest| newest.epoch.0.into()),
     );
-    page.seconds(
+    out.seconds(
         "epoch_start_time_seconds",
         "When the newest proxy process was started, in seconds since 1970",
         newest.map(|newest| view.wall_of(newest.started)),
     );
-    page.seconds(
+    out.seconds(
         "epoch_startup_duration_seconds",
         "From the start of the newest proxy process to LIVE; no sample before",
         newest
             .and_then(|newest| Some((newest.live_since?, newest.started)))
             .map(|(live, started)| live.saturating_duration_since(started)),
     );
-    page.family(
+    out.family(
         Type::Gauge,
         "proxy_processes",
         "Proxy processes that run, by state",
@@ -257,20 +112,20 @@ fn epochs(page: &mut Page, view: &View<'_>) {
         .into_iter()
         .zip(counts)
     {
-        page.number(&[("state", state)], count);
+        out.number(&[("state", state)], count);
     }
-    page.family(
+    out.family(
         Type::Counter,
         "epochs_started_total",
         "Proxy processes started, by reason",
     );
     for (reason, count) in REASONS.into_iter().zip(view.counters.epochs_started) {
-        page.number(&[("reason", reason.name())], count);
+        out.number(&[("reason", reason.name())], count);
     }
 }
 
 /// What has happened since the agent's start.
-fn counted(page: &mut Page, counters: &Counters) {
+fn counted(out: &mut Exposition, counters: &Counters) {
     for (name, help, value) in [
         (
             "epochs_failed_total",
@@ -324,17 +179,17 @@ fn counted(page: &mut Page, counters: &Counters) {
         ),
         ("scrapes_total", "Scrapes of the metrics", counters.scrapes),
     ] {
-        page.counter(name, help, value);
+        out.counter(name, help, value);
     }
-    page.family(
+    out.family(
         Type::Counter,
         "scrape_failures_total",
         "Sources whose metrics were missing or cut short in a scrape",
     );
-    page.number(&[("source", "envoy")], counters.envoy_scrape_failures);
+    out.number(&[("source", "envoy")], counters.envoy_scrape_failures);
     let failures = counters.application_scrape_failures;
-    page.number(&[("source", "application")], failures);
-    page.family(
+    out.number(&[("source", "application")], failures);
+    out.family(
         Type::Counter,
         "probes_total",
         "Probes answered, the proxy's readiness and those of the application, by result",
@@ -345,27 +200,27 @@ fn counted(page: &mut Page, counters: &Counters) {
         ("application", "passed", counters.app_probes_passed),
         ("application", "failed", counters.app_probes_failed),
     ] {
-        page.number(&[("kind", kind), ("result", result)], count);
+        out.number(&[("kind", kind), ("result", result)], count);
     }
 }
 
 /// The companions, by their place from 1, as people count flags.
-fn companions(page: &mut Page, view: &View<'_>) {
-    page.family(
+fn companions(out: &mut Exposition, view: &View<'_>) {
+    out.family(
         Type::Gauge,
         "companion_up",
         "1 while the companion's process runs",
     );
-    each_companion(page, view, |companion| companion.has_process().into());
-    page.family(
+    each_companion(out, view, |companion| companion.has_process().into());
+    out.family(
         Type::Counter,
         "companion_restarts_total",
         "How often the companion was started again",
     );
-    each_companion(page, view, |companion| companion.restarts);
+    each_companion(out, view, |companion| companion.restarts);
 }
 
-fn each_companion(page: &mut Page, view: &View<'_>, value: fn(&Companion) -> u64) {
+fn each_companion(out: &mut Exposition, view: &View<'_>, value: fn(&Companion) -> u64) {
     for companion in view.snapshot.companions {
         let index = usize::from(companion.id.0);
         let flag = view.companions.get(index);
@@ -375,39 +230,39 @@ fn each_companion(page: &mut Page, view: &View<'_>, value: fn(&Companion) -> u64
             ("companion", &*index.saturating_add(1).to_string()),
             ("program", program.map_or("", String::as_str)),
         ];
-        page.number(&labels, value(companion));
+        out.number(&labels, value(companion));
     }
 }
 
 /// The agent's own process.
-fn process(page: &mut Page, view: &View<'_>, usage: &Usage) {
-    page.counter(
+fn process(out: &mut Exposition, view: &View<'_>, usage: &Usage) {
+    out.counter(
         "log_lines_lost_total",
         "Log lines lost because their reader is too slow",
         usage.lost_log_lines,
     );
-    page.family(
+    out.family(
         Type::Counter,
         "process_cpu_seconds_total",
         "User and system time of pintle itself",
     );
-    page.duration(usage.cpu);
-    page.gauge(
+    out.duration(usage.cpu);
+    out.gauge(
         "process_resident_memory_bytes",
         "Resident memory of pintle itself",
         usage.resident,
     );
-    page.gauge(
+    out.gauge(
         "process_open_fds",
         "File descriptors that pintle has open",
         usage.open_files,
     );
-    page.gauge(
+    out.gauge(
         "process_max_fds",
         "File descriptors that pintle may have open",
         usage.open_files_limit,
     );
-    page.seconds(
+    out.seconds(
         "process_start_time_seconds",
         "When pintle was started, in seconds since 1970",
         Some(view.wall_of(view.started)),
@@ -416,8 +271,10 @@ fn process(page: &mut Page, view: &View<'_>, usage: &Usage) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::fs;
+    use std::time::{Duration, Instant};
 
+    use super::super::exposition::{LABEL_CHARS, ROOM};
     use super::*;
     use crate::children::Children;
     use crate::config::{Companion as Flag, Role};
@@ -681,14 +538,5 @@ mod tests {
         told.sort();
         known.sort();
         assert_eq!(told, known);
-    }
-
-    #[test]
-    fn the_usage_of_this_process_is_plausible() {
-        let usage = Usage::read();
-        assert!(usage.resident.unwrap() > 100 * 1024, "{usage:?}");
-        assert!(usage.open_files.unwrap() >= 3, "{usage:?}");
-        assert!(usage.open_files_limit >= usage.open_files, "{usage:?}");
-        assert!(usage.cpu > Duration::ZERO, "{usage:?}");
     }
 }

@@ -2,14 +2,15 @@
 
 #![forbid(unsafe_code)]
 
+mod exposition;
 mod metrics;
 mod readiness;
 mod scrape;
+mod usage;
 mod view;
 
-#[allow(unused_imports, reason = "wired by the status server next")]
-pub(crate) use metrics::{Usage, render as render_metrics};
+pub(crate) use metrics::render as render_metrics;
 pub(crate) use readiness::{Api, Facts, Heard, Plan, Readiness, Stage, Updates};
-#[allow(unused_imports, reason = "wired by the status server next")]
 pub(crate) use scrape::Lines;
+pub(crate) use usage::Usage;
 pub(crate) use view::View;
