@@ -145,13 +145,14 @@ impl AdminClient {
             Ok(exchange) => exchange,
             Err(error) => return Some(failed(epoch, purpose, heard(&error))),
         };
+        let body = self.body(request);
         if let Some(place) = self.slots.get_mut(slot) {
             *place = Some(Box::new(Pending {
                 epoch,
                 purpose,
                 request,
                 exchange,
-                body: self.body(request),
+                body,
                 facts: Facts::default(),
                 deadline: now.checked_add(TIMEOUT).unwrap_or(now),
             }));

@@ -154,7 +154,13 @@ mod tests {
         let mut answer = Response::new(4096);
         let text = format!("HTTP/1.1 200 OK\r\n\r\n{body}");
         answer.feed(text.as_bytes()).unwrap();
-        let next = take(&mut facts, Request::ReadyStats, Epoch(1), &answer, knowledge);
+        let next = take(
+            &mut facts,
+            Request::ReadyStats,
+            Epoch(1),
+            &answer,
+            knowledge,
+        );
         (facts, next)
     }
 

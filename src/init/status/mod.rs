@@ -9,23 +9,29 @@
 
 mod answer;
 mod connection;
+mod exposition;
+mod meaning;
 mod merge;
+mod metrics;
 mod probing;
 mod readiness;
 mod routes;
+mod scrape;
 mod server;
+mod serving;
 mod target;
+mod usage;
 mod view;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mio::net::UnixStream;
 use mio::Registry;
+use mio::net::UnixStream;
 
 use crate::config::{Prober, ScrapeTarget};
 use crate::counters::Counters;
-pub(crate) use readiness::{Facts, Heard, Plan, Readiness, Stage, Updates};
+pub(crate) use readiness::{Api, Facts, Heard, Plan, Readiness, Stage, Updates};
 pub(crate) use server::StatusServer;
 pub(crate) use view::View;
 

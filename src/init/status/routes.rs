@@ -62,7 +62,10 @@ pub(super) fn route(request: &Request<'_>, peer: Peer, settings: &Settings) -> R
         "/drain" => return order(request, peer, Route::Drain),
         "/quitquitquit" => return order(request, peer, Route::Quit),
         path => {
-            let known = settings.probers.iter().position(|prober| prober.path == path);
+            let known = settings
+                .probers
+                .iter()
+                .position(|prober| prober.path == path);
             match known {
                 Some(index) => Route::Probe(index),
                 None => return Route::Refused(404, "not found"),
@@ -126,28 +129,65 @@ mod tests {
 
     #[test]
     fn paths_methods_and_peers() {
-        let refused = |status| move |route: Route| matches!(route, Route::Refused(s, _) if s == status);
+        let refused =
+            |status| move |route: Route| matches!(route, Route::Refused(s, _) if s == status);
         let is = |expected| move |route: Route| route == expected;
         let ready = Route::About(Topic::Ready);
         for (head, local, elsewhere) in [
             ("GET /healthz/ready HTTP/1.1", Ok(ready), Ok(ready)),
             ("HEAD /healthz/ready?x=y HTTP/1.0", Ok(ready), Ok(ready)),
-            ("GET /healthz/live HTTP/1.1", Ok(Route::Alive), Ok(Route::Alive)),
+            (
+                "GET /healthz/live HTTP/1.1",
+                Ok(Route::Alive),
+                Ok(Route::Alive),
+            ),
             ("POST /healthz/live HTTP/1.1", Err(405), Err(405)),
-            ("GET / HTTP/1.1", Ok(Route::About(Topic::Page)), Ok(Route::About(Topic::Page))),
+            (
+                "GET / HTTP/1.1",
+                Ok(Route::About(Topic::Page)),
+                Ok(Route::About(Topic::Page)),
+            ),
             ("GET /healthz HTTP/1.1", Err(404), Err(404)),
             ("GET /healthz/ready/ HTTP/1.1", Err(404), Err(404)),
             ("POST /drain HTTP/1.1", Ok(Route::Drain), Err(403)),
             ("POST /quitquitquit HTTP/1.1", Ok(Route::Quit), Err(403)),
-            ("POST /quitquitquit HTTP/1.1\r\nOrigin: http://evil.example", Err(403), Err(403)),
+            (
+                "POST /quitquitquit HTTP/1.1\r\nOrigin: http://evil.example",
+                Err(403),
+                Err(403),
+            ),
             ("GET /quitquitquit HTTP/1.1", Err(405), Err(403)),
-            ("GET /app-health/app/readyz HTTP/1.1", Ok(Route::Probe(0)), Ok(Route::Probe(0))),
+            (
+                "GET /app-health/app/readyz HTTP/1.1",
+                Ok(Route::Probe(0)),
+                Ok(Route::Probe(0)),
+            ),
             ("GET /app-health/app/livez HTTP/1.1", Err(404), Err(404)),
-            ("GET /x HTTP/1.1\r\nIstio-App-Probe-Port: 8080", Ok(Route::Forward(8080)), Ok(Route::Forward(8080))),
-            ("GET /x HTTP/1.1\r\nistio-app-probe-port: 22", Err(403), Err(403)),
-            ("GET /x HTTP/1.1\r\nistio-app-probe-port: ssh", Err(400), Err(400)),
-            ("POST /x HTTP/1.1\r\nistio-app-probe-port: 8080\r\nContent-Length: 3", Err(413), Err(413)),
-            ("POST /x HTTP/1.1\r\nistio-app-probe-port: 8080", Err(405), Err(405)),
+            (
+                "GET /x HTTP/1.1\r\nIstio-App-Probe-Port: 8080",
+                Ok(Route::Forward(8080)),
+                Ok(Route::Forward(8080)),
+            ),
+            (
+                "GET /x HTTP/1.1\r\nistio-app-probe-port: 22",
+                Err(403),
+                Err(403),
+            ),
+            (
+                "GET /x HTTP/1.1\r\nistio-app-probe-port: ssh",
+                Err(400),
+                Err(400),
+            ),
+            (
+                "POST /x HTTP/1.1\r\nistio-app-probe-port: 8080\r\nContent-Length: 3",
+                Err(413),
+                Err(413),
+            ),
+            (
+                "POST /x HTTP/1.1\r\nistio-app-probe-port: 8080",
+                Err(405),
+                Err(405),
+            ),
         ] {
             for (peer, expected) in [(Peer::Loopback, local), (Peer::Elsewhere, elsewhere)] {
                 let found = routed(head, peer);

@@ -59,8 +59,11 @@ impl Target {
         path: &str,
         configured: &[(String, String)],
     ) -> Self {
-        let replaced =
-            |name: &str| configured.iter().any(|(new, _)| new.eq_ignore_ascii_case(name));
+        let replaced = |name: &str| {
+            configured
+                .iter()
+                .any(|(new, _)| new.eq_ignore_ascii_case(name))
+        };
         let mut headers = Vec::with_capacity(256);
         let mut line = |name: &str, value: &[u8]| {
             for part in [name.as_bytes(), b": ", value, b"\r\n"] {
@@ -90,7 +93,11 @@ impl Target {
             port,
             path: path.to_owned(),
             host,
-            method: if request.method == "HEAD" { "HEAD" } else { "GET" },
+            method: if request.method == "HEAD" {
+                "HEAD"
+            } else {
+                "GET"
+            },
             headers,
             redirects: 0,
         }
