@@ -2,7 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+mod json;
+mod page;
 mod readiness;
+#[cfg(test)]
+mod stories;
+mod text;
 mod view;
 
 pub(crate) use readiness::{Api, Facts, Heard, Plan, Readiness, Stage, Updates};
