@@ -141,6 +141,12 @@ impl Children {
             .map(|(pid, _)| *pid)
     }
 
+    /// A child that never was, for tests of what is told about children.
+    #[cfg(test)]
+    pub(crate) fn pretend(&mut self, pid: i32, kind: Kind) {
+        self.0.push((Pid::pretend(pid), kind));
+    }
+
     pub(crate) fn signal(&self, kind: Kind, signal: i32) {
         if let Some(pid) = self.pid(kind) {
             sys::kill(pid, signal);

@@ -277,8 +277,8 @@ impl fmt::Write for Line {
     }
 }
 
-/// A moment of UTC, shown as `2026-11-20T23:36:06.292725Z`.
-struct Utc(Duration);
+/// A moment of UTC as time since 1970, shown as `2026-11-20T23:36:06.292725Z` (RFC 3339).
+pub(crate) struct Utc(pub(crate) Duration);
 
 fn utc_now() -> Utc {
     Utc(wall_clock())

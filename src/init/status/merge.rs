@@ -81,8 +81,9 @@ impl Merge {
             Ok(Read::Some) => {
                 current.deadline = turn.after(self.patience);
             }
-            Ok(Read::End) => self.next(),
-            Ok(Read::Nothing) | Err(()) => self.fail(turn),
+            Ok(Read::End) if current.lines.dropped() == 0 => self.next(),
+            // All of it but for lines that nobody could have wanted counts as a failure, too: somebody should look.
+            Ok(Read::End | Read::Nothing) | Err(()) => self.fail(turn),
         }
         if self.form.chunks {
             answer::chunk(out, &text);

@@ -10,16 +10,21 @@
 mod answer;
 mod connection;
 mod exposition;
+mod json;
 mod meaning;
 mod merge;
 mod metrics;
+mod page;
 mod probing;
 mod readiness;
 mod routes;
 mod scrape;
 mod server;
 mod serving;
+#[cfg(test)]
+mod stories;
 mod target;
+mod text;
 mod usage;
 mod view;
 
@@ -31,7 +36,9 @@ use mio::net::UnixStream;
 
 use crate::config::{Prober, ScrapeTarget};
 use crate::counters::Counters;
-pub(crate) use readiness::{Api, Facts, Heard, Plan, Readiness, Stage, Updates};
+#[cfg(test)]
+pub(crate) use readiness::{Api, Updates};
+pub(crate) use readiness::{Facts, Heard, Plan, Readiness, Stage};
 pub(crate) use server::StatusServer;
 pub(crate) use view::View;
 

@@ -7,7 +7,7 @@ use super::merge::{Merge, Pumped};
 use super::probing::{Progress, line};
 use super::routes::Topic;
 use super::server::StatusServer;
-use super::{Demand, HELPERS, PAUSE, Stage, Turn, View, answer, count, metrics};
+use super::{Demand, HELPERS, PAUSE, Stage, Turn, View, answer, count, json, metrics, page};
 
 /// Of a scrape's bytes so much is passed on before others have their turn: 16 reads.
 const ROUNDS: usize = 16;
@@ -150,9 +150,9 @@ impl StatusServer {
                 connection.answer(status, answer::TEXT, &body, ask.form);
             }
             Topic::Status => {
-                connection.answer(200, answer::JSON, b"{}", ask.form);
+                connection.answer(200, answer::JSON, &json::render(view), ask.form);
             }
-            Topic::Page => connection.answer(200, answer::HTML, b"", ask.form),
+            Topic::Page => connection.answer(200, answer::HTML, &page::render(view), ask.form),
             Topic::Metrics => {
                 count(&mut turn.counters.scrapes);
                 let own = metrics::render(view, &super::usage::Usage::read());

@@ -31,6 +31,11 @@ impl Pid {
         Self(child.id().cast_signed())
     }
 
+    #[cfg(test)]
+    pub(crate) const fn pretend(number: i32) -> Self {
+        Self(number)
+    }
+
     #[must_use]
     pub(crate) const fn number(self) -> i32 {
         self.0
