@@ -257,7 +257,7 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
     #[test]
     fn a_file_of_more_than_a_megabyte_is_not_read() {
         let mut pem = LEAF.as_bytes().to_vec();
-        pem.resize(LARGEST_FILE, b'\n');
+        pem.resize(usize::try_from(LARGEST_FILE).unwrap(), b'\n');
         assert_eq!(expiry(&pem), Some(1_803_904_496));
         pem.push(b'\n');
         assert_eq!(expiry(&pem), None);

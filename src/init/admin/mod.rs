@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 
 use crate::http::{Decoder, Exchange, READ_BYTES, Response};
-use crate::status::{Facts, Heard};
+use crate::status::Heard;
 use crate::supervisor::{Call, Epoch, Event, Reply};
 pub(crate) use call::Knowledge;
 use call::{Request, Step};
 pub(crate) use ready::Ports;
-use ready::Scan;
+use ready::{Gathered, Scan};
 
 /// Calls under way at once: one of each kind, for two epochs.
 pub(crate) const SLOTS: usize = 8;
@@ -66,7 +66,7 @@ struct Pending {
     exchange: Exchange,
     body: Body,
     /// What has been found out about readiness.
-    facts: Facts,
+    gathered: Gathered,
     deadline: Instant,
 }
 
@@ -83,6 +83,8 @@ pub(crate) struct AdminClient {
     address: SocketAddr,
     knowledge: Knowledge,
     ports: Ports,
+    /// The epoch, and after how many updates its listeners had all the ports.
+    listening: Option<(Epoch, u64)>,
     /// The token of the first slot; the others follow.
     first_token: usize,
     slots: [Option<Box<Pending>>; SLOTS],
@@ -100,6 +102,7 @@ impl AdminClient {
             address,
             knowledge,
             ports,
+            listening: None,
             first_token,
             slots: Default::default(),
         }
@@ -153,7 +156,7 @@ impl AdminClient {
                 request,
                 exchange,
                 body,
-                facts: Facts::default(),
+                gathered: Gathered::default(),
                 deadline: now.checked_add(TIMEOUT).unwrap_or(now),
             }));
         }
@@ -219,25 +222,40 @@ impl AdminClient {
         let (epoch, purpose, request) = (pending.epoch, pending.purpose, pending.request);
         let next = match pending.body {
             Body::Kept(ref response) => ready::take(
-                &mut pending.facts,
+                &mut pending.gathered,
                 request,
                 epoch,
                 response,
                 &self.knowledge,
             ),
             Body::Scanned(_, scan) => {
-                pending.facts.missing_port = scan.missing();
-                return Some(Answer::Ready(epoch, Heard::Facts(pending.facts)));
+                let missing = scan.missing();
+                pending.gathered.facts.missing_port = missing;
+                if missing.is_none() {
+                    self.listening = pending.gathered.updates.map(|updates| (epoch, updates));
+                }
+                return Some(Answer::Ready(epoch, Heard::Facts(pending.gathered.facts)));
             }
         };
         match next {
             Ok(Some(request)) => self.go_on(registry, slot, pending, request),
-            Ok(None) if !self.ports.wanted.is_empty() && pending.facts.workers => {
+            Ok(None) if self.needs_listeners(&pending) => {
                 self.go_on(registry, slot, pending, Request::Listeners)
             }
-            Ok(None) => Some(Answer::Ready(epoch, Heard::Facts(pending.facts))),
+            Ok(None) => Some(Answer::Ready(epoch, Heard::Facts(pending.gathered.facts))),
             Err(ready::Unclear) => Some(failed(epoch, purpose, Heard::Unclear)),
         }
+    }
+
+    /// Listeners come and go with an update of theirs; until the next they need not be asked for again.
+    fn needs_listeners(&self, pending: &Pending) -> bool {
+        let now = pending
+            .gathered
+            .updates
+            .map(|updates| (pending.epoch, updates));
+        !self.ports.wanted.is_empty()
+            && pending.gathered.facts.workers
+            && (now.is_none() || now != self.listening)
     }
 
     /// The next request of a call, within its time.

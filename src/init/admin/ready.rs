@@ -18,12 +18,20 @@ pub(crate) struct Ports {
     pub(crate) all: bool,
 }
 
+/// What has been found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Gathered {
+    pub(super) facts: Facts,
+    /// Updates of the listeners so far; `None` where that cannot be told.
+    pub(super) updates: Option<u64>,
+}
+
 /// Takes an answer in; the next request, or `None` when all is known.
 ///
 /// # Errors
 /// The answer is not Envoy's.
 pub(super) fn take(
-    facts: &mut Facts,
+    gathered: &mut Gathered,
     request: Request,
     epoch: Epoch,
     answer: &Response,
@@ -33,8 +41,10 @@ pub(super) fn take(
         return Err(Unclear);
     }
     if request == Request::ReadyStats {
-        return Ok(stats(facts, epoch, answer.body(), knowledge).then_some(Request::ServerInfo));
+        let more = stats(gathered, epoch, answer.body(), knowledge);
+        return Ok(more.then_some(Request::ServerInfo));
     }
+    let facts = &mut gathered.facts;
     let live = server_info(epoch, answer.body(), knowledge) == Reply::Live;
     facts.ours = live || !knowledge.hot_restart;
     facts.workers = live;
@@ -46,8 +56,9 @@ pub(super) fn take(
 pub(super) struct Unclear;
 
 /// Whether `/server_info` is needed, too: a stats matcher hides something, or the generation does not count.
-fn stats(facts: &mut Facts, epoch: Epoch, body: &[u8], knowledge: &Knowledge) -> bool {
-    let (mut workers, mut generation) = (None, None);
+fn stats(gathered: &mut Gathered, epoch: Epoch, body: &[u8], knowledge: &Knowledge) -> bool {
+    let facts = &mut gathered.facts;
+    let (mut workers, mut generation, mut updates) = (None, None, 0);
     for (name, value) in lines(body) {
         match name {
             "listener_manager.workers_started" => workers = Some(value),
@@ -60,6 +71,7 @@ fn stats(facts: &mut Facts, epoch: Epoch, body: &[u8], knowledge: &Knowledge) ->
             }
             "listener_manager.lds.update_success" => {
                 facts.lds.get_or_insert_default().accepted = value > 0;
+                updates = value;
             }
             "listener_manager.lds.update_rejected" => {
                 facts.lds.get_or_insert_default().rejected = value > 0;
@@ -74,7 +86,9 @@ fn stats(facts: &mut Facts, epoch: Epoch, body: &[u8], knowledge: &Knowledge) ->
     };
     let generation_missing =
         knowledge.hot_restart && (generation.is_none() || knowledge.skip_generation);
-    workers.is_none() || generation_missing
+    let more = workers.is_none() || generation_missing;
+    gathered.updates = (!more).then_some(updates);
+    more
 }
 
 /// Reads `/listeners` as it comes: `name::address:port` in each line.
@@ -150,18 +164,18 @@ mod tests {
     };
 
     fn taken(body: &str, knowledge: &Knowledge) -> (Facts, Result<Option<Request>, Unclear>) {
-        let mut facts = Facts::default();
+        let mut gathered = Gathered::default();
         let mut answer = Response::new(4096);
         let text = format!("HTTP/1.1 200 OK\r\n\r\n{body}");
         answer.feed(text.as_bytes()).unwrap();
         let next = take(
-            &mut facts,
+            &mut gathered,
             Request::ReadyStats,
             Epoch(1),
             &answer,
             knowledge,
         );
-        (facts, next)
+        (gathered.facts, next)
     }
 
     #[test]

@@ -37,14 +37,8 @@ impl Exchange {
         address: SocketAddr,
         request: Vec<u8>,
     ) -> io::Result<Self> {
-        let mut stream = TcpStream::connect(address)?;
-        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
-        let mut this = Self {
-            link: Link::Tcp(stream),
-            unsent: request,
-        };
-        this.send()?;
-        Ok(this)
+        let link = Link::Tcp(TcpStream::connect(address)?);
+        Self::begin(registry, token, link, request)
     }
 
     /// The same with somebody at the other end of a pair of sockets.
@@ -54,15 +48,28 @@ impl Exchange {
     pub(crate) fn with(
         registry: &Registry,
         token: Token,
-        mut stream: UnixStream,
+        stream: UnixStream,
         request: Vec<u8>,
     ) -> io::Result<Self> {
-        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        Self::begin(registry, token, Link::Unix(stream), request)
+    }
+
+    fn begin(registry: &Registry, token: Token, link: Link, request: Vec<u8>) -> io::Result<Self> {
+        let connect_only = request.is_empty();
         let mut this = Self {
-            link: Link::Unix(stream),
+            link,
             unsent: request,
         };
-        this.send()?;
+        // What is out needs no turn of its own to hear that more could be sent.
+        let interest = if this.send()? && !connect_only {
+            Interest::READABLE
+        } else {
+            Interest::READABLE | Interest::WRITABLE
+        };
+        match &mut this.link {
+            Link::Tcp(stream) => registry.register(stream, token, interest)?,
+            Link::Unix(stream) => registry.register(stream, token, interest)?,
+        }
         Ok(this)
     }
 

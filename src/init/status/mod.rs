@@ -37,7 +37,7 @@ use mio::net::UnixStream;
 use crate::config::{Prober, ScrapeTarget};
 use crate::counters::Counters;
 #[cfg(test)]
-pub(crate) use readiness::{Api, Updates};
+pub(crate) use readiness::Updates;
 pub(crate) use readiness::{Facts, Heard, Plan, Readiness, Stage};
 pub(crate) use server::StatusServer;
 pub(crate) use view::View;
