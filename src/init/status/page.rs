@@ -47,7 +47,7 @@ h1 span{font-size:.6em;color:#000;padding:.2em .7em;border-radius:1em;vertical-a
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.15em 1em;margin:0}dd{margin:0;overflow-wrap:anywhere}
 .w{overflow-x:auto}table{border-collapse:collapse;width:100%}
 th{text-align:left;font-weight:400}th,td{padding:.25em 1em .25em 0;border-top:1px solid var(--l);vertical-align:top}
-td{overflow-wrap:anywhere}td:first-child{white-space:nowrap;width:1%}td,svg{font-variant-numeric:tabular-nums}
+td:first-child{width:1%}td:not(:last-child){white-space:nowrap}.c td:last-child{overflow-wrap:anywhere}td,svg{font-variant-numeric:tabular-nums}
 .a td+td{border-left:4px solid #d55e00;padding-left:.5em}
 svg{min-width:620px;width:100%;background:var(--c);border-radius:6px;font-size:12px}
 text{fill:currentColor}.t{stroke:var(--l)}.s{fill:url(#ps)}.l{fill:#009e73}.d{fill:url(#pd)}
@@ -155,7 +155,7 @@ fn epochs(page: &mut Buffer, view: &View<'_>) {
         page.raw("<h2>Epochs</h2>\n<p>No proxy runs.</p>\n");
         return;
     }
-    page.raw("<h2>Epochs</h2>\n<div class=\"w\"><table><tr><th>epoch</th><th>pid</th><th>state</th><th>age</th><th>started because of</th><th>configuration</th></tr>\n");
+    page.raw("<h2>Epochs</h2>\n<div class=\"w\"><table><tr><th>epoch</th><th>pid</th><th>state</th><th>age</th><th>why</th><th>configuration</th></tr>\n");
     for process in snapshot.newest.into_iter().chain(snapshot.older) {
         page.fill(
             "<tr><td>@</td><td>@</td><td>@</td><td>@</td><td>@</td><td>@</td></tr>\n",
@@ -176,7 +176,7 @@ fn companions(page: &mut Buffer, view: &View<'_>) {
     if view.snapshot.companions.is_empty() {
         return;
     }
-    page.raw("<h2>Companions</h2>\n<div class=\"w\"><table><tr><th>pid</th><th>state</th><th>restarts</th><th>command</th></tr>\n");
+    page.raw("<h2>Companions</h2>\n<div class=\"w\"><table class=\"c\"><tr><th>pid</th><th>state</th><th>restarts</th><th>command</th></tr>\n");
     for companion in view.snapshot.companions {
         page.fill(
             "<tr><td>@</td><td>@</td><td>@</td><td>@</td></tr>\n",
