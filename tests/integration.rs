@@ -14,6 +14,7 @@
 )]
 
 mod command;
+mod companions;
 mod lifecycle;
 mod reload;
 mod shutdown;

@@ -86,7 +86,7 @@ fn each_crate_has_its_modules() {
         ("sha2", &["fingerprint.rs"]),
         ("inotify", &["watcher.rs", "watcher"]),
         ("signal_hook", &["signals.rs"]),
-        ("httparse", &["admin"]),
+        ("httparse", &["http"]),
         ("serde_json", &["bootstrap", "config", "cli", "log.rs"]),
     ];
     for (path, text) in sources() {

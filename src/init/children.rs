@@ -1,4 +1,4 @@
-//! Proxy processes: pid ⇄ epoch, their command lines, start and signals. Reaping is in `sys`, what follows in the core.
+//! Our processes: pid ⇄ what it is, the proxies' command lines, start and signals. Reaping is in `sys`, what follows in the core.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::config::{IpVersion, Launch};
-use crate::supervisor::{Epoch, Exit};
+use crate::supervisor::{CompanionId, Epoch, Exit};
 use crate::sys::{self, ChildSetup, Inherited, Pid};
 
 /// What a child of ours is.
@@ -17,9 +17,10 @@ pub(crate) enum Kind {
     Proxy(Epoch),
     /// A `--validate` run.
     Validator,
+    Companion(CompanionId),
 }
 
-/// The children that have been started and not reaped; two proxies and a validator at most.
+/// The children that have been started and not reaped; two proxies, a validator and the companions at most.
 #[derive(Debug, Default)]
 pub(crate) struct Children(Vec<(Pid, Kind)>);
 
@@ -40,8 +41,9 @@ impl Children {
             // Its "configuration OK" is not for the proxy's log; what it complains of is.
             command.stdout(Stdio::null());
         }
-        sys::prepare(
-            &mut command,
+        self.start(
+            kind,
+            command,
             ChildSetup {
                 inherited: Inherited::get(),
                 user: launch.user.map(|user| (user.uid, user.gid)),
@@ -50,7 +52,41 @@ impl Children {
                 raise_open_files: true,
                 take_terminal: false,
             },
-        );
+        )
+    }
+
+    /// Starts a companion: as the agent itself was started, found by `PATH` unless it has a slash.
+    ///
+    /// # Errors
+    /// As for `spawn`.
+    pub(crate) fn spawn_companion(
+        &mut self,
+        id: CompanionId,
+        words: &[String],
+    ) -> Result<Pid, (Exit, io::Error)> {
+        let (program, arguments) = words
+            .split_first()
+            .map_or(("", words), |(first, rest)| (first, rest));
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let setup = ChildSetup {
+            inherited: Inherited::get(),
+            user: None,
+            oom_score_adj: None,
+            no_new_privs: false,
+            raise_open_files: false,
+            take_terminal: false,
+        };
+        self.start(Kind::Companion(id), command, setup)
+    }
+
+    fn start(
+        &mut self,
+        kind: Kind,
+        mut command: Command,
+        setup: ChildSetup,
+    ) -> Result<Pid, (Exit, io::Error)> {
+        sys::prepare(&mut command, setup);
         let child = command
             .spawn()
             .map_err(|error| (Exit::NotStarted(spawn_code(&error)), error))?;

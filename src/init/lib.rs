@@ -43,18 +43,23 @@
 
 mod admin;
 pub mod bootstrap;
+mod certificate;
 mod children;
 pub mod cli;
 pub mod config;
+mod counters;
 pub mod environment;
 mod error;
 mod event_loop;
 pub mod fingerprint;
+mod history;
 mod host;
 mod hot_restart;
+mod http;
 pub mod log;
 mod plain;
 mod signals;
+mod status;
 mod store;
 pub mod supervisor;
 mod sys;

@@ -13,10 +13,15 @@ pub(crate) fn log(config: &Config) {
     let policy = &config.policy;
     let total = longest_end(policy);
     log::info!(
-        "at the end: {} before the drain, {} at most for the drain, {} for the proxy to stop, {} in all",
+        "at the end: {} before the drain, {} at most for the drain, {} for {} to stop, {} in all",
         Seconds(policy.pre_drain_delay),
         Seconds(policy.termination_drain),
         Seconds(policy.kill_timeout),
+        if policy.companions == 0 {
+            "the proxy"
+        } else {
+            "the companions and as much for the proxy"
+        },
         Seconds(total),
     );
     if let Some(granted) = config.grace_period.filter(|granted| *granted < total) {
@@ -26,7 +31,12 @@ pub(crate) fn log(config: &Config) {
 }
 
 fn longest_end(policy: &Policy) -> Duration {
-    [policy.termination_drain, policy.kill_timeout]
+    let companions = if policy.companions == 0 {
+        Duration::ZERO
+    } else {
+        policy.kill_timeout
+    };
+    [policy.termination_drain, companions, policy.kill_timeout]
         .into_iter()
         .fold(policy.pre_drain_delay, Duration::saturating_add)
 }

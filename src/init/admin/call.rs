@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use super::response::Response;
 use crate::config::DrainCall;
+use crate::http::Response;
 use crate::supervisor::{Call, Epoch, Reply};
 
 /// `workers_started` is set the moment the workers run; `server.state` would say 0, LIVE, for the first five seconds

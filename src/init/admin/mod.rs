@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod call;
-mod response;
 
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -12,11 +11,10 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
+use crate::http::Response;
+use crate::supervisor::{Call, Epoch, Event, Reply};
 pub(crate) use call::Knowledge;
 use call::{Request, Step};
-use response::Response;
-
-use crate::supervisor::{Call, Epoch, Event, Reply};
 
 /// Calls under way at once: one of each kind, for two epochs.
 pub(crate) const SLOTS: usize = 6;

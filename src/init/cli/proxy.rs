@@ -34,6 +34,8 @@ pub struct ProxyArgs {
             --flag=true or --flag=false; durations are Go's: 500ms, 45s, 1m0s. A scalar flag given twice: the\n\
             last one wins. Order: defaults, PROXY_CONFIG, other variables, flags. Flags that another\n\
             pilot-agent had and that mean nothing here are accepted with a warning.",
+    note = "A companion's CMD ARGS is split at blanks. '...' is literal; \"...\" takes \\\" and \\\\; elsewhere \\ takes\n\
+            the next character. Nothing is expanded: no variables, patterns or redirections.",
     note = "Exit code N or 128+n: the retry budget is spent and nothing serves: the proxy's own code (127 not\n\
             found, 126 not executable), or 128 + its signal.",
     error_code(
@@ -195,7 +197,7 @@ pub(crate) struct ProxyFlags {
     /// between "not ready" and the drain (default 0s)
     #[argh(option, arg_name = "duration")]
     pub(crate) pre_drain_delay: Option<String>,
-    /// a further process beside the proxy; not in this version
+    /// a further process, kept running beside the proxy; repeatable (default: none)
     #[argh(option, arg_name = "command")]
     pub(crate) companion: Vec<String>,
     /// the proxy's --component-log-level (default: none)

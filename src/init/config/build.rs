@@ -10,8 +10,8 @@ use super::identity::Identity;
 use super::layers::{Layer, Layers, TICK};
 use super::source::{self, Documents};
 use super::{
-    Config, ConfigError, DrainCall, Host, IpVersion, Launch, LogConfig, Source, User, duration,
-    policy, values, watched,
+    Config, ConfigError, DrainCall, Host, IpVersion, Launch, LogConfig, Source, User, companion,
+    duration, policy, probers, scrape, values, watched,
 };
 use crate::cli::{ProxyArgs, skips_parent_stats};
 use crate::environment::Environment;
@@ -30,7 +30,6 @@ impl Config {
         host: &Host,
     ) -> Result<Self, ConfigError> {
         let layers = Layers::new(args, environment)?;
-        refuse_companions(args)?;
         let mut warnings = args.warnings.clone();
         warnings.extend_from_slice(&layers.config.warnings);
         let identity = Identity::new(&layers, host)?;
@@ -39,7 +38,9 @@ impl Config {
         let watch = watched::watch(&layers, mutual_tls, documents.paths())?;
         let admin = admin(&layers, &identity)?;
         let status = status(&layers, admin)?;
-        let policy = policy::policy(&layers, !watch.required.is_empty(), &mut warnings)?;
+        let companions = companion::companions(&layers)?;
+        let mut policy = policy::policy(&layers, !watch.required.is_empty(), &mut warnings)?;
+        policy.companions = u8::try_from(companions.len()).unwrap_or(u8::MAX);
         let launch = launch(&layers, &identity, host, &mut warnings)?;
         let basis = source::Basis {
             layers: &layers,
@@ -56,25 +57,17 @@ impl Config {
             policy,
             source,
             launch,
+            companions,
             watch,
             admin,
             log: log(&layers)?,
             grace_period: grace_period(&layers, &mut warnings)?,
             status,
             application_ports: application_ports(args)?,
+            probers: probers::probers(&layers)?,
+            scrape: scrape::targets(&layers, admin, status)?,
             warnings,
         })
-    }
-}
-
-fn refuse_companions(args: &ProxyArgs) -> Result<(), ConfigError> {
-    match args.flags.list("companion").first() {
-        Some(command) => Err(ConfigError::value(
-            "--companion",
-            command,
-            "companions are not in this version",
-        )),
-        None => Ok(()),
     }
 }
 

@@ -6,12 +6,16 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod companion;
 mod duration;
 mod error;
 mod identity;
+mod json;
 mod layers;
 mod policy;
+mod probers;
 mod proxy_config;
+mod scrape;
 mod source;
 mod values;
 mod watched;
@@ -25,7 +29,10 @@ use crate::bootstrap::{Generated, Template};
 use crate::log::{Level, Target};
 use crate::supervisor::Policy;
 
+pub use self::companion::Companion;
 pub use self::error::ConfigError;
+pub use self::probers::{HttpProbe, ProbeAction, Prober};
+pub use self::scrape::ScrapeTarget;
 
 /// All that the agent needs to know before it starts.
 #[derive(Debug)]
@@ -37,6 +44,8 @@ pub struct Config {
     pub source: Source,
     /// How a proxy process is started.
     pub launch: Launch,
+    /// `--companion`, in the order of the flags; `policy` knows how many.
+    pub companions: Vec<Companion>,
     /// What counts as configuration.
     pub watch: Watch,
     /// Envoy's admin port.
@@ -50,6 +59,10 @@ pub struct Config {
     pub status: Option<SocketAddr>,
     /// `--application-ports`: they must have listeners before the proxy is ready.
     pub application_ports: Vec<u16>,
+    /// The application's probes, by their paths at the status port.
+    pub probers: Vec<Prober>,
+    /// The application's metrics.
+    pub scrape: Vec<ScrapeTarget>,
     /// Said once the log is open: flags and variables that were accepted but mean nothing, doubtful values.
     pub warnings: Vec<String>,
 }

@@ -38,6 +38,7 @@ pub(super) fn policy(
         hot_restart: !layers.switch("disable-hot-restart")?,
         parent_shutdown: layers.duration("parent-shutdown-duration", TICK)?,
         parent_stand_in: !layers.switch("no-parent-stand-in")?,
+        companions: 0,
     })
 }
 

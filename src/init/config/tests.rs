@@ -276,8 +276,21 @@ const REFUSED_FLAGS: &[(&str, &str)] = &[
         "cannot use --proxy-oom-score-adj \"1001\": out of range, -1000 to 1000",
     ),
     (
-        "--companion x",
-        "cannot use --companion \"x\": companions are not in this version",
+        "--companion 'x",
+        "cannot use --companion \"'x\": a quote is not closed",
+    ),
+    (
+        "--companion x\\",
+        "cannot use --companion \"x\\\": a backslash is its last character",
+    ),
+    (
+        "--companion ''",
+        "cannot use --companion \"\": the command is empty",
+    ),
+    (
+        "--companion 1 --companion 2 --companion 3 --companion 4 --companion 5 --companion 6 --companion 7 \
+         --companion 8 --companion 9",
+        "cannot use --companion \"9\": at most 8 companions",
     ),
     (
         "--validate=maybe",
@@ -583,6 +596,31 @@ fn tracers_that_nobody_has_here_are_said() {
         warnings,
         ["PROXY_CONFIG tracing.stackdriver means nothing here"]
     );
+}
+
+#[test]
+fn what_the_injector_took_from_the_application() {
+    const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
+    const SCRAPE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
+    let set = [
+        (PROBERS, r#"{"/app-health/c/livez":{"port":80}}"#),
+        (SCRAPE, r#"{"scrape":"true","port":"8080"}"#),
+    ];
+    for (role, scraped) in [("sidecar", 1), ("router", 0), ("ingress", 0)] {
+        let config = config(role, &set);
+        assert_eq!(config.probers.len(), 1, "{role}");
+        assert_eq!(config.scrape.len(), scraped, "{role}");
+    }
+    let neither = config("", &[(PROBERS, ""), (SCRAPE, " ")]);
+    assert!(neither.probers.is_empty() && neither.scrape.is_empty());
+    for (variable, wrong) in [(PROBERS, "{"), (SCRAPE, "{"), (SCRAPE, r#"{"port":"81"}"#)] {
+        let said = refused("--proxyAdminPort 82 --statusPort 81", &[(variable, wrong)]);
+        assert!(said.contains(variable), "{said}");
+    }
+    let admin = refused("--proxyAdminPort 82", &[(SCRAPE, r#"{"port":"82"}"#)]);
+    assert!(admin.contains("\"82\""), "{admin}");
+    // Where there is no application nobody reads it.
+    assert!(config("router", &[(SCRAPE, "{")]).scrape.is_empty());
 }
 
 proptest::proptest! {

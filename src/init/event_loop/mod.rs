@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod companions;
 mod processes;
 
 use std::collections::VecDeque;
@@ -274,6 +275,7 @@ impl EventLoop {
                     self.store.remove(Of::Validator);
                     self.queue.push_back(Event::Validated { how });
                 }
+                Some(Kind::Companion(id)) => self.companion_gone(pid, id, how),
                 None => log::debug!("reaped orphan {}: it {how}", pid.number()),
             }
         }
@@ -306,6 +308,8 @@ impl EventLoop {
                     self.children.signal(Kind::Proxy(epoch), signal::SIGUSR1);
                 }
                 Action::Signal(epoch, Send::Kill) => self.children.kill(Kind::Proxy(epoch)),
+                Action::SpawnCompanion(id) => self.spawn_companion(id),
+                Action::SignalCompanion(id, what) => self.signal_companion(id, what),
                 Action::Ask(epoch, Call::Memory) => self.ask_memory(epoch),
                 Action::Ask(epoch, call) => {
                     let registry = self.poll.registry();

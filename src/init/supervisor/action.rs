@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::companions::CompanionId;
 use super::event::{Call, Cause, Epoch, Exit};
 use super::note::Note;
 
@@ -28,7 +29,7 @@ impl Reason {
     }
 }
 
-/// What is sent to a proxy process.
+/// What is sent to a proxy process, or to a companion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Send {
     Term,
@@ -78,6 +79,10 @@ pub enum Action {
     KillValidator,
     /// Signal a proxy process.
     Signal(Epoch, Send),
+    /// Start a companion; a failure is answered by `CompanionExited`.
+    SpawnCompanion(CompanionId),
+    /// Signal a companion. They know nothing of `Reopen`.
+    SignalCompanion(CompanionId, Send),
     /// Ask the admin port; answered by `AdminReplied`.
     Ask(Epoch, Call),
     /// Clear the INITIALIZING flag that a dead child has left in Envoy's shared memory (envoy#33446).

@@ -53,6 +53,8 @@ pub struct Process {
     pub had_parent: bool,
     /// The logs were rotated while it could not be told yet.
     pub owes_reopen: bool,
+    /// Its admin port may be closed for good, or never was where it should be: then silence there means nothing.
+    pub admin_gone: bool,
     polls: u32,
 }
 
@@ -72,6 +74,7 @@ impl Process {
             live_since: None,
             had_parent: false,
             owes_reopen: false,
+            admin_gone: false,
             polls: 0,
         }
     }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use super::companions::CompanionId;
 use super::timers::Timer;
 
 /// The number of a proxy process, Envoy's `--restart-epoch`.
@@ -120,6 +121,8 @@ pub enum Cause {
 pub enum Event {
     /// The process of this epoch ended, or could not be started.
     Exited { epoch: Epoch, how: Exit },
+    /// A companion ended, or could not be started.
+    CompanionExited { companion: CompanionId, how: Exit },
     /// The `--validate` run ended.
     Validated { how: Exit },
     /// Something that is watched may have changed.
@@ -140,6 +143,10 @@ pub enum Event {
     },
     /// A signal came.
     Signalled(Signal),
+    /// POST `/drain`: drain without stopping.
+    DrainRequested,
+    /// POST `/quitquitquit`: stop at once, no drain.
+    QuitRequested,
     /// A timer that was armed is due.
     Due(Timer),
 }

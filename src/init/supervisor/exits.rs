@@ -16,8 +16,9 @@ use super::{LONGEST_RETRY, Next, Place, Supervisor};
 /// A child whose parent dies during the hand-over is LIVE in a moment or never (it aborts after ten tries of a second,
 /// peers.md §3.3), and nothing serves meanwhile: it gets this long.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(2);
-/// No delay of `--on-clean-exit=restart` is longer than `--retry-initial` times 2 to this power.
-const CLEAN_EXIT_DOUBLINGS: u32 = 9;
+/// Where no budget ends the retries (`--on-clean-exit=restart`, companions), no delay is longer than `--retry-initial`
+/// times 2 to this power.
+pub(super) const MOST_DOUBLINGS: u32 = 9;
 
 impl Supervisor {
     /// A process ended, or could not be started.
@@ -61,10 +62,12 @@ impl Supervisor {
         now: Instant,
         child: &Process,
         how: Exit,
-        parent: Process,
+        mut parent: Process,
         out: &mut Vec<Action>,
     ) {
         let kept = parent.epoch;
+        // If the child got far enough, it has closed the parent's admin port for good.
+        parent.admin_gone = true;
         self.newest = Some(parent);
         out.push(Action::Note(Note::ChildFailed {
             epoch: child.epoch,
@@ -111,15 +114,19 @@ impl Supervisor {
         note: impl FnOnce(Duration) -> Note,
         out: &mut Vec<Action>,
     ) {
-        let factor = 2_u32.saturating_pow(doublings);
-        let delay = self
-            .policy
-            .retry_initial
-            .saturating_mul(factor)
-            .min(LONGEST_RETRY);
+        let delay = self.delay(doublings);
         self.next = Next::Backoff(reason);
         self.timers.arm(Timer::Retry, now, delay);
         out.push(Action::Note(note(delay)));
+    }
+
+    /// The backoff after so many failures in a row.
+    pub(super) fn delay(&self, doublings: u32) -> Duration {
+        let factor = 2_u32.saturating_pow(doublings);
+        self.policy
+            .retry_initial
+            .saturating_mul(factor)
+            .min(LONGEST_RETRY)
     }
 
     /// The newest epoch ended with 0, not asked for.
@@ -151,7 +158,7 @@ impl Supervisor {
             CleanExit::Idle | CleanExit::Restart if self.next != Next::Nothing => {}
             CleanExit::Idle => out.push(Action::Note(Note::Idle)),
             CleanExit::Restart => {
-                let doublings = self.clean_exits.min(CLEAN_EXIT_DOUBLINGS);
+                let doublings = self.clean_exits.min(MOST_DOUBLINGS);
                 self.clean_exits = self.clean_exits.saturating_add(1);
                 let note = |delay| Note::Restarting { delay };
                 self.backoff(now, Reason::Start, doublings, note, out);

@@ -26,12 +26,14 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod companions;
 mod epoch;
 mod event;
 mod exits;
 mod note;
 mod policy;
 mod running;
+mod snapshot;
 mod stopping;
 #[cfg(test)]
 mod tests;
@@ -41,10 +43,12 @@ mod waiting;
 use std::time::{Duration, Instant};
 
 pub use action::{Action, Outcome, Reason, Send};
+pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
 pub use event::{Call, Cause, Configuration, Epoch, Event, Exit, Reply, Signal};
 pub use note::{Note, Seconds};
 pub use policy::{CleanExit, Policy};
+pub use snapshot::{AgentState, Snapshot};
 use stopping::Stop;
 pub use timers::{Timer, Timers};
 
@@ -89,6 +93,10 @@ enum Next {
 
 /// See the module.
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, not a state"
+)]
 pub struct Supervisor {
     policy: Policy,
     phase: Phase,
@@ -106,6 +114,11 @@ pub struct Supervisor {
     /// inotify does not work.
     degraded: bool,
     ever_live: bool,
+    /// POST `/drain` was served: not ready from then on, and a later stop does not drain again.
+    drained: bool,
+    /// POST `/quitquitquit` was served: the end is wanted, whether an epoch was ever LIVE or not.
+    quit: bool,
+    companions: Vec<Companion>,
     timers: Timers,
 }
 
@@ -114,6 +127,9 @@ impl Supervisor {
     pub fn new(policy: Policy) -> Self {
         Self {
             budget: policy.retry_budget,
+            companions: (0..policy.companions)
+                .map(|place| Companion::new(CompanionId(place)))
+                .collect(),
             policy,
             phase: Phase::Waiting,
             newest: None,
@@ -124,6 +140,8 @@ impl Supervisor {
             validator: false,
             degraded: false,
             ever_live: false,
+            drained: false,
+            quit: false,
             timers: Timers::default(),
         }
     }
@@ -170,6 +188,17 @@ impl Supervisor {
     /// A timer that is due; it is disarmed. Hand it to `handle` as `Event::Due`.
     pub fn expire(&mut self, now: Instant) -> Option<Timer> {
         self.timers.expire(now)
+    }
+
+    /// POST `/drain`: not ready from now on, the listeners drain, the processes stay.
+    fn drain_only(&mut self, out: &mut Vec<Action>) {
+        if std::mem::replace(&mut self.drained, true) {
+            return;
+        }
+        out.push(Action::Note(Note::DrainRequested));
+        if let Some(epoch) = self.admin_owner() {
+            out.push(Action::Ask(epoch, Call::Drain));
+        }
     }
 
     /// The processes that live, the newest first.
@@ -231,6 +260,10 @@ impl Supervisor {
         if std::mem::take(&mut process.owes_reopen) {
             out.push(Action::Signal(epoch, Send::Reopen));
         }
+        if self.drained {
+            // Its parent was asked to drain; it listens anew.
+            out.push(Action::Ask(epoch, Call::Drain));
+        }
         for timer in [Timer::LivePoll, Timer::LiveDeadline, Timer::Gate] {
             self.timers.disarm(timer);
         }
@@ -240,6 +273,7 @@ impl Supervisor {
             older.state = State::Draining;
             out.push(Action::Note(Note::Draining(older.epoch)));
         }
+        self.start_companions(now, out);
         true
     }
 

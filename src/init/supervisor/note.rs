@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::action::Outcome;
+use super::companions::CompanionId;
 use super::event::{Configuration, Epoch, Exit};
 
 /// A line for the log.
@@ -76,12 +77,29 @@ pub enum Note {
     StopRequested {
         graceful: bool,
     },
+    /// POST `/drain`.
+    DrainRequested,
+    /// POST `/quitquitquit`.
+    QuitRequested,
     DrainBegan(Duration),
     /// The admin port did not take the drain; the time is waited for all the same.
     DrainRefused,
     NoConnections,
     Terminating,
     Killing,
+    /// A companion ended by itself and comes again.
+    CompanionFailed {
+        id: CompanionId,
+        how: Exit,
+        delay: Duration,
+    },
+    /// A companion ended while the agent ends.
+    CompanionEnded {
+        id: CompanionId,
+        how: Exit,
+    },
+    StoppingCompanions,
+    KillingCompanion(CompanionId),
     /// A killed process is still there; the agent ends without it.
     Abandoned,
     Finished(Outcome),
@@ -102,6 +120,8 @@ impl Note {
                 | Self::ParentDied { .. }
                 | Self::DrainRefused
                 | Self::Killing
+                | Self::CompanionFailed { .. }
+                | Self::KillingCompanion(_)
                 | Self::Abandoned
         )
     }
@@ -158,6 +178,8 @@ impl fmt::Display for Note {
             Self::Ignored(why) => write!(f, "signal ignored: {why}"),
             Self::StopRequested { graceful: true } => f.write_str("stop requested, draining"),
             Self::StopRequested { graceful: false } => f.write_str("stop requested, no drain"),
+            Self::DrainRequested => f.write_str("drain requested on the status port, not stopping"),
+            Self::QuitRequested => f.write_str("stop requested on the status port"),
             Self::DrainBegan(longest) => {
                 write!(f, "draining for at most {}", Seconds(*longest))
             }
@@ -167,6 +189,12 @@ impl fmt::Display for Note {
             Self::NoConnections => f.write_str("no connection is left, drain ends"),
             Self::Terminating => f.write_str("stopping the proxy"),
             Self::Killing => f.write_str("the proxy did not stop in time, killing it"),
+            Self::CompanionFailed { id, how, delay } => {
+                write!(f, "{id} {how}, next try in {}", Seconds(*delay))
+            }
+            Self::CompanionEnded { id, how } => write!(f, "{id} {how}"),
+            Self::StoppingCompanions => f.write_str("stopping the companions"),
+            Self::KillingCompanion(id) => write!(f, "{id} did not stop in time, killing it"),
             Self::Abandoned => f.write_str("a killed process is still there, ending without it"),
             Self::Finished(outcome) => finished(*outcome, f),
         }

@@ -33,6 +33,8 @@ pub struct Policy {
     pub parent_shutdown: Duration,
     /// Answer for a parent that died while it drained.
     pub parent_stand_in: bool,
+    /// How many companions there are.
+    pub companions: u8,
 }
 
 /// `--on-clean-exit`: the last proxy process exits 0 by itself.

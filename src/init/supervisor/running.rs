@@ -17,6 +17,9 @@ impl Supervisor {
         let waited_before = matches!(self.next, Next::Wanted { .. });
         match *event {
             Event::Exited { epoch, how } => self.exited(now, epoch, how, out),
+            Event::CompanionExited { companion, how } => {
+                self.companion_exited(now, companion, how, out);
+            }
             Event::Validated { how } => self.validated(how, out),
             Event::FilesChanged => {
                 self.timers
@@ -38,6 +41,8 @@ impl Supervisor {
                 self.want(Reason::Signal);
             }
             Event::Signalled(Signal::Usr1) => self.reopen(out),
+            Event::DrainRequested => self.drain_only(out),
+            Event::QuitRequested => self.quit(now, out),
             Event::Due(timer) => self.due(now, timer, out),
         }
         if self.phase == Phase::Running {
@@ -66,6 +71,7 @@ impl Supervisor {
                 self.budget = self.policy.retry_budget;
                 out.push(Action::Note(Note::Refilled));
             }
+            Timer::Companions => self.restart_companions(now, out),
             Timer::Validation if self.validator => out.push(Action::KillValidator),
             Timer::Kill => {
                 for process in self.processes().filter(|process| process.is_stopping()) {
@@ -262,6 +268,9 @@ impl Supervisor {
             }
             (Call::Memory, Reply::Live) => {
                 if self.became_live(now, epoch, out) {
+                    if let Some(newest) = &mut self.newest {
+                        newest.admin_gone = true;
+                    }
                     out.push(Action::Note(Note::LiveByMemory(epoch)));
                 }
             }
@@ -273,6 +282,7 @@ impl Supervisor {
                     *waited = true;
                 }
             }
+            (Call::Drain, Reply::Failed) => out.push(Action::Note(Note::DrainRefused)),
             (Call::Live | Call::Drain | Call::Connections, _) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The end: not ready, drain, TERM, KILL, gone.
+//! The end: not ready, drain, companions, TERM, KILL, gone.
 
 #![forbid(unsafe_code)]
 
@@ -31,8 +31,18 @@ enum Stage {
     /// Not ready; the endpoints' removal spreads.
     PreDrain,
     Draining,
+    /// The companions have their time to end; the proxies serve.
+    Dismissing,
+    /// The proxies have their time to end. Companions may be left that were told, or killed, before.
     Terminating,
     Killing,
+}
+
+impl Stop {
+    /// Processes have been asked to end.
+    pub(super) fn is_past_drain(self) -> bool {
+        self.stage >= Stage::Terminating
+    }
 }
 
 impl Supervisor {
@@ -41,7 +51,8 @@ impl Supervisor {
         let serving = self
             .processes()
             .any(|process| matches!(process.state, State::Live | State::Draining));
-        let graceful = graceful && serving;
+        // What POST `/drain` has drained does not drain again.
+        let graceful = graceful && serving && !self.drained;
         out.push(Action::Note(Note::StopRequested { graceful }));
         self.leave_running(out);
         let stop = Stop {
@@ -49,10 +60,10 @@ impl Supervisor {
             verdict: None,
             killed: false,
         };
-        if self.newest.is_none() && self.older.is_none() {
-            self.finish(stop, out);
-        } else if !graceful {
+        if !graceful && self.proxies_live() {
             self.terminate(now, stop, out);
+        } else if !serving {
+            self.dismiss(now, stop, out);
         } else if self.policy.pre_drain_delay > Duration::ZERO {
             self.timers
                 .arm(Timer::PreDrain, now, self.policy.pre_drain_delay);
@@ -62,19 +73,35 @@ impl Supervisor {
         }
     }
 
+    /// POST `/quitquitquit`.
+    pub(super) fn quit(&mut self, now: Instant, out: &mut Vec<Action>) {
+        self.quit = true;
+        out.push(Action::Note(Note::QuitRequested));
+        self.begin_stop(now, false, out);
+    }
+
+    /// POST `/quitquitquit` while the agent stops already: what is left of the drain is skipped.
+    fn quit_in_stop(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        if stop.stage < Stage::Terminating {
+            self.quit = true;
+            out.push(Action::Note(Note::QuitRequested));
+            self.terminate(now, stop, out);
+        }
+    }
+
+    fn proxies_live(&self) -> bool {
+        self.processes().next().is_some()
+    }
+
     /// Ends for a reason that is known already; what is left of the processes is stopped first.
     pub(super) fn end(&mut self, now: Instant, outcome: Outcome, out: &mut Vec<Action>) {
         self.leave_running(out);
         let stop = Stop {
-            stage: Stage::Terminating,
+            stage: Stage::PreDrain,
             verdict: Some(outcome),
             killed: false,
         };
-        if self.newest.is_none() && self.older.is_none() {
-            self.finish(stop, out);
-        } else {
-            self.terminate(now, stop, out);
-        }
+        self.dismiss(now, stop, out);
     }
 
     /// Nothing is started any more. A child that initialises may still become LIVE while its parent drains.
@@ -82,6 +109,7 @@ impl Supervisor {
         self.kill_validator(out);
         self.next = Next::Nothing;
         self.timers.keep_only(Timer::LivePoll);
+        self.retire_companions();
     }
 
     /// One event while the agent ends.
@@ -94,6 +122,10 @@ impl Supervisor {
     ) {
         match *event {
             Event::Exited { epoch, how } => self.exited_in_stop(now, stop, epoch, how, out),
+            Event::CompanionExited { companion, how } => {
+                self.companion_ended(companion, how, out);
+                self.proceed(now, stop, out);
+            }
             Event::Validated { .. } => self.validator = false,
             Event::AdminReplied { epoch, call, reply } => {
                 self.replied_in_stop(now, stop, epoch, (call, reply), out);
@@ -105,8 +137,12 @@ impl Supervisor {
                 out.push(Action::Note(Note::Ignored("the agent is stopping")));
             }
             Event::Signalled(Signal::Usr1) => self.reopen(out),
+            Event::QuitRequested => self.quit_in_stop(now, stop, out),
             Event::Due(timer) => self.due_in_stop(now, stop, timer, out),
-            Event::FilesChanged | Event::WatchDegraded(_) | Event::Hashed { .. } => {}
+            Event::FilesChanged
+            | Event::WatchDegraded(_)
+            | Event::Hashed { .. }
+            | Event::DrainRequested => {}
         }
     }
 
@@ -115,12 +151,12 @@ impl Supervisor {
         match (timer, stop.stage) {
             (Timer::LivePoll, _) => self.poll_live(now, out),
             (Timer::PreDrain, Stage::PreDrain) => self.drain(now, stop, out),
-            (Timer::Drain, Stage::Draining) => self.terminate(now, stop, out),
+            (Timer::Drain, Stage::Draining) => self.dismiss(now, stop, out),
             (Timer::Connections, Stage::Draining) => self.count_connections(now, out),
-            (Timer::Kill, Stage::Terminating) => {
-                out.push(Action::Note(Note::Killing));
-                self.kill(now, stop, out);
+            (Timer::Companions, Stage::Dismissing | Stage::Terminating) => {
+                self.companions_late(now, stop, out);
             }
+            (Timer::Kill, Stage::Terminating) => self.kill(now, stop, out),
             (Timer::Abandon, Stage::Killing) => {
                 out.push(Action::Note(Note::Abandoned));
                 self.finish(stop, out);
@@ -131,6 +167,7 @@ impl Supervisor {
                 | Timer::Connections
                 | Timer::Kill
                 | Timer::Abandon
+                | Timer::Companions
                 | Timer::Debounce
                 | Timer::Rescan
                 | Timer::Certificates
@@ -147,11 +184,10 @@ impl Supervisor {
     /// A second request skips the drain, a third kills.
     fn escalate(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
         match stop.stage {
-            Stage::PreDrain | Stage::Draining => self.terminate(now, stop, out),
-            Stage::Terminating => {
-                out.push(Action::Note(Note::Killing));
-                self.kill(now, stop, out);
+            Stage::PreDrain | Stage::Draining | Stage::Dismissing => {
+                self.terminate(now, stop, out);
             }
+            Stage::Terminating => self.kill(now, stop, out),
             Stage::Killing => {}
         }
     }
@@ -159,7 +195,7 @@ impl Supervisor {
     fn drain(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
         let longest = self.policy.termination_drain;
         if longest.is_zero() {
-            self.terminate(now, stop, out);
+            self.dismiss(now, stop, out);
             return;
         }
         self.phase = Phase::Stopping(Stop {
@@ -178,7 +214,7 @@ impl Supervisor {
     }
 
     /// The epoch whose admin port is most likely there: during a hand-over the parent, until the child is LIVE.
-    fn admin_owner(&self) -> Option<Epoch> {
+    pub(super) fn admin_owner(&self) -> Option<Epoch> {
         let serving = self.processes().find(|process| process.serves());
         serving
             .or_else(|| self.processes().next())
@@ -214,21 +250,71 @@ impl Supervisor {
             // A parent that drains beside it has connections of its own, which its child cannot count.
             (Call::Connections, Reply::Connections(0)) if draining && self.older.is_none() => {
                 out.push(Action::Note(Note::NoConnections));
-                self.terminate(now, stop, out);
+                self.dismiss(now, stop, out);
             }
             (Call::Live | Call::Drain | Call::Connections | Call::Memory, _) => {}
         }
     }
 
-    /// SIGTERM to the newest, which takes its draining parent along; to the parent, if it is alone.
+    /// SIGTERM to the companions, which may need the proxy for their end; what is left is stopped after them.
+    fn dismiss(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        let stop = Stop {
+            stage: Stage::Dismissing,
+            ..stop
+        };
+        self.phase = Phase::Stopping(stop);
+        self.timers.keep_only(Timer::LivePoll);
+        if self.companions_live() {
+            out.push(Action::Note(Note::StoppingCompanions));
+            self.term_companions(now, out);
+        }
+        self.proceed(now, stop, out);
+    }
+
+    /// The companions had their time.
+    fn companions_late(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        if self.companions_live() {
+            self.kill_companions(out);
+            let stop = Stop {
+                killed: true,
+                ..stop
+            };
+            self.phase = Phase::Stopping(stop);
+            if !self.proxies_live() {
+                self.wait_for_the_killed(now, stop);
+            } else if stop.stage < Stage::Terminating {
+                self.terminate(now, stop, out);
+            }
+        }
+    }
+
+    /// SIGTERM to the newest, which takes its draining parent along; to the parent, if it is alone. To companions that
+    /// have not had it, too, for when nobody wants to wait for them.
     fn terminate(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
         self.phase = Phase::Stopping(Stop {
             stage: Stage::Terminating,
             ..stop
         });
-        self.timers.disarm_all();
-        out.push(Action::Note(Note::Terminating));
-        self.term_first(now, out);
+        self.timers.keep_only(Timer::Companions);
+        self.term_companions(now, out);
+        if self.proxies_live() {
+            out.push(Action::Note(Note::Terminating));
+            self.term_first(now, out);
+        }
+    }
+
+    /// Goes to the next stage if nobody is left that this one waits for.
+    fn proceed(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        match (self.proxies_live(), self.companions_live()) {
+            (false, false) => self.finish(stop, out),
+            (true, false) if stop.stage == Stage::Dismissing => self.terminate(now, stop, out),
+            (false, true) if stop.stage < Stage::Dismissing => self.dismiss(now, stop, out),
+            // Killed before the proxies were told to end.
+            (false, true) if stop.stage == Stage::Terminating && stop.killed => {
+                self.wait_for_the_killed(now, stop);
+            }
+            (false | true, false | true) => {}
+        }
     }
 
     fn term_first(&mut self, now: Instant, out: &mut Vec<Action>) {
@@ -240,6 +326,18 @@ impl Supervisor {
     }
 
     fn kill(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        self.wait_for_the_killed(now, stop);
+        self.kill_companions(out);
+        if self.proxies_live() {
+            out.push(Action::Note(Note::Killing));
+        }
+        for process in self.newest.iter_mut().chain(&mut self.older) {
+            process.state = State::Stopping(Why::End);
+            out.push(Action::Signal(process.epoch, Send::Kill));
+        }
+    }
+
+    fn wait_for_the_killed(&mut self, now: Instant, stop: Stop) {
         self.phase = Phase::Stopping(Stop {
             stage: Stage::Killing,
             killed: true,
@@ -247,10 +345,6 @@ impl Supervisor {
         });
         self.timers.disarm_all();
         self.timers.arm(Timer::Abandon, now, ABANDON_AFTER);
-        for process in self.newest.iter_mut().chain(&mut self.older) {
-            process.state = State::Stopping(Why::End);
-            out.push(Action::Signal(process.epoch, Send::Kill));
-        }
     }
 
     fn exited_in_stop(
@@ -269,19 +363,21 @@ impl Supervisor {
         } else {
             out.push(Action::Note(Note::Ended { epoch, how }));
         }
-        if self.newest.is_none() && self.older.is_none() {
-            self.finish(stop, out);
-        } else if place == Place::Newest && stop.stage == Stage::Terminating {
+        if place == Place::Newest && stop.stage == Stage::Terminating && self.older.is_some() {
             self.term_first(now, out);
+        } else {
+            self.proceed(now, stop, out);
         }
     }
 
     fn finish(&mut self, stop: Stop, out: &mut Vec<Action>) {
-        let outcome = stop.verdict.unwrap_or(match (stop.killed, self.ever_live) {
-            (true, _) => Outcome::Killed,
-            (false, true) => Outcome::Stopped,
-            (false, false) => Outcome::NeverLive,
-        });
+        let outcome = stop
+            .verdict
+            .unwrap_or(match (stop.killed, self.ever_live || self.quit) {
+                (true, _) => Outcome::Killed,
+                (false, true) => Outcome::Stopped,
+                (false, false) => Outcome::NeverLive,
+            });
         self.exit(outcome, out);
     }
 }

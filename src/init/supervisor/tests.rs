@@ -14,6 +14,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn with_companions(companions: u8) -> Policy {
+    Policy {
+        companions,
+        ..policy()
+    }
+}
+
 fn policy() -> Policy {
     Policy {
         cert_debounce: secs(10),
@@ -32,6 +39,7 @@ fn policy() -> Policy {
         hot_restart: true,
         parent_shutdown: secs(60),
         parent_stand_in: true,
+        companions: 0,
     }
 }
 
@@ -124,6 +132,11 @@ impl Sim {
                     });
                 }
                 Action::Exit(outcome) => self.outcome = Some(outcome),
+                Action::SpawnCompanion(id) => {
+                    assert!(self.core.ever_live, "{id} before the first LIVE");
+                    assert_eq!(self.core.phase, Phase::Running, "{id} after the end began");
+                    self.orders.push((self.now - self.began, action));
+                }
                 order => self.orders.push((self.now - self.began, order)),
             }
         }
@@ -163,6 +176,15 @@ impl Sim {
         });
     }
 
+    fn companion_exits(&mut self, id: u8, how: Exit) {
+        let companion = CompanionId(id);
+        self.on(Event::CompanionExited { companion, how });
+    }
+
+    fn companion_states(&self) -> Vec<&'static str> {
+        self.core.companions().map(|c| c.state.name()).collect()
+    }
+
     /// The files change and the debounce passes.
     fn change(&mut self, files: u8) {
         self.files = files;
@@ -199,6 +221,14 @@ fn send(epoch: u32, what: Send) -> Action {
 
 fn ask(epoch: u32, call: Call) -> Action {
     Action::Ask(Epoch(epoch), call)
+}
+
+const fn start_companion(id: u8) -> Action {
+    Action::SpawnCompanion(CompanionId(id))
+}
+
+const fn send_companion(id: u8, what: Send) -> Action {
+    Action::SignalCompanion(CompanionId(id), what)
 }
 
 const CRASH: Exit = Exit::Signal(11);
@@ -868,6 +898,68 @@ fn a_graceful_end_drains_terminates_and_exits_0() {
 }
 
 #[test]
+fn a_drain_that_was_posted_is_not_repeated_by_term() {
+    let mut sim = Sim::live(policy());
+    sim.on(Event::DrainRequested);
+    assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
+    assert_eq!(sim.core.snapshot().state, AgentState::Draining);
+    sim.on(Event::DrainRequested);
+    assert_eq!(sim.ordered(), []);
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+}
+
+#[test]
+fn an_epoch_that_follows_a_posted_drain_is_drained_too() {
+    let mut sim = Sim::live(policy());
+    sim.on(Event::DrainRequested);
+    sim.change(2);
+    sim.ordered();
+    sim.is_live(1);
+    assert_eq!(sim.ordered(), [ask(1, Call::Drain)]);
+}
+
+#[test]
+fn quitquitquit_does_not_drain_and_is_0_even_before_any_epoch_was_live() {
+    let mut sim = Sim::new(policy());
+    sim.ordered();
+    sim.on(Event::QuitRequested);
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, Exit::Signal(15));
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+    let mut draining = Sim::live(policy());
+    draining.on(Event::Signalled(Signal::Terminate));
+    draining.ordered();
+    draining.on(Event::QuitRequested);
+    draining.on(Event::QuitRequested);
+    assert_eq!(draining.ordered(), [send(0, Send::Term)], "it never kills");
+}
+
+#[test]
+fn the_snapshot_says_what_the_agent_does() {
+    let mut sim = Sim::new(policy());
+    assert_eq!(sim.core.snapshot().state, AgentState::Starting);
+    sim.is_live(0);
+    assert_eq!(sim.core.snapshot().state, AgentState::Live);
+    sim.change(2);
+    let snapshot = sim.core.snapshot();
+    assert_eq!(snapshot.state, AgentState::Restarting);
+    assert_eq!(snapshot.newest.map(|process| process.epoch), Some(Epoch(1)));
+    sim.exits(1, CRASH);
+    let snapshot = sim.core.snapshot();
+    assert_eq!(snapshot.next, Some(Reason::Change));
+    assert_eq!(snapshot.retry_budget, (9, 10));
+    assert!(snapshot.next_try.is_some());
+    assert!(snapshot.newest.is_some_and(|process| process.admin_gone));
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.core.snapshot().state, AgentState::Draining);
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.core.snapshot().state, AgentState::Stopping);
+}
+
+#[test]
 fn the_pre_drain_delay_comes_before_the_drain() {
     let mut sim = Sim::live(Policy {
         pre_drain_delay: secs(3),
@@ -1048,6 +1140,218 @@ fn usr1_reopens_logs_of_every_proxy_that_can_take_it() {
     );
 }
 
+// ---- companions
+
+#[test]
+fn companions_start_with_the_first_live_in_the_order_of_their_flags() {
+    let mut sim = Sim::new(with_companions(2));
+    sim.pass(secs(60));
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Start)]);
+    assert_eq!(sim.companion_states(), ["waiting", "waiting"]);
+    sim.is_live(0);
+    assert_eq!(sim.ordered(), [start_companion(0), start_companion(1)]);
+    assert_eq!(sim.companion_states(), ["running", "running"]);
+}
+
+#[test]
+fn companions_live_through_hot_restarts_and_crashes_of_the_proxy() {
+    let mut sim = Sim::live(with_companions(1));
+    sim.change(2);
+    sim.is_live(1);
+    sim.exits(0, CLEAN);
+    sim.exits(1, CRASH);
+    sim.pass(millis(200));
+    sim.is_live(0);
+    assert_eq!(
+        sim.ordered(),
+        [
+            spawn(1, Reason::Change),
+            Action::StandIn {
+                parent: Epoch(0),
+                child: Epoch(1)
+            },
+            spawn(0, Reason::Crash)
+        ]
+    );
+}
+
+#[test]
+fn a_companion_comes_back_with_a_doubling_delay_that_has_a_bound_and_no_budget() {
+    let mut sim = Sim::live(Policy {
+        retry_budget: 0,
+        ..with_companions(2)
+    });
+    let mut delays = Vec::new();
+    for how in [CRASH, CLEAN, Exit::NotStarted(127)]
+        .into_iter()
+        .cycle()
+        .take(15)
+    {
+        let ended = sim.now;
+        sim.companion_exits(1, how);
+        assert_eq!(sim.ordered(), []);
+        while sim.orders.is_empty() {
+            let next = sim.core.timers.next().unwrap();
+            sim.pass(next - sim.now);
+        }
+        assert_eq!(sim.ordered(), [start_companion(1)]);
+        delays.push((sim.now - ended).as_millis());
+    }
+    let doubling: Vec<_> = (0..15).map(|n| 200_u128 << n.min(9)).collect();
+    assert_eq!(delays, doubling);
+    assert_eq!(sim.core.companions().map(|c| c.restarts).sum::<u64>(), 15);
+    sim.pass(secs(600));
+    sim.companion_exits(1, CRASH);
+    sim.pass(millis(200));
+    assert_eq!(sim.ordered(), [start_companion(1)], "it ran long enough");
+}
+
+#[test]
+fn companions_that_end_together_come_back_each_in_its_time() {
+    let mut sim = Sim::live(with_companions(3));
+    sim.companion_exits(2, CRASH);
+    sim.pass(millis(100));
+    sim.companion_exits(0, CRASH);
+    sim.pass(millis(100));
+    assert_eq!(sim.ordered(), [start_companion(2)]);
+    sim.pass(millis(100));
+    assert_eq!(sim.ordered(), [start_companion(0)]);
+    assert_eq!(sim.companion_states(), ["running"; 3]);
+}
+
+#[test]
+fn companions_are_stopped_after_the_drain_and_before_the_proxy() {
+    let mut sim = Sim::live(with_companions(2));
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
+    sim.pass(secs(5));
+    let told = [send_companion(1, Send::Term), send_companion(0, Send::Term)];
+    assert_eq!(sim.ordered(), told);
+    sim.companion_exits(0, CLEAN);
+    assert_eq!(sim.ordered(), []);
+    sim.companion_exits(1, CLEAN);
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+    assert_eq!(sim.companion_states(), ["ended", "ended"]);
+}
+
+#[test]
+fn a_companion_that_ends_during_the_drain_stays_away() {
+    let mut sim = Sim::live(with_companions(2));
+    sim.companion_exits(1, CRASH);
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.companion_exits(0, CRASH);
+    sim.pass(secs(4));
+    assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
+    sim.pass(secs(1));
+    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+}
+
+#[test]
+fn a_companion_that_does_not_end_is_killed_then_the_proxy_has_its_own_time_and_the_code_is_137() {
+    let mut sim = Sim::live(with_companions(2));
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.pass(secs(5));
+    sim.companion_exits(0, CLEAN);
+    sim.ordered();
+    sim.pass(millis(4_999));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(millis(1));
+    let killed = [send_companion(1, Send::Kill), send(0, Send::Term)];
+    assert_eq!(sim.ordered(), killed);
+    sim.pass(millis(4_999));
+    sim.companion_exits(1, Exit::Signal(9));
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.ordered(), []);
+    assert_eq!(sim.outcome, Some(Outcome::Killed));
+}
+
+#[test]
+fn a_companion_that_cannot_be_killed_does_not_hold_the_agent() {
+    let mut sim = Sim::live(with_companions(1));
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.pass(secs(10));
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, None);
+    sim.pass(secs(5));
+    assert_eq!(sim.outcome, Some(Outcome::Killed));
+}
+
+#[test]
+fn the_second_request_does_not_wait_for_companions_and_the_third_kills_them() {
+    for drained in [0, 5] {
+        let mut sim = Sim::live(with_companions(1));
+        sim.on(Event::Signalled(Signal::Terminate));
+        sim.pass(secs(drained));
+        sim.on(Event::Signalled(Signal::Terminate));
+        let told = [
+            ask(0, Call::Drain),
+            send_companion(0, Send::Term),
+            send(0, Send::Term),
+        ];
+        assert_eq!(sim.ordered(), told);
+        sim.on(Event::Signalled(Signal::Terminate));
+        let killed = [send_companion(0, Send::Kill), send(0, Send::Kill)];
+        assert_eq!(sim.ordered(), killed);
+        sim.exits(0, Exit::Signal(9));
+        assert_eq!(sim.outcome, None);
+        sim.companion_exits(0, Exit::Signal(9));
+        assert_eq!(sim.outcome, Some(Outcome::Killed));
+    }
+}
+
+#[test]
+fn quit_stops_companions_and_proxy_at_once() {
+    let mut sim = Sim::live(with_companions(1));
+    sim.on(Event::Signalled(Signal::Quit));
+    assert_eq!(
+        sim.ordered(),
+        [send_companion(0, Send::Term), send(0, Send::Term)]
+    );
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.outcome, None);
+    sim.companion_exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+}
+
+#[test]
+fn term_while_the_proxy_is_down_stops_the_companions() {
+    let mut sim = Sim::live(with_companions(1));
+    sim.exits(0, CRASH);
+    sim.on(Event::Signalled(Signal::Terminate));
+    assert_eq!(sim.ordered(), [send_companion(0, Send::Term)]);
+    sim.companion_exits(0, CLEAN);
+    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+}
+
+#[test]
+fn an_agent_that_ends_by_itself_takes_its_companions_along_and_keeps_its_reason() {
+    let mut sim = Sim::live(Policy {
+        retry_budget: 0,
+        ..with_companions(1)
+    });
+    sim.exits(0, CRASH);
+    assert_eq!(sim.ordered(), [send_companion(0, Send::Term)]);
+    sim.pass(secs(5));
+    assert_eq!(sim.ordered(), [send_companion(0, Send::Kill)]);
+    sim.companion_exits(0, Exit::Signal(9));
+    assert_eq!(sim.outcome, Some(Outcome::BudgetSpent(CRASH)));
+}
+
+#[test]
+fn a_child_that_takes_over_while_companions_stop_is_the_one_that_is_told_to_end() {
+    let mut sim = Sim::live(with_companions(1));
+    sim.change(2);
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.pass(secs(5));
+    sim.ordered();
+    sim.is_live(1);
+    assert_eq!(sim.running(), [(0, State::Draining), (1, State::Live)]);
+    sim.companion_exits(0, CLEAN);
+    assert_eq!(sim.ordered(), [send(1, Send::Term)]);
+}
+
 // ---- the table
 
 /// The phases in which the core can be, each with a way to get there.
@@ -1092,6 +1396,23 @@ fn phases() -> Vec<(&'static str, Sim)> {
     let mut killing = Sim::live(policy());
     killing.on(Event::Signalled(Signal::Quit));
     killing.on(Event::Signalled(Signal::Quit));
+    let mut with_companion = Sim::live(with_companions(1));
+    with_companion.orders.clear();
+    let mut companion_backoff = Sim::live(with_companions(1));
+    companion_backoff.companion_exits(0, CRASH);
+    companion_backoff.now += millis(200);
+    let mut companion_draining = Sim::live(with_companions(1));
+    companion_draining.on(Event::Signalled(Signal::Terminate));
+    let mut dismissing = Sim::live(with_companions(1));
+    dismissing.on(Event::Signalled(Signal::Terminate));
+    dismissing.pass(secs(5));
+    let mut dismissing_alone = Sim::live(with_companions(1));
+    dismissing_alone.exits(0, CLEAN);
+    let mut companion_terminating = Sim::live(with_companions(1));
+    companion_terminating.on(Event::Signalled(Signal::Quit));
+    let mut companion_killing = Sim::live(with_companions(1));
+    companion_killing.on(Event::Signalled(Signal::Quit));
+    companion_killing.on(Event::Signalled(Signal::Quit));
     let mut done = Sim::live(policy());
     done.exits(0, CLEAN);
     vec![
@@ -1108,6 +1429,13 @@ fn phases() -> Vec<(&'static str, Sim)> {
         ("draining", draining),
         ("terminating", terminating),
         ("killing", killing),
+        ("c live", with_companion),
+        ("c backoff", companion_backoff),
+        ("c draining", companion_draining),
+        ("c dismissing", dismissing),
+        ("c alone", dismissing_alone),
+        ("c terminating", companion_terminating),
+        ("c killing", companion_killing),
         ("done", done),
     ]
 }
@@ -1147,6 +1475,20 @@ fn events() -> Vec<(&'static str, Event)> {
                 how: CLEAN,
             },
         ),
+        (
+            "c0 exits 0",
+            Event::CompanionExited {
+                companion: CompanionId(0),
+                how: CLEAN,
+            },
+        ),
+        (
+            "c1 crashes",
+            Event::CompanionExited {
+                companion: CompanionId(1),
+                how: CRASH,
+            },
+        ),
         ("valid", Event::Validated { how: CLEAN }),
         ("invalid", Event::Validated { how: Exit::Code(1) }),
         ("files", Event::FilesChanged),
@@ -1165,6 +1507,8 @@ fn events() -> Vec<(&'static str, Event)> {
         ("QUIT", Event::Signalled(Signal::Quit)),
         ("HUP", Event::Signalled(Signal::Hangup)),
         ("USR1", Event::Signalled(Signal::Usr1)),
+        ("POST /drain", Event::DrainRequested),
+        ("POST /quitquitquit", Event::QuitRequested),
     ];
     events.extend(
         Timer::ALL
@@ -1189,6 +1533,8 @@ fn cell(action: &Action) -> Option<String> {
         Action::Validate(epoch) => format!("validate {}", epoch.0),
         Action::KillValidator => "kill validator".into(),
         Action::Signal(epoch, what) => format!("{what:?} {}", epoch.0),
+        Action::SpawnCompanion(id) => format!("start c{}", id.0),
+        Action::SignalCompanion(id, what) => format!("{what:?} c{}", id.0),
         Action::Ask(epoch, call) => format!("ask {} {call:?}", epoch.0),
         Action::ClearInitializing => "clear flag".into(),
         Action::StandIn { parent, .. } => format!("stand in for {}", parent.0),
@@ -1247,10 +1593,14 @@ enum Step {
     Live,
     Files(u8),
     Signal(Signal),
+    Drain,
+    Quit,
     Validated(Exit),
     Degraded(bool),
     Connections(u64),
     Stray(u32, Exit),
+    /// A companion ends.
+    Companion(u8, Exit),
     Pass(u64),
 }
 
@@ -1273,10 +1623,12 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Step::Live),
         5 => (1..5_u8).prop_map(Step::Files),
         2 => signal.prop_map(Step::Signal),
+        1 => prop_oneof![9 => Just(Step::Drain), 1 => Just(Step::Quit)],
         2 => how.clone().prop_map(Step::Validated),
         1 => any::<bool>().prop_map(Step::Degraded),
         1 => (0..3_u64).prop_map(Step::Connections),
-        1 => (0..4_u32, how).prop_map(|(epoch, how)| Step::Stray(epoch, how)),
+        1 => (0..4_u32, how.clone()).prop_map(|(epoch, how)| Step::Stray(epoch, how)),
+        3 => (0..4_u8, how).prop_map(|(id, how)| Step::Companion(id, how)),
         8 => prop_oneof![0..400_u64, 0..30_000_u64, 0..2_000_000_u64].prop_map(Step::Pass),
     ]
 }
@@ -1293,11 +1645,13 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         switches,
         0..4_u32,
         prop_oneof![Just(None), (0..9_u64).prop_map(Some)],
-        0..3_u64,
+        (0..3_u64, 0..4_u8),
     )
         .prop_map(
-            |(on_clean_exit, (validate, hot_restart, wait, rescan), retry_budget, zero, delay)| {
+            |(on_clean_exit, (validate, hot_restart, wait, rescan), retry_budget, zero, more)| {
+                let (delay, companions) = more;
                 Policy {
+                    companions,
                     on_clean_exit,
                     validate,
                     hot_restart,
@@ -1317,6 +1671,8 @@ struct World {
     sim: Sim,
     /// Epochs that were spawned and have not ended.
     alive: BTreeMap<u32, bool>,
+    /// Companions that were spawned and have not ended.
+    companions: BTreeMap<u8, bool>,
     validator: bool,
     stop_asked: bool,
     seen: usize,
@@ -1328,6 +1684,7 @@ impl World {
         let mut world = Self {
             sim,
             alive: BTreeMap::new(),
+            companions: BTreeMap::new(),
             validator: false,
             stop_asked: false,
             seen: 0,
@@ -1367,6 +1724,17 @@ impl World {
                         self.alive.insert(epoch.0, true);
                     }
                 }
+                Action::SpawnCompanion(id) => {
+                    assert!(!self.stop_asked, "{id} was started after a stop");
+                    let before = self.companions.insert(id.0, false);
+                    assert_eq!(before, None, "{id} twice");
+                }
+                Action::SignalCompanion(id, what) => {
+                    let killed = self.companions.get_mut(&id.0);
+                    let killed = killed.unwrap_or_else(|| panic!("{id} is signalled but gone"));
+                    assert_ne!(what, Send::Reopen);
+                    *killed |= what == Send::Kill;
+                }
                 _ => {}
             }
         }
@@ -1377,6 +1745,16 @@ impl World {
             self.sim.exits(epoch, how);
             self.book();
         }
+    }
+
+    /// While the agent runs, no order follows from it; in particular none for a proxy.
+    fn companion_exits(&mut self, id: u8, how: Exit) {
+        let known = self.companions.remove(&id).is_some();
+        let running = self.sim.core.phase == Phase::Running;
+        let before = self.sim.core.timers.clone();
+        self.sim.companion_exits(id, how);
+        assert!(known || before == self.sim.core.timers);
+        assert!(!(running || !known) || self.sim.orders.is_empty());
     }
 
     fn apply(&mut self, step: &Step) {
@@ -1402,6 +1780,11 @@ impl World {
                 self.stop_asked |= matches!(signal, Signal::Terminate | Signal::Quit);
                 self.sim.on(Event::Signalled(signal));
             }
+            Step::Drain => self.sim.on(Event::DrainRequested),
+            Step::Quit => {
+                self.stop_asked = true;
+                self.sim.on(Event::QuitRequested);
+            }
             Step::Validated(how) => {
                 if std::mem::take(&mut self.validator) {
                     self.sim.on(Event::Validated { how });
@@ -1423,6 +1806,7 @@ impl World {
                     assert_eq!(before, self.sim.core.timers);
                 }
             }
+            Step::Companion(id, how) => self.companion_exits(id, how),
             Step::Pass(millis) => self.sim.pass(Duration::from_millis(millis)),
         }
         self.book();
@@ -1433,17 +1817,39 @@ impl World {
         let core = &self.sim.core;
         let lives: Vec<_> = core.processes().map(|process| process.epoch.0).collect();
         if self.sim.outcome.is_some() {
+            let mut left = self.companions.values().chain(self.alive.values());
+            assert!(left.all(|killed| *killed), "the end leaves somebody behind");
             return;
         }
+        self.check_companions();
         assert!(lives.iter().all(|epoch| self.alive.contains_key(epoch)));
         assert_eq!(lives.len(), self.alive.len(), "the core lost a process");
         let idle = core.policy.on_clean_exit == CleanExit::Idle;
-        if !self.stop_asked && lives.is_empty() && !idle {
+        let ending = self.stop_asked || matches!(core.phase, Phase::Stopping(_));
+        if !ending && lives.is_empty() && !idle {
             let pending = [Timer::Retry, Timer::Certificates];
             assert!(
                 pending.into_iter().any(|timer| core.timers.is_armed(timer)),
                 "no proxy runs, and nothing will start one: {core:?}"
             );
+        }
+    }
+
+    fn check_companions(&self) {
+        let core = &self.sim.core;
+        let lives = |companion: &&Companion| companion.has_process();
+        let lives: Vec<_> = core.companions().filter(lives).map(|c| c.id.0).collect();
+        let known: Vec<_> = self.companions.keys().copied().collect();
+        assert_eq!(lives, known, "the core lost a companion");
+        let ending = matches!(core.phase, Phase::Stopping(_));
+        for companion in core.companions() {
+            let armed = core.timers.is_armed(Timer::Companions);
+            match companion.state {
+                CompanionState::Waiting => assert!(!core.ever_live && !ending, "{companion:?}"),
+                CompanionState::Running => assert!(core.ever_live, "{companion:?}"),
+                CompanionState::Backoff(_) => assert!(armed && !ending, "{companion:?}"),
+                CompanionState::Stopping | CompanionState::Ended => assert!(ending),
+            }
         }
     }
 
@@ -1470,6 +1876,12 @@ impl World {
             stopping
                 .into_iter()
                 .for_each(|epoch| self.exits(epoch, CLEAN));
+            let stopping = |c: &&Companion| c.state == CompanionState::Stopping;
+            let stopping = self.sim.core.companions().filter(stopping);
+            let stopping: Vec<_> = stopping.map(|c| c.id.0).collect();
+            stopping
+                .into_iter()
+                .for_each(|id| self.apply(&Step::Companion(id, CLEAN)));
             self.apply(&Step::Validated(CLEAN));
             self.apply(&Step::Live);
             let oldest = self

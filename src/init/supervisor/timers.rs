@@ -35,10 +35,12 @@ pub enum Timer {
     Kill,
     /// A process that was killed is still not gone.
     Abandon,
+    /// While the agent runs, the nearest backoff of a companion is over; while it ends, the companions had their time.
+    Companions,
 }
 
 impl Timer {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Debounce,
         Self::Rescan,
         Self::Certificates,
@@ -53,6 +55,7 @@ impl Timer {
         Self::Connections,
         Self::Kill,
         Self::Abandon,
+        Self::Companions,
     ];
 }
 
@@ -101,6 +104,12 @@ impl Timers {
     #[must_use]
     pub fn is_armed(&self, timer: Timer) -> bool {
         self.get(timer).is_some()
+    }
+
+    /// When it fires, if it is armed.
+    #[must_use]
+    pub fn deadline(&self, timer: Timer) -> Option<Instant> {
+        self.get(timer)
     }
 
     /// The nearest deadline.

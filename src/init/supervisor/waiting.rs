@@ -38,6 +38,11 @@ impl Supervisor {
                 out.push(Action::Note(Note::Ignored("no proxy runs yet")));
             }
             Event::Signalled(Signal::Usr1) => out.push(Action::ReopenLog),
+            Event::DrainRequested => self.drain_only(out),
+            Event::QuitRequested => {
+                out.push(Action::Note(Note::QuitRequested));
+                self.exit(Outcome::Stopped, out);
+            }
             Event::Due(Timer::Debounce) => out.push(Action::Hash(Cause::Noticed)),
             Event::Due(Timer::Rescan) => self.rescan(now, out),
             Event::Due(Timer::Certificates) => {
@@ -45,6 +50,7 @@ impl Supervisor {
                 self.begin(now, out);
             }
             Event::Exited { .. }
+            | Event::CompanionExited { .. }
             | Event::Validated { .. }
             | Event::AdminReplied { .. }
             | Event::Due(
@@ -58,7 +64,8 @@ impl Supervisor {
                 | Timer::Drain
                 | Timer::Connections
                 | Timer::Kill
-                | Timer::Abandon,
+                | Timer::Abandon
+                | Timer::Companions,
             ) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 response, fed in pieces. Pure.
+//! An HTTP/1.1 response, fed in pieces: `Decoder` passes its body on, `Response` keeps the beginning of it. Pure.
 
 #![forbid(unsafe_code)]
 
@@ -28,95 +28,125 @@ enum Framing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// A response that is arriving.
+/// A response that is arriving; its body goes to a sink as it comes.
 #[derive(Debug)]
-pub(crate) struct Response {
+pub(crate) struct Decoder {
     /// Bytes not understood yet: the head, or a chunk-size line.
     pending: Vec<u8>,
-    status: Option<u16>,
+    head: Option<Head>,
     framing: Framing,
-    body: Vec<u8>,
-    /// Body bytes kept at most; the rest is counted as cut.
-    limit: usize,
-    cut: bool,
+    /// Answers to HEAD have no body, whatever their head says.
+    bodiless: bool,
 }
 
-impl Response {
+/// What a response's head says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) status: u16,
+    /// `location`, of a redirect only.
+    pub(crate) location: Option<String>,
+    /// The body is compressed, although nobody asked for that.
+    pub(crate) encoded: bool,
+}
+
+/// Takes pieces of a body.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(&[u8]);
+
+impl Decoder {
     #[must_use]
-    pub(crate) const fn new(limit: usize) -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             pending: Vec::new(),
-            status: None,
+            head: None,
             framing: Framing::Close,
-            body: Vec::new(),
-            limit,
-            cut: false,
+            bodiless: false,
         }
     }
 
-    /// Takes what arrived.
+    /// For the answer to a HEAD request.
+    #[must_use]
+    pub(crate) const fn without_body() -> Self {
+        let mut this = Self::new();
+        this.bodiless = true;
+        this
+    }
+
+    /// Takes what arrived; the body in it goes to `sink`.
     ///
     /// # Errors
     /// A head or a chunk that is not HTTP, or too long.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
-        if self.status.is_none() {
+    pub(crate) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), Malformed> {
+        if self.head.is_none() {
             self.pending.extend_from_slice(bytes);
-            let Some(rest) = self.head()? else {
+            let Some(rest) = self.final_head()? else {
                 return Ok(());
             };
-            let rest_bytes = self.pending.split_off(rest);
-            self.pending.clear();
-            return self.feed_body(&rest_bytes);
+            let joined = std::mem::take(&mut self.pending);
+            return self.feed_body(joined.get(rest..).unwrap_or_default(), sink);
         }
         if !self.pending.is_empty() {
             // The beginning of a size line waits for its end.
             self.pending.extend_from_slice(bytes);
             let joined = std::mem::take(&mut self.pending);
-            return self.feed_body(&joined);
+            return self.feed_body(&joined, sink);
         }
-        self.feed_body(bytes)
+        self.feed_body(bytes, sink)
     }
 
     /// The other side closed. Whether the response is whole.
     pub(crate) fn close(&mut self) -> bool {
-        if self.status.is_some() && self.framing == Framing::Close {
+        if self.head.is_some() && self.framing == Framing::Close {
             self.framing = Framing::Done;
         }
         self.is_done()
     }
 
-    /// Nothing more is needed: it is whole, or as much was read as is kept.
+    /// The response is whole.
     #[must_use]
     pub(crate) fn is_done(&self) -> bool {
-        self.status.is_some() && (self.framing == Framing::Done || self.cut)
+        self.head.is_some() && self.framing == Framing::Done
     }
 
+    /// Once it has arrived.
     #[must_use]
-    pub(crate) fn status(&self) -> Option<u16> {
-        self.status
+    pub(crate) const fn head(&self) -> Option<&Head> {
+        self.head.as_ref()
     }
 
-    /// The body as far as it was kept.
-    #[must_use]
-    pub(crate) fn body(&self) -> &[u8] {
-        &self.body
+    /// Parses the head, if it is whole; returns where the body begins. 100 Continue and its like are skipped.
+    fn final_head(&mut self) -> Result<Option<usize>, Malformed> {
+        loop {
+            let Some(rest) = self.parse_head()? else {
+                return Ok(None);
+            };
+            if self.head.as_ref().is_none_or(|head| head.status >= 200) {
+                return Ok(Some(rest));
+            }
+            self.head = None;
+            self.pending.drain(..rest.min(self.pending.len()));
+        }
     }
 
-    /// The body was longer than the limit.
-    #[must_use]
-    pub(crate) const fn is_cut(&self) -> bool {
-        self.cut
-    }
-
-    /// Parses the head, if it is whole; returns where the body begins.
-    fn head(&mut self) -> Result<Option<usize>, Malformed> {
+    /// Parses a head, if it is whole; returns where it ends.
+    fn parse_head(&mut self) -> Result<Option<usize>, Malformed> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut head = httparse::Response::new(&mut headers);
         match head.parse(&self.pending) {
             Ok(httparse::Status::Complete(length)) => {
-                let framing = framing(head.code.unwrap_or_default(), head.headers)?;
-                self.status = head.code;
-                self.framing = framing;
+                let status = head.code.unwrap_or_default();
+                self.framing = if self.bodiless {
+                    Framing::Done
+                } else {
+                    framing(status, head.headers)?
+                };
+                self.head = Some(Head {
+                    status,
+                    location: find(head.headers, "location")
+                        .filter(|_| matches!(status, 300..=399))
+                        .map(|value| String::from_utf8_lossy(value).into_owned()),
+                    encoded: find(head.headers, "content-encoding")
+                        .is_some_and(|value| !value.eq_ignore_ascii_case(b"identity")),
+                });
                 Ok(Some(length))
             }
             Ok(httparse::Status::Partial) if self.pending.len() < HEAD_BYTES => Ok(None),
@@ -124,15 +154,15 @@ impl Response {
         }
     }
 
-    fn feed_body(&mut self, mut bytes: &[u8]) -> Result<(), Malformed> {
+    fn feed_body(&mut self, mut bytes: &[u8], sink: Sink<'_>) -> Result<(), Malformed> {
         while !bytes.is_empty() {
             bytes = match self.framing {
                 Framing::Close => {
-                    self.keep(bytes);
+                    sink(bytes);
                     &[]
                 }
                 Framing::Length(left) => {
-                    let (left, rest) = self.take(left, bytes);
+                    let (left, rest) = take(left, bytes, sink);
                     self.framing = if left == 0 {
                         Framing::Done
                     } else {
@@ -141,7 +171,7 @@ impl Response {
                     rest
                 }
                 Framing::Chunk(left) => {
-                    let (left, rest) = self.take(left, bytes);
+                    let (left, rest) = take(left, bytes, sink);
                     self.framing = if left == 0 {
                         Framing::ChunkEnd
                     } else {
@@ -183,37 +213,115 @@ impl Response {
         self.pending = bytes.to_vec();
         Ok(())
     }
+}
 
-    /// Keeps up to `left` bytes; returns how many are left then, and the rest.
-    fn take<'a>(&mut self, left: u64, bytes: &'a [u8]) -> (u64, &'a [u8]) {
-        let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-        let (mine, rest) = bytes.split_at(here);
-        self.keep(mine);
-        (left.saturating_sub(mine.len() as u64), rest)
+/// A response whose body is kept up to a limit.
+#[derive(Debug)]
+pub(crate) struct Response {
+    decoder: Decoder,
+    body: Vec<u8>,
+    /// Body bytes kept at most; the rest is cut.
+    limit: usize,
+    cut: bool,
+}
+
+impl Response {
+    #[must_use]
+    pub(crate) const fn new(limit: usize) -> Self {
+        Self {
+            decoder: Decoder::new(),
+            body: Vec::new(),
+            limit,
+            cut: false,
+        }
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
-        let room = self.limit.saturating_sub(self.body.len());
-        self.cut |= bytes.len() > room;
-        self.body
-            .extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    /// For the answer to a HEAD request.
+    #[must_use]
+    pub(crate) fn without_body() -> Self {
+        let mut this = Self::new(0);
+        this.decoder = Decoder::without_body();
+        this
+    }
+
+    /// Takes what arrived.
+    ///
+    /// # Errors
+    /// A head or a chunk that is not HTTP, or too long.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        let Self {
+            decoder,
+            body,
+            limit,
+            cut,
+        } = self;
+        decoder.feed(bytes, &mut |piece| {
+            let room = limit.saturating_sub(body.len());
+            *cut |= piece.len() > room;
+            body.extend_from_slice(piece.get(..room).unwrap_or(piece));
+        })
+    }
+
+    /// The other side closed. Whether the response is whole.
+    pub(crate) fn close(&mut self) -> bool {
+        self.decoder.close() || self.is_done()
+    }
+
+    /// Nothing more is needed: it is whole, or as much was read as is kept.
+    #[must_use]
+    pub(crate) fn is_done(&self) -> bool {
+        self.decoder.is_done() || (self.decoder.head.is_some() && self.cut)
+    }
+
+    #[must_use]
+    pub(crate) fn status(&self) -> Option<u16> {
+        self.decoder.head.as_ref().map(|head| head.status)
+    }
+
+    /// Once it has arrived.
+    #[must_use]
+    pub(crate) const fn head(&self) -> Option<&Head> {
+        self.decoder.head()
+    }
+
+    /// The body as far as it was kept.
+    #[must_use]
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The body was longer than the limit.
+    #[must_use]
+    pub(crate) const fn is_cut(&self) -> bool {
+        self.cut
     }
 }
 
+/// Passes up to `left` bytes on; returns how many are left then, and the rest.
+fn take<'a>(left: u64, bytes: &'a [u8], sink: Sink<'_>) -> (u64, &'a [u8]) {
+    let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+    let (mine, rest) = bytes.split_at(here);
+    sink(mine);
+    (left.saturating_sub(mine.len() as u64), rest)
+}
+
+fn find<'a>(headers: &[httparse::Header<'a>], name: &str) -> Option<&'a [u8]> {
+    let mut found = headers
+        .iter()
+        .filter(|header| header.name.eq_ignore_ascii_case(name));
+    found.next().map(|header| header.value)
+}
+
 fn framing(status: u16, headers: &[httparse::Header<'_>]) -> Result<Framing, Malformed> {
-    let find = |name: &str| {
-        let mut found = headers
-            .iter()
-            .filter(|header| header.name.eq_ignore_ascii_case(name));
-        found.next().map(|header| header.value)
-    };
     if matches!(status, 204 | 304) {
         return Ok(Framing::Done);
     }
-    if find("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case(b"chunked")) {
+    if find(headers, "transfer-encoding")
+        .is_some_and(|value| value.eq_ignore_ascii_case(b"chunked"))
+    {
         return Ok(Framing::ChunkSize);
     }
-    let Some(length) = find("content-length") else {
+    let Some(length) = find(headers, "content-length") else {
         return Ok(Framing::Close);
     };
     let length = std::str::from_utf8(length)
@@ -311,6 +419,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_interim_answer_is_not_the_answer() {
+        let mut response = Response::new(1024);
+        response
+            .feed(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n")
+            .unwrap();
+        assert_eq!(response.status(), Some(204));
+        assert!(response.is_done());
+    }
+
+    #[test]
+    fn the_answer_to_head_has_no_body() {
+        let mut response = Response::without_body();
+        response
+            .feed(b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 500\r\n\r\n")
+            .unwrap();
+        assert!(response.is_done());
+        let location = response.head().and_then(|head| head.location.as_deref());
+        assert_eq!(location, Some("/x"));
+    }
+
     proptest::proptest! {
         #[test]
         fn no_bytes_make_it_panic_or_grow(pieces in proptest::collection::vec(proptest::collection::vec(0..=255_u8, 0..300), 0..20)) {
@@ -319,7 +448,7 @@ mod tests {
                 if response.feed(piece).is_err() {
                     break;
                 }
-                assert!(response.body().len() <= 100 && response.pending.len() <= HEAD_BYTES + 300);
+                assert!(response.body().len() <= 100 && response.decoder.pending.len() <= HEAD_BYTES + 300);
             }
         }
     }

@@ -1,0 +1,33 @@
+//! Reads the JSON that Istio's injector puts into variables, the way Go reads it: a field is known by its name in any
+//! case, and null is as good as nothing.
+
+#![forbid(unsafe_code)]
+
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+
+/// The object that the variable `name` holds.
+pub(super) fn object(name: &str, text: &str) -> Result<Map<String, Value>, ConfigError> {
+    let wrong = |cause: &str| ConfigError::unreadable(name, cause);
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(wrong("it must be a JSON object")),
+        Err(error) => Err(wrong(&["it must be JSON: ", &error.to_string()].concat())),
+    }
+}
+
+pub(super) fn field<'v>(object: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
+    let mut fields = object.iter();
+    let (_, value) = fields.find(|(key, _)| key.eq_ignore_ascii_case(name))?;
+    (!value.is_null()).then_some(value)
+}
+
+/// A path for the first line of a request: it begins with `/`, and cannot end the line or the word.
+pub(super) fn request_path(path: &str) -> Result<String, &'static str> {
+    if path.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        return Err("the path must hold no blanks and no control characters");
+    }
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    Ok([slash, path].concat())
+}

@@ -1,0 +1,44 @@
+//! Orders that concern companions, and the end of one.
+
+#![forbid(unsafe_code)]
+
+use super::EventLoop;
+use crate::children::Kind;
+use crate::log;
+use crate::supervisor::{CompanionId, Event, Exit, Send};
+use crate::sys::{self, Pid, signal};
+
+impl EventLoop {
+    /// Starts a companion; what goes wrong is an exit of it.
+    pub(super) fn spawn_companion(&mut self, id: CompanionId) {
+        let Some(companion) = self.config.companions.get(usize::from(id.0)) else {
+            return;
+        };
+        match self.children.spawn_companion(id, &companion.words) {
+            Ok(pid) => log::info!("{id} started: pid {}, {}", pid.number(), companion.text),
+            Err((how, error)) => {
+                log::error!("cannot start {id}, {}: {error}", companion.text);
+                self.queue
+                    .push_back(Event::CompanionExited { companion: id, how });
+            }
+        }
+    }
+
+    pub(super) fn signal_companion(&self, id: CompanionId, what: Send) {
+        let kind = Kind::Companion(id);
+        match what {
+            Send::Term => self.children.signal(kind, signal::SIGTERM),
+            Send::Kill => self.children.kill(kind),
+            // USR1 would kill a program that does not know it.
+            Send::Reopen => {}
+        }
+    }
+
+    /// A companion has been reaped. What it leaves in its process group would hold its ports against the next one, or
+    /// outlive the agent.
+    pub(super) fn companion_gone(&mut self, pid: Pid, id: CompanionId, how: Exit) {
+        sys::kill_group(pid, signal::SIGKILL);
+        self.queue
+            .push_back(Event::CompanionExited { companion: id, how });
+    }
+}

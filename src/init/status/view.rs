@@ -1,0 +1,72 @@
+//! All that an answer about the agent may tell: made for one answer, borrowed from their owners.
+
+#![forbid(unsafe_code)]
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::readiness::Stage;
+use crate::children::{Children, Kind};
+use crate::config::{Companion, Role};
+use crate::counters::Counters;
+use crate::history::History;
+use crate::supervisor::{CompanionId, Epoch, Snapshot};
+use crate::sys::Pid;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    /// The clock of this turn, and when the agent was started.
+    pub(crate) now: Instant,
+    pub(crate) started: Instant,
+    /// `now` as time since 1970.
+    pub(crate) wall: Duration,
+    pub(crate) readiness: Stage,
+    pub(crate) snapshot: Snapshot<'a>,
+    pub(crate) history: &'a History,
+    pub(crate) counters: &'a Counters,
+    pub(crate) children: &'a Children,
+    /// What the flags say; their states are in `snapshot`.
+    pub(crate) companions: &'a [Companion],
+    pub(crate) role: Role,
+    /// `--service-node`, Envoy's node id.
+    pub(crate) node: &'a str,
+    pub(crate) admin: SocketAddr,
+    /// The configuration's last change.
+    pub(crate) changed: Option<Instant>,
+    /// The earliest end of a watched certificate, in seconds since 1970.
+    pub(crate) certificate_expiry: Option<u64>,
+}
+
+impl View<'_> {
+    /// The pid of an epoch that runs; the core knows none.
+    #[must_use]
+    pub(crate) fn pid(&self, epoch: Epoch) -> Option<i32> {
+        self.children.pid(Kind::Proxy(epoch)).map(Pid::number)
+    }
+
+    /// The pid of a companion that runs.
+    #[must_use]
+    pub(crate) fn companion_pid(&self, id: CompanionId) -> Option<i32> {
+        self.children.pid(Kind::Companion(id)).map(Pid::number)
+    }
+
+    /// What a companion's flag says.
+    #[must_use]
+    pub(crate) fn companion_command(&self, id: CompanionId) -> &str {
+        let companion = self.companions.get(usize::from(id.0));
+        companion.map_or("", |companion| companion.text.as_str())
+    }
+
+    /// An instant as time since 1970.
+    #[must_use]
+    pub(crate) fn wall_of(&self, instant: Instant) -> Duration {
+        self.wall
+            .saturating_sub(self.now.saturating_duration_since(instant))
+    }
+
+    #[must_use]
+    pub(crate) fn age_of(&self, instant: Instant) -> Duration {
+        self.now.saturating_duration_since(instant)
+    }
+}

@@ -1,0 +1,106 @@
+//! What the agent is doing, as data: for readiness, `/status` and the metrics.
+
+#![forbid(unsafe_code)]
+
+use std::time::Instant;
+
+use super::action::Reason;
+use super::companions::Companion;
+use super::epoch::{Process, State};
+use super::event::Configuration;
+use super::timers::Timer;
+use super::{Next, Phase, Supervisor};
+
+/// The agent as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentState {
+    /// Nothing has been LIVE yet.
+    Starting,
+    /// An epoch serves, and no other is wanted.
+    Live,
+    /// The next epoch starts, or waits for its turn.
+    Restarting,
+    /// Asked to drain, or to stop and draining.
+    Draining,
+    /// The processes have been asked to end.
+    Stopping,
+}
+
+impl AgentState {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Live => "live",
+            Self::Restarting => "restarting",
+            Self::Draining => "draining",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    pub state: AgentState,
+    /// MUTUAL_TLS: the first epoch waits for its certificates.
+    pub waits_for_certificates: bool,
+    pub newest: Option<&'a Process>,
+    /// The parent of `newest`, or what is left of it.
+    pub older: Option<&'a Process>,
+    /// What should run.
+    pub desired: Configuration,
+    /// Crash restarts that are left, and how many there are in all.
+    pub retry_budget: (u32, u32),
+    /// Why the next epoch is wanted, if one is.
+    pub next: Option<Reason>,
+    /// When it is tried again after a failure.
+    pub next_try: Option<Instant>,
+    /// In the order of their flags.
+    pub companions: &'a [Companion],
+}
+
+impl Supervisor {
+    /// What the agent is doing.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        let next = match self.next {
+            Next::Nothing => None,
+            Next::Wanted { reason, .. }
+            | Next::Validating { reason, .. }
+            | Next::Backoff(reason) => Some(reason),
+        };
+        Snapshot {
+            state: self.state(next),
+            waits_for_certificates: self.phase == Phase::Waiting,
+            newest: self.newest.as_ref(),
+            older: self.older.as_ref(),
+            desired: self.desired,
+            retry_budget: (self.budget, self.policy.retry_budget),
+            next,
+            next_try: self.timers.deadline(Timer::Retry),
+            companions: &self.companions,
+        }
+    }
+
+    fn state(&self, next: Option<Reason>) -> AgentState {
+        match self.phase {
+            Phase::Waiting => AgentState::Starting,
+            Phase::Stopping(stop) if !stop.is_past_drain() => AgentState::Draining,
+            Phase::Stopping(_) | Phase::Done => AgentState::Stopping,
+            Phase::Running if self.drained => AgentState::Draining,
+            Phase::Running if !self.ever_live => AgentState::Starting,
+            Phase::Running => {
+                let newest_lives = self
+                    .newest
+                    .as_ref()
+                    .is_some_and(|newest| newest.state == State::Live);
+                if newest_lives && next.is_none() {
+                    AgentState::Live
+                } else {
+                    AgentState::Restarting
+                }
+            }
+        }
+    }
+}
