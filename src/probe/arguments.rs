@@ -66,7 +66,7 @@ enum Kind {
     Grpc(Grpc),
 }
 
-/// send the HTTP/1.1 request on stdin by TLS (HTTP/2 or HTTP/1.1, no certificate is verified)
+/// send the HTTP/1.1 request on stdin by TLS (HTTP/1.1 or HTTP/2, no certificate is verified)
 #[derive(FromArgs)]
 #[argh(subcommand, name = "https")]
 struct Https {

@@ -1,4 +1,4 @@
-//! One request by HTTP/2 or HTTP/1.1, as the server likes it. Redirects are the starter's business.
+//! One request by HTTP/1.1, or by HTTP/2 where the server insists. Redirects are the starter's business.
 
 #![forbid(unsafe_code)]
 
@@ -94,6 +94,11 @@ async fn read(
     deadline: Deadline,
 ) -> Result<Answer, Failure> {
     let (head, mut body) = response.into_parts();
+    if head.status.is_informational() {
+        // 101: nobody asked for it. The starter would wait for what comes after it.
+        let cause = ["it is ", head.status.as_str()].concat();
+        return Err(Failure::new(step, &cause));
+    }
     let mut kept = Vec::new();
     while kept.len() < LONGEST_BODY && !body.is_end_stream() {
         let frame = async { body.frame().await.transpose() };

@@ -80,16 +80,23 @@ pub(crate) fn parse(head: &[u8], address: SocketAddr) -> Result<Request, Failure
         return Err(Failure::new(STEP, "its target does not begin with /"));
     }
     let path = PathAndQuery::try_from(path).map_err(|error| Failure::of(STEP, &error))?;
-    let mut headers = HeaderMap::new();
+    let (mut headers, mut hosts) = (HeaderMap::new(), Vec::new());
+    // Into a new map, in their order: a map from which something was removed has another one.
+    let dropped = hop_by_hop(parsed.headers);
     for given in parsed.headers.iter() {
         let name = HeaderName::from_bytes(given.name.as_bytes());
         let name = name.map_err(|error| Failure::of(STEP, &error))?;
         let value = HeaderValue::from_bytes(given.value);
         let value = value.map_err(|error| Failure::of(STEP, &error))?;
-        headers.append(name, value);
+        if name == header::HOST {
+            hosts.push(value);
+        } else if !dropped.contains(&name) {
+            headers.append(name, value);
+        }
     }
-    drop_hop_by_hop(&mut headers);
-    let (authority, host) = take_host(&mut headers, address)?;
+    let host = the_host(hosts, address)?;
+    let authority = Authority::try_from(host.as_bytes())
+        .map_err(|error| Failure::of("use the Host header", &error))?;
     Ok(Request {
         method,
         path,
@@ -99,20 +106,9 @@ pub(crate) fn parse(head: &[u8], address: SocketAddr) -> Result<Request, Failure
     })
 }
 
-fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        // A request needs its host, whatever the connection says about it.
-        .filter(|name| name != header::HOST)
-        .collect();
-    for name in &named {
-        headers.remove(name);
-    }
-    for name in [
+/// The headers that stay behind.
+fn hop_by_hop(headers: &[httparse::Header<'_>]) -> Vec<HeaderName> {
+    let mut dropped = vec![
         header::CONNECTION,
         header::TE,
         header::TRAILER,
@@ -125,29 +121,27 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
         HeaderName::from_static("keep-alive"),
         HeaderName::from_static("proxy-connection"),
         HeaderName::from_static("http2-settings"),
-    ] {
-        headers.remove(name);
-    }
+    ];
+    let named = headers
+        .iter()
+        .filter(|header| header.name.eq_ignore_ascii_case("connection"))
+        .filter_map(|header| str::from_utf8(header.value).ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok());
+    dropped.extend(named);
+    dropped
 }
 
-fn take_host(
-    headers: &mut HeaderMap,
-    address: SocketAddr,
-) -> Result<(Authority, HeaderValue), Failure> {
-    let mut given = headers.get_all(header::HOST).iter();
-    let (first, second) = (given.next(), given.next());
-    if second.is_some() {
+/// The one that is given, or the address.
+fn the_host(given: Vec<HeaderValue>, address: SocketAddr) -> Result<HeaderValue, Failure> {
+    if given.len() > 1 {
         return Err(Failure::new(STEP, "it has two Host headers"));
     }
-    let host = match first {
-        Some(value) if !value.is_empty() => value.clone(),
-        _ => HeaderValue::try_from(address.to_string())
-            .map_err(|error| Failure::of("name the host", &error))?,
-    };
-    headers.remove(header::HOST);
-    let authority = Authority::try_from(host.as_bytes())
-        .map_err(|error| Failure::of("use the Host header", &error))?;
-    Ok((authority, host))
+    match given.into_iter().find(|value| !value.is_empty()) {
+        Some(value) => Ok(value),
+        None => HeaderValue::try_from(address.to_string())
+            .map_err(|error| Failure::of("name the host", &error)),
+    }
 }
 
 #[cfg(test)]

@@ -23,9 +23,9 @@ use tokio_rustls::client::TlsStream;
 use crate::deadline::Deadline;
 use crate::failure::Failure;
 
-/// What we speak, the better one first.
-const HTTP2: &[u8] = b"h2";
+/// What we speak: HTTP/1.1 first, as pilot-agent did, and HTTP/2 for a server that prefers it or has nothing else.
 const HTTP1: &[u8] = b"http/1.1";
+const HTTP2: &[u8] = b"h2";
 
 /// The two versions of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ fn config() -> Result<ClientConfig, Error> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyServer))
         .with_no_client_auth();
-    config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
+    config.alpn_protocols = vec![HTTP1.to_vec(), HTTP2.to_vec()];
     // There is no second connection.
     config.resumption = Resumption::disabled();
     Ok(config)

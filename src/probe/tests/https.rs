@@ -14,7 +14,7 @@ mod support;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use support::{HTTP1, HTTP2, Tls, get, listen, run, runtime, serve, serve_at};
+use support::{HTTP1, HTTP2, TLS_1_2, Tls, get, listen, run, runtime, serve, serve_at};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 #[test]
@@ -52,13 +52,28 @@ fn a_server_without_alpn_gets_http1() {
 }
 
 #[test]
+fn a_server_that_speaks_neither_is_told() {
+    let runtime = runtime();
+    let tls = Tls {
+        protocols: &["spdy/3"],
+        ..HTTP1
+    };
+    let address = serve(&runtime, tls);
+    let failure = get(address, "/").failure();
+    assert!(
+        failure.starts_with(&format!("cannot negotiate TLS with {address}: ")),
+        "{failure}"
+    );
+}
+
+#[test]
 fn tls_1_2_alone_is_enough() {
     let runtime = runtime();
     for tls in [HTTP1, HTTP2] {
         let address = serve(
             &runtime,
             Tls {
-                versions: &[&rustls::version::TLS12],
+                versions: TLS_1_2,
                 ..tls
             },
         );
@@ -150,6 +165,24 @@ fn answers_without_a_body_are_passed_on() {
     }
 }
 
+#[test]
+fn an_interim_answer_is_no_answer() {
+    let runtime = runtime();
+    let address = abrupt(
+        &runtime,
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+    );
+    assert_eq!(
+        get(address, "/").failure(),
+        format!("cannot get an answer of {address}: it is 101")
+    );
+    let address = abrupt(
+        &runtime,
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine",
+    );
+    assert_eq!(get(address, "/").body(), "fine");
+}
+
 /// A TLS server that writes this and closes the connection without a word.
 fn abrupt(runtime: &tokio::runtime::Runtime, text: &'static [u8]) -> std::net::SocketAddr {
     let acceptor = support::acceptor(HTTP1);
@@ -222,36 +255,18 @@ impl Drop for Openssl {
     }
 }
 
-fn openssl(folder: &std::path::Path, arguments: &[&str]) -> Option<(Openssl, String)> {
+fn openssl(folder: &std::path::Path, key: &[&str], version: &str) -> Option<(Openssl, String)> {
     let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-nodes",
-            "-subj",
-            "/CN=probe",
-            "-keyout",
-            "key",
-            "-out",
-            "certificate",
-        ])
-        .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp521r1"])
+        .args(["req", "-x509", "-nodes", "-subj", "/CN=probe"])
+        .args(["-keyout", "key", "-out", "certificate", "-newkey"])
+        .args(key)
         .current_dir(folder)
         .output();
     // Not everybody has it.
     assert!(made.ok()?.status.success());
     let mut child = Command::new("openssl")
-        .args([
-            "s_server",
-            "-www",
-            "-key",
-            "key",
-            "-cert",
-            "certificate",
-            "-accept",
-            "127.0.0.1:0",
-        ])
-        .args(arguments)
+        .args(["s_server", "-www", "-key", "key", "-cert", "certificate"])
+        .args(["-accept", "127.0.0.1:0", version])
         .current_dir(folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -268,15 +283,27 @@ fn openssl(folder: &std::path::Path, arguments: &[&str]) -> Option<(Openssl, Str
 }
 
 #[test]
-fn openssl_is_probed_with_a_key_of_a_rare_kind() {
+fn openssl_is_probed_with_keys_of_several_kinds() {
     let folder = tempfile::tempdir().unwrap();
-    for version in ["-tls1_2", "-tls1_3"] {
-        let Some((_server, address)) = openssl(folder.path(), &[version]) else {
+    let rare: &[&str] = &["ec", "-pkeyopt", "ec_paramgen_curve:secp521r1"];
+    let usual: &[&str] = &["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
+    for (key, version) in [
+        (usual, "-tls1_2"),
+        (&["rsa:2048"], "-tls1_2"),
+        // Of no use to our provider; by TLS 1.2 it would have to be.
+        (rare, "-tls1_3"),
+        (&["ed448"], "-tls1_3"),
+    ] {
+        let Some((_server, address)) = openssl(folder.path(), key, version) else {
             return;
         };
         let outcome = get(address.parse().unwrap(), "/");
         let (status, headers, body) = outcome.response();
-        assert_eq!((status, outcome.code), (200, Some(0)), "{outcome:?}");
+        assert_eq!(
+            (status, outcome.code),
+            (200, Some(0)),
+            "{key:?} {version} {outcome:?}"
+        );
         assert!(
             headers.starts_with("Content-Type: text/html\r\n"),
             "{headers}"

@@ -21,7 +21,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
@@ -31,20 +31,20 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-pub const PROBE: &str = env!("CARGO_BIN_EXE_pintle-probe");
+pub(crate) const PROBE: &str = env!("CARGO_BIN_EXE_pintle-probe");
 
 /// What a helper left.
 #[derive(Debug)]
-pub struct Outcome {
-    pub code: Option<i32>,
-    pub stdout: Vec<u8>,
-    pub stderr: String,
-    pub took: Duration,
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+    pub(crate) took: Duration,
 }
 
 impl Outcome {
     /// Status, headers as written and body.
-    pub fn response(&self) -> (u16, String, String) {
+    pub(crate) fn response(&self) -> (u16, String, String) {
         let text = String::from_utf8(self.stdout.clone()).unwrap();
         let (head, body) = text
             .split_once("\r\n\r\n")
@@ -59,7 +59,7 @@ impl Outcome {
     }
 
     /// The one line of a failure.
-    pub fn failure(&self) -> String {
+    pub(crate) fn failure(&self) -> String {
         let (status, _, body) = self.response();
         assert_eq!((status, self.code), (500, Some(1)), "{self:?}");
         assert_eq!(self.stderr, "");
@@ -68,13 +68,13 @@ impl Outcome {
         line.to_owned()
     }
 
-    pub fn body(&self) -> String {
+    pub(crate) fn body(&self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.response().2
     }
 }
 
-pub fn start(arguments: &[&str]) -> Child {
+pub(crate) fn start(arguments: &[&str]) -> Child {
     Command::new(PROBE)
         .args(arguments)
         .stdin(Stdio::piped())
@@ -84,7 +84,7 @@ pub fn start(arguments: &[&str]) -> Child {
         .unwrap()
 }
 
-pub fn finish(mut child: Child, started: Instant) -> Outcome {
+pub(crate) fn finish(mut child: Child, started: Instant) -> Outcome {
     let (mut stdout, mut stderr) = (Vec::new(), String::new());
     child
         .stdout
@@ -104,7 +104,7 @@ pub fn finish(mut child: Child, started: Instant) -> Outcome {
 }
 
 /// The helper with these arguments and this stdin, which stays open as a socket's would.
-pub fn run(arguments: &[&str], stdin: &[u8]) -> Outcome {
+pub(crate) fn run(arguments: &[&str], stdin: &[u8]) -> Outcome {
     let started = Instant::now();
     let mut child = start(arguments);
     let mut pipe = child.stdin.take().unwrap();
@@ -116,7 +116,7 @@ pub fn run(arguments: &[&str], stdin: &[u8]) -> Outcome {
 }
 
 /// A GET of this path.
-pub fn get(address: SocketAddr, path: &str) -> Outcome {
+pub(crate) fn get(address: SocketAddr, path: &str) -> Outcome {
     let head = format!(
         "GET {path} HTTP/1.1\r\nHost: foo.test:8443\r\nUser-Agent: kube-probe/1.30\r\nAccept: */*\r\n\
          Connection: close\r\n\r\n"
@@ -125,7 +125,7 @@ pub fn get(address: SocketAddr, path: &str) -> Outcome {
 }
 
 /// One thread beside the test's own, for servers.
-pub fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -135,24 +135,24 @@ pub fn runtime() -> Runtime {
 
 /// How a TLS server is made.
 #[derive(Clone, Copy)]
-pub struct Tls {
-    pub protocols: &'static [&'static str],
-    pub expired: bool,
-    pub versions: &'static [&'static rustls::SupportedProtocolVersion],
+pub(crate) struct Tls {
+    pub(crate) protocols: &'static [&'static str],
+    pub(crate) expired: bool,
+    pub(crate) versions: &'static [&'static rustls::SupportedProtocolVersion],
 }
 
-pub const HTTP1: Tls = Tls {
+pub(crate) const HTTP1: Tls = Tls {
     protocols: &["http/1.1"],
     expired: false,
     versions: rustls::ALL_VERSIONS,
 };
 
-pub const HTTP2: Tls = Tls {
+pub(crate) const HTTP2: Tls = Tls {
     protocols: &["h2"],
     ..HTTP1
 };
 
-pub fn acceptor(tls: Tls) -> TlsAcceptor {
+pub(crate) fn acceptor(tls: Tls) -> TlsAcceptor {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["somebody.else".to_owned()]).unwrap();
     if tls.expired {
@@ -179,14 +179,17 @@ pub fn acceptor(tls: Tls) -> TlsAcceptor {
 }
 
 /// Accepts on a port of its own, and leaves the rest to `serve`.
-pub fn listen<F>(runtime: &Runtime, serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
+pub(crate) fn listen<F>(
+    runtime: &Runtime,
+    serve: impl Fn(TcpStream) -> F + Send + 'static,
+) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
 {
     listen_at(runtime, "127.0.0.1:0", serve)
 }
 
-pub fn listen_at<F>(
+pub(crate) fn listen_at<F>(
     runtime: &Runtime,
     address: &str,
     serve: impl Fn(TcpStream) -> F + Send + 'static,
@@ -204,12 +207,14 @@ where
     address
 }
 
+pub(crate) const TLS_1_2: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS12];
+
 /// A web server with pages for these tests.
-pub fn serve(runtime: &Runtime, tls: Tls) -> SocketAddr {
+pub(crate) fn serve(runtime: &Runtime, tls: Tls) -> SocketAddr {
     serve_at(runtime, "127.0.0.1:0", tls)
 }
 
-pub fn serve_at(runtime: &Runtime, address: &str, tls: Tls) -> SocketAddr {
+pub(crate) fn serve_at(runtime: &Runtime, address: &str, tls: Tls) -> SocketAddr {
     let acceptor = acceptor(tls);
     listen_at(runtime, address, move |stream| {
         let acceptor = acceptor.clone();
@@ -247,6 +252,8 @@ fn page(request: &Request<Incoming>, name: &str) -> Response<Full<Bytes>> {
     let answer = Response::builder().header("set-cookie", "a=b");
     let path = request.uri().path();
     match path {
+        // By HTTP/2 the library would send a body after all.
+        _ if request.method() == Method::HEAD => answer.body(Bytes::new().into()),
         "/big" => answer.body("x".repeat(1_000_000).into()),
         "/exact" => answer.body("x".repeat(10 * 1024).into()),
         "/redirect" => answer
