@@ -15,11 +15,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use support::{HTTP1, HTTP2, PROBE, finish, listen, run, runtime, serve, start};
+use support::{HTTP1, HTTP2, finish, listen, probe, run, runtime, serve, start};
 use tokio::io::AsyncWriteExt as _;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: foo\r\n\r\n";
@@ -199,7 +199,7 @@ fn a_file_is_a_good_stdin_and_stdout() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("in"), folder.path().join("out"));
     std::fs::write(&from, REQUEST).unwrap();
-    let status = Command::new(PROBE)
+    let status = probe()
         .args(["https", &address.to_string()])
         .stdin(std::fs::File::open(&from).unwrap())
         .stdout(std::fs::File::create(&to).unwrap())
@@ -218,7 +218,7 @@ fn on_a_socket(address: SocketAddr, blocking: bool) -> (std::process::Child, Uni
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(!blocking).unwrap();
     let theirs = OwnedFd::from(theirs);
-    let child = Command::new(PROBE)
+    let child = probe()
         .args(["https", &address.to_string()])
         .stdin(theirs.try_clone().unwrap())
         .stdout(theirs)

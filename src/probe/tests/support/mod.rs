@@ -31,7 +31,17 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-pub(crate) const PROBE: &str = env!("CARGO_BIN_EXE_pintle-probe");
+/// The helper: the one that was just built, or what `PINTLE_PROBE` says, which may be a runner and a program.
+pub(crate) fn probe() -> Command {
+    let given = std::env::var("PINTLE_PROBE");
+    let mut words = given
+        .as_deref()
+        .unwrap_or(env!("CARGO_BIN_EXE_pintle-probe"))
+        .split_whitespace();
+    let mut command = Command::new(words.next().expect("PINTLE_PROBE names a program"));
+    command.args(words);
+    command
+}
 
 /// What a helper left.
 #[derive(Debug)]
@@ -75,7 +85,7 @@ impl Outcome {
 }
 
 pub(crate) fn start(arguments: &[&str]) -> Child {
-    Command::new(PROBE)
+    probe()
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
