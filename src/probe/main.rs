@@ -5,16 +5,20 @@
 //! pintle-probe grpc 127.0.0.1:9000 [--service NAME] [--timeout-millis N]
 //! ```
 //!
-//! Whatever happens, one HTTP/1.1 response goes to stdout: the server's own, cut to what a probe needs, or a 500 with
-//! one line `cannot <verb> <object>: <cause>`. `pintle` can so treat the helper like any other server. stdin and stdout
-//! may be the two directions of one socket, and are blocking or not as the starter likes.
+//! Of the request its method, path and headers go to the server, without those that concern one connection; SNI is the
+//! name in `Host`, if it is one. No certificate is verified, and no redirect is followed: that is the starter's business.
+//!
+//! Whatever happens, one HTTP/1.1 response goes to stdout, framed by `Content-Length`: the server's own, cut to what a
+//! probe needs (status, `Location`, `Content-Type`, 10 KiB of body), of a gRPC server 200 `SERVING`, or a 500 with one
+//! line `cannot <verb> <object>: <cause>` or `service is <status>`. `pintle` can so treat the helper like any other
+//! server. stdin and stdout may be the two directions of one socket, and are blocking or not as the starter likes.
 //!
 //! One probe takes these modules in turn: `arguments`, `request` (the head from stdin, by `input`), `connection` and
 //! `tls`, then `https` or `grpc`, at last `answer` and `output`. Every step runs under the one `deadline`, and what
 //! goes wrong in it is a `failure`.
 //!
-//! Exit codes: 0 for an answer (of a gRPC server: SERVING), 1 for a failure, 64 for wrong arguments. When stdout is
-//! gone, nobody waits for the answer any more: the helper ends at once and says nothing.
+//! Exit codes: 0 for an answer (of a gRPC server: SERVING), 1 for a failure, 64 for wrong arguments, which are told on
+//! stderr alone. When stdout is gone, nobody waits for the answer any more: the helper ends at once and says nothing.
 
 #![forbid(unsafe_code)]
 
