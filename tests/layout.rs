@@ -107,7 +107,10 @@ fn each_crate_has_its_modules() {
         ("inotify", &["watcher.rs", "watcher"]),
         ("signal_hook", &["signals.rs"]),
         ("httparse", &["http"]),
-        ("serde_json", &["bootstrap", "config", "cli", "log.rs"]),
+        (
+            "serde_json",
+            &["bootstrap", "config", "cli", "client/status.rs", "log.rs"],
+        ),
     ];
     check_doors(&sources(), &doors);
     let doors: [(&str, &[&str]); 8] = [
