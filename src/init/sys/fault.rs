@@ -70,12 +70,13 @@ pub(crate) fn report_faults() {
 }
 
 extern "C" fn handle(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: with SA_SIGINFO the kernel passes both, and they live as long as the handler runs.
-    let (code, context) = unsafe { ((*info).si_code, &*context.cast::<libc::ucontext_t>()) };
-    if code <= 0 {
+    // SAFETY: with SA_SIGINFO the kernel passes it, and it lives as long as the handler runs.
+    if unsafe { (*info).si_code } <= 0 {
         // Sent by `kill`: nothing is wrong.
         return;
     }
+    // SAFETY: as above, and it is of this type.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     let (at, stack) = registers(context);
     let mut line = Line::new();
     line.put(b"pintle: fault ");
