@@ -5,7 +5,6 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::process::Command;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -15,7 +14,7 @@ use crate::cli::InitArgs;
 use crate::log::{self, Level, Target};
 use crate::signals::Signals;
 use crate::supervisor::Exit;
-use crate::sys::{self, ChildSetup, Inherited, Pid, signal};
+use crate::sys::{self, ChildSetup, Inherited, Pid, Streams, signal};
 
 const SIGNALS: Token = Token(0);
 const LIBRARY_SIGNALS: Token = Token(1);
@@ -87,20 +86,15 @@ fn open() -> io::Result<Sources> {
 
 fn spawn(words: &[OsString]) -> io::Result<Pid> {
     let (program, arguments) = words.split_first().ok_or(io::ErrorKind::NotFound)?;
-    let mut command = Command::new(program);
-    command.args(arguments);
-    sys::prepare(
-        &mut command,
-        ChildSetup {
-            inherited: Inherited::get(),
-            user: None,
-            oom_score_adj: None,
-            no_new_privs: false,
-            raise_open_files: false,
-            take_terminal: true,
-        },
-    );
-    command.spawn().map(|child| Pid::of(&child))
+    let setup = ChildSetup {
+        inherited: Inherited::get(),
+        user: None,
+        oom_score_adj: None,
+        no_new_privs: false,
+        raise_open_files: false,
+        take_terminal: true,
+    };
+    sys::spawn(program, arguments, setup, Streams::Inherited)
 }
 
 /// Forwards and reaps until the command has ended.

@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-pub(crate) use child::{ChildSetup, prepare};
+pub(crate) use child::{ChildSetup, Streams, spawn};
 pub(crate) use fault::report_faults;
 pub(crate) use inherited::Inherited;
 pub(crate) use interfaces::interface_addresses;
@@ -26,13 +26,6 @@ use crate::supervisor::Exit;
 pub(crate) struct Pid(i32);
 
 impl Pid {
-    /// The pid of a child that std has spawned.
-    #[must_use]
-    pub(crate) fn of(child: &std::process::Child) -> Self {
-        // Linux pids fit 22 bits.
-        Self(child.id().cast_signed())
-    }
-
     #[cfg(test)]
     pub(crate) const fn pretend(number: i32) -> Self {
         Self(number)
