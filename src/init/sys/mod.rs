@@ -4,6 +4,7 @@
 
 mod child;
 mod fault;
+mod heap;
 mod inherited;
 mod interfaces;
 mod net;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 pub(crate) use child::{ChildSetup, Streams, spawn};
 pub(crate) use fault::report_faults;
+pub use heap::Heap;
 pub(crate) use inherited::Inherited;
 pub(crate) use interfaces::interface_addresses;
 pub(crate) use net::{Watch, listen, watch_level};
