@@ -4,6 +4,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -18,9 +20,11 @@ pub(crate) enum Kind {
     /// A `--validate` run.
     Validator,
     Companion(CompanionId),
+    /// A helper program for one probe, by its serial number.
+    Probe(u64),
 }
 
-/// The children that have been started and not reaped; two proxies, a validator and the companions at most.
+/// The children that have been started and not reaped; two proxies, a validator, the companions and a few probes.
 #[derive(Debug, Default)]
 pub(crate) struct Children(Vec<(Pid, Kind)>);
 
@@ -80,6 +84,34 @@ impl Children {
         self.start(Kind::Companion(id), command, setup)
     }
 
+    /// Starts `pintle-probe` with a socket as its stdin and stdout.
+    ///
+    /// # Errors
+    /// As for `spawn`.
+    pub(crate) fn spawn_probe(
+        &mut self,
+        serial: u64,
+        program: &Path,
+        arguments: &[String],
+        socket: UnixStream,
+    ) -> io::Result<Pid> {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let socket = OwnedFd::from(socket);
+        command.stdin(Stdio::from(socket.try_clone()?));
+        command.stdout(Stdio::from(socket));
+        let setup = ChildSetup {
+            inherited: Inherited::get(),
+            user: None,
+            oom_score_adj: None,
+            no_new_privs: true,
+            raise_open_files: false,
+            take_terminal: false,
+        };
+        self.start(Kind::Probe(serial), command, setup)
+            .map_err(|(_, error)| error)
+    }
+
     fn start(
         &mut self,
         kind: Kind,
@@ -107,6 +139,12 @@ impl Children {
             .iter()
             .find(|(_, known)| *known == kind)
             .map(|(pid, _)| *pid)
+    }
+
+    /// A child that never was, for tests of what is told about children.
+    #[cfg(test)]
+    pub(crate) fn pretend(&mut self, pid: i32, kind: Kind) {
+        self.0.push((Pid::pretend(pid), kind));
     }
 
     pub(crate) fn signal(&self, kind: Kind, signal: i32) {

@@ -107,9 +107,6 @@ fn proxy(args: &ProxyArgs) -> u8 {
     for warning in &config.warnings {
         log::warning!("{warning}");
     }
-    if let Some(address) = config.status {
-        log::warning!("nothing listens on the status port {address}: it is not in this version");
-    }
     timeline::log(&config);
     match EventLoop::start(config) {
         Ok(event_loop) => event_loop.run(),
