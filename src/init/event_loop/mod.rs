@@ -32,7 +32,7 @@ use crate::signals::Signals;
 use crate::status::{PLACES, Readiness, Settings, Stage, StatusServer};
 use crate::store::{Of, Store};
 use crate::supervisor::{
-    Action, Call, Cause, Configuration, Epoch, Event, Note, Outcome, Send, Signal, Supervisor,
+    Action, Call, Cause, Configuration, Epoch, Event, Note, Outcome, Send, Supervisor,
 };
 use crate::sys::{self, signal};
 use crate::watcher::Watcher;
