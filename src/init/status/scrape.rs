@@ -117,17 +117,19 @@ fn is_comment(text: &str) -> bool {
 /// Whether it looks like `name{labels} value` with or without a time: not all that a parser checks, but what a line of
 /// HTML, JSON or prose fails.
 fn is_sample(text: &str) -> bool {
-    let named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':' | b'{');
+    let name = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b':' | b'{');
     let number = |word: &str| {
-        let digits = word.trim_start_matches(['+', '-', '.']);
-        digits.starts_with(|first: char| first.is_ascii_digit()) || ["NaN", "Inf"].contains(&digits)
+        let first = word.bytes().next();
+        matches!(first, Some(b'0'..=b'9' | b'+' | b'-' | b'.')) || word == "NaN"
     };
-    let rest = match text.rsplit_once('}') {
-        Some((_, rest)) => rest,
-        None => text.split_once([' ', '\t']).map_or("", |(_, rest)| rest),
+    let mut words = if let Some((_, rest)) = text.rsplit_once('}') {
+        rest.split_ascii_whitespace()
+    } else {
+        let mut words = text.split_ascii_whitespace();
+        words.next();
+        words
     };
-    let mut words = rest.split_ascii_whitespace();
-    text.bytes().next().is_some_and(named)
+    text.bytes().next().is_some_and(name)
         && words.next().is_some_and(number)
         && words.next().is_none_or(number)
         && words.next().is_none()
@@ -223,6 +225,7 @@ mod tests {
             "{\"a\": 1}",
             "{\"a\": {}, 1 }",
             "- 1",
+            "404 1",
         ] {
             assert_eq!(
                 passed(&[bad.as_bytes(), b"\na 1\n"], true),
