@@ -1,28 +1,33 @@
-//! One request and its answer on a connection of its own, blocking: the commands of a person or a script, not the agent.
+//! One request and its answer on a connection of its own: the commands of a person or a script, not the agent.
 //!
 //! What arrives is handed on as it comes, so an answer of any length passes. Waiting for the server is what is bounded:
 //! a reader of ours that is slow (a pager) costs nothing of the allowance.
+//!
+//! Names are looked up in `/etc/hosts` and nowhere else: the C library's resolver would weigh 19 kB.
 
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::url::{Host, Url};
+use mio::{Events, Poll, Token};
+
+use super::url::{Host, Url, addresses_of};
+use crate::http::Exchange;
 
 /// What is read at once; an answer may have a hundred megabytes.
 const READ_BYTES: usize = 32 * 1024;
-/// Addresses of one name that are tried.
-const ADDRESSES: usize = 8;
+/// Names that need no DNS; kubelet writes the pod's own into it.
+const HOSTS: &str = "/etc/hosts";
 
 /// Why there is no answer, or not the one that was wanted.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The network, or the look-up of a name.
+    /// The network.
     Io(io::Error),
-    /// The name has no address.
+    /// `/etc/hosts` does not know the name.
     NoAddress,
     /// The allowance, which is spent.
     Late(Duration),
@@ -46,7 +51,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::NoAddress => f.write_str("the name has no address"),
+            Self::NoAddress => {
+                f.write_str("the name is not in /etc/hosts, and DNS is not asked: give an address")
+            }
             Self::Late(allowance) => {
                 let millis = allowance.as_millis();
                 if millis.is_multiple_of(1000) {
@@ -82,29 +89,20 @@ impl Allowance {
         Self { whole, left: whole }
     }
 
-    /// Spends on `act` what it takes, and at most `share` of what is left.
-    fn spend<T>(
-        &mut self,
-        share: u32,
-        act: impl FnOnce(Duration) -> io::Result<T>,
-    ) -> Result<T, Failure> {
-        let limit = self.left / share.max(1);
-        if limit.is_zero() {
+    /// Waits until something can be read or sent, or the allowance is spent.
+    fn wait(&mut self, poll: &mut Poll) -> Result<(), Failure> {
+        if self.left.is_zero() {
             return Err(Failure::Late(self.whole));
         }
         let began = read_clock();
-        let result = act(limit);
-        self.left = self
-            .left
-            .saturating_sub(read_clock().saturating_duration_since(began));
-        result.map_err(|error| {
-            // Which of them a socket's timeout is, differs between systems.
-            if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
-                Failure::Late(self.whole)
-            } else {
-                Failure::Io(error)
-            }
-        })
+        let polled = poll.poll(&mut Events::with_capacity(1), Some(self.left));
+        let spent = read_clock().saturating_duration_since(began);
+        self.left = self.left.saturating_sub(spent);
+        match polled {
+            // Stopped and continued: no byte is lost.
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(Failure::Io(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }
 
@@ -135,23 +133,42 @@ pub(crate) fn exchange(
     allowance: &mut Allowance,
     take: Take<'_>,
 ) -> Result<(), Failure> {
-    let mut stream = connect(url, allowance)?;
-    let request = request(url, ask);
-    allowance.spend(1, |left| {
-        stream.set_write_timeout(Some(left))?;
-        stream.write_all(request.as_bytes())
-    })?;
+    let mut poll = Poll::new().map_err(Failure::Io)?;
+    let mut first = None;
+    for address in addresses(url) {
+        match converse(&mut poll, address, request(url, ask), allowance, take) {
+            // Nobody has had the request.
+            Err(Failure::Io(error)) if UNHEARD.contains(&error.kind()) => {
+                first = first.or(Some(Failure::Io(error)));
+            }
+            result => return result,
+        }
+    }
+    Err(first.unwrap_or(Failure::NoAddress))
+}
+
+/// Ends of a connection that has never been one.
+const UNHEARD: [ErrorKind; 4] = [
+    ErrorKind::ConnectionRefused,
+    ErrorKind::HostUnreachable,
+    ErrorKind::NetworkUnreachable,
+    ErrorKind::AddrNotAvailable,
+];
+
+fn converse(
+    poll: &mut Poll,
+    address: SocketAddr,
+    request: String,
+    allowance: &mut Allowance,
+    take: Take<'_>,
+) -> Result<(), Failure> {
+    let request = request.into_bytes();
+    let exchange = Exchange::connect(poll.registry(), Token(0), address, request);
+    let mut exchange = exchange.map_err(Failure::Io)?;
     let mut buffer = vec![0; READ_BYTES];
     loop {
-        let read = allowance.spend(1, |left| {
-            stream.set_read_timeout(Some(left))?;
-            match stream.read(&mut buffer) {
-                // Stopped and continued: no byte is lost.
-                Err(error) if error.kind() == ErrorKind::Interrupted => Ok(None),
-                result => result.map(Some),
-            }
-        })?;
-        let Some(read) = read else {
+        let Some(read) = exchange.read(&mut buffer).map_err(Failure::Io)? else {
+            allowance.wait(poll)?;
             continue;
         };
         if take(buffer.get(..read).unwrap_or_default())? {
@@ -163,34 +180,15 @@ pub(crate) fn exchange(
     }
 }
 
-fn connect(url: &Url, allowance: &mut Allowance) -> Result<TcpStream, Failure> {
-    let addresses = addresses(url)?;
-    let mut share = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-    let mut first = None;
-    for address in addresses {
-        let connected = allowance.spend(share, |left| TcpStream::connect_timeout(&address, left));
-        share = share.saturating_sub(1);
-        match connected {
-            Ok(stream) => return Ok(stream),
-            Err(failure) => first = first.or(Some(failure)),
-        }
-    }
-    Err(first.unwrap_or(Failure::NoAddress))
-}
-
-fn addresses(url: &Url) -> Result<Vec<SocketAddr>, Failure> {
+fn addresses(url: &Url) -> Vec<SocketAddr> {
+    let addresses = match &url.host {
+        Host::Loopback => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+        Host::Address(address) => vec![*address],
+        // A file of the machine's own; one that cannot be read knows no name.
+        Host::Name(name) => addresses_of(name, &std::fs::read(HOSTS).unwrap_or_default()),
+    };
     let at = |address: IpAddr| SocketAddr::new(address, url.port);
-    Ok(match &url.host {
-        Host::Loopback => vec![
-            at(Ipv4Addr::LOCALHOST.into()),
-            at(Ipv6Addr::LOCALHOST.into()),
-        ],
-        Host::Address(address) => vec![at(*address)],
-        Host::Name(name) => {
-            let found = (name.as_str(), url.port).to_socket_addrs();
-            found.map_err(Failure::Io)?.take(ADDRESSES).collect()
-        }
-    })
+    addresses.into_iter().map(at).collect()
 }
 
 fn request(url: &Url, ask: Ask<'_>) -> String {
@@ -252,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_allowance_tries_nothing_more() {
-        let mut allowance = Allowance::new(Duration::ZERO);
-        let late = allowance.spend(1, |_| -> io::Result<()> { panic!("tried") });
+    fn a_spent_allowance_waits_for_nothing() {
+        let mut poll = Poll::new().unwrap();
+        let late = Allowance::new(Duration::ZERO).wait(&mut poll);
         assert!(matches!(late, Err(Failure::Late(_))));
     }
 

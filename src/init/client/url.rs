@@ -1,10 +1,12 @@
-//! Where a request goes: `http://HOST[:PORT][/PATH]`. Pure; a name is looked up when it is used.
+//! Where a request goes: `http://HOST[:PORT][/PATH]`, and what `/etc/hosts` says of a name. Pure.
 
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// Addresses of one name that are tried.
+const ADDRESSES: usize = 8;
 /// The longest name that DNS knows.
 const NAME_BYTES: usize = 253;
 /// http's own port.
@@ -151,6 +153,20 @@ fn host(text: &str) -> Option<Host> {
     is_name.then(|| Host::Name(text.to_owned()))
 }
 
+/// What a hosts file says of a name.
+#[must_use]
+pub(crate) fn addresses_of(name: &str, hosts: &[u8]) -> Vec<IpAddr> {
+    let hosts = String::from_utf8_lossy(hosts);
+    let address = |line: &str| {
+        let mut words = line.split('#').next()?.split_whitespace();
+        let address = words.next()?.parse().ok()?;
+        words
+            .any(|word| word.eq_ignore_ascii_case(name))
+            .then_some(address)
+    };
+    hosts.lines().filter_map(address).take(ADDRESSES).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -232,6 +248,21 @@ mod tests {
         for (text, expected) in table {
             assert_eq!(path(text).as_deref(), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_hosts_file_knows_names() {
+        let hosts = b"# managed\n127.0.0.1\tlocalhost\n::1 localhost x-6\n10.1.2.3  web.ns1 Web # other\nbad web\n\xff\n\n10.9.9.9 web";
+        let found = |name| {
+            let addresses = addresses_of(name, hosts);
+            addresses
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(found("web"), ["10.1.2.3", "10.9.9.9"]);
+        assert_eq!(found("X-6"), ["::1"]);
+        assert!(found("other").is_empty() && found("managed").is_empty());
     }
 
     proptest! {
