@@ -2,79 +2,71 @@
 //!
 //! What arrives is handed on as it comes, so an answer of any length passes. Waiting for the server is what is bounded:
 //! a reader of ours that is slow (a pager) costs nothing of the allowance.
-//!
-//! Names are looked up in `/etc/hosts` and nowhere else: the C library's resolver would weigh 19 kB.
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
 
-use super::url::{Host, Url, addresses_of};
+use super::url::{Host, Url};
 use crate::http::Exchange;
+use crate::supervisor::Seconds;
 
 /// What is read at once; an answer may have a hundred megabytes.
 const READ_BYTES: usize = 32 * 1024;
-/// Names that need no DNS; kubelet writes the pod's own into it.
-const HOSTS: &str = "/etc/hosts";
 
 /// Why there is no answer, or not the one that was wanted.
-#[derive(Debug)]
+///
+/// A cause is a text from the beginning: nobody here decides by it, and a text is lighter than what it is made of.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The network.
-    Io(io::Error),
-    /// `/etc/hosts` does not know the name.
-    NoAddress,
+    /// No connection: nobody has had the request.
+    Unheard(String),
     /// The allowance, which is spent.
     Late(Duration),
-    /// The connection ended before the answer did.
-    Closed,
-    /// It is not HTTP.
-    Malformed,
-    /// The answer is longer than these bytes, which are kept of it.
-    Long(usize),
-    /// The answer is not a success; with the beginning of its body, made harmless.
-    Status(u16, String),
-    /// The answer is not what `/status` says.
-    Foreign,
-    /// Our own output cannot be written.
-    Output(io::Error),
     /// Whoever reads our output has what it wanted, like `head`.
     ReaderGone,
+    Other(String),
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Failure {
+    pub(super) fn other(why: &str) -> Self {
+        Self::Other(why.to_owned())
+    }
+
+    pub(super) fn malformed() -> Self {
+        Self::other("the answer is not HTTP")
+    }
+
+    fn io(error: &io::Error) -> Self {
+        let why = error.to_string();
+        if UNHEARD.contains(&error.kind()) {
+            Self::Unheard(why)
+        } else {
+            Self::Other(why)
+        }
+    }
+
+    /// The cause, in words.
+    pub(super) fn why(&self) -> String {
         match self {
-            Self::Io(error) => error.fmt(f),
-            Self::NoAddress => {
-                f.write_str("the name is not in /etc/hosts, and DNS is not asked: give an address")
-            }
-            Self::Late(allowance) => {
-                let millis = allowance.as_millis();
-                if millis.is_multiple_of(1000) {
-                    write!(f, "no answer within {} s", millis / 1000)
-                } else {
-                    write!(f, "no answer within {millis} ms")
-                }
-            }
-            Self::Closed => f.write_str("the connection ended before the answer did"),
-            Self::Malformed => f.write_str("the answer is not HTTP"),
-            Self::Long(bytes) => write!(f, "the answer is longer than {bytes} bytes"),
-            Self::Status(status, body) => {
-                let colon = if body.is_empty() { "" } else { ": " };
-                write!(f, "status {status}{colon}{body}")
-            }
-            Self::Foreign => f.write_str("the answer is not a status of pintle's"),
-            Self::Output(error) => write!(f, "the output: {error}"),
-            Self::ReaderGone => f.write_str("nobody reads the output"),
+            Self::Unheard(why) | Self::Other(why) => why.clone(),
+            Self::Late(whole) => ["no answer within ", &Seconds(*whole).to_string()].concat(),
+            Self::ReaderGone => String::new(),
         }
     }
 }
+
+/// Ends of a connection that has never been one.
+const UNHEARD: [ErrorKind; 4] = [
+    ErrorKind::ConnectionRefused,
+    ErrorKind::HostUnreachable,
+    ErrorKind::NetworkUnreachable,
+    ErrorKind::AddrNotAvailable,
+];
 
 /// How long a server may be waited for, in all.
 #[derive(Debug)]
@@ -100,7 +92,7 @@ impl Allowance {
         self.left = self.left.saturating_sub(spent);
         match polled {
             // Stopped and continued: no byte is lost.
-            Err(error) if error.kind() != ErrorKind::Interrupted => Err(Failure::Io(error)),
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(Failure::io(&error)),
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -133,27 +125,24 @@ pub(crate) fn exchange(
     allowance: &mut Allowance,
     take: Take<'_>,
 ) -> Result<(), Failure> {
-    let mut poll = Poll::new().map_err(Failure::Io)?;
-    let mut first = None;
-    for address in addresses(url) {
-        match converse(&mut poll, address, request(url, ask), allowance, take) {
-            // Nobody has had the request.
-            Err(Failure::Io(error)) if UNHEARD.contains(&error.kind()) => {
-                first = first.or(Some(Failure::Io(error)));
-            }
-            result => return result,
-        }
+    let mut poll = Poll::new().map_err(|error| Failure::io(&error))?;
+    let (address, other) = match url.host {
+        Host::Loopback => (Ipv4Addr::LOCALHOST.into(), Some(Ipv6Addr::LOCALHOST.into())),
+        Host::Address(address) => (address, None),
+    };
+    let mut to = |address: IpAddr| {
+        let address = SocketAddr::new(address, url.port);
+        converse(&mut poll, address, request(url, ask), allowance, take)
+    };
+    let first = to(address);
+    match (&first, other) {
+        (Err(Failure::Unheard(_)), Some(other)) => match to(other) {
+            Err(Failure::Unheard(_)) => first,
+            second => second,
+        },
+        _ => first,
     }
-    Err(first.unwrap_or(Failure::NoAddress))
 }
-
-/// Ends of a connection that has never been one.
-const UNHEARD: [ErrorKind; 4] = [
-    ErrorKind::ConnectionRefused,
-    ErrorKind::HostUnreachable,
-    ErrorKind::NetworkUnreachable,
-    ErrorKind::AddrNotAvailable,
-];
 
 fn converse(
     poll: &mut Poll,
@@ -163,32 +152,23 @@ fn converse(
     take: Take<'_>,
 ) -> Result<(), Failure> {
     let request = request.into_bytes();
-    let exchange = Exchange::connect(poll.registry(), Token(0), address, request);
-    let mut exchange = exchange.map_err(Failure::Io)?;
+    let mut exchange = Exchange::connect(poll.registry(), Token(0), address, request)
+        .map_err(|error| Failure::io(&error))?;
     let mut buffer = vec![0; READ_BYTES];
     loop {
-        let Some(read) = exchange.read(&mut buffer).map_err(Failure::Io)? else {
-            allowance.wait(poll)?;
-            continue;
-        };
-        if take(buffer.get(..read).unwrap_or_default())? {
-            return Ok(());
-        }
-        if read == 0 {
-            return Err(Failure::Closed);
+        match exchange.read(&mut buffer) {
+            Err(error) => return Err(Failure::io(&error)),
+            Ok(None) => allowance.wait(poll)?,
+            Ok(Some(read)) => {
+                if take(buffer.get(..read).unwrap_or_default())? {
+                    return Ok(());
+                }
+                if read == 0 {
+                    return Err(Failure::other("the connection ended before the answer did"));
+                }
+            }
         }
     }
-}
-
-fn addresses(url: &Url) -> Vec<SocketAddr> {
-    let addresses = match &url.host {
-        Host::Loopback => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
-        Host::Address(address) => vec![*address],
-        // A file of the machine's own; one that cannot be read knows no name.
-        Host::Name(name) => addresses_of(name, &std::fs::read(HOSTS).unwrap_or_default()),
-    };
-    let at = |address: IpAddr| SocketAddr::new(address, url.port);
-    addresses.into_iter().map(at).collect()
 }
 
 fn request(url: &Url, ask: Ask<'_>) -> String {
@@ -257,24 +237,25 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_one_line_in_plain_words() {
-        let table = [
-            (
-                Failure::Late(Duration::from_secs(60)),
-                "no answer within 60 s",
-            ),
-            (
-                Failure::Late(Duration::from_millis(1500)),
-                "no answer within 1500 ms",
-            ),
-            (Failure::Status(503, String::new()), "status 503"),
-            (
-                Failure::Status(503, "draining".to_owned()),
-                "status 503: draining",
-            ),
-        ];
-        for (failure, expected) in table {
-            assert_eq!(failure.to_string(), expected);
-        }
+    fn causes_are_plain_words() {
+        let why = |failure: Failure| failure.why();
+        assert_eq!(
+            why(Failure::Late(Duration::from_secs(60))),
+            "no answer within 60s"
+        );
+        assert_eq!(
+            why(Failure::Late(Duration::from_millis(1500))),
+            "no answer within 1.5s"
+        );
+        let refused = Failure::io(&io::Error::from_raw_os_error(111));
+        assert_eq!(
+            refused,
+            Failure::Unheard("Connection refused (os error 111)".to_owned())
+        );
+        let reset = Failure::io(&io::Error::from_raw_os_error(104));
+        assert_eq!(
+            reset,
+            Failure::Other("Connection reset by peer (os error 104)".to_owned())
+        );
     }
 }
