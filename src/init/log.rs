@@ -80,7 +80,7 @@ thread_local! {
 /// Lines lost since the start, for the metrics.
 #[must_use]
 pub(crate) fn lost_lines() -> u64 {
-    LOG.with_borrow(|log| log.lost_in_all)
+    LOG.with(|log| log.try_borrow().map_or(0, |log| log.lost_in_all))
 }
 
 /// Opens the targets. Until then, and when all targets are lost, lines go to stdout.

@@ -137,8 +137,8 @@ impl AdminClient {
         (epoch, purpose): (Epoch, Purpose),
         request: Request,
     ) -> Option<Answer> {
-        let same = |slot: &Box<Pending>| slot.epoch == epoch && slot.purpose == purpose;
-        if self.slots.iter().flatten().any(same) {
+        let same = |slot: &Pending| slot.epoch == epoch && slot.purpose == purpose;
+        if self.slots.iter().flatten().any(|slot| same(slot)) {
             return None;
         }
         let Some(slot) = self.slots.iter().position(Option::is_none) else {
@@ -191,8 +191,8 @@ impl AdminClient {
             return Some(failed(pending.epoch, pending.purpose, heard));
         }
         match pending.purpose {
-            Purpose::Core(call) => self.judge(registry, slot, call, *pending),
-            Purpose::Ready => self.judge_ready(registry, slot, *pending),
+            Purpose::Core(call) => self.judge(registry, slot, call, pending),
+            Purpose::Ready => self.judge_ready(registry, slot, pending),
         }
     }
 
@@ -201,7 +201,7 @@ impl AdminClient {
         registry: &Registry,
         slot: usize,
         call: Call,
-        pending: Pending,
+        pending: Box<Pending>,
     ) -> Option<Answer> {
         let epoch = pending.epoch;
         let Body::Kept(response) = &pending.body else {
@@ -217,7 +217,7 @@ impl AdminClient {
         &mut self,
         registry: &Registry,
         slot: usize,
-        mut pending: Pending,
+        mut pending: Box<Pending>,
     ) -> Option<Answer> {
         let (epoch, purpose, request) = (pending.epoch, pending.purpose, pending.request);
         let next = match pending.body {
@@ -263,24 +263,20 @@ impl AdminClient {
         &mut self,
         registry: &Registry,
         slot: usize,
-        pending: Pending,
+        mut pending: Box<Pending>,
         request: Request,
     ) -> Option<Answer> {
-        match self.connect(registry, slot, request) {
-            Ok(exchange) => {
-                let body = self.body(request);
-                if let Some(place) = self.slots.get_mut(slot) {
-                    *place = Some(Box::new(Pending {
-                        request,
-                        exchange,
-                        body,
-                        ..pending
-                    }));
-                }
-                None
-            }
-            Err(error) => Some(failed(pending.epoch, pending.purpose, heard(&error))),
+        let exchange = match self.connect(registry, slot, request) {
+            Ok(exchange) => exchange,
+            Err(error) => return Some(failed(pending.epoch, pending.purpose, heard(&error))),
+        };
+        pending.request = request;
+        pending.exchange = exchange;
+        pending.body = self.body(request);
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Some(pending);
         }
+        None
     }
 
     /// When the first call runs out of time.
@@ -347,9 +343,10 @@ impl Body {
 
 /// What a broken call says about the other side.
 fn heard(error: &io::Error) -> Heard {
-    match error.kind() {
-        io::ErrorKind::InvalidData => Heard::Unclear,
-        _ => Heard::Refused,
+    if error.kind() == io::ErrorKind::InvalidData {
+        Heard::Unclear
+    } else {
+        Heard::Refused
     }
 }
 

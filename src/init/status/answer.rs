@@ -73,11 +73,11 @@ pub(super) fn chunk(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
     }
-    let mut digits = [0; 16];
+    let mut digits = [0_u8; 16];
     let mut left = bytes.len();
     let mut used = 0;
     for digit in digits.iter_mut().rev() {
-        *digit = char::from_digit((left & 15) as u32, 16).map_or(b'0', |c| c as u8);
+        *digit = *b"0123456789abcdef".get(left & 15).unwrap_or(&b'0');
         used += 1;
         left >>= 4;
         if left == 0 {

@@ -221,9 +221,12 @@ impl Connection {
 
 /// `None`: at once again.
 fn later(error: &io::Error) -> Option<Flow> {
-    match error.kind() {
-        io::ErrorKind::Interrupted => None,
-        io::ErrorKind::WouldBlock => Some(Flow::Later),
-        _ => Some(Flow::Broken),
+    let kind = error.kind();
+    if kind == io::ErrorKind::Interrupted {
+        None
+    } else if kind == io::ErrorKind::WouldBlock {
+        Some(Flow::Later)
+    } else {
+        Some(Flow::Broken)
     }
 }

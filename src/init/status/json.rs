@@ -69,7 +69,7 @@ use super::view::View;
 use crate::counters::REASONS;
 use crate::history::Life;
 use crate::log::Utc;
-use crate::supervisor::{Configuration, Process};
+use crate::supervisor::{Configuration, Process, Reason};
 
 /// The schema of the module's table.
 const SCHEMA: u64 = 1;
@@ -140,7 +140,7 @@ fn further(json: &mut Json, view: &View<'_>) {
         "configuration_changed",
         view.changed.map(|at| view.wall_of(at)),
     );
-    json.word("next_why", snapshot.next.map(|reason| reason.name()));
+    json.word("next_why", snapshot.next.map(Reason::name));
     let next_try = snapshot
         .next_try
         .map(|at| at.saturating_duration_since(view.now).as_secs());

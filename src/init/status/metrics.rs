@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::exposition::{Exposition, Type};
+use super::exposition::{Exposition, escaped};
 use super::usage::Usage;
 use super::view::View;
 use crate::counters::{Counters, REASONS};
@@ -19,7 +19,8 @@ pub(crate) fn render(view: &View<'_>, usage: &Usage) -> Vec<u8> {
     let mut out = Exposition::new();
     agent(&mut out, view);
     epochs(&mut out, view);
-    counted(&mut out, view.counters);
+    happened(&mut out, view.counters);
+    served(&mut out, view.counters);
     companions(&mut out, view);
     process(&mut out, view, usage);
     out.finish()
@@ -27,13 +28,10 @@ pub(crate) fn render(view: &View<'_>, usage: &Usage) -> Vec<u8> {
 
 /// The agent as a whole.
 fn agent(out: &mut Exposition, view: &View<'_>) {
-    out.family(Type::Gauge, "build_info", "Version of pintle, always 1");
-    out.number(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    out.family(
-        Type::Gauge,
-        "state",
-        "1 for what the agent is doing, 0 for the others",
-    );
+    let version = concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}");
+    out.family("build_info Version of pintle, always 1");
+    out.number(&[version], 1);
+    out.family("state 1 for what the agent is doing, 0 for the others");
     for state in [
         AgentState::Starting,
         AgentState::Live,
@@ -42,32 +40,24 @@ fn agent(out: &mut Exposition, view: &View<'_>) {
         AgentState::Stopping,
     ] {
         let is = u64::from(view.snapshot.state == state);
-        out.number(&[("state", state.name())], is);
+        out.number(&["{state=\"", state.name(), "\"}"], is);
     }
-    out.gauge(
-        "ready",
-        "1 while the readiness probe is answered with 200",
-        Some(view.readiness.is_ready().into()),
+    out.one(
+        "ready 1 while the readiness probe is answered with 200",
+        view.readiness.is_ready().into(),
     );
     let (left, all) = view.snapshot.retry_budget;
-    out.gauge(
-        "retry_budget",
-        "Crash restarts that are left",
-        Some(left.into()),
-    );
-    out.gauge(
-        "retry_budget_limit",
-        "Crash restarts that a full budget has",
-        Some(all.into()),
+    out.one("retry_budget Crash restarts that are left", left.into());
+    out.one(
+        "retry_budget_limit Crash restarts that a full budget has",
+        all.into(),
     );
     out.seconds(
-        "configuration_last_change_timestamp_seconds",
-        "When what is watched became other than it was, in seconds since 1970",
+        "configuration_last_change_timestamp_seconds When what is watched became other than it was, in seconds since 1970",
         view.changed.map(|at| view.wall_of(at)),
     );
-    out.gauge(
-        "certificate_expiry_timestamp_seconds",
-        "The earliest notAfter of the watched certificates, in seconds since 1970",
+    out.known(
+        "certificate_expiry_timestamp_seconds The earliest notAfter of the watched certificates, in seconds since 1970",
         view.certificate_expiry,
     );
 }
@@ -75,148 +65,124 @@ fn agent(out: &mut Exposition, view: &View<'_>) {
 /// The proxy processes.
 fn epochs(out: &mut Exposition, view: &View<'_>) {
     let newest = view.snapshot.newest;
-    out.gauge(
-        "epoch",
-        "Number of the newest proxy process; no sample while none runs",
+    out.known(
+        "epoch Number of the newest proxy process; no sample while none runs",
         newest.map(|newest| newest.epoch.0.into()),
     );
     out.seconds(
-        "epoch_start_time_seconds",
-        "When the newest proxy process was started, in seconds since 1970",
+        "epoch_start_time_seconds When the newest proxy process was started, in seconds since 1970",
         newest.map(|newest| view.wall_of(newest.started)),
     );
     out.seconds(
-        "epoch_startup_duration_seconds",
-        "From the start of the newest proxy process to LIVE; no sample before",
+        "epoch_startup_duration_seconds From the start of the newest proxy process to LIVE; no sample before",
         newest
             .and_then(|newest| Some((newest.live_since?, newest.started)))
             .map(|(live, started)| live.saturating_duration_since(started)),
     );
-    out.family(
-        Type::Gauge,
-        "proxy_processes",
-        "Proxy processes that run, by state",
-    );
-    // By place, in the order of the names.
-    let mut counts = [0; 4];
+    out.family("proxy_processes Proxy processes that run, by state");
+    let (mut starting, mut live, mut draining, mut stopping) = (0, 0, 0, 0);
     for process in [newest, view.snapshot.older].into_iter().flatten() {
-        let [starting, live, draining, stopping] = &mut counts;
         *match process.state {
-            State::Starting => starting,
-            State::Live => live,
-            State::Draining => draining,
-            State::Stopping(_) => stopping,
+            State::Starting => &mut starting,
+            State::Live => &mut live,
+            State::Draining => &mut draining,
+            State::Stopping(_) => &mut stopping,
         } += 1;
     }
-    for (state, count) in ["starting", "live", "draining", "stopping"]
-        .into_iter()
-        .zip(counts)
-    {
-        out.number(&[("state", state)], count);
-    }
-    out.family(
-        Type::Counter,
-        "epochs_started_total",
-        "Proxy processes started, by reason",
-    );
-    for (reason, count) in REASONS.into_iter().zip(view.counters.epochs_started) {
-        out.number(&[("reason", reason.name())], count);
-    }
+    out.number(&["{state=\"starting\"}"], starting);
+    out.number(&["{state=\"live\"}"], live);
+    out.number(&["{state=\"draining\"}"], draining);
+    out.number(&["{state=\"stopping\"}"], stopping);
 }
 
-/// What has happened since the agent's start.
-fn counted(out: &mut Exposition, counters: &Counters) {
-    for (name, help, value) in [
-        (
-            "epochs_failed_total",
-            "Proxy processes that could not be started, crashed, or died before they were LIVE",
-            counters.epochs_failed,
-        ),
-        (
-            "restarts_total",
-            "Starts tried again after a failure, each out of the retry budget",
-            counters.retries,
-        ),
-        (
-            "configuration_changes_total",
-            "Times that what is watched became other than it was",
-            counters.configuration_changes,
-        ),
-        (
-            "configurations_refused_total",
-            "Configurations that --validate refused",
-            counters.refused,
-        ),
-        (
-            "configurations_given_up_total",
-            "Configurations given up because no proxy process became LIVE with them",
-            counters.given_up,
-        ),
-        (
-            "watch_overflows_total",
-            "Times that the kernel lost file notifications, and everything was hashed",
-            counters.watch_overflows,
-        ),
-        (
-            "orphans_reaped_total",
-            "Adopted processes reaped",
-            counters.orphans_reaped,
-        ),
-        (
-            "admin_errors_total",
-            "Calls to the admin port of Envoy that failed or were not answered in time",
-            counters.admin_errors,
-        ),
-        (
-            "connections_total",
-            "Connections to the status port",
-            counters.connections,
-        ),
-        (
-            "connections_refused_total",
-            "Of these, closed for a limit: too large a head, too slow, no place",
-            counters.connections_refused,
-        ),
-        ("scrapes_total", "Scrapes of the metrics", counters.scrapes),
-    ] {
-        out.counter(name, help, value);
+/// What has happened to the proxies and to what is watched.
+fn happened(out: &mut Exposition, counters: &Counters) {
+    out.family("epochs_started_total Proxy processes started, by reason");
+    for (reason, count) in REASONS.iter().zip(&counters.epochs_started) {
+        out.number(&["{reason=\"", reason.name(), "\"}"], *count);
     }
-    out.family(
-        Type::Counter,
-        "scrape_failures_total",
-        "Sources whose metrics were missing or cut short in a scrape",
+    out.one(
+        "epochs_failed_total Proxy processes that could not be started, crashed, or died before they were LIVE",
+        counters.epochs_failed,
     );
-    out.number(&[("source", "envoy")], counters.envoy_scrape_failures);
-    let failures = counters.application_scrape_failures;
-    out.number(&[("source", "application")], failures);
-    out.family(
-        Type::Counter,
-        "probes_total",
-        "Probes answered, the proxy's readiness and those of the application, by result",
+    out.one(
+        "restarts_total Starts tried again after a failure, each out of the retry budget",
+        counters.retries,
     );
-    for (kind, result, count) in [
-        ("readiness", "passed", counters.ready_probes),
-        ("readiness", "failed", counters.unready_probes),
-        ("application", "passed", counters.app_probes_passed),
-        ("application", "failed", counters.app_probes_failed),
+    out.one(
+        "configuration_changes_total Times that what is watched became other than it was",
+        counters.configuration_changes,
+    );
+    out.one(
+        "configurations_refused_total Configurations that --validate refused",
+        counters.refused,
+    );
+    out.one(
+        "configurations_given_up_total Configurations given up because no proxy process became LIVE with them",
+        counters.given_up,
+    );
+    out.one(
+        "watch_overflows_total Times that the kernel lost file notifications, and everything was hashed",
+        counters.watch_overflows,
+    );
+    out.one(
+        "orphans_reaped_total Adopted processes reaped",
+        counters.orphans_reaped,
+    );
+    out.one(
+        "admin_errors_total Calls to the admin port of Envoy that failed or were not answered in time",
+        counters.admin_errors,
+    );
+}
+
+/// What the status port was asked.
+fn served(out: &mut Exposition, counters: &Counters) {
+    out.one(
+        "connections_total Connections to the status port",
+        counters.connections,
+    );
+    out.one(
+        "connections_refused_total Of these, closed for a limit: too large a head, too slow, no place",
+        counters.connections_refused,
+    );
+    out.one("scrapes_total Scrapes of the metrics", counters.scrapes);
+    out.family("scrape_failures_total Sources whose metrics were missing or cut short in a scrape");
+    let (envoy, application) = (
+        counters.envoy_scrape_failures,
+        counters.application_scrape_failures,
+    );
+    out.number(&["{source=\"envoy\"}"], envoy);
+    out.number(&["{source=\"application\"}"], application);
+    out.family(
+        "probes_total Probes answered, the proxy's readiness and those of the application, by result",
+    );
+    for (labels, count) in [
+        (
+            "{kind=\"readiness\",result=\"passed\"}",
+            counters.ready_probes,
+        ),
+        (
+            "{kind=\"readiness\",result=\"failed\"}",
+            counters.unready_probes,
+        ),
+        (
+            "{kind=\"application\",result=\"passed\"}",
+            counters.app_probes_passed,
+        ),
+        (
+            "{kind=\"application\",result=\"failed\"}",
+            counters.app_probes_failed,
+        ),
     ] {
-        out.number(&[("kind", kind), ("result", result)], count);
+        out.number(&[labels], count);
     }
 }
 
 /// The companions, by their place from 1, as people count flags.
 fn companions(out: &mut Exposition, view: &View<'_>) {
-    out.family(
-        Type::Gauge,
-        "companion_up",
-        "1 while the companion's process runs",
-    );
+    out.family("companion_up 1 while the companion's process runs");
     each_companion(out, view, |companion| companion.has_process().into());
-    out.family(
-        Type::Counter,
-        "companion_restarts_total",
-        "How often the companion was started again",
-    );
+    out.family("companion_restarts_total How often the companion was started again");
     each_companion(out, view, |companion| companion.restarts);
 }
 
@@ -226,45 +192,45 @@ fn each_companion(out: &mut Exposition, view: &View<'_>, value: fn(&Companion) -
         let flag = view.companions.get(index);
         // The program alone: its arguments may hold a secret.
         let program = flag.and_then(|flag| flag.words.first());
-        let labels = [
-            ("companion", &*index.saturating_add(1).to_string()),
-            ("program", program.map_or("", String::as_str)),
-        ];
-        out.number(&labels, value(companion));
+        let program = escaped(program.map_or("", String::as_str));
+        let place = u64::from(companion.id.0) + 1;
+        out.number(
+            &[
+                "{companion=\"",
+                &place.to_string(),
+                "\",program=\"",
+                &program,
+                "\"}",
+            ],
+            value(companion),
+        );
     }
 }
 
 /// The agent's own process.
 fn process(out: &mut Exposition, view: &View<'_>, usage: &Usage) {
-    out.counter(
-        "log_lines_lost_total",
-        "Log lines lost because their reader is too slow",
+    out.one(
+        "log_lines_lost_total Log lines lost because their reader is too slow",
         usage.lost_log_lines,
     );
-    out.family(
-        Type::Counter,
-        "process_cpu_seconds_total",
-        "User and system time of pintle itself",
+    out.seconds(
+        "process_cpu_seconds_total User and system time of pintle itself",
+        Some(usage.cpu),
     );
-    out.duration(usage.cpu);
-    out.gauge(
-        "process_resident_memory_bytes",
-        "Resident memory of pintle itself",
+    out.known(
+        "process_resident_memory_bytes Resident memory of pintle itself",
         usage.resident,
     );
-    out.gauge(
-        "process_open_fds",
-        "File descriptors that pintle has open",
+    out.known(
+        "process_open_fds File descriptors that pintle has open",
         usage.open_files,
     );
-    out.gauge(
-        "process_max_fds",
-        "File descriptors that pintle may have open",
+    out.known(
+        "process_max_fds File descriptors that pintle may have open",
         usage.open_files_limit,
     );
     out.seconds(
-        "process_start_time_seconds",
-        "When pintle was started, in seconds since 1970",
+        "process_start_time_seconds When pintle was started, in seconds since 1970",
         Some(view.wall_of(view.started)),
     );
 }

@@ -47,7 +47,7 @@ h1 span{font-size:.6em;color:#000;padding:.2em .7em;border-radius:1em;vertical-a
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.15em 1em;margin:0}dd{margin:0;overflow-wrap:anywhere}
 .w{overflow-x:auto}table{border-collapse:collapse;width:100%}
 th{text-align:left;font-weight:400}th,td{padding:.25em 1em .25em 0;border-top:1px solid var(--l);vertical-align:top}
-td{overflow-wrap:anywhere}td:first-child{white-space:nowrap}td,svg{font-variant-numeric:tabular-nums}
+td:first-child{width:1%}td:not(:last-child){white-space:nowrap}.c td:last-child{overflow-wrap:anywhere}td,svg{font-variant-numeric:tabular-nums}
 .a td+td{border-left:4px solid #d55e00;padding-left:.5em}
 svg{min-width:620px;width:100%;background:var(--c);border-radius:6px;font-size:12px}
 text{fill:currentColor}.t{stroke:var(--l)}.s{fill:url(#ps)}.l{fill:#009e73}.d{fill:url(#pd)}
@@ -63,12 +63,12 @@ const DEFINITIONS: &str = r##"<defs>
 <path id="ke" d="M-4 4H4V12H-4Z" fill="#000" stroke="#fff"/>
 <path id="kx" d="M-5 3L5 13M5 3L-5 13" stroke="#d55e00" stroke-width="3.5"/>
 <path id="kr" d="M0 2L8 8L0 14Z" fill="#0072b2" stroke="#fff"/></defs>
-<g transform="translate(8,6)"><use href="#kb" x="2"/><text x="9" y="12">start</text>
-<path class="s" d="M52 2H76V14H52Z"/><text x="81" y="12">starting</text><use href="#kl" x="142"/><text x="152" y="12">LIVE</text>
-<path class="l" d="M190 2H214V14H190Z"/><text x="219" y="12">serves</text>
-<path class="d" d="M266 2H290V14H266Z"/><text x="295" y="12">drains</text>
-<use href="#ke" x="346"/><text x="356" y="12">ended</text><use href="#kx" x="405"/><text x="416" y="12">failed</text>
-<use href="#kr" x="462"/><text x="476" y="12">runs now</text></g>
+<g transform="translate(8,6)"><use href="#kb" x="2"/><text x="10" y="12">start</text>
+<path class="s" d="M60 2H84V14H60Z"/><text x="90" y="12">starting</text><use href="#kl" x="160"/><text x="171" y="12">LIVE</text>
+<path class="l" d="M222 2H246V14H222Z"/><text x="252" y="12">serves</text>
+<path class="d" d="M312 2H336V14H312Z"/><text x="342" y="12">drains</text>
+<use href="#ke" x="404"/><text x="414" y="12">ended</text><use href="#kx" x="476"/><text x="488" y="12">failed</text>
+<use href="#kr" x="546"/><text x="560" y="12">runs now</text></g>
 "##;
 
 /// The page.
@@ -155,7 +155,7 @@ fn epochs(page: &mut Buffer, view: &View<'_>) {
         page.raw("<h2>Epochs</h2>\n<p>No proxy runs.</p>\n");
         return;
     }
-    page.raw("<h2>Epochs</h2>\n<div class=\"w\"><table><tr><th>epoch</th><th>pid</th><th>state</th><th>age</th><th>started because of</th><th>configuration</th></tr>\n");
+    page.raw("<h2>Epochs</h2>\n<div class=\"w\"><table><tr><th>epoch</th><th>pid</th><th>state</th><th>age</th><th>why</th><th>configuration</th></tr>\n");
     for process in snapshot.newest.into_iter().chain(snapshot.older) {
         page.fill(
             "<tr><td>@</td><td>@</td><td>@</td><td>@</td><td>@</td><td>@</td></tr>\n",
@@ -176,7 +176,7 @@ fn companions(page: &mut Buffer, view: &View<'_>) {
     if view.snapshot.companions.is_empty() {
         return;
     }
-    page.raw("<h2>Companions</h2>\n<div class=\"w\"><table><tr><th>pid</th><th>state</th><th>restarts</th><th>command</th></tr>\n");
+    page.raw("<h2>Companions</h2>\n<div class=\"w\"><table class=\"c\"><tr><th>pid</th><th>state</th><th>restarts</th><th>command</th></tr>\n");
     for companion in view.snapshot.companions {
         page.fill(
             "<tr><td>@</td><td>@</td><td>@</td><td>@</td></tr>\n",
@@ -192,7 +192,7 @@ fn companions(page: &mut Buffer, view: &View<'_>) {
 }
 
 fn events(page: &mut Buffer, view: &View<'_>) {
-    page.raw("<h2>Last events</h2>\n<table><tr><th>UTC, newest first</th><th></th></tr>\n");
+    page.raw("<h2>Last events</h2>\n<table><tr><th>UTC</th><th>what, newest first</th></tr>\n");
     for (at, what) in view.history.events().rev() {
         let words = Words(what);
         let class = if words.is_warning() { "a" } else { "" };

@@ -16,8 +16,16 @@ use crate::http::{Exchange, READ_BYTES, Response};
 
 /// Of an application's answer so much is passed on (the contract's 10 KiB).
 const BODY_BYTES: usize = 10 * 1024;
+/// A helper gives up so much earlier than we do.
+const HEAD_START: Duration = Duration::from_millis(50);
 /// Codes whose location Go's client, and so kubelet, follows.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+
+/// What the try by IPv6 says, which was not what anybody asked for, would only puzzle.
+const REFUSED: [io::ErrorKind; 2] = [
+    io::ErrorKind::ConnectionRefused,
+    io::ErrorKind::AddrNotAvailable,
+];
 
 /// See the module.
 #[derive(Debug)]
@@ -140,16 +148,18 @@ impl Probing {
             Errand::Tcp { port } | Errand::Grpc { port, .. } => *port,
         };
         let port = port.to_string();
-        let text = match error.kind() {
-            // What the IPv6 try says would only puzzle.
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::AddrNotAvailable => {
-                "connection refused".to_owned()
-            }
-            io::ErrorKind::UnexpectedEof => "closed without an answer".to_owned(),
-            io::ErrorKind::InvalidData => "what came back is not HTTP".to_owned(),
-            _ => error.to_string(),
+        let said;
+        let text = if REFUSED.contains(&error.kind()) {
+            "connection refused"
+        } else if error.kind() == io::ErrorKind::UnexpectedEof {
+            "closed without an answer"
+        } else if error.kind() == io::ErrorKind::InvalidData {
+            "what came back is not HTTP"
+        } else {
+            said = error.to_string();
+            &said
         };
-        Progress::Answer(500, line(&["cannot probe port ", &port, ": ", &text]))
+        Progress::Answer(500, line(&["cannot probe port ", &port, ": ", text]))
     }
 
     /// Its socket is ready.
@@ -225,6 +235,8 @@ impl Probing {
         serial: u64,
     ) -> io::Result<Helper> {
         let left = self.deadline.saturating_duration_since(turn.now);
+        // So that its own word about being late comes before ours.
+        let left = left.saturating_sub(HEAD_START);
         let timeout = ["--timeout-millis".to_owned(), millis(left)];
         let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string();
         let (mut arguments, request) = match &self.errand {

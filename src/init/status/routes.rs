@@ -112,6 +112,8 @@ fn order(request: &Request<'_>, peer: Peer, route: Route) -> Route {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::wildcard_enum_match_arm, reason = "a test names what it wants")]
+
     use super::*;
     use crate::http::Parsed;
 

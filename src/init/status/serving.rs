@@ -82,7 +82,11 @@ impl StatusServer {
     pub(super) fn start_queued(&mut self, turn: &mut Turn<'_>) {
         let queued = |connection: &Connection| match &connection.phase {
             Phase::Probing(probing) => probing.is_queued(),
-            _ => false,
+            Phase::Head
+            | Phase::Waiting(_)
+            | Phase::Merging(_)
+            | Phase::Finishing
+            | Phase::Lingering { .. } => false,
         };
         while self.helped() < HELPERS {
             let oldest = self

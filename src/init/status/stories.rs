@@ -81,7 +81,7 @@ impl Story {
         story.exited(312_000, 1, Exit::Code(0));
         story.exited(400_000, 2, Exit::Signal(9));
         story.readiness(400_000, Stage::NoProxy);
-        story.live(400_700, 0);
+        story.live(401_300, 0);
         story.event(480_000, &Event::Signalled(Signal::Terminate));
         story.readiness(480_000, Stage::Draining);
         story.until(482_500);

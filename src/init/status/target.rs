@@ -222,6 +222,8 @@ fn name_and_port(authority: &str) -> (&str, Option<&str>) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::wildcard_enum_match_arm, reason = "a test names what it wants")]
+
     use super::*;
     use crate::http::Parsed;
 

@@ -39,7 +39,9 @@ impl Usage {
 /// The second field of statm, in pages.
 fn resident() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    let (_, rest) = text.split_once(' ')?;
+    let (pages, _) = rest.split_once(' ')?;
+    let pages: u64 = pages.parse().ok()?;
     pages.checked_mul(sys::page_size())
 }
 

@@ -137,12 +137,14 @@ pub(crate) fn cpu_time() -> Duration {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `getrusage` writes to a live structure; where it fails, the zeros stay.
     let _: c_int = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
-    let time = |value: libc::timeval| {
-        let unsigned = |part: i64| u64::try_from(part).unwrap_or(0);
-        Duration::from_secs(unsigned(value.tv_sec))
-            .saturating_add(Duration::from_micros(unsigned(value.tv_usec)))
-    };
-    time(usage.ru_utime).saturating_add(time(usage.ru_stime))
+    let unsigned = |part: i64| u64::try_from(part).unwrap_or(0);
+    let seconds = usage.ru_utime.tv_sec.saturating_add(usage.ru_stime.tv_sec);
+    // Each is below a million.
+    let micros = usage
+        .ru_utime
+        .tv_usec
+        .saturating_add(usage.ru_stime.tv_usec);
+    Duration::from_secs(unsigned(seconds)).saturating_add(Duration::from_micros(unsigned(micros)))
 }
 
 /// Bytes of a page of memory.

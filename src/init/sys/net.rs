@@ -20,10 +20,7 @@ const SILENCE: c_int = 1;
 /// # Errors
 /// The address is taken, not ours, or of a family that the host has not.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let family = match address {
-        SocketAddr::V4(_) => libc::AF_INET,
-        SocketAddr::V6(_) => libc::AF_INET6,
-    };
+    let family = c_int::from(family(address));
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: `socket` takes three integers.
     let fd = unsafe { libc::socket(family, kind, 0) };
@@ -49,6 +46,14 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
+#[allow(clippy::cast_possible_truncation, reason = "they are 2 and 10")]
+const fn family(address: SocketAddr) -> libc::sa_family_t {
+    match address {
+        SocketAddr::V4(_) => libc::AF_INET as libc::sa_family_t,
+        SocketAddr::V6(_) => libc::AF_INET6 as libc::sa_family_t,
+    }
+}
+
 fn set(socket: &OwnedFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: the pointer and the length describe `value`, which outlives the call.
     check(unsafe {
@@ -67,7 +72,7 @@ fn bind(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
     match address {
         SocketAddr::V4(v4) => {
             let raw = libc::sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_family: family(address),
                 sin_port: v4.port().to_be(),
                 sin_addr: libc::in_addr {
                     s_addr: u32::from_ne_bytes(v4.ip().octets()),
@@ -85,7 +90,7 @@ fn bind(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
         }
         SocketAddr::V6(v6) => {
             let raw = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_family: family(address),
                 sin6_port: v6.port().to_be(),
                 sin6_flowinfo: v6.flowinfo(),
                 sin6_addr: libc::in6_addr {
