@@ -23,6 +23,7 @@ pub use self::extra::skips_parent_stats;
 pub use self::init::InitArgs;
 use self::normalise::{Normal, Refusal};
 pub use self::proxy::ProxyArgs;
+pub(crate) use self::version::{REVISION, VERSION};
 use crate::config::Role;
 
 /// Usage: unknown command, flag or role, a missing or extra argument, a refused argument after `--`.
