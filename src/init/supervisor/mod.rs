@@ -27,6 +27,7 @@
 
 mod action;
 mod companions;
+mod drain;
 mod epoch;
 mod event;
 mod exits;

@@ -6,28 +6,26 @@ use std::time::{Duration, Instant};
 
 use super::action::{Action, Outcome, Send};
 use super::epoch::{State, Why};
-use super::event::{Call, Epoch, Event, Exit, Reply, Signal};
+use super::event::{Epoch, Event, Exit, Signal};
 use super::note::Note;
 use super::timers::Timer;
 use super::{Next, Phase, Place, Supervisor};
 
-/// With `--exit-on-zero-active-connections`, how often the connections are counted (as in pilot-agent).
-const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// A process that SIGKILL has not removed by then hangs in the kernel; its namespace ends with us.
 const ABANDON_AFTER: Duration = Duration::from_secs(5);
 
 /// How far the end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
-    stage: Stage,
+    pub(super) stage: Stage,
     /// Decided before: the agent ends for another reason than a request.
-    verdict: Option<Outcome>,
+    pub(super) verdict: Option<Outcome>,
     /// A process did not end in its time.
-    killed: bool,
+    pub(super) killed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+pub(super) enum Stage {
     /// Not ready; the endpoints' removal spreads.
     PreDrain,
     Draining,
@@ -192,72 +190,8 @@ impl Supervisor {
         }
     }
 
-    fn drain(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
-        let longest = self.policy.termination_drain;
-        if longest.is_zero() {
-            self.dismiss(now, stop, out);
-            return;
-        }
-        self.phase = Phase::Stopping(Stop {
-            stage: Stage::Draining,
-            ..stop
-        });
-        self.timers.arm(Timer::Drain, now, longest);
-        if let Some(shortest) = self.policy.exit_on_zero {
-            self.timers
-                .arm(Timer::Connections, now, shortest.min(longest));
-        }
-        out.push(Action::Note(Note::DrainBegan(longest)));
-        if let Some(epoch) = self.admin_owner() {
-            out.push(Action::Ask(epoch, Call::Drain));
-        }
-    }
-
-    /// The epoch whose admin port is most likely there: during a hand-over the parent, until the child is LIVE.
-    pub(super) fn admin_owner(&self) -> Option<Epoch> {
-        let serving = self.processes().find(|process| process.serves());
-        serving
-            .or_else(|| self.processes().next())
-            .map(|process| process.epoch)
-    }
-
-    fn count_connections(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if let Some(epoch) = self.admin_owner() {
-            self.timers.arm(Timer::Connections, now, COUNT_INTERVAL);
-            out.push(Action::Ask(epoch, Call::Connections));
-        }
-    }
-
-    fn replied_in_stop(
-        &mut self,
-        now: Instant,
-        stop: Stop,
-        epoch: Epoch,
-        answer: (Call, Reply),
-        out: &mut Vec<Action>,
-    ) {
-        let draining = stop.stage == Stage::Draining;
-        match answer {
-            // The child has taken over after all: the drain is its affair now.
-            (Call::Live, Reply::Live) => {
-                if self.became_live(now, epoch, out) && draining {
-                    out.push(Action::Ask(epoch, Call::Drain));
-                }
-            }
-            (Call::Drain, Reply::Failed) if draining => {
-                out.push(Action::Note(Note::DrainRefused));
-            }
-            // A parent that drains beside it has connections of its own, which its child cannot count.
-            (Call::Connections, Reply::Connections(0)) if draining && self.older.is_none() => {
-                out.push(Action::Note(Note::NoConnections));
-                self.dismiss(now, stop, out);
-            }
-            (Call::Live | Call::Drain | Call::Connections | Call::Memory, _) => {}
-        }
-    }
-
     /// SIGTERM to the companions, which may need the proxy for their end; what is left is stopped after them.
-    fn dismiss(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+    pub(super) fn dismiss(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
         let stop = Stop {
             stage: Stage::Dismissing,
             ..stop
