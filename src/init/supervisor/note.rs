@@ -100,6 +100,14 @@ pub enum Note {
     },
     StoppingCompanions,
     KillingCompanion(CompanionId),
+    /// The proxy is LIVE, but not ready.
+    CommandWaits,
+    /// A request to stop goes to the command.
+    Forwarded(u8),
+    CommandEnded(Exit),
+    /// The proxy ended for good, the command did not.
+    StoppingCommand,
+    KillingCommand,
     /// A killed process is still there; the agent ends without it.
     Abandoned,
     Finished(Outcome),
@@ -122,6 +130,8 @@ impl Note {
                 | Self::Killing
                 | Self::CompanionFailed { .. }
                 | Self::KillingCompanion(_)
+                | Self::StoppingCommand
+                | Self::KillingCommand
                 | Self::Abandoned
         )
     }
@@ -195,6 +205,11 @@ impl fmt::Display for Note {
             Self::CompanionEnded { id, how } => write!(f, "{id} {how}"),
             Self::StoppingCompanions => f.write_str("stopping the companions"),
             Self::KillingCompanion(id) => write!(f, "{id} did not stop in time, killing it"),
+            Self::CommandWaits => f.write_str("the command waits until the proxy is ready"),
+            Self::Forwarded(number) => write!(f, "signal {number} goes to the command"),
+            Self::CommandEnded(how) => write!(f, "the command {how}"),
+            Self::StoppingCommand => f.write_str("the proxy is gone, stopping the command"),
+            Self::KillingCommand => f.write_str("killing the command"),
             Self::Abandoned => f.write_str("a killed process is still there, ending without it"),
             Self::Finished(outcome) => finished(*outcome, f),
         }
@@ -213,6 +228,7 @@ fn finished(outcome: Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 "retry budget spent and nothing serves: the last proxy {how}"
             )?;
         }
+        Outcome::CommandEnded(how) => write!(f, "the command {how}")?,
     }
     write!(f, ", exit code {}", outcome.code())
 }
