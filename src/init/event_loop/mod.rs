@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod command;
 mod companions;
 mod processes;
 
@@ -38,8 +39,6 @@ const EVENTS: usize = 32;
 const EVENTS_PER_TURN: usize = 64;
 /// After an error of `poll` itself, which should not happen: not a spin.
 const POLL_ERROR_PAUSE: Duration = Duration::from_millis(100);
-/// Signals that are harmless by nature and not worth a line: PIPE, CONT, URG, WINCH.
-const QUIET_SIGNALS: [i32; 4] = [13, 18, 23, 28];
 
 const SIGNALS: Token = Token(0);
 const WATCHER: Token = Token(1);
@@ -236,7 +235,8 @@ impl EventLoop {
         let mut reap = false;
         for number in self.signals.drain() {
             let meaning = match number {
-                signal::SIGTERM | signal::SIGINT => Signal::Terminate,
+                signal::SIGTERM => Signal::Terminate,
+                signal::SIGINT => Signal::Interrupt,
                 signal::SIGQUIT => Signal::Quit,
                 signal::SIGHUP => Signal::Hangup,
                 signal::SIGUSR1 => Signal::Usr1,
@@ -244,16 +244,7 @@ impl EventLoop {
                     reap = true;
                     continue;
                 }
-                _ => {
-                    let bit = 1_u64 << (number - 1).clamp(0, 63);
-                    if self.ignored & bit == 0 && !QUIET_SIGNALS.contains(&number) {
-                        log::info!(
-                            "signal {number} ignored, and not forwarded: it would kill the proxy"
-                        );
-                    }
-                    self.ignored |= bit;
-                    continue;
-                }
+                _ => Signal::Other(u8::try_from(number).unwrap_or_default()),
             };
             self.queue.push_back(Event::Signalled(meaning));
         }
@@ -276,6 +267,7 @@ impl EventLoop {
                     self.queue.push_back(Event::Validated { how });
                 }
                 Some(Kind::Companion(id)) => self.companion_gone(pid, id, how),
+                Some(Kind::Command) => self.command_gone(pid, how),
                 None => log::debug!("reaped orphan {}: it {how}", pid.number()),
             }
         }
@@ -310,6 +302,11 @@ impl EventLoop {
                 Action::Signal(epoch, Send::Kill) => self.children.kill(Kind::Proxy(epoch)),
                 Action::SpawnCompanion(id) => self.spawn_companion(id),
                 Action::SignalCompanion(id, what) => self.signal_companion(id, what),
+                Action::CheckReady => self.check_ready(),
+                Action::SpawnCommand => self.spawn_command(),
+                Action::SignalCommand(number) => self.signal_command(number),
+                Action::KillCommand => self.children.kill(Kind::Command),
+                Action::IgnoreSignal(number) => self.ignore_signal(number),
                 Action::Ask(epoch, Call::Memory) => self.ask_memory(epoch),
                 Action::Ask(epoch, call) => {
                     let registry = self.poll.registry();
