@@ -88,7 +88,16 @@ pub(crate) struct Setup {
 impl Setup {
     /// A sidecar with the real Envoy and a custom configuration: one listener that answers `body`, one watched file.
     pub(crate) fn new(body: &str) -> Self {
-        let setup = Self::bare(&envoy());
+        Self::bare(&envoy()).with_listener(body)
+    }
+
+    /// The same with a command beside it: `pintle run`. What follows `--` is the last argument.
+    pub(crate) fn run(body: &str) -> Self {
+        Self::of("run", &envoy()).with_listener(body)
+    }
+
+    fn with_listener(self, body: &str) -> Self {
+        let setup = self;
         let configuration = setup.configuration(body);
         setup.write("envoy.json", &configuration.to_string());
         let file = setup.path("envoy.json");
@@ -97,6 +106,11 @@ impl Setup {
 
     /// An agent for any proxy binary, with quick timings, and nothing said about its configuration.
     pub(crate) fn bare(binary: &Path) -> Self {
+        Self::of("proxy", binary)
+    }
+
+    /// As `bare`, for `proxy` or `run`.
+    pub(crate) fn of(subcommand: &str, binary: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
         // What the machine's environment says must not matter.
@@ -111,7 +125,7 @@ impl Setup {
         let (directory, certificate) = (setup.path("run"), setup.path("cert.pem"));
         let admin = setup.admin.number.to_string();
         // A sidecar, unless another role is among the arguments.
-        let mut setup = setup.arg("proxy");
+        let mut setup = setup.arg(subcommand);
         for (variable, value) in [
             ("ISTIO_META_TLS_SERVER_CERT_CHAIN", certificate.as_path()),
             ("ISTIO_META_TLS_SERVER_KEY", &certificate),
