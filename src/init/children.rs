@@ -70,7 +70,11 @@ impl Children {
     ) -> Result<Pid, (Exit, io::Error)> {
         let mut words = words.iter();
         // No program has the empty name: it is not found.
-        let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
+        let mut command = Command::new(
+            words
+                .next()
+                .map_or_else(|| OsStr::new(""), OsString::as_os_str),
+        );
         command.args(words);
         let setup = ChildSetup {
             inherited: Inherited::get(),

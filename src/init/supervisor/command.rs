@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use super::action::{Action, Outcome};
 use super::epoch::Process;
 use super::event::{Exit, Signal};
-use super::note::Note;
+use super::note::{CommandNote, Note};
 use super::stopping::{ABANDON_AFTER, Stage, Stop};
 use super::timers::Timer;
 use super::{Phase, Supervisor};
@@ -145,7 +145,7 @@ impl Supervisor {
         } else {
             self.timers.arm_once(Timer::Ready, now, READY_INTERVAL);
             if !std::mem::replace(&mut command.told, true) {
-                out.push(Action::Note(Note::CommandWaits));
+                out.push(Action::Note(Note::Command(CommandNote::Waits)));
             }
         }
     }
@@ -170,7 +170,9 @@ impl Supervisor {
             command.requests = command.requests.saturating_add(1);
         }
         if command.requests < REQUESTS_TO_KILL {
-            out.push(Action::Note(Note::Forwarded(signal.number())));
+            out.push(Action::Note(Note::Command(CommandNote::Forwarded(
+                signal.number(),
+            ))));
             out.push(Action::SignalCommand(signal.number()));
         } else {
             self.kill_command(now, out);
@@ -205,7 +207,7 @@ impl Supervisor {
     fn command_over(&mut self, how: Exit, out: &mut Vec<Action>) {
         self.timers.disarm(Timer::Command);
         self.set_command(CommandState::Ended(how));
-        out.push(Action::Note(Note::CommandEnded(how)));
+        out.push(Action::Note(Note::Command(CommandNote::Ended(how))));
     }
 
     /// The agent ends: what was not started never will be.
@@ -226,7 +228,7 @@ impl Supervisor {
             ..stop
         });
         self.timers.keep_only(&[Timer::LivePoll]);
-        out.push(Action::Note(Note::StoppingCommand));
+        out.push(Action::Note(Note::Command(CommandNote::Stopping)));
         if stop.verdict == Some(Outcome::ProxyEnded) || !self.term_command(now, out) {
             self.leave_command(now);
         }
@@ -270,7 +272,7 @@ impl Supervisor {
         if self.command_lives() && self.command_state() != Some(CommandState::Killed) {
             self.set_command(CommandState::Killed);
             self.timers.arm(Timer::Command, now, ABANDON_AFTER);
-            out.push(Action::Note(Note::KillingCommand));
+            out.push(Action::Note(Note::Command(CommandNote::Killing)));
             out.push(Action::KillCommand);
         }
     }

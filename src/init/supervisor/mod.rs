@@ -49,7 +49,7 @@ pub use command::CommandState;
 pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
 pub use event::{Call, Cause, Configuration, Epoch, Event, Exit, Reply, Signal};
-pub use note::{Note, Seconds};
+pub use note::{CommandNote, Note, Seconds};
 pub use policy::{CleanExit, Policy};
 pub use snapshot::{AgentState, Snapshot};
 use stopping::Stop;

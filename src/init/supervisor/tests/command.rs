@@ -45,7 +45,7 @@ fn it_starts_after_the_companions_once_the_proxy_is_live_and_ready() {
     assert_eq!(sim.ordered(), [start_companion(0)]);
     sim.pass(secs(3));
     assert_eq!(sim.ordered(), []);
-    let waits = |note: &&Note| **note == Note::CommandWaits;
+    let waits = |note: &&Note| **note == Note::Command(CommandNote::Waits);
     assert_eq!(sim.notes.iter().filter(waits).count(), 1, "said once");
     sim.ready = true;
     sim.pass(millis(500));
