@@ -1,6 +1,7 @@
 //! A command beside the real Envoy: when it starts, what reaches it, whose code it is, and what is left of it.
 
 use std::fs;
+use std::io::Write;
 
 use super::support::{Agent, Setup, envoy, is_alive, kill, port, until};
 
@@ -274,6 +275,28 @@ fn it_gets_what_the_agent_was_started_with() {
     // One more is the directory that bash lists.
     let known = ["0", "1", "2", "3"].map(|fd| format!("/proc/self/fd/{fd}"));
     assert_eq!(descriptors, Some(known.join(" ").as_str()));
+}
+
+/// What is typed is for the command while it runs; then Ctrl-C is for the agent again.
+#[test]
+fn the_terminal_is_its_own_while_it_runs() {
+    let setup = Setup::run("hello").args(&["--termination-drain-duration", "10m"]);
+    let (setup, mut terminal) = setup.on_terminal();
+    let typed = "trap 'echo got INT' INT; echo waiting; read -r line; read -r line; echo \"typed $line\"; exit 6";
+    let mut agent = script(setup, typed);
+    agent.wait_log("waiting");
+    terminal.write_all(b"\x03").unwrap();
+    agent.wait_log("got INT");
+    terminal.write_all(b"one\ntwo\n").unwrap();
+    agent.wait_log("draining for at most 600s");
+    terminal.write_all(b"\x03").unwrap();
+    assert_eq!(agent.wait().code(), Some(6), "{}", agent.log());
+    assert!(agent.log().contains("typed "), "{}", agent.log());
+    assert!(
+        !agent.log().contains("goes to the command"),
+        "{}",
+        agent.log()
+    );
 }
 
 #[test]

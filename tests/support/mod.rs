@@ -4,8 +4,10 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::FromRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -171,6 +173,37 @@ impl Setup {
     pub(crate) fn env(mut self, variable: &str, value: &str) -> Self {
         self.command.env(variable, value);
         self
+    }
+
+    /// The agent in a session of its own, on a terminal; returns the terminal's other end.
+    pub(crate) fn on_terminal(mut self) -> (Self, fs::File) {
+        let (mut ours, mut its) = (0, 0);
+        // SAFETY: two live integers, and nothing asked of name, modes and size.
+        let opened = unsafe {
+            libc::openpty(
+                &raw mut ours,
+                &raw mut its,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        assert_eq!(opened, 0);
+        // SAFETY: the descriptors are new and nobody else's.
+        let (ours, its) = unsafe { (fs::File::from_raw_fd(ours), fs::File::from_raw_fd(its)) };
+        self.command.stdin(its);
+        let session = || {
+            // SAFETY: no arguments; and integers, for the terminal that is stdin.
+            let done = unsafe { libc::setsid() >= 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) == 0 };
+            if done {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
+        };
+        // SAFETY: `setsid` and `ioctl` are async-signal-safe.
+        unsafe { self.command.pre_exec(session) };
+        (self, ours)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -47,6 +47,8 @@ impl EventLoop {
     /// The command has been reaped. What it leaves in its process group would outlive the agent.
     pub(super) fn command_gone(&mut self, pid: Pid, how: Exit) {
         sys::kill_group(pid, signal::SIGKILL);
+        // Who sees the drain may want to skip it with Ctrl-C.
+        sys::take_terminal_back(pid);
         self.queue.push_back(Event::CommandExited(how));
     }
 
