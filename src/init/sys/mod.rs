@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-pub(crate) use child::{ChildSetup, prepare};
+pub(crate) use child::{ChildSetup, prepare, take_terminal_back};
 pub(crate) use fault::report_faults;
 pub(crate) use inherited::Inherited;
 pub(crate) use interfaces::interface_addresses;
