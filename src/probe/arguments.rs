@@ -12,6 +12,8 @@ use argh::FromArgs;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A gRPC service's name, in bytes. Ours: it is a header's size.
 const LONGEST_SERVICE: usize = 1024;
+/// What takes a value.
+const OPTIONS: [&str; 2] = ["--service", "--timeout-millis"];
 const NAME: &str = "pintle-probe";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -99,7 +101,7 @@ pub(crate) fn parse(given: impl Iterator<Item = OsString>) -> Result<Command, St
         .map(OsString::into_string)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|word| Stop::Usage(format!("cannot use {}: not UTF-8", word.display())))?;
-    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let words = apart(&words);
     let arguments = Arguments::from_args(&[NAME], &words).map_err(|exit| {
         let text = exit.output.trim_end().to_owned();
         match exit.status {
@@ -127,6 +129,23 @@ pub(crate) fn parse(given: impl Iterator<Item = OsString>) -> Result<Command, St
             "cannot probe nothing: https or grpc, see --help".to_owned(),
         )),
     }
+}
+
+/// `--option=value` as two words, which is what argh knows. A value is left alone, whatever it looks like.
+fn apart(words: &[String]) -> Vec<&str> {
+    let mut result = Vec::new();
+    let mut is_value = false;
+    for word in words {
+        let pair = OPTIONS
+            .iter()
+            .find_map(|option| Some((*option, word.strip_prefix(option)?.strip_prefix('=')?)));
+        match pair {
+            Some((option, value)) if !is_value => result.extend([option, value]),
+            Some(_) | None => result.push(word),
+        }
+        is_value = !is_value && OPTIONS.contains(&word.as_str());
+    }
+    result
 }
 
 fn timeout(millis: u32) -> Duration {
@@ -161,6 +180,25 @@ mod tests {
                 timeout: DEFAULT_TIMEOUT,
             })
         );
+    }
+
+    #[test]
+    fn a_value_may_follow_an_equals_sign() {
+        let service = |line: &str| match parsed(line) {
+            Ok(Command::Grpc { service, .. }) => service,
+            other => panic!("{line}: {other:?}"),
+        };
+        for (line, expected) in [
+            ("grpc 127.0.0.1:1 --service=a.b --timeout-millis=5", "a.b"),
+            ("grpc 127.0.0.1:1 --service=", ""),
+            ("grpc 127.0.0.1:1 --service=--help", "--help"),
+            ("grpc 127.0.0.1:1 --service=a=b", "a=b"),
+            ("grpc 127.0.0.1:1 --service --service=a", "--service=a"),
+        ] {
+            assert_eq!(service(line), expected);
+        }
+        assert!(parsed("https 127.0.0.1:1 --timeout-millis=").is_err());
+        assert!(parsed("https 127.0.0.1:1 --timeout-millis=5").is_ok());
     }
 
     #[test]

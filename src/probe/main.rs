@@ -5,7 +5,7 @@
 //! pintle-probe grpc 127.0.0.1:9000 [--service NAME] [--timeout-millis N]
 //! ```
 //!
-//! Of the request its method, path and headers go to the server, without those that concern one connection; SNI is the
+//! `--option=value` is understood too. Of the request its method, path and headers go to the server, without those that concern one connection; SNI is the
 //! name in `Host`, if it is one. No certificate is verified, and no redirect is followed: that is the starter's business.
 //!
 //! Whatever happens, one HTTP/1.1 response goes to stdout, framed by `Content-Length`: the server's own, cut to what a

@@ -8,8 +8,10 @@
 
 #![forbid(unsafe_code)]
 
+mod command;
 mod companions;
 mod processes;
+mod sources;
 mod status_port;
 
 use std::collections::VecDeque;
@@ -31,7 +33,7 @@ use crate::signals::Signals;
 use crate::status::{PLACES, Readiness, Settings, Stage, StatusServer};
 use crate::store::{Of, Store};
 use crate::supervisor::{
-    Action, Call, Cause, Configuration, Epoch, Event, Note, Outcome, Send, Signal, Supervisor,
+    Action, Call, Cause, Configuration, Epoch, Event, Note, Outcome, Send, Supervisor,
 };
 use crate::sys::{self, signal};
 use crate::watcher::Watcher;
@@ -42,8 +44,6 @@ const EVENTS: usize = 32;
 const EVENTS_PER_TURN: usize = 64;
 /// After an error of `poll` itself, which should not happen: not a spin.
 const POLL_ERROR_PAUSE: Duration = Duration::from_millis(100);
-/// Signals that are harmless by nature and not worth a line: PIPE, CONT, URG, WINCH.
-const QUIET_SIGNALS: [i32; 4] = [13, 18, 23, 28];
 
 const SIGNALS: Token = Token(0);
 const WATCHER: Token = Token(1);
@@ -72,6 +72,8 @@ pub(crate) struct EventLoop {
     supervisor: Supervisor,
     status: StatusServer,
     readiness: Readiness,
+    /// The command of `run` is started once the proxy is ready, and wants to know.
+    command_waits: bool,
     /// What was said last about readiness.
     stage: Option<Stage>,
     history: History,
@@ -137,6 +139,7 @@ impl EventLoop {
             queue: VecDeque::new(),
             status,
             readiness: Readiness::default(),
+            command_waits: false,
             stage: None,
             history: History::default(),
             counters: Counters::default(),
@@ -151,7 +154,6 @@ impl EventLoop {
             config,
         };
         this.start_first()?;
-        this.signals.catch_the_rest();
         this.look_for_helper();
         Ok(this)
     }
@@ -245,113 +247,6 @@ impl EventLoop {
         Some(nearest.saturating_duration_since(self.now))
     }
 
-    /// Drains every source that is ready into the queue, in a fixed order.
-    fn collect(&mut self, events: &Events) {
-        let ready = |token: Token| events.iter().any(|event| event.token() == token);
-        if ready(SIGNALS) {
-            self.collect_signals();
-        }
-        for event in events {
-            match event.token().0 {
-                slot @ FIRST_ADMIN..=LAST_ADMIN => {
-                    let registry = self.poll.registry();
-                    if let Some(answer) = self.admin.ready(registry, slot - FIRST_ADMIN) {
-                        self.admin_answered(answer);
-                    }
-                }
-                FIRST_CLIENT..=LAST_CLIENT => self.client_ready(event.token()),
-                _ => {}
-            }
-        }
-        if ready(WATCHER) {
-            let noticed = self.watcher.drain();
-            if noticed.overflowed {
-                self.counters.watch_overflows = self.counters.watch_overflows.saturating_add(1);
-                log::warning!("file notifications were lost, hashing everything");
-            }
-            if noticed.changed || noticed.overflowed {
-                self.queue.push_back(Event::FilesChanged);
-            }
-            self.report_watcher();
-        }
-        if ready(STAND_IN)
-            && self
-                .stand_in
-                .as_ref()
-                .is_some_and(|(socket, _)| socket.serve())
-        {
-            self.stand_in = None;
-        }
-        if ready(STATUS) {
-            self.accept_client();
-        }
-    }
-
-    fn collect_signals(&mut self) {
-        let mut reap = false;
-        for number in self.signals.drain() {
-            let meaning = match number {
-                signal::SIGTERM | signal::SIGINT => Signal::Terminate,
-                signal::SIGQUIT => Signal::Quit,
-                signal::SIGHUP => Signal::Hangup,
-                signal::SIGUSR1 => Signal::Usr1,
-                signal::SIGCHLD => {
-                    reap = true;
-                    continue;
-                }
-                _ => {
-                    let bit = 1_u64 << (number - 1).clamp(0, 63);
-                    if self.ignored & bit == 0 && !QUIET_SIGNALS.contains(&number) {
-                        log::info!(
-                            "signal {number} ignored, and not forwarded: it would kill the proxy"
-                        );
-                    }
-                    self.ignored |= bit;
-                    continue;
-                }
-            };
-            self.queue.push_back(Event::Signalled(meaning));
-        }
-        if reap {
-            self.reap();
-        }
-    }
-
-    /// Reaps every dead child, known or adopted, until none is left.
-    fn reap(&mut self) {
-        while let Some((pid, how)) = sys::reap() {
-            match self.children.reaped(pid) {
-                Some(Kind::Proxy(epoch)) => {
-                    self.proxy_ended(epoch, how);
-                    self.store.remove(Of::Epoch(epoch));
-                    self.stand_in.take_if(|(_, child)| *child == epoch);
-                    self.queue.push_back(Event::Exited { epoch, how });
-                }
-                Some(Kind::Validator) => {
-                    self.store.remove(Of::Validator);
-                    self.queue.push_back(Event::Validated { how });
-                }
-                Some(Kind::Companion(id)) => self.companion_gone(pid, id, how),
-                // Its socket has said what there was to say.
-                Some(Kind::Probe(_)) => {}
-                None => self.orphan_reaped(pid, how),
-            }
-        }
-    }
-
-    /// Says once that inotify does not work, or works again.
-    fn report_watcher(&mut self) {
-        let degraded = self.watcher.degraded();
-        if degraded.is_some() != self.degraded {
-            match degraded {
-                Some(why) => log::warning!("{why}, hashing the files every 10s instead"),
-                None => log::info!("file notifications work again"),
-            }
-            self.degraded = degraded.is_some();
-            self.queue.push_back(Event::WatchDegraded(self.degraded));
-        }
-    }
-
     fn carry_out(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
@@ -368,6 +263,11 @@ impl EventLoop {
                 Action::Signal(epoch, Send::Kill) => self.children.kill(Kind::Proxy(epoch)),
                 Action::SpawnCompanion(id) => self.spawn_companion(id),
                 Action::SignalCompanion(id, what) => self.signal_companion(id, what),
+                Action::CheckReady => self.check_ready(),
+                Action::SpawnCommand => self.spawn_command(),
+                Action::SignalCommand(number) => self.signal_command(number),
+                Action::KillCommand => self.children.kill(Kind::Command),
+                Action::IgnoreSignal(number) => self.ignore_signal(number),
                 Action::Ask(epoch, Call::Memory) => self.ask_memory(epoch),
                 Action::Ask(epoch, call) => {
                     let registry = self.poll.registry();

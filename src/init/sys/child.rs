@@ -291,6 +291,22 @@ fn put(from: c_int, to: c_int) -> io::Result<()> {
     check(unsafe { libc::dup2(from, to) }.min(0))
 }
 
+/// Takes the terminal back from the group that a child of ours led, if it has it.
+pub(crate) fn take_terminal_back(leader: Pid) {
+    // SAFETY: `tcgetpgrp` takes an integer; without a terminal it fails.
+    if unsafe { libc::tcgetpgrp(0) } != leader.number() {
+        return;
+    }
+    // We are in the background, see below.
+    let mask = inherited::current_mask();
+    inherited::set_mask(mask | 1 << (signal::SIGTTOU - 1));
+    // SAFETY: `getpgrp` has no arguments and cannot fail.
+    let own = unsafe { libc::getpgrp() };
+    // SAFETY: `tcsetpgrp` takes two integers.
+    let _: c_int = unsafe { libc::tcsetpgrp(0, own) };
+    inherited::set_mask(mask);
+}
+
 /// Makes the child's group the foreground of the terminal, if there is one and ours is in the foreground.
 fn take_terminal() {
     // SAFETY: `tcgetpgrp` takes an integer; without a terminal it fails.

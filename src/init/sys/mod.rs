@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-pub(crate) use child::{ChildSetup, Streams, spawn};
+pub(crate) use child::{ChildSetup, Streams, spawn, take_terminal_back};
 pub(crate) use fault::report_faults;
 pub use heap::Heap;
 pub(crate) use inherited::Inherited;
@@ -41,7 +41,9 @@ impl Pid {
 
 /// The numbers of the signals that the agent names.
 pub(crate) mod signal {
-    pub(crate) use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTOU, SIGUSR1};
+    pub(crate) use libc::{
+        SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTRAP, SIGTTOU, SIGUSR1,
+    };
     /// The highest signal of Linux (`_NSIG` - 1).
     pub(crate) const LAST: i32 = 64;
 }
@@ -186,11 +188,6 @@ pub(crate) fn effective_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Unblocks every signal in this process; the handlers are installed.
-pub(crate) fn unblock_signals() {
-    inherited::set_mask(0);
-}
-
 /// Waits, for when waiting by `epoll` is what failed.
 pub(crate) fn pause(duration: Duration) {
     let millis = c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX);
@@ -198,9 +195,8 @@ pub(crate) fn pause(duration: Duration) {
     let _: c_int = unsafe { libc::poll(std::ptr::null_mut(), 0, millis) };
 }
 
-/// A descriptor that becomes readable when a signal of `set` (bit n - 1 is signal n) arrives; they are blocked.
-///
-/// For the signals that the C library keeps for itself and lets nobody handle.
+/// A descriptor that becomes readable when a signal of `set` (bit n - 1 is signal n) arrives; these are blocked, and all
+/// others are not.
 ///
 /// # Errors
 /// No descriptor left.

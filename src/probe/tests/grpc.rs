@@ -63,7 +63,18 @@ fn serve(runtime: &Runtime) -> (SocketAddr, Seen) {
 }
 
 fn check(address: SocketAddr, service: &str) -> Outcome {
-    run(&["grpc", &address.to_string(), "--service", service], b"")
+    // As pintle does it.
+    let service = ["--service=", service].concat();
+    run(
+        &[
+            "grpc",
+            &address.to_string(),
+            &service,
+            "--timeout-millis",
+            "9000",
+        ],
+        b"",
+    )
 }
 
 #[test]
