@@ -340,6 +340,7 @@ impl Supervisor {
             .verdict
             .unwrap_or(match (stop.killed, self.ever_live || self.quit) {
                 (true, _) => Outcome::Killed,
+                (false, true) if self.command_missed() => Outcome::NeverStarted,
                 (false, true) => Outcome::Stopped,
                 (false, false) => Outcome::NeverLive,
             });
