@@ -23,3 +23,7 @@ promises:
 # Envoy under pintle, a certificate rotated, the hot restart shown.
 demo *flags:
     build/demo {{flags}}
+
+# The page of the status port, drawn by a real browser into target/page.png.
+page *url:
+    build/page {{url}}

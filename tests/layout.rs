@@ -21,20 +21,33 @@ fn init() -> PathBuf {
 
 /// The init's sources, with their text.
 fn sources() -> Vec<(PathBuf, String)> {
-    fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+    let found = sources_of(&init());
+    assert!(found.len() > 20, "the sources are elsewhere");
+    found
+}
+
+/// The probe helper's, without its integration tests.
+fn probe_sources() -> Vec<(PathBuf, String)> {
+    let mut found = sources_of(&init().join("../probe"));
+    found.retain(|(path, _)| !path.starts_with("tests"));
+    assert!(found.len() > 10, "the sources are elsewhere");
+    found
+}
+
+fn sources_of(root: &Path) -> Vec<(PathBuf, String)> {
+    fn walk(root: &Path, folder: &Path, found: &mut Vec<(PathBuf, String)>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                walk(&path, found);
+                walk(root, &path, found);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).unwrap();
-                found.push((path.strip_prefix(init()).unwrap().to_path_buf(), text));
+                found.push((path.strip_prefix(root).unwrap().to_path_buf(), text));
             }
         }
     }
     let mut found = Vec::new();
-    walk(&init(), &mut found);
-    assert!(found.len() > 20, "the sources are elsewhere");
+    walk(root, root, &mut found);
     found
 }
 
@@ -68,6 +81,13 @@ fn unsafe_is_allowed_in_one_place() {
             path.display()
         );
     }
+    for (path, text) in probe_sources() {
+        assert!(
+            text.contains("#![forbid(unsafe_code)]"),
+            "{}",
+            path.display()
+        );
+    }
 }
 
 #[test]
@@ -90,15 +110,33 @@ fn each_crate_has_its_modules() {
         ("inotify", &["watcher.rs", "watcher"]),
         ("signal_hook", &["signals.rs"]),
         ("httparse", &["http"]),
-        ("serde_json", &["bootstrap", "config", "cli", "log.rs"]),
+        (
+            "serde_json",
+            &["bootstrap", "config", "cli", "client/status.rs", "log.rs"],
+        ),
     ];
-    for (path, text) in sources() {
+    check_doors(&sources(), &doors);
+    let doors: [(&str, &[&str]); 8] = [
+        ("argh", &["arguments.rs"]),
+        ("httparse", &["request.rs"]),
+        ("rustix", &["input.rs", "output.rs"]),
+        ("rustls", &["tls.rs"]),
+        ("rustls_graviola", &["tls.rs"]),
+        ("tokio_rustls", &["tls.rs"]),
+        ("tonic", &["grpc.rs"]),
+        ("tonic_health", &["grpc.rs"]),
+    ];
+    check_doors(&probe_sources(), &doors);
+}
+
+fn check_doors(sources: &[(PathBuf, String)], doors: &[(&str, &[&str])]) {
+    for (path, text) in sources {
         for (name, doors) in doors {
             let inside = doors.iter().any(|door| path.starts_with(door));
             let used =
                 text.contains(&format!("use {name}::")) || text.contains(&format!("{name}::"));
             assert!(
-                inside || is_test(&path) || !used,
+                inside || is_test(path) || !used,
                 "{name} in {}",
                 path.display()
             );
@@ -147,7 +185,11 @@ fn the_core_knows_nothing_but_itself() {
 
 #[test]
 fn no_file_is_longer_than_400_lines_before_its_tests() {
-    for (path, text) in sources().into_iter().filter(|(path, _)| !is_test(path)) {
+    for (path, text) in sources()
+        .into_iter()
+        .chain(probe_sources())
+        .filter(|(path, _)| !is_test(path))
+    {
         let lines = code(&text).lines().count();
         assert!(
             lines <= LONGEST_FILE,
@@ -162,7 +204,7 @@ const LONGEST_FILE: usize = 400;
 
 #[test]
 fn every_module_says_what_it_is() {
-    for (path, text) in sources() {
+    for (path, text) in sources().into_iter().chain(probe_sources()) {
         assert!(text.starts_with("//! "), "{}", path.display());
     }
 }

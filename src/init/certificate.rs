@@ -4,10 +4,9 @@
 //! verified: whether a certificate is any good is Envoy's to say. What cannot be read has no expiry.
 
 #![forbid(unsafe_code)]
-#![allow(dead_code, reason = "wired by the status server next")]
 
 /// Bytes of a PEM file; a bundle of all public roots is a quarter of it.
-const LARGEST_FILE: usize = 1 << 20;
+pub(crate) const LARGEST_FILE: u64 = 1 << 20;
 
 const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 const END: &[u8] = b"-----END CERTIFICATE-----";
@@ -22,7 +21,7 @@ const VERSION: u8 = 0xa0;
 
 /// The earliest notAfter of the certificates in a PEM file, in seconds since 1970; 0 where it is before that.
 pub(crate) fn expiry(pem: &[u8]) -> Option<u64> {
-    if pem.len() > LARGEST_FILE {
+    if pem.len() as u64 > LARGEST_FILE {
         return None;
     }
     let mut earliest: Option<u64> = None;
@@ -258,7 +257,7 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
     #[test]
     fn a_file_of_more_than_a_megabyte_is_not_read() {
         let mut pem = LEAF.as_bytes().to_vec();
-        pem.resize(LARGEST_FILE, b'\n');
+        pem.resize(usize::try_from(LARGEST_FILE).unwrap(), b'\n');
         assert_eq!(expiry(&pem), Some(1_803_904_496));
         pem.push(b'\n');
         assert_eq!(expiry(&pem), None);

@@ -4,6 +4,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -20,10 +22,12 @@ pub(crate) enum Kind {
     Companion(CompanionId),
     /// The command of `run`.
     Command,
+    /// A helper program for one probe, by its serial number.
+    Probe(u64),
 }
 
-/// The children that have been started and not reaped; two proxies, a validator, the companions and a command
-/// at most.
+/// The children that have been started and not reaped; two proxies, a validator, the companions, a command and a few
+/// probes.
 #[derive(Debug, Default)]
 pub(crate) struct Children(Vec<(Pid, Kind)>);
 
@@ -66,16 +70,8 @@ impl Children {
     pub(crate) fn spawn_plain(
         &mut self,
         kind: Kind,
-        words: &[OsString],
+        command: Command,
     ) -> Result<Pid, (Exit, io::Error)> {
-        let mut words = words.iter();
-        // No program has the empty name: it is not found.
-        let mut command = Command::new(
-            words
-                .next()
-                .map_or_else(|| OsStr::new(""), OsString::as_os_str),
-        );
-        command.args(words);
         let setup = ChildSetup {
             inherited: Inherited::get(),
             user: None,
@@ -86,6 +82,34 @@ impl Children {
             take_terminal: kind == Kind::Command,
         };
         self.start(kind, command, setup)
+    }
+
+    /// Starts `pintle-probe` with a socket as its stdin and stdout.
+    ///
+    /// # Errors
+    /// As for `spawn`.
+    pub(crate) fn spawn_probe(
+        &mut self,
+        serial: u64,
+        program: &Path,
+        arguments: &[String],
+        socket: UnixStream,
+    ) -> io::Result<Pid> {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let socket = OwnedFd::from(socket);
+        command.stdin(Stdio::from(socket.try_clone()?));
+        command.stdout(Stdio::from(socket));
+        let setup = ChildSetup {
+            inherited: Inherited::get(),
+            user: None,
+            oom_score_adj: None,
+            no_new_privs: true,
+            raise_open_files: false,
+            take_terminal: false,
+        };
+        self.start(Kind::Probe(serial), command, setup)
+            .map_err(|(_, error)| error)
     }
 
     fn start(
@@ -115,6 +139,12 @@ impl Children {
             .iter()
             .find(|(_, known)| *known == kind)
             .map(|(pid, _)| *pid)
+    }
+
+    /// A child that never was, for tests of what is told about children.
+    #[cfg(test)]
+    pub(crate) fn pretend(&mut self, pid: i32, kind: Kind) {
+        self.0.push((Pid::pretend(pid), kind));
     }
 
     pub(crate) fn signal(&self, kind: Kind, signal: i32) {

@@ -28,12 +28,13 @@
 //! - [`watcher`] notices, [`fingerprint`] judges.
 //! - `hot_restart`: what Envoy keeps outside its processes, and the two repairs that it needs.
 //! - `admin`: the client of Envoy's admin port. `plain`: `pintle init`, with no Envoy in it.
+//! - `client`: `request`, `wait`, `probe` and `status`, which ask an agent from outside.
 //! - `sys`: every `unsafe`.
 //!
 //! # What is not here
 //!
-//! - Nothing blocks, but for files that are read or written at a change.
-//! - No clock is read outside `event_loop`, but for the time stamp of a log line.
+//! - Nothing blocks, but for files that are read or written at a change, and `client`, which is no agent.
+//! - No clock is read outside `event_loop`, but for the time stamp of a log line and the time that `client` waits.
 //! - No thread is ever started: Envoy asks to die with the thread that forked it (peers.md §3.9).
 //! - No child is waited for outside `sys::reap`.
 //! - After `EventLoop::start` no error travels upward; the type has no room for one.
@@ -46,6 +47,7 @@ pub mod bootstrap;
 mod certificate;
 mod children;
 pub mod cli;
+mod client;
 pub mod config;
 mod counters;
 pub mod environment;
@@ -77,9 +79,11 @@ use crate::event_loop::EventLoop;
 /// Does what the arguments say; returns the exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> u8 {
+    sys::report_faults();
     match cli::parse(arguments) {
         Ok(Command::Proxy(args)) => proxy(&args),
         Ok(Command::Init(args)) => plain::run(&args),
+        Ok(Command::Client(args)) => client::run(&args),
         Err(stop) => finish(&stop),
     }
 }
@@ -106,9 +110,6 @@ fn proxy(args: &ProxyArgs) -> u8 {
     }
     for warning in &config.warnings {
         log::warning!("{warning}");
-    }
-    if let Some(address) = config.status {
-        log::warning!("nothing listens on the status port {address}: it is not in this version");
     }
     timeline::log(&config);
     match EventLoop::start(config) {

@@ -65,13 +65,22 @@ struct Log {
     level: Level,
     json: bool,
     sinks: Vec<Sink>,
+    /// Lines lost since one was written.
     lost: u64,
+    /// Lines lost since the start.
+    lost_in_all: u64,
 }
 
 thread_local! {
     // One thread, so this is one global; a `RefCell` because logging is reached from everywhere and must not need `&mut`.
     static LOG: RefCell<Log> =
-        const { RefCell::new(Log { level: Level::Info, json: false, sinks: Vec::new(), lost: 0 }) };
+        const { RefCell::new(Log { level: Level::Info, json: false, sinks: Vec::new(), lost: 0, lost_in_all: 0 }) };
+}
+
+/// Lines lost since the start, for the metrics.
+#[must_use]
+pub(crate) fn lost_lines() -> u64 {
+    LOG.with(|log| log.try_borrow().map_or(0, |log| log.lost_in_all))
 }
 
 /// Opens the targets. Until then, and when all targets are lost, lines go to stdout.
@@ -99,6 +108,7 @@ pub fn open(config: &LogConfig) -> Result<(), (PathBuf, io::Error)> {
             json: config.json,
             sinks,
             lost: log.lost,
+            lost_in_all: log.lost_in_all,
         }
     });
     Ok(())
@@ -174,6 +184,7 @@ impl Log {
         }
         if !self.put_all(line) {
             self.lost = self.lost.saturating_add(1);
+            self.lost_in_all = self.lost_in_all.saturating_add(1);
         }
     }
 
@@ -266,17 +277,22 @@ impl fmt::Write for Line {
     }
 }
 
-/// A moment of UTC, shown as `2026-11-20T23:36:06.292725Z`.
-struct Utc(Duration);
+/// A moment of UTC as time since 1970, shown as `2026-11-20T23:36:06.292725Z` (RFC 3339).
+pub(crate) struct Utc(pub(crate) Duration);
 
+fn utc_now() -> Utc {
+    Utc(wall_clock())
+}
+
+/// Time since 1970.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a log line says when it was written; no decision depends on it"
+    reason = "a log line says when it was written, /status when something was; no decision depends on it"
 )]
-fn utc_now() -> Utc {
-    Utc(SystemTime::now()
+pub(crate) fn wall_clock() -> Duration {
+    SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .unwrap_or_default())
+        .unwrap_or_default()
 }
 
 impl fmt::Display for Utc {

@@ -189,13 +189,15 @@ impl Setup {
             )
         };
         assert_eq!(opened, 0);
-        // SAFETY: the descriptors are new and nobody else's.
-        let (ours, its) = unsafe { (fs::File::from_raw_fd(ours), fs::File::from_raw_fd(its)) };
-        self.command.stdin(its);
+        // SAFETY: the descriptor is new and nobody else's.
+        let ours = unsafe { fs::File::from_raw_fd(ours) };
+        // SAFETY: as above.
+        self.command.stdin(unsafe { fs::File::from_raw_fd(its) });
         let session = || {
-            // SAFETY: no arguments; and integers, for the terminal that is stdin.
-            let done = unsafe { libc::setsid() >= 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) == 0 };
-            if done {
+            // SAFETY: `setsid` has no arguments.
+            let leads = unsafe { libc::setsid() } >= 0;
+            // SAFETY: this `ioctl` takes integers; stdin is the terminal.
+            if leads && unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } == 0 {
                 Ok(())
             } else {
                 Err(std::io::Error::last_os_error())

@@ -11,6 +11,11 @@ use crate::supervisor::{Call, Epoch, Reply};
 const LIVE_STATS: &str =
     "/stats?filter=^(server\\.hot_restart_generation|listener_manager\\.workers_started)$";
 const SERVER_INFO: &str = "/server_info";
+/// What readiness needs: one regular expression, so that Envoy walks its stats once.
+const READY_STATS: &str = "/stats?filter=^(server\\.hot_restart_generation|listener_manager\\.workers_started|\
+                           cluster_manager\\.cds\\.update_(success|rejected)|\
+                           listener_manager\\.lds\\.update_(success|rejected))$";
+const LISTENERS: &str = "/listeners";
 const CONNECTION_STATS: &str = "/stats?filter=^listener\\..*downstream_cx_active$";
 /// The fields of `/server_info` that matter stand in its first 2 kB; `--config-yaml` stands before one of them.
 const LIVE_BYTES: usize = 64 * 1024;
@@ -40,6 +45,8 @@ pub(crate) enum Request {
     /// For an Envoy that does not know `skip_exit`.
     DrainOlder,
     Connections,
+    ReadyStats,
+    Listeners,
 }
 
 /// What follows from an answer.
@@ -68,7 +75,9 @@ impl Request {
     #[must_use]
     pub(crate) const fn limit(self) -> usize {
         match self {
-            Self::LiveStats | Self::ServerInfo => LIVE_BYTES,
+            Self::LiveStats | Self::ServerInfo | Self::ReadyStats => LIVE_BYTES,
+            // Looked at line by line, and not kept.
+            Self::Listeners => 0,
             Self::FailHealthcheck | Self::Drain | Self::DrainOlder => 1024,
             Self::Connections => CONNECTION_BYTES,
         }
@@ -86,6 +95,8 @@ impl Request {
             Self::LiveStats => ("GET ", LIVE_STATS, "", ""),
             Self::ServerInfo => ("GET ", SERVER_INFO, "", ""),
             Self::Connections => ("GET ", CONNECTION_STATS, "", ""),
+            Self::ReadyStats => ("GET ", READY_STATS, "", ""),
+            Self::Listeners => ("GET ", LISTENERS, "", ""),
             Self::FailHealthcheck => ("POST ", "/healthcheck/fail", "", ""),
             Self::Drain => ("POST ", "/drain_listeners?", inbound, "graceful&skip_exit"),
             Self::DrainOlder => ("POST ", "/drain_listeners?", inbound, "graceful"),
@@ -109,9 +120,13 @@ impl Request {
             Self::FailHealthcheck => Step::Ask(Self::Drain),
             Self::Drain | Self::DrainOlder if ok => Step::Reply(Reply::Draining),
             Self::Drain => Step::Ask(Self::DrainOlder),
-            Self::LiveStats | Self::ServerInfo | Self::Connections | Self::DrainOlder => {
-                Step::Reply(Reply::Failed)
-            }
+            Self::LiveStats
+            | Self::ServerInfo
+            | Self::Connections
+            | Self::DrainOlder
+            // Of no call of the core's.
+            | Self::ReadyStats
+            | Self::Listeners => Step::Reply(Reply::Failed),
         }
     }
 }
@@ -133,7 +148,7 @@ fn live_stats(epoch: Epoch, body: &[u8], knowledge: &Knowledge) -> Step {
 }
 
 /// Judged by its text: quotes inside JSON strings are escaped, so a key with its quotes and colon cannot be part of one.
-fn server_info(epoch: Epoch, body: &[u8], knowledge: &Knowledge) -> Reply {
+pub(super) fn server_info(epoch: Epoch, body: &[u8], knowledge: &Knowledge) -> Reply {
     let text = String::from_utf8_lossy(body);
     let live = after(&text, "\"state\":").is_some_and(|state| state.starts_with("\"LIVE\""));
     // Absent is 0: proto JSON leaves defaults out.
@@ -182,7 +197,7 @@ fn connections(body: &[u8], prometheus_port: u16) -> Option<u64> {
 }
 
 /// `name: value` lines whose value is a number.
-fn lines(body: &[u8]) -> impl Iterator<Item = (&str, u64)> {
+pub(super) fn lines(body: &[u8]) -> impl Iterator<Item = (&str, u64)> {
     body.split(|byte| *byte == b'\n').filter_map(|line| {
         let (name, value) = std::str::from_utf8(line).ok()?.rsplit_once(':')?;
         Some((name, value.trim().parse().ok()?))

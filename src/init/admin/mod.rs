@@ -3,37 +3,78 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod ready;
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 
-use crate::http::Response;
+use crate::http::{Decoder, Exchange, READ_BYTES, Response};
+use crate::status::Heard;
 use crate::supervisor::{Call, Epoch, Event, Reply};
 pub(crate) use call::Knowledge;
 use call::{Request, Step};
+pub(crate) use ready::Ports;
+use ready::{Gathered, Scan};
 
 /// Calls under way at once: one of each kind, for two epochs.
-pub(crate) const SLOTS: usize = 6;
+pub(crate) const SLOTS: usize = 8;
 /// An admin port that is silent for so long is as good as gone (the contract's 1 s).
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// What is read at once; an answer to `Live` is 350 bytes in all.
-const READ_BYTES: usize = 4096;
+
+/// What came of a call.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// The core has asked.
+    Core(Event),
+    /// The status port has asked about this epoch.
+    Ready(Epoch, Heard),
+}
+
+impl Answer {
+    /// The admin port did not do what it is for.
+    #[must_use]
+    pub(crate) const fn is_failure(&self) -> bool {
+        match self {
+            Self::Core(event) => matches!(
+                event,
+                Event::AdminReplied {
+                    reply: Reply::Failed,
+                    ..
+                }
+            ),
+            Self::Ready(_, heard) => !matches!(heard, Heard::Facts(_)),
+        }
+    }
+}
+
+/// Who asks, and what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Core(Call),
+    Ready,
+}
 
 /// A call under way.
 #[derive(Debug)]
-struct Exchange {
+struct Pending {
     epoch: Epoch,
-    call: Call,
+    purpose: Purpose,
     request: Request,
-    stream: TcpStream,
-    /// Not sent yet.
-    unsent: Vec<u8>,
-    response: Response,
+    exchange: Exchange,
+    body: Body,
+    /// What has been found out about readiness.
+    gathered: Gathered,
     deadline: Instant,
+}
+
+#[derive(Debug)]
+enum Body {
+    Kept(Response),
+    /// However long it is.
+    Scanned(Decoder, Scan),
 }
 
 /// See the module.
@@ -41,17 +82,27 @@ struct Exchange {
 pub(crate) struct AdminClient {
     address: SocketAddr,
     knowledge: Knowledge,
+    ports: Ports,
+    /// The epoch, and after how many updates its listeners had all the ports.
+    listening: Option<(Epoch, u64)>,
     /// The token of the first slot; the others follow.
     first_token: usize,
-    slots: [Option<Exchange>; SLOTS],
+    slots: [Option<Box<Pending>>; SLOTS],
 }
 
 impl AdminClient {
     #[must_use]
-    pub(crate) fn new(address: SocketAddr, knowledge: Knowledge, first_token: usize) -> Self {
+    pub(crate) fn new(
+        address: SocketAddr,
+        knowledge: Knowledge,
+        ports: Ports,
+        first_token: usize,
+    ) -> Self {
         Self {
             address,
             knowledge,
+            ports,
+            listening: None,
             first_token,
             slots: Default::default(),
         }
@@ -64,46 +115,168 @@ impl AdminClient {
         now: Instant,
         epoch: Epoch,
         call: Call,
-    ) -> Option<Event> {
-        let same = |slot: &Exchange| slot.epoch == epoch && slot.call == call;
-        if self.slots.iter().flatten().any(same) {
-            return None;
-        }
+    ) -> Option<Answer> {
         let request = Request::first(call, &self.knowledge);
-        let free = self.slots.iter().position(Option::is_none);
-        let begun = free.is_some_and(|slot| {
-            self.begin(registry, slot, (epoch, call, request), deadline(now))
-                .is_ok()
-        });
-        (!begun).then(|| replied(epoch, call, Reply::Failed))
+        self.open(registry, now, (epoch, Purpose::Core(call)), request)
     }
 
-    /// A slot's socket is ready. Returns the reply once there is one.
-    pub(crate) fn ready(&mut self, registry: &Registry, slot: usize) -> Option<Event> {
-        let exchange = self.slots.get_mut(slot)?.as_mut()?;
-        let finished = match exchange.advance() {
-            Ok(false) => return None,
-            Ok(true) => true,
-            Err(_) => false,
+    /// Asks about readiness; as for `ask`.
+    pub(crate) fn ask_ready(
+        &mut self,
+        registry: &Registry,
+        now: Instant,
+        epoch: Epoch,
+    ) -> Option<Answer> {
+        self.open(registry, now, (epoch, Purpose::Ready), Request::ReadyStats)
+    }
+
+    fn open(
+        &mut self,
+        registry: &Registry,
+        now: Instant,
+        (epoch, purpose): (Epoch, Purpose),
+        request: Request,
+    ) -> Option<Answer> {
+        let same = |slot: &Pending| slot.epoch == epoch && slot.purpose == purpose;
+        if self.slots.iter().flatten().any(|slot| same(slot)) {
+            return None;
+        }
+        let Some(slot) = self.slots.iter().position(Option::is_none) else {
+            return Some(failed(epoch, purpose, Heard::Silent));
         };
-        let mut exchange = self.slots.get_mut(slot)?.take()?;
-        // A socket that is closed leaves epoll by itself; the result has nothing to say.
-        drop(registry.deregister(&mut exchange.stream));
-        let (epoch, call) = (exchange.epoch, exchange.call);
-        if !finished {
-            return Some(replied(epoch, call, Reply::Failed));
+        let exchange = match self.connect(registry, slot, request) {
+            Ok(exchange) => exchange,
+            Err(error) => return Some(failed(epoch, purpose, heard(&error))),
+        };
+        let body = self.body(request);
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Some(Box::new(Pending {
+                epoch,
+                purpose,
+                request,
+                exchange,
+                body,
+                gathered: Gathered::default(),
+                deadline: now.checked_add(TIMEOUT).unwrap_or(now),
+            }));
         }
-        match exchange
-            .request
-            .judge(epoch, &exchange.response, &self.knowledge)
-        {
+        None
+    }
+
+    fn connect(&self, registry: &Registry, slot: usize, request: Request) -> io::Result<Exchange> {
+        let token = Token(self.first_token.saturating_add(slot));
+        let bytes = request.bytes(&self.knowledge);
+        Exchange::connect(registry, token, self.address, bytes)
+    }
+
+    fn body(&self, request: Request) -> Body {
+        if request == Request::Listeners {
+            Body::Scanned(Decoder::new(), Scan::new(&self.ports))
+        } else {
+            Body::Kept(Response::new(request.limit()))
+        }
+    }
+
+    /// A slot's socket is ready. Returns the answer once there is one.
+    pub(crate) fn ready(&mut self, registry: &Registry, slot: usize) -> Option<Answer> {
+        let pending = self.slots.get_mut(slot)?.as_mut()?;
+        let heard = match pending.advance() {
+            Ok(false) => return None,
+            Ok(true) => None,
+            Err(error) => Some(heard(&error)),
+        };
+        // Dropped at the end: a socket that is closed leaves epoll by itself.
+        let pending = self.slots.get_mut(slot)?.take()?;
+        if let Some(heard) = heard {
+            return Some(failed(pending.epoch, pending.purpose, heard));
+        }
+        match pending.purpose {
+            Purpose::Core(call) => self.judge(registry, slot, call, pending),
+            Purpose::Ready => self.judge_ready(registry, slot, pending),
+        }
+    }
+
+    fn judge(
+        &mut self,
+        registry: &Registry,
+        slot: usize,
+        call: Call,
+        pending: Box<Pending>,
+    ) -> Option<Answer> {
+        let epoch = pending.epoch;
+        let Body::Kept(response) = &pending.body else {
+            return Some(failed(epoch, pending.purpose, Heard::Unclear));
+        };
+        match pending.request.judge(epoch, response, &self.knowledge) {
             Step::Reply(reply) => Some(replied(epoch, call, reply)),
-            Step::Ask(request) => {
-                let next = (epoch, call, request);
-                let begun = self.begin(registry, slot, next, exchange.deadline);
-                begun.err().map(|_| replied(epoch, call, Reply::Failed))
-            }
+            Step::Ask(request) => self.go_on(registry, slot, pending, request),
         }
+    }
+
+    fn judge_ready(
+        &mut self,
+        registry: &Registry,
+        slot: usize,
+        mut pending: Box<Pending>,
+    ) -> Option<Answer> {
+        let (epoch, purpose, request) = (pending.epoch, pending.purpose, pending.request);
+        let next = match pending.body {
+            Body::Kept(ref response) => ready::take(
+                &mut pending.gathered,
+                request,
+                epoch,
+                response,
+                &self.knowledge,
+            ),
+            Body::Scanned(_, scan) => {
+                let missing = scan.missing();
+                pending.gathered.facts.missing_port = missing;
+                if missing.is_none() {
+                    self.listening = pending.gathered.updates.map(|updates| (epoch, updates));
+                }
+                return Some(Answer::Ready(epoch, Heard::Facts(pending.gathered.facts)));
+            }
+        };
+        match next {
+            Ok(Some(request)) => self.go_on(registry, slot, pending, request),
+            Ok(None) if self.needs_listeners(&pending) => {
+                self.go_on(registry, slot, pending, Request::Listeners)
+            }
+            Ok(None) => Some(Answer::Ready(epoch, Heard::Facts(pending.gathered.facts))),
+            Err(ready::Unclear) => Some(failed(epoch, purpose, Heard::Unclear)),
+        }
+    }
+
+    /// Listeners come and go with an update of theirs; until the next they need not be asked for again.
+    fn needs_listeners(&self, pending: &Pending) -> bool {
+        let now = pending
+            .gathered
+            .updates
+            .map(|updates| (pending.epoch, updates));
+        !self.ports.wanted.is_empty()
+            && pending.gathered.facts.workers
+            && (now.is_none() || now != self.listening)
+    }
+
+    /// The next request of a call, within its time.
+    fn go_on(
+        &mut self,
+        registry: &Registry,
+        slot: usize,
+        mut pending: Box<Pending>,
+        request: Request,
+    ) -> Option<Answer> {
+        let exchange = match self.connect(registry, slot, request) {
+            Ok(exchange) => exchange,
+            Err(error) => return Some(failed(pending.epoch, pending.purpose, heard(&error))),
+        };
+        pending.request = request;
+        pending.exchange = exchange;
+        pending.body = self.body(request);
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Some(pending);
+        }
+        None
     }
 
     /// When the first call runs out of time.
@@ -112,104 +285,78 @@ impl AdminClient {
         self.slots
             .iter()
             .flatten()
-            .map(|exchange| exchange.deadline)
+            .map(|pending| pending.deadline)
             .min()
     }
 
     /// A call that ran out of time.
-    pub(crate) fn expire(&mut self, registry: &Registry, now: Instant) -> Option<Event> {
-        let late = |slot: &Option<Exchange>| slot.as_ref().is_some_and(|e| e.deadline <= now);
-        let slot = self.slots.iter().position(late)?;
-        let mut exchange = self.slots.get_mut(slot)?.take()?;
-        drop(registry.deregister(&mut exchange.stream));
-        Some(replied(exchange.epoch, exchange.call, Reply::Failed))
-    }
-
-    fn begin(
-        &mut self,
-        registry: &Registry,
-        slot: usize,
-        (epoch, call, request): (Epoch, Call, Request),
-        deadline: Instant,
-    ) -> io::Result<()> {
-        let mut stream = TcpStream::connect(self.address)?;
-        let token = Token(self.first_token.saturating_add(slot));
-        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
-        let unsent = request.bytes(&self.knowledge);
-        let response = Response::new(request.limit());
-        if let Some(place) = self.slots.get_mut(slot) {
-            *place = Some(Exchange {
-                epoch,
-                call,
-                request,
-                stream,
-                unsent,
-                response,
-                deadline,
-            });
-        }
-        Ok(())
+    pub(crate) fn expire(&mut self, now: Instant) -> Option<Answer> {
+        let late = |slot: &&mut Option<Box<Pending>>| {
+            slot.as_ref().is_some_and(|pending| pending.deadline <= now)
+        };
+        let pending = self.slots.iter_mut().find(late)?.take()?;
+        Some(failed(pending.epoch, pending.purpose, Heard::Silent))
     }
 }
 
-impl Exchange {
+impl Pending {
     /// Sends and receives until the socket would block. `true`: the response is there.
     fn advance(&mut self) -> io::Result<bool> {
-        if !self.unsent.is_empty() && !self.send()? {
-            return Ok(false);
-        }
         let mut buffer = [0; READ_BYTES];
         loop {
-            match self.stream.read(&mut buffer) {
-                Ok(0) if self.response.close() => return Ok(true),
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(read) => {
-                    let bytes = buffer.get(..read).unwrap_or_default();
-                    if self.response.feed(bytes).is_err() {
-                        return Err(io::ErrorKind::InvalidData.into());
-                    }
-                    if self.response.is_done() {
-                        return Ok(true);
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return quiet(error).map(|()| false),
+            let Some(read) = self.exchange.read(&mut buffer)? else {
+                return Ok(false);
+            };
+            if read == 0 {
+                return if self.body.close() {
+                    Ok(true)
+                } else {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                };
             }
-        }
-    }
-
-    /// Whether the whole request is out.
-    fn send(&mut self) -> io::Result<bool> {
-        loop {
-            match self.stream.write(&self.unsent) {
-                Ok(written) => {
-                    self.unsent.drain(..written.min(self.unsent.len()));
-                    if self.unsent.is_empty() {
-                        return Ok(true);
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The connection is not there yet: the next readiness says.
-                Err(error) => return quiet(error).map(|()| false),
+            if self.body.feed(buffer.get(..read).unwrap_or_default())? {
+                return Ok(true);
             }
         }
     }
 }
 
-/// Errors that only mean "later".
-fn quiet(error: io::Error) -> io::Result<()> {
-    let later = [io::ErrorKind::WouldBlock, io::ErrorKind::NotConnected];
-    if later.contains(&error.kind()) {
-        Ok(())
+impl Body {
+    /// Whether the response is whole.
+    fn feed(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        let fed = match self {
+            Self::Kept(response) => response.feed(bytes).map(|()| response.is_done()),
+            Self::Scanned(decoder, scan) => decoder
+                .feed(bytes, &mut |piece| scan.feed(piece))
+                .map(|()| decoder.is_done()),
+        };
+        fed.map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+
+    fn close(&mut self) -> bool {
+        match self {
+            Self::Kept(response) => response.close(),
+            Self::Scanned(decoder, _) => decoder.close(),
+        }
+    }
+}
+
+/// What a broken call says about the other side.
+fn heard(error: &io::Error) -> Heard {
+    if error.kind() == io::ErrorKind::InvalidData {
+        Heard::Unclear
     } else {
-        Err(error)
+        Heard::Refused
     }
 }
 
-fn deadline(now: Instant) -> Instant {
-    now.checked_add(TIMEOUT).unwrap_or(now)
+fn failed(epoch: Epoch, purpose: Purpose, heard: Heard) -> Answer {
+    match purpose {
+        Purpose::Core(call) => replied(epoch, call, Reply::Failed),
+        Purpose::Ready => Answer::Ready(epoch, heard),
+    }
 }
 
-const fn replied(epoch: Epoch, call: Call, reply: Reply) -> Event {
-    Event::AdminReplied { epoch, call, reply }
+fn replied(epoch: Epoch, call: Call, reply: Reply) -> Answer {
+    Answer::Core(Event::AdminReplied { epoch, call, reply })
 }

@@ -93,6 +93,31 @@ pub const VERSION: &[Flag] = &[
     flag("output", Kind::Text, ""),
 ];
 
+/// `pintle request`.
+pub const REQUEST: &[Flag] = &[flag("debug-port", Kind::Number, "15000")];
+
+pub(super) const DEFAULT_URL: &str = "http://127.0.0.1:15020/healthz/ready";
+
+const URL: Flag = flag("url", Kind::Text, DEFAULT_URL);
+
+/// `pintle wait`.
+pub const WAIT: &[Flag] = &[
+    URL,
+    flag("timeout-seconds", Kind::Number, "60"),
+    flag("period-millis", Kind::Number, "500"),
+    flag("request-timeout-millis", Kind::Number, "500"),
+];
+
+/// `pintle probe`.
+pub const PROBE: &[Flag] = &[URL];
+
+/// `pintle status`.
+pub const STATUS: &[Flag] = &[
+    flag("status-port", Kind::Number, "15020"),
+    flag("json", Kind::Bool, "false"),
+    flag("watch", Kind::Bool, "false"),
+];
+
 /// `pintle proxy`, in the order of `--help`.
 pub const PROXY: &[Flag] = &[
     // pilot-agent 1.1.5.

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod client;
 mod extra;
 pub mod flags;
 mod init;
@@ -18,10 +19,12 @@ use std::ffi::OsString;
 
 use argh::FromArgs;
 
+pub use self::client::{ClientArgs, ProbeArgs, RequestArgs, StatusArgs, WaitArgs};
 pub use self::extra::skips_parent_stats;
 pub use self::init::InitArgs;
 use self::normalise::{Normal, Refusal};
 pub use self::proxy::ProxyArgs;
+pub(crate) use self::version::{REVISION, VERSION};
 use crate::config::Role;
 
 /// Usage: unknown command, flag or role, a missing or extra argument, a refused argument after `--`.
@@ -35,6 +38,7 @@ pub enum Command {
     /// `proxy`, or `run` when there is a command in it.
     Proxy(Box<ProxyArgs>),
     Init(InitArgs),
+    Client(ClientArgs),
 }
 
 /// Nothing more to do: what to print, and the exit code.
@@ -83,6 +87,9 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Stop> {
         Some("init") => init::parse(rest)
             .map(Command::Init)
             .map_err(|exit| early("init", exit)),
+        Some(name @ ("request" | "wait" | "probe" | "status")) => {
+            client::parse(name, rest).map(Command::Client)
+        }
         Some("version") => Err(version(rest)),
         Some("help" | "--help" | "-h") => Err(help(&rest)),
         Some("--version") => Err(version(Vec::new())),
@@ -176,6 +183,7 @@ fn help_of(command: &str) -> Stop {
                 .map_or_else(|| Stop::done(top()), |exit| early(command, exit));
         }
         "version" => version::VersionFlags::from_args(&name, &["--help"]).err(),
+        "request" | "wait" | "probe" | "status" => return Stop::done(client::help(command)),
         _ => None,
     };
     Stop::done(exit.map_or_else(top, |exit| exit.output))
@@ -232,6 +240,10 @@ const COMMANDS: &[(&str, &str)] = &[
         "run",
         "run a command beside Envoy, and end with it (for Jobs)",
     ),
+    ("request", "ask Envoy's admin port"),
+    ("wait", "wait until the proxy is ready"),
+    ("probe", "ask once whether the proxy is ready"),
+    ("status", "show what the running agent is doing"),
     ("init", "run any program as its init"),
     ("version", "print the version"),
     ("help", "print this"),
@@ -271,8 +283,7 @@ mod tests {
             ("pintle --help", Some(0)),
             ("pintle help proxy", Some(0)),
             ("pintle help nothing", Some(64)),
-            ("pintle request GET /", Some(64)),
-            ("pintle wait", Some(64)),
+            ("pintle run", Some(64)),
             ("pintle init", Some(64)),
             ("pintle init -- true", None),
             ("pintle init --help", Some(0)),

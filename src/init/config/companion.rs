@@ -7,8 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
-
 use super::ConfigError;
 use super::layers::Layers;
 
@@ -23,7 +21,7 @@ const BYTES: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Companion {
     /// The program and its arguments; at least one, and the first is not empty.
-    pub words: Vec<OsString>,
+    pub words: Vec<String>,
     /// As it was typed.
     pub text: String,
 }
@@ -36,7 +34,7 @@ pub(super) fn companions(layers: &Layers<'_>) -> Result<Vec<Companion>, ConfigEr
     }
     let companion = |text: &String| match split(text) {
         Ok(words) => Ok(Companion {
-            words: words.into_iter().map(OsString::from).collect(),
+            words,
             text: text.clone(),
         }),
         Err(cause) => Err(wrong(text, cause)),

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::process::Command;
+
 use super::EventLoop;
 use crate::children::Kind;
 use crate::log;
@@ -21,19 +23,17 @@ impl EventLoop {
 
     /// Starts the command; what goes wrong is an exit of it.
     pub(super) fn spawn_command(&mut self) {
-        let words = &self.config.command;
+        let Some((program, arguments)) = self.config.command.split_first() else {
+            return;
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
         // Its arguments may hold what no log should.
-        let program = words.first().map(|word| word.display());
-        match self.children.spawn_plain(Kind::Command, words) {
-            Ok(pid) => {
-                if let Some(program) = program {
-                    log::info!("command started: pid {}, {program}", pid.number());
-                }
-            }
+        let program = program.display();
+        match self.children.spawn_plain(Kind::Command, command) {
+            Ok(pid) => log::info!("command started: pid {}, {program}", pid.number()),
             Err((how, error)) => {
-                if let Some(program) = program {
-                    log::error!("cannot start the command, {program}: {error}");
-                }
+                log::error!("cannot start the command, {program}: {error}");
                 self.queue.push_back(Event::CommandExited(how));
             }
         }

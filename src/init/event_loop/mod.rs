@@ -11,24 +11,29 @@
 mod command;
 mod companions;
 mod processes;
+mod sources;
+mod status_port;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
 
-use crate::admin::{self, AdminClient, Knowledge};
+use crate::admin::{self, AdminClient, Answer, Knowledge, Ports};
 use crate::bootstrap;
 use crate::children::{Children, Kind};
-use crate::config::{Config, Source};
+use crate::config::{Config, Role, Source};
+use crate::counters::{Asked, Counters};
 use crate::error::StartError;
 use crate::fingerprint;
+use crate::history::History;
 use crate::hot_restart::{HotRestart, StandIn};
 use crate::log;
 use crate::signals::Signals;
+use crate::status::{PLACES, Readiness, Settings, Stage, StatusServer};
 use crate::store::{Of, Store};
 use crate::supervisor::{
-    Action, Call, Cause, Configuration, Epoch, Event, Note, Outcome, Send, Signal, Supervisor,
+    Action, Call, Cause, Configuration, Epoch, Event, Note, Outcome, Send, Supervisor,
 };
 use crate::sys::{self, signal};
 use crate::watcher::Watcher;
@@ -39,12 +44,16 @@ const EVENTS: usize = 32;
 const EVENTS_PER_TURN: usize = 64;
 /// After an error of `poll` itself, which should not happen: not a spin.
 const POLL_ERROR_PAUSE: Duration = Duration::from_millis(100);
-
 const SIGNALS: Token = Token(0);
 const WATCHER: Token = Token(1);
 const STAND_IN: Token = Token(2);
+const STATUS: Token = Token(3);
 /// One for each call to the admin port.
 const FIRST_ADMIN: usize = 16;
+const LAST_ADMIN: usize = FIRST_ADMIN + admin::SLOTS - 1;
+/// Two for each connection to the status port.
+const FIRST_CLIENT: usize = 64;
+const LAST_CLIENT: usize = FIRST_CLIENT + 2 * PLACES - 1;
 
 /// See the module.
 #[derive(Debug)]
@@ -60,6 +69,17 @@ pub(crate) struct EventLoop {
     /// Answers the child of a dead parent.
     stand_in: Option<(StandIn, Epoch)>,
     supervisor: Supervisor,
+    status: StatusServer,
+    readiness: Readiness,
+    /// What was said last about readiness.
+    stage: Option<Stage>,
+    history: History,
+    counters: Counters,
+    /// When the agent was started, and when its configuration changed last.
+    started: Instant,
+    changed: Option<Instant>,
+    /// The earliest end of a certificate, of the configuration for which it was looked up.
+    expiry: Option<(Configuration, Option<u64>)>,
     /// Events that have not been handled.
     queue: VecDeque<Event>,
     /// The clock, read once in a turn.
@@ -77,7 +97,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// The operating system refuses something, or the bootstrap cannot be made.
-    pub(crate) fn start(config: Config) -> Result<Self, StartError> {
+    pub(crate) fn start(mut config: Config) -> Result<Self, StartError> {
         let mut signals = Signals::install().map_err(StartError::os("catch signals"))?;
         if std::process::id() != 1 {
             sys::become_subreaper().map_err(StartError::os("become a subreaper"))?;
@@ -96,8 +116,15 @@ impl EventLoop {
         watcher
             .register(poll.registry(), WATCHER)
             .map_err(StartError::os("watch the file watcher"))?;
+        let status = open_status_port(&mut config, &poll)?;
+        let now = read_clock();
         let mut this = Self {
-            admin: AdminClient::new(config.admin, knowledge(&config), FIRST_ADMIN),
+            admin: AdminClient::new(
+                config.admin,
+                knowledge(&config),
+                ports(&config),
+                FIRST_ADMIN,
+            ),
             supervisor: Supervisor::new(config.policy.clone()),
             poll,
             signals,
@@ -107,7 +134,15 @@ impl EventLoop {
             store,
             stand_in: None,
             queue: VecDeque::new(),
-            now: read_clock(),
+            status,
+            readiness: Readiness::default(),
+            stage: None,
+            history: History::default(),
+            counters: Counters::default(),
+            started: now,
+            changed: None,
+            expiry: None,
+            now,
             ignored: 0,
             degraded: false,
             starting: Some(None),
@@ -116,6 +151,7 @@ impl EventLoop {
         };
         this.start_first()?;
         this.signals.catch_the_rest();
+        this.look_for_helper();
         Ok(this)
     }
 
@@ -167,6 +203,7 @@ impl EventLoop {
         }
         self.now = read_clock();
         self.collect(events);
+        self.serve();
         for _ in 0..EVENTS_PER_TURN {
             let Some(event) = self.next_event() else {
                 break;
@@ -177,6 +214,7 @@ impl EventLoop {
                 break;
             }
         }
+        self.answer_probes();
     }
 
     /// What waits, before what is due: a reply that is there beats its time-out.
@@ -184,106 +222,26 @@ impl EventLoop {
         if let Some(event) = self.queue.pop_front() {
             return Some(event);
         }
-        if let Some(event) = self.admin.expire(self.poll.registry(), self.now) {
+        while let Some(answer) = self.admin.expire(self.now) {
+            self.admin_answered(answer);
+        }
+        if let Some(event) = self.queue.pop_front() {
             return Some(event);
         }
         self.supervisor.expire(self.now).map(Event::Due)
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.queue.is_empty() {
+        if !self.queue.is_empty() || self.status.is_runnable() {
             return Some(Duration::ZERO);
         }
-        let deadlines = [self.supervisor.next_deadline(), self.admin.next_deadline()];
+        let deadlines = [
+            self.supervisor.next_deadline(),
+            self.admin.next_deadline(),
+            self.status.next_deadline(),
+        ];
         let nearest = deadlines.into_iter().flatten().min()?;
         Some(nearest.saturating_duration_since(self.now))
-    }
-
-    /// Drains every source that is ready into the queue, in a fixed order.
-    fn collect(&mut self, events: &Events) {
-        let ready = |token: Token| events.iter().any(|event| event.token() == token);
-        if ready(SIGNALS) {
-            self.collect_signals();
-        }
-        for slot in 0..admin::SLOTS {
-            if ready(Token(FIRST_ADMIN + slot)) {
-                self.queue
-                    .extend(self.admin.ready(self.poll.registry(), slot));
-            }
-        }
-        if ready(WATCHER) {
-            let noticed = self.watcher.drain();
-            if noticed.overflowed {
-                log::warning!("file notifications were lost, hashing everything");
-            }
-            if noticed.changed || noticed.overflowed {
-                self.queue.push_back(Event::FilesChanged);
-            }
-            self.report_watcher();
-        }
-        if ready(STAND_IN)
-            && self
-                .stand_in
-                .as_ref()
-                .is_some_and(|(socket, _)| socket.serve())
-        {
-            self.stand_in = None;
-        }
-    }
-
-    fn collect_signals(&mut self) {
-        let mut reap = false;
-        for number in self.signals.drain() {
-            let meaning = match number {
-                signal::SIGTERM => Signal::Terminate,
-                signal::SIGINT => Signal::Interrupt,
-                signal::SIGQUIT => Signal::Quit,
-                signal::SIGHUP => Signal::Hangup,
-                signal::SIGUSR1 => Signal::Usr1,
-                signal::SIGCHLD => {
-                    reap = true;
-                    continue;
-                }
-                _ => Signal::Other(u8::try_from(number).unwrap_or_default()),
-            };
-            self.queue.push_back(Event::Signalled(meaning));
-        }
-        if reap {
-            self.reap();
-        }
-    }
-
-    /// Reaps every dead child, known or adopted, until none is left.
-    fn reap(&mut self) {
-        while let Some((pid, how)) = sys::reap() {
-            match self.children.reaped(pid) {
-                Some(Kind::Proxy(epoch)) => {
-                    self.store.remove(Of::Epoch(epoch));
-                    self.stand_in.take_if(|(_, child)| *child == epoch);
-                    self.queue.push_back(Event::Exited { epoch, how });
-                }
-                Some(Kind::Validator) => {
-                    self.store.remove(Of::Validator);
-                    self.queue.push_back(Event::Validated { how });
-                }
-                Some(Kind::Companion(id)) => self.companion_gone(pid, id, how),
-                Some(Kind::Command) => self.command_gone(pid, how),
-                None => log::debug!("reaped orphan {}: it {how}", pid.number()),
-            }
-        }
-    }
-
-    /// Says once that inotify does not work, or works again.
-    fn report_watcher(&mut self) {
-        let degraded = self.watcher.degraded();
-        if degraded.is_some() != self.degraded {
-            match degraded {
-                Some(why) => log::warning!("{why}, hashing the files every 10s instead"),
-                None => log::info!("file notifications work again"),
-            }
-            self.degraded = degraded.is_some();
-            self.queue.push_back(Event::WatchDegraded(self.degraded));
-        }
     }
 
     fn carry_out(&mut self, actions: Vec<Action>) {
@@ -310,14 +268,14 @@ impl EventLoop {
                 Action::Ask(epoch, Call::Memory) => self.ask_memory(epoch),
                 Action::Ask(epoch, call) => {
                     let registry = self.poll.registry();
-                    self.queue
-                        .extend(self.admin.ask(registry, self.now, epoch, call));
+                    if let Some(answer) = self.admin.ask(registry, self.now, epoch, call) {
+                        self.admin_answered(answer);
+                    }
                 }
                 Action::ClearInitializing => self.clear_initializing(),
                 Action::StandIn { parent, child } => self.stand_in(parent, child),
                 Action::ReopenLog => log::reopen(),
-                Action::Note(note) if note.is_warning() => log::warning!("{note}"),
-                Action::Note(note) => log::info!("{note}"),
+                Action::Note(note) => self.say(&note),
                 Action::Exit(outcome) => self.outcome = Some(outcome),
             }
         }
@@ -361,6 +319,36 @@ fn knowledge(config: &Config) -> Knowledge {
             Source::Template { .. } | Source::Custom { .. } => 15090,
         },
     }
+}
+
+fn ports(config: &Config) -> Ports {
+    Ports {
+        wanted: config.application_ports.clone(),
+        all: config.role != Role::Sidecar,
+    }
+}
+
+/// Opened before the proxy is started: an address that is taken is an error of the start.
+fn open_status_port(config: &mut Config, poll: &Poll) -> Result<StatusServer, StartError> {
+    let settings = Settings {
+        application_ports: config.application_ports.clone(),
+        probers: std::mem::take(&mut config.probers),
+        scrape: std::mem::take(&mut config.scrape),
+        admin: config.admin,
+    };
+    let address = config.status;
+    let tokens = (STATUS.0, FIRST_CLIENT);
+    let server = StatusServer::open(address, settings, tokens).and_then(|server| {
+        server.register(poll)?;
+        Ok(server)
+    });
+    server.map_err(|error| {
+        let address = address.map(|address| address.to_string());
+        StartError::os(format!(
+            "listen on status port {}",
+            address.unwrap_or_default()
+        ))(error)
+    })
 }
 
 #[expect(

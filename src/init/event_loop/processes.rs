@@ -19,6 +19,7 @@ impl EventLoop {
     /// Starts the proxy for `epoch`; what goes wrong is an exit of it.
     pub(super) fn spawn(&mut self, epoch: Epoch, reason: Reason) {
         if let Err(how) = self.try_spawn(epoch, reason) {
+            self.proxy_ended(epoch, how);
             self.queue.push_back(Event::Exited { epoch, how });
         }
     }
@@ -38,8 +39,9 @@ impl EventLoop {
         let arguments = children::arguments(launch, run);
         match self.children.spawn(Kind::Proxy(epoch), launch, &arguments) {
             Ok(pid) => {
-                let (reason, pid) = (reason.name(), pid.number());
-                log::info!("{epoch} started: pid {pid}, reason {reason}");
+                let (name, pid) = (reason.name(), pid.number());
+                log::info!("{epoch} started: pid {pid}, reason {name}");
+                self.proxy_started(epoch, pid, reason);
                 Ok(())
             }
             Err((how, error)) => {

@@ -1,11 +1,14 @@
-//! HTTP/1.1 messages, as bytes: requests that clients send to the status port, responses of Envoy and of applications.
+//! HTTP/1.1 messages: requests that clients send to the status port, responses of Envoy and of applications, and the
+//! socket on which a request goes out.
 //!
 //! Both parsers are pure and are fed in pieces of any size; heads are httparse's affair, framing and limits are ours.
 
 #![forbid(unsafe_code)]
 
+mod exchange;
 mod request;
 mod response;
 
-pub(crate) use request::{Parsed, Request};
-pub(crate) use response::{Decoder, Head, Response};
+pub(crate) use exchange::{Exchange, READ_BYTES};
+pub(crate) use request::{HEAD_BYTES, Parsed, Request};
+pub(crate) use response::{Decoder, Response};

@@ -135,6 +135,8 @@ fn split(target: &str) -> Option<(&str, Option<&str>)> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::wildcard_enum_match_arm, reason = "a test names what it wants")]
+
     use super::*;
 
     const PROBE: &[u8] = b"GET /healthz/ready?verbose HTTP/1.1\r\nHost: 10.0.0.7:15020\r\nUser-Agent: kube-probe/1.35\r\nAccept: */*\r\nConnection: close\r\n\r\n";

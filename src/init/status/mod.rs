@@ -1,9 +1,138 @@
-//! The status port: probes, metrics and what the agent is doing.
+//! The status port: probes, orders, metrics and a page, from one listening socket on the agent's loop.
+//!
+//! A connection carries one request. What it needs from elsewhere (readiness from the admin port, a page of metrics, an
+//! application's answer) is awaited without blocking; every place, buffer and time has a limit that is named here.
+//!
+//! INVARIANT: nothing that arrives here changes anything but `demands`, `wants_readiness` and the counters.
 
 #![forbid(unsafe_code)]
 
+mod answer;
+mod connection;
+mod exposition;
+mod json;
+mod late;
+mod meaning;
+mod merge;
+mod metrics;
+mod page;
+mod probing;
 mod readiness;
+mod routes;
+mod scrape;
+mod server;
+mod serving;
+#[cfg(test)]
+mod stories;
+mod target;
+mod text;
+mod usage;
 mod view;
 
-pub(crate) use readiness::{Api, Facts, Heard, Plan, Readiness, Stage, Updates};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use mio::Registry;
+use mio::net::UnixStream;
+
+use crate::config::{Prober, ScrapeTarget};
+use crate::counters::Counters;
+#[cfg(test)]
+pub(crate) use readiness::Updates;
+pub(crate) use readiness::{Facts, Heard, Plan, Readiness, Stage};
+pub(crate) use server::StatusServer;
 pub(crate) use view::View;
+
+/// Connections at once (the contract's 64).
+pub(crate) const PLACES: usize = 64;
+/// For a head, from the connection on (the contract's 5 s).
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// To the first byte of an answer, and for every pause in it, whoever makes it (the contract's 10 s).
+const PAUSE: Duration = Duration::from_secs(10);
+/// After an answer to a request that was not read whole: a close at once would take the answer back.
+const LINGER: Duration = Duration::from_secs(1);
+/// Of such a request so much is read and thrown away.
+const LINGER_BYTES: usize = 64 * 1024;
+/// When all places are taken by whole requests, the oldest gives way once it is so old: a reader that takes a byte in
+/// every pause must not keep kubelet out. Ours: three scrapes' time.
+const FAIR_SHARE: Duration = Duration::from_secs(30);
+/// After an error of `accept` itself (no descriptor left, say).
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// Helper programs at once; others wait for their turn (the contract's 8).
+const HELPERS: usize = 8;
+
+/// What the server answers by, known at the start.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) application_ports: Vec<u16>,
+    pub(crate) probers: Vec<Prober>,
+    pub(crate) scrape: Vec<ScrapeTarget>,
+    pub(crate) admin: SocketAddr,
+}
+
+/// What a client's request makes the agent do.
+#[derive(Debug)]
+pub(crate) enum Demand {
+    Drain,
+    Quit,
+    /// Run `pintle-probe`; the other end of its stdin and stdout is ours.
+    Helper(Helper),
+    /// End that one: its time is over.
+    KillHelper(u64),
+}
+
+/// A helper program to be run.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    /// The connection that it works for, to be told of a failure.
+    pub(crate) place: usize,
+    /// Which one it is; never used twice.
+    pub(crate) serial: u64,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) socket: std::os::unix::net::UnixStream,
+}
+
+/// What the server may use in one turn of the loop.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) now: Instant,
+    pub(crate) counters: &'a mut Counters,
+}
+
+impl Turn<'_> {
+    fn after(&self, time: Duration) -> Instant {
+        self.now.checked_add(time).unwrap_or(self.now)
+    }
+}
+
+/// A pair of sockets: ours, and the one for a helper program.
+fn pair() -> std::io::Result<(UnixStream, std::os::unix::net::UnixStream)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(ours), theirs))
+}
+
+/// `count += 1`, for ever.
+fn count(counter: &mut u64) {
+    *counter = counter.saturating_add(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ProbeAction;
+
+    pub(super) fn settings() -> Settings {
+        Settings {
+            application_ports: Vec::new(),
+            probers: vec![Prober {
+                path: "/app-health/app/readyz".to_owned(),
+                action: ProbeAction::Tcp { port: 8080 },
+                timeout: Duration::from_secs(1),
+            }],
+            scrape: Vec::new(),
+            admin: SocketAddr::from(([127, 0, 0, 1], 15000)),
+        }
+    }
+}

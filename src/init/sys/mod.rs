@@ -3,8 +3,10 @@
 #![allow(unsafe_code, reason = "this is the module for it")]
 
 mod child;
+mod fault;
 mod inherited;
 mod interfaces;
+mod net;
 
 use std::ffi::c_int;
 use std::io;
@@ -12,8 +14,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 pub(crate) use child::{ChildSetup, prepare, take_terminal_back};
+pub(crate) use fault::report_faults;
 pub(crate) use inherited::Inherited;
 pub(crate) use interfaces::interface_addresses;
+pub(crate) use net::{Watch, listen, watch_level};
 
 use crate::supervisor::Exit;
 
@@ -27,6 +31,11 @@ impl Pid {
     pub(crate) fn of(child: &std::process::Child) -> Self {
         // Linux pids fit 22 bits.
         Self(child.id().cast_signed())
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn pretend(number: i32) -> Self {
+        Self(number)
     }
 
     #[must_use]
@@ -114,6 +123,38 @@ fn open_files_limit() -> io::Result<libc::rlimit> {
     // SAFETY: `getrlimit` writes to a live structure.
     check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
     Ok(limit)
+}
+
+/// How many descriptors this process may have open now; `None`: no limit, or not known.
+#[must_use]
+pub(crate) fn open_files_soft_limit() -> Option<u64> {
+    let soft = open_files_limit().ok()?.rlim_cur;
+    (soft != libc::RLIM_INFINITY).then_some(soft)
+}
+
+/// User and system time that this process has used.
+#[must_use]
+pub(crate) fn cpu_time() -> Duration {
+    // SAFETY: the structure is made of integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `getrusage` writes to a live structure; where it fails, the zeros stay.
+    let _: c_int = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    let unsigned = |part: i64| u64::try_from(part).unwrap_or(0);
+    let seconds = usage.ru_utime.tv_sec.saturating_add(usage.ru_stime.tv_sec);
+    // Each is below a million.
+    let micros = usage
+        .ru_utime
+        .tv_usec
+        .saturating_add(usage.ru_stime.tv_usec);
+    Duration::from_secs(unsigned(seconds)).saturating_add(Duration::from_micros(unsigned(micros)))
+}
+
+/// Bytes of a page of memory.
+#[must_use]
+pub(crate) fn page_size() -> u64 {
+    // SAFETY: `sysconf` takes an integer and touches no memory of ours.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(0)
 }
 
 /// Flags for opening a file that somebody else named: a FIFO does not wait for its other end, and a terminal does not

@@ -1,0 +1,261 @@
+//! One request and its answer on a connection of its own: the commands of a person or a script, not the agent.
+//!
+//! What arrives is handed on as it comes, so an answer of any length passes. Waiting for the server is what is bounded:
+//! a reader of ours that is slow (a pager) costs nothing of the allowance.
+
+#![forbid(unsafe_code)]
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Token};
+
+use super::url::{Host, Url};
+use crate::http::Exchange;
+use crate::supervisor::Seconds;
+
+/// What is read at once; an answer may have a hundred megabytes.
+const READ_BYTES: usize = 32 * 1024;
+
+/// Why there is no answer, or not the one that was wanted.
+///
+/// A cause is a text from the beginning: nobody here decides by it, and a text is lighter than what it is made of.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// No connection: nobody has had the request.
+    Unheard(String),
+    /// The allowance, which is spent.
+    Late(Duration),
+    /// Whoever reads our output has what it wanted, like `head`.
+    ReaderGone,
+    Other(String),
+}
+
+impl Failure {
+    pub(super) fn other(why: &str) -> Self {
+        Self::Other(why.to_owned())
+    }
+
+    pub(super) fn malformed() -> Self {
+        Self::other("the answer is not HTTP")
+    }
+
+    fn io(error: &io::Error) -> Self {
+        let why = error.to_string();
+        if UNHEARD.contains(&error.kind()) {
+            Self::Unheard(why)
+        } else {
+            Self::Other(why)
+        }
+    }
+
+    /// The cause, in words.
+    pub(super) fn why(&self) -> String {
+        match self {
+            Self::Unheard(why) | Self::Other(why) => why.clone(),
+            Self::Late(whole) => ["no answer within ", &Seconds(*whole).to_string()].concat(),
+            Self::ReaderGone => String::new(),
+        }
+    }
+}
+
+/// Ends of a connection that has never been one.
+const UNHEARD: [ErrorKind; 4] = [
+    ErrorKind::ConnectionRefused,
+    ErrorKind::HostUnreachable,
+    ErrorKind::NetworkUnreachable,
+    ErrorKind::AddrNotAvailable,
+];
+
+/// How long a server may be waited for, in all.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    whole: Duration,
+    left: Duration,
+}
+
+impl Allowance {
+    #[must_use]
+    pub(crate) const fn new(whole: Duration) -> Self {
+        Self { whole, left: whole }
+    }
+
+    /// Waits until something can be read or sent, or the allowance is spent.
+    fn wait(&mut self, poll: &mut Poll) -> Result<(), Failure> {
+        if self.left.is_zero() {
+            return Err(Failure::Late(self.whole));
+        }
+        let began = read_clock();
+        let polled = poll.poll(&mut Events::with_capacity(1), Some(self.left));
+        let spent = read_clock().saturating_duration_since(began);
+        self.left = self.left.saturating_sub(spent);
+        match polled {
+            // Stopped and continued: no byte is lost.
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(Failure::io(&error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// A method, and a body where there is one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) body: Option<&'a str>,
+}
+
+impl Ask<'static> {
+    pub(crate) const GET: Self = Self {
+        method: "GET",
+        body: None,
+    };
+}
+
+/// Takes what arrived, nothing once the other side has closed; says whether that was all.
+pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<bool, Failure>;
+
+/// Sends the request and hands on the answer.
+///
+/// # Errors
+/// The network's, the allowance's, and those of `take`.
+pub(crate) fn exchange(
+    url: &Url,
+    ask: Ask<'_>,
+    allowance: &mut Allowance,
+    take: Take<'_>,
+) -> Result<(), Failure> {
+    let mut poll = Poll::new().map_err(|error| Failure::io(&error))?;
+    let (address, other) = match url.host {
+        Host::Loopback => (Ipv4Addr::LOCALHOST.into(), Some(Ipv6Addr::LOCALHOST.into())),
+        Host::Address(address) => (address, None),
+    };
+    let mut to = |address: IpAddr| {
+        let address = SocketAddr::new(address, url.port);
+        converse(&mut poll, address, request(url, ask), allowance, take)
+    };
+    let first = to(address);
+    match (&first, other) {
+        (Err(Failure::Unheard(_)), Some(other)) => match to(other) {
+            Err(Failure::Unheard(_)) => first,
+            second => second,
+        },
+        _ => first,
+    }
+}
+
+fn converse(
+    poll: &mut Poll,
+    address: SocketAddr,
+    request: String,
+    allowance: &mut Allowance,
+    take: Take<'_>,
+) -> Result<(), Failure> {
+    let request = request.into_bytes();
+    let mut exchange = Exchange::connect(poll.registry(), Token(0), address, request)
+        .map_err(|error| Failure::io(&error))?;
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match exchange.read(&mut buffer) {
+            Err(error) => return Err(Failure::io(&error)),
+            Ok(None) => allowance.wait(poll)?,
+            Ok(Some(read)) => {
+                if take(buffer.get(..read).unwrap_or_default())? {
+                    return Ok(());
+                }
+                if read == 0 {
+                    return Err(Failure::other("the connection ended before the answer did"));
+                }
+            }
+        }
+    }
+}
+
+fn request(url: &Url, ask: Ask<'_>) -> String {
+    let host = url.host.to_string();
+    let port = url.port.to_string();
+    // Servers want to know that there is no body, where there could be one.
+    let body = ask.body.unwrap_or_default();
+    let length = if ask.body.is_some() || !matches!(ask.method, "GET" | "HEAD") {
+        ["Content-Length: ", &body.len().to_string(), "\r\n"].concat()
+    } else {
+        String::new()
+    };
+    [
+        ask.method,
+        " ",
+        &url.path,
+        " HTTP/1.1\r\nHost: ",
+        &host,
+        ":",
+        &port,
+        "\r\nUser-Agent: pintle\r\nConnection: close\r\n",
+        &length,
+        "\r\n",
+        body,
+    ]
+    .concat()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a command of its own, without the event loop: what a call took is read off the clock here, and nowhere else"
+)]
+pub(super) fn read_clock() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(ask: Ask<'_>) -> String {
+        request(&Url::here(15000, "/x".to_owned()), ask)
+    }
+
+    #[test]
+    fn a_request_says_its_length_where_there_could_be_a_body() {
+        assert_eq!(
+            head(Ask::GET),
+            "GET /x HTTP/1.1\r\nHost: localhost:15000\r\nUser-Agent: pintle\r\nConnection: close\r\n\r\n"
+        );
+        let post = |body| {
+            head(Ask {
+                method: "POST",
+                body,
+            })
+        };
+        assert!(post(None).ends_with("Content-Length: 0\r\n\r\n"));
+        assert!(post(Some("é")).ends_with("Content-Length: 2\r\n\r\né"));
+    }
+
+    #[test]
+    fn a_spent_allowance_waits_for_nothing() {
+        let mut poll = Poll::new().unwrap();
+        let late = Allowance::new(Duration::ZERO).wait(&mut poll);
+        assert!(matches!(late, Err(Failure::Late(_))));
+    }
+
+    #[test]
+    fn causes_are_plain_words() {
+        let why = |failure: Failure| failure.why();
+        assert_eq!(
+            why(Failure::Late(Duration::from_secs(60))),
+            "no answer within 60s"
+        );
+        assert_eq!(
+            why(Failure::Late(Duration::from_millis(1500))),
+            "no answer within 1.5s"
+        );
+        let refused = Failure::io(&io::Error::from_raw_os_error(111));
+        assert_eq!(
+            refused,
+            Failure::Unheard("Connection refused (os error 111)".to_owned())
+        );
+        let reset = Failure::io(&io::Error::from_raw_os_error(104));
+        assert_eq!(
+            reset,
+            Failure::Other("Connection reset by peer (os error 104)".to_owned())
+        );
+    }
+}

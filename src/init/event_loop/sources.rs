@@ -1,0 +1,117 @@
+//! What happens outside: signals, dead children, admin replies, files, clients. Each source is drained in its turn.
+
+#![forbid(unsafe_code)]
+
+use mio::{Events, Token};
+
+use super::{
+    EventLoop, FIRST_ADMIN, FIRST_CLIENT, LAST_ADMIN, LAST_CLIENT, SIGNALS, STAND_IN, STATUS,
+    WATCHER,
+};
+use crate::children::Kind;
+use crate::log;
+use crate::store::Of;
+use crate::supervisor::{Event, Signal};
+use crate::sys::{self, signal};
+
+impl EventLoop {
+    /// Drains every source that is ready into the queue, in a fixed order.
+    pub(super) fn collect(&mut self, events: &Events) {
+        let ready = |token: Token| events.iter().any(|event| event.token() == token);
+        if ready(SIGNALS) {
+            self.collect_signals();
+        }
+        for event in events {
+            match event.token().0 {
+                slot @ FIRST_ADMIN..=LAST_ADMIN => {
+                    let registry = self.poll.registry();
+                    if let Some(answer) = self.admin.ready(registry, slot - FIRST_ADMIN) {
+                        self.admin_answered(answer);
+                    }
+                }
+                FIRST_CLIENT..=LAST_CLIENT => self.client_ready(event.token()),
+                _ => {}
+            }
+        }
+        if ready(WATCHER) {
+            let noticed = self.watcher.drain();
+            if noticed.overflowed {
+                self.counters.watch_overflows = self.counters.watch_overflows.saturating_add(1);
+                log::warning!("file notifications were lost, hashing everything");
+            }
+            if noticed.changed || noticed.overflowed {
+                self.queue.push_back(Event::FilesChanged);
+            }
+            self.report_watcher();
+        }
+        if ready(STAND_IN)
+            && self
+                .stand_in
+                .as_ref()
+                .is_some_and(|(socket, _)| socket.serve())
+        {
+            self.stand_in = None;
+        }
+        if ready(STATUS) {
+            self.accept_client();
+        }
+    }
+
+    fn collect_signals(&mut self) {
+        let mut reap = false;
+        for number in self.signals.drain() {
+            let meaning = match number {
+                signal::SIGTERM => Signal::Terminate,
+                signal::SIGINT => Signal::Interrupt,
+                signal::SIGQUIT => Signal::Quit,
+                signal::SIGHUP => Signal::Hangup,
+                signal::SIGUSR1 => Signal::Usr1,
+                signal::SIGCHLD => {
+                    reap = true;
+                    continue;
+                }
+                _ => Signal::Other(u8::try_from(number).unwrap_or_default()),
+            };
+            self.queue.push_back(Event::Signalled(meaning));
+        }
+        if reap {
+            self.reap();
+        }
+    }
+
+    /// Reaps every dead child, known or adopted, until none is left.
+    pub(super) fn reap(&mut self) {
+        while let Some((pid, how)) = sys::reap() {
+            match self.children.reaped(pid) {
+                Some(Kind::Proxy(epoch)) => {
+                    self.proxy_ended(epoch, how);
+                    self.store.remove(Of::Epoch(epoch));
+                    self.stand_in.take_if(|(_, child)| *child == epoch);
+                    self.queue.push_back(Event::Exited { epoch, how });
+                }
+                Some(Kind::Validator) => {
+                    self.store.remove(Of::Validator);
+                    self.queue.push_back(Event::Validated { how });
+                }
+                Some(Kind::Companion(id)) => self.companion_gone(pid, id, how),
+                Some(Kind::Command) => self.command_gone(pid, how),
+                // Its socket has said what there was to say.
+                Some(Kind::Probe(_)) => {}
+                None => self.orphan_reaped(pid, how),
+            }
+        }
+    }
+
+    /// Says once that inotify does not work, or works again.
+    pub(super) fn report_watcher(&mut self) {
+        let degraded = self.watcher.degraded();
+        if degraded.is_some() != self.degraded {
+            match degraded {
+                Some(why) => log::warning!("{why}, hashing the files every 10s instead"),
+                None => log::info!("file notifications work again"),
+            }
+            self.degraded = degraded.is_some();
+            self.queue.push_back(Event::WatchDegraded(self.degraded));
+        }
+    }
+}

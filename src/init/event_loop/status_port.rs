@@ -1,0 +1,257 @@
+//! What the status port needs of the rest, and what it asks for.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mio::Token;
+
+use super::{Answer, Asked, EventLoop};
+use crate::certificate;
+use crate::children::Kind;
+use crate::config::ProbeAction;
+use crate::history::{Happening, Life};
+use crate::log;
+use crate::status::{Demand, Heard, Helper, Plan, Stage, Turn, View};
+use crate::supervisor::{Call, Epoch, Event, Exit, Note, Process, Reason, Reply, State};
+use crate::sys::Pid;
+
+/// Does TLS and gRPC for the agent; found beside the agent's own binary.
+const HELPER: &str = "pintle-probe";
+
+impl EventLoop {
+    /// Somebody has connected to the status port.
+    pub(super) fn accept_client(&mut self) {
+        let mut turn = Turn {
+            registry: self.poll.registry(),
+            now: self.now,
+            counters: &mut self.counters,
+        };
+        self.status.accept(&mut turn, &self.poll);
+    }
+
+    /// A client's socket is ready, or that of somebody who is asked for a client.
+    pub(super) fn client_ready(&mut self, token: Token) {
+        let mut turn = Turn {
+            registry: self.poll.registry(),
+            now: self.now,
+            counters: &mut self.counters,
+        };
+        self.status.ready(&mut turn, token);
+    }
+
+    /// What the status port does without being called: what is late ends, what was held up goes on, what clients want
+    /// done is done.
+    pub(super) fn serve(&mut self) {
+        let mut turn = Turn {
+            registry: self.poll.registry(),
+            now: self.now,
+            counters: &mut self.counters,
+        };
+        self.status.expire(&mut turn);
+        self.status.run(&mut turn);
+        self.status.resume(self.now, &self.poll);
+        for demand in self.status.demands() {
+            match demand {
+                Demand::Drain => self.queue.push_back(Event::DrainRequested),
+                Demand::Quit => self.queue.push_back(Event::QuitRequested),
+                Demand::KillHelper(serial) => self.children.kill(Kind::Probe(serial)),
+                Demand::Helper(helper) => self.run_helper(helper),
+            }
+        }
+    }
+
+    /// Probes that wait are answered with what the core knows, or the admin port is asked for them.
+    pub(super) fn answer_probes(&mut self) {
+        if !self.status.wants_readiness() {
+            return;
+        }
+        match self.readiness.plan(&self.supervisor.snapshot()) {
+            Plan::Answer(stage) => self.answer_with(stage),
+            Plan::Ask(epoch) => {
+                let registry = self.poll.registry();
+                if let Some(answer) = self.admin.ask_ready(registry, self.now, epoch) {
+                    self.admin_answered(answer);
+                }
+            }
+        }
+    }
+
+    /// A call to the admin port is over.
+    pub(super) fn admin_answered(&mut self, answer: Answer) {
+        if answer.is_failure() {
+            self.counters.admin_errors = self.counters.admin_errors.saturating_add(1);
+        }
+        match answer {
+            Answer::Core(event) => self.queue.push_back(event),
+            Answer::Ready(epoch, heard) => {
+                if let Heard::Facts(facts) = heard
+                    && facts.ours
+                    && facts.workers
+                {
+                    // Learnt by the way.
+                    self.queue.push_back(Event::AdminReplied {
+                        epoch,
+                        call: Call::Live,
+                        reply: Reply::Live,
+                    });
+                }
+                let snapshot = self.supervisor.snapshot();
+                let stage = self.readiness.conclude(&snapshot, epoch, heard);
+                self.answer_with(stage);
+            }
+        }
+    }
+
+    fn answer_with(&mut self, stage: Stage) {
+        self.note_stage(stage);
+        self.look_up_expiry();
+        let counters = self.counters.clone();
+        let view = View {
+            now: self.now,
+            started: self.started,
+            wall: log::wall_clock(),
+            readiness: stage,
+            snapshot: self.supervisor.snapshot(),
+            history: &self.history,
+            counters: &counters,
+            children: &self.children,
+            companions: &self.config.companions,
+            role: self.config.role,
+            node: &self.config.launch.service_node,
+            admin: self.config.admin,
+            changed: self.changed,
+            certificate_expiry: self.expiry.and_then(|(_, expiry)| expiry),
+        };
+        let mut turn = Turn {
+            registry: self.poll.registry(),
+            now: self.now,
+            counters: &mut self.counters,
+        };
+        self.status.answer(&mut turn, stage, &view);
+    }
+
+    /// Said on a change, not on every probe.
+    fn note_stage(&mut self, stage: Stage) {
+        if self.stage == Some(stage) {
+            return;
+        }
+        self.stage = Some(stage);
+        if stage.is_ready() {
+            log::info!("ready");
+        } else {
+            log::info!("not ready: {stage}");
+        }
+        self.history.happened(self.now, Happening::Readiness(stage));
+    }
+
+    /// Once for a configuration, and only when somebody asks.
+    fn look_up_expiry(&mut self) {
+        let configuration = self.supervisor.snapshot().desired;
+        if self.expiry.is_none_or(|(known, _)| known != configuration) {
+            let paths = &self.config.watch.paths;
+            let earliest = paths.iter().filter_map(|path| expiry(path)).min();
+            self.expiry = Some((configuration, earliest));
+        }
+    }
+
+    fn run_helper(&mut self, helper: Helper) {
+        let Helper {
+            place,
+            serial,
+            arguments,
+            socket,
+        } = helper;
+        let program = helper_path();
+        let spawned = self
+            .children
+            .spawn_probe(serial, &program, &arguments, socket);
+        if let Err(error) = spawned {
+            let why = format!("cannot start {}: {error}", program.display());
+            let mut turn = Turn {
+                registry: self.poll.registry(),
+                now: self.now,
+                counters: &mut self.counters,
+            };
+            self.status.helper_failed(&mut turn, place, &why);
+        }
+    }
+
+    /// Said at the start, not only when kubelet restarts a container for it.
+    pub(super) fn look_for_helper(&self) {
+        let needed = self.status.probers().any(|prober| match &prober.action {
+            ProbeAction::Http(http) => http.https,
+            ProbeAction::Grpc { .. } => true,
+            ProbeAction::Tcp { .. } => false,
+        });
+        if needed && !helper_path().exists() {
+            let path = helper_path();
+            let path = path.display();
+            log::warning!("{path} is missing: HTTPS and gRPC probes of the application will fail");
+        }
+    }
+
+    pub(super) fn proxy_started(&mut self, epoch: Epoch, pid: i32, reason: Reason) {
+        self.counters.started(reason);
+        self.history.started(Life {
+            epoch,
+            pid: pid.unsigned_abs(),
+            reason,
+            configuration: self.supervisor.snapshot().desired,
+            started: self.now,
+            live: None,
+            draining: None,
+            ended: None,
+            failed: false,
+        });
+    }
+
+    /// A proxy was reaped, or could not be started; the core does not know yet.
+    pub(super) fn proxy_ended(&mut self, epoch: Epoch, how: Exit) {
+        let ends = |process: &Process| process.is_stopping() || process.state == State::Draining;
+        let asked = self
+            .supervisor
+            .processes()
+            .any(|process| process.epoch == epoch && ends(process));
+        let asked = if asked { Asked::Yes } else { Asked::No };
+        self.counters.ended(how, asked);
+        self.history.ended(self.now, epoch, how);
+    }
+
+    pub(super) fn orphan_reaped(&mut self, pid: Pid, how: Exit) {
+        self.counters.orphans_reaped = self.counters.orphans_reaped.saturating_add(1);
+        log::debug!("reaped orphan {}: it {how}", pid.number());
+    }
+
+    /// The core says something.
+    pub(super) fn say(&mut self, note: &Note) {
+        if note.is_warning() {
+            log::warning!("{note}");
+        } else {
+            log::info!("{note}");
+        }
+        if matches!(note, Note::Changed(_) | Note::ChangedBack(_)) {
+            self.changed = Some(self.now);
+        }
+        self.counters.noted(note);
+        self.history.noted(self.now, note);
+    }
+}
+
+/// The certificate in a watched file, if there is one.
+fn expiry(path: &Path) -> Option<u64> {
+    let size = fs::metadata(path).ok().filter(fs::Metadata::is_file)?.len();
+    if size > certificate::LARGEST_FILE {
+        return None;
+    }
+    certificate::expiry(&fs::read(path).ok()?)
+}
+
+fn helper_path() -> PathBuf {
+    // Without /proc the name that we were started by has to do.
+    let own = std::env::current_exe()
+        .ok()
+        .or_else(|| std::env::args_os().next().map(PathBuf::from));
+    own.unwrap_or_default().with_file_name(HELPER)
+}

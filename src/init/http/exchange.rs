@@ -1,0 +1,145 @@
+//! One request on its way to a server and the bytes that come back, non-blocking.
+
+#![forbid(unsafe_code)]
+
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+
+/// What is read at once: all that one system call should cost of the stack.
+pub(crate) const READ_BYTES: usize = 8 * 1024;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    link: Link,
+    /// Not sent yet.
+    unsent: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Link {
+    Tcp(TcpStream),
+    /// To a helper program.
+    Unix(UnixStream),
+}
+
+impl Exchange {
+    /// Connects and sends what can be sent at once: at loopback that is all of it, which saves a turn.
+    ///
+    /// # Errors
+    /// No connection, or no descriptor left.
+    pub(crate) fn connect(
+        registry: &Registry,
+        token: Token,
+        address: SocketAddr,
+        request: Vec<u8>,
+    ) -> io::Result<Self> {
+        let link = Link::Tcp(TcpStream::connect(address)?);
+        Self::begin(registry, token, link, request)
+    }
+
+    /// The same with somebody at the other end of a pair of sockets.
+    ///
+    /// # Errors
+    /// As for `connect`.
+    pub(crate) fn with(
+        registry: &Registry,
+        token: Token,
+        stream: UnixStream,
+        request: Vec<u8>,
+    ) -> io::Result<Self> {
+        Self::begin(registry, token, Link::Unix(stream), request)
+    }
+
+    fn begin(registry: &Registry, token: Token, link: Link, request: Vec<u8>) -> io::Result<Self> {
+        let connect_only = request.is_empty();
+        let mut this = Self {
+            link,
+            unsent: request,
+        };
+        // What is out needs no turn of its own to hear that more could be sent.
+        let interest = if this.send()? && !connect_only {
+            Interest::READABLE
+        } else {
+            Interest::READABLE | Interest::WRITABLE
+        };
+        match &mut this.link {
+            Link::Tcp(stream) => registry.register(stream, token, interest)?,
+            Link::Unix(stream) => registry.register(stream, token, interest)?,
+        }
+        Ok(this)
+    }
+
+    /// Sends what can be sent. Whether all is out.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub(crate) fn send(&mut self) -> io::Result<bool> {
+        while !self.unsent.is_empty() {
+            let written = match &mut self.link {
+                Link::Tcp(stream) => stream.write(&self.unsent),
+                Link::Unix(stream) => stream.write(&self.unsent),
+            };
+            match written {
+                Ok(written) => {
+                    self.unsent.drain(..written.min(self.unsent.len()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The connection is not there yet: the next readiness says.
+                Err(error) => return quiet(error).map(|()| false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends what is left, then reads once; `None`: nothing is there yet, 0: the other side has closed.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        if !self.send()? {
+            return Ok(None);
+        }
+        loop {
+            let read = match &mut self.link {
+                Link::Tcp(stream) => stream.read(buffer),
+                Link::Unix(stream) => stream.read(buffer),
+            };
+            match read {
+                Ok(read) => return Ok(Some(read)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return quiet(error).map(|()| None),
+            }
+        }
+    }
+
+    /// Whether the connection is there.
+    ///
+    /// # Errors
+    /// It failed.
+    pub(crate) fn is_connected(&self) -> io::Result<bool> {
+        let Link::Tcp(stream) = &self.link else {
+            return Ok(true);
+        };
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+        match stream.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) => quiet(error).map(|()| false),
+        }
+    }
+}
+
+/// Errors that only mean "later".
+fn quiet(error: io::Error) -> io::Result<()> {
+    let later = [io::ErrorKind::WouldBlock, io::ErrorKind::NotConnected];
+    if later.contains(&error.kind()) {
+        Ok(())
+    } else {
+        Err(error)
+    }
+}

@@ -1,0 +1,232 @@
+//! One client: its socket, what has arrived of its request, what is on its way to it.
+
+#![forbid(unsafe_code)]
+
+use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+
+use super::LINGER_BYTES;
+use super::answer::{self, Length};
+use super::merge::Merge;
+use super::probing::Probing;
+use super::routes::{Peer, Topic};
+use crate::http::{HEAD_BYTES, READ_BYTES};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    token: Token,
+    pub(super) peer: Peer,
+    pub(super) opened: Instant,
+    pub(super) deadline: Instant,
+    pub(super) phase: Phase,
+    /// The head so far, then what is to be sent.
+    buffer: Vec<u8>,
+    sent: usize,
+    /// epoll knows the socket: only once something has to be waited for.
+    registered: bool,
+    /// The request goes on after its head: see `LINGER`.
+    pub(super) unread: bool,
+}
+
+/// Where a connection is.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// The head is not there yet.
+    Head,
+    /// It waits to be told whether the proxy is ready.
+    Waiting(Ask),
+    /// An application is asked, or a helper program.
+    Probing(Box<Probing>),
+    /// Metrics from elsewhere are passed on.
+    Merging(Box<Merge>),
+    /// The answer is on its way.
+    Finishing,
+    /// It is out; the rest of the request is thrown away.
+    Lingering { left: usize },
+}
+
+/// A request that needs to know about readiness.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) topic: Topic,
+    pub(super) form: Form,
+    /// For Envoy's metrics.
+    pub(super) query: Option<Box<str>>,
+    /// How long a source of metrics may pause.
+    pub(super) patience: Duration,
+}
+
+/// How an answer must be shaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    /// HEAD: the head only.
+    pub(super) head_only: bool,
+    /// HTTP/1.0 knows no chunks.
+    pub(super) chunks: bool,
+}
+
+/// What came of an attempt to send or to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// All is done.
+    Done,
+    /// The socket would block.
+    Later,
+    /// The connection is of no use any more.
+    Broken,
+}
+
+impl Connection {
+    pub(super) fn new(
+        stream: TcpStream,
+        token: Token,
+        peer: Peer,
+        times: (Instant, Instant),
+    ) -> Self {
+        let (opened, deadline) = times;
+        Self {
+            stream,
+            token,
+            peer,
+            opened,
+            deadline,
+            phase: Phase::Head,
+            buffer: Vec::new(),
+            sent: 0,
+            registered: false,
+            unread: false,
+        }
+    }
+
+    /// Makes epoll tell of the socket. What it tells first is how things are now.
+    pub(super) fn watch(&mut self, registry: &Registry) -> Flow {
+        if self.registered {
+            return Flow::Later;
+        }
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        match registry.register(&mut self.stream, self.token, interest) {
+            Ok(()) => {
+                self.registered = true;
+                Flow::Later
+            }
+            Err(_) => Flow::Broken,
+        }
+    }
+
+    /// Reads more of the head; `use_head` sees all that is there and says whether that was enough. What was not is kept.
+    pub(super) fn read_head(&mut self, use_head: &mut dyn FnMut(&[u8]) -> bool) -> Flow {
+        let mut scratch = [0; READ_BYTES];
+        loop {
+            let bytes = match self.stream.read(&mut scratch) {
+                Ok(0) => return Flow::Broken,
+                Ok(read) => scratch.get(..read).unwrap_or_default(),
+                Err(error) => match later(&error) {
+                    Some(flow) => return flow,
+                    None => continue,
+                },
+            };
+            if self.buffer.is_empty() {
+                if use_head(bytes) {
+                    return Flow::Done;
+                }
+                self.buffer.reserve_exact(bytes.len());
+                self.buffer.extend_from_slice(bytes);
+            } else {
+                // At most what is kept and one read more: the parser refuses what is longer than a head may be.
+                debug_assert!(self.buffer.len() <= HEAD_BYTES);
+                self.buffer.extend_from_slice(bytes);
+                if use_head(&self.buffer) {
+                    self.buffer = Vec::new();
+                    return Flow::Done;
+                }
+            }
+        }
+    }
+
+    /// The whole answer.
+    pub(super) fn answer(&mut self, status: u16, kind: &str, body: &[u8], form: Form) {
+        let mut bytes = answer::head(status, kind, Length::Known(body.len()));
+        if !form.head_only {
+            bytes.extend_from_slice(body);
+        }
+        self.put(bytes);
+        self.phase = Phase::Finishing;
+    }
+
+    /// Something more to send; what was there has been sent.
+    pub(super) fn put(&mut self, bytes: Vec<u8>) {
+        if self.has_unsent() {
+            self.buffer.extend_from_slice(&bytes);
+        } else {
+            self.buffer = bytes;
+            self.sent = 0;
+        }
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.sent < self.buffer.len()
+    }
+
+    /// Sends what can be sent.
+    pub(super) fn flush(&mut self) -> Flow {
+        while let Some(unsent) = self.buffer.get(self.sent..).filter(|left| !left.is_empty()) {
+            match self.stream.write(unsent) {
+                Ok(0) => return Flow::Broken,
+                Ok(written) => self.sent = self.sent.saturating_add(written),
+                Err(error) => {
+                    if let Some(flow) = later(&error) {
+                        return flow;
+                    }
+                }
+            }
+        }
+        // A small buffer is used again, a page's worth is given back.
+        self.buffer = Vec::new();
+        self.sent = 0;
+        Flow::Done
+    }
+
+    /// Tells the other side that there is no more, and begins to throw away what it still says.
+    pub(super) fn linger(&mut self) {
+        drop(self.stream.shutdown(Shutdown::Write));
+        self.phase = Phase::Lingering { left: LINGER_BYTES };
+    }
+
+    /// Throws away what arrives, up to the limit.
+    pub(super) fn discard(&mut self) -> Flow {
+        let Phase::Lingering { left } = &mut self.phase else {
+            return Flow::Broken;
+        };
+        let mut scratch = [0; READ_BYTES];
+        while *left > 0 {
+            match self.stream.read(&mut scratch) {
+                Ok(0) => return Flow::Done,
+                Ok(read) => *left = left.saturating_sub(read),
+                Err(error) => {
+                    if let Some(flow) = later(&error) {
+                        return flow;
+                    }
+                }
+            }
+        }
+        Flow::Done
+    }
+}
+
+/// `None`: at once again.
+fn later(error: &io::Error) -> Option<Flow> {
+    let kind = error.kind();
+    if kind == io::ErrorKind::Interrupted {
+        None
+    } else if kind == io::ErrorKind::WouldBlock {
+        Some(Flow::Later)
+    } else {
+        Some(Flow::Broken)
+    }
+}

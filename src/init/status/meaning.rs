@@ -1,0 +1,122 @@
+//! What a request means, once its head is there: all that is needed of it, without the bytes that it stood in. Pure.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use super::connection::Form;
+use super::probing::Errand;
+use super::routes::{Peer, Route, Topic, route};
+use super::target::Target;
+use super::{PAUSE, Settings};
+use crate::config::ProbeAction;
+use crate::http::{Parsed, Request};
+
+/// With this header Prometheus says when it will have lost its patience.
+const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
+
+/// What a head means, without the bytes that it stood in.
+pub(super) struct Meaning {
+    pub(super) route: Route,
+    pub(super) form: Form,
+    pub(super) unread: bool,
+    pub(super) errand: Option<Order>,
+    pub(super) query: Option<Box<str>>,
+    pub(super) patience: Duration,
+}
+
+/// What an application is to be asked.
+pub(super) struct Order {
+    pub(super) errand: Errand,
+    pub(super) timeout: Duration,
+    pub(super) follow: bool,
+}
+
+/// `None`: the head goes on.
+pub(super) fn understand(bytes: &[u8], peer: Peer, settings: &Settings) -> Option<Meaning> {
+    let refuse = |status, why| Meaning {
+        route: Route::Refused(status, why),
+        form: Form {
+            head_only: false,
+            chunks: false,
+        },
+        unread: true,
+        errand: None,
+        query: None,
+        patience: PAUSE,
+    };
+    match Request::parse(bytes) {
+        Parsed::Incomplete => None,
+        Parsed::TooLarge => Some(refuse(431, "the request's head is too large")),
+        Parsed::Malformed => Some(refuse(400, "not an HTTP request")),
+        Parsed::Request(request) => {
+            let route = route(&request, peer, settings);
+            let about_metrics = route == Route::About(Topic::Metrics);
+            Some(Meaning {
+                route,
+                form: Form {
+                    head_only: request.method == "HEAD",
+                    chunks: request.chunks,
+                },
+                unread: request.more || request.body,
+                errand: order(route, &request, settings),
+                query: request.query.filter(|_| about_metrics).map(Box::from),
+                patience: patience(&request, settings),
+            })
+        }
+    }
+}
+
+/// A source of metrics may not use up the time that Prometheus has for all of them.
+fn patience(request: &Request<'_>, settings: &Settings) -> Duration {
+    let given = request
+        .header(SCRAPE_TIMEOUT)
+        .and_then(|value| std::str::from_utf8(value).ok())
+        .and_then(|text| text.split('.').next()?.parse().ok())
+        .map(Duration::from_secs);
+    let sources = u32::try_from(settings.scrape.len().saturating_add(1)).unwrap_or(u32::MAX);
+    given.map_or(PAUSE, |given| {
+        let share = given
+            .saturating_mul(3)
+            .checked_div(sources.saturating_mul(4))
+            .unwrap_or(PAUSE);
+        share.clamp(Duration::from_millis(100), PAUSE)
+    })
+}
+
+fn order(route: Route, request: &Request<'_>, settings: &Settings) -> Option<Order> {
+    match route {
+        Route::Forward(port) => {
+            let path = match request.query {
+                Some(query) => [request.path, "?", query].concat(),
+                None => request.path.to_owned(),
+            };
+            Some(Order {
+                errand: Errand::Http(Target::new(request, port, &path, &[])),
+                timeout: PAUSE,
+                follow: false,
+            })
+        }
+        Route::Probe(index) => {
+            let prober = settings.probers.get(index)?;
+            let errand = match &prober.action {
+                ProbeAction::Http(http) => {
+                    let mut target = Target::new(request, http.port, &http.path, &http.headers);
+                    target.https = http.https;
+                    Errand::Http(target)
+                }
+                ProbeAction::Tcp { port } => Errand::Tcp { port: *port },
+                ProbeAction::Grpc { port, service } => Errand::Grpc {
+                    port: *port,
+                    service: service.clone(),
+                },
+            };
+            Some(Order {
+                errand,
+                timeout: prober.timeout,
+                follow: true,
+            })
+        }
+        Route::Alive | Route::About(_) | Route::Drain | Route::Quit | Route::Refused(..) => None,
+    }
+}

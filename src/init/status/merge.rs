@@ -1,0 +1,208 @@
+//! Metrics of others, passed on to a client: Envoy's, then the application's. One at a time, line by line, and read
+//! only as fast as the client reads.
+
+#![forbid(unsafe_code)]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use mio::Token;
+
+use super::connection::Form;
+use super::scrape::Lines;
+use super::{Settings, Turn, answer, count};
+use crate::http::{Decoder, Exchange, READ_BYTES};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Merge {
+    form: Form,
+    /// For Envoy: what the client asked for (`usedonly`, say).
+    query: Option<Box<str>>,
+    /// How long a source may pause.
+    pub(super) patience: Duration,
+    /// 0: Envoy; n: the application's place n - 1.
+    source: usize,
+    current: Option<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    exchange: Exchange,
+    decoder: Decoder,
+    lines: Lines,
+    /// When the source said something last, and its time-out.
+    deadline: Instant,
+}
+
+/// What follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pumped {
+    /// There is something for the client.
+    More,
+    /// The source has nothing yet.
+    Waiting,
+    /// All sources have been passed on.
+    End,
+}
+
+impl Merge {
+    pub(super) fn new(form: Form, query: Option<Box<str>>, patience: Duration) -> Self {
+        Self {
+            form,
+            query,
+            patience,
+            source: 0,
+            current: None,
+        }
+    }
+
+    /// Reads once from the source whose turn it is; lines go to `out`, framed for the client.
+    pub(super) fn pump(
+        &mut self,
+        turn: &mut Turn<'_>,
+        token: Token,
+        settings: &Settings,
+        out: &mut Vec<u8>,
+    ) -> Pumped {
+        if self.current.is_none() && !self.open(turn, token, settings) {
+            if self.form.chunks {
+                out.extend_from_slice(answer::LAST_CHUNK);
+            }
+            return Pumped::End;
+        }
+        let Some(current) = &mut self.current else {
+            return Pumped::Waiting;
+        };
+        let mut text = Vec::new();
+        let result = current.read(&mut text);
+        match result {
+            Ok(Read::Nothing) if current.deadline > turn.now => return Pumped::Waiting,
+            Ok(Read::Some) => {
+                current.deadline = turn.after(self.patience);
+            }
+            Ok(Read::End) if current.lines.dropped() == 0 => self.next(),
+            // All of it but for lines that nobody could have wanted counts as a failure, too: somebody should look.
+            Ok(Read::End | Read::Nothing) | Err(()) => self.fail(turn),
+        }
+        if self.form.chunks {
+            answer::chunk(out, &text);
+        } else {
+            out.append(&mut text);
+        }
+        Pumped::More
+    }
+
+    /// When the source runs out of time.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.current.as_ref().map(|current| current.deadline)
+    }
+
+    /// Opens the next source that can be opened; `false`: there is none.
+    fn open(&mut self, turn: &mut Turn<'_>, token: Token, settings: &Settings) -> bool {
+        while let Some((address, request)) = self.request(settings) {
+            match Exchange::connect(turn.registry, token, address, request) {
+                Ok(exchange) => {
+                    self.current = Some(Current {
+                        exchange,
+                        decoder: Decoder::new(),
+                        lines: Lines::default(),
+                        deadline: turn.after(self.patience),
+                    });
+                    return true;
+                }
+                Err(_) => self.fail(turn),
+            }
+        }
+        false
+    }
+
+    fn request(&self, settings: &Settings) -> Option<(SocketAddr, Vec<u8>)> {
+        let (address, path, query) = match self.source.checked_sub(1) {
+            None => (
+                settings.admin,
+                "/stats/prometheus",
+                self.query.as_deref().unwrap_or_default(),
+            ),
+            Some(place) => {
+                let target = settings.scrape.get(place)?;
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, target.port));
+                (address, target.path.as_str(), "")
+            }
+        };
+        let mark = if query.is_empty() { "" } else { "?" };
+        let head = [
+            "GET ",
+            path,
+            mark,
+            query,
+            " HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain\r\nConnection: close\r\n\r\n",
+        ];
+        Some((address, head.concat().into_bytes()))
+    }
+
+    fn next(&mut self) {
+        self.current = None;
+        self.source = self.source.saturating_add(1);
+    }
+
+    /// One source that fails is left out; what came of it stays.
+    fn fail(&mut self, turn: &mut Turn<'_>) {
+        let counter = if self.source == 0 {
+            &mut turn.counters.envoy_scrape_failures
+        } else {
+            &mut turn.counters.application_scrape_failures
+        };
+        count(counter);
+        self.next();
+    }
+}
+
+/// What one read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Read {
+    Nothing,
+    Some,
+    /// The source has ended as it should.
+    End,
+}
+
+impl Current {
+    /// Only the body of a 200 is metrics, and only if it is plain text.
+    fn read(&mut self, text: &mut Vec<u8>) -> Result<Read, ()> {
+        let mut buffer = [0; READ_BYTES];
+        let Some(read) = self.exchange.read(&mut buffer).map_err(drop)? else {
+            return Ok(Read::Nothing);
+        };
+        let Self { decoder, lines, .. } = self;
+        if read == 0 {
+            return if decoder.close() {
+                lines.finish(text);
+                Ok(Read::End)
+            } else {
+                Err(())
+            };
+        }
+        let bytes = buffer.get(..read).unwrap_or_default();
+        // The head comes with the first bytes of the body or before them; what a bad head brings along is not looked at.
+        let mut body = Vec::new();
+        let fed = if decoder.head().is_some() {
+            decoder.feed(bytes, &mut |piece| lines.feed(piece, text))
+        } else {
+            decoder.feed(bytes, &mut |piece| body.extend_from_slice(piece))
+        };
+        fed.map_err(drop)?;
+        if decoder
+            .head()
+            .is_some_and(|head| head.status != 200 || head.encoded)
+        {
+            return Err(());
+        }
+        lines.feed(&body, text);
+        if decoder.is_done() {
+            lines.finish(text);
+            return Ok(Read::End);
+        }
+        Ok(Read::Some)
+    }
+}

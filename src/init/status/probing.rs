@@ -1,0 +1,296 @@
+//! An application's probe under way: a request to loopback, a connection, or a helper program that makes one of TLS or
+//! gRPC.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use mio::Token;
+
+use super::connection::Form;
+use super::target::{Redirect, Target};
+use super::{Helper, Turn, pair};
+use crate::http::{Exchange, READ_BYTES, Response};
+
+/// Of an application's answer so much is passed on (the contract's 10 KiB).
+const BODY_BYTES: usize = 10 * 1024;
+/// A helper gives up so much earlier than we do.
+const HEAD_START: Duration = Duration::from_millis(50);
+/// Codes whose location Go's client, and so kubelet, follows.
+const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+
+/// What the try by IPv6 says, which was not what anybody asked for, would only puzzle.
+const REFUSED: [io::ErrorKind; 2] = [
+    io::ErrorKind::ConnectionRefused,
+    io::ErrorKind::AddrNotAvailable,
+];
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Probing {
+    pub(super) form: Form,
+    errand: Errand,
+    follow: bool,
+    /// All of it, redirects included, must be over by then.
+    deadline: Instant,
+    state: State,
+    response: Response,
+}
+
+/// What is to be found out.
+#[derive(Debug)]
+pub(super) enum Errand {
+    Http(Target),
+    Tcp { port: u16 },
+    Grpc { port: u16, service: String },
+}
+
+#[derive(Debug)]
+enum State {
+    /// Not begun, or waiting for a place for its helper.
+    Idle,
+    Direct {
+        exchange: Exchange,
+        address: IpAddr,
+    },
+    Helped {
+        exchange: Exchange,
+        serial: u64,
+    },
+}
+
+/// What follows.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// Something is awaited.
+    Going,
+    /// A helper program must be run.
+    NeedsHelper,
+    Answer(u16, Vec<u8>),
+}
+
+impl Probing {
+    pub(super) fn new(errand: Errand, form: Form, follow: bool, deadline: Instant) -> Self {
+        Self {
+            form,
+            errand,
+            follow,
+            deadline,
+            state: State::Idle,
+            response: Response::new(BODY_BYTES),
+        }
+    }
+
+    /// The helper that works for it.
+    pub(super) const fn helper(&self) -> Option<u64> {
+        match &self.state {
+            State::Helped { serial, .. } => Some(*serial),
+            State::Idle | State::Direct { .. } => None,
+        }
+    }
+
+    /// Waits for a place for its helper.
+    pub(super) const fn is_queued(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// Begins, or begins again after a redirect.
+    pub(super) fn begin(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
+        match &self.errand {
+            Errand::Grpc { .. } => Progress::NeedsHelper,
+            Errand::Http(target) if target.https => Progress::NeedsHelper,
+            Errand::Http(_) | Errand::Tcp { .. } => {
+                self.connect(turn, token, Ipv4Addr::LOCALHOST.into())
+            }
+        }
+    }
+
+    fn connect(&mut self, turn: &Turn<'_>, token: Token, address: IpAddr) -> Progress {
+        let (port, bytes) = match &self.errand {
+            Errand::Http(target) => (target.port, target.bytes()),
+            Errand::Tcp { port } | Errand::Grpc { port, .. } => (*port, Vec::new()),
+        };
+        self.response = self.fresh_response();
+        let socket = SocketAddr::new(address, port);
+        // The socket of the try before is closed here at the latest.
+        self.state = State::Idle;
+        match Exchange::connect(turn.registry, token, socket, bytes) {
+            Ok(exchange) => {
+                self.state = State::Direct { exchange, address };
+                Progress::Going
+            }
+            Err(error) => self.failed(turn, token, address, &error),
+        }
+    }
+
+    fn fresh_response(&self) -> Response {
+        match &self.errand {
+            Errand::Http(target) if target.is_head() => Response::without_body(),
+            Errand::Http(_) | Errand::Tcp { .. } | Errand::Grpc { .. } => Response::new(BODY_BYTES),
+        }
+    }
+
+    /// An application that listens on IPv6 only is tried there.
+    fn failed(
+        &mut self,
+        turn: &Turn<'_>,
+        token: Token,
+        address: IpAddr,
+        error: &io::Error,
+    ) -> Progress {
+        if error.kind() == io::ErrorKind::ConnectionRefused && address.is_ipv4() {
+            return self.connect(turn, token, Ipv6Addr::LOCALHOST.into());
+        }
+        let port = match &self.errand {
+            Errand::Http(target) => target.port,
+            Errand::Tcp { port } | Errand::Grpc { port, .. } => *port,
+        };
+        let port = port.to_string();
+        let said;
+        let text = if REFUSED.contains(&error.kind()) {
+            "connection refused"
+        } else if error.kind() == io::ErrorKind::UnexpectedEof {
+            "closed without an answer"
+        } else if error.kind() == io::ErrorKind::InvalidData {
+            "what came back is not HTTP"
+        } else {
+            said = error.to_string();
+            &said
+        };
+        Progress::Answer(500, line(&["cannot probe port ", &port, ": ", text]))
+    }
+
+    /// Its socket is ready.
+    pub(super) fn advance(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
+        let result = match (&mut self.state, &self.errand) {
+            (State::Idle, _) => return Progress::Going,
+            (State::Direct { exchange, .. }, Errand::Tcp { .. }) => exchange.is_connected(),
+            (State::Direct { exchange, .. } | State::Helped { exchange, .. }, _) => {
+                read(exchange, &mut self.response)
+            }
+        };
+        match (result, &self.state) {
+            (Ok(false), _) => Progress::Going,
+            (Ok(true), _) => self.conclude(turn, token),
+            (Err(error), State::Direct { address, .. }) => {
+                let address = *address;
+                self.failed(turn, token, address, &error)
+            }
+            (Err(_), State::Idle | State::Helped { .. }) => Progress::Answer(
+                500,
+                line(&["pintle-probe gave no answer; its reason is in the log"]),
+            ),
+        }
+    }
+
+    fn conclude(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
+        let target = match &self.errand {
+            Errand::Tcp { .. } => return Progress::Answer(200, Vec::new()),
+            Errand::Http(target) => target,
+            Errand::Grpc { .. } => return self.pass_on(),
+        };
+        let head = self.response.head();
+        let location = head
+            .filter(|head| self.follow && REDIRECTS.contains(&head.status))
+            .and_then(|head| head.location.as_deref());
+        let Some(location) = location else {
+            return self.pass_on();
+        };
+        match target.clone().redirect(location) {
+            Redirect::Follow(next) => {
+                self.errand = Errand::Http(next);
+                self.state = State::Idle;
+                self.begin(turn, token)
+            }
+            // As kubelet sees it: the application answered.
+            Redirect::Elsewhere => Progress::Answer(200, line(&["redirected to ", location])),
+            Redirect::TooMany => Progress::Answer(500, line(&["stopped after 10 redirects"])),
+            Redirect::Malformed => {
+                Progress::Answer(500, line(&["the redirect's location cannot be understood"]))
+            }
+        }
+    }
+
+    fn pass_on(&self) -> Progress {
+        let status = match self.response.status() {
+            // A redirect that is not followed any more is a good sign, as kubelet counts it.
+            Some(300..=399) if self.follow => 200,
+            Some(status) => status,
+            None => 500,
+        };
+        Progress::Answer(status, self.response.body().to_vec())
+    }
+
+    /// Makes the pair of sockets for a helper; what to run it with.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub(super) fn prepare_helper(
+        &mut self,
+        turn: &Turn<'_>,
+        token: Token,
+        place: usize,
+        serial: u64,
+    ) -> io::Result<Helper> {
+        let left = self.deadline.saturating_duration_since(turn.now);
+        // So that its own word about being late comes before ours.
+        let left = left.saturating_sub(HEAD_START);
+        let timeout = ["--timeout-millis".to_owned(), millis(left)];
+        let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string();
+        let (mut arguments, request) = match &self.errand {
+            Errand::Http(target) => (vec!["https".to_owned(), at(target.port)], target.bytes()),
+            Errand::Grpc { port, service } => {
+                let service = ["--service=", service].concat();
+                (vec!["grpc".to_owned(), at(*port), service], Vec::new())
+            }
+            Errand::Tcp { .. } => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        arguments.extend(timeout);
+        self.response = self.fresh_response();
+        let (ours, socket) = pair()?;
+        let exchange = Exchange::with(turn.registry, token, ours, request)?;
+        self.state = State::Helped { exchange, serial };
+        Ok(Helper {
+            place,
+            serial,
+            arguments,
+            socket,
+        })
+    }
+}
+
+/// At least one: 0 would be no time-out to many.
+fn millis(left: Duration) -> String {
+    left.as_millis().max(1).to_string()
+}
+
+/// Reads what is there. Whether the response is whole.
+fn read(exchange: &mut Exchange, response: &mut Response) -> io::Result<bool> {
+    let mut buffer = [0; READ_BYTES];
+    loop {
+        let Some(read) = exchange.read(&mut buffer)? else {
+            return Ok(false);
+        };
+        if read == 0 {
+            return if response.close() {
+                Ok(true)
+            } else {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            };
+        }
+        let fed = response.feed(buffer.get(..read).unwrap_or_default());
+        fed.map_err(|_| io::ErrorKind::InvalidData)?;
+        if response.is_done() {
+            return Ok(true);
+        }
+    }
+}
+
+/// One line, as a body.
+pub(super) fn line(parts: &[&str]) -> Vec<u8> {
+    let mut line = parts.concat().into_bytes();
+    line.push(b'\n');
+    line
+}

@@ -1,0 +1,384 @@
+//! The listening socket and the places of its clients.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Instant;
+
+use mio::net::TcpListener;
+use mio::{Poll, Token};
+
+use super::connection::{Ask, Connection, Flow, Phase};
+use super::meaning::{Meaning, understand};
+use super::probing::{Probing, line};
+use super::routes::{Peer, Route};
+use super::serving::is_helped;
+use super::{
+    ACCEPT_PAUSE, Demand, FAIR_SHARE, HEAD_TIMEOUT, LINGER, PAUSE, PLACES, Settings, Turn, answer,
+    count,
+};
+use crate::config::Prober;
+use crate::sys::{self, Watch};
+
+/// Nothing is accepted for a while.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pause {
+    /// Then it is tried again.
+    pub(super) until: Instant,
+    /// Or as soon as there is a place.
+    for_a_place: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct StatusServer {
+    pub(super) settings: Settings,
+    listener: Option<TcpListener>,
+    listener_token: usize,
+    /// Place n has the tokens `first` + 2n, and one more for whom it asks.
+    first: usize,
+    pub(super) places: Vec<Option<Box<Connection>>>,
+    pub(super) paused: Option<Pause>,
+    wants_readiness: bool,
+    pub(super) demands: Vec<Demand>,
+    /// Scrapes that have more to pass on at once.
+    pub(super) runnable: bool,
+    /// Helper programs demanded so far.
+    pub(super) helpers: u64,
+}
+
+impl StatusServer {
+    /// Listens on `address`; without one, nothing is served.
+    ///
+    /// # Errors
+    /// The address is taken, or not ours.
+    pub(crate) fn open(
+        address: Option<SocketAddr>,
+        settings: Settings,
+        (listener_token, first): (usize, usize),
+    ) -> io::Result<Self> {
+        let listener = address.map(listen).transpose()?;
+        Ok(Self {
+            settings,
+            listener,
+            listener_token,
+            first,
+            places: Vec::new(),
+            paused: None,
+            wants_readiness: false,
+            demands: Vec::new(),
+            runnable: false,
+            helpers: 0,
+        })
+    }
+
+    /// # Errors
+    /// No memory.
+    pub(crate) fn register(&self, poll: &Poll) -> io::Result<()> {
+        self.listener.as_ref().map_or(Ok(()), |listener| {
+            sys::watch_level(poll, listener, self.listener_token, Watch::Begin)
+        })
+    }
+
+    /// The application's probes.
+    pub(crate) fn probers(&self) -> impl Iterator<Item = &Prober> {
+        self.settings.probers.iter()
+    }
+
+    /// Somebody wants to know whether the proxy is ready; said once.
+    pub(crate) fn wants_readiness(&mut self) -> bool {
+        std::mem::take(&mut self.wants_readiness)
+    }
+
+    /// What clients want done.
+    pub(crate) fn demands(&mut self) -> Vec<Demand> {
+        std::mem::take(&mut self.demands)
+    }
+
+    /// Accepts one connection; the socket stays ready while there are more.
+    pub(crate) fn accept(&mut self, turn: &mut Turn<'_>, poll: &Poll) {
+        let Some(place) = self.free_place(turn) else {
+            self.pause(turn, poll, true);
+            return;
+        };
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        match listener.accept() {
+            Ok((stream, peer)) => {
+                count(&mut turn.counters.connections);
+                let deadline = turn.after(HEAD_TIMEOUT);
+                let connection = Connection::new(
+                    stream,
+                    self.token(place),
+                    whence(peer),
+                    (turn.now, deadline),
+                );
+                self.put(place, Box::new(connection));
+                self.step(turn, place);
+            }
+            Err(error) => {
+                let passing = [
+                    io::ErrorKind::WouldBlock,
+                    io::ErrorKind::Interrupted,
+                    io::ErrorKind::ConnectionAborted,
+                ];
+                if !passing.contains(&error.kind()) {
+                    crate::log::warning!("cannot accept on the status port: {error}");
+                    self.pause(turn, poll, false);
+                }
+            }
+        }
+    }
+
+    /// A free place, if need be one that is made free.
+    fn free_place(&mut self, turn: &mut Turn<'_>) -> Option<usize> {
+        if let Some(free) = self.places.iter().position(Option::is_none) {
+            return Some(free);
+        }
+        if self.places.len() < PLACES {
+            self.places.push(None);
+            return Some(self.places.len().saturating_sub(1));
+        }
+        let gives_way = |connection: &Connection| match connection.phase {
+            Phase::Head | Phase::Lingering { .. } => true,
+            Phase::Waiting(_) | Phase::Probing(_) | Phase::Merging(_) | Phase::Finishing => {
+                turn.now.saturating_duration_since(connection.opened) > FAIR_SHARE
+            }
+        };
+        let (place, _) = self
+            .connections()
+            .filter(|(_, connection)| gives_way(connection))
+            .min_by_key(|(_, connection)| connection.opened)?;
+        count(&mut turn.counters.connections_refused);
+        self.close(turn, place);
+        Some(place)
+    }
+
+    fn pause(&mut self, turn: &Turn<'_>, poll: &Poll, for_a_place: bool) {
+        if self.watch(poll, Watch::Pause) {
+            let until = turn.after(ACCEPT_PAUSE);
+            self.paused = Some(Pause { until, for_a_place });
+        }
+    }
+
+    /// Accepts again, if that was paused and the reason may have gone.
+    pub(crate) fn resume(&mut self, now: Instant, poll: &Poll) {
+        let over = self.paused.is_some_and(|pause| {
+            pause.until <= now || (pause.for_a_place && self.places.iter().any(Option::is_none))
+        });
+        if over && self.watch(poll, Watch::Resume) {
+            self.paused = None;
+        }
+    }
+
+    fn watch(&self, poll: &Poll, watch: Watch) -> bool {
+        let Some(listener) = &self.listener else {
+            return false;
+        };
+        sys::watch_level(poll, listener, self.listener_token, watch).is_ok()
+    }
+
+    /// One of our sockets is ready.
+    pub(crate) fn ready(&mut self, turn: &mut Turn<'_>, token: Token) {
+        let place = token.0.saturating_sub(self.first) / 2;
+        self.step(turn, place);
+    }
+
+    /// Goes on with the scrapes that had to let others have their turn.
+    pub(crate) fn run(&mut self, turn: &mut Turn<'_>) {
+        if !std::mem::take(&mut self.runnable) {
+            return;
+        }
+        for place in 0..self.places.len() {
+            let merging = self.connection(place).map(|connection| &connection.phase);
+            if matches!(merging, Some(Phase::Merging(_))) {
+                self.step(turn, place);
+            }
+        }
+    }
+
+    /// Whether `run` has something to do.
+    pub(crate) const fn is_runnable(&self) -> bool {
+        self.runnable
+    }
+
+    /// Takes a connection as far as it goes.
+    pub(super) fn step(&mut self, turn: &mut Turn<'_>, place: usize) {
+        let Some(mut connection) = self.take(place) else {
+            return;
+        };
+        let flow = match connection.phase {
+            Phase::Head => self.read_head(turn, place, &mut connection),
+            Phase::Probing(_) => {
+                self.advance_probe(turn, place, &mut connection);
+                Flow::Later
+            }
+            Phase::Merging(_) => self.merge(turn, place, &mut connection),
+            Phase::Waiting(_) | Phase::Finishing => Flow::Later,
+            Phase::Lingering { .. } => connection.discard(),
+        };
+        self.settle(turn, place, connection, flow);
+    }
+
+    /// Sends an answer that is there; keeps the connection, or closes it.
+    pub(super) fn settle(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: usize,
+        mut connection: Box<Connection>,
+        mut flow: Flow,
+    ) {
+        if matches!(connection.phase, Phase::Finishing) && flow != Flow::Broken {
+            flow = connection.flush();
+            if flow == Flow::Done && connection.unread {
+                connection.linger();
+                connection.deadline = turn.after(LINGER);
+                flow = connection.discard();
+            } else if flow == Flow::Later {
+                connection.deadline = turn.after(PAUSE);
+            }
+        }
+        let waits_for_client = match connection.phase {
+            Phase::Waiting(_) | Phase::Probing(_) => false,
+            Phase::Merging(_) => connection.has_unsent(),
+            Phase::Head | Phase::Finishing | Phase::Lingering { .. } => true,
+        };
+        if flow == Flow::Later && waits_for_client {
+            flow = connection.watch(turn.registry);
+        }
+        let helped = is_helped(&connection);
+        if flow == Flow::Later {
+            self.put(place, connection);
+        } else {
+            drop(connection);
+        }
+        // Somebody may wait for the place of a helper that has just gone.
+        if !helped {
+            self.start_queued(turn);
+        }
+    }
+
+    fn read_head(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: usize,
+        connection: &mut Connection,
+    ) -> Flow {
+        let peer = connection.peer;
+        let mut meaning = None;
+        let flow = connection.read_head(&mut |bytes| {
+            meaning = understand(bytes, peer, &self.settings);
+            meaning.is_some()
+        });
+        let Some(meaning) = meaning else {
+            return flow;
+        };
+        connection.unread = meaning.unread;
+        self.begin(turn, place, connection, meaning);
+        Flow::Later
+    }
+
+    fn begin(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: usize,
+        connection: &mut Connection,
+        meaning: Meaning,
+    ) {
+        let form = meaning.form;
+        match meaning.route {
+            Route::Alive => connection.answer(200, answer::TEXT, b"alive\n", form),
+            Route::Drain => {
+                self.demands.push(Demand::Drain);
+                connection.answer(200, answer::TEXT, b"draining\n", form);
+            }
+            Route::Quit => {
+                self.demands.push(Demand::Quit);
+                connection.answer(200, answer::TEXT, b"stopping\n", form);
+            }
+            Route::Refused(status, why) => {
+                if status == 431 {
+                    count(&mut turn.counters.connections_refused);
+                }
+                connection.answer(status, answer::TEXT, &line(&[why]), form);
+            }
+            Route::About(topic) => {
+                self.wants_readiness = true;
+                connection.deadline = turn.after(PAUSE);
+                connection.phase = Phase::Waiting(Ask {
+                    topic,
+                    form,
+                    query: meaning.query,
+                    patience: meaning.patience,
+                });
+            }
+            Route::Probe(_) | Route::Forward(_) => {
+                if let Some(errand) = meaning.errand {
+                    connection.deadline = turn.after(errand.timeout);
+                    let deadline = connection.deadline;
+                    let probing = Probing::new(errand.errand, form, errand.follow, deadline);
+                    connection.phase = Phase::Probing(Box::new(probing));
+                    self.begin_probe(turn, place, connection);
+                }
+            }
+        }
+    }
+
+    pub(super) fn connections(&self) -> impl Iterator<Item = (usize, &Connection)> {
+        self.places
+            .iter()
+            .enumerate()
+            .filter_map(|(place, connection)| Some((place, connection.as_deref()?)))
+    }
+
+    pub(super) fn connection(&self, place: usize) -> Option<&Connection> {
+        self.places.get(place)?.as_deref()
+    }
+
+    pub(super) fn take(&mut self, place: usize) -> Option<Box<Connection>> {
+        self.places.get_mut(place)?.take()
+    }
+
+    pub(super) fn put(&mut self, place: usize, connection: Box<Connection>) {
+        if let Some(slot) = self.places.get_mut(place) {
+            *slot = Some(connection);
+        }
+    }
+
+    const fn token(&self, place: usize) -> Token {
+        Token(self.first.saturating_add(place.saturating_mul(2)))
+    }
+
+    /// Of the socket to whom a connection asks.
+    pub(super) const fn far_token(&self, place: usize) -> Token {
+        Token(self.token(place).0.saturating_add(1))
+    }
+}
+
+/// `::` without IPv6 on the host is `0.0.0.0`.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = match sys::listen(address) {
+        Err(_) if address.ip().is_unspecified() && address.is_ipv6() => {
+            sys::listen(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())))
+        }
+        result => result,
+    };
+    listener.map(TcpListener::from_std)
+}
+
+/// An IPv4 client of an IPv6 socket has a mapped address.
+fn whence(peer: SocketAddr) -> Peer {
+    let local = match peer.ip() {
+        IpAddr::V4(address) => address.is_loopback(),
+        IpAddr::V6(address) => {
+            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
+        }
+    };
+    if local {
+        Peer::Loopback
+    } else {
+        Peer::Elsewhere
+    }
+}

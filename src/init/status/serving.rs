@@ -1,0 +1,270 @@
+//! What a connection's answer is made of: an application's word, readiness, metrics from three sides.
+
+#![forbid(unsafe_code)]
+
+use super::connection::{Ask, Connection, Flow, Phase};
+use super::merge::{Merge, Pumped};
+use super::probing::{Progress, line};
+use super::routes::Topic;
+use super::server::StatusServer;
+use super::{Demand, HELPERS, PAUSE, Stage, Turn, View, answer, count, json, metrics, page};
+
+/// Of a scrape's bytes so much is passed on before others have their turn: 16 reads.
+const ROUNDS: usize = 16;
+
+impl StatusServer {
+    pub(super) fn begin_probe(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: usize,
+        connection: &mut Connection,
+    ) {
+        let token = self.far_token(place);
+        if let Phase::Probing(probing) = &mut connection.phase {
+            let progress = probing.begin(turn, token);
+            self.progressed(turn, place, connection, progress);
+        }
+    }
+
+    pub(super) fn advance_probe(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: usize,
+        connection: &mut Connection,
+    ) {
+        let token = self.far_token(place);
+        if let Phase::Probing(probing) = &mut connection.phase {
+            let progress = probing.advance(turn, token);
+            self.progressed(turn, place, connection, progress);
+        }
+    }
+
+    fn progressed(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: usize,
+        connection: &mut Connection,
+        progress: Progress,
+    ) {
+        match progress {
+            Progress::Going => {}
+            Progress::NeedsHelper if self.helped() < HELPERS => {
+                self.demand_helper(turn, place, connection);
+            }
+            // Its turn comes when another ends.
+            Progress::NeedsHelper => {}
+            Progress::Answer(status, body) => finish_probe(turn, connection, status, &body),
+        }
+    }
+
+    /// Connections whose helper runs.
+    fn helped(&self) -> usize {
+        self.connections()
+            .filter(|(_, connection)| is_helped(connection))
+            .count()
+    }
+
+    fn demand_helper(&mut self, turn: &mut Turn<'_>, place: usize, connection: &mut Connection) {
+        let token = self.far_token(place);
+        let Phase::Probing(probing) = &mut connection.phase else {
+            return;
+        };
+        self.helpers = self.helpers.saturating_add(1);
+        match probing.prepare_helper(turn, token, place, self.helpers) {
+            Ok(helper) => self.demands.push(Demand::Helper(helper)),
+            Err(error) => {
+                let body = line(&["cannot open a pair of sockets: ", &error.to_string()]);
+                finish_probe(turn, connection, 500, &body);
+            }
+        }
+    }
+
+    pub(super) fn start_queued(&mut self, turn: &mut Turn<'_>) {
+        let queued = |connection: &Connection| match &connection.phase {
+            Phase::Probing(probing) => probing.is_queued(),
+            Phase::Head
+            | Phase::Waiting(_)
+            | Phase::Merging(_)
+            | Phase::Finishing
+            | Phase::Lingering { .. } => false,
+        };
+        while self.helped() < HELPERS {
+            let oldest = self
+                .connections()
+                .filter(|(_, connection)| queued(connection))
+                .min_by_key(|(_, connection)| connection.opened);
+            let Some((place, _)) = oldest else {
+                return;
+            };
+            let Some(mut connection) = self.take(place) else {
+                return;
+            };
+            self.demand_helper(turn, place, &mut connection);
+            if matches!(connection.phase, Phase::Finishing) && connection.flush() != Flow::Later {
+                continue;
+            }
+            self.put(place, connection);
+        }
+    }
+
+    /// A helper could not be started.
+    pub(crate) fn helper_failed(&mut self, turn: &mut Turn<'_>, place: usize, why: &str) {
+        if let Some(mut connection) = self.take(place) {
+            finish_probe(turn, &mut connection, 500, &line(&[why]));
+            self.settle(turn, place, connection, Flow::Later);
+        }
+    }
+
+    /// Whether the proxy is ready is known: all that wait for it are answered.
+    pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, stage: Stage, view: &View<'_>) {
+        for place in 0..self.places.len() {
+            let waits = self.connection(place).map(|connection| &connection.phase);
+            if !matches!(waits, Some(Phase::Waiting(_))) {
+                continue;
+            }
+            let Some(mut connection) = self.take(place) else {
+                continue;
+            };
+            let Phase::Waiting(ask) = std::mem::replace(&mut connection.phase, Phase::Finishing)
+            else {
+                continue;
+            };
+            let flow = self.answer_one(turn, place, &mut connection, (ask, stage), view);
+            self.settle(turn, place, connection, flow);
+        }
+    }
+
+    fn answer_one(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: usize,
+        connection: &mut Connection,
+        (ask, stage): (Ask, Stage),
+        view: &View<'_>,
+    ) -> Flow {
+        match ask.topic {
+            Topic::Ready => {
+                let (status, counter) = if stage.is_ready() {
+                    (200, &mut turn.counters.ready_probes)
+                } else {
+                    (503, &mut turn.counters.unready_probes)
+                };
+                count(counter);
+                let body = line(&[&stage.to_string()]);
+                connection.answer(status, answer::TEXT, &body, ask.form);
+            }
+            Topic::Status => {
+                connection.answer(200, answer::JSON, &json::render(view), ask.form);
+            }
+            Topic::Page => connection.answer(200, answer::HTML, &page::render(view), ask.form),
+            Topic::Metrics => {
+                count(&mut turn.counters.scrapes);
+                let own = metrics::render(view, &super::usage::Usage::read());
+                return self.begin_merge(turn, place, connection, (ask, own));
+            }
+        }
+        Flow::Later
+    }
+
+    /// Ours first: they are there whatever becomes of the others.
+    fn begin_merge(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: usize,
+        connection: &mut Connection,
+        (ask, own): (Ask, Vec<u8>),
+    ) -> Flow {
+        let length = if ask.form.chunks {
+            answer::Length::Chunked
+        } else {
+            answer::Length::Close
+        };
+        let mut bytes = answer::head(200, answer::METRICS, length);
+        if ask.form.head_only {
+            connection.put(bytes);
+            return Flow::Later;
+        }
+        if ask.form.chunks {
+            answer::chunk(&mut bytes, &own);
+        } else {
+            bytes.extend_from_slice(&own);
+        }
+        connection.put(bytes);
+        let merge = Merge::new(ask.form, ask.query, ask.patience);
+        connection.phase = Phase::Merging(Box::new(merge));
+        self.merge(turn, place, connection)
+    }
+
+    /// Reads from a source only what the client has room for.
+    pub(super) fn merge(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: usize,
+        connection: &mut Connection,
+    ) -> Flow {
+        let token = self.far_token(place);
+        for _ in 0..ROUNDS {
+            match connection.flush() {
+                Flow::Done => {}
+                Flow::Later => {
+                    connection.deadline = turn.after(PAUSE);
+                    return Flow::Later;
+                }
+                Flow::Broken => return Flow::Broken,
+            }
+            let mut out = Vec::new();
+            let Phase::Merging(merge) = &mut connection.phase else {
+                return Flow::Later;
+            };
+            match merge.pump(turn, token, &self.settings, &mut out) {
+                Pumped::More => connection.put(out),
+                Pumped::Waiting => {
+                    connection.deadline = merge.deadline().unwrap_or(turn.now);
+                    return Flow::Later;
+                }
+                Pumped::End => {
+                    connection.put(out);
+                    connection.phase = Phase::Finishing;
+                    return Flow::Later;
+                }
+            }
+        }
+        self.runnable = true;
+        Flow::Later
+    }
+}
+
+/// Whether a helper program works for it.
+pub(super) fn is_helped(connection: &Connection) -> bool {
+    match &connection.phase {
+        Phase::Probing(probing) => probing.helper().is_some(),
+        Phase::Head
+        | Phase::Waiting(_)
+        | Phase::Merging(_)
+        | Phase::Finishing
+        | Phase::Lingering { .. } => false,
+    }
+}
+
+/// The end of a probe.
+pub(super) fn finish_probe(
+    turn: &mut Turn<'_>,
+    connection: &mut Connection,
+    status: u16,
+    body: &[u8],
+) {
+    let form = match &connection.phase {
+        Phase::Probing(probing) => probing.form,
+        Phase::Head
+        | Phase::Waiting(_)
+        | Phase::Merging(_)
+        | Phase::Finishing
+        | Phase::Lingering { .. } => return,
+    };
+    count(if status < 400 {
+        &mut turn.counters.app_probes_passed
+    } else {
+        &mut turn.counters.app_probes_failed
+    });
+    connection.answer(status, answer::TEXT, body, form);
+}

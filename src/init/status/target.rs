@@ -1,0 +1,328 @@
+//! What an application probe sends, and where its redirects lead. Pure.
+
+#![forbid(unsafe_code)]
+
+use crate::http::Request;
+
+/// Redirects followed at most, as Go's client and so kubelet does.
+pub(super) const REDIRECTS: u8 = 10;
+/// The agent's own hosts: probes go to loopback, whatever the pod's address is.
+const LOCAL: [&str; 4] = ["127.0.0.1", "[::1]", "::1", "localhost"];
+/// Not passed on: they belong to one connection, or are ours to set.
+const OURS: [&str; 11] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "content-length",
+    "expect",
+    "istio-app-probe-port",
+];
+
+/// One request to an application, and what is needed for the next after a redirect.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) https: bool,
+    pub(super) port: u16,
+    /// With its query.
+    pub(super) path: String,
+    /// The value of `Host`.
+    host: String,
+    /// GET or HEAD.
+    method: &'static str,
+    /// `Host` left out, each line with its end.
+    headers: Vec<u8>,
+    redirects: u8,
+}
+
+/// Where a redirect leads.
+#[derive(Debug)]
+pub(super) enum Redirect {
+    Follow(Target),
+    /// To another host: the application is there, and that is what was asked.
+    Elsewhere,
+    TooMany,
+    /// The location cannot be understood.
+    Malformed,
+}
+
+impl Target {
+    /// The request's headers go along, but for those that `configured` replaces.
+    #[must_use]
+    pub(super) fn new(
+        request: &Request<'_>,
+        port: u16,
+        path: &str,
+        configured: &[(String, String)],
+    ) -> Self {
+        let replaced = |name: &str| {
+            configured
+                .iter()
+                .any(|(new, _)| new.eq_ignore_ascii_case(name))
+        };
+        let mut headers = Vec::with_capacity(256);
+        let mut line = |name: &str, value: &[u8]| {
+            for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+                headers.extend_from_slice(part);
+            }
+        };
+        for (name, value) in request.headers() {
+            let ours = OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours));
+            if !ours && !name.eq_ignore_ascii_case("host") && !replaced(name) {
+                line(name, value);
+            }
+        }
+        for (name, value) in configured {
+            if !name.eq_ignore_ascii_case("host") {
+                line(name, value.as_bytes());
+            }
+        }
+        let named = configured
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let host = match named {
+            Some((_, host)) => host.clone(),
+            None => host_with_port(request.header("host").unwrap_or_default(), port),
+        };
+        Self {
+            https: false,
+            port,
+            path: path.to_owned(),
+            host,
+            method: if request.method == "HEAD" {
+                "HEAD"
+            } else {
+                "GET"
+            },
+            headers,
+            redirects: 0,
+        }
+    }
+
+    /// Whether the answer has no body.
+    #[must_use]
+    pub(super) fn is_head(&self) -> bool {
+        self.method == "HEAD"
+    }
+
+    /// The bytes to send.
+    #[must_use]
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.headers.len().saturating_add(128));
+        let parts: [&[u8]; 8] = [
+            self.method.as_bytes(),
+            b" ",
+            self.path.as_bytes(),
+            b" HTTP/1.1\r\nHost: ",
+            self.host.as_bytes(),
+            b"\r\n",
+            &self.headers,
+            b"Connection: close\r\n\r\n",
+        ];
+        for part in parts {
+            bytes.extend_from_slice(part);
+        }
+        bytes
+    }
+
+    /// What follows from an answer with this `location`.
+    #[must_use]
+    pub(super) fn redirect(mut self, location: &str) -> Redirect {
+        let location = location.split('#').next().unwrap_or_default().trim();
+        if location.bytes().any(|byte| byte <= b' ' || byte == 0x7f) || location.is_empty() {
+            return Redirect::Malformed;
+        }
+        self.redirects = self.redirects.saturating_add(1);
+        if self.redirects > REDIRECTS {
+            return Redirect::TooMany;
+        }
+        let absolute = match location.split_once("://") {
+            Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => {
+                if scheme.eq_ignore_ascii_case("https") {
+                    self.https = true;
+                } else if scheme.eq_ignore_ascii_case("http") {
+                    self.https = false;
+                } else {
+                    return Redirect::Elsewhere;
+                }
+                Some(rest)
+            }
+            _ => location.strip_prefix("//"),
+        };
+        match absolute {
+            Some(rest) => self.move_to(rest),
+            None => {
+                self.path = resolve(&self.path, location);
+                Redirect::Follow(self)
+            }
+        }
+    }
+
+    /// `rest` is `host[:port][/path]`.
+    fn move_to(mut self, rest: &str) -> Redirect {
+        let at = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(at);
+        let authority = authority.rsplit('@').next().unwrap_or_default();
+        let (name, port) = name_and_port(authority);
+        let (own, _) = name_and_port(&self.host);
+        if name != own && !LOCAL.contains(&name) {
+            return Redirect::Elsewhere;
+        }
+        self.port = match port.map(str::parse) {
+            Some(Ok(port)) => port,
+            Some(Err(_)) => return Redirect::Malformed,
+            None if self.https => 443,
+            None => 80,
+        };
+        self.path = match path {
+            path if path.starts_with('/') => path.to_owned(),
+            query => ["/", query].concat(),
+        };
+        self.host = authority.to_owned();
+        Redirect::Follow(self)
+    }
+}
+
+/// A path relative to another: a browser's rules, without dot segments, which servers resolve as well.
+fn resolve(base: &str, location: &str) -> String {
+    let path = base.split('?').next().unwrap_or_default();
+    if location.starts_with('/') {
+        location.to_owned()
+    } else if location.starts_with('?') {
+        [path, location].concat()
+    } else {
+        let folder = path.rfind('/').and_then(|at| path.get(..=at));
+        [folder.unwrap_or("/"), location].concat()
+    }
+}
+
+/// kubelet's `Host` names the pod and the status port: the pod stays, the port becomes the application's.
+fn host_with_port(host: &[u8], port: u16) -> String {
+    let host = std::str::from_utf8(host).unwrap_or_default();
+    let (name, _) = name_and_port(host);
+    let name = if name.is_empty() { "127.0.0.1" } else { name };
+    [name, ":", &port.to_string()].concat()
+}
+
+/// `[::1]:80`, `a:80`, `a`; brackets stay.
+fn name_and_port(authority: &str) -> (&str, Option<&str>) {
+    let after_bracket = authority.rfind(']').map_or(0, |at| at.saturating_add(1));
+    match authority.rfind(':') {
+        Some(colon) if colon >= after_bracket => {
+            let (name, port) = authority.split_at(colon);
+            (name, port.get(1..))
+        }
+        _ => (authority, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::wildcard_enum_match_arm, reason = "a test names what it wants")]
+
+    use super::*;
+    use crate::http::Parsed;
+
+    const PROBE: &str = "GET /app-health/app/readyz HTTP/1.1\r\nHost: 10.0.0.7:15020\r\nUser-Agent: kube-probe/1.35\r\nAccept: */*\r\nConnection: close\r\nX-Mine: kubelet\r\n\r\n";
+
+    fn target(configured: &[(&str, &str)]) -> Target {
+        let Parsed::Request(request) = Request::parse(PROBE.as_bytes()) else {
+            panic!()
+        };
+        let configured: Vec<_> = configured
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        Target::new(&request, 8080, "/ready?full", &configured)
+    }
+
+    #[test]
+    fn kubelets_headers_go_along_and_configured_ones_win() {
+        let bytes = target(&[("x-mine", "configured"), ("X-New", "1")]).bytes();
+        assert_eq!(
+            String::from_utf8(bytes).unwrap(),
+            "GET /ready?full HTTP/1.1\r\nHost: 10.0.0.7:8080\r\nUser-Agent: kube-probe/1.35\r\nAccept: */*\r\nx-mine: configured\r\nX-New: 1\r\nConnection: close\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_configured_host_wins() {
+        let bytes = target(&[("host", "shop.example")]).bytes();
+        assert!(
+            String::from_utf8(bytes)
+                .unwrap()
+                .contains("\r\nHost: shop.example\r\n")
+        );
+    }
+
+    fn followed(location: &str) -> String {
+        match target(&[]).redirect(location) {
+            Redirect::Follow(target) => {
+                let scheme = if target.https { "https" } else { "http" };
+                format!("{scheme} {} {}", target.port, target.path)
+            }
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn redirects_to_the_same_host_are_followed() {
+        for (location, expected) in [
+            ("/login", "http 8080 /login"),
+            ("login", "http 8080 /login"),
+            ("?again", "http 8080 /ready?again"),
+            ("/login#top", "http 8080 /login"),
+            ("http://10.0.0.7:8080/login", "http 8080 /login"),
+            ("http://127.0.0.1:9090/x?y", "http 9090 /x?y"),
+            ("http://localhost", "http 80 /"),
+            ("https://10.0.0.7/x", "https 443 /x"),
+            ("HTTPS://[::1]:8443/x", "https 8443 /x"),
+            ("//10.0.0.7:81/x", "http 81 /x"),
+            ("http://10.0.0.7?q", "http 80 /?q"),
+            ("http://user:pw@10.0.0.7:81/", "http 81 /"),
+            ("http://shop.example/login", "Elsewhere"),
+            ("ftp://10.0.0.7/", "Elsewhere"),
+            ("http://10.0.0.7:99999/", "Malformed"),
+            ("", "Malformed"),
+            ("/a b", "Malformed"),
+        ] {
+            assert_eq!(followed(location), expected, "{location}");
+        }
+    }
+
+    #[test]
+    fn redirects_end_after_ten() {
+        let mut target = target(&[]);
+        for _ in 0..REDIRECTS {
+            target = match target.redirect("/again") {
+                Redirect::Follow(target) => target,
+                other => panic!("{other:?}"),
+            };
+        }
+        assert!(matches!(target.redirect("/again"), Redirect::TooMany));
+    }
+
+    #[test]
+    fn names_and_ports() {
+        for (authority, expected) in [
+            ("a", ("a", None)),
+            ("a:1", ("a", Some("1"))),
+            ("[::1]", ("[::1]", None)),
+            ("[::1]:1", ("[::1]", Some("1"))),
+            ("", ("", None)),
+        ] {
+            assert_eq!(name_and_port(authority), expected, "{authority}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_location_makes_it_panic(location in ".{0,60}") {
+            drop(target(&[]).redirect(&location));
+        }
+    }
+}

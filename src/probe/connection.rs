@@ -1,0 +1,27 @@
+//! A TCP connection to the address of a probe.
+
+#![forbid(unsafe_code)]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use crate::deadline::Deadline;
+use crate::failure::Failure;
+
+/// Within this long a connection says goodbye, so that no server logs an error: it waits for nobody, as a rule.
+const FAREWELL: Duration = Duration::from_millis(100);
+
+pub(crate) async fn connect(address: SocketAddr, deadline: Deadline) -> Result<TcpStream, Failure> {
+    let step = format!("connect to {address}");
+    deadline.run(&step, TcpStream::connect(address)).await
+}
+
+/// Lets the task that drives a connection end it, when nothing more is asked of it.
+pub(crate) async fn part<T>(task: JoinHandle<T>, deadline: Deadline) {
+    let patience = FAREWELL.min(deadline.left());
+    // However it ends: the answer is there.
+    drop(tokio::time::timeout(patience, task).await);
+}
