@@ -7,18 +7,25 @@ use std::process::Command;
 use super::EventLoop;
 use crate::children::Kind;
 use crate::log;
-use crate::supervisor::{Event, Exit, State};
+use crate::status::Stage;
+use crate::supervisor::{Event, Exit};
 use crate::sys::{self, Pid, signal};
 
 /// Signals that are harmless by nature and not worth a line: PIPE, CONT, URG, WINCH.
 const QUIET: [u8; 4] = [13, 18, 23, 28];
 
 impl EventLoop {
-    /// Whether the proxy is ready for the command, as the status port would say it.
+    /// Whether the proxy is ready for the command: asked at the end of this turn, along with the probes that wait.
     pub(super) fn check_ready(&mut self) {
-        let newest = self.supervisor.snapshot().newest;
-        let ready = newest.is_some_and(|newest| newest.state == State::Live);
-        self.queue.push_back(Event::ReadinessKnown(ready));
+        self.ready_asked = true;
+    }
+
+    /// The answer that probes get is there.
+    pub(super) fn tell_ready(&mut self, stage: Stage) {
+        if std::mem::take(&mut self.ready_asked) {
+            self.queue
+                .push_back(Event::ReadinessKnown(stage.is_ready()));
+        }
     }
 
     /// Starts the command; what goes wrong is an exit of it.

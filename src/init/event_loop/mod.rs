@@ -73,6 +73,8 @@ pub(crate) struct EventLoop {
     readiness: Readiness,
     /// What was said last about readiness.
     stage: Option<Stage>,
+    /// The core waits for an answer about readiness, for the command of `run`.
+    ready_asked: bool,
     history: History,
     counters: Counters,
     /// When the agent was started, and when its configuration changed last.
@@ -137,6 +139,7 @@ impl EventLoop {
             status,
             readiness: Readiness::default(),
             stage: None,
+            ready_asked: false,
             history: History::default(),
             counters: Counters::default(),
             started: now,

@@ -62,9 +62,9 @@ impl EventLoop {
         }
     }
 
-    /// Probes that wait are answered with what the core knows, or the admin port is asked for them.
+    /// Probes that wait, and the core for its command, are answered with what the core knows, or the admin port is asked for them.
     pub(super) fn answer_probes(&mut self) {
-        if !self.status.wants_readiness() {
+        if !self.status.wants_readiness() && !self.ready_asked {
             return;
         }
         match self.readiness.plan(&self.supervisor.snapshot()) {
@@ -106,6 +106,7 @@ impl EventLoop {
 
     fn answer_with(&mut self, stage: Stage) {
         self.note_stage(stage);
+        self.tell_ready(stage);
         self.look_up_expiry();
         let counters = self.counters.clone();
         let view = View {
