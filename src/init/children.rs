@@ -20,10 +20,10 @@ pub(crate) enum Kind {
     /// A `--validate` run.
     Validator,
     Companion(CompanionId),
-    /// The command of `run`.
-    Command,
     /// A helper program for one probe, by its serial number.
     Probe(u64),
+    /// The command of `run`.
+    Command,
 }
 
 /// The children that have been started and not reaped; two proxies, a validator, the companions, a command and a few
@@ -70,8 +70,16 @@ impl Children {
     pub(crate) fn spawn_plain(
         &mut self,
         kind: Kind,
-        command: Command,
+        words: &[OsString],
     ) -> Result<Pid, (Exit, io::Error)> {
+        let mut words = words.iter();
+        // No program has the empty name: it is not found.
+        let mut command = Command::new(
+            words
+                .next()
+                .map_or_else(|| OsStr::new(""), OsString::as_os_str),
+        );
+        command.args(words);
         let setup = ChildSetup {
             inherited: Inherited::get(),
             user: None,

@@ -192,12 +192,14 @@ impl Setup {
         // SAFETY: the descriptor is new and nobody else's.
         let ours = unsafe { fs::File::from_raw_fd(ours) };
         // SAFETY: as above.
-        self.command.stdin(unsafe { fs::File::from_raw_fd(its) });
+        let its = unsafe { fs::File::from_raw_fd(its) };
+        self.command.stdin(its);
         let session = || {
-            // SAFETY: `setsid` has no arguments.
-            let leads = unsafe { libc::setsid() } >= 0;
-            // SAFETY: this `ioctl` takes integers; stdin is the terminal.
-            if leads && unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } == 0 {
+            // SAFETY: no arguments.
+            let led = unsafe { libc::setsid() };
+            // SAFETY: integers, for the terminal that is stdin.
+            let taken = unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) };
+            if led >= 0 && taken == 0 {
                 Ok(())
             } else {
                 Err(std::io::Error::last_os_error())

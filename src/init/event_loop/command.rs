@@ -2,12 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use std::process::Command;
-
 use super::EventLoop;
 use crate::children::Kind;
 use crate::log;
-use crate::status::Stage;
 use crate::supervisor::{Event, Exit};
 use crate::sys::{self, Pid, signal};
 
@@ -15,32 +12,27 @@ use crate::sys::{self, Pid, signal};
 const QUIET: [u8; 4] = [13, 18, 23, 28];
 
 impl EventLoop {
-    /// Whether the proxy is ready for the command: asked at the end of this turn, along with the probes that wait.
+    /// Whether the proxy is ready for the command: as the status port would say it.
     pub(super) fn check_ready(&mut self) {
-        self.ready_asked = true;
-    }
-
-    /// The answer that probes get is there.
-    pub(super) fn tell_ready(&mut self, stage: Stage) {
-        if std::mem::take(&mut self.ready_asked) {
-            self.queue
-                .push_back(Event::ReadinessKnown(stage.is_ready()));
-        }
+        self.command_waits = true;
+        self.ask_readiness();
     }
 
     /// Starts the command; what goes wrong is an exit of it.
     pub(super) fn spawn_command(&mut self) {
-        let Some((program, arguments)) = self.config.command.split_first() else {
-            return;
-        };
-        let mut command = Command::new(program);
-        command.args(arguments);
+        let words = &self.config.command;
         // Its arguments may hold what no log should.
-        let program = program.display();
-        match self.children.spawn_plain(Kind::Command, command) {
-            Ok(pid) => log::info!("command started: pid {}, {program}", pid.number()),
+        let program = words.first().map(|word| word.display());
+        match self.children.spawn_plain(Kind::Command, words) {
+            Ok(pid) => {
+                if let Some(program) = program {
+                    log::info!("command started: pid {}, {program}", pid.number());
+                }
+            }
             Err((how, error)) => {
-                log::error!("cannot start the command, {program}: {error}");
+                if let Some(program) = program {
+                    log::error!("cannot start the command, {program}: {error}");
+                }
                 self.queue.push_back(Event::CommandExited(how));
             }
         }

@@ -2,8 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::process::Command;
-
 use super::EventLoop;
 use crate::children::Kind;
 use crate::log;
@@ -16,11 +14,10 @@ impl EventLoop {
         let Some(companion) = self.config.companions.get(usize::from(id.0)) else {
             return;
         };
-        let mut words = companion.words.iter();
-        // There is a first one; the empty name would not be found.
-        let mut command = Command::new(words.next().map_or("", String::as_str));
-        command.args(words);
-        match self.children.spawn_plain(Kind::Companion(id), command) {
+        match self
+            .children
+            .spawn_plain(Kind::Companion(id), &companion.words)
+        {
             Ok(pid) => log::info!("{id} started: pid {}, {}", pid.number(), companion.text),
             Err((how, error)) => {
                 log::error!("cannot start {id}, {}: {error}", companion.text);

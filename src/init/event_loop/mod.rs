@@ -44,6 +44,7 @@ const EVENTS: usize = 32;
 const EVENTS_PER_TURN: usize = 64;
 /// After an error of `poll` itself, which should not happen: not a spin.
 const POLL_ERROR_PAUSE: Duration = Duration::from_millis(100);
+
 const SIGNALS: Token = Token(0);
 const WATCHER: Token = Token(1);
 const STAND_IN: Token = Token(2);
@@ -71,10 +72,10 @@ pub(crate) struct EventLoop {
     supervisor: Supervisor,
     status: StatusServer,
     readiness: Readiness,
+    /// The command of `run` is started once the proxy is ready, and wants to know.
+    command_waits: bool,
     /// What was said last about readiness.
     stage: Option<Stage>,
-    /// The core waits for an answer about readiness, for the command of `run`.
-    ready_asked: bool,
     history: History,
     counters: Counters,
     /// When the agent was started, and when its configuration changed last.
@@ -138,8 +139,8 @@ impl EventLoop {
             queue: VecDeque::new(),
             status,
             readiness: Readiness::default(),
+            command_waits: false,
             stage: None,
-            ready_asked: false,
             history: History::default(),
             counters: Counters::default(),
             started: now,
