@@ -75,6 +75,7 @@ use crate::cli::{Command, ProxyArgs, Stop};
 use crate::config::Config;
 use crate::environment::Environment;
 use crate::event_loop::EventLoop;
+pub use crate::sys::Heap;
 
 /// Does what the arguments say; returns the exit code.
 #[must_use]

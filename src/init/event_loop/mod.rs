@@ -154,7 +154,6 @@ impl EventLoop {
             config,
         };
         this.start_first()?;
-        this.signals.catch_the_rest();
         this.look_for_helper();
         Ok(this)
     }

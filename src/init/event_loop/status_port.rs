@@ -174,7 +174,7 @@ impl EventLoop {
         let program = helper_path();
         let spawned = self
             .children
-            .spawn_probe(serial, &program, &arguments, socket);
+            .spawn_probe(serial, &program, &arguments, &socket);
         if let Err(error) = spawned {
             let why = format!("cannot start {}: {error}", program.display());
             let mut turn = Turn {
