@@ -429,7 +429,7 @@ fn wait_ends_in_its_time_with_the_last_error() {
     assert_eq!((code, stdout.as_str()), (Some(1), ""));
     assert_eq!(
         stderr,
-        format!("pintle: cannot get 200 from {url} within 1 s: status 503: missing: LDS\n")
+        format!("pintle: cannot get 200 from {url} within 1s: status 503: missing: LDS\n")
     );
     assert!(server.requests().len() > 2, "it tried again and again");
 }

@@ -19,6 +19,7 @@ use self::status::Paint;
 pub(crate) use self::url::{Url, UrlError, path};
 use crate::cli::{ClientArgs, ProbeArgs, RequestArgs, StatusArgs, WaitArgs};
 use crate::http::{Decoder, Response};
+use crate::supervisor::Seconds;
 use crate::sys;
 
 /// For an answer of Envoy's admin port (the contract's 60 s).
@@ -100,8 +101,7 @@ fn wait(args: &WaitArgs) -> Result<(), String> {
             sys::pause(left.min(args.period));
             continue;
         };
-        let seconds = args.timeout.as_secs();
-        let object = format_args!("{} within {seconds} s", args.url).to_string();
+        let object = format_args!("{} within {}", args.url, Seconds(args.timeout)).to_string();
         return Err(said("get 200 from", &object, failure));
     }
 }
