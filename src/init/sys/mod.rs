@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "this is the module for it")]
 
 mod child;
+mod directory;
 mod entry;
 mod fault;
 mod heap;
@@ -17,6 +18,7 @@ use std::ptr;
 use std::time::Duration;
 
 pub(crate) use child::{ChildSetup, Streams, spawn, take_terminal_back};
+pub(crate) use directory::names;
 pub use entry::arguments;
 pub(crate) use entry::{own_name, start, stderr, stdout, write_all};
 use fault::report_faults;
@@ -190,6 +192,21 @@ pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
 pub(crate) fn effective_uid() -> u32 {
     // SAFETY: `geteuid` has no arguments and cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// Gives the stack back that the deepest calls have used, down from here. They come at a start and at each epoch; what
+/// remains is what a turn takes.
+pub(crate) fn release_stack() {
+    /// Bytes that no call goes deeper than, or that do not matter. Ours.
+    const DEEPEST: usize = 128 * 1024;
+    const PAGE: usize = 4096;
+    let here = 0_u8;
+    // A page is left for this call and the next ones.
+    let top = ((&raw const here).addr() - PAGE) & !(PAGE - 1);
+    let from = ptr::with_exposed_provenance_mut(top - DEEPEST);
+    // Where there is no stack yet, it says so after it has done the rest.
+    // SAFETY: below the stack pointer, with room for a signal's frame left, is nothing of anybody's.
+    let _: c_int = unsafe { libc::madvise(from, DEEPEST, libc::MADV_DONTNEED) };
 }
 
 /// Waits, for when waiting by `epoll` is what failed.
