@@ -11,6 +11,7 @@ mod answer;
 mod connection;
 mod exposition;
 mod json;
+mod late;
 mod meaning;
 mod merge;
 mod metrics;

@@ -1,8 +1,10 @@
 //! What another source of metrics says, on its way into the merged answer: whole lines only. Pure.
 //!
-//! Fed in pieces of any size; what comes out does not depend on where they were cut. Names are not kept: a family that
-//! stands in two sources stands twice in the answer. Ours are `pintle_…`, Envoy's `envoy_…` and `istio_…`, and nothing
-//! else is expected to choose these.
+//! Fed in pieces of any size; what comes out does not depend on where they were cut. One line that is no metric (the
+//! page of a wrong path, say) would make Prometheus refuse the whole answer, so such lines are left out; so is what only
+//! `OpenMetrics` has, for some applications answer in that whatever they are asked for. Names are not kept: a family
+//! that stands in two sources stands twice in the answer. Ours are `pintle_…`, Envoy's `envoy_…` and `istio_…`, and an
+//! application has no reason to choose these.
 
 #![forbid(unsafe_code)]
 
@@ -10,8 +12,8 @@
 /// have 1 to 2 kB.
 const LINE_BYTES: usize = 16 * 1024;
 
-/// `OpenMetrics`' end of a text; what is merged goes on after it.
-const END: &[u8] = b"# EOF";
+/// What begins an exemplar of `OpenMetrics`, which the text format does not know.
+const EXEMPLAR: &str = " # {";
 
 /// The lines of one source. Dropped when the source breaks: then the last, partial line is left out.
 #[derive(Debug, Default)]
@@ -43,7 +45,7 @@ impl Lines {
         }
     }
 
-    /// Lines left out because they were too long.
+    /// Lines left out because they are too long, or no metrics. What only `OpenMetrics` has is not counted.
     #[must_use]
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
@@ -62,28 +64,75 @@ impl Lines {
     /// `piece` is the rest of a line.
     fn end_line(&mut self, piece: &[u8], out: &mut Vec<u8>) {
         let whole_in_piece = self.held.is_empty() && !self.too_long && piece.len() <= LINE_BYTES;
-        if whole_in_piece {
-            pass(piece, out);
-            return;
-        }
-        self.hold(piece);
-        if self.too_long {
-            self.too_long = false;
-            self.dropped = self.dropped.saturating_add(1);
+        let passes = if whole_in_piece {
+            pass(piece, out)
         } else {
-            pass(&self.held, out);
-            self.held.clear();
-        }
+            self.hold(piece);
+            !self.too_long && pass(&self.held, out)
+        };
+        self.held.clear();
+        self.too_long = false;
+        self.dropped = self.dropped.saturating_add((!passes).into());
     }
 }
 
-/// One line, without its end.
-fn pass(line: &[u8], out: &mut Vec<u8>) {
+/// One line, without its end; false if it is left out for what it is.
+fn pass(line: &[u8], out: &mut Vec<u8>) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    if line != END {
-        out.extend_from_slice(line);
-        out.push(b'\n');
+    let Ok(text) = std::str::from_utf8(line) else {
+        return false;
+    };
+    let kept = if text.is_empty() {
+        text
+    } else if text.starts_with('#') {
+        if !is_comment(text) {
+            return true;
+        }
+        text
+    } else {
+        match text.split_once(EXEMPLAR) {
+            Some((sample, _)) if is_sample(sample) => sample,
+            _ if is_sample(text) => text,
+            _ => return false,
+        }
+    };
+    out.extend_from_slice(kept.as_bytes());
+    out.push(b'\n');
+    true
+}
+
+/// Whether a comment is one in the text format, too.
+fn is_comment(text: &str) -> bool {
+    match text.strip_prefix("# TYPE ") {
+        // What is merged goes on after the end of an OpenMetrics text.
+        None => text != "# EOF",
+        // OpenMetrics has more types; Prometheus refuses a text with one of these.
+        Some(rest) => matches!(
+            rest.split_once(' '),
+            Some((_, "counter" | "gauge" | "histogram" | "summary" | "untyped"))
+        ),
     }
+}
+
+/// Whether it looks like `name{labels} value` with or without a time: not all that a parser checks, but what a line of
+/// HTML, JSON or prose fails.
+fn is_sample(text: &str) -> bool {
+    let name = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b':' | b'{');
+    let number = |word: &str| {
+        let first = word.bytes().next();
+        matches!(first, Some(b'0'..=b'9' | b'+' | b'-' | b'.')) || word == "NaN"
+    };
+    let mut words = if let Some((_, rest)) = text.rsplit_once('}') {
+        rest.split_ascii_whitespace()
+    } else {
+        let mut words = text.split_ascii_whitespace();
+        words.next();
+        words
+    };
+    text.bytes().next().is_some_and(name)
+        && words.next().is_some_and(number)
+        && words.next().is_none_or(number)
+        && words.next().is_none()
 }
 
 #[cfg(test)]
@@ -123,7 +172,6 @@ mod tests {
     #[test]
     fn line_ends_become_plain() {
         assert_eq!(whole("a 1\r\nb 2\r\n\r\n"), "a 1\nb 2\n\n");
-        assert_eq!(whole("a\rb 1\n"), "a\rb 1\n");
     }
 
     #[test]
@@ -135,6 +183,14 @@ mod tests {
     }
 
     #[test]
+    fn what_only_openmetrics_has_is_left_out() {
+        let text = "# TYPE a unknown\n# TYPE b counter\n# UNIT b seconds\nb_total 1 # {id=\"}\"} 0.5 1.5\n# TYPE c\n";
+        let expected = "# TYPE b counter\n# UNIT b seconds\nb_total 1\n";
+        assert_eq!(passed(&[text.as_bytes()], true), (expected.to_owned(), 0));
+        assert_eq!(whole("a{b=\" # {\"} 1\n"), "a{b=\" # {\"} 1\n");
+    }
+
+    #[test]
     fn the_last_line_gets_its_end_when_the_source_ends_and_is_left_out_when_it_breaks() {
         assert_eq!(whole("a 1\nb 2"), "a 1\nb 2\n");
         assert_eq!(passed(&[b"a 1\nb 2"], false).0, "a 1\n");
@@ -142,8 +198,51 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_is_no_metric_is_left_out_and_counted() {
+        for good in [
+            "a 1",
+            "a:b_c9 -1.5e+10",
+            "_a\t0x1p-2",
+            "a +Inf 1234567890123",
+            "a{} NaN",
+            "a{b=\"x y\",c=\"}\",} .5 -1",
+            "a { b = \"ä\" } 1 ",
+            "{\"a.b\",c=\"d\"} 1",
+            "# anything",
+            "#",
+        ] {
+            assert_eq!(passed(&[good.as_bytes()], true), ([good, "\n"].concat(), 0));
+        }
+        for bad in [
+            "<!DOCTYPE html>",
+            "  <p>404 not found</p>",
+            "not found",
+            "Hello world 404",
+            "a",
+            "a b",
+            "a 1 2 3",
+            "a{b=\"c\"}",
+            "{\"a\": 1}",
+            "{\"a\": {}, 1 }",
+            "- 1",
+            "404 1",
+        ] {
+            assert_eq!(
+                passed(&[bad.as_bytes(), b"\na 1\n"], true),
+                ("a 1\n".to_owned(), 1),
+                "{bad}"
+            );
+        }
+        assert_eq!(
+            passed(&[b"a{b=\"\xff\"} 1\na 1"], true),
+            ("a 1\n".to_owned(), 1)
+        );
+    }
+
+    #[test]
     fn a_line_that_is_too_long_is_left_out_and_counted() {
-        let (fits, long) = ("x".repeat(LINE_BYTES), "y".repeat(LINE_BYTES + 1));
+        let line = |length: usize| ["a{b=\"", &*"x".repeat(length - 9), "\"} 1"].concat();
+        let (fits, long) = (line(LINE_BYTES), line(LINE_BYTES + 1));
         let text = [&*fits, &long, "a 1"].join("\n");
         let expected = ([&*fits, "\na 1\n"].concat(), 1);
         assert_eq!(passed(&[text.as_bytes()], true), expected);
@@ -164,7 +263,8 @@ mod tests {
                     Just("# EOF".to_owned()),
                     Just("\r".to_owned()),
                     "[a-z# \r]{0,12}",
-                    (LINE_BYTES - 2..LINE_BYTES + 3).prop_map(|length| "l".repeat(length)),
+                    "[a-z]{1,4} [0-9]{1,4}\r?",
+                    (LINE_BYTES - 4..LINE_BYTES + 3).prop_map(|length| ["l 1", &*"2".repeat(length)].concat()),
                 ],
                 0..8,
             ),

@@ -13,7 +13,7 @@ use super::connection::{Ask, Connection, Flow, Phase};
 use super::meaning::{Meaning, understand};
 use super::probing::{Probing, line};
 use super::routes::{Peer, Route};
-use super::serving::{finish_probe, is_helped};
+use super::serving::is_helped;
 use super::{
     ACCEPT_PAUSE, Demand, FAIR_SHARE, HEAD_TIMEOUT, LINGER, PAUSE, PLACES, Settings, Turn, answer,
     count,
@@ -23,9 +23,9 @@ use crate::sys::{self, Watch};
 
 /// Nothing is accepted for a while.
 #[derive(Clone, Copy, Debug)]
-struct Pause {
+pub(super) struct Pause {
     /// Then it is tried again.
-    until: Instant,
+    pub(super) until: Instant,
     /// Or as soon as there is a place.
     for_a_place: bool,
 }
@@ -39,7 +39,7 @@ pub(crate) struct StatusServer {
     /// Place n has the tokens `first` + 2n, and one more for whom it asks.
     first: usize,
     pub(super) places: Vec<Option<Box<Connection>>>,
-    paused: Option<Pause>,
+    pub(super) paused: Option<Pause>,
     wants_readiness: bool,
     pub(super) demands: Vec<Demand>,
     /// Scrapes that have more to pass on at once.
@@ -323,65 +323,6 @@ impl StatusServer {
                     self.begin_probe(turn, place, connection);
                 }
             }
-        }
-    }
-
-    /// When something is late, or accepting begins again.
-    #[must_use]
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let nearest = self
-            .connections()
-            .map(|(_, connection)| connection.deadline)
-            .min();
-        nearest
-            .into_iter()
-            .chain(self.paused.map(|pause| pause.until))
-            .min()
-    }
-
-    /// Ends what is late.
-    pub(crate) fn expire(&mut self, turn: &mut Turn<'_>) {
-        for place in 0..self.places.len() {
-            let late = self
-                .connection(place)
-                .is_some_and(|connection| connection.deadline <= turn.now);
-            if late {
-                self.expire_one(turn, place);
-            }
-        }
-    }
-
-    fn expire_one(&mut self, turn: &mut Turn<'_>, place: usize) {
-        let Some(mut connection) = self.take(place) else {
-            return;
-        };
-        match &connection.phase {
-            Phase::Probing(probing) => {
-                if let Some(serial) = probing.helper() {
-                    self.demands.push(Demand::KillHelper(serial));
-                }
-                finish_probe(turn, &mut connection, 500, &line(&["no answer in time"]));
-                self.settle(turn, place, connection, Flow::Later);
-            }
-            // The source is late; if it were the client, there would be something for it.
-            Phase::Merging(_) if !connection.has_unsent() => {
-                let flow = self.merge(turn, place, &mut connection);
-                self.settle(turn, place, connection, flow);
-            }
-            Phase::Lingering { .. } => {}
-            Phase::Head | Phase::Waiting(_) | Phase::Merging(_) | Phase::Finishing => {
-                count(&mut turn.counters.connections_refused);
-            }
-        }
-    }
-
-    fn close(&mut self, turn: &mut Turn<'_>, place: usize) {
-        let connection = self.take(place);
-        if let Some(Phase::Probing(probing)) = connection.map(|connection| connection.phase) {
-            if let Some(serial) = probing.helper() {
-                self.demands.push(Demand::KillHelper(serial));
-            }
-            count(&mut turn.counters.app_probes_failed);
         }
     }
 
