@@ -9,8 +9,7 @@ mod exchange;
 mod status;
 mod url;
 
-use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::io::{ErrorKind, IsTerminal as _};
 use std::time::Duration;
 
 use self::exchange::{Allowance, Ask, Failure, exchange, read_clock};
@@ -52,7 +51,7 @@ pub(crate) fn run(args: &ClientArgs) -> u8 {
         Ok(()) | Err(Failure::ReaderGone) => 0,
         Err(failure) => {
             // A reader that has gone has no use for it.
-            drop(io::stderr().write_all(said(verb, url, &failure).as_bytes()));
+            sys::write_all(sys::stderr(), said(verb, url, &failure).as_bytes());
             1
         }
     }
@@ -96,7 +95,7 @@ fn wait(args: &WaitArgs) -> Result<(), Failure> {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let terminal = io::stdout().is_terminal() && variable_says("TERM", "dumb");
+    let terminal = sys::stdout().is_terminal() && variable_says("TERM", "dumb");
     let paint = if terminal && !variable_says("NO_COLOR", "") {
         Paint::Colours
     } else {
@@ -219,7 +218,7 @@ fn reason(body: &[u8]) -> String {
 /// Writes to stdout, all of it and without a buffer.
 fn put(mut bytes: &[u8]) -> Result<(), Failure> {
     while !bytes.is_empty() {
-        let error = match sys::write(io::stdout().as_fd(), bytes) {
+        let error = match sys::write(sys::stdout(), bytes) {
             Ok(written) => {
                 bytes = bytes.get(written..).unwrap_or_default();
                 continue;

@@ -16,6 +16,7 @@ use crate::history::{Happening, Life};
 use crate::log;
 use crate::status::{Demand, Heard, Helper, Plan, Stage, Turn, View};
 use crate::supervisor::{Call, Epoch, Event, Exit, Note, Process, Reason, Reply, State};
+use crate::sys;
 use crate::sys::Pid;
 
 /// When the two clocks have come apart by more, the host's was set. Ours; well above what drift makes in a day.
@@ -275,8 +276,6 @@ fn expiry(path: &Path) -> Option<u64> {
 
 fn helper_path() -> PathBuf {
     // Without /proc the name that we were started by has to do.
-    let own = std::env::current_exe()
-        .ok()
-        .or_else(|| std::env::args_os().next().map(PathBuf::from));
-    own.unwrap_or_default().with_file_name(HELPER)
+    let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(sys::own_name()));
+    own.with_file_name(HELPER)
 }

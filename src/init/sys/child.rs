@@ -251,7 +251,8 @@ fn raise_open_files() {
     };
     limit.rlim_cur = limit.rlim_max;
     // SAFETY: the structure is initialised; a refusal leaves the old limit, which is no reason not to start.
-    let _: c_int = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    let _: c_int =
+        unsafe { libc::prlimit(0, libc::RLIMIT_NOFILE, &raw const limit, ptr::null_mut()) };
 }
 
 fn become_user(uid: u32, gid: u32) -> io::Result<()> {

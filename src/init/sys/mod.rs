@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "this is the module for it")]
 
 mod child;
+mod entry;
 mod fault;
 mod heap;
 mod inherited;
@@ -12,10 +13,13 @@ mod net;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
 use std::time::Duration;
 
 pub(crate) use child::{ChildSetup, Streams, spawn, take_terminal_back};
-pub(crate) use fault::report_faults;
+pub use entry::arguments;
+pub(crate) use entry::{own_name, start, stderr, stdout, write_all};
+use fault::report_faults;
 pub use heap::Heap;
 pub(crate) use inherited::Inherited;
 pub(crate) use interfaces::interface_addresses;
@@ -117,8 +121,8 @@ fn open_files_limit() -> io::Result<libc::rlimit> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `getrlimit` writes to a live structure.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    // SAFETY: `prlimit` writes to a live structure, and reads none.
+    check(unsafe { libc::prlimit(0, libc::RLIMIT_NOFILE, ptr::null(), &raw mut limit) })?;
     Ok(limit)
 }
 
@@ -192,7 +196,7 @@ pub(crate) fn effective_uid() -> u32 {
 pub(crate) fn pause(duration: Duration) {
     let millis = c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX);
     // SAFETY: no descriptors, so the list may be null.
-    let _: c_int = unsafe { libc::poll(std::ptr::null_mut(), 0, millis) };
+    let _: c_int = unsafe { libc::poll(ptr::null_mut(), 0, millis) };
 }
 
 /// A descriptor that becomes readable when a signal of `set` (bit n - 1 is signal n) arrives; these are blocked, and all
