@@ -81,6 +81,8 @@ pub(crate) struct EventLoop {
     /// When the agent was started, and when its configuration changed last.
     started: Instant,
     changed: Option<Instant>,
+    /// `started` as time since 1970.
+    started_wall: Duration,
     /// The earliest end of a certificate, of the configuration for which it was looked up.
     expiry: Option<(Configuration, Option<u64>)>,
     /// Events that have not been handled.
@@ -145,6 +147,7 @@ impl EventLoop {
             counters: Counters::default(),
             started: now,
             changed: None,
+            started_wall: Duration::ZERO,
             expiry: None,
             now,
             ignored: 0,

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mio::Token;
 
@@ -17,6 +18,9 @@ use crate::status::{Demand, Heard, Helper, Plan, Stage, Turn, View};
 use crate::supervisor::{Call, Epoch, Event, Exit, Note, Process, Reason, Reply, State};
 use crate::sys;
 use crate::sys::Pid;
+
+/// When the two clocks have come apart by more, the host's was set. Ours; well above what drift makes in a day.
+const CLOCK_SET: Duration = Duration::from_secs(1);
 
 /// Does TLS and gRPC for the agent; found beside the agent's own binary.
 const HELPER: &str = "pintle-probe";
@@ -116,11 +120,12 @@ impl EventLoop {
                 .push_back(Event::ReadinessKnown(stage.is_ready()));
         }
         self.look_up_expiry();
+        let wall = self.wall();
         let counters = self.counters.clone();
         let view = View {
             now: self.now,
             started: self.started,
-            wall: log::wall_clock(),
+            wall,
             readiness: stage,
             snapshot: self.supervisor.snapshot(),
             history: &self.history,
@@ -139,6 +144,18 @@ impl EventLoop {
             counters: &mut self.counters,
         };
         self.status.answer(&mut turn, stage, &view);
+    }
+
+    /// Time since 1970, as far from the start as the clock of the loop is: an event has one time, however often it is
+    /// told. Set anew when somebody sets the host's clock.
+    fn wall(&mut self) -> Duration {
+        let elapsed = self.now.saturating_duration_since(self.started);
+        let clock = log::wall_clock();
+        let ours = self.started_wall.saturating_add(elapsed);
+        if ours.abs_diff(clock) > CLOCK_SET {
+            self.started_wall = clock.saturating_sub(elapsed);
+        }
+        self.started_wall.saturating_add(elapsed)
     }
 
     /// Said on a change, not on every probe.
