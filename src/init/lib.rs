@@ -81,7 +81,7 @@ pub use crate::sys::{Heap, arguments};
 pub fn main(arguments: Vec<OsString>) -> u8 {
     sys::start();
     match cli::parse(arguments) {
-        Ok(Command::Proxy(args)) => proxy(&args),
+        Ok(Command::Proxy(args)) => proxy(args),
         Ok(Command::Init(args)) => plain::run(&args),
         Ok(Command::Client(args)) => client::run(&args),
         Err(stop) => finish(&stop),
@@ -95,27 +95,34 @@ fn finish(stop: &Stop) -> u8 {
     stop.code
 }
 
-fn proxy(args: &ProxyArgs) -> u8 {
+fn proxy(args: Box<ProxyArgs>) -> u8 {
+    match start(args) {
+        Ok(event_loop) => event_loop.run(),
+        Err(code) => code,
+    }
+}
+
+/// A function of its own, so that what it needs on the stack is gone when the agent runs, and the arguments are, too.
+#[inline(never)]
+#[expect(clippy::boxed_local, reason = "it is freed here")]
+fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
     // Before anything of our own is opened.
     sys::close_inherited_descriptors();
-    let config = match Config::new(args, &Environment::of_process(), &host::look()) {
+    let config = match Config::new(&args, &Environment::of_process(), &host::look()) {
         Ok(config) => config,
-        Err(error) => return refuse(error.code(), format_args!("{error}")),
+        Err(error) => return Err(refuse(error.code(), format_args!("{error}"))),
     };
     if let Err((path, error)) = log::open(&config.log) {
-        return refuse(
+        return Err(refuse(
             71,
             format_args!("cannot open log {}: {error}", path.display()),
-        );
+        ));
     }
     for warning in &config.warnings {
         log::warning!("{warning}");
     }
     timeline::log(&config);
-    match EventLoop::start(config) {
-        Ok(event_loop) => event_loop.run(),
-        Err(error) => refuse(error.code(), format_args!("{error}")),
-    }
+    EventLoop::start(config).map_err(|error| refuse(error.code(), format_args!("{error}")))
 }
 
 /// The start failed: why, and the code, as the last words.

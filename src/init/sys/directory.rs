@@ -1,11 +1,11 @@
 //! The names in a directory, without the C library's stream: that would bring its `malloc`, which nothing else uses.
 
-use std::ffi::{OsStr, c_long};
+use std::ffi::{OsStr, OsString, c_long};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 
 /// Bytes of entries that are read at once. Ours; one entry takes 280 at most.
 const READ_BYTES: usize = 2048;
@@ -34,6 +34,23 @@ pub(crate) fn names(directory: &Path, mut each: impl FnMut(&OsStr) -> bool) -> i
     }
 }
 
+/// Where relative paths begin.
+///
+/// # Errors
+/// It has been removed, or is out of sight.
+pub(crate) fn current_directory() -> io::Result<PathBuf> {
+    // `PATH_MAX`, which the kernel keeps to.
+    let mut bytes = Vec::with_capacity(4096);
+    let into: *mut u8 = bytes.as_mut_ptr();
+    // SAFETY: the pointer and the length describe the vector's memory.
+    let length = unsafe { libc::syscall(libc::SYS_getcwd, into, bytes.capacity()) };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has written that many, a NUL the last.
+    unsafe { bytes.set_len(length) };
+    bytes.pop();
+    Ok(PathBuf::from(OsString::from_vec(bytes)))
+}
+
 fn fill<'b>(file: &File, buffer: &'b mut [u8; READ_BYTES]) -> io::Result<&'b [u8]> {
     let into = buffer.as_mut_ptr();
     // SAFETY: the pointer and the length describe the buffer, which outlives the call.
@@ -54,6 +71,14 @@ fn entry(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_current_directory_is_std_s() {
+        assert_eq!(
+            current_directory().unwrap(),
+            std::env::current_dir().unwrap()
+        );
+    }
 
     #[test]
     fn every_name_is_told_once_and_no_more_than_wanted() {

@@ -11,8 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 const MOST_ADDRESSES: usize = 256;
 /// Bytes of an answer that are taken at once. Netlink's own, `NLMSG_GOODSIZE` with the largest pages that it counts.
 const ANSWER_BYTES: usize = 8192;
-/// Where the parts of a message end: `nlmsghdr`, then `ifaddrmsg`; then attributes, each with a head of four bytes.
-const HEAD: usize = 16;
+/// Bytes of `nlmsghdr` and `ifaddrmsg`; attributes follow, each with a head of four bytes.
 const ADDRESS: usize = 24;
 /// Kinds of message.
 const DONE: u16 = 3;

@@ -18,7 +18,7 @@ use std::ptr;
 use std::time::Duration;
 
 pub(crate) use child::{ChildSetup, Streams, spawn, take_terminal_back};
-pub(crate) use directory::names;
+pub(crate) use directory::{current_directory, names};
 pub use entry::arguments;
 pub(crate) use entry::{own_name, start, stderr, stdout, write_all};
 use fault::report_faults;
