@@ -104,7 +104,6 @@ fn proxy(args: Box<ProxyArgs>) -> u8 {
 
 /// A function of its own, so that what it needs on the stack is gone when the agent runs, and the arguments are, too.
 #[inline(never)]
-#[expect(clippy::boxed_local, reason = "it is freed here")]
 fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
     // Before anything of our own is opened.
     sys::close_inherited_descriptors();
@@ -112,6 +111,7 @@ fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
         Ok(config) => config,
         Err(error) => return Err(refuse(error.code(), format_args!("{error}"))),
     };
+    drop(args);
     if let Err((path, error)) = log::open(&config.log) {
         return Err(refuse(
             71,

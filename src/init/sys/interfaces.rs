@@ -84,8 +84,9 @@ fn receive<'b>(
     // SAFETY: the pointer and the length describe the buffer, which outlives the call.
     let read = unsafe { libc::recv(socket.as_raw_fd(), pointer, ANSWER_BYTES, flags) };
     let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
+    let filled = into.get(..read).unwrap_or_default();
     // SAFETY: the kernel has written that many.
-    Ok(unsafe { into.get_unchecked(..read).assume_init_ref() })
+    Ok(unsafe { filled.assume_init_ref() })
 }
 
 /// The first record of a list, which begins with its length in `width` bytes, and what follows it at a multiple of 4.
@@ -114,7 +115,7 @@ fn address(socket: &OwnedFd, message: &[u8]) -> Option<IpAddr> {
         let value = attribute.get(4..)?;
         // On a line with two ends the first is the other end's, the second ours.
         match number(attribute, 2) {
-            Some(libc::IFA_ADDRESS) => address = address.or(ip(value)),
+            Some(libc::IFA_ADDRESS) => address = address.or_else(|| ip(value)),
             Some(libc::IFA_LOCAL) => address = ip(value).or(address),
             _ => {}
         }
@@ -135,6 +136,7 @@ fn is_up(socket: &OwnedFd, index: c_int) -> Option<bool> {
     let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
     request.ifr_ifru.ifru_ifindex = index;
     for question in [libc::SIOCGIFNAME, libc::SIOCGIFFLAGS] {
+        #[allow(clippy::useless_conversion, reason = "the type is the C library's")]
         let question = question.try_into().ok()?;
         // SAFETY: both read and write an `ifreq`, which lives on this stack frame.
         if unsafe { libc::ioctl(socket.as_raw_fd(), question, &raw mut request) } < 0 {
