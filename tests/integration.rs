@@ -16,6 +16,10 @@
 mod command;
 mod companions;
 mod lifecycle;
+mod orders;
+mod probes;
+mod readiness;
 mod reload;
+mod scrape;
 mod shutdown;
 mod support;

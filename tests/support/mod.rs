@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+pub(crate) mod client;
+
 /// Generous: the machine may be busy with something else altogether.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -75,6 +77,7 @@ pub(crate) struct Agent {
     pub directory: tempfile::TempDir,
     pub admin: Port,
     pub listener: Port,
+    pub status: Port,
 }
 
 /// An agent that is being described.
@@ -83,6 +86,7 @@ pub(crate) struct Setup {
     directory: tempfile::TempDir,
     admin: Port,
     listener: Port,
+    status: Port,
 }
 
 impl Setup {
@@ -97,8 +101,13 @@ impl Setup {
 
     /// An agent for any proxy binary, with quick timings, and nothing said about its configuration.
     pub(crate) fn bare(binary: &Path) -> Self {
+        Self::of(Path::new(env!("CARGO_BIN_EXE_pintle")), binary)
+    }
+
+    /// The same for a copy of the agent.
+    pub(crate) fn of(agent: &Path, binary: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
+        let mut command = Command::new(agent);
         // What the machine's environment says must not matter.
         command.env_clear().stdin(Stdio::null());
         let setup = Self {
@@ -106,10 +115,12 @@ impl Setup {
             directory,
             admin: port(),
             listener: port(),
+            status: port(),
         };
         setup.write("cert.pem", "first");
         let (directory, certificate) = (setup.path("run"), setup.path("cert.pem"));
         let admin = setup.admin.number.to_string();
+        let status = setup.status.number.to_string();
         // A sidecar, unless another role is among the arguments.
         let mut setup = setup.arg("proxy");
         for (variable, value) in [
@@ -130,6 +141,8 @@ impl Setup {
             .args(&[
                 "--proxy-admin-port",
                 &admin,
+                "--status-port",
+                &status,
                 "--base-id",
                 "auto",
                 "--concurrency",
@@ -185,6 +198,10 @@ impl Setup {
         self.listener.number
     }
 
+    pub(crate) fn status_port(&self) -> u16 {
+        self.status.number
+    }
+
     pub(crate) fn start(mut self) -> Agent {
         let log = fs::File::create(self.path("log")).unwrap();
         self.command.stdout(log.try_clone().unwrap()).stderr(log);
@@ -194,6 +211,7 @@ impl Setup {
             directory: self.directory,
             admin: self.admin,
             listener: self.listener,
+            status: self.status,
         }
     }
 }
@@ -313,6 +331,39 @@ impl Agent {
         self.signal(libc::SIGTERM);
         let status = self.wait();
         assert_eq!(status.code(), Some(0), "{}", self.log());
+    }
+
+    /// What the status port answers to a GET.
+    pub(crate) fn status(&self, path: &str) -> client::Reply {
+        client::asked(self.status.number, &format!("GET {path}"))
+    }
+
+    /// What the status port says about readiness, without its line end.
+    pub(crate) fn readiness(&self) -> (u16, String) {
+        let reply = self.status("/healthz/ready");
+        (reply.status, reply.text().trim_end().to_owned())
+    }
+
+    /// Waits until the status port says `status` and `text` about readiness.
+    pub(crate) fn wait_readiness(&self, status: u16, text: &str) {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let said = client::ask(
+                self.status.number,
+                &client::request("GET /healthz/ready", ""),
+            );
+            if let Ok(reply) = &said
+                && reply.status == status
+                && reply.text().trim_end() == text
+            {
+                return;
+            }
+            assert!(
+                Instant::now() < end,
+                "waited in vain for {status} {text:?}, the last was {said:?}"
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     pub(crate) fn get(&self) -> Result<String, String> {

@@ -1,0 +1,720 @@
+//! An application's probes through the status port, with servers of the test's own as the application and the real
+//! helper program for TLS and gRPC.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::support::client::{
+    Application, Reply, answer, ask, asked, request, send, wait_for_close,
+};
+use super::support::{Agent, Setup, envoy, kill, port, until};
+
+fn with(probers: &Value) -> Setup {
+    Setup::new("hello").env("ISTIO_KUBE_APP_PROBERS", &probers.to_string())
+}
+
+/// Not LIVE is no reason not to answer for the application, but the test wants quiet.
+fn started(setup: Setup) -> Agent {
+    let agent = setup.start();
+    agent.wait_readiness(200, "ready");
+    agent
+}
+
+/// A port on which nobody listens.
+fn nobody() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+fn said(agent: &Agent, path: &str) -> (u16, String) {
+    let reply = agent.status(path);
+    (reply.status, reply.text())
+}
+
+/// The status is in the path: `/200`.
+fn echo(head: &str, stream: &mut TcpStream) -> std::io::Result<()> {
+    let path = head.split(' ').nth(1).unwrap();
+    let status = path.get(1..4).unwrap();
+    stream.write_all(answer(&format!("{status} As Asked"), "", &format!("{path} it is")).as_bytes())
+}
+
+#[test]
+fn both_shapes_are_asked_and_the_status_is_passed_on() {
+    let app = Application::start(echo);
+    let agent = started(with(&json!({
+        "/app-health/old/livez": {"path": "/200?x=y", "port": app.port, "scheme": "HTTP"},
+        "/app-health/old/readyz": {"path": "404", "port": app.port},
+        "/app-health/new/readyz": {"httpGet": {"path": "/503", "port": app.port}, "timeoutSeconds": 5},
+        "/app-health/new/startupz": {"httpGet": {"path": "/201", "port": app.port, "host": "10.9.9.9"}},
+        "/app-lifecycle/new/prestopz": {"httpGet": {"path": "/202", "port": app.port}},
+        "/app-lifecycle/new/poststartz": {"httpGet": {"path": "/500", "port": app.port}},
+    })));
+    for (path, status, body) in [
+        ("/app-health/old/livez", 200, "/200?x=y it is"),
+        ("/app-health/old/readyz", 404, "/404 it is"),
+        ("/app-health/new/readyz", 503, "/503 it is"),
+        ("/app-health/new/startupz", 201, "/201 it is"),
+        ("/app-lifecycle/new/prestopz", 202, "/202 it is"),
+        ("/app-lifecycle/new/poststartz", 500, "/500 it is"),
+    ] {
+        assert_eq!(said(&agent, path), (status, body.to_owned()), "{path}");
+    }
+    for path in [
+        "/app-health/other/livez",
+        "/app-health/new/livez",
+        "/app-health/",
+        "/app-health",
+    ] {
+        assert_eq!(agent.status(path).status, 404, "{path}");
+    }
+    let metrics = agent.status("/metrics").text();
+    let application: Vec<_> = metrics
+        .lines()
+        .filter(|line| line.starts_with("pintle_probes_total{") && line.contains("app"))
+        .collect();
+    println!("{application:#?}");
+    agent.stop();
+}
+
+#[test]
+fn headers_are_kubelets_and_the_configured_ones() {
+    let app = Application::saying(answer("200 OK", "", "fine"));
+    let agent = started(with(&json!({
+        "/app-health/plain/livez": {"port": app.port, "path": "/plain"},
+        "/app-health/named/livez": {"port": app.port, "path": "/named", "httpHeaders": [
+            {"name": "Host", "value": "shop.example"}, {"name": "X-Token", "value": "mine"},
+            {"name": "User-Agent", "value": "configured"}]},
+    })));
+    let port = agent.status.number;
+    let kubelet =
+        "User-Agent: kube-probe/1.35\r\nAccept: */*\r\nX-Token: kubelet's\r\nConnection: close\r\n";
+    for path in ["plain", "named"] {
+        let line = format!("GET /app-health/{path}/livez");
+        assert_eq!(ask(port, &request(&line, kubelet)).unwrap().status, 200);
+    }
+    let head = format!("HEAD /app-health/plain/livez");
+    let reply = ask(port, &request(&head, "")).unwrap();
+    assert_eq!((reply.status, reply.text()), (200, String::new()));
+    let heads = app.heads();
+    let lines = |at: usize| heads[at].trim_end().split("\r\n").collect::<Vec<_>>();
+    let plain = lines(0);
+    assert_eq!(plain[0], "GET /plain HTTP/1.1");
+    let host = format!("Host: 10.1.2.3:{}", app.port);
+    for line in [
+        &host,
+        "User-Agent: kube-probe/1.35",
+        "X-Token: kubelet's",
+        "Accept: */*",
+    ] {
+        assert!(plain.contains(&line), "no {line:?} in {plain:?}");
+    }
+    let named = lines(1);
+    for line in [
+        "Host: shop.example",
+        "User-Agent: configured",
+        "X-Token: mine",
+        "Accept: */*",
+    ] {
+        assert_eq!(
+            named.iter().filter(|found| **found == line).count(),
+            1,
+            "{named:?}"
+        );
+    }
+    assert!(!named.iter().any(|line| line.contains("kube")), "{named:?}");
+    for lines in [&plain, &named] {
+        let ends = lines.iter().filter(|line| line.starts_with("Connection:"));
+        assert_eq!(ends.collect::<Vec<_>>(), [&"Connection: close"]);
+    }
+    assert!(heads[2].starts_with("HEAD /plain "), "{}", heads[2]);
+    agent.stop();
+}
+
+#[test]
+fn a_body_is_cut_at_10_kib_however_it_comes() {
+    let long = "0123456789abcdef".repeat(64 * 1024);
+    let (whole, chunks) = (long.clone(), long.clone());
+    let app = Application::start(move |head, stream| {
+        if head.starts_with("GET /length") {
+            stream.write_all(answer("200 OK", "", &whole).as_bytes())
+        } else if head.starts_with("GET /chunks") {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+            for piece in chunks.as_bytes().chunks(1000) {
+                write!(stream, "{:x}\r\n", piece.len())?;
+                stream.write_all(piece)?;
+                stream.write_all(b"\r\n")?;
+            }
+            stream.write_all(b"0\r\n\r\n")
+        } else {
+            stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n")?;
+            stream.write_all(chunks.as_bytes())
+        }
+    });
+    let prober = |path: &str| json!({"port": app.port, "path": path});
+    let agent = started(with(&json!({
+        "/app-health/a/livez": prober("/length"),
+        "/app-health/b/livez": prober("/chunks"),
+        "/app-health/c/livez": prober("/close"),
+    })));
+    for container in ["a", "b", "c"] {
+        let reply = agent.status(&format!("/app-health/{container}/livez"));
+        assert_eq!(reply.status, 200);
+        assert!(
+            reply.body == long.as_bytes()[..10 * 1024],
+            "{container}: {}",
+            reply.body.len()
+        );
+    }
+    agent.stop();
+}
+
+#[test]
+fn whoever_is_late_is_answered_for_in_time() {
+    let silent = Application::start(|_, stream| {
+        wait_for_close(stream);
+        Ok(())
+    });
+    let dripping = Application::start(|_, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")?;
+        loop {
+            stream.write_all(b"x")?;
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let slow = Application::start(|_, stream| {
+        for byte in answer("200 OK", "", "slow").bytes() {
+            stream.write_all(&[byte])?;
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    });
+    let agent = started(with(&json!({
+        "/app-health/silent/livez": {"httpGet": {"port": silent.port}, "timeoutSeconds": 1},
+        "/app-health/dripping/livez": {"httpGet": {"port": dripping.port}, "timeoutSeconds": 1},
+        "/app-health/slow/livez": {"httpGet": {"port": slow.port}, "timeoutSeconds": 20},
+    })));
+    for container in ["silent", "dripping"] {
+        let begun = Instant::now();
+        let path = format!("/app-health/{container}/livez");
+        assert_eq!(said(&agent, &path), (500, "no answer in time\n".to_owned()));
+        let took = begun.elapsed();
+        assert!(took >= Duration::from_secs(1), "{container}: {took:?}");
+        assert!(took < Duration::from_millis(1900), "{container}: {took:?}");
+    }
+    assert_eq!(
+        said(&agent, "/app-health/slow/livez"),
+        (200, "slow".to_owned())
+    );
+    agent.stop();
+}
+
+#[test]
+fn what_goes_wrong_is_500_with_the_reason() {
+    let rubbish = Application::saying("SSH-2.0-OpenSSH_10.0\r\n");
+    let closing = Application::saying("");
+    let cut = Application::saying("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf");
+    let refused = nobody();
+    let agent = started(with(&json!({
+        "/app-health/refused/livez": {"port": refused},
+        "/app-health/rubbish/livez": {"port": rubbish.port},
+        "/app-health/closing/livez": {"port": closing.port},
+        "/app-health/cut/livez": {"port": cut.port},
+    })));
+    for (container, port, why) in [
+        ("refused", refused, "connection refused"),
+        ("rubbish", rubbish.port, "what came back is not HTTP"),
+        ("closing", closing.port, "closed without an answer"),
+        ("cut", cut.port, "closed without an answer"),
+    ] {
+        let expected = format!("cannot probe port {port}: {why}\n");
+        let path = format!("/app-health/{container}/livez");
+        assert_eq!(said(&agent, &path), (500, expected));
+    }
+    agent.stop();
+}
+
+#[test]
+fn an_application_that_listens_on_ipv6_only_is_found() {
+    let app = Application::at("[::1]:0", echo);
+    let agent = started(with(&json!({
+        "/app-health/app/livez": {"port": app.port, "path": "/204"},
+        "/app-health/app/readyz": {"tcpSocket": {"port": app.port}},
+    })));
+    assert_eq!(agent.status("/app-health/app/livez").status, 204);
+    assert_eq!(agent.status("/app-health/app/readyz").status, 200);
+    agent.stop();
+}
+
+#[test]
+fn redirects_are_followed_on_the_same_host_and_are_a_good_sign_elsewhere() {
+    let other = Application::saying(answer("418 Teapot", "", "other port"));
+    let there = other.port;
+    let app = Application::start(move |head, stream| {
+        let path = head.split(' ').nth(1).unwrap();
+        let host = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Host: "))
+            .unwrap();
+        let location = match path {
+            "/relative" => "end?x=1".to_owned(),
+            "/rooted" => "/end".to_owned(),
+            "/absolute" => format!("http://{host}/end"),
+            "/port" => format!("http://localhost:{there}/"),
+            "/elsewhere" => "https://login.example/".to_owned(),
+            "/loop" => "/loop".to_owned(),
+            "/none" => return stream.write_all(answer("302 Found", "", "").as_bytes()),
+            "/304" => return stream.write_all(b"HTTP/1.1 304 Not Modified\r\n\r\n"),
+            _ => return stream.write_all(answer("203 End", "", path).as_bytes()),
+        };
+        let location = format!("Location: {location}\r\n");
+        stream.write_all(answer("302 Found", &location, "moved").as_bytes())
+    });
+    let paths = [
+        "relative",
+        "rooted",
+        "absolute",
+        "port",
+        "elsewhere",
+        "loop",
+        "none",
+        "304",
+    ];
+    let probers: serde_json::Map<_, _> = paths
+        .iter()
+        .map(|path| {
+            let key = format!("/app-health/{path}/livez");
+            (key, json!({"port": app.port, "path": format!("/{path}")}))
+        })
+        .collect();
+    let agent = started(with(&Value::Object(probers)));
+    let expected = [
+        (203, "/end?x=1"),
+        (203, "/end"),
+        (203, "/end"),
+        (418, "other port"),
+        (200, "redirected to https://login.example/\n"),
+        (500, "stopped after 10 redirects\n"),
+        (200, ""),
+        (200, ""),
+    ];
+    for (path, (status, body)) in paths.iter().zip(expected) {
+        let path = format!("/app-health/{path}/livez");
+        assert_eq!(said(&agent, &path), (status, body.to_owned()), "{path}");
+    }
+    let asked = app
+        .heads()
+        .iter()
+        .filter(|head| head.starts_with("GET /loop "))
+        .count();
+    assert_eq!(asked, 11);
+    agent.stop();
+}
+
+#[test]
+fn a_tcp_probe_connects_and_that_is_all() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let agent = started(with(&json!({
+        "/app-health/app/livez": {"tcpSocket": {"port": listener.local_addr().unwrap().port()}},
+        "/app-health/app/readyz": {"tcpSocket": {"port": nobody()}},
+    })));
+    assert_eq!(said(&agent, "/app-health/app/livez"), (200, String::new()));
+    let (mut stream, _) = listener.accept().unwrap();
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "nothing is sent");
+    let (status, why) = said(&agent, "/app-health/app/readyz");
+    assert_eq!(status, 500);
+    assert!(why.ends_with("connection refused\n"), "{why}");
+    agent.stop();
+}
+
+#[test]
+fn the_probe_ports_header_reaches_application_ports_and_no_others() {
+    let app = Application::start(echo);
+    let other = Application::start(echo);
+    let ports = format!("{},{}", app.port, 1);
+    let setup = Setup::new("hello").arg("--application-ports").arg(ports);
+    // That nothing of Envoy's listens there makes it unready, and nothing else.
+    let agent = setup.start();
+    agent.wait_log("epoch 0 is LIVE");
+    let forwarded = |path: &str, port: &str| {
+        let header = format!("istio-app-probe-port: {port}\r\nX-More: yes\r\n");
+        ask(
+            agent.status.number,
+            &request(&format!("GET {path}"), &header),
+        )
+        .unwrap()
+    };
+    let reply = forwarded("/302/x?y=z", &app.port.to_string());
+    // Whatever the application says, a redirect too.
+    assert_eq!(
+        (reply.status, reply.text().as_str()),
+        (302, "/302/x?y=z it is")
+    );
+    let head = app.heads().remove(0);
+    assert!(
+        head.contains("X-More: yes\r\n") && !head.contains("istio-app"),
+        "{head}"
+    );
+    // A path of the agent's own is no exception.
+    assert_eq!(
+        forwarded("/200healthz/ready", &app.port.to_string()).status,
+        200
+    );
+    assert_eq!(forwarded("/200", &other.port.to_string()).status, 403);
+    assert_eq!(
+        forwarded("/200", &agent.admin.number.to_string()).status,
+        403
+    );
+    assert_eq!(forwarded("/200", "http").status, 400);
+    assert_eq!(forwarded("/200", "1").status, 500);
+    assert_eq!(other.heads(), Vec::<String>::new());
+    agent.stop();
+}
+
+/// A server of TLS, and what it needs.
+struct Tls {
+    child: Child,
+    _directory: tempfile::TempDir,
+    port: super::support::Port,
+}
+
+impl Tls {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+        let (key, certificate) = (path("key.pem"), path("cert.pem"));
+        let made = Command::new("openssl")
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+            ])
+            .args([
+                "-nodes",
+                "-days",
+                "1",
+                "-subj",
+                "/CN=nobody",
+                "-keyout",
+                &key,
+                "-out",
+                &certificate,
+            ])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let port = port();
+        let child = Command::new("openssl")
+            .args([
+                "s_server",
+                "-quiet",
+                "-www",
+                "-cert",
+                &certificate,
+                "-key",
+                &key,
+            ])
+            .args(["-accept", &format!("127.0.0.1:{}", port.number)])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("the TLS server", || {
+            TcpStream::connect(("127.0.0.1", port.number)).ok()
+        });
+        Self {
+            child,
+            _directory: directory,
+            port,
+        }
+    }
+
+    fn signal(&self, signal: i32) {
+        kill(i32::try_from(self.child.id()).unwrap(), signal);
+    }
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// It must stand beside the agent.
+fn need_helper() {
+    let helper = Path::new(env!("CARGO_BIN_EXE_pintle")).with_file_name("pintle-probe");
+    assert!(
+        helper.exists(),
+        "{} is missing: run cargo build -p pintle-probe first",
+        helper.display()
+    );
+}
+
+/// The children of `parent` and their state.
+fn children(parent: u32) -> Vec<(PathBuf, String, char)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(stat) = fs::read_to_string(path.join("stat")) else {
+            continue;
+        };
+        let Some((name, rest)) = stat.rsplit_once(") ") else {
+            continue;
+        };
+        let words: Vec<_> = rest.split(' ').collect();
+        if words[1] == parent.to_string() {
+            let name = name.split_once('(').unwrap().1.to_owned();
+            found.push((path, name, words[0].chars().next().unwrap()));
+        }
+    }
+    found
+}
+
+fn helpers(agent: &Agent) -> usize {
+    let children = children(agent.child.id());
+    children
+        .iter()
+        .filter(|(_, name, state)| name == "pintle-probe" && *state != 'Z')
+        .count()
+}
+
+/// As it was before, but for Envoy: no process, no descriptor.
+fn leaves_nothing(agent: &Agent, descriptors: usize) {
+    until("the helpers to be gone", || {
+        let left = children(agent.child.id());
+        left.iter()
+            .all(|(_, name, _)| name != "pintle-probe")
+            .then_some(())
+    });
+    until("the descriptors to be closed", || {
+        (open(agent) == descriptors).then_some(())
+    });
+}
+
+fn open(agent: &Agent) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", agent.child.id()))
+        .unwrap()
+        .count()
+}
+
+#[test]
+fn https_and_grpc_are_probed_by_the_helper() {
+    need_helper();
+    let tls = Tls::start();
+    let plain = Application::start(echo);
+    let grpc = Application::start(serving);
+    let refused = nobody();
+    let https = |port: u16| json!({"httpGet": {"port": port, "path": "/", "scheme": "HTTPS"}, "timeoutSeconds": 20});
+    let health =
+        |port: u16| json!({"grpc": {"port": port, "service": "a.b"}, "timeoutSeconds": 20});
+    let agent = started(with(&json!({
+        "/app-health/tls/livez": https(tls.port.number),
+        "/app-health/plain/livez": https(plain.port),
+        "/app-health/refused/livez": https(refused),
+        "/app-health/grpc/livez": health(grpc.port),
+        "/app-health/grpc/readyz": health(refused),
+    })));
+    let before = open(&agent);
+    let (status, page) = said(&agent, "/app-health/tls/livez");
+    assert!(status == 200 && page.contains("<HTML>"), "{status} {page}");
+    for path in ["plain/livez", "refused/livez", "grpc/readyz"] {
+        let (status, why) = said(&agent, &format!("/app-health/{path}"));
+        assert_eq!(status, 500, "{path}: {why}");
+        assert!(why.starts_with("cannot ") && why.ends_with('\n'), "{why}");
+    }
+    let (status, text) = said(&agent, "/app-health/grpc/livez");
+    assert_eq!((status, text.trim_end()), (200, "SERVING"));
+    leaves_nothing(&agent, before);
+    assert!(!agent.log().contains("\twarn\t"), "{}", agent.log());
+    agent.stop();
+}
+
+/// Just enough of HTTP/2 to say SERVING to whoever asks for the health of anything.
+fn serving(_preface: &str, stream: &mut TcpStream) -> std::io::Result<()> {
+    // What has been read of the client's preface is the line `PRI * HTTP/2.0` and the empty one.
+    let mut preface = [0; 6];
+    stream.read_exact(&mut preface)?;
+    assert_eq!(&preface, b"SM\r\n\r\n");
+    let frame = |kind: u8, flags: u8, id: u8, payload: &[u8]| {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, id], payload].concat()
+    };
+    stream.write_all(&frame(4, 0, 0, &[]))?;
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head)?;
+        let length = usize::from(head[1]) * 256 + usize::from(head[2]);
+        stream.read_exact(&mut vec![0; length])?;
+        let (kind, flags) = (head[3], head[4]);
+        if kind == 4 && flags & 1 == 0 {
+            stream.write_all(&frame(4, 1, 0, &[]))?;
+        }
+        if kind <= 1 && flags & 1 != 0 {
+            break;
+        }
+    }
+    let literal = |name: &str, value: &str| {
+        let length = |text: &str| u8::try_from(text.len()).unwrap();
+        let head = [&[0, length(name)], name.as_bytes()].concat();
+        [head, vec![length(value)], value.as_bytes().to_vec()].concat()
+    };
+    let headers = [vec![0x88], literal("content-type", "application/grpc")].concat();
+    stream.write_all(&frame(1, 4, 1, &headers))?;
+    stream.write_all(&frame(0, 0, 1, &[0, 0, 0, 0, 2, 8, 1]))?;
+    stream.write_all(&frame(1, 5, 1, &literal("grpc-status", "0")))?;
+    wait_for_close(stream);
+    Ok(())
+}
+
+/// The server of TLS is stopped while they pile up.
+#[test]
+fn eight_helpers_run_at_once_and_the_others_wait_for_their_turn() {
+    need_helper();
+    let tls = Tls::start();
+    let agent = started(with(&json!({"/app-health/tls/livez":
+        {"httpGet": {"port": tls.port.number, "scheme": "HTTPS"}, "timeoutSeconds": 50}})));
+    let before = open(&agent);
+    tls.signal(libc::SIGSTOP);
+    let probes: Vec<_> = (0..12)
+        .map(|_| {
+            send(
+                agent.status.number,
+                &request("GET /app-health/tls/livez", ""),
+            )
+            .unwrap()
+        })
+        .collect();
+    until("eight helpers", || (helpers(&agent) == 8).then_some(()));
+    let end = Instant::now() + Duration::from_millis(500);
+    while Instant::now() < end {
+        assert_eq!(helpers(&agent), 8);
+        assert_eq!(agent.status("/healthz/live").status, 200);
+    }
+    tls.signal(libc::SIGCONT);
+    let most = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let answers: Vec<_> = probes
+            .into_iter()
+            .map(|mut probe| scope.spawn(move || Reply::read(&mut probe)))
+            .collect();
+        while !answers.iter().all(|answer| answer.is_finished()) {
+            most.fetch_max(helpers(&agent), Ordering::Relaxed);
+        }
+        for answer in answers {
+            assert_eq!(answer.join().unwrap().map(|reply| reply.status), Ok(200));
+        }
+    });
+    assert!(most.load(Ordering::Relaxed) <= 8, "{most:?}");
+    leaves_nothing(&agent, before);
+    agent.stop();
+}
+
+/// A helper that hangs ends with its probe, and one whose client has gone does not stay for ever.
+#[test]
+fn a_helper_that_is_late_is_killed() {
+    need_helper();
+    let silent = Application::start(|_, stream| {
+        wait_for_close(stream);
+        Ok(())
+    });
+    // It waits for the end of a head that never comes.
+    let agent = started(with(&json!({"/app-health/tls/livez":
+        {"httpGet": {"port": silent.port, "scheme": "HTTPS"}, "timeoutSeconds": 1}})));
+    let before = open(&agent);
+    let begun = Instant::now();
+    let (status, why) = said(&agent, "/app-health/tls/livez");
+    assert_eq!(status, 500, "{why}");
+    assert!(
+        begun.elapsed() < Duration::from_millis(1900),
+        "{:?}",
+        begun.elapsed()
+    );
+    let gone = send(
+        agent.status.number,
+        &request("GET /app-health/tls/livez", ""),
+    )
+    .unwrap();
+    drop(gone);
+    // Stopped, it cannot obey its own deadline.
+    let mut stopped = send(
+        agent.status.number,
+        &request("GET /app-health/tls/livez", ""),
+    )
+    .unwrap();
+    for (path, ..) in until("a helper", || {
+        Some(children(agent.child.id())).filter(|_| helpers(&agent) == 2)
+    }) {
+        let pid: i32 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        if pid != agent.proxy_pid(0) {
+            kill(pid, libc::SIGSTOP);
+        }
+    }
+    let reply = Reply::read(&mut stopped).unwrap();
+    assert_eq!(
+        (reply.status, reply.text().as_str()),
+        (500, "no answer in time\n")
+    );
+    leaves_nothing(&agent, before);
+    agent.stop();
+}
+
+/// A copy of the agent that stands alone.
+#[test]
+fn without_the_helper_the_start_warns_and_the_probe_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let alone = directory.path().join("pintle");
+    fs::copy(env!("CARGO_BIN_EXE_pintle"), &alone).unwrap();
+    let app = Application::start(echo);
+    let start = |https: &str| {
+        let probers = json!({
+            "/app-health/a/livez": {"port": app.port, "path": "/200"},
+            "/app-health/b/livez": {"port": app.port, "path": "/200", "scheme": https},
+            "/app-health/c/livez": {"tcpSocket": {"port": app.port}},
+        });
+        let setup = Setup::of(&alone, &envoy());
+        setup.write("envoy.json", &setup.configuration("hello").to_string());
+        let file = setup.path("envoy.json");
+        let setup = setup.arg("--custom-config-file").arg(file);
+        started(setup.env("ISTIO_KUBE_APP_PROBERS", &probers.to_string()))
+    };
+    let agent = start("HTTPS");
+    let helper = directory.path().join("pintle-probe");
+    let helper = helper.display();
+    let warning =
+        format!("warn\t{helper} is missing: HTTPS and gRPC probes of the application will fail");
+    assert!(agent.log().contains(&warning), "{}", agent.log());
+    let before = open(&agent);
+    for _ in 0..20 {
+        let (status, why) = said(&agent, "/app-health/b/livez");
+        assert_eq!(status, 500);
+        assert!(
+            why.starts_with(&format!("cannot start {helper}: ")),
+            "{why}"
+        );
+    }
+    assert_eq!(said(&agent, "/app-health/a/livez").0, 200);
+    leaves_nothing(&agent, before);
+    agent.stop();
+    let agent = start("HTTP");
+    assert!(!agent.log().contains("is missing"), "{}", agent.log());
+    assert_eq!(
+        asked(agent.status.number, "GET /app-health/b/livez").status,
+        200
+    );
+    agent.stop();
+}
