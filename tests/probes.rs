@@ -104,8 +104,8 @@ fn headers_are_kubelets_and_the_configured_ones() {
         let line = format!("GET /app-health/{path}/livez");
         assert_eq!(ask(port, &request(&line, kubelet)).unwrap().status, 200);
     }
-    let head = format!("HEAD /app-health/plain/livez");
-    let reply = ask(port, &request(&head, "")).unwrap();
+    let head = "HEAD /app-health/plain/livez";
+    let reply = ask(port, &request(head, "")).unwrap();
     assert_eq!((reply.status, reply.text()), (200, String::new()));
     let heads = app.heads();
     let lines = |at: usize| heads[at].trim_end().split("\r\n").collect::<Vec<_>>();
@@ -391,6 +391,10 @@ struct Tls {
 
 impl Tls {
     fn start() -> Self {
+        Self::at("127.0.0.1")
+    }
+
+    fn at(host: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
         let (key, certificate) = (path("key.pem"), path("cert.pem"));
@@ -418,6 +422,7 @@ impl Tls {
             .unwrap();
         assert!(made.status.success(), "{made:?}");
         let port = port();
+        let address = &format!("{host}:{}", port.number);
         let child = Command::new("openssl")
             .args([
                 "s_server",
@@ -428,15 +433,13 @@ impl Tls {
                 "-key",
                 &key,
             ])
-            .args(["-accept", &format!("127.0.0.1:{}", port.number)])
+            .args(["-accept", &address])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        until("the TLS server", || {
-            TcpStream::connect(("127.0.0.1", port.number)).ok()
-        });
+        until("the TLS server", || TcpStream::connect(address).ok());
         Self {
             child,
             _directory: directory,
@@ -582,6 +585,28 @@ fn serving(_preface: &str, stream: &mut TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Where plain HTTP finds it, TLS and gRPC do, and a redirect from one to the other.
+#[test]
+fn the_helper_finds_an_application_on_ipv6_and_after_a_redirect() {
+    need_helper();
+    let (tls, six) = (Tls::start(), Tls::at("[::1]"));
+    let grpc = Application::at("[::1]:0", serving);
+    let location = format!("Location: https://localhost:{}/\r\n", tls.port.number);
+    let app = Application::saying(answer("301 Moved", &location, ""));
+    let agent = started(with(&json!({
+        "/app-health/moved/livez": {"httpGet": {"port": app.port}, "timeoutSeconds": 20},
+        "/app-health/six/livez": {"httpGet": {"port": six.port.number, "scheme": "HTTPS"}, "timeoutSeconds": 20},
+        "/app-health/six/readyz": {"grpc": {"port": grpc.port}, "timeoutSeconds": 20},
+    })));
+    let before = open(&agent);
+    for path in ["moved/livez", "six/livez", "six/readyz"] {
+        let (status, text) = said(&agent, &format!("/app-health/{path}"));
+        assert_eq!(status, 200, "{path}: {text}");
+    }
+    leaves_nothing(&agent, before);
+    agent.stop();
+}
+
 /// The server of TLS is stopped while they pile up.
 #[test]
 fn eight_helpers_run_at_once_and_the_others_wait_for_their_turn() {
@@ -613,7 +638,7 @@ fn eight_helpers_run_at_once_and_the_others_wait_for_their_turn() {
             .into_iter()
             .map(|mut probe| scope.spawn(move || Reply::read(&mut probe)))
             .collect();
-        while !answers.iter().all(|answer| answer.is_finished()) {
+        while !answers.iter().all(thread::ScopedJoinHandle::is_finished) {
             most.fetch_max(helpers(&agent), Ordering::Relaxed);
         }
         for answer in answers {

@@ -302,7 +302,7 @@ fn pass(agent: &Agent, page: &str, old: bool) {
         assert!(rounds > 5, "{rounds}");
         assert!(slowest < Duration::from_secs(1), "{slowest:?}");
         assert!(most <= before + 64, "from {before} to {most} kB");
-        println!(
+        eprintln!(
             "{before} kB before, {most} kB at most, {slowest:?} for two probes, {rounds} rounds"
         );
         reader.join().unwrap()
