@@ -180,6 +180,74 @@ fn a_body_is_cut_at_10_kib_however_it_comes() {
     agent.stop();
 }
 
+/// What the agent asks for, a close, it does not get.
+#[test]
+fn an_application_that_keeps_its_connection_is_not_waited_for() {
+    let app = Application::start(|head, stream| {
+        let whole = match head.split(' ').nth(1).unwrap() {
+            "/length" => answer("200 OK", "Connection: keep-alive\r\n", "length"),
+            "/chunks" => {
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6;x=y\r\nchunks\r\n0\r\n\r\n"
+                    .to_owned()
+            }
+            "/204" => "HTTP/1.1 204\r\n\r\n".to_owned(),
+            "/continue" => format!(
+                "HTTP/1.1 100 Continue\r\n\r\n{}",
+                answer("200 OK", "", "continue")
+            ),
+            "/head" => "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n".to_owned(),
+            path => panic!("{path}"),
+        };
+        stream.write_all(whole.as_bytes())?;
+        wait_for_close(stream);
+        Ok(())
+    });
+    let prober =
+        |path: &str| json!({"httpGet": {"port": app.port, "path": path}, "timeoutSeconds": 30});
+    let agent = started(with(&json!({
+        "/app-health/length/livez": prober("/length"),
+        "/app-health/chunks/livez": prober("/chunks"),
+        "/app-health/204/livez": prober("/204"),
+        "/app-health/continue/livez": prober("/continue"),
+        "/app-health/head/livez": prober("/head"),
+    })));
+    let before = open(&agent);
+    let begun = Instant::now();
+    for (container, status, body) in [
+        ("length", 200, "length"),
+        ("chunks", 200, "chunks"),
+        ("204", 204, ""),
+        ("continue", 200, "continue"),
+    ] {
+        let path = format!("/app-health/{container}/livez");
+        assert_eq!(said(&agent, &path), (status, body.to_owned()));
+    }
+    let head = asked(agent.status.number, "HEAD /app-health/head/livez");
+    assert_eq!(head.status, 200);
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
+    leaves_nothing(&agent, before);
+    agent.stop();
+}
+
+/// Cookies, policies, traces: some have many.
+#[test]
+fn an_application_may_have_many_headers() {
+    let many: String = (0..60)
+        .map(|n| format!("X-Header-{n}: {}\r\n", "v".repeat(180)))
+        .collect();
+    let app = Application::saying(answer("200 OK", &many, "fine"));
+    let agent = started(with(&json!({"/app-health/app/livez": {"port": app.port}})));
+    assert_eq!(
+        said(&agent, "/app-health/app/livez"),
+        (200, "fine".to_owned())
+    );
+    agent.stop();
+}
+
 #[test]
 fn whoever_is_late_is_answered_for_in_time() {
     let silent = Application::start(|_, stream| {

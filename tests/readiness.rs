@@ -379,13 +379,22 @@ fn a_stopped_envoy_is_not_ready_in_time_and_ten_probes_share_one_query() {
             "round {round}: {took:?}"
         );
     }
+    for path in ["/status", "/"] {
+        let asked = Instant::now();
+        let reply = agent.status(path);
+        assert!(
+            reply.status == 200 && reply.text().contains("admin port does not answer"),
+            "{reply:?}"
+        );
+        assert!(asked.elapsed() < Duration::from_millis(1500), "{path}");
+    }
     // Whoever does not ask for the proxy is not held up by it.
     let asked = Instant::now();
     assert_eq!(agent.status("/healthz/live").status, 200);
     assert!(asked.elapsed() < Duration::from_millis(900));
     kill(proxy, libc::SIGCONT);
     agent.wait_readiness(200, "ready");
-    assert_eq!(admin_errors(&agent), before + 2);
+    assert_eq!(admin_errors(&agent), before + 4);
     let log = agent.log();
     assert_eq!(log.matches("info\tready\n").count(), 2, "{log}");
     assert_eq!(
