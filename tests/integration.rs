@@ -20,6 +20,7 @@ mod orders;
 mod probes;
 mod readiness;
 mod reload;
+mod run;
 mod scrape;
 mod shutdown;
 mod support;

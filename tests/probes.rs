@@ -780,7 +780,7 @@ fn without_the_helper_the_start_warns_and_the_probe_says_why() {
             "/app-health/b/livez": {"port": app.port, "path": "/200", "scheme": https},
             "/app-health/c/livez": {"tcpSocket": {"port": app.port}},
         });
-        let setup = Setup::of(&alone, &envoy());
+        let setup = Setup::with(&alone, "proxy", &envoy());
         setup.write("envoy.json", &setup.configuration("hello").to_string());
         let file = setup.path("envoy.json");
         let setup = setup.arg("--custom-config-file").arg(file);

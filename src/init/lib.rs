@@ -69,17 +69,17 @@ mod timeline;
 pub mod watcher;
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 
 use crate::cli::{Command, ProxyArgs, Stop};
 use crate::config::Config;
 use crate::environment::Environment;
 use crate::event_loop::EventLoop;
+pub use crate::sys::{Heap, arguments};
 
 /// Does what the arguments say; returns the exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> u8 {
-    sys::report_faults();
+    sys::start();
     match cli::parse(arguments) {
         Ok(Command::Proxy(args)) => proxy(&args),
         Ok(Command::Init(args)) => plain::run(&args),
@@ -90,8 +90,8 @@ pub fn main(arguments: Vec<OsString>) -> u8 {
 
 /// Says what there is to say, and how it ended. A reader that has gone has no use for it.
 fn finish(stop: &Stop) -> u8 {
-    drop(io::stdout().write_all(stop.stdout.as_bytes()));
-    drop(io::stderr().write_all(stop.stderr.as_bytes()));
+    sys::write_all(sys::stdout(), stop.stdout.as_bytes());
+    sys::write_all(sys::stderr(), stop.stderr.as_bytes());
     stop.code
 }
 

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mio::Token;
 
@@ -15,7 +16,11 @@ use crate::history::{Happening, Life};
 use crate::log;
 use crate::status::{Demand, Heard, Helper, Plan, Stage, Turn, View};
 use crate::supervisor::{Call, Epoch, Event, Exit, Note, Process, Reason, Reply, State};
+use crate::sys;
 use crate::sys::Pid;
+
+/// When the two clocks have come apart by more, the host's was set. Ours; well above what drift makes in a day.
+const CLOCK_SET: Duration = Duration::from_secs(1);
 
 /// Does TLS and gRPC for the agent; found beside the agent's own binary.
 const HELPER: &str = "pintle-probe";
@@ -64,9 +69,13 @@ impl EventLoop {
 
     /// Probes that wait are answered with what the core knows, or the admin port is asked for them.
     pub(super) fn answer_probes(&mut self) {
-        if !self.status.wants_readiness() {
-            return;
+        if self.status.wants_readiness() {
+            self.ask_readiness();
         }
+    }
+
+    /// Who waits for readiness is answered by what the core knows, or by what the admin port will say.
+    pub(super) fn ask_readiness(&mut self) {
         match self.readiness.plan(&self.supervisor.snapshot()) {
             Plan::Answer(stage) => self.answer_with(stage),
             Plan::Ask(epoch) => {
@@ -106,12 +115,17 @@ impl EventLoop {
 
     fn answer_with(&mut self, stage: Stage) {
         self.note_stage(stage);
+        if std::mem::take(&mut self.command_waits) {
+            self.queue
+                .push_back(Event::ReadinessKnown(stage.is_ready()));
+        }
         self.look_up_expiry();
+        let wall = self.wall();
         let counters = self.counters.clone();
         let view = View {
             now: self.now,
             started: self.started,
-            wall: log::wall_clock(),
+            wall,
             readiness: stage,
             snapshot: self.supervisor.snapshot(),
             history: &self.history,
@@ -130,6 +144,18 @@ impl EventLoop {
             counters: &mut self.counters,
         };
         self.status.answer(&mut turn, stage, &view);
+    }
+
+    /// Time since 1970, as far from the start as the clock of the loop is: an event has one time, however often it is
+    /// told. Set anew when somebody sets the host's clock.
+    fn wall(&mut self) -> Duration {
+        let elapsed = self.now.saturating_duration_since(self.started);
+        let clock = log::wall_clock();
+        let ours = self.started_wall.saturating_add(elapsed);
+        if ours.abs_diff(clock) > CLOCK_SET {
+            self.started_wall = clock.saturating_sub(elapsed);
+        }
+        self.started_wall.saturating_add(elapsed)
     }
 
     /// Said on a change, not on every probe.
@@ -166,7 +192,7 @@ impl EventLoop {
         let program = helper_path();
         let spawned = self
             .children
-            .spawn_probe(serial, &program, &arguments, socket);
+            .spawn_probe(serial, &program, &arguments, &socket);
         if let Err(error) = spawned {
             let why = format!("cannot start {}: {error}", program.display());
             let mut turn = Turn {
@@ -250,8 +276,6 @@ fn expiry(path: &Path) -> Option<u64> {
 
 fn helper_path() -> PathBuf {
     // Without /proc the name that we were started by has to do.
-    let own = std::env::current_exe()
-        .ok()
-        .or_else(|| std::env::args_os().next().map(PathBuf::from));
-    own.unwrap_or_default().with_file_name(HELPER)
+    let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(sys::own_name()));
+    own.with_file_name(HELPER)
 }
