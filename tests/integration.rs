@@ -15,6 +15,7 @@
 
 mod command;
 mod companions;
+mod helpers;
 mod lifecycle;
 mod orders;
 mod probes;

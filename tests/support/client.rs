@@ -5,7 +5,9 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use super::{Agent, DEADLINE};
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,4 +173,36 @@ pub(crate) fn wait_for_close(stream: &mut TcpStream) {
 pub(crate) fn answer(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
+}
+
+impl Agent {
+    /// What the status port answers to a GET.
+    pub(crate) fn status(&self, path: &str) -> Reply {
+        asked(self.status.number, &format!("GET {path}"))
+    }
+
+    /// What the status port says about readiness, without its line end.
+    pub(crate) fn readiness(&self) -> (u16, String) {
+        let reply = self.status("/healthz/ready");
+        (reply.status, reply.text().trim_end().to_owned())
+    }
+
+    /// Waits until the status port says `status` and `text` about readiness.
+    pub(crate) fn wait_readiness(&self, status: u16, text: &str) {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let said = ask(self.status.number, &request("GET /healthz/ready", ""));
+            if let Ok(reply) = &said
+                && reply.status == status
+                && reply.text().trim_end() == text
+            {
+                return;
+            }
+            assert!(
+                Instant::now() < end,
+                "waited in vain for {status} {text:?}, the last was {said:?}"
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
 }

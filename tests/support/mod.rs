@@ -384,39 +384,6 @@ impl Agent {
         assert_eq!(status.code(), Some(0), "{}", self.log());
     }
 
-    /// What the status port answers to a GET.
-    pub(crate) fn status(&self, path: &str) -> client::Reply {
-        client::asked(self.status.number, &format!("GET {path}"))
-    }
-
-    /// What the status port says about readiness, without its line end.
-    pub(crate) fn readiness(&self) -> (u16, String) {
-        let reply = self.status("/healthz/ready");
-        (reply.status, reply.text().trim_end().to_owned())
-    }
-
-    /// Waits until the status port says `status` and `text` about readiness.
-    pub(crate) fn wait_readiness(&self, status: u16, text: &str) {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            let said = client::ask(
-                self.status.number,
-                &client::request("GET /healthz/ready", ""),
-            );
-            if let Ok(reply) = &said
-                && reply.status == status
-                && reply.text().trim_end() == text
-            {
-                return;
-            }
-            assert!(
-                Instant::now() < end,
-                "waited in vain for {status} {text:?}, the last was {said:?}"
-            );
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-
     pub(crate) fn get(&self) -> Result<String, String> {
         get(self.listener.number, "/")
     }
