@@ -24,8 +24,10 @@ ENVOY = os.path.abspath("target/envoy/envoy-1.40.0")
 PINTLE = os.path.abspath(f"target/dist/{os.uname().machine}/pintle")
 CHILD = os.path.abspath("target/bench/child")
 CERTIFICATE = os.path.abspath("target/bench/certificate.pem")
-# Apart: the directories above what is watched are watched too, and a line of a trace written there would be seen.
 SCRATCH = "target/bench/scratch"
+# For what is watched: the directories above it are watched too, and a name that others make there is a wake-up. So neither
+# /tmp, nor this repository, which may be in it.
+QUIET_PLACE = "/var/tmp"
 DEADLINE_SECONDS = 60
 LIVE = "epoch 0 is LIVE"
 # A number of the outside's is needed for USR1 and for /proc; a manager that is left over dies with unshare.
@@ -77,6 +79,8 @@ class Proxy(Manager):
     def __init__(self, name, folder, bare=False):
         self.admin = free_port()
         super().__init__(name, [PINTLE, "proxy", "--base-id", "auto", "--proxy-admin-port", str(self.admin)])
+        folder = f"{folder}/{name.replace(' ', '-')}"
+        os.mkdir(folder)
         self.prefix += ["--config-path", folder + "/run"]
         self.envoy = folder + "/envoy.json"
         with open(self.envoy, "w") as file:
