@@ -9,11 +9,12 @@ import signal
 import statistics
 import sys
 import tempfile
+import textwrap
 
 import measure
 import plot
 
-STARTS, SIGNALS, STORMS, ORPHANS = 150, 400, 9, 1000
+STARTS, SIGNALS, STORMS, ORPHANS = 300, 600, 15, 1000
 README, PLOT = "README.md", "tests/data/bench.svg"
 BEGIN, END = "<!-- build/bench --readme writes from here -->", "<!-- to here -->"
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
@@ -22,14 +23,14 @@ NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".sp
 MEASURES = {
     "binary": ("size of the binary", "kB", 0, None),
     "resident": ("resident memory, idle", "kB", 0, None),
-    "private": ("of it private and dirty", "kB", 0, None),
+    "private": ("private dirty memory, idle", "kB", 0, None),
     "threads": ("threads", "", 0, None),
     "descriptors": ("open descriptors", "", 0, None),
     "calls": ("system calls in {quiet} quiet seconds", "", 0, None),
     "probe": ("system calls of a readiness probe", "", 0, None),
     "start": ("exec to the child's main", "ms", 2, "tini-static"),
-    "signal": ("USR1 to the child's return from sigwait", "µs", 0, "tini"),
-    "orphans": ("1,000 orphans ended and reaped", "ms", 1, "tini"),
+    "signal": ("USR1 received by the child", "µs", 0, "tini"),
+    "orphans": ("1,000 orphans reaped", "ms", 1, "tini"),
 }
 SCALE = {"ms": 1e6, "µs": 1e3}
 
@@ -46,10 +47,9 @@ def managers(folder):
     ]
     peer = shlex.split(os.environ.get("PEER", ""))
     if peer:
-        found.append(measure.Manager(os.path.basename(peer[0]), peer))
-    names = [manager.name for manager in found]
-    if len(set(names)) != len(names):
-        measure.fail(f"tell {names[-1]} from {names[-1]}: the peer is there already")
+        name = os.path.basename(peer[0])
+        taken = name in [manager.name for manager in found]
+        found.append(measure.Manager(f"PEER {name}" if taken else name, peer))
     return found
 
 
@@ -145,13 +145,14 @@ def machine():
 
 def method(found, day):
     bare = found["start"]["bare proxy"]
-    return (
+    return textwrap.fill(
         f"Measured with `build/bench` on {day}, on {machine()}. Times are medians of {STARTS} starts, {SIGNALS} signals and "
         f"{STORMS} storms of {ORPHANS:,} orphans, all programs in turns, each as PID 1 of a namespace of its own; in brackets "
         "the ratio to tini-static (start) or tini (the others). `pintle proxy` wrote its bootstrap, hashed six certificates and "
         f"opened its status port before the child started; without these three it took {bare['value']:.2f} ms "
         f"({bare['ratio']:.2f}). Its memory, calls and descriptors are those beside a LIVE Envoy. The others are Debian's "
-        "packages. kB is 1024 bytes."
+        "packages. kB is 1024 bytes.",
+        120, break_on_hyphens=False, break_long_words=False,
     )
 
 
@@ -183,6 +184,9 @@ def main():
         measure.fail(f"understand {' '.join(sorted(unknown))}: build/bench [--minute] [--readme]")
     if "--readme" in sys.argv and os.environ.get("PEER"):
         measure.fail(f"write {README} with PEER: it names only what everybody can install")
+    load, cores = os.getloadavg()[0], os.cpu_count()
+    if load > cores / 2:
+        progress(f"others are busy here (load {load:.1f} on {cores} cores): times will be noisy, also their ratios")
     quiet = 60 if "--minute" in sys.argv else 10
     promised = measure.promises()
     names, figures = measured(quiet)

@@ -207,12 +207,15 @@ class Trace:
     def __init__(self, pid):
         self.file = tempfile.NamedTemporaryFile(dir=SCRATCH)
         self.strace = subprocess.Popen(
-            ["strace", "-f", "-p", str(pid), "-o", self.file.name], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+            ["strace", "-f", "-ttt", "-p", str(pid), "-o", self.file.name], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
         )
         # It says on its stderr when it has attached, and why when it cannot.
         said = self.strace.stderr.readline().decode()
         if "attached" not in said:
             fail(f"trace process {pid}: {said.strip()}")
+        # Attaching is an interruption to some, and what they do then is not what they do by themselves.
+        time.sleep(0.3)
+        self.since = time.time()
 
     def calls(self):
         """Ends the trace. The call that the process slept in has no result: it is no call of this time."""
@@ -221,7 +224,9 @@ class Trace:
         self.strace.stderr.close()
         lines = contents(self.file.name).splitlines()
         self.file.close()
-        return sum("(" in line and "resumed" not in line and "detached" not in line for line in lines)
+        # PID TIME NAME(...; a signal has no such form.
+        calls = (re.match(r"\d+ +([\d.]+) \w+\(", line) for line in lines if "<detached" not in line)
+        return sum(call is not None and float(call.group(1)) >= self.since for call in calls)
 
 
 def idle(managers, seconds):
