@@ -97,8 +97,13 @@ impl Setup {
 
     /// An agent for any proxy binary, with quick timings, and nothing said about its configuration.
     pub(crate) fn bare(binary: &Path) -> Self {
+        Self::of(Path::new(env!("CARGO_BIN_EXE_pintle")), binary)
+    }
+
+    /// The same with another agent: the release binary, say.
+    pub(crate) fn of(agent: &Path, binary: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
+        let mut command = Command::new(agent);
         // What the machine's environment says must not matter.
         command.env_clear().stdin(Stdio::null());
         let setup = Self {
