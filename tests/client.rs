@@ -448,7 +448,7 @@ fn wait_tries_once_when_it_has_no_time() {
     ];
     let (code, _, stderr) = pintle(&[&arguments[..], &[&silent.url()]].concat());
     assert_eq!(code, Some(1));
-    assert!(stderr.ends_with(": no answer within 50 ms\n"), "{stderr}");
+    assert!(stderr.ends_with(": no answer within 0.05s\n"), "{stderr}");
 }
 
 #[test]

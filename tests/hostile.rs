@@ -56,7 +56,7 @@ impl Target {
         let script = folder.path().join("envoy");
         fs::write(&script, "#!/bin/sh\nexec sleep 1000\n").unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-        let setup = Setup::of(pintle, &script);
+        let setup = Setup::with_agent(pintle, "proxy", &script);
         serve_admin(setup.admin_port());
         let this = Self::finish(more(setup));
         // Nothing but the status port is asked, and the script has been started by then.
@@ -539,60 +539,69 @@ fn stalled(target: &Target, count: usize) -> Vec<TcpStream> {
 }
 
 #[test]
-fn answers_that_nobody_reads_are_given_up_after_ten_seconds() {
+fn scrapes_that_nobody_reads_keep_nobody_out_and_end() {
     let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     let target = Target::start();
     let (before, resident) = (target.descriptors(), target.memory("Rss:"));
-    let held = stalled(&target, PLACES - 4);
-    // Those that come beside them are served as ever.
     let probes = Probes::of(&target);
-    thread::sleep(Duration::from_secs(2));
-    let grown = target.memory("Rss:") - resident;
-    probes.finish("60 answers that nobody reads");
-    eprintln!("60 answers that nobody reads: {grown} kB more");
-    // Nothing but a read's worth is held for each.
-    assert!(grown < 60 * 32, "{grown} kB");
-    // A client that says something now and then reads no more for that.
-    let mut talkative: Vec<_> = held
-        .iter()
-        .map(|stream| stream.try_clone().unwrap())
-        .collect();
+    let mut held = stalled(&target, PLACES + 200);
     let began = Instant::now();
+    thread::sleep(Duration::from_secs(2));
+    let refused = target.status_of(&request("GET", "/metrics", ""));
+    assert_eq!(refused, 503, "there are too many");
+    let grown = target.memory("Rss:").saturating_sub(resident);
+    eprintln!("scrapes that nobody reads: {grown} kB more");
+    assert!(grown < 1024, "{grown} kB");
+    // A client that says something now and then is a client that does not read all the same.
     until("the end of all of them", || {
-        for stream in &mut talkative {
+        for stream in &mut held {
             send(stream, b"x");
         }
-        thread::sleep(Duration::from_millis(500));
-        (target.descriptors() <= before).then_some(())
+        thread::sleep(Duration::from_millis(200));
+        (target.descriptors() <= before + 1).then_some(())
     });
-    assert!(
-        began.elapsed() < Duration::from_secs(15),
-        "{:?}",
-        began.elapsed()
-    );
-    target.wait_descriptors(before);
+    let lasted = began.elapsed();
+    assert!(lasted < Duration::from_secs(20), "{lasted:?}");
+    probes.finish("264 scrapes that nobody reads");
+    assert_eq!(target.status_of(&request("GET", "/metrics", "")), 200);
     drop(held);
+    target.wait_descriptors(before);
     target.assert_well();
 }
 
 #[test]
-fn all_places_taken_by_whole_requests_are_free_again_in_time() {
+fn probes_of_a_silent_application_keep_nobody_out() {
     let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
-    let target = Target::start();
-    let before = target.descriptors();
-    let held = stalled(&target, PLACES + 200);
-    let began = Instant::now();
-    until("a probe that passes", || {
-        (target.probe() == Ok(200)).then_some(())
-    });
-    eprintln!(
-        "264 answers that nobody reads: a probe after {:?}",
-        began.elapsed()
+    // The kernel takes its connections, and nobody answers.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let probers = format!(
+        "{{\"/app-health/app/readyz\": {{\"httpGet\": {{\"path\": \"/x\", \"port\": {port}}}, \"timeoutSeconds\": 4}}}}"
     );
-    target.wait_descriptors(before + PLACES + 2);
-    drop(held);
+    let target = Target::with(&pintle(), |setup| {
+        setup.env("ISTIO_KUBE_APP_PROBERS", &probers)
+    });
+    let before = target.descriptors();
+    let probes = Probes::of(&target);
+    let asked = request("GET", "/app-health/app/readyz", "");
+    let held: Vec<_> = (0..200)
+        .map(|_| {
+            let mut stream = target.connect();
+            send(&mut stream, &asked);
+            stream
+        })
+        .collect();
+    let mut answers: Vec<_> = held
+        .into_iter()
+        .map(|mut stream| status_of(&receive(&mut stream)))
+        .collect();
+    probes.finish("200 probes of a silent application");
+    answers.sort_unstable();
+    let late = answers.iter().filter(|status| **status == 500).count();
+    let refused = answers.iter().filter(|status| **status == 503).count();
+    assert_eq!((late, refused), (40, 160), "{answers:?}");
     target.wait_descriptors(before);
-    target.assert_well();
+    drop(silent);
 }
 
 /// Connections one after the other, of every kind, and few of them read an answer.

@@ -17,5 +17,6 @@ mod command;
 mod companions;
 mod lifecycle;
 mod reload;
+mod run;
 mod shutdown;
 mod support;

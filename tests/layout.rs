@@ -59,6 +59,9 @@ fn code(text: &str) -> &str {
 
 fn is_test(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "tests.rs")
+        || path
+            .parent()
+            .is_some_and(|folder| folder.ends_with("tests"))
 }
 
 #[test]

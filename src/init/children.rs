@@ -22,9 +22,12 @@ pub(crate) enum Kind {
     Companion(CompanionId),
     /// A helper program for one probe, by its serial number.
     Probe(u64),
+    /// The command of `run`.
+    Command,
 }
 
-/// The children that have been started and not reaped; two proxies, a validator, the companions and a few probes.
+/// The children that have been started and not reaped; two proxies, a validator, the companions, a command and a few
+/// probes.
 #[derive(Debug, Default)]
 pub(crate) struct Children(Vec<(Pid, Kind)>);
 
@@ -59,29 +62,34 @@ impl Children {
         )
     }
 
-    /// Starts a companion: as the agent itself was started, found by `PATH` unless it has a slash.
+    /// Starts a companion or the command of `run`: as the agent itself was started, found by `PATH` unless it has a
+    /// slash.
     ///
     /// # Errors
     /// As for `spawn`.
-    pub(crate) fn spawn_companion(
+    pub(crate) fn spawn_plain(
         &mut self,
-        id: CompanionId,
-        words: &[String],
+        kind: Kind,
+        words: &[OsString],
     ) -> Result<Pid, (Exit, io::Error)> {
-        let (program, arguments) = words
-            .split_first()
-            .map_or(("", words), |(first, rest)| (first, rest));
-        let mut command = Command::new(program);
-        command.args(arguments);
+        let mut words = words.iter();
+        // No program has the empty name: it is not found.
+        let mut command = Command::new(
+            words
+                .next()
+                .map_or_else(|| OsStr::new(""), OsString::as_os_str),
+        );
+        command.args(words);
         let setup = ChildSetup {
             inherited: Inherited::get(),
             user: None,
             oom_score_adj: None,
             no_new_privs: false,
             raise_open_files: false,
-            take_terminal: false,
+            // A person who runs a command by hand types to it.
+            take_terminal: kind == Kind::Command,
         };
-        self.start(Kind::Companion(id), command, setup)
+        self.start(kind, command, setup)
     }
 
     /// Starts `pintle-probe` with a socket as its stdin and stdout.

@@ -79,6 +79,7 @@ use crate::event_loop::EventLoop;
 /// Does what the arguments say; returns the exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> u8 {
+    sys::report_faults();
     match cli::parse(arguments) {
         Ok(Command::Proxy(args)) => proxy(&args),
         Ok(Command::Init(args)) => plain::run(&args),

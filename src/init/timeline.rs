@@ -13,7 +13,12 @@ pub(crate) fn log(config: &Config) {
     let policy = &config.policy;
     let total = longest_end(policy);
     log::info!(
-        "at the end: {} before the drain, {} at most for the drain, {} for {} to stop, {} in all",
+        "at the {}: {} before the drain, {} at most for the drain, {} for {} to stop, {} in all",
+        if policy.command {
+            "command's end"
+        } else {
+            "end"
+        },
         Seconds(policy.pre_drain_delay),
         Seconds(policy.termination_drain),
         Seconds(policy.kill_timeout),

@@ -4,8 +4,10 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::FromRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -88,7 +90,16 @@ pub(crate) struct Setup {
 impl Setup {
     /// A sidecar with the real Envoy and a custom configuration: one listener that answers `body`, one watched file.
     pub(crate) fn new(body: &str) -> Self {
-        let setup = Self::bare(&envoy());
+        Self::bare(&envoy()).with_listener(body)
+    }
+
+    /// The same with a command beside it: `pintle run`. What follows `--` is the last argument.
+    pub(crate) fn run(body: &str) -> Self {
+        Self::of("run", &envoy()).with_listener(body)
+    }
+
+    fn with_listener(self, body: &str) -> Self {
+        let setup = self;
         let configuration = setup.configuration(body);
         setup.write("envoy.json", &configuration.to_string());
         let file = setup.path("envoy.json");
@@ -97,11 +108,16 @@ impl Setup {
 
     /// An agent for any proxy binary, with quick timings, and nothing said about its configuration.
     pub(crate) fn bare(binary: &Path) -> Self {
-        Self::of(Path::new(env!("CARGO_BIN_EXE_pintle")), binary)
+        Self::of("proxy", binary)
+    }
+
+    /// As `bare`, for `proxy` or `run`.
+    pub(crate) fn of(subcommand: &str, binary: &Path) -> Self {
+        Self::with_agent(Path::new(env!("CARGO_BIN_EXE_pintle")), subcommand, binary)
     }
 
     /// The same with another agent: the release binary, say.
-    pub(crate) fn of(agent: &Path, binary: &Path) -> Self {
+    pub(crate) fn with_agent(agent: &Path, subcommand: &str, binary: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new(agent);
         // What the machine's environment says must not matter.
@@ -116,7 +132,7 @@ impl Setup {
         let (directory, certificate) = (setup.path("run"), setup.path("cert.pem"));
         let admin = setup.admin.number.to_string();
         // A sidecar, unless another role is among the arguments.
-        let mut setup = setup.arg("proxy");
+        let mut setup = setup.arg(subcommand);
         for (variable, value) in [
             ("ISTIO_META_TLS_SERVER_CERT_CHAIN", certificate.as_path()),
             ("ISTIO_META_TLS_SERVER_KEY", &certificate),
@@ -162,6 +178,41 @@ impl Setup {
     pub(crate) fn env(mut self, variable: &str, value: &str) -> Self {
         self.command.env(variable, value);
         self
+    }
+
+    /// The agent in a session of its own, on a terminal; returns the terminal's other end.
+    pub(crate) fn on_terminal(mut self) -> (Self, fs::File) {
+        let (mut ours, mut its) = (0, 0);
+        // SAFETY: two live integers, and nothing asked of name, modes and size.
+        let opened = unsafe {
+            libc::openpty(
+                &raw mut ours,
+                &raw mut its,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        assert_eq!(opened, 0);
+        // SAFETY: the descriptor is new and nobody else's.
+        let ours = unsafe { fs::File::from_raw_fd(ours) };
+        // SAFETY: as above.
+        let its = unsafe { fs::File::from_raw_fd(its) };
+        self.command.stdin(its);
+        let session = || {
+            // SAFETY: no arguments.
+            let led = unsafe { libc::setsid() };
+            // SAFETY: integers, for the terminal that is stdin.
+            let taken = unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) };
+            if led >= 0 && taken == 0 {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
+        };
+        // SAFETY: `setsid` and `ioctl` are async-signal-safe.
+        unsafe { self.command.pre_exec(session) };
+        (self, ours)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

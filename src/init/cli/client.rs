@@ -163,7 +163,10 @@ impl Given<'_> {
         }
         Url::parse(text).map_err(|error| match error {
             UrlError::Tls => self.usage(&["cannot use --url ", text, ": ", TLS].concat()),
-            UrlError::Form => self.bad("url", "http://HOST:PORT/PATH is its form"),
+            UrlError::Form => self.bad(
+                "url",
+                "its form is http://HOST:PORT/PATH, where HOST is an address or localhost",
+            ),
         })
     }
 
@@ -260,7 +263,8 @@ const WAIT: &str = " [flags]
 wait until a URL answers 200: until the proxy is ready
 
 Options:
-  --url             what to ask (default http://127.0.0.1:15020/healthz/ready); http only
+  --url             what to ask (default http://127.0.0.1:15020/healthz/ready): http only,
+                    and an address or localhost
   --timeout-seconds
                     how long to wait in all (default 60)
   --period-millis   the pause between two tries (default 500)
@@ -273,7 +277,8 @@ const PROBE: &str = " [--url U]
 ask a URL once; 200 is success: for exec probes in images without a shell
 
 Options:
-  --url             what to ask (default http://127.0.0.1:15020/healthz/ready); http only
+  --url             what to ask (default http://127.0.0.1:15020/healthz/ready): http only,
+                    and an address or localhost
 ";
 
 const STATUS: &str = " [--status-port N] [--json] [--watch]

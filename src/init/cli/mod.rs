@@ -12,6 +12,7 @@ mod init;
 mod nearest;
 mod normalise;
 mod proxy;
+mod run;
 mod version;
 
 use std::ffi::OsString;
@@ -23,6 +24,7 @@ pub use self::extra::skips_parent_stats;
 pub use self::init::InitArgs;
 use self::normalise::{Normal, Refusal};
 pub use self::proxy::ProxyArgs;
+pub(crate) use self::version::{REVISION, VERSION};
 use crate::config::Role;
 
 /// Usage: unknown command, flag or role, a missing or extra argument, a refused argument after `--`.
@@ -33,6 +35,7 @@ pub const EXIT_CONFIG: u8 = 78;
 /// What to do.
 #[derive(Debug)]
 pub enum Command {
+    /// `proxy`, or `run` when there is a command in it.
     Proxy(Box<ProxyArgs>),
     Init(InitArgs),
     Client(ClientArgs),
@@ -78,7 +81,9 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Stop> {
     };
     let rest: Vec<OsString> = arguments.collect();
     match command.to_str() {
-        Some("proxy") => proxy(rest).map(|args| Command::Proxy(Box::new(args))),
+        Some(name @ ("proxy" | "run")) => {
+            proxy(name, rest).map(|args| Command::Proxy(Box::new(args)))
+        }
         Some("init") => init::parse(rest)
             .map(Command::Init)
             .map_err(|exit| early("init", exit)),
@@ -102,29 +107,36 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Stop> {
     }
 }
 
-fn proxy(arguments: Vec<OsString>) -> Result<ProxyArgs, Stop> {
-    let normal = normalised("proxy", flags::PROXY, arguments)?;
+/// `name` is `proxy` or `run`, which differ in what follows `--`.
+fn proxy(name: &str, arguments: Vec<OsString>) -> Result<ProxyArgs, Stop> {
+    let normal = normalised(name, flags::PROXY, arguments)?;
     if normal.help {
-        return Err(help_of("proxy"));
+        return Err(help_of(name));
     }
-    let mut flags: proxy::ProxyFlags = parsed("proxy", &normal)?;
+    let mut flags: proxy::ProxyFlags = parsed(name, &normal)?;
     let mut words = std::mem::take(&mut flags.role).into_iter();
     let role = match words.next().as_deref() {
         None | Some("sidecar") => Role::Sidecar,
         Some("router") => Role::Router,
         Some("ingress") => Role::Ingress,
         Some(other) => {
-            let what = ["unknown role ", other, ": sidecar, router or ingress"].concat();
-            return Err(Stop::usage("proxy", &what));
+            let what = ["unknown role ", other, ": sidecar, router or ingress"];
+            return Err(Stop::usage(name, &what.concat()));
         }
     };
     if let Some(extra) = words.next() {
-        return Err(Stop::usage("proxy", &["extra argument ", &extra].concat()));
+        return Err(Stop::usage(name, &["extra argument ", &extra].concat()));
     }
+    let (extra, command) = if name == "run" {
+        (Ok(Vec::new()), run::command(normal.rest))
+    } else {
+        (extra::check(normal.rest), Ok(Vec::new()))
+    };
     Ok(ProxyArgs {
         role,
         flags,
-        extra: extra::check(normal.rest).map_err(|what| Stop::usage("proxy", &what))?,
+        extra: extra.map_err(|what| Stop::usage(name, &what))?,
+        command: command.map_err(|what| Stop::usage(name, what))?,
         warnings: normal.warnings,
     })
 }
@@ -161,6 +173,10 @@ fn help_of(command: &str) -> Stop {
     let name = ["pintle", command];
     let exit = match command {
         "proxy" => proxy::ProxyFlags::from_args(&name, &["--help"]).err(),
+        "run" => {
+            let proxy = proxy::ProxyFlags::from_args(&name, &["--help"]).err();
+            return Stop::done(proxy.map_or_else(top, |exit| run::help(&exit.output)));
+        }
         "init" => {
             return init::parse(vec!["--help".into()])
                 .err()
@@ -220,6 +236,10 @@ const COMMANDS: &[(&str, &str)] = &[
         "proxy",
         "run Envoy: bootstrap, certificates, hot restarts, drain",
     ),
+    (
+        "run",
+        "run a command beside Envoy, and end with it (for Jobs)",
+    ),
     ("request", "ask Envoy's admin port"),
     ("wait", "wait until the proxy is ready"),
     ("probe", "ask once whether the proxy is ready"),
@@ -267,6 +287,16 @@ mod tests {
             ("pintle init", Some(64)),
             ("pintle init -- true", None),
             ("pintle init --help", Some(0)),
+            ("pintle run", Some(64)),
+            ("pintle run --", Some(64)),
+            ("pintle run sidecar", Some(64)),
+            ("pintle run curl", Some(64)),
+            ("pintle run --no-such-flag -- true", Some(64)),
+            ("pintle run -- true", None),
+            ("pintle run -- --restart-epoch 1", None),
+            ("pintle run router --base-id auto -- true --help", None),
+            ("pintle run --help", Some(0)),
+            ("pintle help run", Some(0)),
             ("pintle version", Some(0)),
             ("pintle version -s", Some(0)),
             ("pintle version --short=false -o json", Some(0)),

@@ -1,4 +1,4 @@
-//! `pintle proxy`: the flags as typed, and their help.
+//! `pintle proxy` and `pintle run`: the flags as typed, and their help.
 //!
 //! Every value is kept as text: what it means, and whether it may be, is for `config`, which also knows the variables.
 
@@ -10,14 +10,16 @@ use argh::FromArgs;
 
 use crate::config::Role;
 
-/// What was typed after `proxy`, in one spelling.
+/// What was typed after `proxy` or `run`, in one spelling.
 #[derive(Debug, Default)]
 pub struct ProxyArgs {
     /// The first word, checked.
     pub role: Role,
     pub(crate) flags: ProxyFlags,
-    /// What followed `--`, checked and split.
+    /// What followed the `--` of `proxy`, checked and split.
     pub extra: Vec<OsString>,
+    /// What followed the `--` of `run`; empty for `proxy`.
+    pub command: Vec<OsString>,
     /// Flags of history that were given.
     pub warnings: Vec<String>,
 }

@@ -5,9 +5,13 @@
 use argh::FromArgs;
 use serde_json::json;
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The number.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit, where the build says it.
-const REVISION: Option<&str> = option_env!("PINTLE_REVISION");
+pub(crate) const REVISION: &str = match option_env!("PINTLE_REVISION") {
+    Some(revision) => revision,
+    None => "unknown",
+};
 
 /// print the version
 #[derive(Debug, FromArgs)]
@@ -27,7 +31,7 @@ pub(super) struct VersionFlags {
 
 /// What is printed, or what is wrong.
 pub(super) fn render(flags: &VersionFlags) -> Result<String, String> {
-    let revision = REVISION.unwrap_or("unknown");
+    let revision = REVISION;
     let short = match flags.short.as_deref() {
         None | Some("false") => false,
         Some("true") => true,

@@ -1,73 +1,72 @@
-//! One request and its answer on a connection of its own, blocking: the commands of a person or a script, not the agent.
+//! One request and its answer on a connection of its own: the commands of a person or a script, not the agent.
 //!
 //! What arrives is handed on as it comes, so an answer of any length passes. Waiting for the server is what is bounded:
 //! a reader of ours that is slow (a pager) costs nothing of the allowance.
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use mio::{Events, Poll, Token};
+
 use super::url::{Host, Url};
+use crate::http::Exchange;
+use crate::supervisor::Seconds;
 
 /// What is read at once; an answer may have a hundred megabytes.
 const READ_BYTES: usize = 32 * 1024;
-/// Addresses of one name that are tried.
-const ADDRESSES: usize = 8;
 
 /// Why there is no answer, or not the one that was wanted.
-#[derive(Debug)]
+///
+/// A cause is a text from the beginning: nobody here decides by it, and a text is lighter than what it is made of.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The network, or the look-up of a name.
-    Io(io::Error),
-    /// The name has no address.
-    NoAddress,
+    /// No connection: nobody has had the request.
+    Unheard(String),
     /// The allowance, which is spent.
     Late(Duration),
-    /// The connection ended before the answer did.
-    Closed,
-    /// It is not HTTP.
-    Malformed,
-    /// The answer is longer than these bytes, which are kept of it.
-    Long(usize),
-    /// The answer is not a success; with the beginning of its body, made harmless.
-    Status(u16, String),
-    /// The answer is not what `/status` says.
-    Foreign,
-    /// Our own output cannot be written.
-    Output(io::Error),
     /// Whoever reads our output has what it wanted, like `head`.
     ReaderGone,
+    Other(String),
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Failure {
+    pub(super) fn other(why: &str) -> Self {
+        Self::Other(why.to_owned())
+    }
+
+    pub(super) fn malformed() -> Self {
+        Self::other("the answer is not HTTP")
+    }
+
+    fn io(error: &io::Error) -> Self {
+        let why = error.to_string();
+        if UNHEARD.contains(&error.kind()) {
+            Self::Unheard(why)
+        } else {
+            Self::Other(why)
+        }
+    }
+
+    /// The cause, in words.
+    pub(super) fn why(&self) -> String {
         match self {
-            Self::Io(error) => error.fmt(f),
-            Self::NoAddress => f.write_str("the name has no address"),
-            Self::Late(allowance) => {
-                let millis = allowance.as_millis();
-                if millis.is_multiple_of(1000) {
-                    write!(f, "no answer within {} s", millis / 1000)
-                } else {
-                    write!(f, "no answer within {millis} ms")
-                }
-            }
-            Self::Closed => f.write_str("the connection ended before the answer did"),
-            Self::Malformed => f.write_str("the answer is not HTTP"),
-            Self::Long(bytes) => write!(f, "the answer is longer than {bytes} bytes"),
-            Self::Status(status, body) => {
-                let colon = if body.is_empty() { "" } else { ": " };
-                write!(f, "status {status}{colon}{body}")
-            }
-            Self::Foreign => f.write_str("the answer is not a status of pintle's"),
-            Self::Output(error) => write!(f, "the output: {error}"),
-            Self::ReaderGone => f.write_str("nobody reads the output"),
+            Self::Unheard(why) | Self::Other(why) => why.clone(),
+            Self::Late(whole) => ["no answer within ", &Seconds(*whole).to_string()].concat(),
+            Self::ReaderGone => String::new(),
         }
     }
 }
+
+/// Ends of a connection that has never been one.
+const UNHEARD: [ErrorKind; 4] = [
+    ErrorKind::ConnectionRefused,
+    ErrorKind::HostUnreachable,
+    ErrorKind::NetworkUnreachable,
+    ErrorKind::AddrNotAvailable,
+];
 
 /// How long a server may be waited for, in all.
 #[derive(Debug)]
@@ -82,29 +81,20 @@ impl Allowance {
         Self { whole, left: whole }
     }
 
-    /// Spends on `act` what it takes, and at most `share` of what is left.
-    fn spend<T>(
-        &mut self,
-        share: u32,
-        act: impl FnOnce(Duration) -> io::Result<T>,
-    ) -> Result<T, Failure> {
-        let limit = self.left / share.max(1);
-        if limit.is_zero() {
+    /// Waits until something can be read or sent, or the allowance is spent.
+    fn wait(&mut self, poll: &mut Poll) -> Result<(), Failure> {
+        if self.left.is_zero() {
             return Err(Failure::Late(self.whole));
         }
         let began = read_clock();
-        let result = act(limit);
-        self.left = self
-            .left
-            .saturating_sub(read_clock().saturating_duration_since(began));
-        result.map_err(|error| {
-            // Which of them a socket's timeout is, differs between systems.
-            if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
-                Failure::Late(self.whole)
-            } else {
-                Failure::Io(error)
-            }
-        })
+        let polled = poll.poll(&mut Events::with_capacity(1), Some(self.left));
+        let spent = read_clock().saturating_duration_since(began);
+        self.left = self.left.saturating_sub(spent);
+        match polled {
+            // Stopped and continued: no byte is lost.
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(Failure::io(&error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }
 
@@ -135,62 +125,50 @@ pub(crate) fn exchange(
     allowance: &mut Allowance,
     take: Take<'_>,
 ) -> Result<(), Failure> {
-    let mut stream = connect(url, allowance)?;
-    let request = request(url, ask);
-    allowance.spend(1, |left| {
-        stream.set_write_timeout(Some(left))?;
-        stream.write_all(request.as_bytes())
-    })?;
+    let mut poll = Poll::new().map_err(|error| Failure::io(&error))?;
+    let (address, other) = match url.host {
+        Host::Loopback => (Ipv4Addr::LOCALHOST.into(), Some(Ipv6Addr::LOCALHOST.into())),
+        Host::Address(address) => (address, None),
+    };
+    let mut to = |address: IpAddr| {
+        let address = SocketAddr::new(address, url.port);
+        converse(&mut poll, address, request(url, ask), allowance, take)
+    };
+    let first = to(address);
+    match (&first, other) {
+        (Err(Failure::Unheard(_)), Some(other)) => match to(other) {
+            Err(Failure::Unheard(_)) => first,
+            second => second,
+        },
+        _ => first,
+    }
+}
+
+fn converse(
+    poll: &mut Poll,
+    address: SocketAddr,
+    request: String,
+    allowance: &mut Allowance,
+    take: Take<'_>,
+) -> Result<(), Failure> {
+    let request = request.into_bytes();
+    let mut exchange = Exchange::connect(poll.registry(), Token(0), address, request)
+        .map_err(|error| Failure::io(&error))?;
     let mut buffer = vec![0; READ_BYTES];
     loop {
-        let read = allowance.spend(1, |left| {
-            stream.set_read_timeout(Some(left))?;
-            match stream.read(&mut buffer) {
-                // Stopped and continued: no byte is lost.
-                Err(error) if error.kind() == ErrorKind::Interrupted => Ok(None),
-                result => result.map(Some),
+        match exchange.read(&mut buffer) {
+            Err(error) => return Err(Failure::io(&error)),
+            Ok(None) => allowance.wait(poll)?,
+            Ok(Some(read)) => {
+                if take(buffer.get(..read).unwrap_or_default())? {
+                    return Ok(());
+                }
+                if read == 0 {
+                    return Err(Failure::other("the connection ended before the answer did"));
+                }
             }
-        })?;
-        let Some(read) = read else {
-            continue;
-        };
-        if take(buffer.get(..read).unwrap_or_default())? {
-            return Ok(());
-        }
-        if read == 0 {
-            return Err(Failure::Closed);
         }
     }
-}
-
-fn connect(url: &Url, allowance: &mut Allowance) -> Result<TcpStream, Failure> {
-    let addresses = addresses(url)?;
-    let mut share = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-    let mut first = None;
-    for address in addresses {
-        let connected = allowance.spend(share, |left| TcpStream::connect_timeout(&address, left));
-        share = share.saturating_sub(1);
-        match connected {
-            Ok(stream) => return Ok(stream),
-            Err(failure) => first = first.or(Some(failure)),
-        }
-    }
-    Err(first.unwrap_or(Failure::NoAddress))
-}
-
-fn addresses(url: &Url) -> Result<Vec<SocketAddr>, Failure> {
-    let at = |address: IpAddr| SocketAddr::new(address, url.port);
-    Ok(match &url.host {
-        Host::Loopback => vec![
-            at(Ipv4Addr::LOCALHOST.into()),
-            at(Ipv6Addr::LOCALHOST.into()),
-        ],
-        Host::Address(address) => vec![at(*address)],
-        Host::Name(name) => {
-            let found = (name.as_str(), url.port).to_socket_addrs();
-            found.map_err(Failure::Io)?.take(ADDRESSES).collect()
-        }
-    })
 }
 
 fn request(url: &Url, ask: Ask<'_>) -> String {
@@ -252,31 +230,32 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_allowance_tries_nothing_more() {
-        let mut allowance = Allowance::new(Duration::ZERO);
-        let late = allowance.spend(1, |_| -> io::Result<()> { panic!("tried") });
+    fn a_spent_allowance_waits_for_nothing() {
+        let mut poll = Poll::new().unwrap();
+        let late = Allowance::new(Duration::ZERO).wait(&mut poll);
         assert!(matches!(late, Err(Failure::Late(_))));
     }
 
     #[test]
-    fn causes_are_one_line_in_plain_words() {
-        let table = [
-            (
-                Failure::Late(Duration::from_secs(60)),
-                "no answer within 60 s",
-            ),
-            (
-                Failure::Late(Duration::from_millis(1500)),
-                "no answer within 1500 ms",
-            ),
-            (Failure::Status(503, String::new()), "status 503"),
-            (
-                Failure::Status(503, "draining".to_owned()),
-                "status 503: draining",
-            ),
-        ];
-        for (failure, expected) in table {
-            assert_eq!(failure.to_string(), expected);
-        }
+    fn causes_are_plain_words() {
+        let why = |failure: Failure| failure.why();
+        assert_eq!(
+            why(Failure::Late(Duration::from_secs(60))),
+            "no answer within 60s"
+        );
+        assert_eq!(
+            why(Failure::Late(Duration::from_millis(1500))),
+            "no answer within 1.5s"
+        );
+        let refused = Failure::io(&io::Error::from_raw_os_error(111));
+        assert_eq!(
+            refused,
+            Failure::Unheard("Connection refused (os error 111)".to_owned())
+        );
+        let reset = Failure::io(&io::Error::from_raw_os_error(104));
+        assert_eq!(
+            reset,
+            Failure::Other("Connection reset by peer (os error 104)".to_owned())
+        );
     }
 }

@@ -63,9 +63,8 @@ fn said(verb: &str, object: &dyn fmt::Display, failure: &Failure) -> String {
     if matches!(failure, Failure::ReaderGone) {
         return String::new();
     }
-    let (object, cause) = (object.to_string(), failure.to_string());
-    let cause = cause.trim_end();
-    ["pintle: cannot ", verb, " ", &object, ": ", cause, "\n"].concat()
+    let (object, why) = (object.to_string(), failure.why());
+    ["pintle: cannot ", verb, " ", &object, ": ", &why, "\n"].concat()
 }
 
 fn request(args: &RequestArgs) -> Result<(), String> {
@@ -150,10 +149,12 @@ fn look(url: &Url, args: &StatusArgs, paint: Paint) -> Result<(), Failure> {
     let mut response = Response::new(STATUS_BYTES);
     fetch(url, &mut Allowance::new(QUICK_TIMEOUT), &mut response)?;
     if response.is_cut() {
-        return Err(Failure::Long(STATUS_BYTES));
+        return Err(Failure::other("the answer is longer than 256 kB"));
     }
-    let table = status::render(response.body(), paint).ok_or(Failure::Foreign)?;
-    put(table.as_bytes())
+    match status::render(response.body(), paint) {
+        Some(table) => put(table.as_bytes()),
+        None => Err(Failure::other("the answer is not a status of pintle's")),
+    }
 }
 
 /// A variable that is set and not empty, and of which `holds` is true.
@@ -173,12 +174,12 @@ fn fetch(url: &Url, allowance: &mut Allowance, response: &mut Response) -> Resul
         if bytes.is_empty() {
             return Ok(response.close());
         }
-        response.feed(bytes).map_err(|_| Failure::Malformed)?;
+        response.feed(bytes).map_err(|_| Failure::malformed())?;
         Ok(response.is_done())
     });
     match response.status() {
         // A body that never ends does not hide what the status says.
-        Some(status) if status != 200 => Err(Failure::Status(status, reason(response.body()))),
+        Some(status) if status != 200 => Err(refusal_of(status, &reason(response.body()))),
         Some(_) | None => result,
     }
 }
@@ -200,7 +201,7 @@ fn pass_on(url: &Url, ask: Ask<'_>, accepted: Option<u16>) -> Result<(), Failure
         }
         piece.clear();
         let fed = decoder.feed(bytes, &mut |part| piece.extend_from_slice(part));
-        fed.map_err(|_| Failure::Malformed)?;
+        fed.map_err(|_| Failure::malformed())?;
         let status = decoder.head().map(|head| head.status);
         if let Some(status) = status.filter(|status| *status > 399 && accepted != Some(*status)) {
             let (_, body) = refusal.get_or_insert_with(|| (status, Vec::new()));
@@ -213,13 +214,20 @@ fn pass_on(url: &Url, ask: Ask<'_>, accepted: Option<u16>) -> Result<(), Failure
         Ok(decoder.is_done())
     });
     if let Some((status, body)) = refusal {
-        return Err(Failure::Status(status, status::harmless(&body, '\n')));
+        return Err(refusal_of(status, &status::harmless(&body, '\n')));
     }
     // Also after half an answer: what follows on the terminal begins a line of its own.
     if last.is_some_and(|last| last != b'\n') {
         put(b"\n")?;
     }
     result
+}
+
+/// The answer is no success.
+fn refusal_of(status: u16, body: &str) -> Failure {
+    let body = body.trim_end();
+    let colon = if body.is_empty() { "" } else { ": " };
+    Failure::Other(["status ", &status.to_string(), colon, body].concat())
 }
 
 /// The first line of an answer that says no.
@@ -246,7 +254,7 @@ fn put(mut bytes: &[u8]) -> Result<(), Failure> {
             // Somebody else made it non-blocking: a terminal is shared.
             sys::pause(OUTPUT_PAUSE);
         } else if kind != ErrorKind::Interrupted {
-            return Err(Failure::Output(error));
+            return Err(Failure::Other(error.to_string()));
         }
     }
     Ok(())

@@ -5,14 +5,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 /// The schema that this program was written for.
 const SCHEMA: u64 = 1;
-/// Events shown, the last ones.
-const EVENTS: usize = 10;
+/// Rows of one table, the last ones; the agent tells 32 events.
+const ROWS: usize = 10;
 /// Characters of one cell; a longer text would push the rest off the screen.
 const CELL: usize = 160;
 /// Characters of a configuration's hash, as many as the log shows.
@@ -65,105 +63,135 @@ struct Cell {
     mood: Mood,
 }
 
-impl Cell {
-    fn new(text: impl Into<String>, mood: Mood) -> Self {
-        let text = text.into();
-        Self { text, mood }
-    }
-
-    fn plain(text: impl Into<String>) -> Self {
-        Self::new(text, Mood::Plain)
-    }
-
-    fn state(text: String) -> Self {
-        let mood = Mood::of_state(&text);
-        Self { text, mood }
-    }
+/// How a field is shown.
+#[derive(Clone, Copy)]
+enum Kind {
+    Text,
+    State,
+    /// Seconds, as a person counts them.
+    Age,
+    /// The beginning of a hash.
+    Hash,
 }
+
+/// A title, the field's name, and how it is shown.
+type Column = (&'static str, &'static str, Kind);
+
+const SUMMARY: &[Column] = &[
+    ("version", "version", Kind::Text),
+    ("uptime", "uptime_seconds", Kind::Age),
+    ("state", "state", Kind::State),
+    ("ready", "ready", Kind::Text),
+    ("configuration", "configuration", Kind::Hash),
+    ("retry budget", "retry_budget", Kind::Text),
+];
+
+const EPOCHS: &[Column] = &[
+    ("EPOCH", "epoch", Kind::Text),
+    ("PID", "pid", Kind::Text),
+    ("STATE", "state", Kind::State),
+    ("AGE", "age_seconds", Kind::Age),
+    ("WHY", "why", Kind::Text),
+];
+
+/// The command last: it may be long.
+const COMPANIONS: &[Column] = &[
+    ("PID", "pid", Kind::Text),
+    ("STATE", "state", Kind::State),
+    ("RESTARTS", "restarts", Kind::Text),
+    ("COMPANION", "command", Kind::Text),
+];
+
+const EVENTS: &[Column] = &[("TIME", "time", Kind::Text), ("EVENT", "what", Kind::Text)];
 
 /// The table for what `/status` answered; `None` when that is something else.
 #[must_use]
 pub(super) fn render(json: &[u8], paint: Paint) -> Option<String> {
     let status: Value = serde_json::from_slice(json).ok()?;
     // Any other server may answer with any other object.
-    let state = status.get("state")?.as_str()?;
+    status.get("state")?.as_str()?;
     let mut out = String::with_capacity(1024);
-    lay_out(&mut out, &summary(&status, state), paint);
-    let epochs = rows(
-        &status,
-        "epochs",
-        &["EPOCH", "PID", "STATE", "AGE", "WHY"],
-        |epoch| {
-            vec![
-                Cell::plain(field(epoch, "epoch")),
-                Cell::plain(field(epoch, "pid")),
-                Cell::state(field(epoch, "state")),
-                Cell::plain(age(epoch.get("age_seconds"))),
-                Cell::plain(field(epoch, "why")),
-            ]
-        },
-    );
-    let head = ["PID", "STATE", "RESTARTS", "COMPANION"];
-    let companions = rows(&status, "companions", &head, |companion| {
-        vec![
-            Cell::plain(field(companion, "pid")),
-            Cell::state(field(companion, "state")),
-            Cell::plain(field(companion, "restarts")),
-            Cell::plain(field(companion, "command")),
-        ]
-    });
-    let mut events = rows(&status, "events", &["TIME", "EVENT"], |event| {
-        vec![
-            Cell::plain(field(event, "time")),
-            Cell::plain(field(event, "what")),
-        ]
-    });
-    // The first row is the head.
-    let early = events.len().saturating_sub(EVENTS + 1);
-    drop(events.drain(1..=early));
-    for table in [epochs, companions, events] {
-        if table.len() > 1 {
+    lay_out(&mut out, &summary(&status), paint);
+    for (list, columns) in [
+        ("epochs", EPOCHS),
+        ("companions", COMPANIONS),
+        ("events", EVENTS),
+    ] {
+        let items = status.get(list).and_then(Value::as_array);
+        let items = items.map(Vec::as_slice).unwrap_or_default();
+        // The last ones: events are many.
+        let shown = items.get(items.len().saturating_sub(ROWS)..);
+        let shown = shown.unwrap_or_default();
+        if !shown.is_empty() {
             out.push('\n');
-            lay_out(&mut out, &table, paint);
+            lay_out(&mut out, &rows(shown, columns), paint);
         }
     }
     if status.get("schema").and_then(Value::as_u64) > Some(SCHEMA) {
-        out.push_str("\nThe agent is newer than this program, which may not show all that it says: see --json\n");
+        out.push_str(NEWER);
     }
     Some(out)
 }
 
-fn summary(status: &Value, state: &str) -> Vec<Vec<Cell>> {
-    let is_ready = status.get("ready").and_then(Value::as_bool) == Some(true);
-    let ready = if is_ready {
-        Cell::new("yes", Mood::Good)
-    } else {
-        let reason = field(status, "reason");
-        Cell::new(["no: ", &reason].concat(), Mood::Bad)
-    };
-    let hash: String = field(status, "configuration").chars().take(HASH).collect();
-    let line = |name: &str, cell: Cell| vec![Cell::plain(name), cell];
-    vec![
-        line("version", Cell::plain(field(status, "version"))),
-        line("state", Cell::state(harmless(state.as_bytes(), ' '))),
-        line("ready", ready),
-        line("configuration", Cell::plain(hash)),
-        line("retry budget", Cell::plain(field(status, "retry_budget"))),
-    ]
+const NEWER: &str =
+    "\nThe agent is newer than this program, which may not show all that it says: see --json\n";
+
+fn summary(status: &Value) -> Vec<Vec<Cell>> {
+    let mut rows = Vec::with_capacity(SUMMARY.len());
+    for column in SUMMARY {
+        let mut cell = cell(status, column);
+        let more = match column.1 {
+            "ready" if cell.mood == Mood::Bad => Some((": ", "reason")),
+            "retry_budget" => Some((" of ", "retry_budget_of")),
+            _ => None,
+        };
+        if let Some((joint, name)) = more
+            && let Some(value) = status.get(name)
+        {
+            cell.text.push_str(joint);
+            cell.text.push_str(&text(value));
+        }
+        let title = column.0.to_owned();
+        let mood = Mood::Plain;
+        rows.push(vec![Cell { text: title, mood }, cell]);
+    }
+    rows
 }
 
-/// A head, and a row for each item of a list.
-fn rows(
-    status: &Value,
-    list: &str,
-    head: &[&str],
-    row: impl Fn(&Value) -> Vec<Cell>,
-) -> Vec<Vec<Cell>> {
-    let items = status.get(list).and_then(Value::as_array);
-    let head = head.iter().map(|name| Cell::new(*name, Mood::Title));
-    let mut rows = vec![head.collect()];
-    rows.extend(items.into_iter().flatten().map(row));
+/// A head, and a row for each item.
+fn rows(items: &[Value], columns: &[Column]) -> Vec<Vec<Cell>> {
+    let title = |column: &Column| Cell {
+        text: column.0.to_owned(),
+        mood: Mood::Title,
+    };
+    let mut rows = Vec::with_capacity(items.len() + 1);
+    rows.push(columns.iter().map(title).collect());
+    for item in items {
+        rows.push(columns.iter().map(|column| cell(item, column)).collect());
+    }
     rows
+}
+
+fn cell(object: &Value, column: &Column) -> Cell {
+    let value = object.get(column.1).unwrap_or(&Value::Null);
+    let mut text = match column.2 {
+        Kind::Age => age(value),
+        Kind::Text | Kind::State | Kind::Hash => text(value),
+    };
+    if matches!(column.2, Kind::Hash) {
+        text = text.chars().take(HASH).collect();
+    }
+    let mood = if let Some(good) = value.as_bool() {
+        if good { Mood::Good } else { Mood::Bad }
+    } else if matches!(column.2, Kind::State) {
+        Mood::of_state(&text)
+    } else if object.get("warning").and_then(Value::as_bool) == Some(true) {
+        // An event that deserves attention.
+        Mood::Busy
+    } else {
+        Mood::Plain
+    };
+    Cell { text, mood }
 }
 
 /// Columns as wide as their widest cell.
@@ -192,64 +220,37 @@ fn lay_out(out: &mut String, rows: &[Vec<Cell>], paint: Paint) {
     }
 }
 
-/// A field as the text of a cell; a dash where it is absent.
-fn field(object: &Value, name: &str) -> String {
-    text(object.get(name))
-}
-
-fn text(value: Option<&Value>) -> String {
+/// A value as the text of a cell; a dash where there is none to show.
+fn text(value: &Value) -> String {
     let text = match value {
-        Some(Value::String(text)) => harmless(text.as_bytes(), ' '),
-        Some(Value::Number(number)) => number.to_string(),
-        Some(Value::Bool(true)) => "yes".to_owned(),
-        Some(Value::Bool(false)) => "no".to_owned(),
-        Some(Value::Object(fields)) => {
-            let mut joined = String::new();
-            for (name, value) in fields.iter().filter(|(_, value)| !value.is_object()) {
-                joined.push_str(if joined.is_empty() { "" } else { ", " });
-                joined.push_str(&harmless(name.as_bytes(), ' '));
-                joined.push(' ');
-                joined.push_str(&text(Some(value)));
-            }
-            joined
-        }
-        Some(Value::Null | Value::Array(_)) | None => String::new(),
+        Value::String(text) => harmless(text.as_bytes(), ' '),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::Null | Value::Array(_) | Value::Object(_) => String::new(),
     };
     if text.is_empty() {
-        "-".to_owned()
-    } else {
-        clip(text)
+        return "-".to_owned();
     }
-}
-
-fn clip(text: String) -> String {
-    if text.chars().count() <= CELL {
-        return text;
+    match text.char_indices().nth(CELL) {
+        Some((end, _)) => [text.get(..end).unwrap_or_default(), "…"].concat(),
+        None => text,
     }
-    let mut clipped: String = text.chars().take(CELL - 1).collect();
-    clipped.push('…');
-    clipped
 }
 
 /// Seconds as a person counts them: `59s`, `4m12s`, `3h5m`, `2d4h`.
-fn age(seconds: Option<&Value>) -> String {
-    let seconds = seconds.and_then(Value::as_f64);
-    let Some(age) = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) else {
-        return "-".to_owned();
+fn age(seconds: &Value) -> String {
+    let Some(seconds) = seconds.as_u64() else {
+        return text(seconds);
     };
-    let seconds = age.as_secs();
     let (large, large_unit, small, small_unit) = match seconds {
-        0..60 => (0, "", seconds, "s"),
+        0..60 => return [&seconds.to_string(), "s"].concat(),
         60..3600 => (seconds / 60, "m", seconds % 60, "s"),
         3600..86_400 => (seconds / 3600, "h", seconds / 60 % 60, "m"),
         86_400.. => (seconds / 86_400, "d", seconds / 3600 % 24, "h"),
     };
-    let large = if large == 0 {
-        String::new()
-    } else {
-        large.to_string()
-    };
-    [&large, large_unit, &small.to_string(), small_unit].concat()
+    let (large, small) = (large.to_string(), small.to_string());
+    [&large, large_unit, &small, small_unit].concat()
 }
 
 /// A text that a terminal only shows: control characters, and those that turn the direction of writing, are `?`.
@@ -283,13 +284,18 @@ mod tests {
             "ready": true,
             "reason": "",
             "configuration": "01a2f95d5c8001a2f95d5c80",
-            "retry_budget": 10,
+            "retry_budget": 7,
+            "retry_budget_of": 10,
+            "uptime_seconds": 90_000,
             "epochs": [
-                {"epoch": 1, "pid": 8737, "state": "live", "age_seconds": 252.9, "why": "change"},
+                {"epoch": 1, "pid": 8737, "state": "live", "age_seconds": 252, "why": "change"},
                 {"epoch": 0, "pid": 857_400, "state": "draining", "age_seconds": 11_100, "why": "start", "more": {}},
             ],
             "companions": [{"command": "bird -f", "pid": 77, "state": "running", "restarts": 2}],
-            "events": [{"time": "2026-11-21T03:39:11Z", "what": "epoch 0 is LIVE"}],
+            "events": [
+                {"time": "2026-11-21T03:39:11Z", "what": "epoch 0 is LIVE", "warning": false},
+                {"time": "2026-11-21T03:39:12Z", "what": "not ready", "warning": true},
+            ],
         })
     }
 
@@ -297,10 +303,11 @@ mod tests {
     fn a_status_is_a_table() {
         let expected = "\
 version        0.1.0
+uptime         1d1h
 state          restarting
 ready          yes
 configuration  01a2f95d5c80
-retry budget   10
+retry budget   7 of 10
 
 EPOCH  PID     STATE     AGE    WHY
 1      8737    live      4m12s  change
@@ -311,6 +318,7 @@ PID  STATE    RESTARTS  COMPANION
 
 TIME                  EVENT
 2026-11-21T03:39:11Z  epoch 0 is LIVE
+2026-11-21T03:39:12Z  not ready
 ";
         assert_eq!(plain(&example()).as_deref(), Some(expected));
     }
@@ -323,6 +331,7 @@ TIME                  EVENT
             "{painted}"
         );
         assert!(painted.contains("\x1b[1mEPOCH\x1b[0m  "), "{painted}");
+        assert!(painted.contains("\x1b[33mnot ready\x1b[0m\n"), "{painted}");
         let mut bare = painted;
         for code in ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"] {
             bare = bare.replace(code, "");
@@ -333,13 +342,14 @@ TIME                  EVENT
     #[test]
     fn what_is_missing_is_named_and_what_is_absent_is_a_dash() {
         let status = json!({"state": "starting", "ready": false, "reason": "epoch 0 is not LIVE",
-            "retry_budget": {"left": 9, "of": 10}, "epochs": [{"epoch": 0, "pid": null}]});
+            "retry_budget": [1], "epochs": [{"epoch": 0, "pid": null}]});
         let expected = "\
 version        -
+uptime         -
 state          starting
 ready          no: epoch 0 is not LIVE
 configuration  -
-retry budget   left 9, of 10
+retry budget   -
 
 EPOCH  PID  STATE  AGE  WHY
 0      -    -      -    -
@@ -349,7 +359,7 @@ EPOCH  PID  STATE  AGE  WHY
 
     #[test]
     fn the_last_events_are_shown() {
-        for count in [0, 1, EVENTS - 1, EVENTS, EVENTS + 1, 32] {
+        for count in [0, 1, ROWS - 1, ROWS, ROWS + 1, 32] {
             let events: Vec<_> = (0..count)
                 .map(|number| json!({"time": "t", "what": format!("what {number}.")}))
                 .collect();
@@ -357,7 +367,7 @@ EPOCH  PID  STATE  AGE  WHY
             assert_eq!(table.contains("EVENT"), count > 0, "{count}");
             for number in 0..count {
                 let is_shown = table.contains(&format!("what {number}."));
-                assert_eq!(is_shown, number + EVENTS >= count, "{number} of {count}");
+                assert_eq!(is_shown, number + ROWS >= count, "{number} of {count}");
             }
         }
     }
@@ -390,17 +400,17 @@ EPOCH  PID  STATE  AGE  WHY
     fn ages() {
         let table = [
             (json!(0), "0s"),
-            (json!(59.99), "59s"),
+            (json!(59.5), "59.5"),
             (json!(60), "1m0s"),
             (json!(3599), "59m59s"),
             (json!(3600), "1h0m"),
             (json!(86_400), "1d0h"),
-            (json!(u64::MAX), "-"),
-            (json!(-1), "-"),
-            (json!("x"), "-"),
+            (json!(u64::MAX), "213503982334601d7h"),
+            (json!(-1), "-1"),
+            (json!(null), "-"),
         ];
         for (seconds, expected) in table {
-            assert_eq!(age(Some(&seconds)), expected, "{seconds}");
+            assert_eq!(age(&seconds), expected, "{seconds}");
         }
     }
 

@@ -41,6 +41,7 @@ impl Config {
         let companions = companion::companions(&layers)?;
         let mut policy = policy::policy(&layers, !watch.required.is_empty(), &mut warnings)?;
         policy.companions = u8::try_from(companions.len()).unwrap_or(u8::MAX);
+        policy.command = !args.command.is_empty();
         let launch = launch(&layers, &identity, host, &mut warnings)?;
         let basis = source::Basis {
             layers: &layers,
@@ -58,6 +59,7 @@ impl Config {
             source,
             launch,
             companions,
+            command: args.command.clone(),
             watch,
             admin,
             log: log(&layers)?,

@@ -7,6 +7,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
+
 use super::ConfigError;
 use super::layers::Layers;
 
@@ -21,7 +23,7 @@ const BYTES: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Companion {
     /// The program and its arguments; at least one, and the first is not empty.
-    pub words: Vec<String>,
+    pub words: Vec<OsString>,
     /// As it was typed.
     pub text: String,
 }
@@ -34,7 +36,7 @@ pub(super) fn companions(layers: &Layers<'_>) -> Result<Vec<Companion>, ConfigEr
     }
     let companion = |text: &String| match split(text) {
         Ok(words) => Ok(Companion {
-            words,
+            words: words.into_iter().map(OsString::from).collect(),
             text: text.clone(),
         }),
         Err(cause) => Err(wrong(text, cause)),

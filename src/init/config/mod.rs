@@ -1,4 +1,4 @@
-//! What `pintle proxy` was told, checked: paths, durations and limits that later code need not doubt.
+//! What `pintle proxy` or `pintle run` was told, checked: paths, durations and limits that later code need not doubt.
 //!
 //! `Config` is made once, from defaults, `PROXY_CONFIG`, the environment and the flags (in that order), and never
 //! changes. Nothing here reads a file or a clock.
@@ -46,6 +46,8 @@ pub struct Config {
     pub launch: Launch,
     /// `--companion`, in the order of the flags; `policy` knows how many.
     pub companions: Vec<Companion>,
+    /// The command of `pintle run` and its arguments; empty for `pintle proxy`.
+    pub command: Vec<OsString>,
     /// What counts as configuration.
     pub watch: Watch,
     /// Envoy's admin port.

@@ -39,6 +39,7 @@ pub(super) fn policy(
         parent_shutdown: layers.duration("parent-shutdown-duration", TICK)?,
         parent_stand_in: !layers.switch("no-parent-stand-in")?,
         companions: 0,
+        command: false,
     })
 }
 

@@ -14,7 +14,10 @@ impl EventLoop {
         let Some(companion) = self.config.companions.get(usize::from(id.0)) else {
             return;
         };
-        match self.children.spawn_companion(id, &companion.words) {
+        match self
+            .children
+            .spawn_plain(Kind::Companion(id), &companion.words)
+        {
             Ok(pid) => log::info!("{id} started: pid {}, {}", pid.number(), companion.text),
             Err((how, error)) => {
                 log::error!("cannot start {id}, {}: {error}", companion.text);

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod command;
 mod companions;
 mod processes;
 mod sources;
@@ -43,6 +44,7 @@ const EVENTS: usize = 32;
 const EVENTS_PER_TURN: usize = 64;
 /// After an error of `poll` itself, which should not happen: not a spin.
 const POLL_ERROR_PAUSE: Duration = Duration::from_millis(100);
+
 const SIGNALS: Token = Token(0);
 const WATCHER: Token = Token(1);
 const STAND_IN: Token = Token(2);
@@ -70,6 +72,8 @@ pub(crate) struct EventLoop {
     supervisor: Supervisor,
     status: StatusServer,
     readiness: Readiness,
+    /// The command of `run` is started once the proxy is ready, and wants to know.
+    command_waits: bool,
     /// What was said last about readiness.
     stage: Option<Stage>,
     history: History,
@@ -135,6 +139,7 @@ impl EventLoop {
             queue: VecDeque::new(),
             status,
             readiness: Readiness::default(),
+            command_waits: false,
             stage: None,
             history: History::default(),
             counters: Counters::default(),
@@ -259,6 +264,11 @@ impl EventLoop {
                 Action::Signal(epoch, Send::Kill) => self.children.kill(Kind::Proxy(epoch)),
                 Action::SpawnCompanion(id) => self.spawn_companion(id),
                 Action::SignalCompanion(id, what) => self.signal_companion(id, what),
+                Action::CheckReady => self.check_ready(),
+                Action::SpawnCommand => self.spawn_command(),
+                Action::SignalCommand(number) => self.signal_command(number),
+                Action::KillCommand => self.children.kill(Kind::Command),
+                Action::IgnoreSignal(number) => self.ignore_signal(number),
                 Action::Ask(epoch, Call::Memory) => self.ask_memory(epoch),
                 Action::Ask(epoch, call) => {
                     let registry = self.poll.registry();

@@ -14,9 +14,6 @@ use crate::store::Of;
 use crate::supervisor::{Event, Signal};
 use crate::sys::{self, signal};
 
-/// Signals that are harmless by nature and not worth a line: PIPE, CONT, URG, WINCH.
-const QUIET_SIGNALS: [i32; 4] = [13, 18, 23, 28];
-
 impl EventLoop {
     /// Drains every source that is ready into the queue, in a fixed order.
     pub(super) fn collect(&mut self, events: &Events) {
@@ -64,7 +61,8 @@ impl EventLoop {
         let mut reap = false;
         for number in self.signals.drain() {
             let meaning = match number {
-                signal::SIGTERM | signal::SIGINT => Signal::Terminate,
+                signal::SIGTERM => Signal::Terminate,
+                signal::SIGINT => Signal::Interrupt,
                 signal::SIGQUIT => Signal::Quit,
                 signal::SIGHUP => Signal::Hangup,
                 signal::SIGUSR1 => Signal::Usr1,
@@ -72,16 +70,7 @@ impl EventLoop {
                     reap = true;
                     continue;
                 }
-                _ => {
-                    let bit = 1_u64 << (number - 1).clamp(0, 63);
-                    if self.ignored & bit == 0 && !QUIET_SIGNALS.contains(&number) {
-                        log::info!(
-                            "signal {number} ignored, and not forwarded: it would kill the proxy"
-                        );
-                    }
-                    self.ignored |= bit;
-                    continue;
-                }
+                _ => Signal::Other(u8::try_from(number).unwrap_or_default()),
             };
             self.queue.push_back(Event::Signalled(meaning));
         }
@@ -105,6 +94,7 @@ impl EventLoop {
                     self.queue.push_back(Event::Validated { how });
                 }
                 Some(Kind::Companion(id)) => self.companion_gone(pid, id, how),
+                Some(Kind::Command) => self.command_gone(pid, how),
                 // Its socket has said what there was to say.
                 Some(Kind::Probe(_)) => {}
                 None => self.orphan_reaped(pid, how),

@@ -64,9 +64,13 @@ impl EventLoop {
 
     /// Probes that wait are answered with what the core knows, or the admin port is asked for them.
     pub(super) fn answer_probes(&mut self) {
-        if !self.status.wants_readiness() {
-            return;
+        if self.status.wants_readiness() {
+            self.ask_readiness();
         }
+    }
+
+    /// Who waits for readiness is answered by what the core knows, or by what the admin port will say.
+    pub(super) fn ask_readiness(&mut self) {
         match self.readiness.plan(&self.supervisor.snapshot()) {
             Plan::Answer(stage) => self.answer_with(stage),
             Plan::Ask(epoch) => {
@@ -106,6 +110,10 @@ impl EventLoop {
 
     fn answer_with(&mut self, stage: Stage) {
         self.note_stage(stage);
+        if std::mem::take(&mut self.command_waits) {
+            self.queue
+                .push_back(Event::ReadinessKnown(stage.is_ready()));
+        }
         self.look_up_expiry();
         let counters = self.counters.clone();
         let view = View {

@@ -192,7 +192,7 @@ fn each_companion(out: &mut Exposition, view: &View<'_>, value: fn(&Companion) -
         let flag = view.companions.get(index);
         // The program alone: its arguments may hold a secret.
         let program = flag.and_then(|flag| flag.words.first());
-        let program = escaped(program.map_or("", String::as_str));
+        let program = escaped(program.and_then(|word| word.to_str()).unwrap_or_default());
         let place = u64::from(companion.id.0) + 1;
         out.number(
             &[
@@ -257,6 +257,7 @@ mod tests {
 
     fn policy() -> Policy {
         Policy {
+            command: false,
             cert_debounce: secs(10),
             rescan_interval: None,
             wait_for_certificates: false,
@@ -354,7 +355,7 @@ mod tests {
 
     fn flags(programs: [&str; 2]) -> Vec<Flag> {
         let flag = |program: &str| Flag {
-            words: vec![program.to_owned(), "--password=secret".to_owned()],
+            words: vec![program.into(), "--password=secret".into()],
             text: [program, " --password=secret"].concat(),
         };
         programs.map(flag).into()

@@ -13,19 +13,19 @@ use super::connection::{Ask, Connection, Flow, Phase};
 use super::meaning::{Meaning, understand};
 use super::probing::{Probing, line};
 use super::routes::{Peer, Route};
-use super::serving::{finish_probe, is_helped};
+use super::serving::is_helped;
 use super::{
-    ACCEPT_PAUSE, Demand, FAIR_SHARE, HEAD_TIMEOUT, LINGER, PAUSE, PLACES, Settings, Turn, answer,
-    count,
+    ACCEPT_PAUSE, Demand, FAIR_SHARE, HEAD_TIMEOUT, LINGER, PAUSE, PLACES, PROBES, Settings, Turn,
+    UNREAD, answer, count,
 };
 use crate::config::Prober;
 use crate::sys::{self, Watch};
 
 /// Nothing is accepted for a while.
 #[derive(Clone, Copy, Debug)]
-struct Pause {
+pub(super) struct Pause {
     /// Then it is tried again.
-    until: Instant,
+    pub(super) until: Instant,
     /// Or as soon as there is a place.
     for_a_place: bool,
 }
@@ -39,7 +39,7 @@ pub(crate) struct StatusServer {
     /// Place n has the tokens `first` + 2n, and one more for whom it asks.
     first: usize,
     pub(super) places: Vec<Option<Box<Connection>>>,
-    paused: Option<Pause>,
+    pub(super) paused: Option<Pause>,
     wants_readiness: bool,
     pub(super) demands: Vec<Demand>,
     /// Scrapes that have more to pass on at once.
@@ -141,10 +141,12 @@ impl StatusServer {
             self.places.push(None);
             return Some(self.places.len().saturating_sub(1));
         }
-        let gives_way = |connection: &Connection| match connection.phase {
-            Phase::Head | Phase::Lingering { .. } => true,
-            Phase::Waiting(_) | Phase::Probing(_) | Phase::Merging(_) | Phase::Finishing => {
-                turn.now.saturating_duration_since(connection.opened) > FAIR_SHARE
+        let gives_way = |connection: &Connection| {
+            let age = turn.now.saturating_duration_since(connection.opened);
+            match connection.phase {
+                Phase::Head | Phase::Lingering { .. } => true,
+                Phase::Finishing => age > UNREAD,
+                Phase::Waiting(_) | Phase::Probing(_) | Phase::Merging(_) => age > FAIR_SHARE,
             }
         };
         let (place, _) = self
@@ -237,7 +239,7 @@ impl StatusServer {
                 connection.deadline = turn.after(LINGER);
                 flow = connection.discard();
             } else if flow == Flow::Later {
-                connection.deadline = turn.after(PAUSE);
+                connection.expect_reading(turn.after(PAUSE));
             }
         }
         let waits_for_client = match connection.phase {
@@ -314,6 +316,9 @@ impl StatusServer {
                     patience: meaning.patience,
                 });
             }
+            Route::Probe(_) | Route::Forward(_) if self.probing() >= PROBES => {
+                connection.answer(503, answer::TEXT, b"too many probes at once\n", form);
+            }
             Route::Probe(_) | Route::Forward(_) => {
                 if let Some(errand) = meaning.errand {
                     connection.deadline = turn.after(errand.timeout);
@@ -323,65 +328,6 @@ impl StatusServer {
                     self.begin_probe(turn, place, connection);
                 }
             }
-        }
-    }
-
-    /// When something is late, or accepting begins again.
-    #[must_use]
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let nearest = self
-            .connections()
-            .map(|(_, connection)| connection.deadline)
-            .min();
-        nearest
-            .into_iter()
-            .chain(self.paused.map(|pause| pause.until))
-            .min()
-    }
-
-    /// Ends what is late.
-    pub(crate) fn expire(&mut self, turn: &mut Turn<'_>) {
-        for place in 0..self.places.len() {
-            let late = self
-                .connection(place)
-                .is_some_and(|connection| connection.deadline <= turn.now);
-            if late {
-                self.expire_one(turn, place);
-            }
-        }
-    }
-
-    fn expire_one(&mut self, turn: &mut Turn<'_>, place: usize) {
-        let Some(mut connection) = self.take(place) else {
-            return;
-        };
-        match &connection.phase {
-            Phase::Probing(probing) => {
-                if let Some(serial) = probing.helper() {
-                    self.demands.push(Demand::KillHelper(serial));
-                }
-                finish_probe(turn, &mut connection, 500, &line(&["no answer in time"]));
-                self.settle(turn, place, connection, Flow::Later);
-            }
-            // The source is late; if it were the client, there would be something for it.
-            Phase::Merging(_) if !connection.has_unsent() => {
-                let flow = self.merge(turn, place, &mut connection);
-                self.settle(turn, place, connection, flow);
-            }
-            Phase::Lingering { .. } => {}
-            Phase::Head | Phase::Waiting(_) | Phase::Merging(_) | Phase::Finishing => {
-                count(&mut turn.counters.connections_refused);
-            }
-        }
-    }
-
-    fn close(&mut self, turn: &mut Turn<'_>, place: usize) {
-        let connection = self.take(place);
-        if let Some(Phase::Probing(probing)) = connection.map(|connection| connection.phase) {
-            if let Some(serial) = probing.helper() {
-                self.demands.push(Demand::KillHelper(serial));
-            }
-            count(&mut turn.counters.app_probes_failed);
         }
     }
 

@@ -41,7 +41,7 @@ impl Story {
         let companions: Vec<_> = companions
             .iter()
             .map(|text| Companion {
-                words: vec![(*text).to_owned()],
+                words: vec![(*text).into()],
                 text: (*text).to_owned(),
             })
             .collect();
@@ -220,6 +220,7 @@ impl Story {
 
 fn policy(companions: u8) -> Policy {
     Policy {
+        command: false,
         cert_debounce: Duration::from_secs(10),
         rescan_interval: None,
         wait_for_certificates: false,

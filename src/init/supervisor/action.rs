@@ -51,6 +51,8 @@ pub enum Outcome {
     NeverLive,
     /// The retry budget is spent and nothing serves.
     BudgetSpent(Exit),
+    /// The command of `run` ended, and with it the agent.
+    CommandEnded(Exit),
 }
 
 impl Outcome {
@@ -61,7 +63,7 @@ impl Outcome {
             Self::Stopped | Self::ProxyEnded => 0,
             Self::Killed => 137,
             Self::NeverLive => 143,
-            Self::BudgetSpent(how) => how.code(),
+            Self::BudgetSpent(how) | Self::CommandEnded(how) => how.code(),
         }
     }
 }
@@ -83,6 +85,16 @@ pub enum Action {
     SpawnCompanion(CompanionId),
     /// Signal a companion. They know nothing of `Reopen`.
     SignalCompanion(CompanionId, Send),
+    /// Ask whether the proxy is ready, as GET `/healthz/ready` would; answered by `ReadinessKnown`.
+    CheckReady,
+    /// Start the command of `run`; a failure is answered by `CommandExited`.
+    SpawnCommand,
+    /// Send this signal to the command.
+    SignalCommand(u8),
+    /// Kill the command, with all that it has started in its process group.
+    KillCommand,
+    /// This signal means nothing, and goes to nobody.
+    IgnoreSignal(u8),
     /// Ask the admin port; answered by `AdminReplied`.
     Ask(Epoch, Call),
     /// Clear the INITIALIZING flag that a dead child has left in Envoy's shared memory (envoy#33446).

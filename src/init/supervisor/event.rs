@@ -97,14 +97,31 @@ pub enum Reply {
     Failed,
 }
 
-/// The signals that mean something to the agent.
+/// A signal, by what it means to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// TERM or INT.
     Terminate,
+    Interrupt,
     Quit,
     Hangup,
     Usr1,
+    /// It means nothing; the command of `run` gets it.
+    Other(u8),
+}
+
+impl Signal {
+    /// Its number, the same on every Linux that Envoy is built for.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Hangup => 1,
+            Self::Interrupt => 2,
+            Self::Quit => 3,
+            Self::Usr1 => 10,
+            Self::Terminate => 15,
+            Self::Other(number) => number,
+        }
+    }
 }
 
 /// Why the files were hashed.
@@ -123,6 +140,10 @@ pub enum Event {
     Exited { epoch: Epoch, how: Exit },
     /// A companion ended, or could not be started.
     CompanionExited { companion: CompanionId, how: Exit },
+    /// The command of `run` ended, or could not be started.
+    CommandExited(Exit),
+    /// The answer to `CheckReady`.
+    ReadinessKnown(bool),
     /// The `--validate` run ended.
     Validated { how: Exit },
     /// Something that is watched may have changed.

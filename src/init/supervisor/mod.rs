@@ -26,7 +26,9 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod command;
 mod companions;
+mod drain;
 mod epoch;
 mod event;
 mod exits;
@@ -43,10 +45,11 @@ mod waiting;
 use std::time::{Duration, Instant};
 
 pub use action::{Action, Outcome, Reason, Send};
+pub use command::CommandState;
 pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
 pub use event::{Call, Cause, Configuration, Epoch, Event, Exit, Reply, Signal};
-pub use note::{Note, Seconds};
+pub use note::{CommandNote, Note, Seconds};
 pub use policy::{CleanExit, Policy};
 pub use snapshot::{AgentState, Snapshot};
 use stopping::Stop;
@@ -119,6 +122,8 @@ pub struct Supervisor {
     /// POST `/quitquitquit` was served: the end is wanted, whether an epoch was ever LIVE or not.
     quit: bool,
     companions: Vec<Companion>,
+    /// The command of `run`.
+    command: Option<command::Command>,
     timers: Timers,
 }
 
@@ -130,6 +135,7 @@ impl Supervisor {
             companions: (0..policy.companions)
                 .map(|place| Companion::new(CompanionId(place)))
                 .collect(),
+            command: policy.command.then(command::Command::new),
             policy,
             phase: Phase::Waiting,
             newest: None,
@@ -274,6 +280,7 @@ impl Supervisor {
             out.push(Action::Note(Note::Draining(older.epoch)));
         }
         self.start_companions(now, out);
+        self.ask_ready(out);
         true
     }
 

@@ -100,6 +100,8 @@ pub enum Note {
     },
     StoppingCompanions,
     KillingCompanion(CompanionId),
+    /// Of the command of `run`.
+    Command(CommandNote),
     /// A killed process is still there; the agent ends without it.
     Abandoned,
     Finished(Outcome),
@@ -122,6 +124,7 @@ impl Note {
                 | Self::Killing
                 | Self::CompanionFailed { .. }
                 | Self::KillingCompanion(_)
+                | Self::Command(CommandNote::Stopping | CommandNote::Killing)
                 | Self::Abandoned
         )
     }
@@ -195,6 +198,7 @@ impl fmt::Display for Note {
             Self::CompanionEnded { id, how } => write!(f, "{id} {how}"),
             Self::StoppingCompanions => f.write_str("stopping the companions"),
             Self::KillingCompanion(id) => write!(f, "{id} did not stop in time, killing it"),
+            Self::Command(note) => note.fmt(f),
             Self::Abandoned => f.write_str("a killed process is still there, ending without it"),
             Self::Finished(outcome) => finished(*outcome, f),
         }
@@ -213,8 +217,34 @@ fn finished(outcome: Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 "retry budget spent and nothing serves: the last proxy {how}"
             )?;
         }
+        Outcome::CommandEnded(how) => write!(f, "the command {how}")?,
     }
     write!(f, ", exit code {}", outcome.code())
+}
+
+/// What becomes of the command of `run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandNote {
+    /// The proxy is LIVE, but not ready.
+    Waits,
+    /// A request to stop goes to it.
+    Forwarded(u8),
+    Ended(Exit),
+    /// The proxy ended for good, and it did not.
+    Stopping,
+    Killing,
+}
+
+impl fmt::Display for CommandNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waits => f.write_str("the command waits until the proxy is ready"),
+            Self::Forwarded(number) => write!(f, "signal {number} goes to the command"),
+            Self::Ended(how) => write!(f, "the command {how}"),
+            Self::Stopping => f.write_str("the proxy is gone, stopping the command"),
+            Self::Killing => f.write_str("killing the command"),
+        }
+    }
 }
 
 /// A duration as an operator reads it: `0.2s`, `61.5s`.

@@ -35,6 +35,8 @@ pub struct Policy {
     pub parent_stand_in: bool,
     /// How many companions there are.
     pub companions: u8,
+    /// There is a command (`pintle run`), with whose end the agent ends.
+    pub command: bool,
 }
 
 /// `--on-clean-exit`: the last proxy process exits 0 by itself.

@@ -20,6 +20,8 @@ impl Supervisor {
             Event::CompanionExited { companion, how } => {
                 self.companion_exited(now, companion, how, out);
             }
+            Event::CommandExited(how) => self.command_exited(now, how, out),
+            Event::ReadinessKnown(ready) => self.readiness_known(now, ready, out),
             Event::Validated { how } => self.validated(how, out),
             Event::FilesChanged => {
                 self.timers
@@ -34,13 +36,16 @@ impl Supervisor {
             Event::AdminReplied { epoch, call, reply } => {
                 self.replied(now, epoch, (call, reply), out);
             }
-            Event::Signalled(Signal::Terminate) => self.begin_stop(now, true, out),
-            Event::Signalled(Signal::Quit) => self.begin_stop(now, false, out),
+            Event::Signalled(signal @ (Signal::Terminate | Signal::Interrupt)) => {
+                self.stop_requested(now, signal, true, out);
+            }
+            Event::Signalled(Signal::Quit) => self.stop_requested(now, Signal::Quit, false, out),
             Event::Signalled(Signal::Hangup) => {
                 out.push(Action::Note(Note::RestartRequested));
                 self.want(Reason::Signal);
             }
             Event::Signalled(Signal::Usr1) => self.reopen(out),
+            Event::Signalled(Signal::Other(number)) => self.other_signal(number, out),
             Event::DrainRequested => self.drain_only(out),
             Event::QuitRequested => self.quit(now, out),
             Event::Due(timer) => self.due(now, timer, out),
@@ -71,6 +76,8 @@ impl Supervisor {
                 self.budget = self.policy.retry_budget;
                 out.push(Action::Note(Note::Refilled));
             }
+            Timer::Ready => self.ask_ready(out),
+            Timer::Command => self.command_hangs(now, out),
             Timer::Companions => self.restart_companions(now, out),
             Timer::Validation if self.validator => out.push(Action::KillValidator),
             Timer::Kill => {

@@ -6,34 +6,34 @@ use std::time::{Duration, Instant};
 
 use super::action::{Action, Outcome, Send};
 use super::epoch::{State, Why};
-use super::event::{Call, Epoch, Event, Exit, Reply, Signal};
+use super::event::{Epoch, Event, Exit, Signal};
 use super::note::Note;
 use super::timers::Timer;
 use super::{Next, Phase, Place, Supervisor};
 
-/// With `--exit-on-zero-active-connections`, how often the connections are counted (as in pilot-agent).
-const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// A process that SIGKILL has not removed by then hangs in the kernel; its namespace ends with us.
-const ABANDON_AFTER: Duration = Duration::from_secs(5);
+pub(super) const ABANDON_AFTER: Duration = Duration::from_secs(5);
 
 /// How far the end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
-    stage: Stage,
+    pub(super) stage: Stage,
     /// Decided before: the agent ends for another reason than a request.
-    verdict: Option<Outcome>,
+    pub(super) verdict: Option<Outcome>,
     /// A process did not end in its time.
-    killed: bool,
+    pub(super) killed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+pub(super) enum Stage {
     /// Not ready; the endpoints' removal spreads.
     PreDrain,
     Draining,
+    /// The command has its time to end; there is no proxy, but for a draining one.
+    Recalling,
     /// The companions have their time to end; the proxies serve.
     Dismissing,
-    /// The proxies have their time to end. Companions may be left that were told, or killed, before.
+    /// The proxies have their time to end. The command may have its time, too, and companions may be left that were told, or killed, before.
     Terminating,
     Killing,
 }
@@ -48,19 +48,32 @@ impl Stop {
 impl Supervisor {
     /// A stop was requested.
     pub(super) fn begin_stop(&mut self, now: Instant, graceful: bool, out: &mut Vec<Action>) {
+        self.stop_with(now, None, graceful, out);
+    }
+
+    /// The same, or the command has ended, which is the verdict.
+    pub(super) fn stop_with(
+        &mut self,
+        now: Instant,
+        verdict: Option<Outcome>,
+        graceful: bool,
+        out: &mut Vec<Action>,
+    ) {
         let serving = self
             .processes()
             .any(|process| matches!(process.state, State::Live | State::Draining));
         // What POST `/drain` has drained does not drain again.
         let graceful = graceful && serving && !self.drained;
-        out.push(Action::Note(Note::StopRequested { graceful }));
+        if verdict.is_none() {
+            out.push(Action::Note(Note::StopRequested { graceful }));
+        }
         self.leave_running(out);
         let stop = Stop {
             stage: Stage::PreDrain,
-            verdict: None,
+            verdict,
             killed: false,
         };
-        if !graceful && self.proxies_live() {
+        if !graceful && (self.proxies_live() || self.command_lives()) {
             self.terminate(now, stop, out);
         } else if !serving {
             self.dismiss(now, stop, out);
@@ -78,6 +91,7 @@ impl Supervisor {
         self.quit = true;
         out.push(Action::Note(Note::QuitRequested));
         self.begin_stop(now, false, out);
+        self.leave_command(now);
     }
 
     /// POST `/quitquitquit` while the agent stops already: what is left of the drain is skipped.
@@ -101,15 +115,16 @@ impl Supervisor {
             verdict: Some(outcome),
             killed: false,
         };
-        self.dismiss(now, stop, out);
+        self.recall(now, stop, out);
     }
 
     /// Nothing is started any more. A child that initialises may still become LIVE while its parent drains.
     fn leave_running(&mut self, out: &mut Vec<Action>) {
         self.kill_validator(out);
         self.next = Next::Nothing;
-        self.timers.keep_only(Timer::LivePoll);
+        self.timers.keep_only(&[Timer::LivePoll]);
         self.retire_companions();
+        self.retire_command();
     }
 
     /// One event while the agent ends.
@@ -126,22 +141,25 @@ impl Supervisor {
                 self.companion_ended(companion, how, out);
                 self.proceed(now, stop, out);
             }
+            Event::CommandExited(how) => self.command_ended(now, stop, how, out),
             Event::Validated { .. } => self.validator = false,
             Event::AdminReplied { epoch, call, reply } => {
                 self.replied_in_stop(now, stop, epoch, (call, reply), out);
             }
-            Event::Signalled(Signal::Terminate | Signal::Quit) => {
+            Event::Signalled(Signal::Terminate | Signal::Interrupt | Signal::Quit) => {
                 self.escalate(now, stop, out);
             }
             Event::Signalled(Signal::Hangup) => {
                 out.push(Action::Note(Note::Ignored("the agent is stopping")));
             }
             Event::Signalled(Signal::Usr1) => self.reopen(out),
+            Event::Signalled(Signal::Other(number)) => self.other_signal(number, out),
             Event::QuitRequested => self.quit_in_stop(now, stop, out),
             Event::Due(timer) => self.due_in_stop(now, stop, timer, out),
             Event::FilesChanged
             | Event::WatchDegraded(_)
             | Event::Hashed { .. }
+            | Event::ReadinessKnown(_)
             | Event::DrainRequested => {}
         }
     }
@@ -156,6 +174,7 @@ impl Supervisor {
             (Timer::Companions, Stage::Dismissing | Stage::Terminating) => {
                 self.companions_late(now, stop, out);
             }
+            (Timer::Command, _) => self.command_late(now, stop, out),
             (Timer::Kill, Stage::Terminating) => self.kill(now, stop, out),
             (Timer::Abandon, Stage::Killing) => {
                 out.push(Action::Note(Note::Abandoned));
@@ -168,6 +187,7 @@ impl Supervisor {
                 | Timer::Kill
                 | Timer::Abandon
                 | Timer::Companions
+                | Timer::Ready
                 | Timer::Debounce
                 | Timer::Rescan
                 | Timer::Certificates
@@ -184,86 +204,25 @@ impl Supervisor {
     /// A second request skips the drain, a third kills.
     fn escalate(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
         match stop.stage {
-            Stage::PreDrain | Stage::Draining | Stage::Dismissing => {
+            Stage::PreDrain | Stage::Draining | Stage::Recalling | Stage::Dismissing => {
+                self.term_command(now, out);
                 self.terminate(now, stop, out);
             }
+            // It had been left its time to end by itself.
+            Stage::Terminating if self.term_command(now, out) => {}
             Stage::Terminating => self.kill(now, stop, out),
             Stage::Killing => {}
         }
     }
 
-    fn drain(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
-        let longest = self.policy.termination_drain;
-        if longest.is_zero() {
-            self.dismiss(now, stop, out);
-            return;
-        }
-        self.phase = Phase::Stopping(Stop {
-            stage: Stage::Draining,
-            ..stop
-        });
-        self.timers.arm(Timer::Drain, now, longest);
-        if let Some(shortest) = self.policy.exit_on_zero {
-            self.timers
-                .arm(Timer::Connections, now, shortest.min(longest));
-        }
-        out.push(Action::Note(Note::DrainBegan(longest)));
-        if let Some(epoch) = self.admin_owner() {
-            out.push(Action::Ask(epoch, Call::Drain));
-        }
-    }
-
-    /// The epoch whose admin port is most likely there: during a hand-over the parent, until the child is LIVE.
-    pub(super) fn admin_owner(&self) -> Option<Epoch> {
-        let serving = self.processes().find(|process| process.serves());
-        serving
-            .or_else(|| self.processes().next())
-            .map(|process| process.epoch)
-    }
-
-    fn count_connections(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if let Some(epoch) = self.admin_owner() {
-            self.timers.arm(Timer::Connections, now, COUNT_INTERVAL);
-            out.push(Action::Ask(epoch, Call::Connections));
-        }
-    }
-
-    fn replied_in_stop(
-        &mut self,
-        now: Instant,
-        stop: Stop,
-        epoch: Epoch,
-        answer: (Call, Reply),
-        out: &mut Vec<Action>,
-    ) {
-        let draining = stop.stage == Stage::Draining;
-        match answer {
-            // The child has taken over after all: the drain is its affair now.
-            (Call::Live, Reply::Live) => {
-                if self.became_live(now, epoch, out) && draining {
-                    out.push(Action::Ask(epoch, Call::Drain));
-                }
-            }
-            (Call::Drain, Reply::Failed) if draining => {
-                out.push(Action::Note(Note::DrainRefused));
-            }
-            // A parent that drains beside it has connections of its own, which its child cannot count.
-            (Call::Connections, Reply::Connections(0)) if draining && self.older.is_none() => {
-                out.push(Action::Note(Note::NoConnections));
-                self.dismiss(now, stop, out);
-            }
-            (Call::Live | Call::Drain | Call::Connections | Call::Memory, _) => {}
-        }
-    }
-
     /// SIGTERM to the companions, which may need the proxy for their end; what is left is stopped after them.
-    fn dismiss(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+    pub(super) fn dismiss(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
         let stop = Stop {
             stage: Stage::Dismissing,
             ..stop
         };
         self.phase = Phase::Stopping(stop);
-        self.timers.keep_only(Timer::LivePoll);
+        self.timers.keep_only(&[Timer::LivePoll]);
         if self.companions_live() {
             out.push(Action::Note(Note::StoppingCompanions));
             self.term_companions(now, out);
@@ -280,7 +239,7 @@ impl Supervisor {
                 ..stop
             };
             self.phase = Phase::Stopping(stop);
-            if !self.proxies_live() {
+            if !self.proxies_live() && !self.command_lives() {
                 self.wait_for_the_killed(now, stop);
             } else if stop.stage < Stage::Terminating {
                 self.terminate(now, stop, out);
@@ -295,7 +254,7 @@ impl Supervisor {
             stage: Stage::Terminating,
             ..stop
         });
-        self.timers.keep_only(Timer::Companions);
+        self.timers.keep_only(&[Timer::Companions, Timer::Command]);
         self.term_companions(now, out);
         if self.proxies_live() {
             out.push(Action::Note(Note::Terminating));
@@ -304,13 +263,18 @@ impl Supervisor {
     }
 
     /// Goes to the next stage if nobody is left that this one waits for.
-    fn proceed(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+    pub(super) fn proceed(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        if self.command_lives() {
+            return;
+        }
         match (self.proxies_live(), self.companions_live()) {
             (false, false) => self.finish(stop, out),
             (true, false) if stop.stage == Stage::Dismissing => self.terminate(now, stop, out),
             (false, true) if stop.stage < Stage::Dismissing => self.dismiss(now, stop, out),
-            // Killed before the proxies were told to end.
-            (false, true) if stop.stage == Stage::Terminating && stop.killed => {
+            // They had their time before the proxies were told to end, or before the command ended.
+            (false, true)
+                if stop.stage == Stage::Terminating && !self.timers.is_armed(Timer::Companions) =>
+            {
                 self.wait_for_the_killed(now, stop);
             }
             (false | true, false | true) => {}
@@ -326,6 +290,7 @@ impl Supervisor {
     }
 
     fn kill(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        self.kill_command(now, out);
         self.wait_for_the_killed(now, stop);
         self.kill_companions(out);
         if self.proxies_live() {

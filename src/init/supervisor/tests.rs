@@ -8,6 +8,8 @@
     reason = "a test looks at what it is about"
 )]
 
+mod command;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -41,6 +43,7 @@ fn policy() -> Policy {
         parent_shutdown: secs(60),
         parent_stand_in: true,
         companions: 0,
+        command: false,
     }
 }
 
@@ -70,6 +73,8 @@ struct Sim {
     outcome: Option<Outcome>,
     /// What Envoy's shared memory would say.
     initialised: bool,
+    /// What the status port would say.
+    ready: bool,
 }
 
 impl Sim {
@@ -89,6 +94,7 @@ impl Sim {
             notes: Vec::new(),
             outcome: None,
             initialised: false,
+            ready: true,
         };
         sim.complete = !sim.core.policy.wait_for_certificates;
         let actions = sim.core.start(now, configuration(1), sim.complete);
@@ -133,6 +139,12 @@ impl Sim {
                     });
                 }
                 Action::Exit(outcome) => self.outcome = Some(outcome),
+                Action::CheckReady => self.on(Event::ReadinessKnown(self.ready)),
+                Action::SpawnCommand => {
+                    assert!(self.ready && self.core.ever_live);
+                    assert_eq!(self.core.phase, Phase::Running, "after the end began");
+                    self.orders.push((self.now - self.began, action));
+                }
                 Action::SpawnCompanion(id) => {
                     assert!(self.core.ever_live, "{id} before the first LIVE");
                     assert_eq!(self.core.phase, Phase::Running, "{id} after the end began");
@@ -1439,6 +1451,9 @@ fn phases() -> Vec<(&'static str, Sim)> {
         ("c killing", companion_killing),
         ("done", done),
     ]
+    .into_iter()
+    .chain(command::phases())
+    .collect()
 }
 
 fn events() -> Vec<(&'static str, Event)> {
@@ -1536,6 +1551,11 @@ fn cell(action: &Action) -> Option<String> {
         Action::Signal(epoch, what) => format!("{what:?} {}", epoch.0),
         Action::SpawnCompanion(id) => format!("start c{}", id.0),
         Action::SignalCompanion(id, what) => format!("{what:?} c{}", id.0),
+        Action::CheckReady => "ready?".into(),
+        Action::SpawnCommand => "start command".into(),
+        Action::SignalCommand(number) => format!("{number} to command"),
+        Action::KillCommand => "Kill command".into(),
+        Action::IgnoreSignal(number) => format!("ignore {number}"),
         Action::Ask(epoch, call) => format!("ask {} {call:?}", epoch.0),
         Action::ClearInitializing => "clear flag".into(),
         Action::StandIn { parent, .. } => format!("stand in for {}", parent.0),
@@ -1550,7 +1570,8 @@ fn cell(action: &Action) -> Option<String> {
 fn the_table_of_phases_and_events_is_the_written_one() {
     let mut table = String::new();
     for (phase, _) in phases() {
-        for (name, event) in events() {
+        let more = phase.starts_with("r ").then(command::events);
+        for (name, event) in events().into_iter().chain(more.unwrap_or_default()) {
             let mut sim = phases()
                 .into_iter()
                 .find(|(other, _)| *other == phase)
@@ -1602,6 +1623,10 @@ enum Step {
     Stray(u32, Exit),
     /// A companion ends.
     Companion(u8, Exit),
+    /// The command ends.
+    Command(Exit),
+    /// Readiness changes, and an answer comes that nobody waits for.
+    Ready(bool),
     Pass(u64),
 }
 
@@ -1615,7 +1640,9 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let signal = prop_oneof![
         1 => Just(Signal::Terminate),
+        1 => Just(Signal::Interrupt),
         1 => Just(Signal::Quit),
+        2 => (1..65_u8).prop_map(Signal::Other),
         8 => Just(Signal::Hangup),
         4 => Just(Signal::Usr1)
     ];
@@ -1629,7 +1656,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::Degraded),
         1 => (0..3_u64).prop_map(Step::Connections),
         1 => (0..4_u32, how.clone()).prop_map(|(epoch, how)| Step::Stray(epoch, how)),
-        3 => (0..4_u8, how).prop_map(|(id, how)| Step::Companion(id, how)),
+        3 => (0..4_u8, how.clone()).prop_map(|(id, how)| Step::Companion(id, how)),
+        2 => how.prop_map(Step::Command),
+        2 => any::<bool>().prop_map(Step::Ready),
         8 => prop_oneof![0..400_u64, 0..30_000_u64, 0..2_000_000_u64].prop_map(Step::Pass),
     ]
 }
@@ -1646,12 +1675,13 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         switches,
         0..4_u32,
         prop_oneof![Just(None), (0..9_u64).prop_map(Some)],
-        (0..3_u64, 0..4_u8),
+        (0..3_u64, 0..4_u8, any::<bool>()),
     )
         .prop_map(
             |(on_clean_exit, (validate, hot_restart, wait, rescan), retry_budget, zero, more)| {
-                let (delay, companions) = more;
+                let (delay, companions, command) = more;
                 Policy {
+                    command,
                     companions,
                     on_clean_exit,
                     validate,
@@ -1675,6 +1705,9 @@ struct World {
     /// Companions that were spawned and have not ended.
     companions: BTreeMap<u8, bool>,
     validator: bool,
+    /// The command lives; whether it was killed.
+    command: Option<bool>,
+    commands_started: u32,
     stop_asked: bool,
     seen: usize,
 }
@@ -1687,6 +1720,8 @@ impl World {
             alive: BTreeMap::new(),
             companions: BTreeMap::new(),
             validator: false,
+            command: None,
+            commands_started: 0,
             stop_asked: false,
             seen: 0,
         };
@@ -1730,6 +1765,19 @@ impl World {
                     let before = self.companions.insert(id.0, false);
                     assert_eq!(before, None, "{id} twice");
                 }
+                Action::SpawnCommand => {
+                    assert!(self.sim.core.policy.command && !self.stop_asked);
+                    self.commands_started += 1;
+                    assert_eq!(self.commands_started, 1, "the command was started twice");
+                    self.command = Some(false);
+                }
+                Action::SignalCommand(_) => {
+                    assert!(self.command.is_some(), "the command is signalled but gone");
+                }
+                Action::KillCommand => {
+                    assert_eq!(self.command, Some(false), "killed once, while it lives");
+                    self.command = Some(true);
+                }
                 Action::SignalCompanion(id, what) => {
                     let killed = self.companions.get_mut(&id.0);
                     let killed = killed.unwrap_or_else(|| panic!("{id} is signalled but gone"));
@@ -1755,7 +1803,18 @@ impl World {
         let before = self.sim.core.timers.clone();
         self.sim.companion_exits(id, how);
         assert!(known || before == self.sim.core.timers);
-        assert!((!running && known) || self.sim.orders.is_empty());
+        assert!(self.sim.orders.is_empty() || (known && !running));
+    }
+
+    /// Its end is the agent's, whatever it is; a stray one means nothing.
+    fn command_exits(&mut self, how: Exit) {
+        let known = self.command.take().is_some();
+        self.stop_asked |= known;
+        let before = self.sim.core.timers.clone();
+        self.sim.on(Event::CommandExited(how));
+        assert!(known || before == self.sim.core.timers);
+        let ending = matches!(self.sim.core.phase, Phase::Stopping(_) | Phase::Done);
+        assert!(!known || ending);
     }
 
     fn apply(&mut self, step: &Step) {
@@ -1778,7 +1837,9 @@ impl World {
                 self.sim.on(Event::FilesChanged);
             }
             Step::Signal(signal) => {
-                self.stop_asked |= matches!(signal, Signal::Terminate | Signal::Quit);
+                let stops = matches!(signal, Signal::Terminate | Signal::Interrupt | Signal::Quit);
+                // While the command lives it is the command's affair.
+                self.stop_asked |= stops && self.command.is_none();
                 self.sim.on(Event::Signalled(signal));
             }
             Step::Drain => self.sim.on(Event::DrainRequested),
@@ -1808,6 +1869,11 @@ impl World {
                 }
             }
             Step::Companion(id, how) => self.companion_exits(id, how),
+            Step::Command(how) => self.command_exits(how),
+            Step::Ready(ready) => {
+                self.sim.ready = ready;
+                self.sim.on(Event::ReadinessKnown(ready));
+            }
             Step::Pass(millis) => self.sim.pass(Duration::from_millis(millis)),
         }
         self.book();
@@ -1818,11 +1884,13 @@ impl World {
         let core = &self.sim.core;
         let lives: Vec<_> = core.processes().map(|process| process.epoch.0).collect();
         if self.sim.outcome.is_some() {
-            let mut left = self.companions.values().chain(self.alive.values());
+            let left = self.companions.values().chain(self.alive.values());
+            let mut left = left.chain(&self.command);
             assert!(left.all(|killed| *killed), "the end leaves somebody behind");
             return;
         }
         self.check_companions();
+        self.check_command();
         assert!(lives.iter().all(|epoch| self.alive.contains_key(epoch)));
         assert_eq!(lives.len(), self.alive.len(), "the core lost a process");
         let idle = core.policy.on_clean_exit == CleanExit::Idle;
@@ -1833,6 +1901,31 @@ impl World {
                 pending.into_iter().any(|timer| core.timers.is_armed(timer)),
                 "no proxy runs, and nothing will start one: {core:?}"
             );
+        }
+    }
+
+    fn check_command(&self) {
+        let core = &self.sim.core;
+        // One that was killed and is still there is not waited for without end.
+        let known = core.command_lives() == self.command.is_some();
+        assert!(known || self.command == Some(true), "{core:?}");
+        let ending = matches!(core.phase, Phase::Stopping(_));
+        let serves = core.processes().any(Process::serves);
+        let armed = |timer| core.timers.is_armed(timer);
+        match core.command_state() {
+            Some(CommandState::Waiting) => {
+                let asks = armed(Timer::Ready) || core.drained || !serves;
+                assert!(!ending && asks, "nobody will ask again: {core:?}");
+            }
+            Some(CommandState::Leaving | CommandState::Stopping) => {
+                assert!(ending && armed(Timer::Command), "{core:?}");
+            }
+            Some(CommandState::Killed) => {
+                assert!(armed(Timer::Command) || armed(Timer::Abandon));
+            }
+            Some(CommandState::Ended(_) | CommandState::Cancelled) => assert!(ending),
+            Some(CommandState::Running) => assert!(!ending, "it was told nothing: {core:?}"),
+            None => assert!(!core.policy.command),
         }
     }
 
@@ -1925,7 +2018,10 @@ proptest! {
     ) {
         let mut world = World::new(policy);
         steps.iter().for_each(|step| world.apply(step));
-        world.apply(&Step::Signal(Signal::Terminate));
+        for _ in 0..3 {
+            // The first two may be the command's.
+            world.apply(&Step::Signal(Signal::Terminate));
+        }
         world.apply(&Step::Pass(60_000));
         prop_assert!(world.sim.outcome.is_some());
     }

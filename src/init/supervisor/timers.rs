@@ -37,10 +37,14 @@ pub enum Timer {
     Abandon,
     /// While the agent runs, the nearest backoff of a companion is over; while it ends, the companions had their time.
     Companions,
+    /// The proxy is asked again whether it is ready for the command.
+    Ready,
+    /// The command had its time to end, to obey SIGTERM, or to be gone after SIGKILL.
+    Command,
 }
 
 impl Timer {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Debounce,
         Self::Rescan,
         Self::Certificates,
@@ -56,6 +60,8 @@ impl Timer {
         Self::Kill,
         Self::Abandon,
         Self::Companions,
+        Self::Ready,
+        Self::Command,
     ];
 }
 
@@ -94,11 +100,13 @@ impl Timers {
         *self = Self::default();
     }
 
-    /// Disarms every timer but this one.
-    pub fn keep_only(&mut self, timer: Timer) {
-        let deadline = self.get(timer);
-        self.disarm_all();
-        self.set(timer, deadline);
+    /// Disarms every timer but these.
+    pub fn keep_only(&mut self, kept: &[Timer]) {
+        for timer in Timer::ALL {
+            if !kept.contains(&timer) {
+                self.disarm(timer);
+            }
+        }
     }
 
     #[must_use]

@@ -31,13 +31,14 @@ impl Supervisor {
                 }
             }
             Event::WatchDegraded(degraded) => self.watch_degraded(now, degraded),
-            Event::Signalled(Signal::Terminate | Signal::Quit) => {
+            Event::Signalled(Signal::Terminate | Signal::Interrupt | Signal::Quit) => {
                 self.exit(Outcome::NeverLive, out);
             }
             Event::Signalled(Signal::Hangup) => {
                 out.push(Action::Note(Note::Ignored("no proxy runs yet")));
             }
             Event::Signalled(Signal::Usr1) => out.push(Action::ReopenLog),
+            Event::Signalled(Signal::Other(number)) => self.other_signal(number, out),
             Event::DrainRequested => self.drain_only(out),
             Event::QuitRequested => {
                 out.push(Action::Note(Note::QuitRequested));
@@ -51,6 +52,8 @@ impl Supervisor {
             }
             Event::Exited { .. }
             | Event::CompanionExited { .. }
+            | Event::CommandExited(_)
+            | Event::ReadinessKnown(_)
             | Event::Validated { .. }
             | Event::AdminReplied { .. }
             | Event::Due(
@@ -65,7 +68,9 @@ impl Supervisor {
                 | Timer::Connections
                 | Timer::Kill
                 | Timer::Abandon
-                | Timer::Companions,
+                | Timer::Companions
+                | Timer::Ready
+                | Timer::Command,
             ) => {}
         }
     }

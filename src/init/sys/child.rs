@@ -7,7 +7,7 @@ use std::process::Command;
 use std::ptr;
 
 use super::inherited::{self, Inherited};
-use super::{check, signal};
+use super::{Pid, check, signal};
 
 /// How a child differs from its parent.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +123,21 @@ fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     check(unsafe { libc::setgid(gid) })?;
     // SAFETY: `setuid` takes an integer.
     check(unsafe { libc::setuid(uid) })
+}
+
+/// Takes the terminal back from the group that a child of ours led, if it has it.
+pub(crate) fn take_terminal_back(leader: Pid) {
+    // SAFETY: `tcgetpgrp` takes an integer; without a terminal it fails.
+    if unsafe { libc::tcgetpgrp(0) } != leader.number() {
+        return;
+    }
+    // We are in the background, see below; everything else of ours is unblocked.
+    inherited::set_mask(1 << (signal::SIGTTOU - 1));
+    // SAFETY: `getpgrp` has no arguments and cannot fail.
+    let own = unsafe { libc::getpgrp() };
+    // SAFETY: `tcsetpgrp` takes two integers.
+    let _: c_int = unsafe { libc::tcsetpgrp(0, own) };
+    inherited::set_mask(0);
 }
 
 /// Makes the child's group the foreground of the terminal, if there is one and ours is in the foreground.

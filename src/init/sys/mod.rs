@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "this is the module for it")]
 
 mod child;
+mod fault;
 mod inherited;
 mod interfaces;
 mod net;
@@ -12,7 +13,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-pub(crate) use child::{ChildSetup, prepare};
+pub(crate) use child::{ChildSetup, prepare, take_terminal_back};
+pub(crate) use fault::report_faults;
 pub(crate) use inherited::Inherited;
 pub(crate) use interfaces::interface_addresses;
 pub(crate) use net::{Watch, listen, watch_level};

@@ -1,0 +1,72 @@
+//! What is late, and how it ends.
+
+#![forbid(unsafe_code)]
+
+use std::time::Instant;
+
+use super::connection::{Flow, Phase};
+use super::probing::line;
+use super::server::StatusServer;
+use super::serving::finish_probe;
+use super::{Demand, Turn, count};
+
+impl StatusServer {
+    /// When something is late, or accepting begins again.
+    #[must_use]
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let nearest = self
+            .connections()
+            .map(|(_, connection)| connection.deadline)
+            .min();
+        nearest
+            .into_iter()
+            .chain(self.paused.map(|pause| pause.until))
+            .min()
+    }
+
+    /// Ends what is late.
+    pub(crate) fn expire(&mut self, turn: &mut Turn<'_>) {
+        for place in 0..self.places.len() {
+            let late = self
+                .connection(place)
+                .is_some_and(|connection| connection.deadline <= turn.now);
+            if late {
+                self.expire_one(turn, place);
+            }
+        }
+    }
+
+    fn expire_one(&mut self, turn: &mut Turn<'_>, place: usize) {
+        let Some(mut connection) = self.take(place) else {
+            return;
+        };
+        match &connection.phase {
+            Phase::Probing(probing) => {
+                if let Some(serial) = probing.helper() {
+                    self.demands.push(Demand::KillHelper(serial));
+                }
+                finish_probe(turn, &mut connection, 500, &line(&["no answer in time"]));
+                self.settle(turn, place, connection, Flow::Later);
+            }
+            // The source is late; if it were the client, there would be something for it.
+            Phase::Merging(_) if !connection.has_unsent() => {
+                let flow = self.merge(turn, place, &mut connection);
+                self.settle(turn, place, connection, flow);
+            }
+            Phase::Lingering { .. } => {}
+            Phase::Head | Phase::Waiting(_) | Phase::Merging(_) | Phase::Finishing => {
+                count(&mut turn.counters.connections_refused);
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, turn: &mut Turn<'_>, place: usize) {
+        let connection = self.take(place);
+        if let Some(Phase::Probing(probing)) = connection.map(|connection| connection.phase) {
+            if let Some(serial) = probing.helper() {
+                self.demands.push(Demand::KillHelper(serial));
+            }
+            count(&mut turn.counters.app_probes_failed);
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The command of `pintle run`: one process that is started once, when the proxy is ready, and with whose end the agent
+//! ends.
+//!
+//! | state | leaves it by |
+//! |---|---|
+//! | Waiting | the proxy is ready (Running); the agent's end (Cancelled) |
+//! | Running | its exit; the proxy's failure (Stopping); a stop that it may have asked for itself (Leaving) |
+//! | Leaving | its exit; `--kill-timeout` (Stopping) |
+//! | Stopping | its exit; `--kill-timeout` (Killed) |
+//! | Killed | its exit; some seconds more, for who hangs in the kernel (Ended) |
+//!
+//! While it lives and the agent runs, a request to stop is the command's affair: it gets the signal, and the agent ends
+//! as it does then. A third request kills it.
+//!
+//! POST `/quitquitquit`, and a proxy that exits with 0, find the command Leaving and not Stopping: in a Job it is the
+//! command itself that asks for them, as its last act, and the code that it is about to end with must not be lost.
+//!
+//! INVARIANT: it is started at most once, and never after the end began.
+
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use super::action::{Action, Outcome};
+use super::epoch::Process;
+use super::event::{Exit, Signal};
+use super::note::{CommandNote, Note};
+use super::stopping::{ABANDON_AFTER, Stage, Stop};
+use super::timers::Timer;
+use super::{Phase, Supervisor};
+
+/// How often readiness is asked for until it is there (the contract's 500 ms for LIVE).
+const READY_INTERVAL: Duration = Duration::from_millis(500);
+/// Requests to stop until the command is killed (the contract's third TERM or INT).
+const REQUESTS_TO_KILL: u8 = 3;
+/// Signals that a write of the agent's own raises: PIPE when the reader of its log has gone, TTOU in the background of a
+/// terminal, XFSZ at the limit of a file. The command has done nothing to deserve them.
+const OUR_OWN: [u8; 3] = [13, 22, 25];
+/// What a signal of ours ends a command with that does not end by itself.
+const KILLED: Exit = Exit::Signal(9);
+
+/// Where the command is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandState {
+    /// The proxy is not ready.
+    Waiting,
+    Running,
+    /// It has its time to end by itself; then it is asked to.
+    Leaving,
+    /// We asked it to end.
+    Stopping,
+    /// It did not end in its time, or a third request came.
+    Killed,
+    Ended(Exit),
+    /// The agent ends, and it was never started.
+    Cancelled,
+}
+
+impl CommandState {
+    /// As `/status` says it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Leaving | Self::Stopping | Self::Killed => "stopping",
+            Self::Ended(_) => "ended",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether there is a process that has not been reaped.
+    #[must_use]
+    pub const fn has_process(self) -> bool {
+        matches!(
+            self,
+            Self::Running | Self::Leaving | Self::Stopping | Self::Killed
+        )
+    }
+}
+
+/// What the core knows of the command.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Command {
+    state: CommandState,
+    /// TERM and INT that came while it ran.
+    requests: u8,
+    /// The operator knows what it waits for.
+    told: bool,
+}
+
+impl Command {
+    pub(super) const fn new() -> Self {
+        Self {
+            state: CommandState::Waiting,
+            requests: 0,
+            told: false,
+        }
+    }
+}
+
+impl Supervisor {
+    /// Where the command is in its life; `None` for `pintle proxy`, which has none.
+    #[must_use]
+    pub fn command_state(&self) -> Option<CommandState> {
+        self.command.map(|command| command.state)
+    }
+
+    /// Whether the command has not been reaped.
+    pub(super) fn command_lives(&self) -> bool {
+        self.command_state().is_some_and(CommandState::has_process)
+    }
+
+    fn set_command(&mut self, state: CommandState) {
+        if let Some(command) = &mut self.command {
+            command.state = state;
+        }
+    }
+
+    /// An epoch is LIVE, or it was not ready when it was asked last: is it now?
+    ///
+    /// Nobody is ready who was asked to drain, so there is nothing to wait for then.
+    pub(super) fn ask_ready(&mut self, out: &mut Vec<Action>) {
+        let waits = self.command_state() == Some(CommandState::Waiting);
+        let serves = self.processes().any(Process::serves);
+        if waits && serves && !self.drained && self.phase == Phase::Running {
+            self.timers.disarm(Timer::Ready);
+            out.push(Action::CheckReady);
+        }
+    }
+
+    /// The answer; it may be late.
+    pub(super) fn readiness_known(&mut self, now: Instant, ready: bool, out: &mut Vec<Action>) {
+        let serves = self.processes().any(Process::serves);
+        let Some(command) = &mut self.command else {
+            return;
+        };
+        if command.state != CommandState::Waiting || self.drained {
+            return;
+        }
+        if ready && serves {
+            command.state = CommandState::Running;
+            self.timers.disarm(Timer::Ready);
+            out.push(Action::SpawnCommand);
+        } else {
+            self.timers.arm_once(Timer::Ready, now, READY_INTERVAL);
+            if !std::mem::replace(&mut command.told, true) {
+                out.push(Action::Note(Note::Command(CommandNote::Waits)));
+            }
+        }
+    }
+
+    /// A request to stop while the agent runs: the command's, if it lives; else the agent's. `graceful`: with a drain.
+    pub(super) fn stop_requested(
+        &mut self,
+        now: Instant,
+        signal: Signal,
+        graceful: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(command) = self
+            .command
+            .as_mut()
+            .filter(|command| command.state.has_process())
+        else {
+            self.begin_stop(now, graceful, out);
+            return;
+        };
+        if signal != Signal::Quit {
+            command.requests = command.requests.saturating_add(1);
+        }
+        if command.requests < REQUESTS_TO_KILL {
+            out.push(Action::Note(Note::Command(CommandNote::Forwarded(
+                signal.number(),
+            ))));
+            out.push(Action::SignalCommand(signal.number()));
+        } else {
+            self.kill_command(now, out);
+        }
+    }
+
+    /// A signal that means nothing to the agent.
+    pub(super) fn other_signal(&self, number: u8, out: &mut Vec<Action>) {
+        out.push(if self.command_lives() && !OUR_OWN.contains(&number) {
+            Action::SignalCommand(number)
+        } else {
+            Action::IgnoreSignal(number)
+        });
+    }
+
+    /// The command ended, or could not be started, while the agent runs: the agent ends, with its code.
+    pub(super) fn command_exited(&mut self, now: Instant, how: Exit, out: &mut Vec<Action>) {
+        if self.command_lives() {
+            self.command_over(how, out);
+            self.stop_with(now, Some(Outcome::CommandEnded(how)), true, out);
+        }
+    }
+
+    /// `Timer::Command` while the agent runs: it was killed, and hangs in the kernel.
+    pub(super) fn command_hangs(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if self.command_state() == Some(CommandState::Killed) {
+            out.push(Action::Note(Note::Abandoned));
+            self.command_exited(now, KILLED, out);
+        }
+    }
+
+    fn command_over(&mut self, how: Exit, out: &mut Vec<Action>) {
+        self.timers.disarm(Timer::Command);
+        self.set_command(CommandState::Ended(how));
+        out.push(Action::Note(Note::Command(CommandNote::Ended(how))));
+    }
+
+    /// The agent ends: what was not started never will be.
+    pub(super) fn retire_command(&mut self) {
+        if self.command_state() == Some(CommandState::Waiting) {
+            self.set_command(CommandState::Cancelled);
+        }
+    }
+
+    /// The proxy ended for good: the command has its time to end, then companions and what is left of the proxies.
+    pub(super) fn recall(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        if !self.command_lives() {
+            self.dismiss(now, stop, out);
+            return;
+        }
+        self.phase = Phase::Stopping(Stop {
+            stage: Stage::Recalling,
+            ..stop
+        });
+        self.timers.keep_only(&[Timer::LivePoll]);
+        out.push(Action::Note(Note::Command(CommandNote::Stopping)));
+        if stop.verdict == Some(Outcome::ProxyEnded) || !self.term_command(now, out) {
+            self.leave_command(now);
+        }
+    }
+
+    /// The command has its time to end by itself. One that was killed has some seconds to be gone.
+    pub(super) fn leave_command(&mut self, now: Instant) {
+        match self.command_state() {
+            Some(CommandState::Running) => {
+                self.set_command(CommandState::Leaving);
+                self.timers
+                    .arm(Timer::Command, now, self.policy.kill_timeout);
+            }
+            Some(CommandState::Killed) => self.timers.arm(Timer::Command, now, ABANDON_AFTER),
+            Some(
+                CommandState::Waiting
+                | CommandState::Leaving
+                | CommandState::Stopping
+                | CommandState::Ended(_)
+                | CommandState::Cancelled,
+            )
+            | None => {}
+        }
+    }
+
+    /// SIGTERM to the command, unless it was sent before; whether it was.
+    pub(super) fn term_command(&mut self, now: Instant, out: &mut Vec<Action>) -> bool {
+        let state = self.command_state();
+        if !matches!(state, Some(CommandState::Running | CommandState::Leaving)) {
+            return false;
+        }
+        self.set_command(CommandState::Stopping);
+        self.timers
+            .arm(Timer::Command, now, self.policy.kill_timeout);
+        out.push(Action::SignalCommand(Signal::Terminate.number()));
+        true
+    }
+
+    /// SIGKILL to the command, if it lives.
+    pub(super) fn kill_command(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if self.command_lives() && self.command_state() != Some(CommandState::Killed) {
+            self.set_command(CommandState::Killed);
+            self.timers.arm(Timer::Command, now, ABANDON_AFTER);
+            out.push(Action::Note(Note::Command(CommandNote::Killing)));
+            out.push(Action::KillCommand);
+        }
+    }
+
+    /// `Timer::Command` while the agent ends.
+    pub(super) fn command_late(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        match self.command_state() {
+            Some(CommandState::Running | CommandState::Leaving) => {
+                self.term_command(now, out);
+            }
+            Some(CommandState::Stopping) => {
+                self.kill_command(now, out);
+                self.phase = Phase::Stopping(Stop {
+                    killed: true,
+                    ..stop
+                });
+            }
+            Some(CommandState::Killed) => {
+                out.push(Action::Note(Note::Abandoned));
+                self.command_ended(now, stop, KILLED, out);
+            }
+            Some(CommandState::Waiting | CommandState::Ended(_) | CommandState::Cancelled)
+            | None => {}
+        }
+    }
+
+    /// The command ended while the agent ends. What it ended with by itself is what the agent ends with, unless the
+    /// proxy's failure decided that before.
+    pub(super) fn command_ended(
+        &mut self,
+        now: Instant,
+        stop: Stop,
+        how: Exit,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(state) = self.command_state().filter(|state| state.has_process()) else {
+            return;
+        };
+        self.command_over(how, out);
+        let by_itself = matches!(state, CommandState::Running | CommandState::Leaving);
+        let undecided = matches!(stop.verdict, None | Some(Outcome::ProxyEnded));
+        let stop = Stop {
+            verdict: if by_itself && undecided {
+                Some(Outcome::CommandEnded(how))
+            } else {
+                stop.verdict
+            },
+            ..stop
+        };
+        self.phase = Phase::Stopping(stop);
+        if stop.stage == Stage::Recalling {
+            self.dismiss(now, stop, out);
+        } else {
+            self.proceed(now, stop, out);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The drain at the end: asked for at the admin port, and over when its time is up or no connection is left.
+
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use super::action::Action;
+use super::event::{Call, Epoch, Reply};
+use super::note::Note;
+use super::stopping::{Stage, Stop};
+use super::timers::Timer;
+use super::{Phase, Supervisor};
+
+/// With `--exit-on-zero-active-connections`, how often the connections are counted (as in pilot-agent).
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Supervisor {
+    /// The listeners stop accepting; connections have their time.
+    pub(super) fn drain(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+        let longest = self.policy.termination_drain;
+        if longest.is_zero() {
+            self.dismiss(now, stop, out);
+            return;
+        }
+        self.phase = Phase::Stopping(Stop {
+            stage: Stage::Draining,
+            ..stop
+        });
+        self.timers.arm(Timer::Drain, now, longest);
+        if let Some(shortest) = self.policy.exit_on_zero {
+            self.timers
+                .arm(Timer::Connections, now, shortest.min(longest));
+        }
+        out.push(Action::Note(Note::DrainBegan(longest)));
+        if let Some(epoch) = self.admin_owner() {
+            out.push(Action::Ask(epoch, Call::Drain));
+        }
+    }
+
+    /// The epoch whose admin port is most likely there: during a hand-over the parent, until the child is LIVE.
+    pub(super) fn admin_owner(&self) -> Option<Epoch> {
+        let serving = self.processes().find(|process| process.serves());
+        serving
+            .or_else(|| self.processes().next())
+            .map(|process| process.epoch)
+    }
+
+    pub(super) fn count_connections(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if let Some(epoch) = self.admin_owner() {
+            self.timers.arm(Timer::Connections, now, COUNT_INTERVAL);
+            out.push(Action::Ask(epoch, Call::Connections));
+        }
+    }
+
+    pub(super) fn replied_in_stop(
+        &mut self,
+        now: Instant,
+        stop: Stop,
+        epoch: Epoch,
+        answer: (Call, Reply),
+        out: &mut Vec<Action>,
+    ) {
+        let draining = stop.stage == Stage::Draining;
+        match answer {
+            // The child has taken over after all: the drain is its affair now.
+            (Call::Live, Reply::Live) => {
+                if self.became_live(now, epoch, out) && draining {
+                    out.push(Action::Ask(epoch, Call::Drain));
+                }
+            }
+            (Call::Drain, Reply::Failed) if draining => {
+                out.push(Action::Note(Note::DrainRefused));
+            }
+            // A parent that drains beside it has connections of its own, which its child cannot count.
+            (Call::Connections, Reply::Connections(0)) if draining && self.older.is_none() => {
+                out.push(Action::Note(Note::NoConnections));
+                self.dismiss(now, stop, out);
+            }
+            (Call::Live | Call::Drain | Call::Connections | Call::Memory, _) => {}
+        }
+    }
+}
