@@ -8,7 +8,8 @@ use super::probing::{Progress, line};
 use super::routes::Topic;
 use super::server::StatusServer;
 use super::{
-    Demand, HELPERS, PAUSE, SCRAPES, Stage, Turn, View, answer, count, json, metrics, page,
+    Demand, FAIR_SHARE, HELPERS, PAUSE, SCRAPES, Stage, Turn, View, answer, count, json, metrics,
+    page,
 };
 
 /// Of all scrapes' bytes so much is passed on before others have their turn: 16 reads, one at least for each.
