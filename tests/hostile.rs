@@ -23,6 +23,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
@@ -153,6 +154,8 @@ fn serve_admin(port: u16) {
                     let mut sent = stream.write_all(head);
                     while sent.is_ok() {
                         sent = stream.write_all(&lines);
+                        // The machine is not to be slowed by who serves a test.
+                        thread::sleep(Duration::from_millis(1));
                     }
                 });
                 continue;
@@ -667,5 +670,157 @@ fn ten_thousand_connections_leave_nothing_behind() {
     probes.finish("10,000 connections");
     target.wait_descriptors(before);
     target.assert_well();
+    target.agent.stop();
+}
+
+/// Runs `what` in a network namespace of its own, with a loopback and an address that is not one.
+fn in_a_network_of_its_own(what: impl FnOnce() + Send) {
+    // SAFETY: no arguments that matter.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("not root: there is no network namespace to be had");
+        return;
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: an integer; it is this thread, and what it starts, that moves.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+            for line in ["link set lo up", "addr add 10.9.9.9/32 dev lo"] {
+                let done = Command::new("ip").args(line.split(' ')).status().unwrap();
+                assert!(done.success(), "ip {line}");
+            }
+            what();
+        });
+    });
+}
+
+#[test]
+fn orders_are_taken_from_loopback_only() {
+    let _machine = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    in_a_network_of_its_own(|| {
+        let mut target = Target::with(&pintle(), |setup| setup.args(&["--status-address", "::"]));
+        let status = target.status;
+        let ask = |address: &str, bytes: &[u8]| {
+            let mut stream = connect(SocketAddr::new(address.parse().unwrap(), status));
+            send(&mut stream, bytes);
+            status_of(&receive(&mut stream))
+        };
+        let order = |target: &str, headers: &str| request("POST", target, headers);
+        let (quit, drain) = ("/quitquitquit", "/drain");
+        let lies = [
+            "",
+            "X-Forwarded-For: 127.0.0.1\r\n",
+            "Forwarded: for=127.0.0.1\r\n",
+            "Host: localhost\r\n",
+        ];
+        for lie in lies {
+            for path in [quit, drain, "http://localhost/drain"] {
+                assert_eq!(ask("10.9.9.9", &order(path, lie)), 403, "{path} {lie}");
+            }
+        }
+        assert_eq!(ask("10.9.9.9", &request("GET", quit, "")), 403);
+        assert_eq!(ask("10.9.9.9", PROBE), 200);
+        for local in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            let page = order(drain, "Origin: http://evil.example\r\n");
+            assert_eq!(ask(local, &page), 403, "{local}");
+        }
+        assert_eq!(ask("127.0.0.1", PROBE), 200, "nothing has been drained");
+        // The first is a mapped address to who listens on `::`.
+        for local in ["127.0.0.1", "::1"] {
+            let chunked = [
+                order(drain, "Transfer-Encoding: chunked\r\n"),
+                b"5\r\nhello\r\n0\r\n\r\n".to_vec(),
+            ];
+            assert_eq!(ask(local, &chunked.concat()), 200, "{local}");
+        }
+        until("draining", || {
+            (ask("127.0.0.1", PROBE) == 503).then_some(())
+        });
+        let longer = [order(quit, "Content-Length: 70000\r\n"), vec![b'x'; 20]];
+        assert_eq!(ask("::1", &longer.concat()), 200);
+        target.agent.wait();
+    });
+}
+
+/// A round of everything that passes quickly.
+fn round(target: &Target) {
+    for (_, bytes, _) in rubbish() {
+        target.talk(&bytes);
+    }
+    for topic in ["/", "/status", "/metrics"] {
+        for _ in 0..20 {
+            target.talk(&request("GET", topic, ""));
+        }
+    }
+    for stream in stalled(target, PLACES + 20) {
+        reset(stream);
+    }
+    for said in [&b""[..], b"G", &[b'a'; 7 * 1024]] {
+        let held: Vec<_> = (0..PLACES + 20)
+            .map(|_| {
+                let mut stream = target.connect();
+                send(&mut stream, said);
+                stream
+            })
+            .collect();
+        target.assert_well();
+        held.into_iter().for_each(reset);
+    }
+    flood(target.status, 2_000);
+    target.assert_well();
+}
+
+/// The release binary, where `build/dist` has left one: it has the allocator that ships.
+fn released() -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/dist");
+    let path = path.join(std::env::consts::ARCH).join("pintle");
+    if path.exists() { path } else { pintle() }
+}
+
+#[test]
+fn an_attack_leaves_no_memory_behind() {
+    let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let binary = released();
+    let target = Target::with(&binary, |setup| setup);
+    let descriptors = target.descriptors();
+    let measure = || {
+        target.wait_descriptors(descriptors);
+        ["Rss:", "Private_Dirty:"].map(|field| target.memory(field))
+    };
+    let cold = measure();
+    round(&target);
+    round(&target);
+    let warm = measure();
+    for _ in 0..5 {
+        round(&target);
+    }
+    let after = measure();
+    eprintln!(
+        "{}: {cold:?} kB cold, {warm:?} warm, {after:?} after",
+        binary.display()
+    );
+    for (before, after) in warm.into_iter().zip(after) {
+        assert!(after <= before + 16, "{warm:?} kB became {after:?} kB");
+    }
+    target.agent.stop();
+}
+
+#[test]
+fn kubelet_is_answered_by_the_real_envoy_under_attack() {
+    let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let target = Target::finish(Setup::new("hello"));
+    until("readiness", || (target.probe() == Ok(200)).then_some(()));
+    let before = target.descriptors();
+    let probes = Probes::of(&target);
+    for _ in 0..3 {
+        round(&target);
+    }
+    probes.finish("the real Envoy");
+    assert_eq!(target.agent.get().as_deref(), Ok("hello"));
+    assert!(
+        target
+            .talk(&request("GET", "/metrics", ""))
+            .contains("envoy_server_live")
+    );
+    target.wait_descriptors(before);
     target.agent.stop();
 }
