@@ -11,6 +11,7 @@
     clippy::print_stderr,
     clippy::disallowed_methods,
     clippy::needless_pass_by_value,
+    clippy::too_many_lines,
     reason = "a test may panic, wait and read the clock"
 )]
 

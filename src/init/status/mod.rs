@@ -17,6 +17,8 @@ mod merge;
 mod metrics;
 mod page;
 mod probing;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod readiness;
 mod routes;
 mod scrape;
