@@ -31,3 +31,11 @@ demo *flags:
 # The page of the status port, drawn by a real browser into target/page.png.
 page *url:
     build/page {{url}}
+
+# Bytes thrown at every parser, for so many seconds each.
+fuzz seconds="60" *targets:
+    build/fuzz {{seconds}} {{targets}}
+
+# A million probes to the release binary, and its memory before and after.
+soak probes="1000000":
+    build/soak {{probes}}

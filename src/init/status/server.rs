@@ -14,8 +14,8 @@ use super::meaning::{Meaning, understand};
 use super::probing::{Probing, line};
 use super::routes::{Peer, Route};
 use super::{
-    ACCEPT_PAUSE, Demand, FAIR_SHARE, HEAD_TIMEOUT, LINGER, PAUSE, PLACES, Settings, Turn, answer,
-    count,
+    ACCEPT_PAUSE, Demand, FAIR_SHARE, HEAD_TIMEOUT, LINGER, PAUSE, PLACES, PROBES, Settings, Turn,
+    UNREAD, answer, count,
 };
 use crate::config::Prober;
 use crate::sys::{self, Watch};
@@ -142,10 +142,12 @@ impl StatusServer {
             self.places.push(None);
             return Some(self.places.len().saturating_sub(1));
         }
-        let gives_way = |connection: &Connection| match connection.phase {
-            Phase::Head | Phase::Lingering { .. } => true,
-            Phase::Waiting(_) | Phase::Probing(_) | Phase::Merging(_) | Phase::Finishing => {
-                turn.now.saturating_duration_since(connection.opened) > FAIR_SHARE
+        let gives_way = |connection: &Connection| {
+            let age = turn.now.saturating_duration_since(connection.opened);
+            match connection.phase {
+                Phase::Head | Phase::Lingering { .. } => true,
+                Phase::Finishing => age > UNREAD,
+                Phase::Waiting(_) | Phase::Probing(_) | Phase::Merging(_) => age > FAIR_SHARE,
             }
         };
         let (place, _) = self
@@ -238,7 +240,7 @@ impl StatusServer {
                 connection.deadline = turn.after(LINGER);
                 flow = connection.discard();
             } else if flow == Flow::Later {
-                connection.deadline = turn.after(PAUSE);
+                connection.expect_reading(turn.after(PAUSE));
             }
         }
         let waits_for_client = match connection.phase {
@@ -307,6 +309,9 @@ impl StatusServer {
                     query: meaning.query,
                     patience: meaning.patience,
                 });
+            }
+            Route::Probe(_) | Route::Forward(_) if self.probing() >= PROBES => {
+                connection.answer(503, answer::TEXT, b"too many probes at once\n", form);
             }
             Route::Probe(_) | Route::Forward(_) => {
                 if let Some(errand) = meaning.errand {

@@ -7,9 +7,12 @@ use super::merge::{Merge, Pumped};
 use super::probing::{Progress, line};
 use super::routes::Topic;
 use super::server::StatusServer;
-use super::{Demand, HELPERS, PAUSE, Stage, Turn, View, answer, count, json, metrics, page};
+use super::{
+    Demand, FAIR_SHARE, HELPERS, PAUSE, SCRAPES, Stage, Turn, View, answer, count, json, metrics,
+    page,
+};
 
-/// Of a scrape's bytes so much is passed on before others have their turn: 16 reads.
+/// Of all scrapes' bytes so much is passed on before others have their turn: 16 reads, one at least for each.
 const ROUNDS: usize = 16;
 
 impl StatusServer {
@@ -55,6 +58,35 @@ impl StatusServer {
             Progress::NeedsHelper => {}
             Progress::Answer(status, body) => finish_probe(turn, connection, status, &body),
         }
+    }
+
+    /// Connections whose application is asked.
+    pub(super) fn probing(&self) -> usize {
+        self.connections()
+            .filter(|(_, connection)| matches!(connection.phase, Phase::Probing(_)))
+            .count()
+    }
+
+    /// Connections to which metrics are passed on.
+    fn merging(&self) -> usize {
+        self.connections()
+            .filter(|(_, connection)| matches!(connection.phase, Phase::Merging(_)))
+            .count()
+    }
+
+    /// Makes room for a scrape, if one has lasted so long that it is no scrape. Whether there is room.
+    fn end_old_scrape(&mut self, turn: &mut Turn<'_>) -> bool {
+        let oldest = self
+            .connections()
+            .filter(|(_, connection)| matches!(connection.phase, Phase::Merging(_)))
+            .min_by_key(|(_, connection)| connection.opened)
+            .filter(|(_, oldest)| turn.now.saturating_duration_since(oldest.opened) > FAIR_SHARE);
+        let Some((place, _)) = oldest else {
+            return false;
+        };
+        count(&mut turn.counters.connections_refused);
+        self.close(turn, place);
+        true
     }
 
     fn demand_helper(&mut self, turn: &mut Turn<'_>, place: usize, connection: &mut Connection) {
@@ -160,6 +192,10 @@ impl StatusServer {
                 connection.answer(200, answer::JSON, &json::render(view), ask.form);
             }
             Topic::Page => connection.answer(200, answer::HTML, &page::render(view), ask.form),
+            Topic::Metrics if self.merging() >= SCRAPES && !self.end_old_scrape(turn) => {
+                let body = b"too many scrapes at once\n";
+                connection.answer(503, answer::TEXT, body, ask.form);
+            }
             Topic::Metrics => {
                 count(&mut turn.counters.scrapes);
                 let own = metrics::render(view, &super::usage::Usage::read());
@@ -206,11 +242,13 @@ impl StatusServer {
         connection: &mut Connection,
     ) -> Flow {
         let token = self.far_token(place);
-        for _ in 0..ROUNDS {
+        // This one is not in its place while it is served.
+        let share = ROUNDS / self.merging().saturating_add(1);
+        for _ in 0..share.max(1) {
             match connection.flush() {
                 Flow::Done => {}
                 Flow::Later => {
-                    connection.deadline = turn.after(PAUSE);
+                    connection.expect_reading(turn.after(PAUSE));
                     return Flow::Later;
                 }
                 Flow::Broken => return Flow::Broken,
