@@ -279,11 +279,15 @@ def probe_calls(port, pid, probes=100):
 
 def once(manager, mode, **more):
     """Runs one manager with a child that says a number and ends: nanoseconds."""
-    done = subprocess.run(
-        CONTAINER + ([CHILD, "at"] if mode == "start" else []) + manager.command(),
-        env=environment(mode, **manager.env, **more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, check=False, timeout=DEADLINE_SECONDS,
-    )
+    try:
+        done = subprocess.run(
+            CONTAINER + ([CHILD, "at"] if mode == "start" else []) + manager.command(),
+            env=environment(mode, **manager.env, **more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, check=False, timeout=DEADLINE_SECONDS,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = (late.stderr or b"") + (late.stdout or b"")
+        fail(f"wait any longer for the child of {manager.name} ({mode}): {said.decode(errors='replace')}")
     found = re.search(rb"^bench (\d+)$", done.stderr, re.MULTILINE)
     if not found:
         fail(f"hear the child of {manager.name}: {(done.stderr + done.stdout).decode(errors='replace')}")
