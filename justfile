@@ -16,9 +16,13 @@ build arch="":
 image:
     build/image-test
 
-# Size, memory, start and quiet of the release binary, measured.
-promises:
-    build/promises
+# Size, memory, start, signals and quiet of the release binary, measured.
+promises *flags:
+    build/promises {{flags}}
+
+# The same beside tini, dumb-init and catatonit, or PEER='COMMAND LINE', as a table and a plot.
+bench *flags:
+    build/bench {{flags}}
 
 # Envoy under pintle, a certificate rotated, the hot restart shown.
 demo *flags:
@@ -27,3 +31,11 @@ demo *flags:
 # The page of the status port, drawn by a real browser into target/page.png.
 page *url:
     build/page {{url}}
+
+# Bytes thrown at every parser, for so many seconds each.
+fuzz seconds="60" *targets:
+    build/fuzz {{seconds}} {{targets}}
+
+# A million probes to the release binary, and its memory before and after.
+soak probes="1000000":
+    build/soak {{probes}}

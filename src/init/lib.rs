@@ -60,6 +60,8 @@ mod hot_restart;
 mod http;
 pub mod log;
 mod plain;
+#[cfg(any(test, fuzzing))]
+pub mod properties;
 mod signals;
 mod status;
 mod store;

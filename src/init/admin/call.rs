@@ -191,8 +191,7 @@ fn connections(body: &[u8], prometheus_port: u16) -> Option<u64> {
     Some(
         listeners
             .filter(|(name, _)| counted(name))
-            .map(|(_, value)| value)
-            .sum(),
+            .fold(0, |sum, (_, value)| value.saturating_add(sum)),
     )
 }
 
@@ -358,6 +357,11 @@ mod tests {
         assert_eq!(
             judge(Request::Connections, 200, body),
             Step::Reply(Reply::Connections(7))
+        );
+        let endless = "listener.a.downstream_cx_active: 18446744073709551615\nlistener.b.downstream_cx_active: 2\n";
+        assert_eq!(
+            judge(Request::Connections, 200, endless),
+            Step::Reply(Reply::Connections(u64::MAX))
         );
         let admin_only = "listener.admin.downstream_cx_active: 1\n";
         assert_eq!(

@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod call;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod ready;
 
 use std::io;

@@ -8,7 +8,7 @@ use crate::status::Facts;
 use crate::supervisor::{Epoch, Reply};
 
 /// Bytes of a line of `/listeners` that are looked at: the address stands at its end.
-const LINE_BYTES: usize = 64;
+pub(super) const LINE_BYTES: usize = 64;
 
 /// `--application-ports`: what must have listeners.
 #[derive(Clone, Debug, Default)]
@@ -123,6 +123,12 @@ impl Scan {
                 self.finish_line();
             }
         }
+    }
+
+    /// Bytes held back.
+    #[cfg(any(test, fuzzing))]
+    pub(super) const fn held(&self) -> usize {
+        self.line.len()
     }
 
     fn finish_line(&mut self) {

@@ -57,12 +57,19 @@ impl EventLoop {
         self.status.expire(&mut turn);
         self.status.run(&mut turn);
         self.status.resume(self.now, &self.poll);
-        for demand in self.status.demands() {
-            match demand {
-                Demand::Drain => self.queue.push_back(Event::DrainRequested),
-                Demand::Quit => self.queue.push_back(Event::QuitRequested),
-                Demand::KillHelper(serial) => self.children.kill(Kind::Probe(serial)),
-                Demand::Helper(helper) => self.run_helper(helper),
+        loop {
+            let demands = self.status.demands();
+            if demands.is_empty() {
+                return;
+            }
+            for demand in demands {
+                match demand {
+                    Demand::Drain => self.queue.push_back(Event::DrainRequested),
+                    Demand::Quit => self.queue.push_back(Event::QuitRequested),
+                    Demand::KillHelper(serial) => self.children.kill(Kind::Probe(serial)),
+                    // Where that fails, the next in line is demanded at once.
+                    Demand::Helper(helper) => self.run_helper(helper),
+                }
             }
         }
     }
@@ -202,6 +209,16 @@ impl EventLoop {
             };
             self.status.helper_failed(&mut turn, place, &why);
         }
+    }
+
+    /// Its socket has said what there was to say.
+    pub(super) fn helper_ended(&mut self) {
+        let mut turn = Turn {
+            registry: self.poll.registry(),
+            now: self.now,
+            counters: &mut self.counters,
+        };
+        self.status.helper_ended(&mut turn);
     }
 
     /// Said at the start, not only when kubelet restarts a container for it.

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod exchange;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod request;
 mod response;
 

@@ -2,10 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-/// The longest head taken; Envoy's are about 250 bytes.
-const HEAD_BYTES: usize = 8 * 1024;
-/// More headers than any admin port sends.
-const HEADERS: usize = 32;
+/// The longest head taken; Envoy's are about 250 bytes, applications have cookies and policies.
+const HEAD_BYTES: usize = 16 * 1024;
+/// Headers of an answer; ours, as many as of a request.
+const HEADERS: usize = 64;
 /// A chunk-size line with its end: 16 digits and a little extension.
 const CHUNK_LINE_BYTES: usize = 64;
 
@@ -30,6 +30,7 @@ pub(crate) struct Malformed;
 
 /// A response that is arriving; its body goes to a sink as it comes.
 #[derive(Debug)]
+#[cfg_attr(any(test, fuzzing), derive(PartialEq, Eq))]
 pub(crate) struct Decoder {
     /// Bytes not understood yet: the head, or a chunk-size line.
     pending: Vec<u8>,
@@ -132,7 +133,7 @@ impl Decoder {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut head = httparse::Response::new(&mut headers);
         match head.parse(&self.pending) {
-            Ok(httparse::Status::Complete(length)) => {
+            Ok(httparse::Status::Complete(length)) if length <= HEAD_BYTES => {
                 let status = head.code.unwrap_or_default();
                 self.framing = if self.bodiless {
                     Framing::Done
@@ -150,7 +151,7 @@ impl Decoder {
                 Ok(Some(length))
             }
             Ok(httparse::Status::Partial) if self.pending.len() < HEAD_BYTES => Ok(None),
-            Ok(httparse::Status::Partial) | Err(_) => Err(Malformed),
+            Ok(_) | Err(_) => Err(Malformed),
         }
     }
 
@@ -188,6 +189,9 @@ impl Decoder {
                     _ => return Err(Malformed),
                 },
                 Framing::ChunkSize => match httparse::parse_chunk_size(bytes) {
+                    Ok(httparse::Status::Complete((length, _))) if length > CHUNK_LINE_BYTES => {
+                        return Err(Malformed);
+                    }
                     Ok(httparse::Status::Complete((length, size))) => {
                         self.framing = if size == 0 {
                             Framing::Done
@@ -217,6 +221,7 @@ impl Decoder {
 
 /// A response whose body is kept up to a limit.
 #[derive(Debug)]
+#[cfg_attr(any(test, fuzzing), derive(PartialEq, Eq))]
 pub(crate) struct Response {
     decoder: Decoder,
     body: Vec<u8>,
@@ -288,6 +293,12 @@ impl Response {
     #[must_use]
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
+    }
+
+    /// Bytes held that are not understood yet.
+    #[cfg(any(test, fuzzing))]
+    pub(super) const fn held(&self) -> usize {
+        self.decoder.pending.len()
     }
 
     /// The body was longer than the limit.

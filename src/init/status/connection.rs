@@ -28,6 +28,8 @@ pub(super) struct Connection {
     /// The head so far, then what is to be sent.
     buffer: Vec<u8>,
     sent: usize,
+    /// Something was sent, or there is something new to send: its time begins anew.
+    moved: bool,
     /// epoll knows the socket: only once something has to be waited for.
     registered: bool,
     /// The request goes on after its head: see `LINGER`.
@@ -99,6 +101,7 @@ impl Connection {
             phase: Phase::Head,
             buffer: Vec::new(),
             sent: 0,
+            moved: false,
             registered: false,
             unread: false,
         }
@@ -161,6 +164,7 @@ impl Connection {
 
     /// Something more to send; what was there has been sent.
     pub(super) fn put(&mut self, bytes: Vec<u8>) {
+        self.moved = true;
         if self.has_unsent() {
             self.buffer.extend_from_slice(&bytes);
         } else {
@@ -178,7 +182,10 @@ impl Connection {
         while let Some(unsent) = self.buffer.get(self.sent..).filter(|left| !left.is_empty()) {
             match self.stream.write(unsent) {
                 Ok(0) => return Flow::Broken,
-                Ok(written) => self.sent = self.sent.saturating_add(written),
+                Ok(written) => {
+                    self.moved = true;
+                    self.sent = self.sent.saturating_add(written);
+                }
                 Err(error) => {
                     if let Some(flow) = later(&error) {
                         return flow;
@@ -190,6 +197,13 @@ impl Connection {
         self.buffer = Vec::new();
         self.sent = 0;
         Flow::Done
+    }
+
+    /// The client must take more by `deadline`. One that only goes on talking gains nothing by that.
+    pub(super) fn expect_reading(&mut self, deadline: Instant) {
+        if std::mem::take(&mut self.moved) {
+            self.deadline = deadline;
+        }
     }
 
     /// Tells the other side that there is no more, and begins to throw away what it still says.

@@ -17,6 +17,8 @@ mod merge;
 mod metrics;
 mod page;
 mod probing;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod readiness;
 mod routes;
 mod scrape;
@@ -56,6 +58,12 @@ const LINGER_BYTES: usize = 64 * 1024;
 /// When all places are taken by whole requests, the oldest gives way once it is so old: a reader that takes a byte in
 /// every pause must not keep kubelet out. Ours: three scrapes' time.
 const FAIR_SHARE: Duration = Duration::from_secs(30);
+/// When all places are taken, an answer that its client has not taken within this time gives way. Ours: a probe's patience.
+const UNREAD: Duration = Duration::from_secs(1);
+/// Scrapes at once; more are refused (503). Ours: two Prometheus have two, and whoever opens more must not take all places.
+const SCRAPES: usize = 16;
+/// Probes of the application at once; more are refused (503). Ours: with the scrapes, 8 places are left to other requests.
+const PROBES: usize = 40;
 /// After an error of `accept` itself (no descriptor left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// Helper programs at once; others wait for their turn (the contract's 8).

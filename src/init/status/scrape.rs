@@ -10,7 +10,7 @@
 
 /// Bytes of a line without its end, and so of what is held back; ours. Envoy's longest lines, with several long labels,
 /// have 1 to 2 kB.
-const LINE_BYTES: usize = 16 * 1024;
+pub(super) const LINE_BYTES: usize = 16 * 1024;
 
 /// What begins an exemplar of `OpenMetrics`, which the text format does not know.
 const EXEMPLAR: &str = " # {";
@@ -49,6 +49,12 @@ impl Lines {
     #[must_use]
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// Bytes held back.
+    #[cfg(any(test, fuzzing))]
+    pub(super) const fn held(&self) -> usize {
+        self.held.len()
     }
 
     fn hold(&mut self, piece: &[u8]) {

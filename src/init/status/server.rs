@@ -13,10 +13,9 @@ use super::connection::{Ask, Connection, Flow, Phase};
 use super::meaning::{Meaning, understand};
 use super::probing::{Probing, line};
 use super::routes::{Peer, Route};
-use super::serving::is_helped;
 use super::{
-    ACCEPT_PAUSE, Demand, FAIR_SHARE, HEAD_TIMEOUT, LINGER, PAUSE, PLACES, Settings, Turn, answer,
-    count,
+    ACCEPT_PAUSE, Demand, FAIR_SHARE, HEAD_TIMEOUT, LINGER, PAUSE, PLACES, PROBES, Settings, Turn,
+    UNREAD, answer, count,
 };
 use crate::config::Prober;
 use crate::sys::{self, Watch};
@@ -44,8 +43,9 @@ pub(crate) struct StatusServer {
     pub(super) demands: Vec<Demand>,
     /// Scrapes that have more to pass on at once.
     pub(super) runnable: bool,
-    /// Helper programs demanded so far.
+    /// Helper programs demanded so far, and those of them that have not been reaped.
     pub(super) helpers: u64,
+    pub(super) helpers_alive: usize,
 }
 
 impl StatusServer {
@@ -70,6 +70,7 @@ impl StatusServer {
             demands: Vec::new(),
             runnable: false,
             helpers: 0,
+            helpers_alive: 0,
         })
     }
 
@@ -141,10 +142,12 @@ impl StatusServer {
             self.places.push(None);
             return Some(self.places.len().saturating_sub(1));
         }
-        let gives_way = |connection: &Connection| match connection.phase {
-            Phase::Head | Phase::Lingering { .. } => true,
-            Phase::Waiting(_) | Phase::Probing(_) | Phase::Merging(_) | Phase::Finishing => {
-                turn.now.saturating_duration_since(connection.opened) > FAIR_SHARE
+        let gives_way = |connection: &Connection| {
+            let age = turn.now.saturating_duration_since(connection.opened);
+            match connection.phase {
+                Phase::Head | Phase::Lingering { .. } => true,
+                Phase::Finishing => age > UNREAD,
+                Phase::Waiting(_) | Phase::Probing(_) | Phase::Merging(_) => age > FAIR_SHARE,
             }
         };
         let (place, _) = self
@@ -237,7 +240,7 @@ impl StatusServer {
                 connection.deadline = turn.after(LINGER);
                 flow = connection.discard();
             } else if flow == Flow::Later {
-                connection.deadline = turn.after(PAUSE);
+                connection.expect_reading(turn.after(PAUSE));
             }
         }
         let waits_for_client = match connection.phase {
@@ -248,15 +251,8 @@ impl StatusServer {
         if flow == Flow::Later && waits_for_client {
             flow = connection.watch(turn.registry);
         }
-        let helped = is_helped(&connection);
         if flow == Flow::Later {
             self.put(place, connection);
-        } else {
-            drop(connection);
-        }
-        // Somebody may wait for the place of a helper that has just gone.
-        if !helped {
-            self.start_queued(turn);
         }
     }
 
@@ -313,6 +309,9 @@ impl StatusServer {
                     query: meaning.query,
                     patience: meaning.patience,
                 });
+            }
+            Route::Probe(_) | Route::Forward(_) if self.probing() >= PROBES => {
+                connection.answer(503, answer::TEXT, b"too many probes at once\n", form);
             }
             Route::Probe(_) | Route::Forward(_) => {
                 if let Some(errand) = meaning.errand {

@@ -7,9 +7,12 @@ use super::merge::{Merge, Pumped};
 use super::probing::{Progress, line};
 use super::routes::Topic;
 use super::server::StatusServer;
-use super::{Demand, HELPERS, PAUSE, Stage, Turn, View, answer, count, json, metrics, page};
+use super::{
+    Demand, FAIR_SHARE, HELPERS, PAUSE, SCRAPES, Stage, Turn, View, answer, count, json, metrics,
+    page,
+};
 
-/// Of a scrape's bytes so much is passed on before others have their turn: 16 reads.
+/// Of all scrapes' bytes so much is passed on before others have their turn: 16 reads, one at least for each.
 const ROUNDS: usize = 16;
 
 impl StatusServer {
@@ -48,7 +51,7 @@ impl StatusServer {
     ) {
         match progress {
             Progress::Going => {}
-            Progress::NeedsHelper if self.helped() < HELPERS => {
+            Progress::NeedsHelper if self.helpers_alive < HELPERS => {
                 self.demand_helper(turn, place, connection);
             }
             // Its turn comes when another ends.
@@ -57,11 +60,33 @@ impl StatusServer {
         }
     }
 
-    /// Connections whose helper runs.
-    fn helped(&self) -> usize {
+    /// Connections whose application is asked.
+    pub(super) fn probing(&self) -> usize {
         self.connections()
-            .filter(|(_, connection)| is_helped(connection))
+            .filter(|(_, connection)| matches!(connection.phase, Phase::Probing(_)))
             .count()
+    }
+
+    /// Connections to which metrics are passed on.
+    fn merging(&self) -> usize {
+        self.connections()
+            .filter(|(_, connection)| matches!(connection.phase, Phase::Merging(_)))
+            .count()
+    }
+
+    /// Makes room for a scrape, if one has lasted so long that it is no scrape. Whether there is room.
+    fn end_old_scrape(&mut self, turn: &mut Turn<'_>) -> bool {
+        let oldest = self
+            .connections()
+            .filter(|(_, connection)| matches!(connection.phase, Phase::Merging(_)))
+            .min_by_key(|(_, connection)| connection.opened)
+            .filter(|(_, oldest)| turn.now.saturating_duration_since(oldest.opened) > FAIR_SHARE);
+        let Some((place, _)) = oldest else {
+            return false;
+        };
+        count(&mut turn.counters.connections_refused);
+        self.close(turn, place);
+        true
     }
 
     fn demand_helper(&mut self, turn: &mut Turn<'_>, place: usize, connection: &mut Connection) {
@@ -71,7 +96,10 @@ impl StatusServer {
         };
         self.helpers = self.helpers.saturating_add(1);
         match probing.prepare_helper(turn, token, place, self.helpers) {
-            Ok(helper) => self.demands.push(Demand::Helper(helper)),
+            Ok(helper) => {
+                self.helpers_alive = self.helpers_alive.saturating_add(1);
+                self.demands.push(Demand::Helper(helper));
+            }
             Err(error) => {
                 let body = line(&["cannot open a pair of sockets: ", &error.to_string()]);
                 finish_probe(turn, connection, 500, &body);
@@ -79,7 +107,13 @@ impl StatusServer {
         }
     }
 
-    pub(super) fn start_queued(&mut self, turn: &mut Turn<'_>) {
+    /// A helper program is no more: it counts until it has been reaped, for it may take its time after its answer.
+    pub(crate) fn helper_ended(&mut self, turn: &mut Turn<'_>) {
+        self.helpers_alive = self.helpers_alive.saturating_sub(1);
+        self.start_queued(turn);
+    }
+
+    fn start_queued(&mut self, turn: &mut Turn<'_>) {
         let queued = |connection: &Connection| match &connection.phase {
             Phase::Probing(probing) => probing.is_queued(),
             Phase::Head
@@ -88,7 +122,7 @@ impl StatusServer {
             | Phase::Finishing
             | Phase::Lingering { .. } => false,
         };
-        while self.helped() < HELPERS {
+        while self.helpers_alive < HELPERS {
             let oldest = self
                 .connections()
                 .filter(|(_, connection)| queued(connection))
@@ -113,6 +147,7 @@ impl StatusServer {
             finish_probe(turn, &mut connection, 500, &line(&[why]));
             self.settle(turn, place, connection, Flow::Later);
         }
+        self.helper_ended(turn);
     }
 
     /// Whether the proxy is ready is known: all that wait for it are answered.
@@ -157,6 +192,10 @@ impl StatusServer {
                 connection.answer(200, answer::JSON, &json::render(view), ask.form);
             }
             Topic::Page => connection.answer(200, answer::HTML, &page::render(view), ask.form),
+            Topic::Metrics if self.merging() >= SCRAPES && !self.end_old_scrape(turn) => {
+                let body = b"too many scrapes at once\n";
+                connection.answer(503, answer::TEXT, body, ask.form);
+            }
             Topic::Metrics => {
                 count(&mut turn.counters.scrapes);
                 let own = metrics::render(view, &super::usage::Usage::read());
@@ -203,11 +242,13 @@ impl StatusServer {
         connection: &mut Connection,
     ) -> Flow {
         let token = self.far_token(place);
-        for _ in 0..ROUNDS {
+        // This one is not in its place while it is served.
+        let share = ROUNDS / self.merging().saturating_add(1);
+        for _ in 0..share.max(1) {
             match connection.flush() {
                 Flow::Done => {}
                 Flow::Later => {
-                    connection.deadline = turn.after(PAUSE);
+                    connection.expect_reading(turn.after(PAUSE));
                     return Flow::Later;
                 }
                 Flow::Broken => return Flow::Broken,
@@ -229,20 +270,9 @@ impl StatusServer {
                 }
             }
         }
+        connection.deadline = turn.after(PAUSE);
         self.runnable = true;
         Flow::Later
-    }
-}
-
-/// Whether a helper program works for it.
-pub(super) fn is_helped(connection: &Connection) -> bool {
-    match &connection.phase {
-        Phase::Probing(probing) => probing.helper().is_some(),
-        Phase::Head
-        | Phase::Waiting(_)
-        | Phase::Merging(_)
-        | Phase::Finishing
-        | Phase::Lingering { .. } => false,
     }
 }
 

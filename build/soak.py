@@ -1,0 +1,176 @@
+"""Sends probes for build/soak; the arguments are pintle, Envoy and the number of readiness probes."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+PINTLE, ENVOY = (os.path.abspath(path) for path in sys.argv[1:3])
+PROBES = int(sys.argv[3])
+# kB that the agent may have grown by once it is warm.
+GROWTH = 16
+# Seconds of one wrk, between two looks at the counters.
+SLICE = 5
+# What is asked for beside the probes, one after the other.
+OTHERS = ["/status", "/metrics", "/", "/healthz/live", "/stats/prometheus?usedonly", "/nothing"]
+COUNTER = 'pintle_probes_total{kind="readiness",result="%s"} '
+BAD = re.compile(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def fetch(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return answer.read().decode()
+
+
+def answered(port):
+    """Readiness probes that passed and that failed, so far."""
+    lines = fetch(port, "/metrics").splitlines()
+    def of(result):
+        name = COUNTER % result
+        return next(int(line[len(name):]) for line in lines if line.startswith(name))
+    return of("passed"), of("failed")
+
+
+def measure(pid):
+    with open(f"/proc/{pid}/smaps_rollup") as rollup:
+        text = rollup.read()
+    fields = [int(re.search(rf"^{field}:\s+(\d+)", text, re.MULTILINE).group(1)) for field in ("Rss", "Private_Dirty")]
+    with open(f"/proc/{pid}/stat") as stat:
+        ticks = sum(int(word) for word in stat.read().rsplit(")", 1)[1].split()[11:13])
+    counts = [len(os.listdir(f"/proc/{pid}/{folder}")) for folder in ("fd", "task")]
+    return fields + counts + [ticks / os.sysconf("SC_CLK_TCK")]
+
+
+def settled(pid, descriptors):
+    """Measured once the last connections are closed."""
+    for _ in range(100):
+        found = measure(pid)
+        if descriptors is None or found[2] <= descriptors:
+            break
+        time.sleep(0.1)
+    return found
+
+
+def start(folder, status):
+    admin = free_port()
+    address = {"socket_address": {"address": "127.0.0.1", "port_value": admin}}
+    with open(folder + "/envoy.json", "w") as file:
+        json.dump({"admin": {"address": address}}, file)
+    with open(folder + "/log", "w") as out:
+        agent = subprocess.Popen(
+            [PINTLE, "proxy", "--binary-path", ENVOY, "--custom-config-file", folder + "/envoy.json"]
+            + ["--config-path", folder + "/run", "--base-id", "auto", "--proxy-admin-port", str(admin)]
+            + ["--status-port", str(status), "--status-address", "127.0.0.1"]
+            + ["--termination-drain-duration", "0s", "--rescan-interval", "0"],
+            env={}, stdout=out, stderr=out,
+        )
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            fetch(status, "/healthz/ready")
+            return agent
+        except OSError:
+            if time.monotonic() > deadline or agent.poll() is not None:
+                sys.exit("cannot soak: Envoy is not ready\n" + open(folder + "/log").read())
+            time.sleep(0.1)
+
+
+def others_script(folder):
+    """For wrk: the other paths in turn."""
+    paths = ", ".join(f'"{path}"' for path in OTHERS)
+    script = f"""
+local paths, at = {{ {paths} }}, 0
+function request()
+    at = at % #paths + 1
+    return wrk.format("GET", paths[at])
+end
+"""
+    with open(folder + "/others.lua", "w") as file:
+        file.write(script)
+    return file.name
+
+
+def load(folder, status):
+    """One slice of probes and of everything else; what went wrong with the probes."""
+    base = f"http://127.0.0.1:{status}"
+    common = ["wrk", "-t1", f"-d{SLICE}s", "--timeout", "5s", "-H", "Connection: close"]
+    beside = subprocess.Popen(
+        common + ["-c2", "-s", folder + "/others.lua", base + "/"], stdout=subprocess.DEVNULL
+    )
+    probes = subprocess.run(common + ["-c32", base + "/healthz/ready"], stdout=subprocess.PIPE, check=True, text=True)
+    beside.wait()
+    wrong = sum(int(count) for count in BAD.search(probes.stdout).groups()) if BAD.search(probes.stdout) else 0
+    refused = re.search(r"Non-2xx or 3xx responses: (\d+)", probes.stdout)
+    slowest = re.search(r"Latency\s+(\S+)\s+\S+\s+(\S+)", probes.stdout)
+    return wrong + (int(refused.group(1)) if refused else 0), slowest.group(2)
+
+
+def row(probes, found):
+    resident, private, descriptors, threads, seconds = found
+    print(f"| {probes:>9} | {resident:>8} | {private:>13} | {descriptors:>11} | {threads:>7} | {seconds:>9.1f} |", flush=True)
+
+
+def main():
+    with tempfile.TemporaryDirectory(dir="target/soak") as folder:
+        folder = os.path.abspath(folder)
+        status = free_port()
+        agent = start(folder, status)
+        try:
+            others_script(folder)
+            run(folder, status, agent)
+        finally:
+            agent.terminate()
+            agent.wait()
+
+
+def run(folder, status, agent):
+    print(f"| {'probes':>9} | {'resident':>8} | {'private dirty':>13} | descriptors | threads | CPU, in s |")
+    print("|" + "|".join("-" * width for width in (11, 10, 15, 13, 9, 11)) + "|")
+    cold = settled(agent.pid, None)
+    row(answered(status)[0], cold)
+    began = time.monotonic()
+    # Before it was ready it was asked, too.
+    early = answered(status)[1]
+    wrong, slowest, warm, shown = 0, [], None, 0
+    while True:
+        failed, slow = load(folder, status)
+        wrong += failed
+        slowest.append(slow)
+        found = settled(agent.pid, cold[2])
+        done = answered(status)[0]
+        if warm is None:
+            warm = found
+        if done >= shown or done >= PROBES:
+            row(done, found)
+            shown = done + PROBES // 8
+        if done >= PROBES and len(slowest) > 2:
+            break
+    took = time.monotonic() - began
+    print(f"{took:.0f} s, {done / took:.0f} probes each second; the slowest of each {SLICE} s: {', '.join(slowest[:12])}")
+    checks = {
+        "every probe was answered with 200": wrong == 0 and answered(status)[1] == early,
+        f"resident grew by {found[0] - warm[0]} kB": found[0] - warm[0] <= GROWTH,
+        f"private dirty grew by {found[1] - warm[1]} kB": found[1] - warm[1] <= GROWTH,
+        "the descriptors are those of before": found[2] == cold[2],
+        "one thread": found[3] == 1,
+    }
+    for what, holds in checks.items():
+        print(f"{'ok' if holds else 'FAILED'}: {what}")
+    passed = sum(checks.values())
+    print(f"{passed} passed, {len(checks) - passed} failed")
+    if passed < len(checks):
+        sys.exit(1)
+
+
+main()

@@ -1,0 +1,69 @@
+//! What must hold of the admin port's answers, for fuzzing and for tests: where they are cut makes no difference to what
+//! they mean.
+
+#![forbid(unsafe_code)]
+
+use super::call::{Knowledge, Request};
+use super::ready::{Gathered, Scan, take};
+use super::ready::{LINE_BYTES, Ports};
+use crate::config::DrainCall;
+use crate::http::properties::answer;
+use crate::supervisor::Epoch;
+
+/// Of every kind one.
+const REQUESTS: [Request; 8] = [
+    Request::LiveStats,
+    Request::ServerInfo,
+    Request::FailHealthcheck,
+    Request::Drain,
+    Request::DrainOlder,
+    Request::Connections,
+    Request::ReadyStats,
+    Request::Listeners,
+];
+
+/// What all requests make of an answer.
+pub(crate) fn reply(pieces: &[&[u8]]) {
+    let whole = pieces.concat();
+    assert_eq!(meaning(pieces), meaning(&[&whole]));
+    assert_eq!(missing(pieces), missing(&[&whole]));
+}
+
+fn meaning(pieces: &[&[u8]]) -> String {
+    let (done, response) = answer(pieces, Request::LiveStats.limit());
+    if done.is_none() {
+        return String::new();
+    }
+    let mut said = String::new();
+    for hot_restart in [false, true] {
+        let knowledge = Knowledge {
+            hot_restart,
+            skip_generation: !hot_restart,
+            drain: DrainCall {
+                inbound_only: false,
+                fail_healthcheck: false,
+            },
+            prometheus_port: 15090,
+        };
+        for request in REQUESTS {
+            let step = request.judge(Epoch(0), &response, &knowledge);
+            let mut gathered = Gathered::default();
+            let next = take(&mut gathered, request, Epoch(0), &response, &knowledge);
+            said += &format!("{step:?} {next:?} {gathered:?}\n");
+        }
+    }
+    said
+}
+
+/// `/listeners`, as a body.
+fn missing(pieces: &[&[u8]]) -> Option<u16> {
+    let mut scan = Scan::new(&Ports {
+        wanted: vec![8080, 9090],
+        all: true,
+    });
+    for piece in pieces {
+        scan.feed(piece);
+        assert!(scan.held() <= LINE_BYTES);
+    }
+    scan.missing()
+}

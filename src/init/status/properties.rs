@@ -1,0 +1,130 @@
+//! What must hold of all that arrives at the status port and of what it passes on, for fuzzing and for tests.
+
+#![forbid(unsafe_code)]
+
+use super::Settings;
+use super::meaning::{Meaning, understand};
+use super::probing::Errand;
+use super::routes::{Peer, Route};
+use super::scrape::{LINE_BYTES, Lines};
+use super::target::{Redirect, Target};
+use crate::config::{ProbeAction, Prober, ScrapeTarget};
+use crate::http::{Parsed, Request};
+
+fn settings() -> Settings {
+    let timeout = std::time::Duration::from_secs(1);
+    Settings {
+        application_ports: vec![8080],
+        probers: vec![Prober {
+            path: "/app-health/app/readyz".to_owned(),
+            action: ProbeAction::Tcp { port: 8080 },
+            timeout,
+        }],
+        scrape: vec![ScrapeTarget {
+            port: 9090,
+            path: "/metrics".to_owned(),
+        }],
+        admin: ([127, 0, 0, 1], 15000).into(),
+    }
+}
+
+/// What a request to the status port means, and what is passed on of it.
+pub(crate) fn request(pieces: &[&[u8]]) {
+    crate::http::properties::request(pieces);
+    let whole = pieces.concat();
+    let settings = settings();
+    for peer in [Peer::Loopback, Peer::Elsewhere] {
+        let meaning = understand(&whole, peer, &settings);
+        let parsed = Request::parse(&whole);
+        assert_eq!(meaning.is_none(), matches!(parsed, Parsed::Incomplete));
+        let Some(meaning) = meaning else {
+            return;
+        };
+        judge(&meaning, peer);
+        if !matches!(parsed, Parsed::Request(_)) {
+            assert!(matches!(meaning.route, Route::Refused(400 | 431, _)));
+        }
+    }
+}
+
+fn judge(meaning: &Meaning, peer: Peer) {
+    let order = matches!(meaning.route, Route::Drain | Route::Quit);
+    assert!(peer == Peer::Loopback || !order);
+    let asks = matches!(meaning.route, Route::Forward(_) | Route::Probe(_));
+    assert_eq!(asks, meaning.errand.is_some());
+    if let Some(Errand::Http(target)) = meaning.errand.as_ref().map(|order| &order.errand) {
+        assert_eq!(target.port, 8080);
+        assert_one_request(target);
+    }
+}
+
+/// What is sent to an application is one head and nothing after it, whatever it was made of.
+fn assert_one_request(target: &Target) {
+    let bytes = target.bytes();
+    let ends = bytes
+        .windows(4)
+        .filter(|bytes| bytes == b"\r\n\r\n")
+        .count();
+    assert!(ends == 1 && bytes.ends_with(b"\r\n\r\n"), "{bytes:?}");
+    let breaks = bytes.iter().filter(|byte| b"\r\n".contains(byte)).count();
+    let pairs = bytes.windows(2).filter(|bytes| bytes == b"\r\n").count();
+    assert_eq!(breaks, 2 * pairs, "{bytes:?}");
+    assert!(!bytes.contains(&0), "{bytes:?}");
+    let line = bytes
+        .split(|byte| *byte == b'\r')
+        .next()
+        .unwrap_or_default();
+    assert_eq!(
+        line.iter().filter(|byte| **byte == b' ').count(),
+        2,
+        "{line:?}"
+    );
+}
+
+/// A redirect's location, once and again.
+pub(crate) fn redirect(location: &[u8]) {
+    let head = b"GET /x HTTP/1.1\r\nHost: 10.0.0.7:15020\r\nA: b\r\n\r\n";
+    let Parsed::Request(request) = Request::parse(head) else {
+        return;
+    };
+    let location = String::from_utf8_lossy(location);
+    let mut target = Target::new(&request, 8080, "/ready?full", &[]);
+    let longest = target.path.len().saturating_add(location.len());
+    for _ in 0..12 {
+        target = match target.redirect(&location) {
+            Redirect::Follow(next) => next,
+            Redirect::Elsewhere | Redirect::TooMany | Redirect::Malformed => return,
+        };
+        assert!(target.path.starts_with('/'));
+        assert_one_request(&target);
+        assert!(target.path.len() <= longest.saturating_mul(12));
+    }
+    assert!(location.is_empty(), "redirects without an end");
+}
+
+/// Another source's metrics.
+pub(crate) fn metrics(pieces: &[&[u8]]) {
+    let whole = pieces.concat();
+    let (text, dropped) = passed(pieces);
+    assert_eq!(
+        (&text, dropped),
+        (&passed(&[&whole]).0, passed(&[&whole]).1)
+    );
+    // What has passed once passes again as it is.
+    assert_eq!(passed(&[&text]), (text.clone(), 0));
+}
+
+fn passed(pieces: &[&[u8]]) -> (Vec<u8>, u64) {
+    let (mut lines, mut out) = (Lines::default(), Vec::new());
+    for piece in pieces {
+        let before = out.len();
+        lines.feed(piece, &mut out);
+        let grown = out.len().saturating_sub(before);
+        assert!(grown <= piece.len().saturating_add(LINE_BYTES));
+        assert!(lines.held() <= LINE_BYTES);
+    }
+    lines.finish(&mut out);
+    assert!(out.is_empty() || out.ends_with(b"\n"));
+    assert!(std::str::from_utf8(&out).is_ok());
+    (out, lines.dropped())
+}
