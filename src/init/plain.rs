@@ -24,6 +24,8 @@ struct Sources {
 
 /// Runs the command until it ends; returns its code.
 #[must_use]
+// Of its own, so that its place on the stack is nobody else's.
+#[inline(never)]
 pub(crate) fn run(args: &InitArgs) -> u8 {
     let level = if args.verbose {
         Level::Debug

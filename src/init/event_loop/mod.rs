@@ -181,6 +181,8 @@ impl EventLoop {
 
     /// Turns until the end; returns the exit code.
     #[must_use]
+    // Of its own, so that its place on the stack is nobody else's.
+    #[inline(never)]
     pub(crate) fn run(mut self: Box<Self>) -> u8 {
         // What the start has used of it.
         sys::release_stack();
