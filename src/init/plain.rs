@@ -14,7 +14,8 @@ use crate::signals::Signals;
 use crate::supervisor::Exit;
 use crate::sys::{self, ChildSetup, Inherited, Pid, Streams, signal};
 
-const SIGNALS: Token = Token(0);
+const ENDS: Token = Token(0);
+const SIGNALS: Token = Token(1);
 
 /// Sources of signals.
 struct Sources {
@@ -65,7 +66,7 @@ fn open() -> io::Result<Sources> {
         sys::become_subreaper()?;
     }
     let poll = Poll::new()?;
-    signals.register(poll.registry(), SIGNALS)?;
+    signals.register(poll.registry(), [ENDS, SIGNALS])?;
     Ok(Sources { poll, signals })
 }
 
@@ -93,22 +94,44 @@ fn supervise(sources: &mut Sources, main: Pid, group: bool) -> Exit {
             sys::pause(std::time::Duration::from_millis(100));
         }
         let mut reap = false;
-        for number in sources.signals.drain() {
-            if number == signal::SIGCHLD {
-                reap = true;
+        for event in &events {
+            if event.token() == SIGNALS {
+                forward_all(&sources.signals, main, group);
                 continue;
             }
-            log::debug!("forwarding signal {number}");
-            if group {
-                sys::kill_group(main, number);
-            } else {
-                sys::kill(main, number);
+            for number in sources.signals.handled() {
+                if number == signal::SIGCHLD {
+                    reap = true;
+                } else {
+                    forward(number, main, group);
+                }
             }
         }
         if reap && let Some(how) = reap_all(main) {
             return how;
         }
     }
+}
+
+fn forward_all(signals: &Signals, main: Pid, group: bool) {
+    loop {
+        let batch = signals.others();
+        for number in batch.into_iter().flatten() {
+            forward(number, main, group);
+        }
+        if batch.contains(&None) {
+            return;
+        }
+    }
+}
+
+fn forward(number: i32, main: Pid, group: bool) {
+    if group {
+        sys::kill_group(main, number);
+    } else {
+        sys::kill(main, number);
+    }
+    log::debug!("forwarded signal {number}");
 }
 
 /// Reaps every dead child; returns how the command ended, if it did.

@@ -1,8 +1,9 @@
-//! Signals as events: what the agent acts upon by signal-hook's handlers, which write to a socket pair; all others by a
-//! descriptor of the kernel's that reads the blocked ones.
+//! Signals as events: by a descriptor of the kernel's that reads what is blocked, but for the end of a child, which comes
+//! by signal-hook's handler and its socket pair.
 //!
-//! Not all by handlers: each one costs signal-hook a copy of its table, and sixty of them cost half a start and 60 kB.
-//! Not all by the descriptor: a handler ends what a blocking call waits for, and works before the loop does.
+//! Not all by handlers: a signal that a proxy waits for would pass through a handler, a socket and two calls to read it,
+//! and arrive after twice the time that tini takes; and each handler costs signal-hook a copy of its table at the start.
+//! Not the end of a child by the descriptor: a thousand ends are one byte in the pair.
 //!
 //! Order: the pair is emptied first, then the flags are read; the reverse would lose a signal that comes in between.
 //! Equal signals that come together are one, as in the kernel.
@@ -10,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::iter;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use mio::net::UnixStream;
@@ -26,23 +26,15 @@ use crate::sys::signal;
 /// `sys::report_faults`'.
 const NOT_CAUGHT: [i32; 6] = [4, 7, 8, 9, 11, 19];
 
-/// What the agent acts upon; and TRAP, which must not be blocked since it is a fault on some processors. signal-hook
+/// By handlers: the end of a child; and TRAP, which must not be blocked since it is a fault on some processors. signal-hook
 /// calls the handler for faults first.
-const AT_ONCE: [i32; 7] = [
-    signal::SIGTERM,
-    signal::SIGINT,
-    signal::SIGQUIT,
-    signal::SIGHUP,
-    signal::SIGUSR1,
-    signal::SIGCHLD,
-    signal::SIGTRAP,
-];
+const HANDLED: [i32; 2] = [signal::SIGCHLD, signal::SIGTRAP];
 
 /// Every signal that can be caught, as a readable source.
 #[derive(Debug)]
 pub(crate) struct Signals {
     caught: SignalDelivery<UnixStream, SignalOnly>,
-    /// Those that nobody handles.
+    /// All others.
     blocked: OwnedFd,
 }
 
@@ -53,9 +45,9 @@ impl Signals {
     /// No descriptor or no memory left.
     pub(crate) fn install() -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
-        let caught = SignalDelivery::with_pipe(read, write, SignalOnly, AT_ONCE)?;
+        let caught = SignalDelivery::with_pipe(read, write, SignalOnly, HANDLED)?;
         // 32 to 34 among them, for which the C library allows no handler.
-        let others = AT_ONCE
+        let others = HANDLED
             .iter()
             .chain(&NOT_CAUGHT)
             .fold(u64::MAX, |set, number| set & !(1 << (number - 1)));
@@ -63,20 +55,25 @@ impl Signals {
         Ok(Self { caught, blocked })
     }
 
+    /// A token for those that are handled, and one for all others: only the source that is ready is read.
+    ///
     /// # Errors
     /// What epoll says.
-    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(self.caught.get_read_mut(), token, Interest::READABLE)?;
+    pub(crate) fn register(&mut self, registry: &Registry, tokens: [Token; 2]) -> io::Result<()> {
+        let [handled, blocked] = tokens;
+        registry.register(self.caught.get_read_mut(), handled, Interest::READABLE)?;
         let number = self.blocked.as_raw_fd();
-        let mut blocked = SourceFd(&number);
-        registry.register(&mut blocked, token, Interest::READABLE)
+        registry.register(&mut SourceFd(&number), blocked, Interest::READABLE)
     }
 
-    /// The signals that came since the last call: first those that were handled, each once, in the order of their
-    /// numbers.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = i32> {
-        let blocked = &self.blocked;
-        let read = move || sys::read_signal(blocked.as_fd());
-        self.caught.pending().chain(iter::from_fn(read))
+    /// The signals that were handled since the last call, each once, in the order of their numbers.
+    pub(crate) fn handled(&mut self) -> impl Iterator<Item = i32> {
+        self.caught.pending()
+    }
+
+    /// The other signals that came since the last call; there may be more only if all places are taken, which else epoll
+    /// would tell.
+    pub(crate) fn others(&self) -> [Option<i32>; sys::SIGNALS_AT_ONCE] {
+        sys::read_signals(self.blocked.as_fd())
     }
 }

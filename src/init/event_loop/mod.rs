@@ -45,6 +45,7 @@ const EVENTS_PER_TURN: usize = 64;
 /// After an error of `poll` itself, which should not happen: not a spin.
 const POLL_ERROR_PAUSE: Duration = Duration::from_millis(100);
 
+const ENDS: Token = Token(4);
 const SIGNALS: Token = Token(0);
 const WATCHER: Token = Token(1);
 const STAND_IN: Token = Token(2);
@@ -110,7 +111,7 @@ impl EventLoop {
         let poll = Poll::new().map_err(StartError::os("create an epoll instance"))?;
         let watched = StartError::os("watch the signals");
         signals
-            .register(poll.registry(), SIGNALS)
+            .register(poll.registry(), [ENDS, SIGNALS])
             .map_err(watched)?;
         let directory = &config.launch.directory;
         let store = Store::open(directory, config.launch.user)
@@ -214,18 +215,27 @@ impl EventLoop {
         }
         self.now = read_clock();
         self.collect(events);
+        self.handle_events();
         self.serve();
+        self.handle_events();
+        self.answer_probes();
+    }
+
+    /// Hands events to the core, and carries out what follows.
+    fn handle_events(&mut self) {
         for _ in 0..EVENTS_PER_TURN {
             let Some(event) = self.next_event() else {
                 break;
             };
-            let actions = self.supervisor.handle(self.now, &event);
-            self.carry_out(actions);
-            if self.outcome.is_some() {
-                break;
-            }
+            self.handle(&event);
         }
-        self.answer_probes();
+    }
+
+    pub(super) fn handle(&mut self, event: &Event) {
+        if self.outcome.is_none() {
+            let actions = self.supervisor.handle(self.now, event);
+            self.carry_out(actions);
+        }
     }
 
     /// What waits, before what is due: a reply that is there beats its time-out.

@@ -5,7 +5,7 @@
 use mio::{Events, Token};
 
 use super::{
-    EventLoop, FIRST_ADMIN, FIRST_CLIENT, LAST_ADMIN, LAST_CLIENT, SIGNALS, STAND_IN, STATUS,
+    ENDS, EventLoop, FIRST_ADMIN, FIRST_CLIENT, LAST_ADMIN, LAST_CLIENT, SIGNALS, STAND_IN, STATUS,
     WATCHER,
 };
 use crate::children::Kind;
@@ -15,64 +15,77 @@ use crate::supervisor::{Event, Signal};
 use crate::sys::{self, signal};
 
 impl EventLoop {
-    /// Drains every source that is ready into the queue, in a fixed order.
+    /// Drains every source that is ready: signals first and past the queue, so that nothing stands between them and whom
+    /// they are for, then the others as they come, clients of the status port included.
     pub(super) fn collect(&mut self, events: &Events) {
         let ready = |token: Token| events.iter().any(|event| event.token() == token);
         if ready(SIGNALS) {
             self.collect_signals();
         }
+        if ready(ENDS) {
+            self.collect_ends();
+        }
         for event in events {
-            match event.token().0 {
-                slot @ FIRST_ADMIN..=LAST_ADMIN => {
+            match event.token() {
+                WATCHER => self.collect_changes(),
+                STAND_IN => {
+                    self.stand_in.take_if(|(socket, _)| socket.serve());
+                }
+                STATUS => self.accept_client(),
+                Token(slot @ FIRST_ADMIN..=LAST_ADMIN) => {
                     let registry = self.poll.registry();
                     if let Some(answer) = self.admin.ready(registry, slot - FIRST_ADMIN) {
                         self.admin_answered(answer);
                     }
                 }
-                FIRST_CLIENT..=LAST_CLIENT => self.client_ready(event.token()),
+                token @ Token(FIRST_CLIENT..=LAST_CLIENT) => self.client_ready(token),
                 _ => {}
             }
         }
-        if ready(WATCHER) {
-            let noticed = self.watcher.drain();
-            if noticed.overflowed {
-                self.counters.watch_overflows = self.counters.watch_overflows.saturating_add(1);
-                log::warning!("file notifications were lost, hashing everything");
-            }
-            if noticed.changed || noticed.overflowed {
-                self.queue.push_back(Event::FilesChanged);
-            }
-            self.report_watcher();
+    }
+
+    fn collect_changes(&mut self) {
+        let noticed = self.watcher.drain();
+        if noticed.overflowed {
+            self.counters.watch_overflows = self.counters.watch_overflows.saturating_add(1);
+            log::warning!("file notifications were lost, hashing everything");
         }
-        if ready(STAND_IN)
-            && self
-                .stand_in
-                .as_ref()
-                .is_some_and(|(socket, _)| socket.serve())
-        {
-            self.stand_in = None;
+        if noticed.changed || noticed.overflowed {
+            self.queue.push_back(Event::FilesChanged);
         }
-        if ready(STATUS) {
-            self.accept_client();
-        }
+        self.report_watcher();
     }
 
     fn collect_signals(&mut self) {
+        loop {
+            let batch = self.signals.others();
+            for number in batch.into_iter().flatten() {
+                let meaning = match number {
+                    signal::SIGTERM => Signal::Terminate,
+                    signal::SIGINT => Signal::Interrupt,
+                    signal::SIGQUIT => Signal::Quit,
+                    signal::SIGHUP => Signal::Hangup,
+                    signal::SIGUSR1 => Signal::Usr1,
+                    _ => Signal::Other(u8::try_from(number).unwrap_or_default()),
+                };
+                self.handle(&Event::Signalled(meaning));
+            }
+            if batch.contains(&None) {
+                return;
+            }
+        }
+    }
+
+    /// A child has ended; or a signal came that has to have a handler, too.
+    fn collect_ends(&mut self) {
         let mut reap = false;
-        for number in self.signals.drain() {
-            let meaning = match number {
-                signal::SIGTERM => Signal::Terminate,
-                signal::SIGINT => Signal::Interrupt,
-                signal::SIGQUIT => Signal::Quit,
-                signal::SIGHUP => Signal::Hangup,
-                signal::SIGUSR1 => Signal::Usr1,
-                signal::SIGCHLD => {
-                    reap = true;
-                    continue;
-                }
-                _ => Signal::Other(u8::try_from(number).unwrap_or_default()),
-            };
-            self.queue.push_back(Event::Signalled(meaning));
+        for number in self.signals.handled() {
+            if number == signal::SIGCHLD {
+                reap = true;
+            } else {
+                let other = Signal::Other(u8::try_from(number).unwrap_or_default());
+                self.queue.push_back(Event::Signalled(other));
+            }
         }
         if reap {
             self.reap();

@@ -308,7 +308,6 @@ impl Supervisor {
 
     /// USR1 goes to every process that can take it: before Envoy has its handlers, USR1 would kill it.
     fn reopen(&mut self, out: &mut Vec<Action>) {
-        out.push(Action::ReopenLog);
         for process in self.newest.iter_mut().chain(&mut self.older) {
             match process.state {
                 State::Starting => process.owes_reopen = true,
@@ -318,6 +317,7 @@ impl Supervisor {
                 State::Stopping(_) => {}
             }
         }
+        out.push(Action::ReopenLog);
     }
 
     fn rescan(&mut self, now: Instant, out: &mut Vec<Action>) {

@@ -1139,16 +1139,16 @@ fn usr1_reopens_logs_of_every_proxy_that_can_take_it() {
     sim.change(2);
     sim.ordered();
     sim.on(Event::Signalled(Signal::Usr1));
-    assert_eq!(sim.ordered(), [Action::ReopenLog, send(0, Send::Reopen)]);
+    assert_eq!(sim.ordered(), [send(0, Send::Reopen), Action::ReopenLog]);
     sim.is_live(1);
     assert_eq!(sim.ordered(), [send(1, Send::Reopen)]);
     sim.on(Event::Signalled(Signal::Usr1));
     assert_eq!(
         sim.ordered(),
         [
-            Action::ReopenLog,
             send(1, Send::Reopen),
-            send(0, Send::Reopen)
+            send(0, Send::Reopen),
+            Action::ReopenLog
         ]
     );
 }

@@ -239,18 +239,29 @@ pub(crate) fn signal_descriptor(set: u64) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The next signal of a `signal_descriptor`.
+/// Signals read by one call; two at a time are many.
+pub(crate) const SIGNALS_AT_ONCE: usize = 4;
+
+/// The next signals of a `signal_descriptor`, as many as there are; only if all places are taken there may be more.
 #[must_use]
-pub(crate) fn read_signal(fd: BorrowedFd<'_>) -> Option<i32> {
+pub(crate) fn read_signals(fd: BorrowedFd<'_>) -> [Option<i32>; SIGNALS_AT_ONCE] {
     const SIZE: usize = size_of::<libc::signalfd_siginfo>();
-    let mut info = [0_u8; SIZE];
-    // SAFETY: the pointer and the length describe `info`, which outlives the call.
-    let read = unsafe { libc::read(fd.as_raw_fd(), info.as_mut_ptr().cast(), SIZE) };
-    // The number is the first field, 32 bits.
-    let number = info
-        .first_chunk::<4>()
-        .map(|bytes| i32::from_ne_bytes(*bytes));
-    number.filter(|_| read > 0)
+    let mut infos = [[0_u8; SIZE]; SIGNALS_AT_ONCE];
+    // SAFETY: the pointer and the length describe `infos`, which outlives the call.
+    let read = unsafe {
+        libc::read(
+            fd.as_raw_fd(),
+            infos.as_mut_ptr().cast(),
+            SIZE * SIGNALS_AT_ONCE,
+        )
+    };
+    let count = usize::try_from(read).unwrap_or_default() / SIZE;
+    let mut signals = [None; SIGNALS_AT_ONCE];
+    for (signal, info) in signals.iter_mut().zip(infos).take(count) {
+        // The number is the first field, 32 bits.
+        *signal = info.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
+    }
+    signals
 }
 
 fn check(result: c_int) -> io::Result<()> {

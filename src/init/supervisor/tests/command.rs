@@ -175,7 +175,7 @@ fn signals_are_its_own_while_it_runs_but_hup_and_usr1() {
         assert_eq!(sim.ordered(), [to_command(signal.number())]);
     }
     sim.on(Event::Signalled(Signal::Usr1));
-    assert_eq!(sim.ordered(), [Action::ReopenLog, send(0, Send::Reopen)]);
+    assert_eq!(sim.ordered(), [send(0, Send::Reopen), Action::ReopenLog]);
     sim.on(Event::Signalled(Signal::Hangup));
     assert_eq!(sim.ordered(), [spawn(1, Reason::Signal)]);
     term(&mut sim);
