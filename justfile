@@ -16,9 +16,13 @@ build arch="":
 image:
     build/image-test
 
-# Size, memory, start and quiet of the release binary, measured.
-promises:
-    build/promises
+# Size, memory, start, signals and quiet of the release binary, measured.
+promises *flags:
+    build/promises {{flags}}
+
+# The same beside tini, dumb-init and catatonit, or PEER='COMMAND LINE', as a table and a plot.
+bench *flags:
+    build/bench {{flags}}
 
 # Envoy under pintle, a certificate rotated, the hot restart shown.
 demo *flags:

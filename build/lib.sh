@@ -36,3 +36,19 @@ need_rust() {
 
 # The machine's own name for an architecture.
 host_arch() { uname -m; }
+
+# What build/promises and build/bench measure, and measure with.
+bench_tools() {
+    need cc gcc
+    need openssl openssl
+    need python3 python3
+    need strace strace
+    need unshare util-linux
+    need tini-static tini
+    build/dist "$(host_arch)" pintle >/dev/null
+    build/envoy >/dev/null
+    mkdir -p target/bench/scratch
+    cc -static -O2 -Wall -Wextra -o target/bench/child build/bench.c
+    [ -s target/bench/certificate.pem ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
+        -subj "/CN=bench" -keyout /dev/null -out target/bench/certificate.pem 2>/dev/null
+}

@@ -1,134 +1,343 @@
-"""Measures the release binary for build/promises; the arguments are pintle, Envoy, the clock program, [--quick]."""
+"""What build/promises and build/bench share: how a process manager is started, and what can be counted and timed of it.
 
+Every manager is PID 1 of a namespace of its own, as in a container, and starts the same program, build/bench.c.
+"""
+
+import contextlib
+import http.server
 import json
 import os
+import random
 import re
+import select
+import shutil
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import tomllib
 
-PINTLE, ENVOY, NOW = (os.path.abspath(path) for path in sys.argv[1:4])
-QUIET_SECONDS = 5 if "--quick" in sys.argv else 60
-STARTS = 300
-TINI = "/usr/bin/tini-static"
+ENVOY = os.path.abspath("target/envoy/envoy-1.40.0")
+PINTLE = os.path.abspath(f"target/dist/{os.uname().machine}/pintle")
+CHILD = os.path.abspath("target/bench/child")
+CERTIFICATE = os.path.abspath("target/bench/certificate.pem")
+SCRATCH = "target/bench/scratch"
+# For what is watched: the directories above it are watched too, and a name that others make there is a wake-up. So neither
+# /tmp, nor this repository, which may be in it.
+QUIET_PLACE = "/var/tmp"
+DEADLINE_SECONDS = 60
+LIVE = "epoch 0 is LIVE"
+# A number of the outside's is needed for USR1 and for /proc; a manager that is left over dies with unshare.
+CONTAINER = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+CONTAINER += ["--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+def fail(what):
+    sys.exit(f"cannot {what}")
+
+
+def promises():
+    """The limits that build/promises.toml names."""
+    with open("build/promises.toml", "rb") as file:
+        return tomllib.load(file)
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port below the range of outgoing connections, one of which could take it meanwhile."""
+    while True:
+        with socket.socket() as probe:
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", random.randrange(20000, 32000)))
+                return probe.getsockname()[1]
 
 
-def listener(port):
-    """An Envoy that has an admin port and nothing to do."""
-    address = {"socket_address": {"address": "127.0.0.1", "port_value": port}}
-    return json.dumps({"admin": {"address": address}})
+def environment(mode, **more):
+    return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "BENCH": mode, **more}
 
 
-def started_after(command):
-    """Nanoseconds from just before the exec to the child's main."""
-    began = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    done = subprocess.run(command, env={}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, check=False)
-    line = re.search(rb"^\d+$", done.stderr, re.MULTILINE)
-    return int(line.group()) - began
+class Manager:
+    """A program that is told what to run: its name, and the command line that the child's is appended to."""
+
+    def __init__(self, name, prefix):
+        self.name = name
+        self.prefix = prefix
+        self.env = {}
+
+    def command(self):
+        return [*self.prefix, CHILD]
+
+    def binary(self):
+        return os.path.realpath(shutil.which(self.prefix[0]) or fail(f"find {self.prefix[0]}"))
 
 
-def start_ratio(folder):
-    pintle = [PINTLE, "proxy", "--binary-path", NOW, "--config-path", folder + "/run", "--base-id", "auto"]
-    pintle += ["--status-port", "0", "--on-clean-exit", "exit"]
-    tini = [TINI, "-s", "--", NOW]
-    ours, theirs = [], []
-    for _ in range(STARTS):
-        ours.append(started_after(pintle))
-        theirs.append(started_after(tini))
-    return statistics.median(ours) / statistics.median(theirs)
+class Proxy(Manager):
+    """pintle proxy, whose proxy is the child: bootstrap written, certificates hashed and watched, the status port open."""
+
+    def __init__(self, name, folder, bare=False):
+        self.admin = free_port()
+        super().__init__(name, [PINTLE, "proxy", "--base-id", "auto", "--proxy-admin-port", str(self.admin)])
+        folder = f"{folder}/{name.replace(' ', '-')}"
+        os.mkdir(folder)
+        self.prefix += ["--config-path", folder + "/run"]
+        self.envoy = folder + "/envoy.json"
+        with open(self.envoy, "w") as file:
+            address = {"socket_address": {"address": "127.0.0.1", "port_value": self.admin}}
+            json.dump({"admin": {"address": address}}, file)
+        if bare:
+            self.prefix += ["--custom-config-file", self.envoy, "--watch-certificates=false"]
+            return
+        self.port = free_port()
+        self.prefix += ["--status-port", str(self.port)]
+        for side in "SERVER", "CLIENT":
+            for part in "CERT_CHAIN", "KEY", "ROOT_CERT":
+                path = f"{folder}/{side}_{part}.pem"
+                shutil.copy(CERTIFICATE, path)
+                self.env[f"ISTIO_META_TLS_{side}_{part}"] = path
+
+    def command(self):
+        return [*self.prefix, "--binary-path", CHILD]
+
+    def beside_envoy(self):
+        """The same with the real Envoy, which has an admin port and nothing to do."""
+        return [*self.prefix, "--binary-path", ENVOY, "--custom-config-file", self.envoy]
+
+
+class Live(http.server.BaseHTTPRequestHandler):
+    """An admin port that says LIVE for a proxy that has none: before that, USR1 is kept from it."""
+
+    def do_GET(self):
+        body = b"listener_manager.workers_started: 1\nserver.hot_restart_generation: 1\n"
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def live(port):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Live)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class Running:
+    """A manager that runs in its container until the block ends."""
+
+    def __init__(self, manager, mode, command=None):
+        self.name = manager.name
+        env = environment(mode, **manager.env)
+        self.log = tempfile.NamedTemporaryFile(dir=SCRATCH)
+        self.outer = subprocess.Popen(
+            CONTAINER + (command or manager.command()), env=env, stdin=subprocess.DEVNULL, stdout=self.log,
+            stderr=subprocess.PIPE, bufsize=0,
+        )
+        os.set_blocking(self.outer.stderr.fileno(), False)
+        self.rest = b""
+        children = f"/proc/{self.outer.pid}/task/{self.outer.pid}/children"
+        self.pid = int(self.until(lambda: contents(children).split()[:1], "start")[0])
+        # unshare itself until the exec.
+        self.until(lambda: contents(f"/proc/{self.pid}/comm") != "unshare\n", "start")
+
+    def until(self, found, what):
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not (result := found()):
+            if time.monotonic() > deadline or self.outer.poll() is not None:
+                fail(f"{what} {self.name}:\n{self.rest.decode(errors='replace')}{contents(self.log.name)}")
+            time.sleep(0.005)
+        return result
+
+    def line(self):
+        """What the child says next, without its first word."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            while b"\n" in self.rest:
+                line, self.rest = self.rest.split(b"\n", 1)
+                if line.startswith(b"bench "):
+                    return line.split()[1].decode()
+            select.select([self.outer.stderr], [], [], 1)
+            more = self.outer.stderr.read()
+            self.rest += more or b""
+            if more == b"" or time.monotonic() > deadline:
+                fail(f"hear the child of {self.name}: {self.rest.decode(errors='replace')}{contents(self.log.name)}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.outer.kill()
+        self.outer.wait()
+        self.outer.stderr.close()
+        self.log.close()
+
+
+def contents(path):
+    """A file of /proc, or nothing when its process is gone."""
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def memory(pid):
-    with open(f"/proc/{pid}/smaps_rollup") as rollup:
-        text = rollup.read()
-    return [int(re.search(rf"^{field}:\s+(\d+)", text, re.MULTILINE).group(1)) for field in ("Rss", "Private_Dirty")]
+    """Resident and private dirty memory in kB of 1024 bytes."""
+    text = contents(f"/proc/{pid}/smaps_rollup")
+    found = {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE)}
+    return {"resident": found["Rss"], "private": found["Private_Dirty"]}
 
 
-def status(pid, field):
-    with open(f"/proc/{pid}/status") as lines:
-        return int(re.search(rf"^{field}:\s+(\d+)", lines.read(), re.MULTILINE).group(1))
+def counted(pid):
+    threads = re.search(r"^Threads:\s+(\d+)", contents(f"/proc/{pid}/status"), re.MULTILINE).group(1)
+    return {**memory(pid), "threads": int(threads), "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
 
 
-def quiet_calls(pid):
-    """System calls in a quiet time; the one that it sleeps in ends when strace lets go."""
-    with tempfile.NamedTemporaryFile() as trace:
-        tracer = subprocess.Popen(["strace", "-q", "-p", str(pid), "-o", trace.name], stderr=subprocess.DEVNULL)
-        time.sleep(QUIET_SECONDS)
-        tracer.terminate()
-        tracer.wait()
-        lines = trace.read().decode().splitlines()
-    return sum("resumed" not in line and "detached" not in line for line in lines)
+class Trace:
+    """Counts the system calls of a process."""
 
-
-def idle(folder):
-    admin = free_port()
-    with open(folder + "/envoy.json", "w") as file:
-        file.write(listener(admin))
-    log = folder + "/log"
-    with open(log, "w") as out:
-        agent = subprocess.Popen(
-            [PINTLE, "proxy", "--binary-path", ENVOY, "--custom-config-file", folder + "/envoy.json"]
-            + ["--config-path", folder + "/run", "--base-id", "auto", "--proxy-admin-port", str(admin)]
-            + ["--termination-drain-duration", "0s", "--rescan-interval", "0"],
-            env={}, stdout=out, stderr=out,
+    def __init__(self, pid):
+        self.file = tempfile.NamedTemporaryFile(dir=SCRATCH)
+        self.strace = subprocess.Popen(
+            ["strace", "-f", "-ttt", "-p", str(pid), "-o", self.file.name], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
         )
-    deadline = time.monotonic() + 60
-    while "epoch 0 is LIVE" not in open(log).read():
-        if time.monotonic() > deadline or agent.poll() is not None:
-            sys.exit("cannot measure: Envoy is not LIVE\n" + open(log).read())
-        time.sleep(0.05)
-    tini = subprocess.Popen([TINI, "-s", "--", "sleep", "1000"])
-    time.sleep(0.5)
-    resident, private = memory(agent.pid)
-    figures = {
-        "resident": resident,
-        "private": private,
-        "tini": memory(tini.pid)[0],
-        "threads": status(agent.pid, "Threads"),
-        "descriptors": len(os.listdir(f"/proc/{agent.pid}/fd")),
-        "calls": quiet_calls(agent.pid),
-    }
-    agent.terminate()
-    agent.wait()
-    tini.terminate()
-    tini.wait()
+        # It says on its stderr when it has attached, and why when it cannot.
+        said = self.strace.stderr.readline().decode()
+        if "attached" not in said:
+            fail(f"trace process {pid}: {said.strip()}")
+        # Attaching is an interruption to some, and what they do then is not what they do by themselves.
+        time.sleep(0.3)
+        self.since = time.time()
+
+    def calls(self):
+        """Ends the trace. The call that the process slept in has no result: it is no call of this time."""
+        self.strace.terminate()
+        self.strace.wait()
+        self.strace.stderr.close()
+        lines = contents(self.file.name).splitlines()
+        self.file.close()
+        # PID TIME NAME(...; a signal has no such form.
+        calls = (re.match(r"\d+ +([\d.]+) \w+\(", line) for line in lines if "<detached" not in line)
+        return sum(call is not None and float(call.group(1)) >= self.since for call in calls)
+
+
+def idle(managers, seconds):
+    """Counts what each of them has and does while nothing happens, all at the same time."""
+    with contextlib.ExitStack() as stack:
+        running = []
+        for manager in managers:
+            command = manager.beside_envoy() if isinstance(manager, Proxy) else None
+            one = stack.enter_context(Running(manager, "idle", command))
+            if command:
+                one.until(lambda one=one: LIVE in contents(one.log.name), "wait for LIVE under")
+                answers(manager.port)
+            running.append(one)
+        time.sleep(1)
+        found = {one.name: counted(one.pid) for one in running}
+        # Not at the same time as the memory: strace attaches, and that is noticed.
+        traces = {one.name: Trace(one.pid) for one in running}
+        time.sleep(seconds)
+        for name, trace in traces.items():
+            found[name]["calls"] = trace.calls()
+        for manager, one in zip(managers, running):
+            if isinstance(manager, Proxy):
+                found[one.name]["probe"] = probe_calls(manager.port, one.pid)
+    return found
+
+
+def answers(port):
+    """Whether a readiness probe is answered with 200; a connection of its own, as kubelet's."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=10) as probe:
+        probe.sendall(b"GET /healthz/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = b""
+        while more := probe.recv(65536):
+            answer += more
+        return answer.startswith(b"HTTP/1.1 200 ")
+    return False
+
+
+def probe_calls(port, pid, probes=100):
+    """System calls of one readiness probe, the query of Envoy's admin port included; nothing where there is no port."""
+    deadline = time.monotonic() + 10
+    while not answers(port):
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.1)
+    trace = Trace(pid)
+    good = sum(answers(port) for _ in range(probes))
+    calls = trace.calls()
+    return calls / probes if good == probes else None
+
+
+def once(manager, mode, **more):
+    """Runs one manager with a child that says a number and ends: nanoseconds."""
+    done = subprocess.run(
+        CONTAINER + ([CHILD, "at"] if mode == "start" else []) + manager.command(),
+        env=environment(mode, **manager.env, **more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, check=False, timeout=DEADLINE_SECONDS,
+    )
+    found = re.search(rb"^bench (\d+)$", done.stderr, re.MULTILINE)
+    if not found:
+        fail(f"hear the child of {manager.name}: {(done.stderr + done.stdout).decode(errors='replace')}")
+    return int(found.group(1))
+
+
+def in_turns(rounds, managers, one):
+    """The figures of each manager, taken in turns, so that a noisy neighbour meets all of them; the first round warms up."""
+    figures = {manager.name: [] for manager in managers}
+    for turn in range(rounds + 1):
+        # Nobody always comes after the same one.
+        for manager in random.sample(managers, len(managers)):
+            figure = one(manager)
+            if turn:
+                figures[manager.name].append(figure)
     return figures
 
 
-def row(what, measured, promise, holds):
-    print(f"| {what:52} | {measured:>12} | {promise:>28} | {holds:5} |")
+def start(rounds, managers):
+    """From exec of the manager to main of its child."""
+    return in_turns(rounds, managers, lambda manager: once(manager, "start"))
 
 
-def main():
-    size = os.path.getsize(PINTLE) / 1024
-    # Not in /tmp: the directories above what is watched are watched too, and others write there.
-    with tempfile.TemporaryDirectory(dir="target/promises") as folder:
-        folder = os.path.abspath(folder)
-        found = idle(folder)
-        ratio = start_ratio(folder)
-
-    def judged(value, limit):
-        return "holds" if value <= limit else "over"
-
-    row("what", "measured", "promise", "")
-    print("|" + "|".join("-" * width for width in (54, 14, 30, 7)) + "|")
-    row("binary", f"{size:.0f} kB", "350 kB", judged(size, 350))
-    row("resident, idle beside a LIVE Envoy", f"{found['resident']} kB", "380 kB", judged(found["resident"], 380))
-    row("private dirty", f"{found['private']} kB", "64 kB", judged(found["private"], 64))
-    row("threads", found["threads"], "1", judged(found["threads"], 1))
-    row("descriptors", found["descriptors"], "", "")
-    row(f"system calls in {QUIET_SECONDS} quiet seconds", found["calls"], "0", judged(found["calls"], 0))
-    row("exec to the proxy's main, ratio to tini-static", f"{ratio:.2f}", "1.10", judged(ratio, 1.1))
-    row("tini-static resident, for comparison", f"{found['tini']} kB", "", "")
+def orphans(rounds, managers, count):
+    """From the end of that many adopted processes, all at once, until none is left to be seen."""
+    return in_turns(rounds, managers, lambda manager: once(manager, "orphans", ORPHANS=str(count)))
 
 
-main()
+def signals(rounds, managers, number):
+    """From a signal to the manager until its child has it; all of them run meanwhile."""
+    with contextlib.ExitStack() as stack:
+        running = {}
+        for manager in managers:
+            if isinstance(manager, Proxy):
+                stack.enter_context(live(manager.admin))
+            running[manager.name] = stack.enter_context(Running(manager, "signal"))
+        for manager in managers:
+            one = running[manager.name]
+            if one.line() != "ready":
+                fail(f"hear the child of {one.name}")
+            if isinstance(manager, Proxy):
+                one.until(lambda one=one: LIVE in contents(one.log.name), "wait for LIVE under")
+        time.sleep(0.5)
+
+        def latency(manager):
+            one = running[manager.name]
+            # Asleep again after the last one.
+            time.sleep(0.001)
+            began = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            os.kill(one.pid, number)
+            return int(one.line()) - began
+
+        return in_turns(rounds, managers, latency)
+
+
+def medians(figures):
+    return {name: statistics.median(of) for name, of in figures.items()}

@@ -219,3 +219,41 @@ fn the_list_of_the_1_5_sidecar_injector_starts_a_proxy() {
         "--controlPlaneBootstrap=false",
     ]);
 }
+
+#[test]
+fn the_commands_ask_the_real_agent_and_the_real_envoy() {
+    let port = super::support::port();
+    let (status, setup) = (port.number.to_string(), Setup::new("commands"));
+    let admin = setup.admin_port().to_string();
+    let url = format!("http://127.0.0.1:{status}/healthz/ready");
+    let agent = setup.args(&["--status-port", &status]).start();
+    let waited = pintle(&["wait", "--url", &url, "--period-millis", "50"]);
+    assert_eq!(waited.status.code(), Some(0), "{}", text(&waited.stderr));
+    assert_eq!(pintle(&["probe", "--url", &url]).status.code(), Some(0));
+    let ask = |words: &[&str]| pintle(&[&["request", "--debug-port", &admin], words].concat());
+    let live = ask(&["GET", "stats?filter=^server\\.live$"]);
+    assert_eq!(text(&live.stdout), "server.live: 1\n");
+    let dump = ask(&["GET", "/config_dump"]);
+    let dump: serde_json::Value = serde_json::from_slice(&dump.stdout).unwrap();
+    assert!(dump["configs"].is_array());
+    let refused = ask(&["POST", "/logging?level=nope"]);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0));
+    let missing = ask(&["GET", "/nothing-here"]);
+    assert_eq!(missing.status.code(), Some(0));
+    assert!(!missing.stdout.is_empty());
+    let table = pintle(&["status", "--status-port", &status]);
+    let (table, pid) = (text(&table.stdout), agent.proxy_pid(0).to_string());
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert!(rows.contains(&vec!["ready", "yes"]), "{table}");
+    let epoch = rows
+        .iter()
+        .find(|row| row.starts_with(&["0", &pid, "live"]));
+    assert!(
+        epoch.is_some_and(|row| row.ends_with(&["start"])),
+        "{table}"
+    );
+    agent.stop();
+}

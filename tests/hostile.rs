@@ -58,7 +58,7 @@ impl Target {
         let script = folder.path().join("envoy");
         fs::write(&script, "#!/bin/sh\nexec sleep 1000\n").unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-        let setup = Setup::with_agent(pintle, "proxy", &script);
+        let setup = Setup::with(pintle, "proxy", &script);
         serve_admin(setup.admin_port());
         let this = Self::finish(more(setup));
         // Nothing but the status port is asked, and the script has been started by then.

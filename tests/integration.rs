@@ -15,8 +15,13 @@
 
 mod command;
 mod companions;
+mod helpers;
 mod lifecycle;
+mod orders;
+mod probes;
+mod readiness;
 mod reload;
 mod run;
+mod scrape;
 mod shutdown;
 mod support;

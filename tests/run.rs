@@ -3,7 +3,11 @@
 use std::fs;
 use std::io::Write;
 
-use super::support::{Agent, Setup, envoy, is_alive, kill, port, until};
+use serde_json::json;
+
+use super::support::{
+    Agent, Setup, configuration, direct, envoy, get, is_alive, kill, port, until,
+};
 
 fn number(log: &str, marker: &str) -> i32 {
     let (_, rest) = log
@@ -211,7 +215,81 @@ fn a_proxy_that_crashes_comes_back_beside_it() {
     assert_eq!(agent.log().matches("command started").count(), 1);
 }
 
-/// Envoy's own `/quitquitquit`, the last act of many a Job: the code that follows it is the one that counts.
+/// Ready is more than LIVE, as for a probe of the status port, which need not be open.
+#[test]
+fn it_waits_for_the_listener_of_the_application() {
+    let (application, status) = (port(), port());
+    let setup = Setup::run("hello").args(&[
+        "--application-ports",
+        &application.number.to_string(),
+        "--status-port",
+        &status.number.to_string(),
+    ]);
+    let mut agent = script(setup, "exit 8");
+    agent.wait_log("the command waits until the proxy is ready");
+    let probe = get(status.number, "/healthz/ready").unwrap_err();
+    assert!(probe.contains("no listener on application port"), "{probe}");
+    let there = configuration(
+        agent.admin.number,
+        application.number,
+        direct("hello"),
+        json!([]),
+    );
+    agent.write("envoy.json", &there.to_string());
+    assert_eq!(agent.wait().code(), Some(8), "{}", agent.log());
+    in_order(
+        &agent.log(),
+        &[
+            "epoch 0 is LIVE",
+            "the command waits until the proxy is ready",
+            "epoch 1 is LIVE",
+            "command started",
+        ],
+    );
+}
+
+#[test]
+fn term_while_it_waits_is_143() {
+    let application = port();
+    let setup = Setup::run("hello").args(&[
+        "--termination-drain-duration",
+        "0s",
+        "--application-ports",
+        &application.number.to_string(),
+    ]);
+    let mut agent = script(setup, "echo started");
+    agent.wait_log("the command waits until the proxy is ready");
+    agent.signal(libc::SIGTERM);
+    assert_eq!(agent.wait().code(), Some(143), "{}", agent.log());
+    let log = agent.log();
+    assert!(
+        log.contains("before the command was started, exit code 143"),
+        "{log}"
+    );
+    assert!(!log.contains("command started"), "{log}");
+}
+
+/// `/quitquitquit` is the last act of many a Job: the code that follows it is the one that counts.
+#[test]
+fn one_that_quits_the_agent_keeps_its_code() {
+    let setup = Setup::run("hello");
+    let status = port();
+    let number = status.number.to_string();
+    let quit = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{number} || exit 9; \
+         printf 'POST /quitquitquit HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 0\\r\\n\\r\\n' >&3; \
+         until [ -e {} ]; do /bin/sleep 0.05; done; exit 5",
+        setup.path("go").display()
+    );
+    let setup = setup.args(&["--kill-timeout", "1m", "--status-port", &number]);
+    let mut agent = script(setup, &quit);
+    agent.wait_log("epoch 0 exited with code 0");
+    agent.write("go", "");
+    assert_eq!(agent.wait().code(), Some(5), "{}", agent.log());
+    assert!(!agent.log().contains("draining for"), "{}", agent.log());
+}
+
+/// The same with Envoy's own.
 #[test]
 fn one_that_ends_the_proxy_itself_keeps_its_code() {
     let setup = Setup::run("hello");

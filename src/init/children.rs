@@ -4,14 +4,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use crate::config::{IpVersion, Launch};
 use crate::supervisor::{CompanionId, Epoch, Exit};
-use crate::sys::{self, ChildSetup, Inherited, Pid};
+use crate::sys::{self, ChildSetup, Inherited, Pid, Streams};
 
 /// What a child of ours is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,23 +41,23 @@ impl Children {
         launch: &Launch,
         arguments: &[OsString],
     ) -> Result<Pid, (Exit, io::Error)> {
-        let mut command = Command::new(&launch.binary);
-        command.args(arguments);
-        if kind == Kind::Validator {
+        let setup = ChildSetup {
+            inherited: Inherited::get(),
+            user: launch.user.map(|user| (user.uid, user.gid)),
+            oom_score_adj: launch.oom_score_adj,
+            no_new_privs: launch.no_new_privs,
+            raise_open_files: true,
+            take_terminal: false,
+        };
+        let streams = if kind == Kind::Validator {
             // Its "configuration OK" is not for the proxy's log; what it complains of is.
-            command.stdout(Stdio::null());
-        }
-        self.start(
+            Streams::Silent
+        } else {
+            Streams::Inherited
+        };
+        self.keep(
             kind,
-            command,
-            ChildSetup {
-                inherited: Inherited::get(),
-                user: launch.user.map(|user| (user.uid, user.gid)),
-                oom_score_adj: launch.oom_score_adj,
-                no_new_privs: launch.no_new_privs,
-                raise_open_files: true,
-                take_terminal: false,
-            },
+            sys::spawn(launch.binary.as_os_str(), arguments, setup, streams),
         )
     }
 
@@ -72,14 +71,9 @@ impl Children {
         kind: Kind,
         words: &[OsString],
     ) -> Result<Pid, (Exit, io::Error)> {
-        let mut words = words.iter();
+        let mut words = words.iter().map(OsString::as_os_str);
         // No program has the empty name: it is not found.
-        let mut command = Command::new(
-            words
-                .next()
-                .map_or_else(|| OsStr::new(""), OsString::as_os_str),
-        );
-        command.args(words);
+        let program = words.next().unwrap_or_default();
         let setup = ChildSetup {
             inherited: Inherited::get(),
             user: None,
@@ -89,7 +83,8 @@ impl Children {
             // A person who runs a command by hand types to it.
             take_terminal: kind == Kind::Command,
         };
-        self.start(kind, command, setup)
+        let started = sys::spawn(program, words, setup, Streams::Inherited);
+        self.keep(kind, started)
     }
 
     /// Starts `pintle-probe` with a socket as its stdin and stdout.
@@ -101,13 +96,8 @@ impl Children {
         serial: u64,
         program: &Path,
         arguments: &[String],
-        socket: UnixStream,
+        socket: &UnixStream,
     ) -> io::Result<Pid> {
-        let mut command = Command::new(program);
-        command.args(arguments);
-        let socket = OwnedFd::from(socket);
-        command.stdin(Stdio::from(socket.try_clone()?));
-        command.stdout(Stdio::from(socket));
         let setup = ChildSetup {
             inherited: Inherited::get(),
             user: None,
@@ -116,21 +106,16 @@ impl Children {
             raise_open_files: false,
             take_terminal: false,
         };
-        self.start(Kind::Probe(serial), command, setup)
-            .map_err(|(_, error)| error)
+        let streams = Streams::Socket(socket.as_fd());
+        self.keep(
+            Kind::Probe(serial),
+            sys::spawn(program.as_os_str(), arguments, setup, streams),
+        )
+        .map_err(|(_, error)| error)
     }
 
-    fn start(
-        &mut self,
-        kind: Kind,
-        mut command: Command,
-        setup: ChildSetup,
-    ) -> Result<Pid, (Exit, io::Error)> {
-        sys::prepare(&mut command, setup);
-        let child = command
-            .spawn()
-            .map_err(|error| (Exit::NotStarted(spawn_code(&error)), error))?;
-        let pid = Pid::of(&child);
+    fn keep(&mut self, kind: Kind, started: io::Result<Pid>) -> Result<Pid, (Exit, io::Error)> {
+        let pid = started.map_err(|error| (Exit::NotStarted(spawn_code(&error)), error))?;
         self.0.push((pid, kind));
         Ok(pid)
     }

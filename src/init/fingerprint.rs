@@ -74,12 +74,13 @@ pub fn scan(paths: &[PathBuf], required: &[PathBuf]) -> Scan {
 ///
 /// Kubelet's `..data` and `..<time>` are left out: they say how the files got there, not what they say.
 pub(crate) fn entries(directory: &Path, left: &mut usize) -> io::Result<Vec<OsString>> {
-    let mut names: Vec<OsString> = fs::read_dir(directory)?
-        .map_while(Result::ok)
-        .map(|entry| entry.file_name())
-        .filter(|name| counts(name))
-        .take(MAX_LISTED)
-        .collect();
+    let mut names: Vec<OsString> = Vec::new();
+    sys::names(directory, |name| {
+        if counts(name) {
+            names.push(name.to_owned());
+        }
+        names.len() < MAX_LISTED
+    })?;
     names.sort_unstable();
     names.truncate(*left);
     *left = left.saturating_sub(names.len());

@@ -20,6 +20,7 @@ use std::os::fd::AsRawFd as _;
 
 use crate::config::BaseId;
 use crate::supervisor::Epoch;
+use crate::sys;
 
 /// `auto` tries that many ids.
 const AUTO_TRIES: u32 = 4096;
@@ -227,28 +228,30 @@ impl fmt::Display for Holder {
 }
 
 fn process_with(link: &str) -> Option<(String, String)> {
-    for process in fs::read_dir("/proc").ok()?.flatten() {
+    let mut found = None;
+    let processes = Path::new("/proc");
+    let listed = sys::names(processes, |pid| {
         // "self" and the like are other names of processes.
-        if !process
-            .file_name()
-            .as_encoded_bytes()
-            .iter()
-            .all(u8::is_ascii_digit)
-        {
-            continue;
+        let is_process = pid.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        if is_process && holds(&processes.join(pid).join("fd"), link) {
+            let comm = fs::read_to_string(processes.join(pid).join("comm")).unwrap_or_default();
+            let pid = pid.to_string_lossy().into_owned();
+            found = Some((pid, comm.trim().to_owned()));
         }
-        let holds = fs::read_dir(process.path().join("fd")).is_ok_and(|descriptors| {
-            descriptors.flatten().any(|descriptor| {
-                fs::read_link(descriptor.path()).is_ok_and(|target| target == Path::new(link))
-            })
-        });
-        if holds {
-            let pid = process.file_name().to_string_lossy().into_owned();
-            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-            return Some((pid, name.trim().to_owned()));
-        }
-    }
-    None
+        found.is_none()
+    });
+    listed.ok().and(found)
+}
+
+/// Whether one of the descriptors in this directory is the link's.
+fn holds(descriptors: &Path, link: &str) -> bool {
+    let mut holds = false;
+    let listed = sys::names(descriptors, |descriptor| {
+        let target = fs::read_link(descriptors.join(descriptor));
+        holds = target.is_ok_and(|target| target == Path::new(link));
+        !holds
+    });
+    listed.is_ok() && holds
 }
 
 /// Answers a child in place of its dead parent, until the child dismisses it.

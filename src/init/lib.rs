@@ -71,19 +71,19 @@ mod timeline;
 pub mod watcher;
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 
 use crate::cli::{Command, ProxyArgs, Stop};
 use crate::config::Config;
 use crate::environment::Environment;
 use crate::event_loop::EventLoop;
+pub use crate::sys::{Heap, arguments};
 
 /// Does what the arguments say; returns the exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> u8 {
-    sys::report_faults();
+    sys::start();
     match cli::parse(arguments) {
-        Ok(Command::Proxy(args)) => proxy(&args),
+        Ok(Command::Proxy(args)) => proxy(args),
         Ok(Command::Init(args)) => plain::run(&args),
         Ok(Command::Client(args)) => client::run(&args),
         Err(stop) => finish(&stop),
@@ -92,32 +92,39 @@ pub fn main(arguments: Vec<OsString>) -> u8 {
 
 /// Says what there is to say, and how it ended. A reader that has gone has no use for it.
 fn finish(stop: &Stop) -> u8 {
-    drop(io::stdout().write_all(stop.stdout.as_bytes()));
-    drop(io::stderr().write_all(stop.stderr.as_bytes()));
+    sys::write_all(sys::stdout(), stop.stdout.as_bytes());
+    sys::write_all(sys::stderr(), stop.stderr.as_bytes());
     stop.code
 }
 
-fn proxy(args: &ProxyArgs) -> u8 {
+fn proxy(args: Box<ProxyArgs>) -> u8 {
+    match start(args) {
+        Ok(event_loop) => event_loop.run(),
+        Err(code) => code,
+    }
+}
+
+/// A function of its own, so that what it needs on the stack is gone when the agent runs, and the arguments are, too.
+#[inline(never)]
+fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
     // Before anything of our own is opened.
     sys::close_inherited_descriptors();
-    let config = match Config::new(args, &Environment::of_process(), &host::look()) {
+    let config = match Config::new(&args, &Environment::of_process(), &host::look()) {
         Ok(config) => config,
-        Err(error) => return refuse(error.code(), format_args!("{error}")),
+        Err(error) => return Err(refuse(error.code(), format_args!("{error}"))),
     };
+    drop(args);
     if let Err((path, error)) = log::open(&config.log) {
-        return refuse(
+        return Err(refuse(
             71,
             format_args!("cannot open log {}: {error}", path.display()),
-        );
+        ));
     }
     for warning in &config.warnings {
         log::warning!("{warning}");
     }
     timeline::log(&config);
-    match EventLoop::start(config) {
-        Ok(event_loop) => event_loop.run(),
-        Err(error) => refuse(error.code(), format_args!("{error}")),
-    }
+    EventLoop::start(config).map_err(|error| refuse(error.code(), format_args!("{error}")))
 }
 
 /// The start failed: why, and the code, as the last words.

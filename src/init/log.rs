@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -73,8 +74,9 @@ struct Log {
 
 thread_local! {
     // One thread, so this is one global; a `RefCell` because logging is reached from everywhere and must not need `&mut`.
-    static LOG: RefCell<Log> =
-        const { RefCell::new(Log { level: Level::Info, json: false, sinks: Vec::new(), lost: 0, lost_in_all: 0 }) };
+    // It is never dropped, so that nothing has to be registered for a thread's end.
+    static LOG: RefCell<ManuallyDrop<Log>> =
+        const { RefCell::new(ManuallyDrop::new(Log { level: Level::Info, json: false, sinks: Vec::new(), lost: 0, lost_in_all: 0 })) };
 }
 
 /// Lines lost since the start, for the metrics.
@@ -103,7 +105,7 @@ pub fn open(config: &LogConfig) -> Result<(), (PathBuf, io::Error)> {
         });
     }
     LOG.with_borrow_mut(|log| {
-        *log = Log {
+        **log = Log {
             level: config.level,
             json: config.json,
             sinks,
@@ -191,13 +193,13 @@ impl Log {
     /// Whether the line went to every target.
     fn put_all(&mut self, line: &[u8]) -> bool {
         if self.sinks.is_empty() {
-            return put(io::stdout().as_fd(), line);
+            return put(sys::stdout(), line);
         }
         let mut whole = true;
         for sink in &self.sinks {
             whole &= match sink {
-                Sink::Stdout => put(io::stdout().as_fd(), line),
-                Sink::Stderr => put(io::stderr().as_fd(), line),
+                Sink::Stdout => put(sys::stdout(), line),
+                Sink::Stderr => put(sys::stderr(), line),
                 Sink::File { file, .. } => put(file.as_fd(), line),
             };
         }

@@ -4,30 +4,22 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::process::Command;
 
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
 
 use crate::children::spawn_code;
 use crate::cli::InitArgs;
 use crate::log::{self, Level, Target};
 use crate::signals::Signals;
 use crate::supervisor::Exit;
-use crate::sys::{self, ChildSetup, Inherited, Pid, signal};
+use crate::sys::{self, ChildSetup, Inherited, Pid, Streams, signal};
 
 const SIGNALS: Token = Token(0);
-const LIBRARY_SIGNALS: Token = Token(1);
-/// Signals 32 to 34: the C library lets nobody handle them, but a program with another C library may mean something by
-/// them (34 is glibc's SIGRTMIN).
-const LIBRARY_SET: u64 = 0b111 << 31;
 
 /// Sources of signals.
 struct Sources {
     poll: Poll,
     signals: Signals,
-    library: OwnedFd,
 }
 
 /// Runs the command until it ends; returns its code.
@@ -65,42 +57,27 @@ pub(crate) fn run(args: &InitArgs) -> u8 {
 }
 
 fn open() -> io::Result<Sources> {
-    let mut signals = Signals::install()?;
     // Before the command is there to need them: none may be lost on the way.
-    signals.catch_the_rest();
-    // After the handlers, which unblock everything.
-    let library = sys::signal_descriptor(LIBRARY_SET)?;
+    let mut signals = Signals::install()?;
     if std::process::id() != 1 {
         sys::become_subreaper()?;
     }
     let poll = Poll::new()?;
     signals.register(poll.registry(), SIGNALS)?;
-    let mut source = SourceFd(&library.as_raw_fd());
-    poll.registry()
-        .register(&mut source, LIBRARY_SIGNALS, Interest::READABLE)?;
-    Ok(Sources {
-        poll,
-        signals,
-        library,
-    })
+    Ok(Sources { poll, signals })
 }
 
 fn spawn(words: &[OsString]) -> io::Result<Pid> {
     let (program, arguments) = words.split_first().ok_or(io::ErrorKind::NotFound)?;
-    let mut command = Command::new(program);
-    command.args(arguments);
-    sys::prepare(
-        &mut command,
-        ChildSetup {
-            inherited: Inherited::get(),
-            user: None,
-            oom_score_adj: None,
-            no_new_privs: false,
-            raise_open_files: false,
-            take_terminal: true,
-        },
-    );
-    command.spawn().map(|child| Pid::of(&child))
+    let setup = ChildSetup {
+        inherited: Inherited::get(),
+        user: None,
+        oom_score_adj: None,
+        no_new_privs: false,
+        raise_open_files: false,
+        take_terminal: true,
+    };
+    sys::spawn(program, arguments, setup, Streams::Inherited)
 }
 
 /// Forwards and reaps until the command has ended.
@@ -114,9 +91,7 @@ fn supervise(sources: &mut Sources, main: Pid, group: bool) -> Exit {
             sys::pause(std::time::Duration::from_millis(100));
         }
         let mut reap = false;
-        let library = sources.library.as_fd();
-        let unhandled = std::iter::from_fn(|| sys::read_signal(library));
-        for number in sources.signals.drain().chain(unhandled) {
+        for number in sources.signals.drain() {
             if number == signal::SIGCHLD {
                 reap = true;
                 continue;

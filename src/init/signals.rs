@@ -1,4 +1,8 @@
-//! Signals as events: signal-hook's handlers write to a socket pair, the loop reads it.
+//! Signals as events: what the agent acts upon by signal-hook's handlers, which write to a socket pair; all others by a
+//! descriptor of the kernel's that reads the blocked ones.
+//!
+//! Not all by handlers: each one costs signal-hook a copy of its table, and sixty of them cost half a start and 60 kB.
+//! Not all by the descriptor: a handler ends what a blocking call waits for, and works before the loop does.
 //!
 //! Order: the pair is emptied first, then the flags are read; the reverse would lose a signal that comes in between.
 //! Equal signals that come together are one, as in the kernel.
@@ -6,67 +10,73 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::iter;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use mio::net::UnixStream;
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use crate::sys;
-use crate::sys::signal::{self, LAST};
+use crate::sys::signal;
 
-/// Not caught: KILL and STOP cannot be; ILL, BUS, FPE and SEGV come from a fault, after which a handler must not return.
+/// Neither here nor there: KILL and STOP cannot be caught; ILL, BUS, FPE and SEGV come from a fault and are
+/// `sys::report_faults`'.
 const NOT_CAUGHT: [i32; 6] = [4, 7, 8, 9, 11, 19];
 
-/// What the agent acts upon.
-const AT_ONCE: [i32; 6] = [
+/// What the agent acts upon; and TRAP, which must not be blocked since it is a fault on some processors. signal-hook
+/// calls the handler for faults first.
+const AT_ONCE: [i32; 7] = [
     signal::SIGTERM,
     signal::SIGINT,
     signal::SIGQUIT,
     signal::SIGHUP,
     signal::SIGUSR1,
     signal::SIGCHLD,
+    signal::SIGTRAP,
 ];
-/// musl keeps 32 to 34 for itself, glibc 32 and 33.
-const FIRST_FREE: i32 = 34;
 
 /// Every signal that can be caught, as a readable source.
 #[derive(Debug)]
-pub(crate) struct Signals(SignalDelivery<UnixStream, SignalOnly>);
+pub(crate) struct Signals {
+    caught: SignalDelivery<UnixStream, SignalOnly>,
+    /// Those that nobody handles.
+    blocked: OwnedFd,
+}
 
 impl Signals {
-    /// Installs the handlers of the signals that mean something from the first moment on.
+    /// From here on no signal ends or stops this process by accident.
     ///
     /// # Errors
     /// No descriptor or no memory left.
     pub(crate) fn install() -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
-        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, AT_ONCE)?;
-        sys::unblock_signals();
-        Ok(Self(delivery))
-    }
-
-    /// Installs the others. From here on no signal ends or stops this process by accident.
-    ///
-    /// Each handler costs signal-hook a copy of its table, which is most of a start's time: so this comes after the
-    /// child has been started.
-    pub(crate) fn catch_the_rest(&self) {
-        let standard = (1..32).filter(|number| !NOT_CAUGHT.contains(number));
-        for number in standard.chain(FIRST_FREE..=LAST) {
-            // Those that are caught already are no error; those that the C library keeps it refuses, how many it does
-            // not say before.
-            drop(self.0.handle().add_signal(number));
-        }
+        let caught = SignalDelivery::with_pipe(read, write, SignalOnly, AT_ONCE)?;
+        // 32 to 34 among them, for which the C library allows no handler.
+        let others = AT_ONCE
+            .iter()
+            .chain(&NOT_CAUGHT)
+            .fold(u64::MAX, |set, number| set & !(1 << (number - 1)));
+        let blocked = sys::signal_descriptor(others)?;
+        Ok(Self { caught, blocked })
     }
 
     /// # Errors
     /// What epoll says.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(self.0.get_read_mut(), token, Interest::READABLE)
+        registry.register(self.caught.get_read_mut(), token, Interest::READABLE)?;
+        let number = self.blocked.as_raw_fd();
+        let mut blocked = SourceFd(&number);
+        registry.register(&mut blocked, token, Interest::READABLE)
     }
 
-    /// The signals that came since the last call, each once, in the order of their numbers.
+    /// The signals that came since the last call: first those that were handled, each once, in the order of their
+    /// numbers.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = i32> {
-        self.0.pending()
+        let blocked = &self.blocked;
+        let read = move || sys::read_signal(blocked.as_fd());
+        self.caught.pending().chain(iter::from_fn(read))
     }
 }

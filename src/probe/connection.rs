@@ -2,7 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -16,7 +17,22 @@ const FAREWELL: Duration = Duration::from_millis(100);
 
 pub(crate) async fn connect(address: SocketAddr, deadline: Deadline) -> Result<TcpStream, Failure> {
     let step = format!("connect to {address}");
-    deadline.run(&step, TcpStream::connect(address)).await
+    deadline.run(&step, open(address)).await
+}
+
+/// An application that listens on IPv6 only is tried there, as the init does for plain HTTP.
+async fn open(address: SocketAddr) -> io::Result<TcpStream> {
+    match TcpStream::connect(address).await {
+        Err(error)
+            if error.kind() == io::ErrorKind::ConnectionRefused
+                && address.ip() == Ipv4Addr::LOCALHOST =>
+        {
+            let other = TcpStream::connect((Ipv6Addr::LOCALHOST, address.port())).await;
+            // What was asked for is what the reason tells of.
+            other.map_err(|_| error)
+        }
+        result => result,
+    }
 }
 
 /// Lets the task that drives a connection end it, when nothing more is asked of it.

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+pub(crate) mod client;
+
 /// Generous: the machine may be busy with something else altogether.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -77,6 +79,7 @@ pub(crate) struct Agent {
     pub directory: tempfile::TempDir,
     pub admin: Port,
     pub listener: Port,
+    pub status: Port,
 }
 
 /// An agent that is being described.
@@ -85,6 +88,7 @@ pub(crate) struct Setup {
     directory: tempfile::TempDir,
     admin: Port,
     listener: Port,
+    status: Port,
 }
 
 impl Setup {
@@ -113,11 +117,11 @@ impl Setup {
 
     /// As `bare`, for `proxy` or `run`.
     pub(crate) fn of(subcommand: &str, binary: &Path) -> Self {
-        Self::with_agent(Path::new(env!("CARGO_BIN_EXE_pintle")), subcommand, binary)
+        Self::with(Path::new(env!("CARGO_BIN_EXE_pintle")), subcommand, binary)
     }
 
-    /// The same with another agent: the release binary, say.
-    pub(crate) fn with_agent(agent: &Path, subcommand: &str, binary: &Path) -> Self {
+    /// As `of`, for a copy of the agent.
+    pub(crate) fn with(agent: &Path, subcommand: &str, binary: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new(agent);
         // What the machine's environment says must not matter.
@@ -127,10 +131,12 @@ impl Setup {
             directory,
             admin: port(),
             listener: port(),
+            status: port(),
         };
         setup.write("cert.pem", "first");
         let (directory, certificate) = (setup.path("run"), setup.path("cert.pem"));
         let admin = setup.admin.number.to_string();
+        let status = setup.status.number.to_string();
         // A sidecar, unless another role is among the arguments.
         let mut setup = setup.arg(subcommand);
         for (variable, value) in [
@@ -151,6 +157,8 @@ impl Setup {
             .args(&[
                 "--proxy-admin-port",
                 &admin,
+                "--status-port",
+                &status,
                 "--base-id",
                 "auto",
                 "--concurrency",
@@ -241,6 +249,10 @@ impl Setup {
         self.listener.number
     }
 
+    pub(crate) fn status_port(&self) -> u16 {
+        self.status.number
+    }
+
     pub(crate) fn start(mut self) -> Agent {
         let log = fs::File::create(self.path("log")).unwrap();
         self.command.stdout(log.try_clone().unwrap()).stderr(log);
@@ -250,6 +262,7 @@ impl Setup {
             directory: self.directory,
             admin: self.admin,
             listener: self.listener,
+            status: self.status,
         }
     }
 }

@@ -24,11 +24,9 @@ pub enum ClientArgs {
 /// What was typed after `request`.
 #[derive(Debug)]
 pub struct RequestArgs {
-    pub(crate) port: u16,
+    pub(crate) url: Url,
     /// In upper case.
     pub(crate) method: String,
-    /// Fit for a request line.
-    pub(crate) path: String,
     pub(crate) body: Option<String>,
 }
 
@@ -52,7 +50,7 @@ pub struct ProbeArgs {
 /// What was typed after `status`.
 #[derive(Debug)]
 pub struct StatusArgs {
-    pub(crate) port: u16,
+    pub(crate) url: Url,
     pub(crate) json: bool,
     pub(crate) watch: bool,
 }
@@ -127,9 +125,8 @@ impl Given<'_> {
         }
         let path = path(&written).ok_or_else(|| self.usage("PATH has a control character"))?;
         Ok(RequestArgs {
-            port: self.port("debug-port")?,
+            url: Url::here(self.port("debug-port")?, path),
             method: method.to_ascii_uppercase(),
-            path,
             body,
         })
     }
@@ -149,7 +146,7 @@ impl Given<'_> {
 
     fn status(&self) -> Result<StatusArgs, Stop> {
         Ok(StatusArgs {
-            port: self.port("status-port")?,
+            url: Url::here(self.port("status-port")?, "/status".to_owned()),
             json: self.switch("json")?,
             watch: self.switch("watch")?,
         })
@@ -310,8 +307,8 @@ mod tests {
     #[test]
     fn a_request_as_it_is_typed() {
         let args = request(&["request", "get", "stats"]);
-        assert_eq!((args.port, args.method.as_str()), (15000, "GET"));
-        assert_eq!((args.path.as_str(), args.body), ("/stats", None));
+        assert_eq!((args.url.port, args.method.as_str()), (15000, "GET"));
+        assert_eq!((args.url.path.as_str(), args.body), ("/stats", None));
         for words in [
             [
                 "request",
@@ -333,7 +330,7 @@ mod tests {
             ],
         ] {
             let args = request(&words);
-            assert_eq!((args.port, args.method.as_str()), (15020, "POST"));
+            assert_eq!((args.url.port, args.method.as_str()), (15020, "POST"));
             assert_eq!(args.body.as_deref(), Some("-body"));
         }
         assert_eq!(

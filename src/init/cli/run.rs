@@ -25,12 +25,16 @@ const ABOUT: &str = "Usage: pintle run [sidecar|router|ingress] [flags] -- CMD [
 
 run CMD beside Envoy: start it once Envoy is ready, stop Envoy when it ends, drain and all; for Jobs
 
-The exit code is CMD's own, or 128 + the signal that ended it; 127: CMD is not found, 126: it cannot be executed.
-HUP and USR1 mean what they mean to the proxy command; every other signal goes to CMD while it runs, and a third TERM
-or INT kills it. Before it runs and after it ended, they mean what they mean to the proxy command.
+The exit code is CMD's own, or 128 + the signal that ended it; 127: CMD is not found, 126: it cannot be executed;
+143: TERM, INT or QUIT came before CMD was started.
+
+HUP and USR1 mean what they mean to the proxy command. While CMD runs, every other signal goes to it, and a third TERM
+or INT kills it; after its end they mean what they mean to the proxy command. CMD should end on TERM.
+
 When Envoy fails for good, CMD gets TERM, after --kill-timeout KILL, and the exit code is as below. When Envoy exits
 with 0, or quit is posted, CMD first has --kill-timeout to end by itself, with its own code.
-CMD's output is beside the log, which --log-target stderr moves. The flags are those of the proxy command:
+
+The log is on stdout, beside CMD's output; --log-target stderr moves it. The flags are those of the proxy command:
 
 ";
 

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 use argh::FromArgs;
-use serde_json::json;
 
 /// The number.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -40,18 +39,11 @@ pub(super) fn render(flags: &VersionFlags) -> Result<String, String> {
     match flags.output.as_deref().unwrap_or("") {
         "" if short => Ok(format!("{VERSION}\n")),
         "" => Ok(format!("pintle {VERSION} ({revision})\n")),
+        // Both are made of letters, digits and a few signs that JSON takes as they are.
         "json" => Ok(format!(
-            "{:#}\n",
-            json!({ "clientVersion": {
-                "version": VERSION,
-                "revision": revision,
-                "user": "",
-                "host": "",
-                "golang_version": "",
-                "hub": "",
-                "status": "",
-                "tag": VERSION,
-            }})
+            "{{\n  \"clientVersion\": {{\n    \"golang_version\": \"\",\n    \"host\": \"\",\n    \"hub\": \"\",\n    \
+             \"revision\": \"{revision}\",\n    \"status\": \"\",\n    \"tag\": \"{VERSION}\",\n    \
+             \"user\": \"\",\n    \"version\": \"{VERSION}\"\n  }}\n}}\n"
         )),
         "yaml" => Ok(format!(
             "clientVersion:\n  golang_version: \"\"\n  host: \"\"\n  hub: \"\"\n  revision: \"{revision}\"\n  \

@@ -9,21 +9,20 @@ mod exchange;
 mod status;
 mod url;
 
-use std::fmt;
-use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::io::{ErrorKind, IsTerminal as _};
 use std::time::Duration;
 
 use self::exchange::{Allowance, Ask, Failure, exchange, read_clock};
 use self::status::Paint;
 pub(crate) use self::url::{Url, UrlError, path};
-use crate::cli::{ClientArgs, ProbeArgs, RequestArgs, StatusArgs, WaitArgs};
+use crate::cli::{ClientArgs, RequestArgs, StatusArgs, WaitArgs};
 use crate::http::{Decoder, Response};
+use crate::supervisor::Seconds;
 use crate::sys;
 
 /// For an answer of Envoy's admin port (the contract's 60 s).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// For `probe` and `status`: what kubelet's probes may cost here at most is less.
+/// For `probe` and `status`; kubelet ends an exec probe by itself, after 1 s where nothing else is said.
 const QUICK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks of `status --watch`.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
@@ -39,138 +38,114 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 /// Does it; returns the exit code.
 #[must_use]
 pub(crate) fn run(args: &ClientArgs) -> u8 {
-    let result = match args {
-        ClientArgs::Request(args) => request(args),
-        ClientArgs::Wait(args) => wait(args),
-        ClientArgs::Probe(ProbeArgs { url }) => {
-            let mut allowance = Allowance::new(QUICK_TIMEOUT);
-            ask_200(url, &mut allowance).map_err(|failure| said("get 200 from", url, &failure))
+    let (verb, url, result) = match args {
+        ClientArgs::Request(args) => (args.method.as_str(), &args.url, request(args)),
+        ClientArgs::Wait(args) => ("get 200 from", &args.url, wait(args)),
+        ClientArgs::Probe(args) => {
+            let answered = ask_200(&args.url, QUICK_TIMEOUT);
+            ("get 200 from", &args.url, answered)
         }
-        ClientArgs::Status(args) => status(args),
+        ClientArgs::Status(args) => ("GET", &args.url, status(args)),
     };
     match result {
-        Ok(()) => 0,
-        Err(message) => {
+        Ok(()) | Err(Failure::ReaderGone) => 0,
+        Err(failure) => {
             // A reader that has gone has no use for it.
-            drop(io::stderr().write_all(message.as_bytes()));
-            u8::from(!message.is_empty())
+            sys::write_all(sys::stderr(), said(verb, url, &failure).as_bytes());
+            1
         }
     }
 }
 
-/// `cannot <verb> <object>: <cause>`, as a line; empty when nobody is there to read it, which is no failure.
-fn said(verb: &str, object: &dyn fmt::Display, failure: &Failure) -> String {
-    if matches!(failure, Failure::ReaderGone) {
-        return String::new();
-    }
-    let (object, why) = (object.to_string(), failure.why());
-    ["pintle: cannot ", verb, " ", &object, ": ", &why, "\n"].concat()
+/// `cannot <verb> <object>: <cause>`, as a line.
+fn said(verb: &str, url: &Url, failure: &Failure) -> String {
+    let (url, why) = (url.to_string(), failure.why());
+    ["pintle: cannot ", verb, " ", &url, ": ", &why, "\n"].concat()
 }
 
-fn request(args: &RequestArgs) -> Result<(), String> {
-    let url = Url::here(args.port, args.path.clone());
-    let ask = Ask {
-        method: &args.method,
-        body: args.body.as_deref(),
-    };
-    // As pilot-agent: 404 is an answer.
-    pass_on(&url, ask, Some(404)).map_err(|failure| said(&args.method, &url, &failure))
-}
-
-fn wait(args: &WaitArgs) -> Result<(), String> {
+fn wait(args: &WaitArgs) -> Result<(), Failure> {
     let began = read_clock();
+    let left = || {
+        let spent = read_clock().saturating_duration_since(began);
+        args.timeout.saturating_sub(spent)
+    };
     let mut last: Option<Failure> = None;
     loop {
-        let spent = read_clock().saturating_duration_since(began);
-        let left = args.timeout.saturating_sub(spent);
         // The first try is a whole one, whatever the bound.
         let limit = match last {
             None => args.request_timeout,
-            Some(_) => args.request_timeout.min(left),
+            Some(_) => args.request_timeout.min(left()),
         };
-        match ask_200(&args.url, &mut Allowance::new(limit)) {
+        match ask_200(&args.url, limit) {
             Ok(()) => return Ok(()),
             // Cut short by our own bound, a try says less than the one before it.
             Err(Failure::Late(_)) if limit < args.request_timeout => {}
             Err(failure) => last = Some(failure),
         }
-        let spent = read_clock().saturating_duration_since(began);
-        let left = args.timeout.saturating_sub(spent);
-        let Some(failure) = last.as_ref().filter(|_| left.is_zero()) else {
-            sys::pause(left.min(args.period));
-            continue;
-        };
-        let seconds = args.timeout.as_secs();
-        let object = format_args!("{} within {seconds} s", args.url).to_string();
-        return Err(said("get 200 from", &object, failure));
+        let left = left();
+        if left.is_zero() {
+            let last = last.map(|failure| failure.why()).unwrap_or_default();
+            let waited = Seconds(args.timeout).to_string();
+            return Err(Failure::Other(
+                ["waited ", &waited, ", last error: ", &last].concat(),
+            ));
+        }
+        sys::pause(left.min(args.period));
     }
 }
 
-fn status(args: &StatusArgs) -> Result<(), String> {
-    let url = Url::here(args.port, "/status".to_owned());
-    let failed = |failure: Failure| said("get the status from", &url, &failure);
-    let terminal = io::stdout().is_terminal() && variable_says("TERM", |term| term != "dumb");
-    let paint = if terminal && !variable_says("NO_COLOR", |_| true) {
+fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let terminal = sys::stdout().is_terminal() && variable_says("TERM", "dumb");
+    let paint = if terminal && !variable_says("NO_COLOR", "") {
         Paint::Colours
     } else {
         Paint::Plain
     };
-    let mut first = true;
+    let mut shown = look(args, paint)?;
+    if !args.watch {
+        return put(&shown);
+    }
+    // Redrawn in its place, or one below the other.
+    let (before, after) = if terminal { (CLEAR, "") } else { ("", "\n") };
     loop {
-        if args.watch && terminal {
-            // In one write with what follows, where that is a table, would flicker less; JSON is not held.
-            put(CLEAR.as_bytes()).map_err(failed)?;
-        } else if !first {
-            put(b"\n").map_err(failed)?;
-        }
-        match look(&url, args, paint) {
-            Err(failure) if first || !args.watch => return Err(failed(failure)),
-            // The agent is being restarted, say: that is what a watcher came to see.
-            Err(failure) => {
-                let message = failed(failure);
-                if message.is_empty() {
-                    return Err(message);
-                }
-                put(message.as_bytes()).map_err(failed)?;
-            }
-            Ok(()) if !args.watch => return Ok(()),
-            Ok(()) => {}
-        }
-        first = false;
+        put(&[before.as_bytes(), &shown, after.as_bytes()].concat())?;
         sys::pause(WATCH_PERIOD);
+        // The agent is being restarted, say: that is what a watcher came to see.
+        shown = look(args, paint)
+            .unwrap_or_else(|failure| said("GET", &args.url, &failure).into_bytes());
     }
 }
 
-/// Prints the status once.
-fn look(url: &Url, args: &StatusArgs, paint: Paint) -> Result<(), Failure> {
-    if args.json {
-        return pass_on(url, Ask::GET, None);
-    }
+/// What is shown of the status.
+fn look(args: &StatusArgs, paint: Paint) -> Result<Vec<u8>, Failure> {
     let mut response = Response::new(STATUS_BYTES);
-    fetch(url, &mut Allowance::new(QUICK_TIMEOUT), &mut response)?;
+    fetch(&args.url, QUICK_TIMEOUT, &mut response)?;
     if response.is_cut() {
         return Err(Failure::other("the answer is longer than 256 kB"));
     }
-    match status::render(response.body(), paint) {
-        Some(table) => put(table.as_bytes()),
-        None => Err(Failure::other("the answer is not a status of pintle's")),
+    let body = response.body();
+    if args.json {
+        let end: &[u8] = if body.ends_with(b"\n") { b"" } else { b"\n" };
+        return Ok([body, end].concat());
     }
+    let table = status::render(body, paint).map(String::into_bytes);
+    table.ok_or_else(|| Failure::other("the answer is not a status of pintle's"))
 }
 
-/// A variable that is set and not empty, and of which `holds` is true.
-fn variable_says(name: &str, holds: impl Fn(&str) -> bool) -> bool {
-    let value = std::env::var_os(name).unwrap_or_default();
-    !value.is_empty() && holds(&value.to_string_lossy())
+/// Whether a variable is set, and neither empty nor `other`.
+fn variable_says(name: &str, other: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != other)
 }
 
 /// One try: whether the answer is 200.
-fn ask_200(url: &Url, allowance: &mut Allowance) -> Result<(), Failure> {
-    fetch(url, allowance, &mut Response::new(REASON_BYTES))
+fn ask_200(url: &Url, limit: Duration) -> Result<(), Failure> {
+    fetch(url, limit, &mut Response::new(REASON_BYTES))
 }
 
 /// Takes the answer to a GET, if its status is 200.
-fn fetch(url: &Url, allowance: &mut Allowance, response: &mut Response) -> Result<(), Failure> {
-    let result = exchange(url, Ask::GET, allowance, &mut |bytes| {
+fn fetch(url: &Url, limit: Duration, response: &mut Response) -> Result<(), Failure> {
+    let mut allowance = Allowance::new(limit);
+    let result = exchange(url, Ask::GET, &mut allowance, &mut |bytes| {
         if bytes.is_empty() {
             return Ok(response.close());
         }
@@ -184,8 +159,12 @@ fn fetch(url: &Url, allowance: &mut Allowance, response: &mut Response) -> Resul
     }
 }
 
-/// Prints the answer as it comes. A status above 399 is a failure and prints nothing, unless it is `accepted`.
-fn pass_on(url: &Url, ask: Ask<'_>, accepted: Option<u16>) -> Result<(), Failure> {
+/// Prints the answer as it comes. A status above 399 is a failure and prints nothing, but for 404, as in pilot-agent.
+fn request(args: &RequestArgs) -> Result<(), Failure> {
+    let ask = Ask {
+        method: &args.method,
+        body: args.body.as_deref(),
+    };
     let mut decoder = if ask.method == "HEAD" {
         Decoder::without_body()
     } else {
@@ -195,7 +174,7 @@ fn pass_on(url: &Url, ask: Ask<'_>, accepted: Option<u16>) -> Result<(), Failure
     let mut last = None;
     let mut piece = Vec::new();
     let mut allowance = Allowance::new(REQUEST_TIMEOUT);
-    let result = exchange(url, ask, &mut allowance, &mut |bytes| {
+    let result = exchange(&args.url, ask, &mut allowance, &mut |bytes| {
         if bytes.is_empty() {
             return Ok(decoder.close());
         }
@@ -203,7 +182,7 @@ fn pass_on(url: &Url, ask: Ask<'_>, accepted: Option<u16>) -> Result<(), Failure
         let fed = decoder.feed(bytes, &mut |part| piece.extend_from_slice(part));
         fed.map_err(|_| Failure::malformed())?;
         let status = decoder.head().map(|head| head.status);
-        if let Some(status) = status.filter(|status| *status > 399 && accepted != Some(*status)) {
+        if let Some(status) = status.filter(|status| *status > 399 && *status != 404) {
             let (_, body) = refusal.get_or_insert_with(|| (status, Vec::new()));
             let room = REASON_BYTES.saturating_sub(body.len());
             body.extend_from_slice(piece.get(..room).unwrap_or(&piece));
@@ -239,7 +218,7 @@ fn reason(body: &[u8]) -> String {
 /// Writes to stdout, all of it and without a buffer.
 fn put(mut bytes: &[u8]) -> Result<(), Failure> {
     while !bytes.is_empty() {
-        let error = match sys::write(io::stdout().as_fd(), bytes) {
+        let error = match sys::write(sys::stdout(), bytes) {
             Ok(written) => {
                 bytes = bytes.get(written..).unwrap_or_default();
                 continue;

@@ -75,7 +75,7 @@ impl Config {
 
 fn mutual_tls(layers: &Layers<'_>) -> Result<bool, ConfigError> {
     layers
-        .given("control-plane-auth-policy")?
+        .given("control-plane-auth-policy")
         .parse(|text| match text {
             "MUTUAL_TLS" => Ok(true),
             "NONE" => Ok(false),
@@ -84,7 +84,7 @@ fn mutual_tls(layers: &Layers<'_>) -> Result<bool, ConfigError> {
 }
 
 fn admin(layers: &Layers<'_>, identity: &Identity) -> Result<SocketAddr, ConfigError> {
-    let given = layers.given("proxy-admin-address")?;
+    let given = layers.given("proxy-admin-address");
     let address = if given.layer == Layer::Default && identity.ipv6_only() {
         IpAddr::V6(Ipv6Addr::LOCALHOST)
     } else {
@@ -92,7 +92,7 @@ fn admin(layers: &Layers<'_>, identity: &Identity) -> Result<SocketAddr, ConfigE
     };
     match layers.port("proxy-admin-port")? {
         0 => Err(layers
-            .given("proxy-admin-port")?
+            .given("proxy-admin-port")
             .wrong("the port must be 1 to 65535")),
         port => Ok(SocketAddr::new(address, port)),
     }
@@ -102,7 +102,7 @@ fn status(layers: &Layers<'_>, admin: SocketAddr) -> Result<Option<SocketAddr>, 
     let address = layers.address("status-address")?;
     let port = layers.port("status-port")?;
     if port == admin.port() {
-        let origin = layers.given("status-port")?.origin();
+        let origin = layers.given("status-port").origin();
         return Err(ConfigError::contradiction(
             &origin,
             "--proxy-admin-port",
@@ -122,11 +122,11 @@ fn launch(
     let (log_level, component_log_level) = proxy_levels(layers)?;
     let extra = layers.args.extra.clone();
     Ok(Launch {
-        binary: layers.given("binary-path")?.required()?.into(),
-        directory: layers.given("config-path")?.required()?.into(),
+        binary: layers.given("binary-path").required()?.into(),
+        directory: layers.given("config-path").required()?.into(),
         drain_time,
         parent_shutdown_time,
-        service_cluster: layers.given("service-cluster")?.required()?.to_owned(),
+        service_cluster: layers.given("service-cluster").required()?.to_owned(),
         service_node: identity.node.clone(),
         max_obj_name_len: optional_number(layers, "stat-name-length", 0, i64::from(u32::MAX))?
             .and_then(|length| u32::try_from(length).ok())
@@ -136,7 +136,7 @@ fn launch(
         log_level,
         component_log_level,
         concurrency: concurrency(layers, host, warnings)?,
-        base_id: layers.given("base-id")?.parse(values::base_id)?,
+        base_id: layers.given("base-id").parse(values::base_id)?,
         disable_hot_restart: layers.switch("disable-hot-restart")?,
         skip_parent_stats: skips_parent_stats(&extra),
         extra,
@@ -152,7 +152,7 @@ fn hand_over(layers: &Layers<'_>) -> Result<(Duration, Duration), ConfigError> {
     let seconds = |name| {
         let duration = layers.duration(name, TICK)?;
         if duration.subsec_nanos() != 0 || duration > HOUR {
-            let given = layers.given(name)?;
+            let given = layers.given(name);
             return Err(given.wrong("it must be whole seconds, at most 1h"));
         }
         Ok(duration)
@@ -160,7 +160,7 @@ fn hand_over(layers: &Layers<'_>) -> Result<(Duration, Duration), ConfigError> {
     let drain = seconds("drain-duration")?;
     let parent = seconds("parent-shutdown-duration")?;
     if parent <= drain {
-        let given = layers.given("parent-shutdown-duration")?;
+        let given = layers.given("parent-shutdown-duration");
         let cause = [
             "it must be longer than --drain-duration, ",
             &duration::proto(drain),
@@ -173,9 +173,9 @@ fn hand_over(layers: &Layers<'_>) -> Result<(Duration, Duration), ConfigError> {
 /// Both levels for Envoy; components may stand in either flag.
 fn proxy_levels(layers: &Layers<'_>) -> Result<(Option<String>, Option<String>), ConfigError> {
     let (level, mut components) = layers
-        .given("proxy-log-level")?
+        .given("proxy-log-level")
         .parse(values::proxy_log_level)?;
-    if let Some(given) = layers.given("proxy-component-log-level")?.some() {
+    if let Some(given) = layers.given("proxy-component-log-level").some() {
         if !components.is_empty() {
             components.push(',');
         }
@@ -187,7 +187,7 @@ fn proxy_levels(layers: &Layers<'_>) -> Result<(Option<String>, Option<String>),
 
 fn ip_version(layers: &Layers<'_>, identity: &Identity) -> Result<Option<IpVersion>, ConfigError> {
     layers
-        .given("local-address-ip-version")?
+        .given("local-address-ip-version")
         .parse(|text| match text {
             "v4" => Ok(Some(IpVersion::V4)),
             "v6" => Ok(Some(IpVersion::V6)),
@@ -229,7 +229,7 @@ fn concurrency(
 }
 
 fn user(layers: &Layers<'_>) -> Result<Option<User>, ConfigError> {
-    let given = layers.given("proxy-user")?.some();
+    let given = layers.given("proxy-user").some();
     given.map(|given| given.parse(values::user)).transpose()
 }
 
@@ -239,7 +239,7 @@ fn optional_number(
     low: i64,
     high: i64,
 ) -> Result<Option<i64>, ConfigError> {
-    if layers.given(name)?.some().is_none() {
+    if layers.given(name).some().is_none() {
         return Ok(None);
     }
     layers.number(name, low..=high).map(Some)
@@ -248,7 +248,7 @@ fn optional_number(
 /// Envoy closes inbound listeners only where xDS marks them, so auto means: a sidecar with the generated bootstrap.
 fn drain(layers: &Layers<'_>, source: &Source) -> Result<DrainCall, ConfigError> {
     let sidecar = layers.args.role == super::Role::Sidecar;
-    let given = layers.given("drain-inbound-only")?;
+    let given = layers.given("drain-inbound-only");
     let inbound_only = if given.text == "auto" {
         sidecar && matches!(source, Source::Generated { .. })
     } else {
@@ -283,7 +283,7 @@ fn log(layers: &Layers<'_>) -> Result<LogConfig, ConfigError> {
         targets.push(Target::Stdout);
     }
     Ok(LogConfig {
-        level: layers.given("log-output-level")?.parse(values::log_level)?,
+        level: layers.given("log-output-level").parse(values::log_level)?,
         json: layers.switch("log-as-json")?,
         targets,
     })

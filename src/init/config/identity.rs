@@ -23,7 +23,7 @@ impl Identity {
     pub(super) fn new(layers: &Layers<'_>, host: &Host) -> Result<Self, ConfigError> {
         let ips = ips(layers, host)?;
         let ip = first(&ips).to_string();
-        let registry = layers.given("serviceregistry")?.text;
+        let registry = layers.given("serviceregistry").text;
         let namespace = layers.variable("POD_NAMESPACE")?.unwrap_or("");
         let pod = layers.variable("POD_NAME")?.unwrap_or("");
         let id = part(layers, "id", || match registry {
@@ -73,7 +73,7 @@ impl Identity {
             .unwrap_or("istio-system");
         let labels: Vec<&str> = discovery.host.split('.').collect();
         let namespace = match labels.as_slice() {
-            _ if layers.given("serviceregistry")?.text != "Kubernetes" => istio,
+            _ if layers.given("serviceregistry").text != "Kubernetes" => istio,
             [_] => own.unwrap_or(istio),
             [_, namespace] => namespace,
             _ => istio,
@@ -93,7 +93,7 @@ impl Identity {
 /// `--ip` or `INSTANCE_IP`, then the host's.
 fn ips(layers: &Layers<'_>, host: &Host) -> Result<Vec<IpAddr>, ConfigError> {
     let mut ips = Vec::with_capacity(host.addresses.len() + 1);
-    if layers.given("ip")?.some().is_some() {
+    if layers.given("ip").some().is_some() {
         ips.push(layers.address("ip")?);
     }
     for address in &host.addresses {
@@ -112,7 +112,7 @@ fn part(
     name: &'static str,
     default: impl FnOnce() -> String,
 ) -> Result<String, ConfigError> {
-    let given = layers.given(name)?;
+    let given = layers.given(name);
     if given.text.contains('~') {
         return Err(given.wrong("~ separates the parts of the node id"));
     }

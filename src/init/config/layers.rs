@@ -82,52 +82,55 @@ impl<'a> Layers<'a> {
         for (name, value) in &config.metadata {
             environment.stand_in(name, value);
         }
-        Ok(Self {
+        let layers = Self {
             args,
             environment,
             config,
-        })
+        };
+        for flag in PROXY {
+            layers.check(flag)?;
+        }
+        Ok(layers)
+    }
+
+    /// What `given` then does not need to look at any more.
+    fn check(&self, flag: &flags::Flag) -> Result<(), ConfigError> {
+        if !flag.variable.is_empty() {
+            self.variable(flag.variable)?;
+        }
+        let given = self.given(flag.name);
+        if given.text.contains('\0') {
+            return Err(given.wrong("it holds a NUL byte"));
+        }
+        Ok(())
     }
 
     /// The value of a scalar flag, from the highest layer that has one.
     ///
     /// An empty text counts as one only where the default is not empty: `--proxyLogLevel ""` says something, `--ip ""`
     /// does not.
-    pub(super) fn given(&self, name: &'static str) -> Result<Given<'_>, ConfigError> {
+    pub(super) fn given(&self, name: &'static str) -> Given<'_> {
         let flag = flags::find(PROXY, name);
         debug_assert!(flag.is_some(), "{name} is a flag");
         let (default, stand_in) = flag.map_or(("", ""), |flag| (flag.default, flag.variable));
-        let given = self.highest(name, default, stand_in)?;
-        if given.text.contains('\0') {
-            return Err(given.wrong("it holds a NUL byte"));
-        }
-        Ok(given)
-    }
-
-    fn highest(
-        &self,
-        name: &'static str,
-        default: &'static str,
-        stand_in: &'static str,
-    ) -> Result<Given<'_>, ConfigError> {
         let of = |layer, name, text| Given { text, layer, name };
         if let Some(text) = self.args.flags.scalar(name)
             && (!text.is_empty() || !default.is_empty())
         {
-            return Ok(of(Layer::Flag, name, text));
+            return of(Layer::Flag, name, text);
         }
         if !stand_in.is_empty()
-            && let Some(text) = self.variable(stand_in)?
+            && let Ok(Some(text)) = self.variable(stand_in)
         {
-            return Ok(of(Layer::Variable, stand_in, text));
+            return of(Layer::Variable, stand_in, text);
         }
         let mut values = self.config.values.iter().rev();
         if let Some((_, key, text)) =
             values.find(|(flag, _, text)| *flag == name && !text.is_empty())
         {
-            return Ok(of(Layer::ProxyConfig, key, text));
+            return of(Layer::ProxyConfig, key, text);
         }
-        Ok(of(Layer::Default, name, default))
+        of(Layer::Default, name, default)
     }
 
     /// A variable that no flag stands for.
@@ -136,7 +139,7 @@ impl<'a> Layers<'a> {
     }
 
     pub(super) fn switch(&self, name: &'static str) -> Result<bool, ConfigError> {
-        self.given(name)?.parse(values::switch)
+        self.given(name).parse(values::switch)
     }
 
     /// A number; the caller says which ones are good.
@@ -145,7 +148,7 @@ impl<'a> Layers<'a> {
         name: &'static str,
         range: RangeInclusive<i64>,
     ) -> Result<i64, ConfigError> {
-        let given = self.given(name)?;
+        let given = self.given(name);
         number(&given, range)
     }
 
@@ -160,7 +163,7 @@ impl<'a> Layers<'a> {
         name: &'static str,
         least: Duration,
     ) -> Result<Duration, ConfigError> {
-        let given = self.given(name)?;
+        let given = self.given(name);
         let duration = given.parse(duration::parse)?;
         if duration < least {
             return Err(given.wrong(&["it must be at least ", &duration::proto(least)].concat()));
@@ -169,7 +172,7 @@ impl<'a> Layers<'a> {
     }
 
     pub(super) fn address(&self, name: &'static str) -> Result<IpAddr, ConfigError> {
-        self.given(name)?.parse(values::address)
+        self.given(name).parse(values::address)
     }
 }
 

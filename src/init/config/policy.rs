@@ -16,7 +16,7 @@ pub(super) fn policy(
     let rescan = layers.duration("rescan-interval", Duration::ZERO)?;
     if !rescan.is_zero() && rescan < Duration::from_secs(1) {
         return Err(layers
-            .given("rescan-interval")?
+            .given("rescan-interval")
             .wrong("it must be 0 or at least 1s"));
     }
     let termination_drain = termination_drain(layers, warnings)?;
@@ -32,7 +32,7 @@ pub(super) fn policy(
         retry_budget: u32::try_from(budget).unwrap_or(u32::MAX),
         retry_initial: layers.duration("retry-initial", TICK)?,
         retry_reset: layers.duration("retry-reset", Duration::from_secs(1))?,
-        on_clean_exit: layers.given("on-clean-exit")?.parse(clean_exit)?,
+        on_clean_exit: layers.given("on-clean-exit").parse(clean_exit)?,
         live_timeout: layers.duration("live-timeout", TICK)?,
         validate: layers.switch("validate")?,
         hot_restart: !layers.switch("disable-hot-restart")?,
@@ -59,7 +59,7 @@ fn termination_drain(
 ) -> Result<Duration, ConfigError> {
     const VARIABLE: &str = "TERMINATION_DRAIN_DURATION_SECONDS";
     let given = layers.duration("termination-drain-duration", Duration::ZERO)?;
-    if layers.given("termination-drain-duration")?.layer == Layer::Flag {
+    if layers.given("termination-drain-duration").layer == Layer::Flag {
         return Ok(given);
     }
     let Some(text) = layers.variable(VARIABLE)? else {
@@ -90,7 +90,7 @@ fn exit_on_zero(
     if !layers.switch("exit-on-zero-active-connections")? {
         return Ok(None);
     }
-    let given = layers.given("minimum-drain-duration")?;
+    let given = layers.given("minimum-drain-duration");
     if given.layer != Layer::Default && minimum > termination_drain {
         return Err(given.wrong(
             &[

@@ -19,6 +19,13 @@ pub(super) struct ProxyConfig {
     pub(super) warnings: Vec<String>,
 }
 
+/// What is at `/key` or `/key/key`.
+fn found<'v>(document: &'v Map<String, Value>, pointer: &str) -> Option<&'v Value> {
+    let mut keys = pointer.split('/').skip(1);
+    let first = document.get(keys.next()?)?;
+    keys.try_fold(first, |value, key| value.get(key))
+}
+
 impl ProxyConfig {
     pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
         let wrong = |cause: &str| ConfigError::unreadable("PROXY_CONFIG", cause);
@@ -36,14 +43,13 @@ impl ProxyConfig {
         config.warn_of_tracers(document.get("tracing"));
         config.stats = stats(document.get("proxyStatsMatcher"));
         config.metadata = metadata(document.get("proxyMetadata"))?;
-        let document = Value::Object(document);
-        if document.pointer("/tracing/lightstep").is_some() {
+        if found(&document, "/tracing/lightstep").is_some() {
             return Err(wrong(
                 "tracing.lightstep: Envoy has no Lightstep tracer any more",
             ));
         }
         for (pointer, flag) in KEYS {
-            if let Some(value) = document.pointer(pointer) {
+            if let Some(value) = found(&document, pointer) {
                 let key = pointer.get(1..).unwrap_or("");
                 let text = scalar(key, value)?;
                 config.values.push((flag, key, policy(flag, text)));

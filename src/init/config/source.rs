@@ -27,8 +27,8 @@ pub(super) struct Documents {
 impl Documents {
     /// The higher layer wins; two of the same layer contradict each other.
     pub(super) fn new(layers: &Layers<'_>) -> Result<Self, ConfigError> {
-        let custom = layers.given("custom-config-file")?;
-        let template = layers.given("template-file")?;
+        let custom = layers.given("custom-config-file");
+        let template = layers.given("template-file");
         let over = layers.variable("ISTIO_BOOTSTRAP_OVERRIDE")?;
         if custom.layer == template.layer && custom.layer != Layer::Default {
             let cause = "one of them is the proxy's configuration";
@@ -113,9 +113,7 @@ impl Basis<'_> {
 
     fn generated(&self, warnings: &mut Vec<String>) -> Result<Generated, ConfigError> {
         let layers = self.layers;
-        let discovery = layers
-            .given("discovery-address")?
-            .parse(values::host_port)?;
+        let discovery = layers.given("discovery-address").parse(values::host_port)?;
         let NodeDescription {
             metadata,
             mut stats,
@@ -131,7 +129,7 @@ impl Basis<'_> {
         stats.prefixes.extend_from_slice(&matcher.prefixes);
         stats.suffixes.extend_from_slice(&matcher.suffixes);
         stats.regexes.extend_from_slice(&matcher.regexes);
-        let statsd = layers.given("statsd-udp-address")?.some();
+        let statsd = layers.given("statsd-udp-address").some();
         Ok(Generated {
             node_id: self.identity.node.clone(),
             cluster: self.launch.service_cluster.clone(),
@@ -221,7 +219,7 @@ impl Basis<'_> {
 
     fn as_given(&self, name: &'static str, kind: Kind) -> Result<Value, ConfigError> {
         let list = self.layers.args.flags.list(name);
-        let given = self.layers.given(name)?;
+        let given = self.layers.given(name);
         Ok(match kind {
             Kind::List | Kind::Repeated if !list.is_empty() => list.join(",").into(),
             Kind::Bool => given.parse(values::switch)?.into(),
@@ -241,7 +239,7 @@ fn connect_timeout(layers: &Layers<'_>) -> Result<Duration, ConfigError> {
     const LONGEST: Duration = Duration::from_secs(30);
     let timeout = layers.duration("connect-timeout", Duration::from_millis(1))?;
     if timeout > LONGEST || !timeout.subsec_nanos().is_multiple_of(1_000_000) {
-        let given = layers.given("connect-timeout")?;
+        let given = layers.given("connect-timeout");
         return Err(given.wrong("it must be 1ms to 30s, in whole milliseconds"));
     }
     Ok(timeout)
@@ -264,7 +262,7 @@ fn tracing(
 /// `$(HOST_IP)` is the kubelet's to expand; where it did not, the node's own address is meant.
 fn collector(layers: &Layers<'_>, name: &'static str) -> Result<Option<HostPort>, ConfigError> {
     const LITERAL: &str = "$(HOST_IP)";
-    let Some(given) = layers.given(name)?.some() else {
+    let Some(given) = layers.given(name).some() else {
         return Ok(None);
     };
     if !given.text.contains(LITERAL) {
@@ -281,8 +279,8 @@ fn collector(layers: &Layers<'_>, name: &'static str) -> Result<Option<HostPort>
 
 /// An address, or pilot-agent 1.4's RemoteService in JSON, of which the address counts.
 fn metrics_service(layers: &Layers<'_>) -> Result<Option<HostPort>, ConfigError> {
-    let address = layers.given("envoy-metrics-service-address")?;
-    let service = layers.given("envoy-metrics-service")?;
+    let address = layers.given("envoy-metrics-service-address");
+    let service = layers.given("envoy-metrics-service");
     if service.layer <= address.layer {
         let address = address.some();
         return address

@@ -81,6 +81,8 @@ pub(crate) struct EventLoop {
     /// When the agent was started, and when its configuration changed last.
     started: Instant,
     changed: Option<Instant>,
+    /// `started` as time since 1970.
+    started_wall: Duration,
     /// The earliest end of a certificate, of the configuration for which it was looked up.
     expiry: Option<(Configuration, Option<u64>)>,
     /// Events that have not been handled.
@@ -100,7 +102,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// The operating system refuses something, or the bootstrap cannot be made.
-    pub(crate) fn start(mut config: Config) -> Result<Self, StartError> {
+    pub(crate) fn start(mut config: Config) -> Result<Box<Self>, StartError> {
         let mut signals = Signals::install().map_err(StartError::os("catch signals"))?;
         if std::process::id() != 1 {
             sys::become_subreaper().map_err(StartError::os("become a subreaper"))?;
@@ -121,7 +123,8 @@ impl EventLoop {
             .map_err(StartError::os("watch the file watcher"))?;
         let status = open_status_port(&mut config, &poll)?;
         let now = read_clock();
-        let mut this = Self {
+        // On the heap: it is large, and each place on the stack that it passes through would stay.
+        let mut this = Box::new(Self {
             admin: AdminClient::new(
                 config.admin,
                 knowledge(&config),
@@ -145,6 +148,7 @@ impl EventLoop {
             counters: Counters::default(),
             started: now,
             changed: None,
+            started_wall: Duration::ZERO,
             expiry: None,
             now,
             ignored: 0,
@@ -152,9 +156,8 @@ impl EventLoop {
             starting: Some(None),
             outcome: None,
             config,
-        };
+        });
         this.start_first()?;
-        this.signals.catch_the_rest();
         this.look_for_helper();
         Ok(this)
     }
@@ -178,7 +181,9 @@ impl EventLoop {
 
     /// Turns until the end; returns the exit code.
     #[must_use]
-    pub(crate) fn run(mut self) -> u8 {
+    pub(crate) fn run(mut self: Box<Self>) -> u8 {
+        // What the start has used of it.
+        sys::release_stack();
         let mut events = Events::with_capacity(EVENTS);
         let outcome = loop {
             self.turn(&mut events);

@@ -22,6 +22,7 @@ impl EventLoop {
             self.proxy_ended(epoch, how);
             self.queue.push_back(Event::Exited { epoch, how });
         }
+        sys::release_stack();
     }
 
     fn try_spawn(&mut self, epoch: Epoch, reason: Reason) -> Result<(), Exit> {

@@ -95,8 +95,7 @@ impl EventLoop {
                 }
                 Some(Kind::Companion(id)) => self.companion_gone(pid, id, how),
                 Some(Kind::Command) => self.command_gone(pid, how),
-                // Its socket has said what there was to say.
-                Some(Kind::Probe(_)) => {}
+                Some(Kind::Probe(_)) => self.helper_ended(),
                 None => self.orphan_reaped(pid, how),
             }
         }

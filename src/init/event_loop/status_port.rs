@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mio::Token;
 
@@ -15,7 +16,11 @@ use crate::history::{Happening, Life};
 use crate::log;
 use crate::status::{Demand, Heard, Helper, Plan, Stage, Turn, View};
 use crate::supervisor::{Call, Epoch, Event, Exit, Note, Process, Reason, Reply, State};
+use crate::sys;
 use crate::sys::Pid;
+
+/// When the two clocks have come apart by more, the host's was set. Ours; well above what drift makes in a day.
+const CLOCK_SET: Duration = Duration::from_secs(1);
 
 /// Does TLS and gRPC for the agent; found beside the agent's own binary.
 const HELPER: &str = "pintle-probe";
@@ -52,12 +57,19 @@ impl EventLoop {
         self.status.expire(&mut turn);
         self.status.run(&mut turn);
         self.status.resume(self.now, &self.poll);
-        for demand in self.status.demands() {
-            match demand {
-                Demand::Drain => self.queue.push_back(Event::DrainRequested),
-                Demand::Quit => self.queue.push_back(Event::QuitRequested),
-                Demand::KillHelper(serial) => self.children.kill(Kind::Probe(serial)),
-                Demand::Helper(helper) => self.run_helper(helper),
+        loop {
+            let demands = self.status.demands();
+            if demands.is_empty() {
+                return;
+            }
+            for demand in demands {
+                match demand {
+                    Demand::Drain => self.queue.push_back(Event::DrainRequested),
+                    Demand::Quit => self.queue.push_back(Event::QuitRequested),
+                    Demand::KillHelper(serial) => self.children.kill(Kind::Probe(serial)),
+                    // Where that fails, the next in line is demanded at once.
+                    Demand::Helper(helper) => self.run_helper(helper),
+                }
             }
         }
     }
@@ -115,11 +127,12 @@ impl EventLoop {
                 .push_back(Event::ReadinessKnown(stage.is_ready()));
         }
         self.look_up_expiry();
+        let wall = self.wall();
         let counters = self.counters.clone();
         let view = View {
             now: self.now,
             started: self.started,
-            wall: log::wall_clock(),
+            wall,
             readiness: stage,
             snapshot: self.supervisor.snapshot(),
             history: &self.history,
@@ -138,6 +151,18 @@ impl EventLoop {
             counters: &mut self.counters,
         };
         self.status.answer(&mut turn, stage, &view);
+    }
+
+    /// Time since 1970, as far from the start as the clock of the loop is: an event has one time, however often it is
+    /// told. Set anew when somebody sets the host's clock.
+    fn wall(&mut self) -> Duration {
+        let elapsed = self.now.saturating_duration_since(self.started);
+        let clock = log::wall_clock();
+        let ours = self.started_wall.saturating_add(elapsed);
+        if ours.abs_diff(clock) > CLOCK_SET {
+            self.started_wall = clock.saturating_sub(elapsed);
+        }
+        self.started_wall.saturating_add(elapsed)
     }
 
     /// Said on a change, not on every probe.
@@ -174,7 +199,7 @@ impl EventLoop {
         let program = helper_path();
         let spawned = self
             .children
-            .spawn_probe(serial, &program, &arguments, socket);
+            .spawn_probe(serial, &program, &arguments, &socket);
         if let Err(error) = spawned {
             let why = format!("cannot start {}: {error}", program.display());
             let mut turn = Turn {
@@ -184,6 +209,16 @@ impl EventLoop {
             };
             self.status.helper_failed(&mut turn, place, &why);
         }
+    }
+
+    /// Its socket has said what there was to say.
+    pub(super) fn helper_ended(&mut self) {
+        let mut turn = Turn {
+            registry: self.poll.registry(),
+            now: self.now,
+            counters: &mut self.counters,
+        };
+        self.status.helper_ended(&mut turn);
     }
 
     /// Said at the start, not only when kubelet restarts a container for it.
@@ -258,8 +293,6 @@ fn expiry(path: &Path) -> Option<u64> {
 
 fn helper_path() -> PathBuf {
     // Without /proc the name that we were started by has to do.
-    let own = std::env::current_exe()
-        .ok()
-        .or_else(|| std::env::args_os().next().map(PathBuf::from));
-    own.unwrap_or_default().with_file_name(HELPER)
+    let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(sys::own_name()));
+    own.with_file_name(HELPER)
 }

@@ -2,10 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-/// The longest head taken; Envoy's are about 250 bytes.
-const HEAD_BYTES: usize = 8 * 1024;
-/// More headers than any admin port sends.
-const HEADERS: usize = 32;
+/// The longest head taken; Envoy's are about 250 bytes, applications have cookies and policies.
+const HEAD_BYTES: usize = 16 * 1024;
+/// Headers of an answer; ours, as many as of a request.
+const HEADERS: usize = 64;
 /// A chunk-size line with its end: 16 digits and a little extension.
 const CHUNK_LINE_BYTES: usize = 64;
 

@@ -84,130 +84,128 @@ const ROOM_EACH: usize = 384;
 pub(super) fn render(view: &View<'_>) -> Vec<u8> {
     let many = view.history.events().count() + view.history.lives().count();
     let mut json = Json(Buffer::new(Escape::Json, TEXT, ROOM + many * ROOM_EACH));
-    json.open("{");
+    json.0.raw("{");
     agent(&mut json, view);
-    further(&mut json, view);
     json.list("epochs");
     let snapshot = &view.snapshot;
     for process in snapshot.older.into_iter().chain(snapshot.newest) {
         epoch(&mut json, view, process);
     }
-    json.close("]");
+    json.close_list();
     json.list("companions");
-    companions(&mut json, view);
-    json.close("]");
-    json.list("lives");
-    for ended in view.history.lives() {
-        life(&mut json, view, ended);
+    for companion in snapshot.companions {
+        json.object(
+            "command pid state restarts age_seconds",
+            &[
+                Value::Text(view.companion_command(companion.id)),
+                pid(view.companion_pid(companion.id)),
+                Value::Text(companion.state.name()),
+                Value::Number(companion.restarts),
+                age(view, companion.started),
+            ],
+        );
     }
-    json.close("]");
+    json.close_list();
+    json.list("lives");
+    for one in view.history.lives() {
+        life(&mut json, view, one);
+    }
+    json.close_list();
     json.list("events");
     for (at, what) in view.history.events() {
-        json.open("{");
-        json.time("time", Some(view.wall_of(*at)));
         let words = Words(what);
-        json.string("what", &words);
-        json.bare("warning", &words.is_warning());
-        json.close("}");
+        json.object(
+            "time what warning",
+            &[
+                time(view, Some(*at)),
+                Value::Shown(&words),
+                Value::Flag(words.is_warning()),
+            ],
+        );
     }
-    json.close("]");
-    json.close("}\n");
+    json.close_list();
+    json.0.raw("}\n");
     json.0.into_bytes()
 }
 
-/// What the contract names.
 fn agent(json: &mut Json, view: &View<'_>) {
     let snapshot = &view.snapshot;
-    json.number("schema", Some(SCHEMA));
-    json.string("version", &env!("CARGO_PKG_VERSION"));
-    json.string("state", &snapshot.state.name());
-    json.bare("ready", &view.readiness.is_ready());
-    json.string("reason", &view.readiness);
-    json.string("configuration", &Hash(&snapshot.desired));
     let (left, of) = snapshot.retry_budget;
-    json.number("retry_budget", Some(left.into()));
-    json.number("retry_budget_of", Some(of.into()));
-}
-
-fn further(json: &mut Json, view: &View<'_>) {
-    let snapshot = &view.snapshot;
-    json.string("role", &role_name(view.role));
-    json.string("node", &view.node);
-    json.string("admin", &view.admin);
-    json.time("time", Some(view.wall));
-    json.age("uptime_seconds", view, Some(view.started));
-    json.time(
-        "configuration_changed",
-        view.changed.map(|at| view.wall_of(at)),
-    );
-    json.word("next_why", snapshot.next.map(Reason::name));
     let next_try = snapshot
         .next_try
         .map(|at| at.saturating_duration_since(view.now).as_secs());
-    json.number("next_try_seconds", next_try);
     let expiry = view.certificate_expiry;
-    json.time("certificate_expires", expiry.map(Duration::from_secs));
-    let left = expiry.map(|at| at.saturating_sub(view.wall.as_secs()));
-    json.number("certificate_seconds_left", left);
-    let counters = view.counters;
+    let expiry_left = expiry.map(|at| at.saturating_sub(view.wall.as_secs()));
+    json.fields(
+        "schema version state ready reason configuration retry_budget retry_budget_of role node admin time uptime_seconds configuration_changed next_why next_try_seconds certificate_expires certificate_seconds_left failed given_up refused",
+        &[
+            Value::Number(SCHEMA),
+            Value::Text(env!("CARGO_PKG_VERSION")),
+            Value::Text(snapshot.state.name()),
+            Value::Flag(view.readiness.is_ready()),
+            Value::Shown(&view.readiness),
+            Value::Shown(&Hash(&snapshot.desired)),
+            Value::Number(left.into()),
+            Value::Number(of.into()),
+            Value::Text(role_name(view.role)),
+            Value::Text(view.node),
+            Value::Shown(&view.admin),
+            Value::Time(view.wall),
+            age(view, Some(view.started)),
+            time(view, view.changed),
+            snapshot
+                .next
+                .map_or(Value::Null, |reason| Value::Text(reason.name())),
+            number(next_try),
+            expiry.map_or(Value::Null, |at| Value::Time(Duration::from_secs(at))),
+            number(expiry_left),
+            Value::Number(view.counters.epochs_failed),
+            Value::Number(view.counters.given_up),
+            Value::Number(view.counters.refused),
+        ],
+    );
     json.key("started_by");
-    json.open("{");
-    for (reason, count) in REASONS.iter().zip(counters.epochs_started) {
-        json.number(reason.name(), Some(count));
-    }
-    json.close("}");
-    json.number("failed", Some(counters.epochs_failed));
-    json.number("given_up", Some(counters.given_up));
-    json.number("refused", Some(counters.refused));
+    let counts = view.counters.epochs_started.map(Value::Number);
+    json.object(&REASONS.map(Reason::name).join(" "), &counts);
 }
 
 fn epoch(json: &mut Json, view: &View<'_>, process: &Process) {
-    json.open("{");
-    json.number("epoch", Some(process.epoch.0.into()));
-    json.pid(view.pid(process.epoch));
-    json.string("state", &state_name(process.state));
-    json.age("age_seconds", view, Some(process.started));
-    json.age("live_seconds", view, process.live_since);
-    json.string("why", &process.reason.name());
-    json.string("configuration", &Hash(&process.configuration));
-    json.close("}");
-}
-
-fn companions(json: &mut Json, view: &View<'_>) {
-    for companion in view.snapshot.companions {
-        json.open("{");
-        json.string("command", &view.companion_command(companion.id));
-        json.pid(view.companion_pid(companion.id));
-        json.string("state", &companion.state.name());
-        json.number("restarts", Some(companion.restarts));
-        json.age("age_seconds", view, companion.started);
-        json.close("}");
-    }
+    json.object(
+        "epoch pid state age_seconds live_seconds why configuration",
+        &[
+            Value::Number(process.epoch.0.into()),
+            pid(view.pid(process.epoch)),
+            Value::Text(state_name(process.state)),
+            age(view, Some(process.started)),
+            age(view, process.live_since),
+            Value::Text(process.reason.name()),
+            Value::Shown(&Hash(&process.configuration)),
+        ],
+    );
 }
 
 fn life(json: &mut Json, view: &View<'_>, life: &Life) {
-    let wall = |at: Option<Instant>| at.map(|at| view.wall_of(at));
     let ended = life.ended.map(|(at, _)| at);
-    json.open("{");
-    json.number("epoch", Some(life.epoch.0.into()));
-    json.number("pid", Some(life.pid.into()));
-    json.string("why", &life.reason.name());
-    json.string("configuration", &Hash(&life.configuration));
-    json.time("started", wall(Some(life.started)));
-    json.time("live", wall(life.live));
-    json.time("draining", wall(life.draining));
-    json.time("ended", wall(ended));
+    let how = life.ended.map(|(_, how)| how);
     let age = ended.unwrap_or(view.now);
     let age = age.saturating_duration_since(life.started).as_secs();
-    json.number("age_seconds", Some(age));
-    let how = life.ended.map(|(_, how)| how);
-    match &how {
-        Some(how) => json.string("how", how),
-        None => json.null("how"),
-    }
-    json.number("exit_code", how.map(|how| how.code().into()));
-    json.bare("failed", &life.failed);
-    json.close("}");
+    json.object(
+        "epoch pid why configuration started live draining ended age_seconds how exit_code failed",
+        &[
+            Value::Number(life.epoch.0.into()),
+            Value::Number(life.pid.into()),
+            Value::Text(life.reason.name()),
+            Value::Shown(&Hash(&life.configuration)),
+            time(view, Some(life.started)),
+            time(view, life.live),
+            time(view, life.draining),
+            time(view, ended),
+            Value::Number(age),
+            how.as_ref().map_or(Value::Null, |how| Value::Shown(how)),
+            number(how.map(|how| how.code().into())),
+            Value::Flag(life.failed),
+        ],
+    );
 }
 
 /// A configuration's hash, all of it.
@@ -224,6 +222,37 @@ impl fmt::Display for Hash<'_> {
     }
 }
 
+/// What a field may have.
+#[derive(Clone, Copy)]
+enum Value<'a> {
+    Null,
+    Flag(bool),
+    Number(u64),
+    /// A string.
+    Text(&'a str),
+    /// A string, too.
+    Shown(&'a dyn fmt::Display),
+    /// Since 1970.
+    Time(Duration),
+}
+
+fn number(value: Option<u64>) -> Value<'static> {
+    value.map_or(Value::Null, Value::Number)
+}
+
+fn pid(pid: Option<i32>) -> Value<'static> {
+    number(pid.and_then(|pid| u64::try_from(pid).ok()))
+}
+
+fn time(view: &View<'_>, at: Option<Instant>) -> Value<'static> {
+    at.map_or(Value::Null, |at| Value::Time(view.wall_of(at)))
+}
+
+/// Whole seconds since then.
+fn age(view: &View<'_>, since: Option<Instant>) -> Value<'static> {
+    number(since.map(|at| view.age_of(at).as_secs()))
+}
+
 /// A JSON text being made: every key and every item brings its own comma.
 struct Json(Buffer);
 
@@ -235,15 +264,6 @@ impl Json {
         }
     }
 
-    fn open(&mut self, bracket: &str) {
-        self.next();
-        self.0.raw(bracket);
-    }
-
-    fn close(&mut self, bracket: &str) {
-        self.0.raw(bracket);
-    }
-
     fn key(&mut self, name: &str) {
         self.next();
         for part in ["\"", name, "\":"] {
@@ -253,55 +273,41 @@ impl Json {
 
     fn list(&mut self, name: &str) {
         self.key(name);
-        self.open("[");
+        self.0.raw("[");
     }
 
-    fn null(&mut self, name: &str) {
-        self.key(name);
-        self.0.raw("null");
+    fn close_list(&mut self) {
+        self.0.raw("]");
     }
 
-    fn string(&mut self, name: &str, value: &dyn fmt::Display) {
-        self.key(name);
+    fn object(&mut self, names: &str, values: &[Value<'_>]) {
+        self.next();
+        self.0.raw("{");
+        self.fields(names, values);
+        self.0.raw("}");
+    }
+
+    /// Our own names, a blank between two; they need no escaping.
+    fn fields(&mut self, names: &str, values: &[Value<'_>]) {
+        debug_assert_eq!(names.split(' ').count(), values.len(), "{names}");
+        for (name, value) in names.split(' ').zip(values) {
+            self.key(name);
+            match *value {
+                Value::Null => self.0.raw("null"),
+                Value::Flag(true) => self.0.raw("true"),
+                Value::Flag(false) => self.0.raw("false"),
+                Value::Number(number) => self.0.text(&number),
+                Value::Text(text) => self.string(&text),
+                Value::Shown(what) => self.string(what),
+                Value::Time(wall) => self.string(&Utc(wall)),
+            }
+        }
+    }
+
+    fn string(&mut self, value: &dyn fmt::Display) {
         self.0.raw("\"");
         self.0.text(value);
         self.0.raw("\"");
-    }
-
-    fn word(&mut self, name: &str, value: Option<&str>) {
-        match value {
-            Some(value) => self.string(name, &value),
-            None => self.null(name),
-        }
-    }
-
-    /// A number, `true` or `false`.
-    fn bare(&mut self, name: &str, value: &dyn fmt::Display) {
-        self.key(name);
-        self.0.text(value);
-    }
-
-    fn number(&mut self, name: &str, value: Option<u64>) {
-        match value {
-            Some(value) => self.bare(name, &value),
-            None => self.null(name),
-        }
-    }
-
-    fn pid(&mut self, pid: Option<i32>) {
-        self.number("pid", pid.and_then(|pid| u64::try_from(pid).ok()));
-    }
-
-    fn time(&mut self, name: &str, wall: Option<Duration>) {
-        match wall {
-            Some(wall) => self.string(name, &Utc(wall)),
-            None => self.null(name),
-        }
-    }
-
-    /// Whole seconds since then.
-    fn age(&mut self, name: &str, view: &View<'_>, since: Option<Instant>) {
-        self.number(name, since.map(|at| view.age_of(at).as_secs()));
     }
 }
 

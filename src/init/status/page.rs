@@ -10,7 +10,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::text::{Buffer, Escape, Span, Words, role_name, state_name};
+use super::text::{Buffer, Escape, Span, Words, state_name};
 use super::view::View;
 use crate::history::Life;
 use crate::log::Utc;
@@ -92,14 +92,13 @@ fn now(page: &mut Buffer, view: &View<'_>) {
     let ready = view.readiness.is_ready();
     let class = |good| if good { "ok" } else { "no" };
     page.fill(
-        "<h1>pintle @ <span class=\"@\">@</span> <span class=\"@\">@</span></h1>\n<p class=\"m\">@ @</p>\n<p class=\"m\">up @, drawn @ UTC</p>\n<h2>Now</h2>\n<dl><dt>Readiness</dt><dd>@</dd>\n",
+        "<h1>pintle @ <span class=\"@\">@</span> <span class=\"@\">@</span></h1>\n<p class=\"m\">@</p>\n<p class=\"m\">up @, drawn @ UTC</p>\n<h2>Now</h2>\n<dl><dt>Readiness</dt><dd>@</dd>\n",
         &[
             &env!("CARGO_PKG_VERSION"),
             &class(snapshot.state == AgentState::Live),
             &snapshot.state.name(),
             &class(ready),
             &if ready { "✔ ready" } else { "✘ not ready" },
-            &role_name(view.role),
             &view.node,
             &Span(view.age_of(view.started)),
             &Stamp(view.wall),

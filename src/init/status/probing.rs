@@ -263,7 +263,8 @@ impl Probing {
 
 /// At least one: 0 would be no time-out to many.
 fn millis(left: Duration) -> String {
-    left.as_millis().max(1).to_string()
+    let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+    millis.max(1).to_string()
 }
 
 /// Reads what is there. Whether the response is whole.

@@ -13,7 +13,6 @@ use super::connection::{Ask, Connection, Flow, Phase};
 use super::meaning::{Meaning, understand};
 use super::probing::{Probing, line};
 use super::routes::{Peer, Route};
-use super::serving::is_helped;
 use super::{
     ACCEPT_PAUSE, Demand, FAIR_SHARE, HEAD_TIMEOUT, LINGER, PAUSE, PLACES, PROBES, Settings, Turn,
     UNREAD, answer, count,
@@ -44,8 +43,9 @@ pub(crate) struct StatusServer {
     pub(super) demands: Vec<Demand>,
     /// Scrapes that have more to pass on at once.
     pub(super) runnable: bool,
-    /// Helper programs demanded so far.
+    /// Helper programs demanded so far, and those of them that have not been reaped.
     pub(super) helpers: u64,
+    pub(super) helpers_alive: usize,
 }
 
 impl StatusServer {
@@ -70,6 +70,7 @@ impl StatusServer {
             demands: Vec::new(),
             runnable: false,
             helpers: 0,
+            helpers_alive: 0,
         })
     }
 
@@ -250,15 +251,8 @@ impl StatusServer {
         if flow == Flow::Later && waits_for_client {
             flow = connection.watch(turn.registry);
         }
-        let helped = is_helped(&connection);
         if flow == Flow::Later {
             self.put(place, connection);
-        } else {
-            drop(connection);
-        }
-        // Somebody may wait for the place of a helper that has just gone.
-        if !helped {
-            self.start_queued(turn);
         }
     }
 

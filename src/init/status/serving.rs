@@ -51,7 +51,7 @@ impl StatusServer {
     ) {
         match progress {
             Progress::Going => {}
-            Progress::NeedsHelper if self.helped() < HELPERS => {
+            Progress::NeedsHelper if self.helpers_alive < HELPERS => {
                 self.demand_helper(turn, place, connection);
             }
             // Its turn comes when another ends.
@@ -89,13 +89,6 @@ impl StatusServer {
         true
     }
 
-    /// Connections whose helper runs.
-    fn helped(&self) -> usize {
-        self.connections()
-            .filter(|(_, connection)| is_helped(connection))
-            .count()
-    }
-
     fn demand_helper(&mut self, turn: &mut Turn<'_>, place: usize, connection: &mut Connection) {
         let token = self.far_token(place);
         let Phase::Probing(probing) = &mut connection.phase else {
@@ -103,7 +96,10 @@ impl StatusServer {
         };
         self.helpers = self.helpers.saturating_add(1);
         match probing.prepare_helper(turn, token, place, self.helpers) {
-            Ok(helper) => self.demands.push(Demand::Helper(helper)),
+            Ok(helper) => {
+                self.helpers_alive = self.helpers_alive.saturating_add(1);
+                self.demands.push(Demand::Helper(helper));
+            }
             Err(error) => {
                 let body = line(&["cannot open a pair of sockets: ", &error.to_string()]);
                 finish_probe(turn, connection, 500, &body);
@@ -111,7 +107,13 @@ impl StatusServer {
         }
     }
 
-    pub(super) fn start_queued(&mut self, turn: &mut Turn<'_>) {
+    /// A helper program is no more: it counts until it has been reaped, for it may take its time after its answer.
+    pub(crate) fn helper_ended(&mut self, turn: &mut Turn<'_>) {
+        self.helpers_alive = self.helpers_alive.saturating_sub(1);
+        self.start_queued(turn);
+    }
+
+    fn start_queued(&mut self, turn: &mut Turn<'_>) {
         let queued = |connection: &Connection| match &connection.phase {
             Phase::Probing(probing) => probing.is_queued(),
             Phase::Head
@@ -120,7 +122,7 @@ impl StatusServer {
             | Phase::Finishing
             | Phase::Lingering { .. } => false,
         };
-        while self.helped() < HELPERS {
+        while self.helpers_alive < HELPERS {
             let oldest = self
                 .connections()
                 .filter(|(_, connection)| queued(connection))
@@ -145,6 +147,7 @@ impl StatusServer {
             finish_probe(turn, &mut connection, 500, &line(&[why]));
             self.settle(turn, place, connection, Flow::Later);
         }
+        self.helper_ended(turn);
     }
 
     /// Whether the proxy is ready is known: all that wait for it are answered.
@@ -267,20 +270,9 @@ impl StatusServer {
                 }
             }
         }
+        connection.deadline = turn.after(PAUSE);
         self.runnable = true;
         Flow::Later
-    }
-}
-
-/// Whether a helper program works for it.
-pub(super) fn is_helped(connection: &Connection) -> bool {
-    match &connection.phase {
-        Phase::Probing(probing) => probing.helper().is_some(),
-        Phase::Head
-        | Phase::Waiting(_)
-        | Phase::Merging(_)
-        | Phase::Finishing
-        | Phase::Lingering { .. } => false,
     }
 }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::log;
@@ -24,12 +25,16 @@ impl Usage {
     /// As it is now.
     #[must_use]
     pub(crate) fn read() -> Self {
-        let descriptors = fs::read_dir("/proc/self/fd").ok();
+        let mut descriptors: u64 = 0;
+        let listed = sys::names(Path::new("/proc/self/fd"), |_| {
+            descriptors = descriptors.saturating_add(1);
+            true
+        });
         Self {
             cpu: sys::cpu_time(),
             resident: resident(),
             // One of them is the directory itself.
-            open_files: descriptors.map(|listed| (listed.count() as u64).saturating_sub(1)),
+            open_files: listed.ok().map(|()| descriptors.saturating_sub(1)),
             open_files_limit: sys::open_files_soft_limit(),
             lost_log_lines: log::lost_lines(),
         }

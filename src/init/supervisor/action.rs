@@ -51,6 +51,8 @@ pub enum Outcome {
     NeverLive,
     /// The retry budget is spent and nothing serves.
     BudgetSpent(Exit),
+    /// On request, before the command of `run` was started.
+    NeverStarted,
     /// The command of `run` ended, and with it the agent.
     CommandEnded(Exit),
 }
@@ -62,7 +64,7 @@ impl Outcome {
         match self {
             Self::Stopped | Self::ProxyEnded => 0,
             Self::Killed => 137,
-            Self::NeverLive => 143,
+            Self::NeverLive | Self::NeverStarted => 143,
             Self::BudgetSpent(how) | Self::CommandEnded(how) => how.code(),
         }
     }

@@ -217,6 +217,11 @@ impl Supervisor {
         }
     }
 
+    /// Whether a signal ended the agent before the command was started: that is no success of a Job.
+    pub(super) fn command_missed(&self) -> bool {
+        !self.quit && self.command_state() == Some(CommandState::Cancelled)
+    }
+
     /// The proxy ended for good: the command has its time to end, then companions and what is left of the proxies.
     pub(super) fn recall(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
         if !self.command_lives() {

@@ -217,6 +217,9 @@ fn finished(outcome: Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 "retry budget spent and nothing serves: the last proxy {how}"
             )?;
         }
+        Outcome::NeverStarted => {
+            f.write_str("stopped on request before the command was started")?;
+        }
         Outcome::CommandEnded(how) => write!(f, "the command {how}")?,
     }
     write!(f, ", exit code {}", outcome.code())

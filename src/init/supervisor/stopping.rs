@@ -336,13 +336,13 @@ impl Supervisor {
     }
 
     fn finish(&mut self, stop: Stop, out: &mut Vec<Action>) {
-        let outcome = stop
-            .verdict
-            .unwrap_or(match (stop.killed, self.ever_live || self.quit) {
-                (true, _) => Outcome::Killed,
-                (false, true) => Outcome::Stopped,
-                (false, false) => Outcome::NeverLive,
-            });
-        self.exit(outcome, out);
+        let missed = self.command_missed();
+        let requested = match (stop.killed, self.ever_live || self.quit) {
+            (true, _) => Outcome::Killed,
+            (false, true) if missed => Outcome::NeverStarted,
+            (false, true) => Outcome::Stopped,
+            (false, false) => Outcome::NeverLive,
+        };
+        self.exit(stop.verdict.unwrap_or(requested), out);
     }
 }

@@ -1,13 +1,23 @@
-//! What happens between fork and exec.
+//! Starting a child: what happens between clone and exec.
+//!
+//! The child borrows the agent's memory until its exec, as after `vfork`: no page table is copied and no page is
+//! written twice for it, which was a third of a start, and a failed exec is told through that memory. So this does not
+//! use `std::process`, which with its environment and pipes is also 18 kB. Until the exec the agent stands still.
+//!
+//! In the child only async-signal-safe calls are made, nothing is allocated, and users are changed by the bare system
+//! call: musl's `setuid` would want to tell other threads.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_long, c_void};
 use std::io;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
 
 use super::inherited::{self, Inherited};
 use super::{Pid, check, signal};
+
+/// The child's stack. Ours: musl's search of `PATH` takes 5 kB, glibc's loader some more; only what is used costs.
+const STACK_BYTES: usize = 64 * 1024;
 
 /// How a child differs from its parent.
 #[derive(Clone, Copy, Debug)]
@@ -24,19 +34,149 @@ pub(crate) struct ChildSetup {
     pub(crate) take_terminal: bool,
 }
 
-/// Makes `command` start its program in a process group of its own, set up so, and dying with this process.
-pub(crate) fn prepare(command: &mut Command, setup: ChildSetup) {
-    // Known before the fork; in the child it would be the wrong question.
-    let parent = std::process::id().cast_signed();
-    let oom = OomScore::new(setup.oom_score_adj);
-    command.process_group(0);
-    // SAFETY: `set_up` makes only async-signal-safe calls (open, write, close, getrlimit, setrlimit, setgroups, setgid,
-    // setuid, prctl, getppid, tcsetpgrp, getpid, sigaction, pthread_sigmask) and does not allocate.
-    unsafe { command.pre_exec(move || set_up(&setup, &oom, parent)) };
+/// The first three descriptors of a child.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Streams<'a> {
+    /// The agent's.
+    Inherited,
+    /// Its stdout goes nowhere.
+    Silent,
+    /// This is its stdin and stdout.
+    Socket(BorrowedFd<'a>),
 }
 
-fn set_up(setup: &ChildSetup, oom: &OomScore, parent: c_int) -> io::Result<()> {
-    oom.write()?;
+/// All that the child needs, made before it is there.
+struct Order<'a> {
+    words: Vec<*const c_char>,
+    setup: ChildSetup,
+    streams: Streams<'a>,
+    oom: OomScore,
+    parent: c_int,
+    /// Why there was no exec: an `errno`, written by the child.
+    error: c_int,
+}
+
+/// Starts a program, found by `PATH` unless it has a slash, in a process group of its own, and dying with this process.
+///
+/// # Errors
+/// No process, or what the exec or the setting up said; then nothing is left of the child.
+pub(crate) fn spawn(
+    program: &OsStr,
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    setup: ChildSetup,
+    streams: Streams<'_>,
+) -> io::Result<Pid> {
+    let mut words = vec![word(program)?];
+    for argument in arguments {
+        words.push(word(argument.as_ref())?);
+    }
+    start(&words, setup, streams)
+}
+
+fn word(text: &OsStr) -> io::Result<CString> {
+    CString::new(text.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Result<Pid> {
+    let ends = std::iter::once(ptr::null());
+    let mut order = Order {
+        words: words.iter().map(|word| word.as_ptr()).chain(ends).collect(),
+        setup,
+        streams,
+        oom: OomScore::new(setup.oom_score_adj),
+        // Known before; in the child it would be the wrong question.
+        parent: std::process::id().cast_signed(),
+        error: 0,
+    };
+    let stack = Stack::new()?;
+    // No handler of ours may run in the child.
+    let mask = inherited::current_mask();
+    inherited::set_mask(u64::MAX);
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let argument = (&raw mut order).cast();
+    // SAFETY: `child` keeps to what the module says; the stack and the order outlive it, since with CLONE_VFORK this
+    // returns only when it has ended or is another program.
+    let pid = unsafe { libc::clone(child, stack.top(), flags, argument) };
+    let failed = io::Error::last_os_error();
+    inherited::set_mask(mask);
+    if pid < 0 {
+        return Err(failed);
+    }
+    // SAFETY: the child has written it, if at all, before this process went on.
+    match unsafe { (&raw const order.error).read_volatile() } {
+        0 => Ok(Pid(pid)),
+        error => {
+            bury(pid);
+            Err(io::Error::from_raw_os_error(error))
+        }
+    }
+}
+
+/// Reaps the child that never became a program: nobody else knows of it.
+fn bury(pid: c_int) {
+    loop {
+        // SAFETY: a null status is not written; the child has ended or is about to.
+        let reaped = unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
+        if reaped >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            break;
+        }
+    }
+}
+
+/// Memory for the child's stack, given back when it has its own.
+struct Stack(*mut c_void);
+
+impl Stack {
+    fn new() -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
+        // SAFETY: a new mapping, where the kernel likes.
+        let memory = unsafe { libc::mmap(ptr::null_mut(), STACK_BYTES, access, kind, -1, 0) };
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(memory))
+    }
+
+    /// Stacks grow down. It is the end of a page, so it is aligned.
+    fn top(&self) -> *mut c_void {
+        self.0.wrapping_byte_add(STACK_BYTES)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `new`, and the child that had it has another one or is gone.
+        let _: c_int = unsafe { libc::munmap(self.0, STACK_BYTES) };
+    }
+}
+
+/// The child, on its own stack in the agent's memory. It returns only when it has failed.
+extern "C" fn child(order: *mut c_void) -> c_int {
+    // SAFETY: `start` passes an order, and stands still meanwhile.
+    let order = unsafe { &mut *order.cast::<Order<'_>>() };
+    let error = match set_up(order) {
+        Ok(()) => execute(&order.words),
+        Err(error) => error,
+    };
+    order.error = error.raw_os_error().unwrap_or(libc::EIO);
+    127
+}
+
+fn execute(words: &[*const c_char]) -> io::Error {
+    if let Some(program) = words.first() {
+        // SAFETY: the words are C strings with a null behind the last.
+        let _: c_int = unsafe { libc::execvp(*program, words.as_ptr()) };
+    }
+    io::Error::last_os_error()
+}
+
+fn set_up(order: &Order<'_>) -> io::Result<()> {
+    let setup = &order.setup;
+    // SAFETY: `setpgid` takes two integers.
+    check(unsafe { libc::setpgid(0, 0) })?;
+    connect(order.streams)?;
+    order.oom.write()?;
     if setup.raise_open_files {
         raise_open_files();
     }
@@ -51,7 +191,7 @@ fn set_up(setup: &ChildSetup, oom: &OomScore, parent: c_int) -> io::Result<()> {
     // SAFETY: this `prctl` takes integers and touches no memory.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
     // SAFETY: `getppid` has no arguments and cannot fail.
-    if unsafe { libc::getppid() } != parent {
+    if unsafe { libc::getppid() } != order.parent {
         // The agent died before the line above: nobody would send the signal.
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
@@ -111,18 +251,45 @@ fn raise_open_files() {
     };
     limit.rlim_cur = limit.rlim_max;
     // SAFETY: the structure is initialised; a refusal leaves the old limit, which is no reason not to start.
-    let _: c_int = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    let _: c_int =
+        unsafe { libc::prlimit(0, libc::RLIMIT_NOFILE, &raw const limit, ptr::null_mut()) };
 }
 
 fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     if super::effective_uid() == 0 {
         // SAFETY: no groups, so the list may be null.
-        check(unsafe { libc::setgroups(0, ptr::null()) })?;
+        called(unsafe { libc::syscall(libc::SYS_setgroups, 0, ptr::null::<u32>()) })?;
     }
-    // SAFETY: `setgid` takes an integer.
-    check(unsafe { libc::setgid(gid) })?;
-    // SAFETY: `setuid` takes an integer.
-    check(unsafe { libc::setuid(uid) })
+    // SAFETY: this system call takes an integer.
+    called(unsafe { libc::syscall(libc::SYS_setgid, gid) })?;
+    // SAFETY: this system call takes an integer.
+    called(unsafe { libc::syscall(libc::SYS_setuid, uid) })
+}
+
+fn called(result: c_long) -> io::Result<()> {
+    check(c_int::from(result != 0))
+}
+
+/// Puts the child's streams in their places; what is open above 2 closes itself at the exec.
+fn connect(streams: Streams<'_>) -> io::Result<()> {
+    match streams {
+        Streams::Inherited => Ok(()),
+        Streams::Silent => {
+            let flags = libc::O_WRONLY | libc::O_CLOEXEC;
+            // SAFETY: the path is a C string.
+            let null = unsafe { libc::open(c"/dev/null".as_ptr(), flags) };
+            put(null, 1)
+        }
+        Streams::Socket(socket) => {
+            put(socket.as_raw_fd(), 0)?;
+            put(socket.as_raw_fd(), 1)
+        }
+    }
+}
+
+fn put(from: c_int, to: c_int) -> io::Result<()> {
+    // SAFETY: `dup2` takes two integers; a bad one is refused.
+    check(unsafe { libc::dup2(from, to) }.min(0))
 }
 
 /// Takes the terminal back from the group that a child of ours led, if it has it.
@@ -131,13 +298,14 @@ pub(crate) fn take_terminal_back(leader: Pid) {
     if unsafe { libc::tcgetpgrp(0) } != leader.number() {
         return;
     }
-    // We are in the background, see below; everything else of ours is unblocked.
-    inherited::set_mask(1 << (signal::SIGTTOU - 1));
+    // We are in the background, see below.
+    let mask = inherited::current_mask();
+    inherited::set_mask(mask | 1 << (signal::SIGTTOU - 1));
     // SAFETY: `getpgrp` has no arguments and cannot fail.
     let own = unsafe { libc::getpgrp() };
     // SAFETY: `tcsetpgrp` takes two integers.
     let _: c_int = unsafe { libc::tcsetpgrp(0, own) };
-    inherited::set_mask(0);
+    inherited::set_mask(mask);
 }
 
 /// Makes the child's group the foreground of the terminal, if there is one and ours is in the foreground.

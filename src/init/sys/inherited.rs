@@ -49,7 +49,7 @@ const fn bit(number: c_int) -> u64 {
     1 << (number - 1)
 }
 
-fn current_mask() -> u64 {
+pub(super) fn current_mask() -> u64 {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: a null new set only reads; the old one is written to live memory of the right type.
     let _: c_int = unsafe { libc::sigprocmask(libc::SIG_SETMASK, ptr::null(), set.as_mut_ptr()) };

@@ -3,7 +3,10 @@
 #![allow(unsafe_code, reason = "this is the module for it")]
 
 mod child;
+mod directory;
+mod entry;
 mod fault;
+mod heap;
 mod inherited;
 mod interfaces;
 mod net;
@@ -11,10 +14,15 @@ mod net;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
 use std::time::Duration;
 
-pub(crate) use child::{ChildSetup, prepare, take_terminal_back};
-pub(crate) use fault::report_faults;
+pub(crate) use child::{ChildSetup, Streams, spawn, take_terminal_back};
+pub(crate) use directory::{current_directory, names};
+pub use entry::arguments;
+pub(crate) use entry::{own_name, start, stderr, stdout, write_all};
+use fault::report_faults;
+pub use heap::Heap;
 pub(crate) use inherited::Inherited;
 pub(crate) use interfaces::interface_addresses;
 pub(crate) use net::{Watch, listen, watch_level};
@@ -26,13 +34,6 @@ use crate::supervisor::Exit;
 pub(crate) struct Pid(i32);
 
 impl Pid {
-    /// The pid of a child that std has spawned.
-    #[must_use]
-    pub(crate) fn of(child: &std::process::Child) -> Self {
-        // Linux pids fit 22 bits.
-        Self(child.id().cast_signed())
-    }
-
     #[cfg(test)]
     pub(crate) const fn pretend(number: i32) -> Self {
         Self(number)
@@ -46,7 +47,9 @@ impl Pid {
 
 /// The numbers of the signals that the agent names.
 pub(crate) mod signal {
-    pub(crate) use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTOU, SIGUSR1};
+    pub(crate) use libc::{
+        SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTRAP, SIGTTOU, SIGUSR1,
+    };
     /// The highest signal of Linux (`_NSIG` - 1).
     pub(crate) const LAST: i32 = 64;
 }
@@ -120,8 +123,8 @@ fn open_files_limit() -> io::Result<libc::rlimit> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `getrlimit` writes to a live structure.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    // SAFETY: `prlimit` writes to a live structure, and reads none.
+    check(unsafe { libc::prlimit(0, libc::RLIMIT_NOFILE, ptr::null(), &raw mut limit) })?;
     Ok(limit)
 }
 
@@ -191,21 +194,30 @@ pub(crate) fn effective_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Unblocks every signal in this process; the handlers are installed.
-pub(crate) fn unblock_signals() {
-    inherited::set_mask(0);
+/// Gives the stack back that the deepest calls have used, down from here. They come at a start and at each epoch; what
+/// remains is what a turn takes.
+pub(crate) fn release_stack() {
+    /// Bytes that no call goes deeper than, or that do not matter. Ours.
+    const DEEPEST: usize = 128 * 1024;
+    const PAGE: usize = 4096;
+    let here = 0_u8;
+    // A page is left for this call and the next ones.
+    let top = ((&raw const here).addr() - PAGE) & !(PAGE - 1);
+    let from = ptr::with_exposed_provenance_mut(top - DEEPEST);
+    // Where there is no stack yet, it says so after it has done the rest.
+    // SAFETY: below the stack pointer, with room for a signal's frame left, is nothing of anybody's.
+    let _: c_int = unsafe { libc::madvise(from, DEEPEST, libc::MADV_DONTNEED) };
 }
 
 /// Waits, for when waiting by `epoll` is what failed.
 pub(crate) fn pause(duration: Duration) {
     let millis = c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX);
     // SAFETY: no descriptors, so the list may be null.
-    let _: c_int = unsafe { libc::poll(std::ptr::null_mut(), 0, millis) };
+    let _: c_int = unsafe { libc::poll(ptr::null_mut(), 0, millis) };
 }
 
-/// A descriptor that becomes readable when a signal of `set` (bit n - 1 is signal n) arrives; they are blocked.
-///
-/// For the signals that the C library keeps for itself and lets nobody handle.
+/// A descriptor that becomes readable when a signal of `set` (bit n - 1 is signal n) arrives; these are blocked, and all
+/// others are not.
 ///
 /// # Errors
 /// No descriptor left.

@@ -13,6 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use inotify::{WatchDescriptor, WatchMask, Watches};
 
 use crate::fingerprint::{MAX_DEPTH, MAX_ENTRIES, counts, entries};
+use crate::sys;
 
 /// As many links as the kernel follows in one path.
 const MAX_LINKS: usize = 40;
@@ -93,11 +94,15 @@ impl<'a> Chain<'a> {
     /// Watches all that decides what `path` leads to.
     pub(super) fn follow(&mut self, path: &Path) {
         self.entries_left = MAX_ENTRIES;
-        if let Ok(path) = std::path::absolute(path) {
-            let mut rest = Rest::below(PathBuf::from("/"));
-            rest.enter(&path);
-            self.walk(rest, 0);
+        let mut rest = Rest::below(PathBuf::from("/"));
+        rest.enter(path);
+        if path.is_relative() {
+            let Ok(directory) = sys::current_directory() else {
+                return;
+            };
+            rest.enter(&directory);
         }
+        self.walk(rest, 0);
     }
 
     fn walk(&mut self, mut rest: Rest, depth: usize) {

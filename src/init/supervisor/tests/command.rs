@@ -152,7 +152,7 @@ fn before_it_was_started_signals_end_the_agent_as_they_do_without_it() {
 }
 
 #[test]
-fn term_of_a_live_proxy_that_is_not_ready_drains_and_never_starts_it() {
+fn term_of_a_live_proxy_that_is_not_ready_drains_never_starts_it_and_is_143() {
     let mut sim = Sim::new(with_command());
     sim.ready = false;
     sim.is_live(0);
@@ -162,8 +162,9 @@ fn term_of_a_live_proxy_that_is_not_ready_drains_and_never_starts_it() {
     sim.pass(secs(5));
     assert_eq!(sim.ordered(), [ask(0, Call::Drain), send(0, Send::Term)]);
     sim.exits(0, CLEAN);
-    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+    assert_eq!(sim.outcome, Some(Outcome::NeverStarted));
     assert_eq!(sim.core.command_state(), Some(CommandState::Cancelled));
+    assert_eq!(Outcome::NeverStarted.code(), 143);
 }
 
 #[test]
@@ -389,7 +390,7 @@ fn after_a_posted_drain_it_is_not_started() {
     assert!(!sim.ordered().contains(&Action::SpawnCommand));
     term(&mut sim);
     sim.exits(0, CLEAN);
-    assert_eq!(sim.outcome, Some(Outcome::Stopped));
+    assert_eq!(sim.outcome, Some(Outcome::NeverStarted));
 }
 
 // ---- rows of the table

@@ -1,0 +1,75 @@
+"""Measures the release binary for build/promises: [--quick] [--check]."""
+
+import os
+import signal
+import sys
+import tempfile
+
+import measure
+
+STARTS, SIGNALS, STORMS, ORPHANS = 200, 300, 7, 1000
+
+
+def row(what, measured, promise, verdict):
+    print(f"| {what:56} | {measured:>10} | {promise:>8} | {verdict:6} |")
+
+
+def against(figures, name, base):
+    found = measure.medians(figures)
+    return found[name] / found[base]
+
+
+def ratios(proxy, static, tini):
+    return {
+        "start": against(measure.start(STARTS, [proxy, static]), proxy.name, static.name),
+        "signal": against(measure.signals(SIGNALS, [proxy, tini], signal.SIGUSR1), proxy.name, tini.name),
+        "orphans": against(measure.orphans(STORMS, [proxy, tini], ORPHANS), proxy.name, tini.name),
+    }
+
+
+def judged(value, limit, room=1.0):
+    if value is None:
+        return "none"
+    return "holds" if value <= limit else "close" if value <= limit * room else "OVER"
+
+
+def main():
+    quiet = 5 if "--quick" in sys.argv else 60
+    promised = measure.promises()
+    limits, bounds = promised["limits"], promised["ratios"]
+    with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
+        proxy = measure.Proxy("pintle proxy", folder)
+        static = measure.Manager("tini-static", ["tini-static", "--"])
+        tini = measure.Manager("tini", ["tini", "--"])
+        found = measure.idle([proxy], quiet)[proxy.name]
+        found["binary"] = os.path.getsize(measure.PINTLE) / 1024
+        took = ratios(proxy, static, tini)
+    counted = {
+        "binary": ("binary", " kB"),
+        "resident": ("resident, idle beside a LIVE Envoy", " kB"),
+        "private": ("private dirty", " kB"),
+        "threads": ("threads", ""),
+        "calls": (f"system calls in {quiet} quiet seconds", ""),
+        "probe": ("system calls of a readiness probe", ""),
+    }
+    timed = {
+        "start": "exec to the proxy's main, ratio to tini-static",
+        "signal": "USR1 to the proxy, ratio to tini",
+        "orphans": f"{ORPHANS} orphans reaped, ratio to tini",
+    }
+    verdicts = []
+    row("what", "measured", "promise", "")
+    print("|" + "|".join("-" * width for width in (58, 12, 10, 8)) + "|")
+    for key, (what, unit) in counted.items():
+        verdicts.append(judged(found[key], limits[key]))
+        shown = "none" if found[key] is None else f"{found[key]:.0f}{unit}"
+        row(what, shown, f"{limits[key]}{unit}", verdicts[-1])
+    for key, what in timed.items():
+        verdicts.append(judged(took[key], bounds[key], bounds["room"]))
+        row(what, f"{took[key]:.2f}", f"{bounds[key]:.2f}", verdicts[-1])
+    row("descriptors", found["descriptors"], "", "")
+    broken = [verdict for verdict in verdicts if verdict in ("OVER", "none")]
+    return 1 if "--check" in sys.argv and broken else 0
+
+
+sys.exit(main())

@@ -1,0 +1,284 @@
+//! The agent's heap: what a start needs for a tenth of a second goes back to the kernel at once.
+//!
+//! One list of free blocks in the order of their addresses; the first that fits is taken, neighbours are joined. So what
+//! was allocated together becomes one piece again, and a long life leaves no holes that grow. What is free at the top is
+//! given back. Sizes are not stored: Rust says them again when it frees.
+//!
+//! Why not musl's: it maps and unmaps pages one group at a time, some ninety system calls and as many page faults in a
+//! start, and a rendered bootstrap leaves it with 60 kB that stay dirty. Why no lock: there is one thread.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::ptr;
+
+/// Every block's size and place are multiples of it: what a free block says of itself, and the widest alignment in use.
+const UNIT: usize = 16;
+/// From here on a block is a mapping of its own, which goes back when it is freed. Ours.
+const LARGE: usize = 64 * 1024;
+/// Addresses that are set aside, not memory. Ours: far more than any configuration takes; beyond it, mappings.
+const RESERVED: usize = 64 << 20;
+/// By how much the usable part of them grows. Ours: a start in one step.
+const STEP: usize = 512 * 1024;
+/// Used memory above the top that is kept for the next turn. Ours.
+const SLACK: usize = 8 * 1024;
+/// Bytes of a page, or a multiple of it.
+const PAGE: usize = 4096;
+
+/// What a free block says of itself.
+#[derive(Clone, Copy)]
+struct Free {
+    next: *mut Self,
+    size: usize,
+}
+
+/// A block of the list.
+fn read(block: *mut Free) -> Free {
+    // SAFETY: it is in the list, so it is free, of at least a unit, and was written by `write`.
+    unsafe { *block }
+}
+
+/// Makes a block of memory that nobody has.
+fn write(block: *mut Free, next: *mut Free, size: usize) {
+    // SAFETY: it is free, of at least a unit, and aligned to one.
+    unsafe { block.write(Free { next, size }) };
+}
+
+fn end(block: *mut Free, size: usize) -> *mut Free {
+    block.wrapping_byte_add(size)
+}
+
+/// See the module.
+pub struct Heap(UnsafeCell<State>);
+
+struct State {
+    /// The reserve; null before the first allocation.
+    base: *mut Free,
+    /// Above it nothing is allocated. This and the next two are offsets in the reserve.
+    top: usize,
+    /// Up to here it has been used since it was last given back.
+    used: usize,
+    /// Up to here it may be used.
+    usable: usize,
+    /// The lowest free block.
+    first: *mut Free,
+}
+
+// SAFETY: the binary has one thread (the tests, which have more, do not use this); no signal handler allocates.
+unsafe impl Sync for Heap {}
+
+impl std::fmt::Debug for Heap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Heap")
+    }
+}
+
+impl Heap {
+    /// For the one thread of the binary.
+    ///
+    /// # Safety
+    /// A program that allocates with it has one thread.
+    #[must_use]
+    pub const unsafe fn new() -> Self {
+        Self(UnsafeCell::new(State {
+            base: ptr::null_mut(),
+            top: 0,
+            used: 0,
+            usable: 0,
+            first: ptr::null_mut(),
+        }))
+    }
+
+    #[allow(clippy::mut_from_ref, reason = "one thread, and no call within a call")]
+    fn state(&self) -> &mut State {
+        // SAFETY: one thread, and the state is borrowed for one call only.
+        unsafe { &mut *self.0.get() }
+    }
+}
+
+// SAFETY: blocks do not overlap, are as large and aligned as asked for, and stay until they are freed.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let size = rounded(layout.size());
+        if size >= LARGE || layout.align() > UNIT {
+            return map(size);
+        }
+        let state = self.state();
+        if state.base.is_null() {
+            // As a place, and not as memory: nobody may touch it yet.
+            state.base = reserve();
+        }
+        state.take(size)
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let size = rounded(layout.size());
+        if self.state().holds(block) {
+            self.state().give(block.cast(), size);
+        } else {
+            // SAFETY: it is not in the reserve, so it is a mapping of its own.
+            let _: c_int = unsafe { libc::munmap(block.cast(), size) };
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let (old, new) = (rounded(layout.size()), rounded(new_size));
+        if old == new || (new < LARGE && self.state().stretch(block, old, new)) {
+            return block;
+        }
+        // SAFETY: the alignment is that of a layout, and the caller keeps the size within its limit.
+        let wanted = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        // SAFETY: as for `alloc`.
+        let moved = unsafe { self.alloc(wanted) };
+        if !moved.is_null() {
+            // SAFETY: both are at least that large, and are not the same block.
+            unsafe { ptr::copy_nonoverlapping(block, moved, layout.size().min(new_size)) };
+            // SAFETY: as for `dealloc`.
+            unsafe { self.dealloc(block, layout) };
+        }
+        moved
+    }
+}
+
+const fn rounded(size: usize) -> usize {
+    size.saturating_add(UNIT - 1) & !(UNIT - 1)
+}
+
+/// Pages of their own; null when there are none.
+fn map(size: usize) -> *mut u8 {
+    mapping(size, libc::PROT_READ | libc::PROT_WRITE)
+}
+
+/// Addresses without memory; null when there are none, and then every block is a mapping.
+fn reserve() -> *mut Free {
+    mapping(RESERVED, libc::PROT_NONE).cast()
+}
+
+fn mapping(size: usize, access: c_int) -> *mut u8 {
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, where the kernel likes.
+    let memory = unsafe { libc::mmap(ptr::null_mut(), size, access, kind, -1, 0) };
+    if memory == libc::MAP_FAILED {
+        return ptr::null_mut();
+    }
+    memory.cast()
+}
+
+impl State {
+    fn holds(&self, block: *mut u8) -> bool {
+        block.addr().wrapping_sub(self.base.addr()) < RESERVED && !self.base.is_null()
+    }
+
+    /// The first free block that fits, or what is above the top.
+    fn take(&mut self, size: usize) -> *mut u8 {
+        let mut before = ptr::null_mut();
+        let mut block = self.first;
+        while !block.is_null() {
+            let free = read(block);
+            if free.size >= size {
+                let mut rest = free.next;
+                if free.size > size {
+                    rest = end(block, size);
+                    write(rest, free.next, free.size - size);
+                }
+                self.link(before, rest);
+                return block.cast();
+            }
+            before = block;
+            block = free.next;
+        }
+        let block = self.place(self.top);
+        if self.raise(size) {
+            block.cast()
+        } else {
+            map(size)
+        }
+    }
+
+    /// Puts a block back in its place and joins it to its neighbours.
+    fn give(&mut self, block: *mut Free, mut size: usize) {
+        let (mut block, mut before, mut far) = (block, ptr::null_mut(), ptr::null_mut());
+        let mut after = self.first;
+        while !after.is_null() && after < block {
+            far = before;
+            before = after;
+            after = read(after).next;
+        }
+        if end(block, size) == after {
+            let free = read(after);
+            after = free.next;
+            size += free.size;
+        }
+        if !before.is_null() && end(before, read(before).size) == block {
+            size += read(before).size;
+            block = before;
+            before = far;
+        }
+        if end(block, size) == self.place(self.top) {
+            self.link(before, ptr::null_mut());
+            self.lower(size);
+        } else {
+            write(block, after, size);
+            self.link(before, block);
+        }
+    }
+
+    /// Makes `next` follow `before`, or be the first.
+    fn link(&mut self, before: *mut Free, next: *mut Free) {
+        if before.is_null() {
+            self.first = next;
+        } else {
+            write(before, next, read(before).size);
+        }
+    }
+
+    /// Makes the last block longer in place, if this is the last.
+    fn stretch(&mut self, block: *mut u8, old: usize, new: usize) -> bool {
+        new > old
+            && end(block.cast(), old) == self.place(self.top)
+            && self.holds(block)
+            && self.raise(new - old)
+    }
+
+    fn place(&self, offset: usize) -> *mut Free {
+        end(self.base, offset)
+    }
+
+    /// Takes the next `size` bytes into use.
+    fn raise(&mut self, size: usize) -> bool {
+        let top = self.top + size;
+        if top > self.usable && !self.extend(top) {
+            return false;
+        }
+        self.top = top;
+        self.used = self.used.max(top);
+        true
+    }
+
+    fn extend(&mut self, top: usize) -> bool {
+        let usable = top.next_multiple_of(STEP);
+        if usable > RESERVED {
+            return false;
+        }
+        let from = self.place(self.usable).cast();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: these pages of the reserve have not been in use.
+        if unsafe { libc::mprotect(from, usable - self.usable, access) } != 0 {
+            return false;
+        }
+        self.usable = usable;
+        true
+    }
+
+    /// The last `size` bytes are free: they are used again from the first on, and given back when they are many.
+    fn lower(&mut self, size: usize) {
+        self.top -= size;
+        let keep = (self.top + SLACK).next_multiple_of(PAGE);
+        if self.used > keep + LARGE {
+            let from = self.place(keep).cast();
+            // SAFETY: nothing above the top is in use; it reads as zeros from now on.
+            let _: c_int = unsafe { libc::madvise(from, self.used - keep, libc::MADV_DONTNEED) };
+            self.used = keep;
+        }
+    }
+}
