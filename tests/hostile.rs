@@ -720,13 +720,19 @@ fn orders_are_taken_from_loopback_only() {
         }
         assert_eq!(ask("10.9.9.9", &request("GET", quit, "")), 403);
         assert_eq!(ask("10.9.9.9", PROBE), 200);
-        for local in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+        // A host may have no IPv6.
+        let six = if TcpListener::bind("[::1]:0").is_ok() {
+            "::1"
+        } else {
+            "127.0.0.1"
+        };
+        for local in ["127.0.0.1", "127.9.9.9", six] {
             let page = order(drain, "Origin: http://evil.example\r\n");
             assert_eq!(ask(local, &page), 403, "{local}");
         }
         assert_eq!(ask("127.0.0.1", PROBE), 200, "nothing has been drained");
         // The first is a mapped address to who listens on `::`.
-        for local in ["127.0.0.1", "::1"] {
+        for local in ["127.0.0.1", six] {
             let chunked = [
                 order(drain, "Transfer-Encoding: chunked\r\n"),
                 b"5\r\nhello\r\n0\r\n\r\n".to_vec(),
@@ -737,7 +743,7 @@ fn orders_are_taken_from_loopback_only() {
             (ask("127.0.0.1", PROBE) == 503).then_some(())
         });
         let longer = [order(quit, "Content-Length: 70000\r\n"), vec![b'x'; 20]];
-        assert_eq!(ask("::1", &longer.concat()), 200);
+        assert_eq!(ask(six, &longer.concat()), 200);
         target.agent.wait();
     });
 }
@@ -788,13 +794,17 @@ fn an_attack_leaves_no_memory_behind() {
         ["Rss:", "Private_Dirty:"].map(|field| target.memory(field))
     };
     let cold = measure();
-    round(&target);
-    round(&target);
-    let warm = measure();
-    for _ in 0..5 {
-        round(&target);
-    }
-    let after = measure();
+    // The allocator's own need varies by some 20 kB with who comes when: the most of several rounds is what it is.
+    let most = || {
+        let rounds: Vec<_> = (0..5)
+            .map(|_| {
+                round(&target);
+                measure()
+            })
+            .collect();
+        [0, 1].map(|field| rounds.iter().map(|round| round[field]).max().unwrap())
+    };
+    let (warm, after) = (most(), most());
     eprintln!(
         "{}: {cold:?} kB cold, {warm:?} warm, {after:?} after",
         binary.display()
