@@ -7,8 +7,6 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::signal;
-
 /// Bit n - 1 stands for signal n, as in the kernel.
 static MASK: AtomicU64 = AtomicU64::new(0);
 static IGNORED: AtomicU64 = AtomicU64::new(0);
@@ -18,10 +16,24 @@ static IGNORED: AtomicU64 = AtomicU64::new(0);
 #[unsafe(link_section = ".init_array")]
 static REMEMBER: extern "C" fn() = remember;
 
+/// Whose dispositions anybody in this process changes: `fault`, `entry` (or Rust's runtime) and signal-hook. Of all others
+/// a child inherits what we were given, whether that is to ignore them or not; to ask for each would be half of a start's
+/// system calls.
+const CHANGED: [c_int; 7] = [
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGPIPE,
+    libc::SIGCHLD,
+];
+
 extern "C" fn remember() {
     MASK.store(current_mask(), Ordering::Relaxed);
     IGNORED.store(
-        (1..=signal::LAST)
+        CHANGED
+            .into_iter()
             .filter(|number| is_ignored(*number))
             .fold(0, |set, n| set | bit(n)),
         Ordering::Relaxed,
@@ -32,6 +44,7 @@ extern "C" fn remember() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inherited {
     pub(crate) mask: u64,
+    /// Of those whose disposition we change.
     pub(crate) ignored: u64,
 }
 
@@ -83,9 +96,9 @@ pub(super) fn set_mask(mask: u64) {
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut()) };
 }
 
-/// Gives every signal the disposition of `ignored`. Handlers need no care: exec resets them. Async-signal-safe.
+/// Gives the signals that we have changed the disposition of `ignored`. Async-signal-safe.
 pub(super) fn set_dispositions(ignored: u64) {
-    for number in 1..=signal::LAST {
+    for number in CHANGED {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         let wanted = if ignored & bit(number) == 0 {
             libc::SIG_DFL
@@ -95,7 +108,7 @@ pub(super) fn set_dispositions(ignored: u64) {
         // SAFETY: all-zero bytes are a valid `sigaction`.
         let action = unsafe { action.assume_init_mut() };
         action.sa_sigaction = wanted;
-        // SAFETY: the new action is initialised; KILL, STOP and libc's own signals are refused, which is right.
+        // SAFETY: the new action is initialised.
         let _: c_int = unsafe { libc::sigaction(number, action, ptr::null_mut()) };
     }
 }

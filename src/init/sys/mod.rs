@@ -50,8 +50,6 @@ pub(crate) mod signal {
     pub(crate) use libc::{
         SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTRAP, SIGTTOU, SIGUSR1,
     };
-    /// The highest signal of Linux (`_NSIG` - 1).
-    pub(crate) const LAST: i32 = 64;
 }
 
 /// Reaps one dead child, known or adopted; `None` when none is left to reap now.
