@@ -78,7 +78,9 @@ class Proxy(Manager):
 
     def __init__(self, name, folder, bare=False):
         self.admin = free_port()
-        super().__init__(name, [PINTLE, "proxy", "--base-id", "auto", "--proxy-admin-port", str(self.admin)])
+        # A number of its own, as the default has it; `auto` would look for one in every start.
+        base_id = str(random.randrange(1000, 30000))
+        super().__init__(name, [PINTLE, "proxy", "--base-id", base_id, "--proxy-admin-port", str(self.admin)])
         folder = f"{folder}/{name.replace(' ', '-')}"
         os.mkdir(folder)
         self.prefix += ["--config-path", folder + "/run"]
