@@ -93,6 +93,8 @@ pub(crate) struct EventLoop {
     /// Bit n - 1: signal n was said to be ignored.
     ignored: u64,
     degraded: bool,
+    /// Code and stack were used that are needed seldom.
+    used_seldom: bool,
     /// Set while the first epoch is started: then a bootstrap that cannot be made is an error of the start.
     starting: Option<Option<StartError>>,
     outcome: Option<Outcome>,
@@ -154,6 +156,7 @@ impl EventLoop {
             now,
             ignored: 0,
             degraded: false,
+            used_seldom: false,
             starting: Some(None),
             outcome: None,
             config,
@@ -185,8 +188,8 @@ impl EventLoop {
     // Of its own, so that its place on the stack is nobody else's.
     #[inline(never)]
     pub(crate) fn run(mut self: Box<Self>) -> u8 {
-        // What the start has used of it.
-        sys::release_stack();
+        sys::set_apart();
+        self.used_seldom = true;
         let mut events = Events::with_capacity(EVENTS);
         let outcome = loop {
             self.turn(&mut events);
@@ -219,6 +222,17 @@ impl EventLoop {
         self.serve();
         self.handle_events();
         self.answer_probes();
+        self.tidy();
+    }
+
+    /// Gives back the memory of what was needed and will not be soon: after the start, an epoch, a page.
+    fn tidy(&mut self) {
+        self.used_seldom |= self.status.used_seldom();
+        if self.used_seldom && self.queue.is_empty() && !self.status.is_runnable() {
+            self.used_seldom = false;
+            sys::give_back();
+            sys::release_stack();
+        }
     }
 
     /// Hands events to the core, and carries out what follows.
@@ -303,6 +317,7 @@ impl EventLoop {
     }
 
     fn hash(&mut self, cause: Cause) {
+        self.used_seldom = true;
         if self.degraded || cause == Cause::Rescan {
             // Watches may be had again; and a mount that came over a directory is seen by nobody else.
             self.watcher.refresh();

@@ -18,6 +18,7 @@ use crate::sys;
 impl EventLoop {
     /// Starts the proxy for `epoch`; what goes wrong is an exit of it.
     pub(super) fn spawn(&mut self, epoch: Epoch, reason: Reason) {
+        self.used_seldom = true;
         if let Err(how) = self.try_spawn(epoch, reason) {
             self.proxy_ended(epoch, how);
             self.queue.push_back(Event::Exited { epoch, how });
@@ -107,6 +108,7 @@ impl EventLoop {
     }
 
     pub(super) fn validate(&mut self, epoch: Epoch) {
+        self.used_seldom = true;
         let started = self.prepare(Of::Validator).and_then(|(file, yaml)| {
             let launch = &self.config.launch;
             let base_id = self.hot_restart.base_id();

@@ -282,6 +282,7 @@ impl EventLoop {
     }
 }
 
+#[inline(never)]
 /// The certificate in a watched file, if there is one.
 fn expiry(path: &Path) -> Option<u64> {
     let size = fs::metadata(path).ok().filter(fs::Metadata::is_file)?.len();

@@ -43,6 +43,7 @@ pub(crate) struct StatusServer {
     pub(super) demands: Vec<Demand>,
     /// Scrapes that have more to pass on at once.
     pub(super) runnable: bool,
+    pub(super) used_seldom: bool,
     /// Helper programs demanded so far, and those of them that have not been reaped.
     pub(super) helpers: u64,
     pub(super) helpers_alive: usize,
@@ -69,6 +70,7 @@ impl StatusServer {
             wants_readiness: false,
             demands: Vec::new(),
             runnable: false,
+            used_seldom: false,
             helpers: 0,
             helpers_alive: 0,
         })
@@ -85,6 +87,11 @@ impl StatusServer {
     /// The application's probes.
     pub(crate) fn probers(&self) -> impl Iterator<Item = &Prober> {
         self.settings.probers.iter()
+    }
+
+    /// A page, the status or metrics were told since this was asked last: code that is needed seldom.
+    pub(crate) fn used_seldom(&mut self) -> bool {
+        std::mem::take(&mut self.used_seldom)
     }
 
     /// Somebody wants to know whether the proxy is ready; said once.

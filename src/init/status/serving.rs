@@ -177,6 +177,7 @@ impl StatusServer {
         (ask, stage): (Ask, Stage),
         view: &View<'_>,
     ) -> Flow {
+        self.used_seldom |= ask.topic != Topic::Ready;
         match ask.topic {
             Topic::Ready => {
                 let (status, counter) = if stage.is_ready() {

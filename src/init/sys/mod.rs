@@ -10,6 +10,7 @@ mod heap;
 mod inherited;
 mod interfaces;
 mod net;
+mod seldom;
 
 use std::ffi::c_int;
 use std::io;
@@ -26,6 +27,7 @@ pub use heap::Heap;
 pub(crate) use inherited::Inherited;
 pub(crate) use interfaces::interface_addresses;
 pub(crate) use net::{Watch, listen, watch_level};
+pub(crate) use seldom::{give_back, set_apart};
 
 use crate::supervisor::Exit;
 
