@@ -266,7 +266,7 @@ fn a_helper_that_is_late_is_killed() {
     )
     .unwrap();
     for (path, ..) in until("a helper", || {
-        Some(children(agent.child.id())).filter(|_| helpers(&agent) == 2)
+        (helpers(&agent) == 2).then(|| children(agent.child.id()))
     }) {
         let pid: i32 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
         if pid != agent.proxy_pid(0) {
