@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::probes::{children, echo, helpers, leaves_nothing, nobody, open, said, started, with};
+use super::probes::{
+    children, echo, helpers, leaves_nothing, nobody, said, settled, started, with,
+};
 use super::support::client::{Application, Reply, answer, asked, request, send, wait_for_close};
 use super::support::{Setup, envoy, kill, port, quick, until};
 
@@ -119,7 +121,7 @@ fn https_and_grpc_are_probed_by_the_helper() {
         "/app-health/grpc/livez": health(grpc.port),
         "/app-health/grpc/readyz": health(refused),
     })));
-    let before = open(&agent);
+    let before = settled(&agent);
     let (status, page) = said(&agent, "/app-health/tls/livez");
     assert!(status == 200 && page.contains("<HTML>"), "{status} {page}");
     for path in ["plain/livez", "refused/livez", "grpc/readyz"] {
@@ -184,7 +186,7 @@ fn the_helper_finds_an_application_on_ipv6_and_after_a_redirect() {
         "/app-health/six/livez": {"httpGet": {"port": six.port.number, "scheme": "HTTPS"}, "timeoutSeconds": 20},
         "/app-health/six/readyz": {"grpc": {"port": grpc.port}, "timeoutSeconds": 20},
     })));
-    let before = open(&agent);
+    let before = settled(&agent);
     for path in ["moved/livez", "six/livez", "six/readyz"] {
         let (status, text) = said(&agent, &format!("/app-health/{path}"));
         assert_eq!(status, 200, "{path}: {text}");
@@ -200,7 +202,7 @@ fn eight_helpers_run_at_once_and_the_others_wait_for_their_turn() {
     let tls = Tls::start();
     let agent = started(with(&json!({"/app-health/tls/livez":
         {"httpGet": {"port": tls.port.number, "scheme": "HTTPS"}, "timeoutSeconds": 50}})));
-    let before = open(&agent);
+    let before = settled(&agent);
     tls.signal(libc::SIGSTOP);
     let probes: Vec<_> = (0..12)
         .map(|_| {
@@ -247,7 +249,7 @@ fn a_helper_that_is_late_is_killed() {
     // It waits for the end of a head that never comes.
     let agent = started(with(&json!({"/app-health/tls/livez":
         {"httpGet": {"port": silent.port, "scheme": "HTTPS"}, "timeoutSeconds": 1}})));
-    let before = open(&agent);
+    let before = settled(&agent);
     let path = "/app-health/tls/livez";
     let (status, why) = quick(path, Duration::from_millis(1900), || said(&agent, path));
     assert_eq!(status, 500, "{why}");
@@ -264,7 +266,7 @@ fn a_helper_that_is_late_is_killed() {
     )
     .unwrap();
     for (path, ..) in until("a helper", || {
-        Some(children(agent.child.id())).filter(|_| helpers(&agent) == 2)
+        (helpers(&agent) == 2).then(|| children(agent.child.id()))
     }) {
         let pid: i32 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
         if pid != agent.proxy_pid(0) {
@@ -305,7 +307,7 @@ fn without_the_helper_the_start_warns_and_the_probe_says_why() {
     let warning =
         format!("warn\t{helper} is missing: HTTPS and gRPC probes of the application will fail");
     assert!(agent.log().contains(&warning), "{}", agent.log());
-    let before = open(&agent);
+    let before = settled(&agent);
     for _ in 0..20 {
         let (status, why) = said(&agent, "/app-health/b/livez");
         assert_eq!(status, 500);
@@ -343,7 +345,7 @@ fn helpers_that_cannot_be_started_any_more_do_not_hold_up_the_others() {
         {"httpGet": {"port": tls.port.number, "scheme": "HTTPS"}, "timeoutSeconds": 50}});
     let setup = setup.arg("--custom-config-file").arg(file);
     let agent = started(setup.env("ISTIO_KUBE_APP_PROBERS", &probers.to_string()));
-    let before = open(&agent);
+    let before = settled(&agent);
     tls.signal(libc::SIGSTOP);
     let probes: Vec<_> = (0..16)
         .map(|_| {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::probes::{open, settled};
 use super::support::client::{Application, Reply, answer, ask, request, send, wait_for_close};
 use super::support::{Agent, Setup, kill, until};
 
@@ -326,17 +327,14 @@ fn a_reader_that_stops_is_dropped() {
     let page: &'static str = large(LARGE / 2).leak();
     let app = Application::saying(answer("200 OK", "", page));
     let agent = merging(&[(app.port, "/metrics")]);
-    let open = || {
-        fs::read_dir(format!("/proc/{}/fd", agent.child.id()))
-            .unwrap()
-            .count()
-    };
-    let before = open();
+    let before = settled(&agent);
     let mut stream = send(agent.status.number, &request("GET /metrics", "")).unwrap();
     stream.read_exact(&mut [0; 1000]).unwrap();
     let begun = Instant::now();
-    assert!(open() > before);
-    until("the end of the scrape", || (open() == before).then_some(()));
+    assert!(open(&agent) > before);
+    until("the end of the scrape", || {
+        (open(&agent) <= before).then_some(())
+    });
     let took = begun.elapsed();
     // From its last read on, not from the start of the answer.
     assert!(
