@@ -126,7 +126,9 @@ impl EventLoop {
             self.queue
                 .push_back(Event::ReadinessKnown(stage.is_ready()));
         }
-        self.look_up_expiry();
+        if self.status.wants_more() {
+            self.look_up_expiry();
+        }
         let wall = self.wall();
         let counters = self.counters.clone();
         let view = View {

@@ -81,6 +81,8 @@ const ROOM_EACH: usize = 384;
 
 /// The answer.
 #[must_use]
+// Seldom, and not to be mixed with what is not.
+#[inline(never)]
 pub(super) fn render(view: &View<'_>) -> Vec<u8> {
     let many = view.history.events().count() + view.history.lives().count();
     let mut json = Json(Buffer::new(Escape::Json, TEXT, ROOM + many * ROOM_EACH));

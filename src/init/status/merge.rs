@@ -184,21 +184,18 @@ impl Current {
             };
         }
         let bytes = buffer.get(..read).unwrap_or_default();
-        // The head comes with the first bytes of the body or before them; what a bad head brings along is not looked at.
-        let mut body = Vec::new();
-        let fed = if decoder.head().is_some() {
-            decoder.feed(bytes, &mut |piece| lines.feed(piece, text))
-        } else {
-            decoder.feed(bytes, &mut |piece| body.extend_from_slice(piece))
-        };
-        fed.map_err(drop)?;
-        if decoder
+        let fed = decoder.feed(bytes, &mut |piece| lines.feed(piece, text));
+        let bad = decoder
             .head()
-            .is_some_and(|head| head.status != 200 || head.encoded)
-        {
+            .is_some_and(|head| head.status != 200 || head.encoded);
+        if bad {
+            // What came with a bad head is not metrics.
+            text.clear();
+        }
+        fed.map_err(drop)?;
+        if bad {
             return Err(());
         }
-        lines.feed(&body, text);
         if decoder.is_done() {
             lines.finish(text);
             return Ok(Read::End);

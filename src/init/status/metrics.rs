@@ -15,6 +15,8 @@ use crate::supervisor::{AgentState, Companion, State};
 
 /// The whole text.
 #[must_use]
+// Seldom, and not to be mixed with what is not.
+#[inline(never)]
 pub(crate) fn render(view: &View<'_>, usage: &Usage) -> Vec<u8> {
     let mut out = Exposition::new();
     agent(&mut out, view);

@@ -73,6 +73,8 @@ const DEFINITIONS: &str = r##"<defs>
 
 /// The page.
 #[must_use]
+// Seldom, and not to be mixed with what is not.
+#[inline(never)]
 pub(super) fn render(view: &View<'_>) -> Vec<u8> {
     let many = view.history.events().count() + view.history.lives().count();
     let mut page = Buffer::new(Escape::Html, TEXT, ROOM + many * ROOM_EACH);

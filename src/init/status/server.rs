@@ -12,7 +12,7 @@ use mio::{Poll, Token};
 use super::connection::{Ask, Connection, Flow, Phase};
 use super::meaning::{Meaning, understand};
 use super::probing::{Probing, line};
-use super::routes::{Peer, Route};
+use super::routes::{Peer, Route, Topic};
 use super::{
     ACCEPT_PAUSE, Demand, FAIR_SHARE, HEAD_TIMEOUT, LINGER, PAUSE, PLACES, PROBES, Settings, Turn,
     UNREAD, answer, count,
@@ -92,6 +92,19 @@ impl StatusServer {
     /// A page, the status or metrics were told since this was asked last: code that is needed seldom.
     pub(crate) fn used_seldom(&mut self) -> bool {
         std::mem::take(&mut self.used_seldom)
+    }
+
+    /// Whether somebody waits for more than readiness.
+    pub(crate) fn wants_more(&self) -> bool {
+        self.connections()
+            .any(|(_, connection)| match &connection.phase {
+                Phase::Waiting(ask) => ask.topic != Topic::Ready,
+                Phase::Head
+                | Phase::Probing(_)
+                | Phase::Merging(_)
+                | Phase::Finishing
+                | Phase::Lingering { .. } => false,
+            })
     }
 
     /// Somebody wants to know whether the proxy is ready; said once.
