@@ -232,6 +232,7 @@ impl EventLoop {
             self.used_seldom = false;
             sys::give_back();
             sys::release_stack();
+            sys::release_heap();
         }
     }
 

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
-/// What is read at once: all that one system call should cost of the stack.
-pub(crate) const READ_BYTES: usize = 8 * 1024;
+/// What is read at once: all that a probe should cost of the stack, and more than it and its answers need.
+pub(crate) const READ_BYTES: usize = 2 * 1024;
 
 /// See the module.
 #[derive(Debug)]

@@ -11,7 +11,10 @@ use mio::Token;
 use super::connection::Form;
 use super::scrape::Lines;
 use super::{Settings, Turn, answer, count};
-use crate::http::{Decoder, Exchange, READ_BYTES};
+use crate::http::{Decoder, Exchange};
+
+/// What is read at once, and so what goes on to the client at once. Ours: Envoy writes 16 kB and more.
+const READ_BYTES: usize = 8 * 1024;
 
 /// See the module.
 #[derive(Debug)]

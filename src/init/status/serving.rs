@@ -265,6 +265,7 @@ impl StatusServer {
                     return Flow::Later;
                 }
                 Pumped::End => {
+                    self.used_seldom = true;
                     connection.put(out);
                     connection.phase = Phase::Finishing;
                     return Flow::Later;

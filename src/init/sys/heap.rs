@@ -49,7 +49,13 @@ fn end(block: *mut Free, size: usize) -> *mut Free {
 }
 
 /// See the module.
-pub struct Heap(UnsafeCell<State>);
+#[derive(Debug)]
+pub struct Heap(());
+
+/// The one heap of the process; untouched where another allocator serves.
+static SHARED: Shared = Shared(UnsafeCell::new(State::new()));
+
+struct Shared(UnsafeCell<State>);
 
 struct State {
     /// The reserve; null before the first allocation.
@@ -65,11 +71,14 @@ struct State {
 }
 
 // SAFETY: the binary has one thread (the tests, which have more, do not use this); no signal handler allocates.
-unsafe impl Sync for Heap {}
+unsafe impl Sync for Shared {}
 
-impl std::fmt::Debug for Heap {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Heap")
+/// Gives back what is free above the last block, but for a little: after something that is not done often.
+pub(crate) fn release_heap() {
+    // SAFETY: one thread, and no call within a call. Where this heap is not in use there is nothing to give back.
+    let state = unsafe { &mut *SHARED.0.get() };
+    if !state.base.is_null() {
+        state.trim(0);
     }
 }
 
@@ -80,19 +89,13 @@ impl Heap {
     /// A program that allocates with it has one thread.
     #[must_use]
     pub const unsafe fn new() -> Self {
-        Self(UnsafeCell::new(State {
-            base: ptr::null_mut(),
-            top: 0,
-            used: 0,
-            usable: 0,
-            first: ptr::null_mut(),
-        }))
+        Self(())
     }
 
     #[allow(clippy::mut_from_ref, reason = "one thread, and no call within a call")]
     fn state(&self) -> &mut State {
         // SAFETY: one thread, and the state is borrowed for one call only.
-        unsafe { &mut *self.0.get() }
+        unsafe { &mut *SHARED.0.get() }
     }
 }
 
@@ -165,6 +168,16 @@ fn mapping(size: usize, access: c_int) -> *mut u8 {
 }
 
 impl State {
+    const fn new() -> Self {
+        Self {
+            base: ptr::null_mut(),
+            top: 0,
+            used: 0,
+            usable: 0,
+            first: ptr::null_mut(),
+        }
+    }
+
     fn holds(&self, block: *mut u8) -> bool {
         block.addr().wrapping_sub(self.base.addr()) < RESERVED && !self.base.is_null()
     }
@@ -273,12 +286,107 @@ impl State {
     /// The last `size` bytes are free: they are used again from the first on, and given back when they are many.
     fn lower(&mut self, size: usize) {
         self.top -= size;
+        self.trim(LARGE);
+    }
+
+    /// Gives back what is free above the top, if that is more than so many bytes.
+    fn trim(&mut self, tolerated: usize) {
         let keep = (self.top + SLACK).next_multiple_of(PAGE);
-        if self.used > keep + LARGE {
+        if self.used > keep + tolerated {
             let from = self.place(keep).cast();
             // SAFETY: nothing above the top is in use; it reads as zeros from now on.
             let _: c_int = unsafe { libc::madvise(from, self.used - keep, libc::MADV_DONTNEED) };
             self.used = keep;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A state with a reserve of its own.
+    fn state() -> State {
+        State {
+            base: reserve(),
+            ..State::new()
+        }
+    }
+
+    /// What is allocated: where, how much, and the byte that it is filled with.
+    struct Block(*mut u8, usize, u8);
+
+    impl Block {
+        fn fill(&self) {
+            // SAFETY: the block is ours and that large.
+            unsafe { ptr::write_bytes(self.0, self.2, self.1) };
+        }
+
+        fn check(&self) {
+            // SAFETY: as above.
+            let bytes = unsafe { std::slice::from_raw_parts(self.0, self.1) };
+            assert!(
+                bytes.iter().all(|byte| *byte == self.2),
+                "written by another"
+            );
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// No block overlaps another, whatever the order; when all are free nothing is left but the top.
+        #[test]
+        fn blocks_are_apart_and_all_comes_back(steps in proptest::collection::vec((0..3_u8, 1..5000_usize, any::<prop::sample::Index>()), 0..300)) {
+            let mut state = state();
+            let mut blocks: Vec<Block> = Vec::new();
+            for (number, (what, size, which)) in steps.into_iter().enumerate() {
+                let mark = u8::try_from(number % 256).unwrap();
+                if what < 2 || blocks.is_empty() {
+                    let block = Block(state.take(rounded(size)), size, mark);
+                    prop_assert!(state.holds(block.0) && block.0.addr().is_multiple_of(UNIT));
+                    block.fill();
+                    blocks.push(block);
+                } else {
+                    let block = blocks.swap_remove(which.index(blocks.len()));
+                    block.check();
+                    state.give(block.0.cast(), rounded(block.1));
+                }
+                blocks.iter().for_each(Block::check);
+            }
+            for block in blocks.drain(..) {
+                block.check();
+                state.give(block.0.cast(), rounded(block.1));
+            }
+            prop_assert!(state.first.is_null() && state.top == 0);
+            state.trim(0);
+            prop_assert!(state.used <= SLACK);
+        }
+    }
+
+    #[test]
+    fn the_last_block_grows_in_place_and_no_other() {
+        let mut state = state();
+        let (first, last) = (state.take(32), state.take(32));
+        assert!(!state.stretch(first, 32, 64));
+        assert!(state.stretch(last, 32, 4096));
+        assert_eq!(state.top, 32 + 4096);
+    }
+
+    #[test]
+    fn what_the_reserve_has_not_is_a_mapping_of_its_own() {
+        let mut state = state();
+        state.usable = RESERVED;
+        state.top = RESERVED;
+        let block = state.take(64);
+        assert!(!block.is_null() && !state.holds(block));
+    }
+
+    #[test]
+    fn without_a_reserve_there_are_mappings() {
+        let mut state = State::new();
+        let block = state.take(64);
+        assert!(!block.is_null() && !state.holds(block));
     }
 }
