@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "this is the module for it")]
 
 mod child;
+mod copy;
 mod directory;
 mod entry;
 mod fault;
