@@ -11,8 +11,9 @@ use std::time::Duration;
 use pintle::bootstrap::node::{NodeInputs, describe};
 use pintle::bootstrap::{ControlPlaneTls, Generated, Template, Tracing, render};
 use pintle::config::{HostPort, Role, Source};
+use pintle::json;
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// A bootstrap with a golden file of its name.
 struct Variant {
@@ -161,11 +162,10 @@ proptest! {
         let mut inputs = sidecar();
         inputs.node_id.clone_from(&id);
         inputs.cluster.clone_from(&cluster);
-        inputs.metadata = Map::new();
-        inputs.metadata.insert(key.clone(), Value::String(value.clone()));
-        inputs.metadata.insert("LABELS".to_owned(), json!({ label.as_str(): value.as_str() }));
+        let mut metadata = json!({ key.as_str(): value.as_str() });
+        metadata["LABELS"] = json!({ label.as_str(): value.as_str() });
+        inputs.metadata = ours(&metadata).as_object().unwrap().clone();
         inputs.stats.prefixes = vec![prefix.clone()];
-        let metadata = Value::Object(inputs.metadata.clone());
         let document: Value = serde_json::from_str(&rendered(&generated(inputs))).unwrap();
         prop_assert_eq!(&document["node"]["id"], &id);
         prop_assert_eq!(&document["node"]["cluster"], &cluster);
@@ -364,10 +364,14 @@ fn template_of(file: PathBuf) -> Source {
     Source::Template {
         template: Box::new(Template {
             file,
-            values: values.map(|(n, v)| (n.to_owned(), v)).to_vec(),
+            values: values.map(|(n, v)| (n.to_owned(), ours(&v))).to_vec(),
         }),
         override_file: None,
     }
+}
+
+fn ours(value: &Value) -> json::Value {
+    json::parse(value.to_string().as_bytes()).unwrap()
 }
 
 fn custom(file: PathBuf, override_file: Option<PathBuf>) -> Source {

@@ -58,6 +58,7 @@ mod history;
 mod host;
 mod hot_restart;
 mod http;
+pub mod json;
 pub mod log;
 mod plain;
 #[cfg(any(test, fuzzing))]

@@ -11,11 +11,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
 use super::template::{Values, fill};
 use super::{BootstrapError, ControlPlaneTls, Generated, Object, StatsInclusion, Tracing};
 use crate::config::HostPort;
+use crate::json::{self, Map, Value};
 
 /// Statistics that pilot-agent's readiness, Istio's dashboards and our own probes need, whatever the annotations say.
 const REQUIRED_PREFIXES: [&str; 6] = [
@@ -73,7 +72,7 @@ struct Cluster<'a> {
 
 impl Parts {
     fn load() -> Result<Self, BootstrapError> {
-        serde_json::from_str(include_str!("parts.json"))
+        json::parse(include_bytes!("parts.json"))
             .map(Self)
             .map_err(|source| BootstrapError::Parse {
                 object: Object::BuiltIn,
@@ -273,8 +272,8 @@ fn stats_patterns(inputs: &Generated) -> Value {
 fn san(name: &str) -> Value {
     let kind = if name.contains("://") { "URI" } else { "DNS" };
     let mut entry = Map::new();
-    entry.insert("san_type".to_owned(), string(kind));
-    entry.insert("matcher".to_owned(), self::entry("exact", string(name)));
+    entry.insert("san_type", string(kind));
+    entry.insert("matcher", self::entry("exact", string(name)));
     Value::Object(entry)
 }
 
@@ -284,14 +283,14 @@ fn socket(at: SocketAddr) -> Value {
 
 fn address(host: &str, port: u16) -> Value {
     let mut socket = Map::new();
-    socket.insert("address".to_owned(), string(host));
-    socket.insert("port_value".to_owned(), Value::from(port));
+    socket.insert("address", string(host));
+    socket.insert("port_value", Value::from(port));
     entry("socket_address", Value::Object(socket))
 }
 
 fn entry(key: &str, value: Value) -> Value {
     let mut map = Map::new();
-    map.insert(key.to_owned(), value);
+    map.insert(key, value);
     Value::Object(map)
 }
 
@@ -335,7 +334,7 @@ mod tests {
             (1, "0.001s"),
             (100_000, "100s"),
         ] {
-            assert_eq!(duration(Duration::from_millis(millis)), expected);
+            assert_eq!(duration(Duration::from_millis(millis)), string(expected));
         }
     }
 }

@@ -6,6 +6,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::json;
+
 /// A bootstrap that cannot be rendered. At start it is exit 78; later the running epoch is kept.
 #[derive(Debug)]
 pub enum BootstrapError {
@@ -19,7 +21,7 @@ pub enum BootstrapError {
     Parse {
         object: Object,
         path: PathBuf,
-        source: serde_json::Error,
+        source: json::Error,
     },
     /// JSON, but a list or a scalar.
     NotAnObject { object: Object, path: PathBuf },

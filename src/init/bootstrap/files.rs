@@ -6,9 +6,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::{BootstrapError, Object};
+use crate::json::{self, Value};
 use crate::sys;
 
 /// The largest file we read. A bootstrap has tens of kilobytes; a container of 64 MiB must survive a wrong path.
@@ -17,18 +16,15 @@ const FILE_BYTES: u64 = 8 * 1024 * 1024;
 /// The JSON object in `path`.
 pub(super) fn read_object(object: Object, path: &Path) -> Result<Value, BootstrapError> {
     let bytes = read(path).map_err(|source| read_error(object, path, source))?;
-    let value: Value = serde_json::from_slice(&bytes).map_err(|source| BootstrapError::Parse {
-        object,
-        path: path.to_owned(),
-        source,
-    })?;
-    if value.is_object() {
-        Ok(value)
-    } else {
-        Err(BootstrapError::NotAnObject {
+    let path = path.to_owned();
+    match json::parse(&bytes) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err(BootstrapError::NotAnObject { object, path }),
+        Err(source) => Err(BootstrapError::Parse {
             object,
-            path: path.to_owned(),
-        })
+            path,
+            source,
+        }),
     }
 }
 

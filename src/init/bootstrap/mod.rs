@@ -17,10 +17,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
 pub use self::error::{BootstrapError, Object};
 use crate::config::{HostPort, Source};
+use crate::json::{Map, Value};
 
 /// Linux takes no longer single argument (`MAX_ARG_STRLEN`, 32 pages of 4 KiB, with its NUL).
 const ARGUMENT_BYTES: usize = 32 * 4096 - 1;
@@ -75,7 +74,7 @@ fn finish(mut document: Value, override_file: Option<&Path>) -> Result<Rendered,
         merge::merge(&mut document, files::read_object(Object::Override, path)?);
     }
     Ok(Rendered {
-        document: Some(format!("{document:#}\n").into_bytes()),
+        document: Some([&document.pretty(), "\n"].concat().into_bytes()),
         config_yaml: None,
     })
 }
@@ -94,7 +93,7 @@ fn hand_over(file: &Path, override_file: Option<&Path>) -> Result<Rendered, Boot
 
 /// The override in its shortest form, without the line ends and NULs that an argument cannot carry.
 fn as_argument(path: &Path) -> Result<String, BootstrapError> {
-    let text = files::read_object(Object::Override, path)?.to_string();
+    let text = files::read_object(Object::Override, path)?.compact();
     if text.len() > ARGUMENT_BYTES {
         return Err(BootstrapError::TooLong {
             path: path.to_owned(),
@@ -110,7 +109,7 @@ pub struct Generated {
     /// `type~ip~id~domain`.
     pub node_id: String,
     pub cluster: String,
-    pub metadata: Map<String, Value>,
+    pub metadata: Map,
     pub locality: Locality,
     /// Inclusion prefixes, suffixes and regexes of the annotations, beyond the required ones.
     pub stats: StatsInclusion,

@@ -11,10 +11,9 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
 
-use serde_json::{Map, Value};
-
 use super::{Locality, StatsInclusion};
 use crate::config::Role;
+use crate::json::{self, Map, Value};
 
 /// Plain metadata.
 const META: &[u8] = b"ISTIO_META_";
@@ -49,7 +48,7 @@ pub struct NodeInputs<'a> {
 /// What the proxy is, for `Generated`.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDescription {
-    pub metadata: Map<String, Value>,
+    pub metadata: Map,
     /// From the annotations `sidecar.istio.io/statsInclusion{Prefixes,Suffixes,Regexps}`.
     pub stats: StatsInclusion,
     /// From the label `istio-locality`.
@@ -69,7 +68,7 @@ pub fn describe(inputs: &NodeInputs<'_>) -> NodeDescription {
     add_role(&mut metadata, &labels, inputs.role);
     let locality = locality(&labels, &metadata);
     if !labels.is_empty() {
-        metadata.insert("LABELS".to_owned(), Value::Object(labels));
+        metadata.insert("LABELS", Value::Object(labels));
     }
     let stats = StatsInclusion {
         prefixes: inclusion(&metadata, "sidecar.istio.io/statsInclusionPrefixes", &ips),
@@ -85,11 +84,7 @@ pub fn describe(inputs: &NodeInputs<'_>) -> NodeDescription {
 }
 
 /// `ISTIO_META_<K>=v`.
-fn add_plain(
-    metadata: &mut Map<String, Value>,
-    variables: &[(OsString, OsString)],
-    warnings: &mut Vec<String>,
-) {
+fn add_plain(metadata: &mut Map, variables: &[(OsString, OsString)], warnings: &mut Vec<String>) {
     for (name, value) in variables {
         let bytes = name.as_encoded_bytes();
         if bytes.starts_with(WORKLOAD) {
@@ -102,7 +97,7 @@ fn add_plain(
             Ok("") => warnings.push("ISTIO_META_ has no name, ignored".to_owned()),
             Ok(key) => {
                 let value = text(name, value, warnings).into_owned();
-                metadata.insert(key.to_owned(), Value::String(value));
+                metadata.insert(key, Value::String(value));
             }
             Err(_) => warnings.push(format!("{} is not UTF-8, ignored", name.display())),
         }
@@ -111,10 +106,10 @@ fn add_plain(
 
 /// `ISTIO_METAJSON_*`; returns the labels.
 fn add_json(
-    metadata: &mut Map<String, Value>,
+    metadata: &mut Map,
     variables: &[(OsString, OsString)],
     warnings: &mut Vec<String>,
-) -> Map<String, Value> {
+) -> Map {
     let mut labels = Map::new();
     for (name, value) in variables {
         if !name.as_encoded_bytes().starts_with(METAJSON) {
@@ -127,32 +122,29 @@ fn add_json(
                 continue;
             }
         };
+        let mut kept = Vec::with_capacity(entries.len());
         for (key, value) in entries {
             if name == LABELS {
-                add_label(&mut labels, key, value, warnings);
+                add_label(&mut labels, &key, value, warnings);
             } else if key.is_empty() {
                 warnings.push(format!("{}: an empty key is ignored", name.display()));
             } else {
-                metadata.insert(key, value);
+                kept.push((key, value));
             }
         }
+        metadata.extend(kept);
     }
     labels
 }
 
 /// Labels are strings to the control plane, which would refuse the whole node for one that is not.
-fn add_label(
-    labels: &mut Map<String, Value>,
-    key: String,
-    value: Value,
-    warnings: &mut Vec<String>,
-) {
+fn add_label(labels: &mut Map, key: &str, value: Value, warnings: &mut Vec<String>) {
     match value {
         Value::String(_) => {
             labels.insert(key, value);
         }
         Value::Bool(_) | Value::Number(_) => {
-            labels.insert(key, Value::String(value.to_string()));
+            labels.insert(key, Value::String(value.compact()));
         }
         Value::Null | Value::Array(_) | Value::Object(_) => {
             warnings.push(format!("{LABELS}: label {key:?} is not a string, ignored"));
@@ -162,7 +154,7 @@ fn add_label(
 
 /// What the agent knows itself; returns the addresses as text.
 fn add_identity(
-    metadata: &mut Map<String, Value>,
+    metadata: &mut Map,
     inputs: &NodeInputs<'_>,
     warnings: &mut Vec<String>,
 ) -> Vec<String> {
@@ -170,7 +162,7 @@ fn add_identity(
         let found = inputs.variables.iter().find(|(name, _)| name == variable);
         if let Some((name, value)) = found.filter(|(_, value)| !value.is_empty()) {
             let value = text(name, value, warnings).into_owned();
-            metadata.insert(key.to_owned(), Value::String(value));
+            metadata.insert(key, Value::String(value));
         }
     }
     let mut ips = Vec::with_capacity(inputs.ips.len());
@@ -182,27 +174,25 @@ fn add_identity(
     }
     if !ips.is_empty() {
         let joined = Value::String(ips.join(","));
-        metadata.insert("INSTANCE_IPS".to_owned(), joined);
+        metadata.insert("INSTANCE_IPS", joined);
     }
-    metadata
-        .entry("EXCHANGE_KEYS")
-        .or_insert_with(|| Value::String(EXCHANGE_KEYS.to_owned()));
+    metadata.insert_new("EXCHANGE_KEYS", EXCHANGE_KEYS.into());
     ips
 }
 
 /// The key `istio`: what the user said, else the label of that name, else `sidecar` for a sidecar. pilot-agent wrote
 /// `sidecar` over all of them, for gateways too.
-fn add_role(metadata: &mut Map<String, Value>, labels: &Map<String, Value>, role: Role) {
+fn add_role(metadata: &mut Map, labels: &Map, role: Role) {
     let default = match (labels.get("istio"), role) {
         (Some(label), _) => label.clone(),
         (None, Role::Sidecar) => Value::String("sidecar".to_owned()),
         (None, Role::Router | Role::Ingress) => return,
     };
-    metadata.entry("istio").or_insert(default);
+    metadata.insert_new("istio", default);
 }
 
 /// `region/zone/subzone`, or with dots where there is no slash (a label may not have one).
-fn locality(labels: &Map<String, Value>, metadata: &Map<String, Value>) -> Locality {
+fn locality(labels: &Map, metadata: &Map) -> Locality {
     let found = labels
         .get("istio-locality")
         .or_else(|| metadata.get("istio-locality"));
@@ -217,7 +207,7 @@ fn locality(labels: &Map<String, Value>, metadata: &Map<String, Value>) -> Local
 }
 
 /// The entries of an annotation; one with `{pod_ip}` in it becomes one per address.
-fn inclusion(metadata: &Map<String, Value>, annotation: &str, ips: &[String]) -> Vec<String> {
+fn inclusion(metadata: &Map, annotation: &str, ips: &[String]) -> Vec<String> {
     let list = metadata.get(annotation).and_then(Value::as_str);
     let mut entries = Vec::new();
     for entry in list.unwrap_or_default().split(',').map(str::trim) {
@@ -242,9 +232,9 @@ fn text<'a>(name: &OsStr, value: &'a OsStr, warnings: &mut Vec<String>) -> Cow<'
     text
 }
 
-fn parse(text: &str) -> Result<Map<String, Value>, String> {
-    match serde_json::from_str(text) {
-        Ok(Value::Object(entries)) if entries.values().all(|value| is_flat(value, DEPTH)) => {
+fn parse(text: &str) -> Result<Map, String> {
+    match json::parse(text.as_bytes()) {
+        Ok(Value::Object(entries)) if entries.iter().all(|(_, value)| is_flat(value, DEPTH)) => {
             Ok(entries)
         }
         Ok(Value::Object(_)) => Err(format!("more than {DEPTH} levels deep")),
@@ -261,7 +251,7 @@ fn is_flat(value: &Value, depth: usize) -> bool {
             deeper.is_some_and(|depth| items.iter().all(|item| is_flat(item, depth)))
         }
         Value::Object(entries) => {
-            deeper.is_some_and(|depth| entries.values().all(|entry| is_flat(entry, depth)))
+            deeper.is_some_and(|depth| entries.iter().all(|(_, value)| is_flat(value, depth)))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
@@ -272,7 +262,7 @@ mod tests {
     use std::os::unix::ffi::OsStringExt as _;
 
     use super::*;
-    use serde_json::json;
+    use crate::json::json;
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
         let owned = pairs.iter().map(|(n, v)| (n.into(), v.into()));
@@ -330,7 +320,7 @@ mod tests {
         let plain = ("ISTIO_META_istio", "mine");
         assert_eq!(described(&[label, plain]).metadata["istio"], "mine");
         let router = describe_all(&[], &[], Role::Router).metadata;
-        assert!(!router.contains_key("istio") && !router.contains_key("INSTANCE_IPS"));
+        assert!(router.get("istio").is_none() && router.get("INSTANCE_IPS").is_none());
     }
 
     #[test]
@@ -368,7 +358,7 @@ mod tests {
             ("ISTIO_METAJSON_LABELS", r#"{"bad":["secret"],"good":"v"}"#),
         ]);
         let metadata = description.metadata;
-        let keys: Vec<&str> = metadata.keys().map(String::as_str).collect();
+        let keys: Vec<&str> = metadata.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(
             keys,
             ["EXCHANGE_KEYS", "INSTANCE_IPS", "LABELS", "istio", "k"]
@@ -417,7 +407,7 @@ mod tests {
             ("r", ["r", "", ""]),
             ("", ["", "", ""]),
         ] {
-            let labels = json!({ "istio-locality": label }).to_string();
+            let labels = json!({ "istio-locality": label }).compact();
             let found = described(&[("ISTIO_METAJSON_LABELS", &labels)]).locality;
             assert_eq!([found.region, found.zone, found.sub_zone], expected);
         }

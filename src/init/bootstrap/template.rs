@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value};
+use crate::json::{Map, Value};
 
 /// Names and what they stand for.
 pub(super) type Values<'a> = [(&'a str, Value)];
@@ -37,13 +37,13 @@ fn filled(part: Value, values: &Values<'_>) -> Result<Option<Value>, UnknownName
             Value::Array(kept)
         }
         Value::Object(entries) => {
-            let mut kept = Map::new();
+            let mut kept = Vec::with_capacity(entries.len());
             for (key, value) in entries {
                 if let Some(value) = filled(value, values)? {
-                    kept.insert(key, value);
+                    kept.push((key, value));
                 }
             }
-            Value::Object(kept)
+            Value::Object(Map::from(kept))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => part,
     }))
@@ -89,7 +89,7 @@ fn as_text(value: &Value) -> Cow<'_, str> {
         Value::Null => Cow::Borrowed(""),
         Value::String(text) => Cow::Borrowed(text),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            Cow::Owned(value.to_string())
+            Cow::Owned(value.compact())
         }
     }
 }
@@ -97,7 +97,7 @@ fn as_text(value: &Value) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::json::json;
 
     fn values() -> Vec<(&'static str, Value)> {
         vec![

@@ -3,21 +3,20 @@
 
 #![forbid(unsafe_code)]
 
-use serde_json::{Map, Value};
-
 use super::ConfigError;
+use crate::json::{self, Map, Value};
 
 /// The object that the variable `name` holds.
-pub(super) fn object(name: &str, text: &str) -> Result<Map<String, Value>, ConfigError> {
+pub(super) fn object(name: &str, text: &str) -> Result<Map, ConfigError> {
     let wrong = |cause: &str| ConfigError::unreadable(name, cause);
-    match serde_json::from_str(text) {
+    match json::parse(text.as_bytes()) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(wrong("it must be a JSON object")),
         Err(error) => Err(wrong(&["it must be JSON: ", &error.to_string()].concat())),
     }
 }
 
-pub(super) fn field<'v>(object: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
+pub(super) fn field<'v>(object: &'v Map, name: &str) -> Option<&'v Value> {
     let mut fields = object.iter();
     let (_, value) = fields.find(|(key, _)| key.eq_ignore_ascii_case(name))?;
     (!value.is_null()).then_some(value)

@@ -9,11 +9,10 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
 use super::ConfigError;
 use super::json::{self, field};
 use super::layers::Layers;
+use crate::json::{Map, Value};
 
 /// One of the application's probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +105,7 @@ fn prober(path: &str, value: &Value) -> Result<(ProbeAction, Duration), &'static
     Ok((action, timeout(value)?))
 }
 
-fn fields(action: &Value) -> Result<&Map<String, Value>, &'static str> {
+fn fields(action: &Value) -> Result<&Map, &'static str> {
     action.as_object().ok_or("an action must be an object")
 }
 
@@ -122,7 +121,7 @@ fn is_known(path: &str) -> bool {
     !container.is_empty() && ends.contains(&end) && parts.next().is_none()
 }
 
-fn http_get(action: &Map<String, Value>) -> Result<ProbeAction, &'static str> {
+fn http_get(action: &Map) -> Result<ProbeAction, &'static str> {
     let scheme = text(action, "scheme", "the scheme must be a text")?;
     let https = scheme.eq_ignore_ascii_case("https");
     if !https && !scheme.is_empty() && !scheme.eq_ignore_ascii_case("http") {
@@ -136,7 +135,7 @@ fn http_get(action: &Map<String, Value>) -> Result<ProbeAction, &'static str> {
     }))
 }
 
-fn grpc_check(action: &Map<String, Value>) -> Result<ProbeAction, &'static str> {
+fn grpc_check(action: &Map) -> Result<ProbeAction, &'static str> {
     let service = text(action, "service", "the service must be a text")?;
     if service.contains(char::is_control) {
         return Err("the service must hold no control characters");
@@ -147,7 +146,7 @@ fn grpc_check(action: &Map<String, Value>) -> Result<ProbeAction, &'static str> 
     })
 }
 
-fn headers(action: &Map<String, Value>) -> Result<Vec<(String, String)>, &'static str> {
+fn headers(action: &Map) -> Result<Vec<(String, String)>, &'static str> {
     const CAUSE: &str = "httpHeaders must be a list of names and values";
     let mut headers = Vec::new();
     let list = match field(action, "httpHeaders") {
@@ -188,7 +187,7 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-fn port(action: &Map<String, Value>) -> Result<u16, &'static str> {
+fn port(action: &Map) -> Result<u16, &'static str> {
     let number = match field(action, "port") {
         Some(Value::Number(number)) => number.as_u64(),
         // The name of a port: the injector has looked it up in the container's.
@@ -201,7 +200,7 @@ fn port(action: &Map<String, Value>) -> Result<u16, &'static str> {
     }
 }
 
-fn timeout(prober: &Map<String, Value>) -> Result<Duration, &'static str> {
+fn timeout(prober: &Map) -> Result<Duration, &'static str> {
     // Kubernetes' own type for it is i32.
     let seconds = match field(prober, "timeoutSeconds") {
         Some(value) => value.as_u64().filter(|seconds| *seconds <= 0x7fff_ffff),
@@ -215,11 +214,7 @@ fn timeout(prober: &Map<String, Value>) -> Result<Duration, &'static str> {
 }
 
 /// A text, empty where there is none.
-fn text<'v>(
-    object: &'v Map<String, Value>,
-    name: &str,
-    cause: &'static str,
-) -> Result<&'v str, &'static str> {
+fn text<'v>(object: &'v Map, name: &str, cause: &'static str) -> Result<&'v str, &'static str> {
     field(object, name).map_or(Ok(""), |value| value.as_str().ok_or(cause))
 }
 
@@ -228,6 +223,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::json::json;
 
     /// The probe at `/app-health/c/readyz`.
     fn probe(json: &str) -> Result<Prober, String> {
@@ -353,7 +349,7 @@ mod tests {
             "x/app-health/c/livez",
         ] {
             assert!(!is_known(path), "{path}");
-            let json = serde_json::json!({path: {"port": 80}}).to_string();
+            let json = json!({path: {"port": 80}}).compact();
             let error = parse(&json).unwrap_err().to_string();
             let start = ["cannot use ISTIO_KUBE_APP_PROBERS \"", path, "\": "].concat();
             assert!(error.starts_with(&start), "{error}");

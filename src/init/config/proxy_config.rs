@@ -2,10 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use serde_json::{Map, Value};
-
 use super::ConfigError;
 use crate::bootstrap::StatsInclusion;
+use crate::json::{self, Map, Value};
 
 /// What it says, as far as it means something here.
 #[derive(Debug, Default)]
@@ -20,7 +19,7 @@ pub(super) struct ProxyConfig {
 }
 
 /// What is at `/key` or `/key/key`.
-fn found<'v>(document: &'v Map<String, Value>, pointer: &str) -> Option<&'v Value> {
+fn found<'v>(document: &'v Map, pointer: &str) -> Option<&'v Value> {
     let mut keys = pointer.split('/').skip(1);
     let first = document.get(keys.next()?)?;
     keys.try_fold(first, |value, key| value.get(key))
@@ -29,7 +28,7 @@ fn found<'v>(document: &'v Map<String, Value>, pointer: &str) -> Option<&'v Valu
 impl ProxyConfig {
     pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
         let wrong = |cause: &str| ConfigError::unreadable("PROXY_CONFIG", cause);
-        let document = match serde_json::from_str(text) {
+        let document = match json::parse(text.as_bytes()) {
             Ok(Value::Object(document)) => document,
             Ok(_) => return Err(wrong("it must be a JSON object")),
             Err(error) => {
@@ -67,7 +66,7 @@ impl ProxyConfig {
         }
     }
 
-    fn warn_of_unknown(&mut self, document: &Map<String, Value>) {
+    fn warn_of_unknown(&mut self, document: &Map) {
         let known = |key: &str| {
             let honoured = KEYS.iter().any(|(pointer, _)| {
                 let path = pointer.trim_start_matches('/');
@@ -76,8 +75,8 @@ impl ProxyConfig {
             honoured || IGNORED.contains(&key)
         };
         let unknown: Vec<&str> = document
-            .keys()
-            .map(String::as_str)
+            .iter()
+            .map(|(key, _)| key.as_str())
             .filter(|key| !known(key))
             .collect();
         if !unknown.is_empty() {
@@ -99,7 +98,7 @@ fn policy(flag: &str, text: String) -> String {
 fn scalar(key: &str, value: &Value) -> Result<String, ConfigError> {
     match value {
         Value::String(text) => Ok(text.clone()),
-        Value::Number(number) => Ok(number.to_string()),
+        Value::Number(number) => Ok(number.as_str().to_owned()),
         Value::Bool(flag) => Ok(flag.to_string()),
         Value::Null => Ok(String::new()),
         Value::Array(_) | Value::Object(_) => Err(ConfigError::unreadable(

@@ -8,11 +8,10 @@
 
 use std::net::SocketAddr;
 
-use serde_json::{Map, Value};
-
 use super::json::{self, field};
 use super::layers::Layers;
 use super::{ConfigError, Role};
+use crate::json::{Map, Value};
 
 /// A page of the application's metrics, at loopback.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +75,7 @@ fn parse(text: &str, own: [u16; 2]) -> Result<Vec<ScrapeTarget>, ConfigError> {
     Ok(targets)
 }
 
-fn target(fields: &Map<String, Value>, own: [u16; 2]) -> Result<ScrapeTarget, ConfigError> {
+fn target(fields: &Map, own: [u16; 2]) -> Result<ScrapeTarget, ConfigError> {
     let text = scalar(fields, "port")?;
     let port = match text.parse() {
         _ if text.is_empty() => 80,
@@ -101,11 +100,11 @@ fn target(fields: &Map<String, Value>, own: [u16; 2]) -> Result<ScrapeTarget, Co
 }
 
 /// The injector writes texts; by hand, a number or a switch is as clear.
-fn scalar(fields: &Map<String, Value>, name: &str) -> Result<String, ConfigError> {
+fn scalar(fields: &Map, name: &str) -> Result<String, ConfigError> {
     match field(fields, name) {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
-        Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.to_string()),
+        Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.compact()),
         Some(Value::Null | Value::Array(_) | Value::Object(_)) => {
             Err(wrong(&[name, " must be a text"].concat()))
         }

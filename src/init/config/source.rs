@@ -6,8 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::identity::Identity;
 use super::layers::{Given, Layer, Layers};
 use super::watched::Certificates;
@@ -15,6 +13,7 @@ use super::{BaseId, ConfigError, HostPort, IpVersion, Launch, Source, duration, 
 use crate::bootstrap::node::{self, NodeDescription, NodeInputs};
 use crate::bootstrap::{ControlPlaneTls, Generated, Template, Tracing};
 use crate::cli::flags::{Kind, PROXY};
+use crate::json::{self, Value};
 
 /// The user's documents: at most one of the first two.
 #[derive(Debug)]
@@ -290,7 +289,7 @@ fn metrics_service(layers: &Layers<'_>) -> Result<Option<HostPort>, ConfigError>
     let Some(service) = service.some() else {
         return Ok(None);
     };
-    let document: Value = serde_json::from_str(service.text)
+    let document = json::parse(service.text.as_bytes())
         .map_err(|error| service.wrong(&["it must be JSON: ", &error.to_string()].concat()))?;
     match document.get("address").and_then(Value::as_str) {
         None | Some("") => Ok(None),

@@ -4,6 +4,7 @@ use super::*;
 use crate::bootstrap::Tracing;
 use crate::cli::{self, Command};
 use crate::environment::Environment;
+use crate::json::Value;
 use crate::supervisor::CleanExit;
 
 fn words(line: &str) -> Vec<OsString> {
@@ -113,12 +114,12 @@ fn control_plane_pods() {
     };
     assert_eq!(value("service-cluster"), "istio-pilot");
     assert_eq!(value("node-ip"), "10.1.2.3");
-    assert_eq!(value("proxy-admin-port"), 15000);
+    assert_eq!(value("proxy-admin-port"), Value::from(15000_u16));
     assert_eq!(value("parent-shutdown-duration"), "60s");
-    assert_eq!(value("validate"), false);
+    assert_eq!(value("validate"), Value::from(false));
     assert_eq!(value("discovery-host"), "istio-pilot");
-    assert_eq!(value("discovery-port"), 15010);
-    assert!(value("node-metadata").is_object());
+    assert_eq!(value("discovery-port"), Value::from(15010_u16));
+    assert!(value("node-metadata").as_object().is_some());
     assert!(config.watch.paths.contains(&template.file));
     assert!(!config.drain.inbound_only);
     assert_eq!(config.warnings.len(), 1);

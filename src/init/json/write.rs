@@ -1,0 +1,130 @@
+//! Writes JSON: in one line for an argument, or so that a person can read it.
+#![forbid(unsafe_code)]
+
+use super::{Map, Value};
+
+/// A text being written.
+struct Writer {
+    text: String,
+    /// Levels in from the margin; `None`: everything in one line, without blanks.
+    level: Option<usize>,
+}
+
+impl Value {
+    /// In one line, without blanks.
+    #[must_use]
+    pub fn compact(&self) -> String {
+        self.written(None)
+    }
+
+    /// A line for each entry, two blanks in for each level.
+    #[must_use]
+    pub fn pretty(&self) -> String {
+        self.written(Some(0))
+    }
+
+    fn written(&self, level: Option<usize>) -> String {
+        let text = String::new();
+        let mut writer = Writer { text, level };
+        writer.value(self);
+        writer.text
+    }
+}
+
+impl Writer {
+    /// As deep as the value is: the parser stops at 128.
+    fn value(&mut self, value: &Value) {
+        let text = match value {
+            Value::Null => "null",
+            Value::Bool(true) => "true",
+            Value::Bool(false) => "false",
+            Value::Number(number) => number.as_str(),
+            Value::String(text) => return self.string(text),
+            Value::Array(items) => return self.array(items),
+            Value::Object(map) => return self.object(map),
+        };
+        self.text.push_str(text);
+    }
+
+    fn array(&mut self, items: &[Value]) {
+        self.open('[');
+        for item in items {
+            self.next();
+            self.value(item);
+        }
+        self.close('[', ']');
+    }
+
+    fn object(&mut self, map: &Map) {
+        self.open('{');
+        for (key, value) in map {
+            self.next();
+            self.string(key);
+            self.text
+                .push_str(if self.level.is_some() { ": " } else { ":" });
+            self.value(value);
+        }
+        self.close('{', '}');
+    }
+
+    fn open(&mut self, bracket: char) {
+        self.text.push(bracket);
+        self.level = self.level.map(|level| level + 1);
+    }
+
+    /// Before each entry: a comma, but for the first, which follows the bracket.
+    fn next(&mut self) {
+        if !self.text.ends_with(['[', '{']) {
+            self.text.push(',');
+        }
+        self.line();
+    }
+
+    /// Nothing in it: the brackets stay together.
+    fn close(&mut self, open: char, bracket: char) {
+        self.level = self.level.map(|level| level.saturating_sub(1));
+        if !self.text.ends_with(open) {
+            self.line();
+        }
+        self.text.push(bracket);
+    }
+
+    fn line(&mut self) {
+        if let Some(level) = self.level {
+            self.text.push('\n');
+            self.text.extend(std::iter::repeat_n("  ", level));
+        }
+    }
+
+    fn string(&mut self, text: &str) {
+        self.text.push('"');
+        for character in text.chars() {
+            let short = match character {
+                '"' | '\\' => character,
+                '\n' => 'n',
+                '\r' => 'r',
+                '\t' => 't',
+                '\u{8}' => 'b',
+                '\u{c}' => 'f',
+                '\0'..='\u{1f}' => {
+                    let code = u32::from(character);
+                    self.text.push_str("\\u00");
+                    self.text.extend(
+                        [code >> 4, code & 15]
+                            .map(|digit| char::from_digit(digit, 16))
+                            .into_iter()
+                            .flatten(),
+                    );
+                    continue;
+                }
+                _ => {
+                    self.text.push(character);
+                    continue;
+                }
+            };
+            self.text.push('\\');
+            self.text.push(short);
+        }
+        self.text.push('"');
+    }
+}
