@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::flags::{self, Flag};
+use super::flags::{self, Table};
 use super::normalise::Normal;
 use super::{EXIT_CONFIG, Stop, normalised};
 use crate::client::{Url, UrlError, path};
@@ -105,7 +105,7 @@ fn words(command: &str, normal: &mut Normal) -> Result<Vec<String>, Stop> {
 /// The flags as typed, and their defaults.
 struct Given<'a> {
     command: &'a str,
-    table: &'static [Flag],
+    table: Table,
     normal: Normal,
 }
 
@@ -154,7 +154,7 @@ impl Given<'_> {
 
     fn url(&self) -> Result<Url, Stop> {
         let text = self.text("url");
-        if text == flags::DEFAULT_URL {
+        if Some(text) == self.default("url") {
             // Nobody asked for one family of addresses.
             return Ok(Url::here(15_020, "/healthz/ready".to_owned()));
         }
@@ -193,10 +193,14 @@ impl Given<'_> {
     fn text(&self, name: &str) -> &str {
         let mut typed = self.normal.flags.iter();
         typed
-            .find(|(flag, _)| flag.name == name)
+            .find(|(flag, _)| *flag == name)
             .map(|(_, value)| value.as_str())
-            .or_else(|| flags::find(self.table, name).map(|flag| flag.default))
+            .or_else(|| self.default(name))
             .unwrap_or_default()
+    }
+
+    fn default(&self, name: &str) -> Option<&'static str> {
+        self.table.find(name).map(|flag| flag.default)
     }
 
     fn usage(&self, what: &str) -> Stop {
@@ -435,11 +439,11 @@ mod tests {
             let options = help.lines().filter(|line| line.starts_with("  --")).count();
             assert_eq!(
                 options,
-                table.len() + 1,
+                table.flags().count() + 1,
                 "one line each, and --help: {help}"
             );
             let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-            for flag in table {
+            for flag in table.flags() {
                 let (_, at) = help.split_once(&format!(" --{} ", flag.name)).unwrap();
                 let (described, _) = at.split_once(" --").unwrap();
                 let default = format!("(default {})", flag.default);

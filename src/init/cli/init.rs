@@ -70,6 +70,11 @@ pub(super) fn parse(arguments: Vec<OsString>) -> Result<InitArgs, argh::EarlyExi
     })
 }
 
+pub(super) fn help() -> String {
+    let exit = InitFlags::from_args(&["pintle", "init"], &["--help"]).err();
+    exit.map(|exit| exit.output).unwrap_or_default()
+}
+
 /// `-gv` is `-g -v`, and `-h` is `--help`.
 fn split(flag: &str, flags: &mut Vec<String>) {
     if flag.starts_with("--") {

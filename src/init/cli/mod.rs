@@ -1,7 +1,7 @@
 //! What was typed: from the argument list to a `Command`, or to a `Stop` with what to print and the exit code.
 //!
-//! `normalise` brings every spelling of pilot-agent's to one, argh parses that and knows the help. Values stay text;
-//! `config` says what they mean. Called by another name (`pilot-agent`) nothing changes.
+//! `normalise` brings every spelling of pilot-agent's to one. `init` and `version` leave the rest and the help to argh.
+//! Values stay text; `config` says what they mean. Called by another name (`pilot-agent`) nothing changes.
 
 #![forbid(unsafe_code)]
 
@@ -115,8 +115,7 @@ fn proxy(name: &str, arguments: Vec<OsString>) -> Result<ProxyArgs, Stop> {
     if normal.help {
         return Err(help_of(name));
     }
-    let mut flags: proxy::ProxyFlags = parsed(name, &normal)?;
-    let mut words = std::mem::take(&mut flags.role).into_iter();
+    let mut words = normal.words.into_iter();
     let role = match words.next().as_deref() {
         None | Some("sidecar") => Role::Sidecar,
         Some("router") => Role::Router,
@@ -136,7 +135,7 @@ fn proxy(name: &str, arguments: Vec<OsString>) -> Result<ProxyArgs, Stop> {
     };
     Ok(ProxyArgs {
         role,
-        flags,
+        flags: proxy::ProxyFlags(normal.flags),
         extra: extra.map_err(|what| Stop::usage(name, &what))?,
         command: command.map_err(|what| Stop::usage(name, what))?,
         warnings: normal.warnings,
@@ -172,28 +171,19 @@ fn help(arguments: &[OsString]) -> Stop {
 }
 
 fn help_of(command: &str) -> Stop {
-    let name = ["pintle", command];
-    let exit = match command {
-        "proxy" => proxy::ProxyFlags::from_args(&name, &["--help"]).err(),
-        "run" => {
-            let proxy = proxy::ProxyFlags::from_args(&name, &["--help"]).err();
-            return Stop::done(proxy.map_or_else(top, |exit| run::help(&exit.output)));
-        }
-        "init" => {
-            return init::parse(vec!["--help".into()])
-                .err()
-                .map_or_else(|| Stop::done(top()), |exit| early(command, exit));
-        }
-        "version" => version::VersionFlags::from_args(&name, &["--help"]).err(),
-        "request" | "wait" | "probe" | "status" => return Stop::done(client::help(command)),
-        _ => None,
-    };
-    Stop::done(exit.map_or_else(top, |exit| exit.output))
+    Stop::done(match command {
+        "proxy" => proxy::help(),
+        "run" => run::help(),
+        "init" => init::help(),
+        "version" => version::help(),
+        "request" | "wait" | "probe" | "status" => client::help(command),
+        _ => top(),
+    })
 }
 
 fn normalised(
     command: &str,
-    table: &'static [flags::Flag],
+    table: flags::Table,
     arguments: Vec<OsString>,
 ) -> Result<Normal, Stop> {
     normalise::normalise(table, arguments).map_err(|refusal| match refusal {

@@ -1,20 +1,19 @@
 //! Brings pilot-agent's spellings to one: every flag becomes `--kebab-case value`, each scalar once.
 //!
-//! What comes out is what argh parses; it has no spelling of its own left to trip over. Nothing here knows what a flag
-//! means.
+//! What comes out has one spelling, for argh or for `config`. Nothing here knows what a flag means.
 
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
 
-use super::flags::{self, Flag, Kind};
+use super::flags::{Flag, Kind, Table};
 use super::nearest;
 
 /// An argument list in one spelling.
 #[derive(Debug, Default)]
 pub(super) struct Normal {
     /// Name and value, a scalar once, in the order of first appearance.
-    pub(super) flags: Vec<(&'static Flag, String)>,
+    pub(super) flags: Vec<(&'static str, String)>,
     /// Words that belong to no flag.
     pub(super) words: Vec<String>,
     /// What followed `--`.
@@ -35,10 +34,7 @@ pub(super) enum Refusal {
 }
 
 /// Sorts `arguments` into flags, words and the rest.
-pub(super) fn normalise(
-    table: &'static [Flag],
-    arguments: Vec<OsString>,
-) -> Result<Normal, Refusal> {
+pub(super) fn normalise(table: Table, arguments: Vec<OsString>) -> Result<Normal, Refusal> {
     let mut normal = Normal::default();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
@@ -63,15 +59,17 @@ pub(super) fn normalise(
 
 /// The flag written as `name` or `name=value`, with its value, which may be the next argument.
 fn one(
-    table: &'static [Flag],
+    table: Table,
     written: &str,
     arguments: &mut dyn Iterator<Item = OsString>,
-) -> Result<(&'static Flag, String), Refusal> {
+) -> Result<(Flag, String), Refusal> {
     let (name, value) = match written.split_once('=') {
         Some((name, value)) => (name, Some(value.to_owned())),
         None => (written, None),
     };
-    let flag = flags::find(table, &kebab(name)).ok_or_else(|| unknown(table, name))?;
+    let flag = table
+        .find(&kebab(name))
+        .ok_or_else(|| unknown(table, name))?;
     let value = match value {
         Some(value) => value,
         // As in cobra, a bare switch leaves the next word alone.
@@ -85,15 +83,16 @@ fn one(
 }
 
 impl Normal {
-    fn add(&mut self, flag: &'static Flag, value: String) -> Result<(), Refusal> {
+    fn add(&mut self, flag: Flag, value: String) -> Result<(), Refusal> {
         match flag.kind {
             Kind::List => {
                 // `--application-ports ""` says that there are none.
                 let items = value.split(',').map(str::trim);
                 let items = items.filter(|item| !item.is_empty());
-                self.flags.extend(items.map(|item| (flag, item.to_owned())));
+                self.flags
+                    .extend(items.map(|item| (flag.name, item.to_owned())));
             }
-            Kind::Repeated => self.flags.push((flag, value)),
+            Kind::Repeated => self.flags.push((flag.name, value)),
             Kind::Legacy | Kind::LegacyBool => {
                 let warning = format!("--{} is accepted and means nothing here", flag.name);
                 if !self.warnings.contains(&warning) {
@@ -108,16 +107,18 @@ impl Normal {
                     )));
                 }
             }
-            Kind::Bool | Kind::Text | Kind::Number | Kind::Duration => self.replace(flag, value),
+            Kind::Bool | Kind::Text | Kind::Number | Kind::Duration => {
+                self.replace(flag.name, value)
+            }
         }
         Ok(())
     }
 
     /// The last one wins.
-    fn replace(&mut self, flag: &'static Flag, value: String) {
-        match self.flags.iter_mut().find(|(f, _)| f.name == flag.name) {
+    fn replace(&mut self, name: &'static str, value: String) {
+        match self.flags.iter_mut().find(|(flag, _)| *flag == name) {
             Some(given) => given.1 = value,
-            None => self.flags.push((flag, value)),
+            None => self.flags.push((name, value)),
         }
     }
 
@@ -125,7 +126,7 @@ impl Normal {
     pub(super) fn canonical(&self) -> Vec<String> {
         let mut canonical = Vec::with_capacity(self.flags.len() * 2 + self.words.len() + 1);
         for (flag, value) in &self.flags {
-            canonical.push(["--", flag.name].concat());
+            canonical.push(["--", flag].concat());
             canonical.push(value.clone());
         }
         // So that no word is taken for a flag or for a cry for help.
@@ -141,8 +142,8 @@ fn text(argument: OsString) -> Result<String, Refusal> {
         .map_err(|bad| Refusal::Usage(format!("{} is not UTF-8", bad.display())))
 }
 
-fn unknown(table: &'static [Flag], name: &str) -> Refusal {
-    let known = table.iter().filter(|flag| !flag.kind.is_history());
+fn unknown(table: Table, name: &str) -> Refusal {
+    let known = table.flags().filter(|flag| !flag.kind.is_history());
     let near = nearest::nearest(&kebab(name), known.map(|flag| flag.name));
     Refusal::Usage(match near {
         Some(near) => format!("unknown flag --{name}; did you mean --{near}?"),
@@ -170,6 +171,7 @@ fn kebab(name: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::flags;
     use super::*;
 
     fn words(line: &str) -> Vec<OsString> {
@@ -273,7 +275,7 @@ mod tests {
             let arguments = strings.into_iter().map(OsString::from).collect();
             if let Ok(normal) = normalise(flags::PROXY, arguments) {
                 // What came out goes through unchanged.
-                let again = normal.flags.iter().map(|(flag, value)| format!("--{}={value}", flag.name).into());
+                let again = normal.flags.iter().map(|(flag, value)| format!("--{flag}={value}").into());
                 let again = normalise(flags::PROXY, again.collect()).unwrap();
                 prop_assert_eq!(again.canonical().len(), normal.flags.len() * 2 + 1);
                 prop_assert!(normal.canonical().starts_with(&again.canonical()));

@@ -28,6 +28,11 @@ pub(super) struct VersionFlags {
     pub(super) output: Option<String>,
 }
 
+pub(super) fn help() -> String {
+    let exit = VersionFlags::from_args(&["pintle", "version"], &["--help"]).err();
+    exit.map(|exit| exit.output).unwrap_or_default()
+}
+
 /// What is printed, or what is wrong.
 pub(super) fn render(flags: &VersionFlags) -> Result<String, String> {
     let revision = REVISION;

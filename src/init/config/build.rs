@@ -263,7 +263,7 @@ fn drain(layers: &Layers<'_>, source: &Source) -> Result<DrainCall, ConfigError>
 fn log(layers: &Layers<'_>) -> Result<LogConfig, ConfigError> {
     let mut targets = Vec::new();
     for target in layers.args.flags.list("log-target") {
-        let target = match target.as_str() {
+        let target = match target {
             "stdout" => Target::Stdout,
             "stderr" => Target::Stderr,
             "" => {

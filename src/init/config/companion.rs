@@ -29,19 +29,20 @@ pub struct Companion {
 }
 
 pub(super) fn companions(layers: &Layers<'_>) -> Result<Vec<Companion>, ConfigError> {
-    let commands = layers.args.flags.list("companion");
     let wrong = |text: &str, cause| ConfigError::value("--companion", text, cause);
-    if let Some(one_too_many) = commands.get(COMPANIONS) {
+    let mut commands = layers.args.flags.list("companion");
+    if let Some(one_too_many) = commands.nth(COMPANIONS) {
         return Err(wrong(one_too_many, "at most 8 companions"));
     }
-    let companion = |text: &String| match split(text) {
-        Ok(words) => Ok(Companion {
+    let mut companions = Vec::new();
+    for text in layers.args.flags.list("companion") {
+        let words = split(text).map_err(|cause| wrong(text, cause))?;
+        companions.push(Companion {
             words: words.into_iter().map(OsString::from).collect(),
-            text: text.clone(),
-        }),
-        Err(cause) => Err(wrong(text, cause)),
-    };
-    commands.iter().map(companion).collect()
+            text: text.to_owned(),
+        });
+    }
+    Ok(companions)
 }
 
 /// The words of a command; at least one.

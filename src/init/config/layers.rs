@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::proxy_config::ProxyConfig;
 use super::{ConfigError, duration, values};
 use crate::cli::ProxyArgs;
-use crate::cli::flags::{self, PROXY};
+use crate::cli::flags::{Flag, PROXY};
 use crate::environment::Environment;
 
 /// The shortest that is a duration at all: shorter ones would spin.
@@ -87,14 +87,14 @@ impl<'a> Layers<'a> {
             environment,
             config,
         };
-        for flag in PROXY {
-            layers.check(flag)?;
+        for flag in PROXY.flags() {
+            layers.check(&flag)?;
         }
         Ok(layers)
     }
 
     /// What `given` then does not need to look at any more.
-    fn check(&self, flag: &flags::Flag) -> Result<(), ConfigError> {
+    fn check(&self, flag: &Flag) -> Result<(), ConfigError> {
         if !flag.variable.is_empty() {
             self.variable(flag.variable)?;
         }
@@ -110,7 +110,7 @@ impl<'a> Layers<'a> {
     /// An empty text counts as one only where the default is not empty: `--proxyLogLevel ""` says something, `--ip ""`
     /// does not.
     pub(super) fn given(&self, name: &'static str) -> Given<'_> {
-        let flag = flags::find(PROXY, name);
+        let flag = PROXY.find(name);
         debug_assert!(flag.is_some(), "{name} is a flag");
         let (default, stand_in) = flag.map_or(("", ""), |flag| (flag.default, flag.variable));
         let of = |layer, name, text| Given { text, layer, name };

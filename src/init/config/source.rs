@@ -177,7 +177,7 @@ impl Basis<'_> {
             ("discovery-host".to_owned(), generated.discovery.host.into()),
             ("discovery-port".to_owned(), generated.discovery.port.into()),
         ];
-        for flag in PROXY.iter().filter(|flag| !flag.kind.is_history()) {
+        for flag in PROXY.flags().filter(|flag| !flag.kind.is_history()) {
             let value = match self.effective(flag.name) {
                 Some(value) => value,
                 None => self.as_given(flag.name, flag.kind)?,
@@ -218,7 +218,7 @@ impl Basis<'_> {
     }
 
     fn as_given(&self, name: &'static str, kind: Kind) -> Result<Value, ConfigError> {
-        let list = self.layers.args.flags.list(name);
+        let list: Vec<&str> = self.layers.args.flags.list(name).collect();
         let given = self.layers.given(name);
         Ok(match kind {
             Kind::List | Kind::Repeated if !list.is_empty() => list.join(",").into(),

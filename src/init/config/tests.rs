@@ -626,11 +626,11 @@ fn what_the_injector_took_from_the_application() {
 proptest::proptest! {
     #[test]
     fn any_value_is_survived(
-        flag in 0..cli::flags::PROXY.len(),
+        flag in 0..cli::flags::PROXY.flags().count(),
         value in ".{0,12}|[0-9a-z:.,~/$()-]{0,16}",
         proxy_config in ".{0,8}|\\{\"[a-zA-Z]{1,12}\":[0-9\"\\[\\]{}]{1,4}\\}",
     ) {
-        let flag = cli::flags::PROXY[flag].name;
+        let flag = cli::flags::PROXY.flags().nth(flag).unwrap().name;
         let line = ["pintle", "proxy", &format!("--{flag}={value}")].map(OsString::from);
         if let Ok(Command::Proxy(args)) = cli::parse(line.into()) {
             let set = [("PROXY_CONFIG".into(), proxy_config.into()), ("POD_NAME".into(), value.into())];

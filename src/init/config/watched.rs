@@ -82,7 +82,7 @@ pub(super) fn watch(
     }
     add(
         &mut paths,
-        layers.args.flags.list("watch").iter().map(PathBuf::from),
+        layers.args.flags.list("watch").map(PathBuf::from),
     );
     add(&mut paths, documents.into_iter().flatten());
     Ok(Watch { paths, required })
