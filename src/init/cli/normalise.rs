@@ -108,7 +108,7 @@ impl Normal {
                 }
             }
             Kind::Bool | Kind::Text | Kind::Number | Kind::Duration => {
-                self.replace(flag.name, value)
+                self.replace(flag.name, value);
             }
         }
         Ok(())
