@@ -5,8 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
-
+use super::Word;
 use super::flags::{PROXY, PROXY_HELP};
 use crate::config::Role;
 
@@ -17,27 +16,27 @@ pub struct ProxyArgs {
     pub role: Role,
     pub(crate) flags: ProxyFlags,
     /// What followed the `--` of `proxy`, checked and split.
-    pub extra: Vec<OsString>,
+    pub extra: Vec<Word>,
     /// What followed the `--` of `run`; empty for `proxy`.
-    pub command: Vec<OsString>,
+    pub command: Vec<Word>,
     /// Flags of history that were given.
     pub warnings: Vec<String>,
 }
 
 /// Names of `flags::PROXY` and values, a scalar once.
 #[derive(Debug, Default)]
-pub(crate) struct ProxyFlags(pub(super) Vec<(&'static str, String)>);
+pub(crate) struct ProxyFlags(pub(super) Vec<(&'static str, &'static str)>);
 
 impl ProxyFlags {
     /// The value of a scalar flag.
-    pub(crate) fn scalar(&self, name: &str) -> Option<&str> {
+    pub(crate) fn scalar(&self, name: &str) -> Option<&'static str> {
         self.list(name).next()
     }
 
     /// The values of a flag that may be repeated.
-    pub(crate) fn list(&self, name: &str) -> impl Iterator<Item = &str> {
+    pub(crate) fn list(&self, name: &str) -> impl Iterator<Item = &'static str> {
         let given = self.0.iter().filter(move |(flag, _)| *flag == name);
-        given.map(|(_, value)| value.as_str())
+        given.map(|(_, value)| *value)
     }
 }
 

@@ -2,10 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
+use super::Word;
 
 /// What followed `--`, which must be something.
-pub(super) fn command(rest: Vec<OsString>) -> Result<Vec<OsString>, &'static str> {
+pub(super) fn command(rest: Vec<Word>) -> Result<Vec<Word>, &'static str> {
     if rest.is_empty() {
         return Err("a command is missing, as in pintle run [flags] -- CMD ARGS");
     }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,7 +60,7 @@ impl Config {
             source,
             launch,
             companions,
-            command: args.command.clone(),
+            command: args.command.iter().map(OsString::from).collect(),
             watch,
             admin,
             log: log(&layers),
@@ -122,7 +123,7 @@ fn launch(
 ) -> Launch {
     let (drain_time, parent_shutdown_time) = hand_over(layers);
     let (log_level, component_log_level) = proxy_levels(layers);
-    let extra = layers.args.extra.clone();
+    let extra = &layers.args.extra;
     Launch {
         binary: layers.given("binary-path").required().into(),
         directory: layers.given("config-path").required().into(),
@@ -143,8 +144,8 @@ fn launch(
             .parse(values::base_id)
             .unwrap_or(BaseId::Auto),
         disable_hot_restart: layers.switch("disable-hot-restart"),
-        skip_parent_stats: skips_parent_stats(&extra),
-        extra,
+        skip_parent_stats: skips_parent_stats(extra),
+        extra: extra.iter().map(OsString::from).collect(),
         user: user(layers),
         oom_score_adj: optional_number(layers, "proxy-oom-score-adj", -1000, 1000)
             .and_then(|score| i32::try_from(score).ok()),
