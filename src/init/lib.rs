@@ -71,7 +71,7 @@ mod sys;
 mod timeline;
 pub mod watcher;
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 
 use crate::cli::{Command, ProxyArgs, Stop};
 use crate::config::Config;
@@ -81,7 +81,7 @@ pub use crate::sys::{Heap, arguments};
 
 /// Does what the arguments say; returns the exit code.
 #[must_use]
-pub fn main(arguments: Vec<OsString>) -> u8 {
+pub fn main(arguments: &[&'static OsStr]) -> u8 {
     sys::start();
     match cli::parse(arguments) {
         Ok(Command::Proxy(args)) => proxy(args),

@@ -14,5 +14,5 @@ static HEAP: pintle::Heap = unsafe { pintle::Heap::new() };
 extern "C" fn main(count: c_int, list: *const *const c_char) -> c_int {
     // SAFETY: that is what the C library passes.
     let arguments = unsafe { pintle::arguments(count, list) };
-    c_int::from(pintle::main(arguments))
+    c_int::from(pintle::main(&arguments))
 }

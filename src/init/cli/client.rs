@@ -3,13 +3,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::flags::{self, Flag};
+use super::flags::{self, Table};
 use super::normalise::Normal;
-use super::{EXIT_CONFIG, Stop, normalised};
+use super::{EXIT_CONFIG, Stop, Word, normalised};
 use crate::client::{Url, UrlError, path};
 
 /// One of the commands that ask from outside, with what was typed.
@@ -27,7 +26,7 @@ pub struct RequestArgs {
     pub(crate) url: Url,
     /// In upper case.
     pub(crate) method: String,
-    pub(crate) body: Option<String>,
+    pub(crate) body: Option<&'static str>,
 }
 
 /// What was typed after `wait`.
@@ -59,7 +58,7 @@ pub struct StatusArgs {
 const LONGEST: u32 = u32::MAX;
 
 /// The arguments of `command`, or help.
-pub(super) fn parse(command: &str, arguments: Vec<OsString>) -> Result<ClientArgs, Stop> {
+pub(super) fn parse(command: &str, arguments: &[Word]) -> Result<ClientArgs, Box<Stop>> {
     let table = match command {
         "request" => flags::REQUEST,
         "wait" => flags::WAIT,
@@ -90,13 +89,13 @@ pub(super) fn parse(command: &str, arguments: Vec<OsString>) -> Result<ClientArg
 }
 
 /// The words, those after `--` among them: a body may begin with a dash.
-fn words(command: &str, normal: &mut Normal) -> Result<Vec<String>, Stop> {
+fn words(command: &str, normal: &mut Normal) -> Result<Vec<&'static str>, Box<Stop>> {
     let mut words = std::mem::take(&mut normal.words);
-    for word in std::mem::take(&mut normal.rest) {
-        let word = word.into_string().map_err(|word| {
+    for word in &normal.rest {
+        let Some(word) = word.to_str() else {
             let shown = word.to_string_lossy();
-            Stop::usage(command, &[&shown, " is not UTF-8"].concat())
-        })?;
+            return Err(Stop::usage(command, &[&shown, " is not UTF-8"].concat()));
+        };
         words.push(word);
     }
     Ok(words)
@@ -105,25 +104,25 @@ fn words(command: &str, normal: &mut Normal) -> Result<Vec<String>, Stop> {
 /// The flags as typed, and their defaults.
 struct Given<'a> {
     command: &'a str,
-    table: &'static [Flag],
+    table: Table,
     normal: Normal,
 }
 
 impl Given<'_> {
-    fn request(&self, words: Vec<String>) -> Result<RequestArgs, Stop> {
+    fn request(&self, words: Vec<&'static str>) -> Result<RequestArgs, Box<Stop>> {
         let mut words = words.into_iter();
         let (Some(method), Some(written)) = (words.next(), words.next()) else {
             return Err(self.usage("METHOD and PATH are needed, as in GET /stats"));
         };
         let body = words.next();
         if let Some(extra) = words.next() {
-            return Err(self.usage(&["extra argument ", &extra].concat()));
+            return Err(self.usage(&["extra argument ", extra].concat()));
         }
         let is_method = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
         if method.is_empty() || !method.bytes().all(is_method) {
             return Err(self.usage("METHOD is a word like GET or POST"));
         }
-        let path = path(&written).ok_or_else(|| self.usage("PATH has a control character"))?;
+        let path = path(written).ok_or_else(|| self.usage("PATH has a control character"))?;
         Ok(RequestArgs {
             url: Url::here(self.port("debug-port")?, path),
             method: method.to_ascii_uppercase(),
@@ -131,20 +130,17 @@ impl Given<'_> {
         })
     }
 
-    fn wait(&self) -> Result<WaitArgs, Stop> {
-        let millis = |name| {
-            let number = self.number(name, 1..=LONGEST)?;
-            Ok(Duration::from_millis(number.into()))
-        };
+    fn wait(&self) -> Result<WaitArgs, Box<Stop>> {
+        let millis = |name| self.number(name, 1..=LONGEST);
         Ok(WaitArgs {
             url: self.url()?,
             timeout: Duration::from_secs(self.number("timeout-seconds", 0..=LONGEST)?.into()),
-            period: millis("period-millis")?,
-            request_timeout: millis("request-timeout-millis")?,
+            period: Duration::from_millis(millis("period-millis")?.into()),
+            request_timeout: Duration::from_millis(millis("request-timeout-millis")?.into()),
         })
     }
 
-    fn status(&self) -> Result<StatusArgs, Stop> {
+    fn status(&self) -> Result<StatusArgs, Box<Stop>> {
         Ok(StatusArgs {
             url: Url::here(self.port("status-port")?, "/status".to_owned()),
             json: self.switch("json")?,
@@ -152,9 +148,9 @@ impl Given<'_> {
         })
     }
 
-    fn url(&self) -> Result<Url, Stop> {
+    fn url(&self) -> Result<Url, Box<Stop>> {
         let text = self.text("url");
-        if text == flags::DEFAULT_URL {
+        if Some(text) == self.default("url") {
             // Nobody asked for one family of addresses.
             return Ok(Url::here(15_020, "/healthz/ready".to_owned()));
         }
@@ -167,12 +163,12 @@ impl Given<'_> {
         })
     }
 
-    fn port(&self, name: &str) -> Result<u16, Stop> {
+    fn port(&self, name: &str) -> Result<u16, Box<Stop>> {
         let number = self.number(name, 1..=u32::from(u16::MAX))?;
         Ok(u16::try_from(number).unwrap_or(u16::MAX))
     }
 
-    fn number(&self, name: &str, allowed: RangeInclusive<u32>) -> Result<u32, Stop> {
+    fn number(&self, name: &str, allowed: RangeInclusive<u32>) -> Result<u32, Box<Stop>> {
         let number = self.text(name).parse().ok();
         number
             .filter(|number| allowed.contains(number))
@@ -182,7 +178,7 @@ impl Given<'_> {
             })
     }
 
-    fn switch(&self, name: &str) -> Result<bool, Stop> {
+    fn switch(&self, name: &str) -> Result<bool, Box<Stop>> {
         match self.text(name) {
             "true" => Ok(true),
             "false" => Ok(false),
@@ -193,33 +189,33 @@ impl Given<'_> {
     fn text(&self, name: &str) -> &str {
         let mut typed = self.normal.flags.iter();
         typed
-            .find(|(flag, _)| flag.name == name)
-            .map(|(_, value)| value.as_str())
-            .or_else(|| flags::find(self.table, name).map(|flag| flag.default))
+            .find(|(flag, _)| *flag == name)
+            .map(|(_, value)| *value)
+            .or_else(|| self.default(name))
             .unwrap_or_default()
     }
 
-    fn usage(&self, what: &str) -> Stop {
+    fn default(&self, name: &str) -> Option<&'static str> {
+        self.table.find(name).map(|flag| flag.default)
+    }
+
+    fn usage(&self, what: &str) -> Box<Stop> {
         Stop::usage(self.command, what)
     }
 
     /// A value that its flag does not take.
-    fn bad(&self, name: &str, wanted: &str) -> Stop {
+    fn bad(&self, name: &str, wanted: &str) -> Box<Stop> {
         let value = self.text(name);
-        Stop {
-            code: EXIT_CONFIG,
-            stdout: String::new(),
-            stderr: [
-                "pintle: cannot use --",
-                name,
-                " \"",
-                value,
-                "\": ",
-                wanted,
-                "\n",
-            ]
-            .concat(),
-        }
+        let parts = [
+            "pintle: cannot use --",
+            name,
+            " \"",
+            value,
+            "\": ",
+            wanted,
+            "\n",
+        ];
+        Stop::failed(EXIT_CONFIG, parts.concat())
     }
 }
 
@@ -292,9 +288,9 @@ Options:
 mod tests {
     use super::*;
 
-    fn run(words: &[&str]) -> Result<ClientArgs, Stop> {
+    fn run(words: &[&str]) -> Result<ClientArgs, Box<Stop>> {
         let (command, rest) = words.split_first().unwrap();
-        parse(command, rest.iter().map(OsString::from).collect())
+        parse(command, &super::super::words(rest))
     }
 
     fn request(words: &[&str]) -> RequestArgs {
@@ -331,12 +327,9 @@ mod tests {
         ] {
             let args = request(&words);
             assert_eq!((args.url.port, args.method.as_str()), (15020, "POST"));
-            assert_eq!(args.body.as_deref(), Some("-body"));
+            assert_eq!(args.body, Some("-body"));
         }
-        assert_eq!(
-            request(&["request", "POST", "x", ""]).body.as_deref(),
-            Some("")
-        );
+        assert_eq!(request(&["request", "POST", "x", ""]).body, Some(""));
     }
 
     #[test]
@@ -435,11 +428,11 @@ mod tests {
             let options = help.lines().filter(|line| line.starts_with("  --")).count();
             assert_eq!(
                 options,
-                table.len() + 1,
+                table.flags().count() + 1,
                 "one line each, and --help: {help}"
             );
             let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-            for flag in table {
+            for flag in table.flags() {
                 let (_, at) = help.split_once(&format!(" --{} ", flag.name)).unwrap();
                 let (described, _) = at.split_once(" --").unwrap();
                 let default = format!("(default {})", flag.default);

@@ -5,13 +5,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use super::Word;
 
 /// Checks and splits the arguments.
-pub(super) fn check(arguments: Vec<OsString>) -> Result<Vec<OsString>, String> {
-    let mut checked: Vec<OsString> = Vec::with_capacity(arguments.len());
-    let mut seen: Vec<OsString> = Vec::new();
+pub(super) fn check(arguments: &[Word]) -> Result<Vec<Word>, String> {
+    let mut checked = Vec::with_capacity(arguments.len());
+    let mut seen: Vec<Word> = Vec::new();
     for argument in arguments {
         let bytes = argument.as_bytes();
         if !bytes.starts_with(b"--") {
@@ -19,41 +21,33 @@ pub(super) fn check(arguments: Vec<OsString>) -> Result<Vec<OsString>, String> {
             if let Some(short) = bytes.get(..2) {
                 refuse_owned(OsStr::from_bytes(short))?;
             }
-            checked.push(argument);
+            checked.push(*argument);
             continue;
         }
-        let (name, value) = split(argument);
-        refuse_owned(&name)?;
+        let mut parts = bytes.splitn(2, |byte| *byte == b'=').map(OsStr::from_bytes);
+        let name = parts.next().unwrap_or_default();
+        refuse_owned(name)?;
         if seen.contains(&name) {
-            return Err(format!("{} stands twice after --", name.display()));
+            return Err([&name.to_string_lossy(), " stands twice after --"].concat());
         }
-        seen.push(name.clone());
+        seen.push(name);
         checked.push(name);
-        checked.extend(value);
+        checked.extend(parts);
     }
     Ok(checked)
 }
 
 /// Whether Envoy was told not to ask its parent for statistics, so that the generation does not count.
 #[must_use]
-pub fn skips_parent_stats(extra: &[OsString]) -> bool {
+pub fn skips_parent_stats(extra: &[Word]) -> bool {
     extra
         .iter()
-        .any(|word| word == "--skip-hot-restart-parent-stats")
-}
-
-fn split(argument: OsString) -> (OsString, Option<OsString>) {
-    let mut name = argument.into_vec();
-    let Some(at) = name.iter().position(|byte| *byte == b'=') else {
-        return (OsString::from_vec(name), None);
-    };
-    let value = name.split_off(at).split_off(1);
-    (OsString::from_vec(name), Some(OsString::from_vec(value)))
+        .any(|word| *word == "--skip-hot-restart-parent-stats")
 }
 
 fn refuse_owned(name: &OsStr) -> Result<(), String> {
     match OWNED.iter().find(|(owned, _)| name == *owned) {
-        Some((owned, instead)) => Err(format!("cannot pass {owned} to the proxy: {instead}")),
+        Some((owned, instead)) => Err(["cannot pass ", owned, " to the proxy: ", instead].concat()),
         None => Ok(()),
     }
 }
@@ -119,25 +113,21 @@ const OWNED: &[(&str, &str)] = &[
 
 #[cfg(test)]
 mod tests {
+    use super::super::words;
     use super::*;
 
-    fn checked(line: &str) -> Result<Vec<OsString>, String> {
-        check(line.split_whitespace().map(OsString::from).collect())
+    fn checked(line: &str) -> Result<Vec<Word>, String> {
+        check(&words(line.split_whitespace()))
     }
 
     #[test]
     fn equals_signs_are_split() {
-        let expected: Vec<OsString> = ["--log-format", "a=b", "--skip-deprecated-logs", "-x=y"]
-            .map(OsString::from)
-            .into();
+        let expected = words(["--log-format", "a=b", "--skip-deprecated-logs", "-x=y"]);
         assert_eq!(
             checked("--log-format=a=b --skip-deprecated-logs -x=y"),
             Ok(expected)
         );
-        assert_eq!(
-            checked("--log-path="),
-            Ok(vec!["--log-path".into(), "".into()])
-        );
+        assert_eq!(checked("--log-path="), Ok(words(["--log-path", ""])));
     }
 
     #[test]
@@ -168,8 +158,8 @@ mod tests {
 
     #[test]
     fn bytes_pass_through() {
-        let odd = OsString::from_vec(vec![b'-', b'-', b'x', 0xff, b'=', 0xfe]);
-        let split = check(vec![odd]).unwrap();
+        let odd = OsStr::from_bytes(&[b'-', b'-', b'x', 0xff, b'=', 0xfe]);
+        let split = check(&[odd]).unwrap();
         assert_eq!(split.len(), 2);
         assert_eq!(split[1].as_bytes(), [0xfe]);
     }

@@ -1,12 +1,12 @@
 //! The table of flags: what the normaliser knows of them, and their defaults.
 //!
-//! Names are kebab-case; the normaliser brings pilot-agent's other spellings here. A test holds this table, the argh
-//! structures and `--help` together.
+//! Names are kebab-case; the normaliser brings pilot-agent's other spellings here. A table is a text: as an array of
+//! structures it weighed three times as much.
 
 #![forbid(unsafe_code)]
 
 /// One flag.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Flag {
     pub name: &'static str,
     pub kind: Kind,
@@ -42,6 +42,22 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// By its letter in a table.
+    fn of(letter: &str) -> Self {
+        match letter {
+            "b" => Self::Bool,
+            "n" => Self::Number,
+            "d" => Self::Duration,
+            "l" => Self::List,
+            "r" => Self::Repeated,
+            "L" => Self::Legacy,
+            "B" => Self::LegacyBool,
+            "G" => Self::Gone,
+            "H" => Self::GoneBool,
+            _ => Self::Text,
+        }
+    }
+
     /// Whether a bare `--flag` is complete.
     #[must_use]
     pub const fn is_bool(self) -> bool {
@@ -58,161 +74,186 @@ impl Kind {
     }
 }
 
-/// The flag of that kebab-case name.
-#[must_use]
-pub fn find(table: &'static [Flag], name: &str) -> Option<&'static Flag> {
-    table.iter().find(|flag| flag.name == name)
-}
+/// Flags, a line for each: its name, the letter of its kind, its default and its variable, with one blank between; what
+/// is missing is none.
+#[derive(Clone, Copy, Debug)]
+pub struct Table(&'static str);
 
-const fn flag(name: &'static str, kind: Kind, default: &'static str) -> Flag {
-    Flag {
-        name,
-        kind,
-        default,
-        variable: "",
+impl Table {
+    /// In the order of the table.
+    pub fn flags(self) -> impl Iterator<Item = Flag> {
+        self.0.split_terminator('\n').map(Flag::of)
+    }
+
+    /// The flag of that kebab-case name.
+    #[must_use]
+    pub fn find(self, name: &str) -> Option<Flag> {
+        let is_it = |line: &&str| line.split(' ').next() == Some(name);
+        self.0.split_terminator('\n').find(is_it).map(Flag::of)
     }
 }
 
-const fn from_variable(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    variable: &'static str,
-) -> Flag {
-    Flag {
-        name,
-        kind,
-        default,
-        variable,
+impl Flag {
+    fn of(line: &'static str) -> Self {
+        let mut parts = line.split(' ');
+        let mut part = || parts.next().unwrap_or("");
+        Self {
+            name: part(),
+            kind: Kind::of(part()),
+            default: part(),
+            variable: part(),
+        }
     }
 }
 
 /// `pintle version`.
-pub const VERSION: &[Flag] = &[
-    flag("short", Kind::Bool, "false"),
-    flag("output", Kind::Text, ""),
-];
+pub const VERSION: Table = Table("short b false\noutput t\n");
 
 /// `pintle request`.
-pub const REQUEST: &[Flag] = &[flag("debug-port", Kind::Number, "15000")];
-
-pub(super) const DEFAULT_URL: &str = "http://127.0.0.1:15020/healthz/ready";
-
-const URL: Flag = flag("url", Kind::Text, DEFAULT_URL);
+pub const REQUEST: Table = Table("debug-port n 15000\n");
 
 /// `pintle wait`.
-pub const WAIT: &[Flag] = &[
-    URL,
-    flag("timeout-seconds", Kind::Number, "60"),
-    flag("period-millis", Kind::Number, "500"),
-    flag("request-timeout-millis", Kind::Number, "500"),
-];
+pub const WAIT: Table = Table(concat!(
+    "url t http://127.0.0.1:15020/healthz/ready\n",
+    "timeout-seconds n 60\n",
+    "period-millis n 500\n",
+    "request-timeout-millis n 500\n",
+));
 
 /// `pintle probe`.
-pub const PROBE: &[Flag] = &[URL];
+pub const PROBE: Table = Table("url t http://127.0.0.1:15020/healthz/ready\n");
 
 /// `pintle status`.
-pub const STATUS: &[Flag] = &[
-    flag("status-port", Kind::Number, "15020"),
-    flag("json", Kind::Bool, "false"),
-    flag("watch", Kind::Bool, "false"),
-];
+pub const STATUS: Table = Table("status-port n 15020\njson b false\nwatch b false\n");
 
-/// `pintle proxy`, in the order of `--help`.
-pub const PROXY: &[Flag] = &[
+/// Writes the flags of `proxy` down in two texts: the table, and what `--help` says of each, a line for a flag.
+macro_rules! flags_of_proxy {
+    ($($flag:literal => $help:literal,)* history: $($history:literal,)*) => {
+        /// `pintle proxy`, in the order of `--help`.
+        pub const PROXY: Table =
+            Table(concat!($($flag, "\n",)* $($history, "\n",)*));
+        /// The flags of `PROXY` that are not history, described in its order. The default is added where the text does
+        /// not end with one.
+        pub(super) const PROXY_HELP: &str = concat!($($help, "\n",)*);
+    };
+}
+
+flags_of_proxy! {
     // pilot-agent 1.1.5.
-    flag("serviceregistry", Kind::Text, "Kubernetes"),
-    from_variable("ip", Kind::Text, "", "INSTANCE_IP"),
-    flag("id", Kind::Text, ""),
-    flag("domain", Kind::Text, ""),
-    flag("trust-domain", Kind::Text, ""),
-    flag("status-port", Kind::Number, "0"),
-    flag("application-ports", Kind::List, ""),
-    flag("config-path", Kind::Text, "/etc/istio/proxy"),
-    flag("binary-path", Kind::Text, "/usr/local/bin/envoy"),
-    flag("service-cluster", Kind::Text, "istio-proxy"),
-    flag("drain-duration", Kind::Duration, "45s"),
-    flag("parent-shutdown-duration", Kind::Duration, "1m0s"),
-    flag("discovery-address", Kind::Text, "istio-pilot:15010"),
-    flag("zipkin-address", Kind::Text, ""),
-    flag("datadog-agent-address", Kind::Text, ""),
-    flag("connect-timeout", Kind::Duration, "1s"),
-    flag("statsd-udp-address", Kind::Text, ""),
-    flag("envoy-metrics-service-address", Kind::Text, ""),
-    flag("envoy-metrics-service", Kind::Text, ""),
-    flag("proxy-admin-port", Kind::Number, "15000"),
-    flag("control-plane-auth-policy", Kind::Text, "NONE"),
-    flag("custom-config-file", Kind::Text, ""),
-    flag("proxy-log-level", Kind::Text, "warning"),
-    flag("concurrency", Kind::Number, "0"),
-    from_variable("template-file", Kind::Text, "", "ISTIO_BOOTSTRAP"),
+    "serviceregistry t Kubernetes" => "registry: Kubernetes, Consul or another; decides id and domain",
+    "ip t  INSTANCE_IP" => "address of the proxy (default: INSTANCE_IP, else the host's first)",
+    "id t" => "second part of the node id (default: POD_NAME.POD_NAMESPACE)",
+    "domain t" => "DNS domain (default: POD_NAMESPACE.svc.cluster.local)",
+    "trust-domain t" => "SPIFFE trust domain (default: cluster.local)",
+    "status-port n 0" => "port for probes, metrics and status; 0: off",
+    "application-ports l" => "ports that must have a listener for readiness; a list",
+    "config-path t /etc/istio/proxy" => "where bootstraps are written",
+    "binary-path t /usr/local/bin/envoy" => "the proxy",
+    "service-cluster t istio-proxy" => "service cluster of the node",
+    "drain-duration d 45s" => "how long a parent drains at a hot restart",
+    "parent-shutdown-duration d 1m0s" => "when a parent is ended after a hot restart",
+    "discovery-address t istio-pilot:15010" => "control plane, xDS over gRPC",
+    "zipkin-address t" => "collector of Zipkin traces",
+    "datadog-agent-address t" => "agent for Datadog traces",
+    "connect-timeout d 1s" => "connect timeout of the control plane's cluster",
+    "statsd-udp-address t" => "statsd sink; no name, an address",
+    "envoy-metrics-service-address t" => "metrics service",
+    "envoy-metrics-service t" => "the same as a RemoteService in JSON; its address counts",
+    "proxy-admin-port n 15000" => "the proxy's admin port",
+    "control-plane-auth-policy t NONE" => "NONE or MUTUAL_TLS towards the control plane",
+    "custom-config-file t" => "used as -c, nothing is generated",
+    "proxy-log-level t warning" => "the proxy's log level",
+    "concurrency n 0" => "worker threads; 0: ISTIO_CPU_LIMIT, else the cgroup's CPU limit",
+    "template-file t  ISTIO_BOOTSTRAP" => "JSON bootstrap with $-names in it; also ISTIO_BOOTSTRAP",
     // Ours, and those of later pilot-agents.
-    flag("watch", Kind::List, ""),
-    flag("watch-certificates", Kind::Bool, "true"),
-    flag("cert-debounce", Kind::Duration, "10s"),
-    flag("rescan-interval", Kind::Duration, "5m"),
-    flag("termination-drain-duration", Kind::Duration, "5s"),
-    from_variable(
-        "exit-on-zero-active-connections",
-        Kind::Bool,
-        "false",
-        "EXIT_ON_ZERO_ACTIVE_CONNECTIONS",
-    ),
-    from_variable(
-        "minimum-drain-duration",
-        Kind::Duration,
-        "5s",
-        "MINIMUM_DRAIN_DURATION",
-    ),
-    flag("kill-timeout", Kind::Duration, "5s"),
-    flag("retry-budget", Kind::Number, "10"),
-    flag("retry-initial", Kind::Duration, "200ms"),
-    flag("retry-reset", Kind::Duration, "10m"),
-    flag("on-clean-exit", Kind::Text, "exit"),
-    flag("live-timeout", Kind::Duration, "20s"),
-    flag("validate", Kind::Bool, "false"),
-    flag("disable-hot-restart", Kind::Bool, "false"),
-    flag("no-parent-stand-in", Kind::Bool, "false"),
-    flag("base-id", Kind::Text, "0"),
-    flag("proxy-user", Kind::Text, ""),
-    flag("proxy-oom-score-adj", Kind::Number, ""),
-    flag("no-new-privs", Kind::Bool, "false"),
-    flag("pre-drain-delay", Kind::Duration, "0s"),
-    flag("companion", Kind::Repeated, ""),
-    flag("proxy-component-log-level", Kind::Text, ""),
-    flag("local-address-ip-version", Kind::Text, ""),
-    flag("stat-name-length", Kind::Number, ""),
-    flag("legacy-envoy-args", Kind::Bool, "false"),
-    flag("drain-inbound-only", Kind::Text, "auto"),
-    flag("status-address", Kind::Text, "::"),
-    flag("proxy-admin-address", Kind::Text, "127.0.0.1"),
-    flag("log-as-json", Kind::Bool, "false"),
-    flag("log-output-level", Kind::Text, "info"),
-    flag("log-target", Kind::Repeated, "stdout"),
-    // History.
-    flag("availability-zone", Kind::Legacy, ""),
-    flag("discovery-refresh-delay", Kind::Legacy, ""),
-    flag("bootstrapv2", Kind::LegacyBool, ""),
-    flag("disable-internal-telemetry", Kind::LegacyBool, ""),
-    flag("control-plane-bootstrap", Kind::LegacyBool, ""),
-    flag("dns-refresh-rate", Kind::Legacy, ""),
-    flag("pilot-identity", Kind::Legacy, ""),
-    flag("mixer-identity", Kind::Legacy, ""),
-    flag("envoy-access-log-service", Kind::Legacy, ""),
-    flag("sts-port", Kind::Legacy, ""),
-    flag("token-manager-plugin", Kind::Legacy, ""),
-    flag("outlier-log-path", Kind::Legacy, ""),
-    flag("mesh-config", Kind::Legacy, ""),
-    flag("profiling", Kind::LegacyBool, ""),
-    flag("log-rotate", Kind::Legacy, ""),
-    flag("log-rotate-max-age", Kind::Legacy, ""),
-    flag("log-rotate-max-size", Kind::Legacy, ""),
-    flag("log-rotate-max-backups", Kind::Legacy, ""),
-    flag("log-stacktrace-level", Kind::Legacy, ""),
-    flag("log-caller", Kind::Legacy, ""),
-    flag("vklog", Kind::Legacy, ""),
-    flag("lightstep-address", Kind::Gone, ""),
-    flag("lightstep-access-token", Kind::Gone, ""),
-    flag("lightstep-secure", Kind::GoneBool, ""),
-    flag("lightstep-cacert-path", Kind::Gone, ""),
-];
+    "watch l" => "further files or directories that count as configuration; a list",
+    "watch-certificates b true" => "false: certificates come another way, SDS say",
+    "cert-debounce d 10s" => "from the first change to the re-hash",
+    "rescan-interval d 5m" => "re-hash without any event; 0: off",
+    "termination-drain-duration d 5s" => "longest drain (default 5s; TERMINATION_DRAIN_DURATION_SECONDS)",
+    "exit-on-zero-active-connections b false EXIT_ON_ZERO_ACTIVE_CONNECTIONS" =>
+        "end the drain when no connection is left (default false; a variable of that name)",
+    "minimum-drain-duration d 5s MINIMUM_DRAIN_DURATION" =>
+        "shortest drain with the flag above (default 5s; MINIMUM_DRAIN_DURATION)",
+    "kill-timeout d 5s" => "from SIGTERM to SIGKILL of a proxy process",
+    "retry-budget n 10" => "crash restarts until the agent gives up",
+    "retry-initial d 200ms" => "first delay before a crash restart, doubled each time",
+    "retry-reset d 10m" => "an epoch that ran this long refills the budget",
+    "on-clean-exit t exit" => "exit, restart or idle when the last proxy exits 0 by itself",
+    "live-timeout d 20s" => "longest wait for an epoch to be LIVE before the next starts",
+    "validate b false" => "try a new bootstrap with --mode validate before it replaces an epoch",
+    "disable-hot-restart b false" => "stop, then start; never two processes",
+    "no-parent-stand-in b false" => "do not answer for a parent that died while it drained",
+    "base-id t 0" => "names the proxy's shared memory; auto finds a free one",
+    "proxy-user t" => "the proxy runs as this user (default: as the agent)",
+    "proxy-oom-score-adj n" => "set on the proxy processes, -1000 to 1000 (default: as the agent)",
+    "no-new-privs b false" => "set on the proxy processes",
+    "pre-drain-delay d 0s" => "between \"not ready\" and the drain",
+    "companion r" => "a further process, kept running beside the proxy; repeatable",
+    "proxy-component-log-level t" => "the proxy's --component-log-level",
+    "local-address-ip-version t" => "the proxy's flag of that name (default: v6 on a host without IPv4, else none)",
+    "stat-name-length n" => "the proxy's --max-obj-name-len, before Envoy 1.11",
+    "legacy-envoy-args b false" => "the exact argv of pilot-agent 1.1.5",
+    "drain-inbound-only t auto" => "true, false or auto: sidecars with xDS",
+    "status-address t ::" => "where the status port listens (default ::, or 0.0.0.0)",
+    "proxy-admin-address t 127.0.0.1" =>
+        "where the admin port listens (default 127.0.0.1; ::1 on a host without IPv4)",
+    "log-as-json b false" => "log lines as JSON",
+    "log-output-level t info" => "debug, info, warn, error or none; scopes as in default:info",
+    "log-target r stdout" => "stdout, stderr or a file; repeatable",
+    history:
+    "availability-zone L",
+    "discovery-refresh-delay L",
+    "bootstrapv2 B",
+    "disable-internal-telemetry B",
+    "control-plane-bootstrap B",
+    "dns-refresh-rate L",
+    "pilot-identity L",
+    "mixer-identity L",
+    "envoy-access-log-service L",
+    "sts-port L",
+    "token-manager-plugin L",
+    "outlier-log-path L",
+    "mesh-config L",
+    "profiling B",
+    "log-rotate L",
+    "log-rotate-max-age L",
+    "log-rotate-max-size L",
+    "log-rotate-max-backups L",
+    "log-stacktrace-level L",
+    "log-caller L",
+    "vklog L",
+    "lightstep-address G",
+    "lightstep-access-token G",
+    "lightstep-secure H",
+    "lightstep-cacert-path G",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_a_flag() {
+        for table in [VERSION, REQUEST, WAIT, PROBE, STATUS, PROXY] {
+            for line in table.0.split_terminator('\n') {
+                let parts: Vec<&str> = line.split(' ').collect();
+                assert!((2..=4).contains(&parts.len()), "{line}");
+                assert!(
+                    "tbndlrLBGH".contains(parts[1]) && parts[1].len() == 1,
+                    "{line}"
+                );
+                let kinds = table.flags().filter(|flag| flag.name == parts[0]).count();
+                assert_eq!(kinds, 1, "{line}");
+                assert!(
+                    table
+                        .find(parts[0])
+                        .is_some_and(|flag| flag.name == parts[0])
+                );
+            }
+            for wrong in ["", " ", "ip t", "i", "url t", "\n", "ip\n"] {
+                assert!(table.find(wrong).is_none(), "{wrong}");
+            }
+        }
+    }
+}

@@ -6,6 +6,8 @@ use std::ffi::OsString;
 
 use argh::FromArgs;
 
+use super::Word;
+
 /// What was typed after `init`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InitArgs {
@@ -38,27 +40,24 @@ struct InitFlags {
 }
 
 /// `Err`: help.
-pub(super) fn parse(arguments: Vec<OsString>) -> Result<InitArgs, argh::EarlyExit> {
+pub(super) fn parse(arguments: &[Word]) -> Result<InitArgs, argh::EarlyExit> {
     let mut flags = Vec::new();
-    let mut arguments = arguments.into_iter();
-    let mut command = Vec::new();
-    for argument in arguments.by_ref() {
-        if argument == "--" {
+    let mut arguments = arguments;
+    while let Some((argument, rest)) = arguments.split_first() {
+        if *argument == "--" {
+            arguments = rest;
             break;
         }
         match argument.to_str() {
             Some(flag) if flag.starts_with('-') && flag.len() > 1 => split(flag, &mut flags),
             // The first word that is no flag begins the command.
-            Some(_) | None => {
-                command.push(argument);
-                break;
-            }
+            Some(_) | None => break,
         }
+        arguments = rest;
     }
-    command.extend(arguments);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let flags = InitFlags::from_args(&["pintle", "init"], &flags)?;
-    if command.is_empty() {
+    if arguments.is_empty() {
         return Err("a command is missing, as in pintle init -- CMD ARGS\n"
             .to_owned()
             .into());
@@ -66,8 +65,13 @@ pub(super) fn parse(arguments: Vec<OsString>) -> Result<InitArgs, argh::EarlyExi
     Ok(InitArgs {
         group: flags.group,
         verbose: flags.verbose,
-        command,
+        command: arguments.iter().map(OsString::from).collect(),
     })
+}
+
+pub(super) fn help() -> String {
+    let exit = InitFlags::from_args(&["pintle", "init"], &["--help"]).err();
+    exit.map(|exit| exit.output).unwrap_or_default()
 }
 
 /// `-gv` is `-g -v`, and `-h` is `--help`.
@@ -86,13 +90,14 @@ fn split(flag: &str, flags: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::ffi::OsStringExt as _;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
 
+    use super::super::words;
     use super::*;
 
     fn init(line: &str) -> Option<(bool, bool, String)> {
-        let words = line.split_whitespace().map(OsString::from).collect();
-        let args = parse(words).ok()?;
+        let args = parse(&words(line.split_whitespace())).ok()?;
         let command: Vec<_> = args
             .command
             .iter()
@@ -125,8 +130,8 @@ mod tests {
 
     #[test]
     fn words_are_bytes() {
-        let odd = OsString::from_vec(vec![0xff]);
-        let args = parse(vec![odd.clone(), "-g".into()]).unwrap();
-        assert_eq!(args.command, [odd, "-g".into()]);
+        let odd = OsStr::from_bytes(&[0xff]);
+        let args = parse(&[odd, "-g".as_ref()]).unwrap();
+        assert_eq!(args.command, [odd, "-g".as_ref()]);
     }
 }

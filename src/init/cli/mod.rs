@@ -1,7 +1,7 @@
 //! What was typed: from the argument list to a `Command`, or to a `Stop` with what to print and the exit code.
 //!
-//! `normalise` brings every spelling of pilot-agent's to one, argh parses that and knows the help. Values stay text;
-//! `config` says what they mean. Called by another name (`pilot-agent`) nothing changes.
+//! `normalise` brings every spelling of pilot-agent's to one. `init` and `version` leave the rest and the help to argh.
+//! Values stay text; `config` says what they mean. Called by another name (`pilot-agent`) nothing changes.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ mod proxy;
 mod run;
 mod version;
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 
 use argh::FromArgs;
 
@@ -31,6 +31,9 @@ use crate::config::Role;
 pub const EXIT_USAGE: u8 = 64;
 /// A value is malformed, out of range or contradicts another.
 pub const EXIT_CONFIG: u8 = 78;
+
+/// An argument: where the process has it, and never copied.
+pub type Word = &'static OsStr;
 
 /// What to do.
 #[derive(Debug)]
@@ -50,23 +53,28 @@ pub struct Stop {
 }
 
 impl Stop {
-    fn done(stdout: String) -> Self {
-        Self {
+    fn done(stdout: String) -> Box<Self> {
+        Box::new(Self {
             code: 0,
             stdout,
             stderr: String::new(),
-        }
+        })
     }
 
-    fn usage(command: &str, what: &str) -> Self {
+    fn usage(command: &str, what: &str) -> Box<Self> {
         let help = if command.is_empty() { "help" } else { "--help" };
         let parts = ["pintle: ", what.trim_end(), "\ntry: pintle ", command];
         let space = if command.is_empty() { "" } else { " " };
-        Self {
-            code: EXIT_USAGE,
+        let stderr = [&parts.concat(), space, help, "\n"].concat();
+        Self::failed(EXIT_USAGE, stderr)
+    }
+
+    fn failed(code: u8, stderr: String) -> Box<Self> {
+        Box::new(Self {
+            code,
             stdout: String::new(),
-            stderr: [&parts.concat(), space, help, "\n"].concat(),
-        }
+            stderr,
+        })
     }
 }
 
@@ -76,12 +84,10 @@ impl Stop {
 /// Help and version, which are done with code 0, and whatever cannot be understood.
 // Of its own, so that its place on the stack is nobody else's.
 #[inline(never)]
-pub fn parse(arguments: Vec<OsString>) -> Result<Command, Stop> {
-    let mut arguments = arguments.into_iter().skip(1);
-    let Some(command) = arguments.next() else {
+pub fn parse(arguments: &[Word]) -> Result<Command, Box<Stop>> {
+    let Some((command, rest)) = arguments.get(1..).and_then(<[Word]>::split_first) else {
         return Err(Stop::usage("", "a command is missing"));
     };
-    let rest: Vec<OsString> = arguments.collect();
     match command.to_str() {
         Some(name @ ("proxy" | "run")) => {
             proxy(name, rest).map(|args| Command::Proxy(Box::new(args)))
@@ -93,11 +99,11 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Stop> {
             client::parse(name, rest).map(Command::Client)
         }
         Some("version") => Err(version(rest)),
-        Some("help" | "--help" | "-h") => Err(help(&rest)),
-        Some("--version") => Err(version(Vec::new())),
+        Some("help" | "--help" | "-h") => Err(help(rest)),
+        Some("--version") => Err(version(&[])),
         Some(_) | None => {
             let name = command.to_string_lossy();
-            let near = nearest::nearest(&name, COMMANDS.iter().map(|(name, _)| *name));
+            let near = nearest::nearest(&name, &mut COMMANDS.iter().map(|(name, _)| *name));
             let mut what = ["unknown command ", &name].concat();
             if let Some(near) = near {
                 what.push_str("; did you mean ");
@@ -110,14 +116,13 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Stop> {
 }
 
 /// `name` is `proxy` or `run`, which differ in what follows `--`.
-fn proxy(name: &str, arguments: Vec<OsString>) -> Result<ProxyArgs, Stop> {
+fn proxy(name: &str, arguments: &[Word]) -> Result<ProxyArgs, Box<Stop>> {
     let normal = normalised(name, flags::PROXY, arguments)?;
     if normal.help {
         return Err(help_of(name));
     }
-    let mut flags: proxy::ProxyFlags = parsed(name, &normal)?;
-    let mut words = std::mem::take(&mut flags.role).into_iter();
-    let role = match words.next().as_deref() {
+    let mut words = normal.words.into_iter();
+    let role = match words.next() {
         None | Some("sidecar") => Role::Sidecar,
         Some("router") => Role::Router,
         Some("ingress") => Role::Ingress,
@@ -127,30 +132,26 @@ fn proxy(name: &str, arguments: Vec<OsString>) -> Result<ProxyArgs, Stop> {
         }
     };
     if let Some(extra) = words.next() {
-        return Err(Stop::usage(name, &["extra argument ", &extra].concat()));
+        return Err(Stop::usage(name, &["extra argument ", extra].concat()));
     }
     let (extra, command) = if name == "run" {
         (Ok(Vec::new()), run::command(normal.rest))
     } else {
-        (extra::check(normal.rest), Ok(Vec::new()))
+        (extra::check(&normal.rest), Ok(Vec::new()))
     };
     Ok(ProxyArgs {
         role,
-        flags,
+        flags: proxy::ProxyFlags(normal.flags),
         extra: extra.map_err(|what| Stop::usage(name, &what))?,
         command: command.map_err(|what| Stop::usage(name, what))?,
         warnings: normal.warnings,
     })
 }
 
-fn version(arguments: Vec<OsString>) -> Stop {
-    let long = |argument: OsString| {
-        argument
-            .to_str()
-            .map_or_else(|| argument.clone(), |text| version::lengthen(text).into())
-    };
-    let arguments = arguments.into_iter().map(long).collect();
-    let done = normalised("version", flags::VERSION, arguments).and_then(|normal| {
+fn version(arguments: &[Word]) -> Box<Stop> {
+    let long = |argument: &Word| argument.to_str().map_or(*argument, version::lengthen);
+    let arguments: Vec<Word> = arguments.iter().map(long).collect();
+    let done = normalised("version", flags::VERSION, &arguments).and_then(|normal| {
         if normal.help {
             return Err(help_of("version"));
         }
@@ -163,7 +164,7 @@ fn version(arguments: Vec<OsString>) -> Stop {
     done.map_or_else(|stop| stop, Stop::done)
 }
 
-fn help(arguments: &[OsString]) -> Stop {
+fn help(arguments: &[Word]) -> Box<Stop> {
     match arguments.first().map(|name| name.to_string_lossy()) {
         None => Stop::done(top()),
         Some(name) if COMMANDS.iter().any(|(command, _)| *command == name) => help_of(&name),
@@ -171,48 +172,31 @@ fn help(arguments: &[OsString]) -> Stop {
     }
 }
 
-fn help_of(command: &str) -> Stop {
-    let name = ["pintle", command];
-    let exit = match command {
-        "proxy" => proxy::ProxyFlags::from_args(&name, &["--help"]).err(),
-        "run" => {
-            let proxy = proxy::ProxyFlags::from_args(&name, &["--help"]).err();
-            return Stop::done(proxy.map_or_else(top, |exit| run::help(&exit.output)));
-        }
-        "init" => {
-            return init::parse(vec!["--help".into()])
-                .err()
-                .map_or_else(|| Stop::done(top()), |exit| early(command, exit));
-        }
-        "version" => version::VersionFlags::from_args(&name, &["--help"]).err(),
-        "request" | "wait" | "probe" | "status" => return Stop::done(client::help(command)),
-        _ => None,
-    };
-    Stop::done(exit.map_or_else(top, |exit| exit.output))
-}
-
-fn normalised(
-    command: &str,
-    table: &'static [flags::Flag],
-    arguments: Vec<OsString>,
-) -> Result<Normal, Stop> {
-    normalise::normalise(table, arguments).map_err(|refusal| match refusal {
-        Refusal::Usage(what) => Stop::usage(command, &what),
-        Refusal::Gone(what) => Stop {
-            code: EXIT_CONFIG,
-            stdout: String::new(),
-            stderr: ["pintle: ", &what, "\n"].concat(),
-        },
+fn help_of(command: &str) -> Box<Stop> {
+    Stop::done(match command {
+        "proxy" => proxy::help(),
+        "run" => run::help(),
+        "init" => init::help(),
+        "version" => version::help(),
+        "request" | "wait" | "probe" | "status" => client::help(command),
+        _ => top(),
     })
 }
 
-fn parsed<T: FromArgs>(command: &str, normal: &Normal) -> Result<T, Stop> {
+fn normalised(command: &str, table: flags::Table, arguments: &[Word]) -> Result<Normal, Box<Stop>> {
+    normalise::normalise(table, arguments).map_err(|refusal| match refusal {
+        Refusal::Usage(what) => Stop::usage(command, &what),
+        Refusal::Gone(what) => Stop::failed(EXIT_CONFIG, ["pintle: ", &what, "\n"].concat()),
+    })
+}
+
+fn parsed<T: FromArgs>(command: &str, normal: &Normal) -> Result<T, Box<Stop>> {
     let canonical = normal.canonical();
     let words: Vec<&str> = canonical.iter().map(String::as_str).collect();
     T::from_args(&["pintle", command], &words).map_err(|exit| early(command, exit))
 }
 
-fn early(command: &str, exit: argh::EarlyExit) -> Stop {
+fn early(command: &str, exit: argh::EarlyExit) -> Box<Stop> {
     match exit.status {
         Ok(()) => Stop::done(exit.output),
         Err(()) => Stop::usage(command, &exit.output),
@@ -251,12 +235,19 @@ const COMMANDS: &[(&str, &str)] = &[
     ("help", "print this"),
 ];
 
+/// Arguments as the process would have them.
+#[cfg(test)]
+pub(crate) fn words<T: AsRef<OsStr>>(words: impl IntoIterator<Item = T>) -> Vec<Word> {
+    let word = |word: T| -> Word { Box::leak(word.as_ref().into()) };
+    words.into_iter().map(word).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(line: &str) -> Result<Command, Stop> {
-        parse(line.split_whitespace().map(OsString::from).collect())
+    fn run(line: &str) -> Result<Command, Box<Stop>> {
+        parse(&words(line.split_whitespace()))
     }
 
     fn code(line: &str) -> Option<u8> {
@@ -348,17 +339,17 @@ mod tests {
 
     #[test]
     fn words_that_are_not_utf8() {
-        use std::os::unix::ffi::OsStringExt as _;
-        let odd = OsString::from_vec(vec![0xff]);
+        use std::os::unix::ffi::OsStrExt as _;
+        let odd = OsStr::from_bytes(&[0xff]);
         for head in [
             vec!["p"],
             vec!["p", "proxy"],
             vec!["p", "proxy", "--id"],
             vec!["p", "version"],
         ] {
-            let mut arguments: Vec<OsString> = head.into_iter().map(OsString::from).collect();
-            arguments.push(odd.clone());
-            assert_eq!(parse(arguments).unwrap_err().code, 64);
+            let mut arguments = words(head);
+            arguments.push(odd);
+            assert_eq!(parse(&arguments).unwrap_err().code, 64);
         }
     }
 }

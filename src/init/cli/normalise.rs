@@ -1,24 +1,21 @@
 //! Brings pilot-agent's spellings to one: every flag becomes `--kebab-case value`, each scalar once.
 //!
-//! What comes out is what argh parses; it has no spelling of its own left to trip over. Nothing here knows what a flag
-//! means.
+//! What comes out has one spelling, for argh or for `config`. Nothing here knows what a flag means.
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
-
-use super::flags::{self, Flag, Kind};
-use super::nearest;
+use super::flags::{Flag, Kind, Table};
+use super::{Word, nearest};
 
 /// An argument list in one spelling.
 #[derive(Debug, Default)]
 pub(super) struct Normal {
     /// Name and value, a scalar once, in the order of first appearance.
-    pub(super) flags: Vec<(&'static Flag, String)>,
+    pub(super) flags: Vec<(&'static str, &'static str)>,
     /// Words that belong to no flag.
-    pub(super) words: Vec<String>,
+    pub(super) words: Vec<&'static str>,
     /// What followed `--`.
-    pub(super) rest: Vec<OsString>,
+    pub(super) rest: Vec<Word>,
     /// `--help` or `-h` was among them.
     pub(super) help: bool,
     /// One for each flag of history, in the order of appearance.
@@ -35,15 +32,12 @@ pub(super) enum Refusal {
 }
 
 /// Sorts `arguments` into flags, words and the rest.
-pub(super) fn normalise(
-    table: &'static [Flag],
-    arguments: Vec<OsString>,
-) -> Result<Normal, Refusal> {
+pub(super) fn normalise(table: Table, arguments: &[Word]) -> Result<Normal, Refusal> {
     let mut normal = Normal::default();
-    let mut arguments = arguments.into_iter();
+    let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
-        if argument == "--" {
-            normal.rest = arguments.collect();
+        if *argument == "--" {
+            normal.rest = arguments.as_slice().to_vec();
             break;
         }
         let argument = text(argument)?;
@@ -53,7 +47,7 @@ pub(super) fn normalise(
             let (flag, value) = one(table, flag, &mut arguments)?;
             normal.add(flag, value)?;
         } else if argument.starts_with('-') && argument.len() > 1 {
-            return Err(Refusal::Usage(format!("unknown flag {argument}")));
+            return Err(Refusal::Usage(["unknown flag ", argument].concat()));
         } else {
             normal.words.push(argument);
         }
@@ -63,61 +57,69 @@ pub(super) fn normalise(
 
 /// The flag written as `name` or `name=value`, with its value, which may be the next argument.
 fn one(
-    table: &'static [Flag],
-    written: &str,
-    arguments: &mut dyn Iterator<Item = OsString>,
-) -> Result<(&'static Flag, String), Refusal> {
+    table: Table,
+    written: &'static str,
+    arguments: &mut std::slice::Iter<'_, Word>,
+) -> Result<(Flag, &'static str), Refusal> {
     let (name, value) = match written.split_once('=') {
-        Some((name, value)) => (name, Some(value.to_owned())),
+        Some((name, value)) => (name, Some(value)),
         None => (written, None),
     };
-    let flag = flags::find(table, &kebab(name)).ok_or_else(|| unknown(table, name))?;
+    let Some(flag) = table.find(&kebab(name)) else {
+        return Err(unknown(table, name));
+    };
     let value = match value {
         Some(value) => value,
         // As in cobra, a bare switch leaves the next word alone.
-        None if flag.kind.is_bool() => "true".to_owned(),
-        None => {
-            let missing = || Refusal::Usage(format!("--{} needs a value", flag.name));
-            text(arguments.next().ok_or_else(missing)?)?
-        }
+        None if flag.kind.is_bool() => "true",
+        None => match arguments.next() {
+            Some(next) => text(next)?,
+            None => {
+                let missing = ["--", flag.name, " needs a value"];
+                return Err(Refusal::Usage(missing.concat()));
+            }
+        },
     };
     Ok((flag, value))
 }
 
 impl Normal {
-    fn add(&mut self, flag: &'static Flag, value: String) -> Result<(), Refusal> {
+    fn add(&mut self, flag: Flag, value: &'static str) -> Result<(), Refusal> {
         match flag.kind {
             Kind::List => {
                 // `--application-ports ""` says that there are none.
-                let items = value.split(',').map(str::trim);
-                let items = items.filter(|item| !item.is_empty());
-                self.flags.extend(items.map(|item| (flag, item.to_owned())));
+                for item in value.split(',').map(str::trim) {
+                    if !item.is_empty() {
+                        self.flags.push((flag.name, item));
+                    }
+                }
             }
-            Kind::Repeated => self.flags.push((flag, value)),
+            Kind::Repeated => self.flags.push((flag.name, value)),
             Kind::Legacy | Kind::LegacyBool => {
-                let warning = format!("--{} is accepted and means nothing here", flag.name);
+                let warning = ["--", flag.name, " is accepted and means nothing here"].concat();
                 if !self.warnings.contains(&warning) {
                     self.warnings.push(warning);
                 }
             }
             Kind::Gone | Kind::GoneBool => {
                 if !value.is_empty() && value != "false" {
-                    return Err(Refusal::Gone(format!(
-                        "cannot use --{}: Envoy has no Lightstep tracer any more",
-                        flag.name
-                    )));
+                    let cause = ": Envoy has no Lightstep tracer any more";
+                    let gone = ["cannot use --", flag.name, cause];
+                    return Err(Refusal::Gone(gone.concat()));
                 }
             }
-            Kind::Bool | Kind::Text | Kind::Number | Kind::Duration => self.replace(flag, value),
+            Kind::Bool | Kind::Text | Kind::Number | Kind::Duration => {
+                self.replace(flag.name, value);
+            }
         }
         Ok(())
     }
 
     /// The last one wins.
-    fn replace(&mut self, flag: &'static Flag, value: String) {
-        match self.flags.iter_mut().find(|(f, _)| f.name == flag.name) {
+    fn replace(&mut self, name: &'static str, value: &'static str) {
+        match self.flags.iter_mut().find(|(flag, _)| *flag == name) {
             Some(given) => given.1 = value,
-            None => self.flags.push((flag, value)),
+            None => self.flags.push((name, value)),
         }
     }
 
@@ -125,29 +127,29 @@ impl Normal {
     pub(super) fn canonical(&self) -> Vec<String> {
         let mut canonical = Vec::with_capacity(self.flags.len() * 2 + self.words.len() + 1);
         for (flag, value) in &self.flags {
-            canonical.push(["--", flag.name].concat());
-            canonical.push(value.clone());
+            canonical.push(["--", flag].concat());
+            canonical.push((*value).to_owned());
         }
         // So that no word is taken for a flag or for a cry for help.
         canonical.push("--".to_owned());
-        canonical.extend_from_slice(&self.words);
+        canonical.extend(self.words.iter().map(ToString::to_string));
         canonical
     }
 }
 
-fn text(argument: OsString) -> Result<String, Refusal> {
-    argument
-        .into_string()
-        .map_err(|bad| Refusal::Usage(format!("{} is not UTF-8", bad.display())))
+fn text(argument: Word) -> Result<&'static str, Refusal> {
+    argument.to_str().ok_or_else(|| {
+        let shown = argument.to_string_lossy();
+        Refusal::Usage([&shown, " is not UTF-8"].concat())
+    })
 }
 
-fn unknown(table: &'static [Flag], name: &str) -> Refusal {
-    let known = table.iter().filter(|flag| !flag.kind.is_history());
-    let near = nearest::nearest(&kebab(name), known.map(|flag| flag.name));
-    Refusal::Usage(match near {
-        Some(near) => format!("unknown flag --{name}; did you mean --{near}?"),
-        None => format!("unknown flag --{name}"),
-    })
+#[cold]
+fn unknown(table: Table, name: &str) -> Refusal {
+    let known = table.flags().filter(|flag| !flag.kind.is_history());
+    let near = nearest::nearest(&kebab(name), &mut known.map(|flag| flag.name));
+    let (mean, near, end) = near.map_or(("", "", ""), |near| ("; did you mean --", near, "?"));
+    Refusal::Usage(["unknown flag --", name, mean, near, end].concat())
 }
 
 /// `configPath`, `config_path` and `config-path` are one flag.
@@ -170,16 +172,16 @@ fn kebab(name: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::flags;
     use super::*;
 
-    fn words(line: &str) -> Vec<OsString> {
-        line.split_whitespace()
-            .map(|word| OsString::from(if word == "''" { "" } else { word }))
-            .collect()
+    fn words(line: &str) -> Vec<Word> {
+        let words = line.split_whitespace();
+        super::super::words(words.map(|word| if word == "''" { "" } else { word }))
     }
 
     fn normal(line: &str) -> Result<String, Refusal> {
-        normalise(flags::PROXY, words(line)).map(|normal| normal.canonical().join(" "))
+        normalise(flags::PROXY, &words(line)).map(|normal| normal.canonical().join(" "))
     }
 
     #[test]
@@ -243,7 +245,7 @@ mod tests {
     #[test]
     fn history_warns_once_each() {
         let line = "--bootstrapv2 --availabilityZone z --bootstrapv2=false --controlPlaneBootstrap";
-        let normal = normalise(flags::PROXY, words(line)).unwrap();
+        let normal = normalise(flags::PROXY, &words(line)).unwrap();
         assert_eq!(normal.warnings.len(), 3);
         assert!(normal.flags.is_empty());
     }
@@ -260,21 +262,20 @@ mod tests {
 
     #[test]
     fn the_rest_may_be_any_bytes() {
-        use std::os::unix::ffi::OsStringExt as _;
-        let odd = OsString::from_vec(vec![b'-', 0xff]);
-        let rest = normalise(flags::PROXY, vec!["--".into(), odd.clone()]).unwrap();
-        assert_eq!(rest.rest, std::slice::from_ref(&odd));
-        assert!(normalise(flags::PROXY, vec![odd]).is_err());
+        use std::os::unix::ffi::OsStrExt as _;
+        let odd: Word = std::ffi::OsStr::from_bytes(b"-\xff");
+        let rest = normalise(flags::PROXY, &["--".as_ref(), odd]).unwrap();
+        assert_eq!(rest.rest, [odd]);
+        assert!(normalise(flags::PROXY, &[odd]).is_err());
     }
 
     proptest! {
         #[test]
         fn any_strings_are_survived(strings in proptest::collection::vec(".{0,12}|--[a-zA-Z_=-]{0,20}", 0..8)) {
-            let arguments = strings.into_iter().map(OsString::from).collect();
-            if let Ok(normal) = normalise(flags::PROXY, arguments) {
+            if let Ok(normal) = normalise(flags::PROXY, &super::super::words(strings)) {
                 // What came out goes through unchanged.
-                let again = normal.flags.iter().map(|(flag, value)| format!("--{}={value}", flag.name).into());
-                let again = normalise(flags::PROXY, again.collect()).unwrap();
+                let again = normal.flags.iter().map(|(flag, value)| format!("--{flag}={value}"));
+                let again = normalise(flags::PROXY, &super::super::words(again)).unwrap();
                 prop_assert_eq!(again.canonical().len(), normal.flags.len() * 2 + 1);
                 prop_assert!(normal.canonical().starts_with(&again.canonical()));
             }

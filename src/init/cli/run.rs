@@ -2,22 +2,19 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
+use super::Word;
 
 /// What followed `--`, which must be something.
-pub(super) fn command(rest: Vec<OsString>) -> Result<Vec<OsString>, &'static str> {
+pub(super) fn command(rest: Vec<Word>) -> Result<Vec<Word>, &'static str> {
     if rest.is_empty() {
         return Err("a command is missing, as in pintle run [flags] -- CMD ARGS");
     }
     Ok(rest)
 }
 
-/// The help of `proxy`, whose flags these are, with another usage. One help for both is one copy of it in the binary.
-pub(super) fn help(proxy: &str) -> String {
-    // The usage and the description are its first two paragraphs.
-    let mut paragraphs = proxy.splitn(3, "\n\n");
-    let flags = paragraphs.nth(2).unwrap_or(proxy);
-    [ABOUT, flags].concat()
+/// The flags are those of `proxy`, and their help is.
+pub(super) fn help() -> String {
+    super::proxy::help_with(ABOUT)
 }
 
 /// How the command and the proxy live together.
@@ -40,19 +37,17 @@ The log is on stdout, beside CMD's output; --log-target stderr moves it. The fla
 
 #[cfg(test)]
 mod tests {
-    use argh::FromArgs as _;
-
-    use super::super::proxy::ProxyFlags;
+    use super::super::proxy;
     use super::*;
 
     #[test]
     fn the_help_has_its_own_usage_and_the_flags_of_proxy() {
-        let proxy = ProxyFlags::from_args(&["pintle", "run"], &["--help"]).unwrap_err();
-        let help = help(&proxy.output);
+        let proxy = proxy::help();
+        let help = help();
         assert!(help.starts_with("Usage: pintle run [sidecar"), "{help}");
         assert_eq!(help.matches("Usage:").count(), 1, "{help}");
         assert!(!help.contains("ENVOY ARGS"), "{help}");
-        let (_, options) = proxy.output.split_once("Options:").unwrap();
+        let (_, options) = proxy.split_once("Options:").unwrap();
         assert!(help.ends_with(options), "{help}");
     }
 }

@@ -4,6 +4,8 @@
 
 use argh::FromArgs;
 
+use super::Word;
+
 /// The number.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit, where the build says it.
@@ -26,6 +28,11 @@ pub(super) struct VersionFlags {
     /// json or yaml
     #[argh(option, short = 'o', arg_name = "format")]
     pub(super) output: Option<String>,
+}
+
+pub(super) fn help() -> String {
+    let exit = VersionFlags::from_args(&["pintle", "version"], &["--help"]).err();
+    exit.map(|exit| exit.output).unwrap_or_default()
 }
 
 /// What is printed, or what is wrong.
@@ -54,14 +61,18 @@ pub(super) fn render(flags: &VersionFlags) -> Result<String, String> {
 }
 
 /// `-s`, `-o X`, `-oX` and `-o=X` as long flags.
-pub(super) fn lengthen(argument: &str) -> String {
-    match argument.strip_prefix('-') {
-        Some("s") => "--short".to_owned(),
-        Some("o") => "--output".to_owned(),
+pub(super) fn lengthen(argument: &'static str) -> Word {
+    let long: &str = match argument.strip_prefix('-') {
+        Some("s") => "--short",
+        Some("o") => "--output",
         Some(rest) if rest.starts_with('o') => {
             let value = rest.get(1..).unwrap_or("");
-            ["--output=", value.strip_prefix('=').unwrap_or(value)].concat()
+            // The process ends before it could be freed.
+            ["--output=", value.strip_prefix('=').unwrap_or(value)]
+                .concat()
+                .leak()
         }
-        Some(_) | None => argument.to_owned(),
-    }
+        Some(_) | None => argument,
+    };
+    long.as_ref()
 }

@@ -165,7 +165,7 @@ fn fetch(url: &Url, limit: Duration, response: &mut Response) -> Result<(), Fail
 fn request(args: &RequestArgs) -> Result<(), Failure> {
     let ask = Ask {
         method: &args.method,
-        body: args.body.as_deref(),
+        body: args.body,
     };
     let mut decoder = if ask.method == "HEAD" {
         Decoder::without_body()

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,12 +11,12 @@ use super::identity::Identity;
 use super::layers::{Layer, Layers, TICK};
 use super::source::{self, Documents};
 use super::{
-    Config, ConfigError, DrainCall, Host, IpVersion, Launch, LogConfig, Source, User, companion,
-    duration, policy, probers, scrape, values, watched,
+    BaseId, Config, ConfigError, DrainCall, Host, IpVersion, Launch, LogConfig, Source, User,
+    companion, duration, policy, probers, scrape, values, watched,
 };
 use crate::cli::{ProxyArgs, skips_parent_stats};
 use crate::environment::Environment;
-use crate::log::Target;
+use crate::log::{Level, Target};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -29,20 +30,20 @@ impl Config {
         environment: &Environment,
         host: &Host,
     ) -> Result<Self, ConfigError> {
-        let layers = Layers::new(args, environment)?;
+        let layers = Layers::new(args, environment);
         let mut warnings = args.warnings.clone();
         warnings.extend_from_slice(&layers.config.warnings);
-        let identity = Identity::new(&layers, host)?;
-        let documents = Documents::new(&layers)?;
-        let mutual_tls = mutual_tls(&layers)?;
-        let watch = watched::watch(&layers, mutual_tls, documents.paths())?;
-        let admin = admin(&layers, &identity)?;
-        let status = status(&layers, admin)?;
-        let companions = companion::companions(&layers)?;
-        let mut policy = policy::policy(&layers, !watch.required.is_empty(), &mut warnings)?;
+        let identity = Identity::new(&layers, host);
+        let documents = Documents::new(&layers);
+        let mutual_tls = mutual_tls(&layers);
+        let watch = watched::watch(&layers, mutual_tls, documents.paths());
+        let admin = admin(&layers, &identity);
+        let status = status(&layers, admin);
+        let companions = companion::companions(&layers);
+        let mut policy = policy::policy(&layers, !watch.required.is_empty(), &mut warnings);
         policy.companions = u8::try_from(companions.len()).unwrap_or(u8::MAX);
         policy.command = !args.command.is_empty();
-        let launch = launch(&layers, &identity, host, &mut warnings)?;
+        let launch = launch(&layers, &identity, host, &mut warnings);
         let basis = source::Basis {
             layers: &layers,
             identity: &identity,
@@ -51,29 +52,30 @@ impl Config {
             mutual_tls,
             count_connections: policy.exit_on_zero.is_some(),
         };
-        let source = basis.source(documents, &mut warnings)?;
-        Ok(Self {
+        let source = basis.source(documents, &mut warnings);
+        let config = Self {
             role: args.role,
-            drain: drain(&layers, &source)?,
+            drain: drain(&layers, &source),
             policy,
             source,
             launch,
             companions,
-            command: args.command.clone(),
+            command: args.command.iter().map(OsString::from).collect(),
             watch,
             admin,
-            log: log(&layers)?,
-            grace_period: grace_period(&layers, &mut warnings)?,
+            log: log(&layers),
+            grace_period: grace_period(&layers, &mut warnings),
             status,
-            application_ports: application_ports(args)?,
-            probers: probers::probers(&layers)?,
-            scrape: scrape::targets(&layers, admin, status)?,
+            application_ports: application_ports(&layers),
+            probers: probers::probers(&layers),
+            scrape: scrape::targets(&layers, admin, status),
             warnings,
-        })
+        };
+        layers.error().map_or(Ok(config), Err)
     }
 }
 
-fn mutual_tls(layers: &Layers<'_>) -> Result<bool, ConfigError> {
+fn mutual_tls(layers: &Layers<'_>) -> bool {
     layers
         .given("control-plane-auth-policy")
         .parse(|text| match text {
@@ -81,35 +83,36 @@ fn mutual_tls(layers: &Layers<'_>) -> Result<bool, ConfigError> {
             "NONE" => Ok(false),
             _ => Err("NONE or MUTUAL_TLS"),
         })
+        .unwrap_or_default()
 }
 
-fn admin(layers: &Layers<'_>, identity: &Identity) -> Result<SocketAddr, ConfigError> {
+fn admin(layers: &Layers<'_>, identity: &Identity) -> SocketAddr {
     let given = layers.given("proxy-admin-address");
     let address = if given.layer == Layer::Default && identity.ipv6_only() {
         IpAddr::V6(Ipv6Addr::LOCALHOST)
     } else {
-        given.parse(values::address)?
+        layers.address("proxy-admin-address")
     };
-    match layers.port("proxy-admin-port")? {
-        0 => Err(layers
-            .given("proxy-admin-port")
-            .wrong("the port must be 1 to 65535")),
-        port => Ok(SocketAddr::new(address, port)),
+    let port = layers.port("proxy-admin-port");
+    if port == 0 {
+        let given = layers.given("proxy-admin-port");
+        given.refuse("the port must be 1 to 65535");
     }
+    SocketAddr::new(address, port)
 }
 
-fn status(layers: &Layers<'_>, admin: SocketAddr) -> Result<Option<SocketAddr>, ConfigError> {
-    let address = layers.address("status-address")?;
-    let port = layers.port("status-port")?;
+fn status(layers: &Layers<'_>, admin: SocketAddr) -> Option<SocketAddr> {
+    let address = layers.address("status-address");
+    let port = layers.port("status-port");
     if port == admin.port() {
         let origin = layers.given("status-port").origin();
-        return Err(ConfigError::contradiction(
+        layers.refuse(ConfigError::contradiction(
             &origin,
             "--proxy-admin-port",
             "they are the same port",
         ));
     }
-    Ok((port != 0).then_some(SocketAddr::new(address, port)))
+    (port != 0).then_some(SocketAddr::new(address, port))
 }
 
 fn launch(
@@ -117,64 +120,65 @@ fn launch(
     identity: &Identity,
     host: &Host,
     warnings: &mut Vec<String>,
-) -> Result<Launch, ConfigError> {
-    let (drain_time, parent_shutdown_time) = hand_over(layers)?;
-    let (log_level, component_log_level) = proxy_levels(layers)?;
-    let extra = layers.args.extra.clone();
-    Ok(Launch {
-        binary: layers.given("binary-path").required()?.into(),
-        directory: layers.given("config-path").required()?.into(),
+) -> Launch {
+    let (drain_time, parent_shutdown_time) = hand_over(layers);
+    let (log_level, component_log_level) = proxy_levels(layers);
+    let extra = &layers.args.extra;
+    Launch {
+        binary: layers.given("binary-path").required().into(),
+        directory: layers.given("config-path").required().into(),
         drain_time,
         parent_shutdown_time,
-        service_cluster: layers.given("service-cluster").required()?.to_owned(),
+        service_cluster: layers.given("service-cluster").required().to_owned(),
         service_node: identity.node.clone(),
-        max_obj_name_len: optional_number(layers, "stat-name-length", 0, i64::from(u32::MAX))?
+        max_obj_name_len: optional_number(layers, "stat-name-length", 0, i64::from(u32::MAX))
             .and_then(|length| u32::try_from(length).ok())
             .filter(|length| *length > 0),
-        local_address_ip_version: ip_version(layers, identity)?,
-        legacy_args: layers.switch("legacy-envoy-args")?,
+        local_address_ip_version: ip_version(layers, identity),
+        legacy_args: layers.switch("legacy-envoy-args"),
         log_level,
         component_log_level,
-        concurrency: concurrency(layers, host, warnings)?,
-        base_id: layers.given("base-id").parse(values::base_id)?,
-        disable_hot_restart: layers.switch("disable-hot-restart")?,
-        skip_parent_stats: skips_parent_stats(&extra),
-        extra,
-        user: user(layers)?,
-        oom_score_adj: optional_number(layers, "proxy-oom-score-adj", -1000, 1000)?
+        concurrency: concurrency(layers, host, warnings),
+        base_id: layers
+            .given("base-id")
+            .parse(values::base_id)
+            .unwrap_or(BaseId::Auto),
+        disable_hot_restart: layers.switch("disable-hot-restart"),
+        skip_parent_stats: skips_parent_stats(extra),
+        extra: extra.iter().map(OsString::from).collect(),
+        user: user(layers),
+        oom_score_adj: optional_number(layers, "proxy-oom-score-adj", -1000, 1000)
             .and_then(|score| i32::try_from(score).ok()),
-        no_new_privs: layers.switch("no-new-privs")?,
-    })
+        no_new_privs: layers.switch("no-new-privs"),
+    }
 }
 
 /// The drain and the parent's end at a hot restart: Envoy takes whole seconds.
-fn hand_over(layers: &Layers<'_>) -> Result<(Duration, Duration), ConfigError> {
+fn hand_over(layers: &Layers<'_>) -> (Duration, Duration) {
     let seconds = |name| {
-        let duration = layers.duration(name, TICK)?;
+        let duration = layers.duration(name, TICK);
         if duration.subsec_nanos() != 0 || duration > HOUR {
             let given = layers.given(name);
-            return Err(given.wrong("it must be whole seconds, at most 1h"));
+            given.refuse("it must be whole seconds, at most 1h");
         }
-        Ok(duration)
+        duration
     };
-    let drain = seconds("drain-duration")?;
-    let parent = seconds("parent-shutdown-duration")?;
+    let drain = seconds("drain-duration");
+    let parent = seconds("parent-shutdown-duration");
     if parent <= drain {
         let given = layers.given("parent-shutdown-duration");
-        let cause = [
-            "it must be longer than --drain-duration, ",
-            &duration::proto(drain),
-        ];
-        return Err(given.wrong(&cause.concat()));
+        let drain = duration::proto(drain);
+        given.refuse(&["it must be longer than --drain-duration, ", &drain].concat());
     }
-    Ok((drain, parent))
+    (drain, parent)
 }
 
 /// Both levels for Envoy; components may stand in either flag.
-fn proxy_levels(layers: &Layers<'_>) -> Result<(Option<String>, Option<String>), ConfigError> {
-    let (level, mut components) = layers
+fn proxy_levels(layers: &Layers<'_>) -> (Option<String>, Option<String>) {
+    let levels = layers
         .given("proxy-log-level")
-        .parse(values::proxy_log_level)?;
+        .parse(values::proxy_log_level);
+    let (level, mut components) = levels.unwrap_or_default();
     if let Some(given) = layers.given("proxy-component-log-level").some() {
         if !components.is_empty() {
             components.push(',');
@@ -182,10 +186,10 @@ fn proxy_levels(layers: &Layers<'_>) -> Result<(Option<String>, Option<String>),
         components.push_str(given.text);
     }
     let some = |text: String| (!text.is_empty()).then_some(text);
-    Ok((some(level), some(components)))
+    (some(level), some(components))
 }
 
-fn ip_version(layers: &Layers<'_>, identity: &Identity) -> Result<Option<IpVersion>, ConfigError> {
+fn ip_version(layers: &Layers<'_>, identity: &Identity) -> Option<IpVersion> {
     layers
         .given("local-address-ip-version")
         .parse(|text| match text {
@@ -194,25 +198,22 @@ fn ip_version(layers: &Layers<'_>, identity: &Identity) -> Result<Option<IpVersi
             "" => Ok(identity.ipv6_only().then_some(IpVersion::V6)),
             _ => Err("v4 or v6"),
         })
+        .flatten()
 }
 
 /// 0 is the default: what the pod or the cgroup grants.
-fn concurrency(
-    layers: &Layers<'_>,
-    host: &Host,
-    warnings: &mut Vec<String>,
-) -> Result<Option<u32>, ConfigError> {
+fn concurrency(layers: &Layers<'_>, host: &Host, warnings: &mut Vec<String>) -> Option<u32> {
     const VARIABLE: &str = "ISTIO_CPU_LIMIT";
     /// More threads than any machine has; Envoy would try to start them all.
     const MOST: i64 = 65535;
-    let given = u32::try_from(layers.number("concurrency", 0..=MOST)?).unwrap_or(0);
+    let given = u32::try_from(layers.number("concurrency", 0..=MOST)).unwrap_or(0);
     if given > 0 {
-        return Ok(Some(given));
+        return Some(given);
     }
-    if let Some(text) = layers.variable(VARIABLE)? {
+    if let Some(text) = layers.variable(VARIABLE) {
         match values::cpus(text) {
             Some(0) => {}
-            Some(cpus) => return Ok(Some(cpus)),
+            Some(cpus) => return Some(cpus),
             None => warnings.push(
                 [
                     "cannot use ",
@@ -225,53 +226,46 @@ fn concurrency(
             ),
         }
     }
-    Ok(host.cpu_limit)
+    host.cpu_limit
 }
 
-fn user(layers: &Layers<'_>) -> Result<Option<User>, ConfigError> {
-    let given = layers.given("proxy-user").some();
-    given.map(|given| given.parse(values::user)).transpose()
+fn user(layers: &Layers<'_>) -> Option<User> {
+    let given = layers.given("proxy-user").some()?;
+    given.parse(values::user)
 }
 
-fn optional_number(
-    layers: &Layers<'_>,
-    name: &'static str,
-    low: i64,
-    high: i64,
-) -> Result<Option<i64>, ConfigError> {
-    if layers.given(name).some().is_none() {
-        return Ok(None);
-    }
-    layers.number(name, low..=high).map(Some)
+fn optional_number(layers: &Layers<'_>, name: &'static str, low: i64, high: i64) -> Option<i64> {
+    layers.given(name).some()?;
+    Some(layers.number(name, low..=high))
 }
 
 /// Envoy closes inbound listeners only where xDS marks them, so auto means: a sidecar with the generated bootstrap.
-fn drain(layers: &Layers<'_>, source: &Source) -> Result<DrainCall, ConfigError> {
+fn drain(layers: &Layers<'_>, source: &Source) -> DrainCall {
     let sidecar = layers.args.role == super::Role::Sidecar;
     let given = layers.given("drain-inbound-only");
     let inbound_only = if given.text == "auto" {
         sidecar && matches!(source, Source::Generated { .. })
     } else {
-        given.parse(|text| values::switch(text).map_err(|_| "auto, true or false"))?
+        given
+            .parse(|text| values::switch(text).map_err(|_| "auto, true or false"))
+            .unwrap_or_default()
     };
-    Ok(DrainCall {
+    DrainCall {
         inbound_only,
         fail_healthcheck: !sidecar,
-    })
+    }
 }
 
-fn log(layers: &Layers<'_>) -> Result<LogConfig, ConfigError> {
+fn log(layers: &Layers<'_>) -> LogConfig {
     let mut targets = Vec::new();
     for target in layers.args.flags.list("log-target") {
-        let target = match target.as_str() {
+        let target = match target {
             "stdout" => Target::Stdout,
             "stderr" => Target::Stderr,
             "" => {
-                return Err(ConfigError::value(
-                    "--log-target",
-                    "",
-                    "it must not be empty",
-                ));
+                let cause = "it must not be empty";
+                layers.refuse(ConfigError::value("--log-target", "", cause));
+                continue;
             }
             file => Target::File(PathBuf::from(file)),
         };
@@ -282,23 +276,21 @@ fn log(layers: &Layers<'_>) -> Result<LogConfig, ConfigError> {
     if targets.is_empty() {
         targets.push(Target::Stdout);
     }
-    Ok(LogConfig {
-        level: layers.given("log-output-level").parse(values::log_level)?,
-        json: layers.switch("log-as-json")?,
+    LogConfig {
+        level: layers
+            .given("log-output-level")
+            .parse(values::log_level)
+            .unwrap_or(Level::Info),
+        json: layers.switch("log-as-json"),
         targets,
-    })
+    }
 }
 
-fn grace_period(
-    layers: &Layers<'_>,
-    warnings: &mut Vec<String>,
-) -> Result<Option<Duration>, ConfigError> {
+fn grace_period(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Option<Duration> {
     const VARIABLE: &str = "TERMINATION_GRACE_PERIOD_SECONDS";
-    let Some(text) = layers.variable(VARIABLE)? else {
-        return Ok(None);
-    };
+    let text = layers.variable(VARIABLE)?;
     if let Ok(seconds) = text.parse::<u32>() {
-        return Ok(Some(Duration::from_secs(u64::from(seconds))));
+        return Some(Duration::from_secs(u64::from(seconds)));
     }
     warnings.push(
         [
@@ -310,20 +302,20 @@ fn grace_period(
         ]
         .concat(),
     );
-    Ok(None)
+    None
 }
 
-fn application_ports(args: &ProxyArgs) -> Result<Vec<u16>, ConfigError> {
+fn application_ports(layers: &Layers<'_>) -> Vec<u16> {
     let mut ports = Vec::new();
-    for text in args.flags.list("application-ports") {
+    for text in layers.args.flags.list("application-ports") {
         match text.parse() {
             Ok(0) | Err(_) => {
                 let cause = "the port must be 1 to 65535";
-                return Err(ConfigError::value("--application-ports", text, cause));
+                layers.refuse(ConfigError::value("--application-ports", text, cause));
             }
             Ok(port) if !ports.contains(&port) => ports.push(port),
             Ok(_) => {}
         }
     }
-    Ok(ports)
+    ports
 }

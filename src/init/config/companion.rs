@@ -28,20 +28,23 @@ pub struct Companion {
     pub text: String,
 }
 
-pub(super) fn companions(layers: &Layers<'_>) -> Result<Vec<Companion>, ConfigError> {
-    let commands = layers.args.flags.list("companion");
-    let wrong = |text: &str, cause| ConfigError::value("--companion", text, cause);
-    if let Some(one_too_many) = commands.get(COMPANIONS) {
-        return Err(wrong(one_too_many, "at most 8 companions"));
+pub(super) fn companions(layers: &Layers<'_>) -> Vec<Companion> {
+    let wrong = |text, cause| layers.refuse(ConfigError::value("--companion", text, cause));
+    let mut companions = Vec::new();
+    if let Some(one_too_many) = layers.args.flags.list("companion").nth(COMPANIONS) {
+        wrong(one_too_many, "at most 8 companions");
+        return companions;
     }
-    let companion = |text: &String| match split(text) {
-        Ok(words) => Ok(Companion {
-            words: words.into_iter().map(OsString::from).collect(),
-            text: text.clone(),
-        }),
-        Err(cause) => Err(wrong(text, cause)),
-    };
-    commands.iter().map(companion).collect()
+    for text in layers.args.flags.list("companion") {
+        match split(text) {
+            Ok(words) => companions.push(Companion {
+                words: words.into_iter().map(OsString::from).collect(),
+                text: text.to_owned(),
+            }),
+            Err(cause) => wrong(text, cause),
+        }
+    }
+    companions
 }
 
 /// The words of a command; at least one.

@@ -68,14 +68,12 @@ fn component(text: &str) -> Result<(u64, &str), &'static str> {
 
 /// `0.fraction` of a unit; what is below a nanosecond is dropped, as Go does.
 fn part_of(fraction: &str, unit: u64) -> u64 {
-    let mut scale: u128 = 1;
-    let mut parts: u128 = 0;
-    // 18 digits of an hour are far below a nanosecond, and fit.
-    for digit in fraction.bytes().take(18) {
-        parts = parts * 10 + u128::from(digit.saturating_sub(b'0'));
-        scale *= 10;
-    }
-    u64::try_from(parts * u128::from(unit) / scale).unwrap_or(0)
+    // 18 digits of an hour are far below a nanosecond. From the last one, a tenth of what was there is added to each, and
+    // what a division drops would not have reached the next one.
+    let digits = fraction.bytes().take(18).rev();
+    digits.fold(0, |part, digit| {
+        (u64::from(digit.saturating_sub(b'0')) * unit + part) / 10
+    })
 }
 
 fn digits(text: &str) -> (&str, &str) {

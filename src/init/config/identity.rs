@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::layers::Layers;
-use super::{ConfigError, Host, HostPort, Role};
+use super::{Host, HostPort, Role};
 
 /// The second half of the node id, and what it is made of.
 #[derive(Debug)]
@@ -20,36 +20,36 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn new(layers: &Layers<'_>, host: &Host) -> Result<Self, ConfigError> {
-        let ips = ips(layers, host)?;
+    pub(super) fn new(layers: &Layers<'_>, host: &Host) -> Self {
+        let ips = ips(layers, host);
         let ip = first(&ips).to_string();
         let registry = layers.given("serviceregistry").text;
-        let namespace = layers.variable("POD_NAMESPACE")?.unwrap_or("");
-        let pod = layers.variable("POD_NAME")?.unwrap_or("");
+        let namespace = layers.variable("POD_NAMESPACE").unwrap_or("");
+        let pod = layers.variable("POD_NAME").unwrap_or("");
         let id = part(layers, "id", || match registry {
             "Kubernetes" => [pod, ".", namespace].concat(),
             "Consul" => [&ip, ".service.consul"].concat(),
             _ => ip.clone(),
-        })?;
+        });
         let domain = part(layers, "domain", || match registry {
             "Kubernetes" => [namespace, ".svc.cluster.local"].concat(),
             "Consul" => "service.consul".to_owned(),
             _ => String::new(),
-        })?;
-        let trust_domain = part(layers, "trust-domain", || "cluster.local".to_owned())?;
+        });
+        let trust_domain = part(layers, "trust-domain", || "cluster.local".to_owned());
         let kind = match layers.args.role {
             Role::Sidecar => "sidecar",
             Role::Router => "router",
             Role::Ingress => "ingress",
         };
         let node = [kind, &ip, &id, &domain].join("~");
-        Ok(Self {
+        Self {
             ips,
             id,
             domain,
             trust_domain,
             node,
-        })
+        }
     }
 
     /// Whether the host has no IPv4 address.
@@ -62,15 +62,9 @@ impl Identity {
     }
 
     /// The control plane's SPIFFE name. Its namespace is read from the discovery address.
-    pub(super) fn control_plane_name(
-        &self,
-        layers: &Layers<'_>,
-        discovery: &HostPort,
-    ) -> Result<String, ConfigError> {
-        let own = layers.variable("POD_NAMESPACE")?;
-        let istio = layers
-            .variable("ISTIO_NAMESPACE")?
-            .unwrap_or("istio-system");
+    pub(super) fn control_plane_name(&self, layers: &Layers<'_>, discovery: &HostPort) -> String {
+        let own = layers.variable("POD_NAMESPACE");
+        let istio = layers.variable("ISTIO_NAMESPACE").unwrap_or("istio-system");
         let labels: Vec<&str> = discovery.host.split('.').collect();
         let namespace = match labels.as_slice() {
             _ if layers.given("serviceregistry").text != "Kubernetes" => istio,
@@ -79,22 +73,22 @@ impl Identity {
             _ => istio,
         };
         let trust = self.trust_domain.replace('@', ".");
-        Ok([
+        [
             "spiffe://",
             &trust,
             "/ns/",
             namespace,
             "/sa/istio-pilot-service-account",
         ]
-        .concat())
+        .concat()
     }
 }
 
 /// `--ip` or `INSTANCE_IP`, then the host's.
-fn ips(layers: &Layers<'_>, host: &Host) -> Result<Vec<IpAddr>, ConfigError> {
+fn ips(layers: &Layers<'_>, host: &Host) -> Vec<IpAddr> {
     let mut ips = Vec::with_capacity(host.addresses.len() + 1);
     if layers.given("ip").some().is_some() {
-        ips.push(layers.address("ip")?);
+        ips.push(layers.address("ip"));
     }
     for address in &host.addresses {
         if !ips.contains(address) {
@@ -104,21 +98,17 @@ fn ips(layers: &Layers<'_>, host: &Host) -> Result<Vec<IpAddr>, ConfigError> {
     if ips.is_empty() {
         ips.push(LOOPBACK);
     }
-    Ok(ips)
+    ips
 }
 
-fn part(
-    layers: &Layers<'_>,
-    name: &'static str,
-    default: impl FnOnce() -> String,
-) -> Result<String, ConfigError> {
+fn part(layers: &Layers<'_>, name: &'static str, default: impl FnOnce() -> String) -> String {
     let given = layers.given(name);
     if given.text.contains('~') {
-        return Err(given.wrong("~ separates the parts of the node id"));
+        given.refuse("~ separates the parts of the node id");
     }
-    Ok(given
+    given
         .some()
-        .map_or_else(default, |given| given.text.to_owned()))
+        .map_or_else(default, |given| given.text.to_owned())
 }
 
 fn first(ips: &[IpAddr]) -> IpAddr {

@@ -1,15 +1,19 @@
 //! Who gave a value: defaults < `PROXY_CONFIG` < other variables < flags.
+//!
+//! What is wrong is noted here, and the first one counts: who asks for a value gets one in any case, and looks once, at
+//! the end. Two hundred `?`, each with what it drops, were 8 kB of code.
 
 #![forbid(unsafe_code)]
 
-use std::net::IpAddr;
+use std::cell::Cell;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::proxy_config::ProxyConfig;
 use super::{ConfigError, duration, values};
 use crate::cli::ProxyArgs;
-use crate::cli::flags::{self, PROXY};
+use crate::cli::flags::{Flag, Kind, PROXY};
 use crate::environment::Environment;
 
 /// The shortest that is a duration at all: shorter ones would spin.
@@ -22,6 +26,8 @@ pub(super) struct Layers<'a> {
     /// With `proxyMetadata` under it.
     pub(super) environment: Environment,
     pub(super) config: ProxyConfig,
+    /// The first one.
+    error: Cell<Option<ConfigError>>,
 }
 
 /// Higher wins.
@@ -40,6 +46,7 @@ pub(super) struct Given<'l> {
     pub(super) layer: Layer,
     /// Of the flag, the variable or the key.
     name: &'static str,
+    error: &'l Cell<Option<ConfigError>>,
 }
 
 impl<'l> Given<'l> {
@@ -55,54 +62,94 @@ impl<'l> Given<'l> {
         ConfigError::value(&self.origin(), self.text, cause)
     }
 
+    /// Notes that it is wrong.
+    pub(super) fn refuse(&self, cause: &str) {
+        note(self.error, self.wrong(cause));
+    }
+
     pub(super) fn some(self) -> Option<Self> {
         (!self.text.is_empty()).then_some(self)
     }
 
-    /// The value, unless it is empty.
-    pub(super) fn required(self) -> Result<&'l str, ConfigError> {
-        self.some()
-            .map(|given| given.text)
-            .ok_or_else(|| self.wrong("it must not be empty"))
+    /// The value, which must not be empty.
+    pub(super) fn required(self) -> &'l str {
+        if self.text.is_empty() {
+            self.refuse("it must not be empty");
+        }
+        self.text
     }
 
+    /// `None` has been noted.
     pub(super) fn parse<T>(
         &self,
         parse: impl FnOnce(&str) -> Result<T, &'static str>,
-    ) -> Result<T, ConfigError> {
-        parse(self.text).map_err(|cause| self.wrong(cause))
+    ) -> Option<T> {
+        match parse(self.text) {
+            Ok(value) => Some(value),
+            Err(cause) => {
+                self.refuse(cause);
+                None
+            }
+        }
+    }
+}
+
+/// The first one counts.
+#[cold]
+#[inline(never)]
+fn note(noted: &Cell<Option<ConfigError>>, error: ConfigError) {
+    if noted.get().is_none() {
+        noted.set(Some(error));
     }
 }
 
 impl<'a> Layers<'a> {
-    pub(super) fn new(args: &'a ProxyArgs, environment: &Environment) -> Result<Self, ConfigError> {
-        let mut environment = environment.clone();
-        let text = variable(&environment, "PROXY_CONFIG")?;
-        let config = text.map_or_else(|| Ok(ProxyConfig::default()), ProxyConfig::parse)?;
-        for (name, value) in &config.metadata {
-            environment.stand_in(name, value);
-        }
-        let layers = Self {
+    pub(super) fn new(args: &'a ProxyArgs, environment: &Environment) -> Self {
+        let mut layers = Self {
             args,
-            environment,
-            config,
+            environment: environment.clone(),
+            config: ProxyConfig::default(),
+            error: Cell::new(None),
         };
-        for flag in PROXY {
-            layers.check(flag)?;
+        let config = layers.variable("PROXY_CONFIG").map(ProxyConfig::parse);
+        layers.config = config
+            .and_then(|config| layers.noted(config))
+            .unwrap_or_default();
+        for (name, value) in &layers.config.metadata {
+            layers.environment.stand_in(name, value);
         }
-        Ok(layers)
+        for flag in PROXY.flags() {
+            layers.check(&flag);
+        }
+        layers
+    }
+
+    /// The first thing that was wrong.
+    pub(super) fn error(&self) -> Option<ConfigError> {
+        self.error.get()
+    }
+
+    pub(super) fn refuse(&self, error: ConfigError) {
+        note(&self.error, error);
+    }
+
+    /// `None` has been noted.
+    pub(super) fn noted<T>(&self, result: Result<T, ConfigError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.refuse(error);
+                None
+            }
+        }
     }
 
     /// What `given` then does not need to look at any more.
-    fn check(&self, flag: &flags::Flag) -> Result<(), ConfigError> {
-        if !flag.variable.is_empty() {
-            self.variable(flag.variable)?;
-        }
-        let given = self.given(flag.name);
+    fn check(&self, flag: &Flag) {
+        let given = self.given_for(flag);
         if given.text.contains('\0') {
-            return Err(given.wrong("it holds a NUL byte"));
+            given.refuse("it holds a NUL byte");
         }
-        Ok(())
     }
 
     /// The value of a scalar flag, from the highest layer that has one.
@@ -110,18 +157,37 @@ impl<'a> Layers<'a> {
     /// An empty text counts as one only where the default is not empty: `--proxyLogLevel ""` says something, `--ip ""`
     /// does not.
     pub(super) fn given(&self, name: &'static str) -> Given<'_> {
-        let flag = flags::find(PROXY, name);
+        let flag = PROXY.find(name);
         debug_assert!(flag.is_some(), "{name} is a flag");
-        let (default, stand_in) = flag.map_or(("", ""), |flag| (flag.default, flag.variable));
-        let of = |layer, name, text| Given { text, layer, name };
+        let nothing = Flag {
+            name,
+            kind: Kind::Text,
+            default: "",
+            variable: "",
+        };
+        self.given_for(&flag.unwrap_or(nothing))
+    }
+
+    fn given_for(&self, flag: &Flag) -> Given<'_> {
+        let (name, default, stand_in) = (flag.name, flag.default, flag.variable);
+        let error = &self.error;
+        let of = |layer, name, text| Given {
+            text,
+            layer,
+            name,
+            error,
+        };
+        // Also where a flag wins, it must be good.
+        let variable = match stand_in {
+            "" => None,
+            _ => self.variable(stand_in),
+        };
         if let Some(text) = self.args.flags.scalar(name)
             && (!text.is_empty() || !default.is_empty())
         {
             return of(Layer::Flag, name, text);
         }
-        if !stand_in.is_empty()
-            && let Ok(Some(text)) = self.variable(stand_in)
-        {
+        if let Some(text) = variable {
             return of(Layer::Variable, stand_in, text);
         }
         let mut values = self.config.values.iter().rev();
@@ -134,63 +200,49 @@ impl<'a> Layers<'a> {
     }
 
     /// A variable that no flag stands for.
-    pub(super) fn variable(&self, name: &str) -> Result<Option<&str>, ConfigError> {
-        variable(&self.environment, name)
+    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+        let variable = self.environment.get(name);
+        variable.unwrap_or_else(|_| {
+            self.refuse(ConfigError::unreadable(name, "it is not UTF-8"));
+            None
+        })
     }
 
-    pub(super) fn switch(&self, name: &'static str) -> Result<bool, ConfigError> {
-        self.given(name).parse(values::switch)
+    pub(super) fn switch(&self, name: &'static str) -> bool {
+        self.given(name).parse(values::switch).unwrap_or_default()
     }
 
     /// A number; the caller says which ones are good.
-    pub(super) fn number(
-        &self,
-        name: &'static str,
-        range: RangeInclusive<i64>,
-    ) -> Result<i64, ConfigError> {
+    pub(super) fn number(&self, name: &'static str, range: RangeInclusive<i64>) -> i64 {
         let given = self.given(name);
-        number(&given, range)
+        let Ok(number) = given.text.parse() else {
+            given.refuse("not a whole number");
+            return 0;
+        };
+        if !range.contains(&number) {
+            let (low, high) = (range.start().to_string(), range.end().to_string());
+            given.refuse(&["out of range, ", &low, " to ", &high].concat());
+        }
+        number
     }
 
-    pub(super) fn port(&self, name: &'static str) -> Result<u16, ConfigError> {
-        let number = self.number(name, 0..=i64::from(u16::MAX))?;
-        Ok(u16::try_from(number).unwrap_or(0))
+    pub(super) fn port(&self, name: &'static str) -> u16 {
+        let number = self.number(name, 0..=i64::from(u16::MAX));
+        u16::try_from(number).unwrap_or(0)
     }
 
     /// A duration of at least `least`.
-    pub(super) fn duration(
-        &self,
-        name: &'static str,
-        least: Duration,
-    ) -> Result<Duration, ConfigError> {
+    pub(super) fn duration(&self, name: &'static str, least: Duration) -> Duration {
         let given = self.given(name);
-        let duration = given.parse(duration::parse)?;
+        let duration = given.parse(duration::parse).unwrap_or(least);
         if duration < least {
-            return Err(given.wrong(&["it must be at least ", &duration::proto(least)].concat()));
+            given.refuse(&["it must be at least ", &duration::proto(least)].concat());
         }
-        Ok(duration)
+        duration
     }
 
-    pub(super) fn address(&self, name: &'static str) -> Result<IpAddr, ConfigError> {
-        self.given(name).parse(values::address)
+    pub(super) fn address(&self, name: &'static str) -> IpAddr {
+        let address = self.given(name).parse(values::address);
+        address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
     }
-}
-
-/// A whole number within `range`.
-pub(super) fn number(given: &Given<'_>, range: RangeInclusive<i64>) -> Result<i64, ConfigError> {
-    let number: i64 = given
-        .text
-        .parse()
-        .map_err(|_| given.wrong("not a whole number"))?;
-    if range.contains(&number) {
-        return Ok(number);
-    }
-    let (low, high) = (range.start().to_string(), range.end().to_string());
-    Err(given.wrong(&["out of range, ", &low, " to ", &high].concat()))
-}
-
-fn variable<'e>(environment: &'e Environment, name: &str) -> Result<Option<&'e str>, ConfigError> {
-    environment
-        .get(name)
-        .map_err(|_| ConfigError::unreadable(name, "it is not UTF-8"))
 }

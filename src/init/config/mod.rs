@@ -177,7 +177,7 @@ pub struct LogConfig {
 }
 
 /// A host name or address with a port, as Envoy's `socket_address` wants it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostPort {
     pub host: String,
     pub port: u16,

@@ -4,43 +4,46 @@
 
 use std::time::Duration;
 
+use super::duration;
 use super::layers::{Layer, Layers, TICK};
-use super::{ConfigError, duration};
 use crate::supervisor::{CleanExit, Policy};
 
 pub(super) fn policy(
     layers: &Layers<'_>,
     wait_for_certificates: bool,
     warnings: &mut Vec<String>,
-) -> Result<Policy, ConfigError> {
-    let rescan = layers.duration("rescan-interval", Duration::ZERO)?;
+) -> Policy {
+    let rescan = layers.duration("rescan-interval", Duration::ZERO);
     if !rescan.is_zero() && rescan < Duration::from_secs(1) {
-        return Err(layers
+        layers
             .given("rescan-interval")
-            .wrong("it must be 0 or at least 1s"));
+            .refuse("it must be 0 or at least 1s");
     }
-    let termination_drain = termination_drain(layers, warnings)?;
-    let budget = layers.number("retry-budget", 0..=i64::from(u32::MAX))?;
-    Ok(Policy {
-        cert_debounce: layers.duration("cert-debounce", Duration::ZERO)?,
+    let termination_drain = termination_drain(layers, warnings);
+    let budget = layers.number("retry-budget", 0..=i64::from(u32::MAX));
+    Policy {
+        cert_debounce: layers.duration("cert-debounce", Duration::ZERO),
         rescan_interval: (!rescan.is_zero()).then_some(rescan),
         wait_for_certificates,
         termination_drain,
-        exit_on_zero: exit_on_zero(layers, termination_drain)?,
-        pre_drain_delay: layers.duration("pre-drain-delay", Duration::ZERO)?,
-        kill_timeout: layers.duration("kill-timeout", Duration::ZERO)?,
+        exit_on_zero: exit_on_zero(layers, termination_drain),
+        pre_drain_delay: layers.duration("pre-drain-delay", Duration::ZERO),
+        kill_timeout: layers.duration("kill-timeout", Duration::ZERO),
         retry_budget: u32::try_from(budget).unwrap_or(u32::MAX),
-        retry_initial: layers.duration("retry-initial", TICK)?,
-        retry_reset: layers.duration("retry-reset", Duration::from_secs(1))?,
-        on_clean_exit: layers.given("on-clean-exit").parse(clean_exit)?,
-        live_timeout: layers.duration("live-timeout", TICK)?,
-        validate: layers.switch("validate")?,
-        hot_restart: !layers.switch("disable-hot-restart")?,
-        parent_shutdown: layers.duration("parent-shutdown-duration", TICK)?,
-        parent_stand_in: !layers.switch("no-parent-stand-in")?,
+        retry_initial: layers.duration("retry-initial", TICK),
+        retry_reset: layers.duration("retry-reset", Duration::from_secs(1)),
+        on_clean_exit: layers
+            .given("on-clean-exit")
+            .parse(clean_exit)
+            .unwrap_or(CleanExit::Exit),
+        live_timeout: layers.duration("live-timeout", TICK),
+        validate: layers.switch("validate"),
+        hot_restart: !layers.switch("disable-hot-restart"),
+        parent_shutdown: layers.duration("parent-shutdown-duration", TICK),
+        parent_stand_in: !layers.switch("no-parent-stand-in"),
         companions: 0,
         command: false,
-    })
+    }
 }
 
 fn clean_exit(text: &str) -> Result<CleanExit, &'static str> {
@@ -53,22 +56,19 @@ fn clean_exit(text: &str) -> Result<CleanExit, &'static str> {
 }
 
 /// pilot-agent's variable counts seconds and never stops the start, so it is read apart.
-fn termination_drain(
-    layers: &Layers<'_>,
-    warnings: &mut Vec<String>,
-) -> Result<Duration, ConfigError> {
+fn termination_drain(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Duration {
     const VARIABLE: &str = "TERMINATION_DRAIN_DURATION_SECONDS";
-    let given = layers.duration("termination-drain-duration", Duration::ZERO)?;
+    let given = layers.duration("termination-drain-duration", Duration::ZERO);
     if layers.given("termination-drain-duration").layer == Layer::Flag {
-        return Ok(given);
+        return given;
     }
-    let Some(text) = layers.variable(VARIABLE)? else {
-        return Ok(given);
+    let Some(text) = layers.variable(VARIABLE) else {
+        return given;
     };
     let mut warn = |cause: &str| {
         warnings.push(["cannot use ", VARIABLE, " \"", text, "\": ", cause].concat());
     };
-    Ok(match text.parse::<i32>() {
+    match text.parse::<i32>() {
         Ok(seconds) if seconds < 0 => {
             warn("negative, so there is no drain");
             Duration::ZERO
@@ -78,27 +78,19 @@ fn termination_drain(
             warn("not a number of seconds, so 5 are taken");
             Duration::from_secs(5)
         }
-    })
+    }
 }
 
 /// The shortest drain, where the drain ends with the last connection. The default one gives way to a shorter longest.
-fn exit_on_zero(
-    layers: &Layers<'_>,
-    termination_drain: Duration,
-) -> Result<Option<Duration>, ConfigError> {
-    let minimum = layers.duration("minimum-drain-duration", Duration::ZERO)?;
-    if !layers.switch("exit-on-zero-active-connections")? {
-        return Ok(None);
+fn exit_on_zero(layers: &Layers<'_>, termination_drain: Duration) -> Option<Duration> {
+    let minimum = layers.duration("minimum-drain-duration", Duration::ZERO);
+    if !layers.switch("exit-on-zero-active-connections") {
+        return None;
     }
     let given = layers.given("minimum-drain-duration");
     if given.layer != Layer::Default && minimum > termination_drain {
-        return Err(given.wrong(
-            &[
-                "the drain lasts at most ",
-                &duration::proto(termination_drain),
-            ]
-            .concat(),
-        ));
+        let longest = duration::proto(termination_drain);
+        given.refuse(&["the drain lasts at most ", &longest].concat());
     }
-    Ok(Some(minimum.min(termination_drain)))
+    Some(minimum.min(termination_drain))
 }

@@ -54,10 +54,11 @@ const MOST_PROBERS: usize = 256;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All of them, by their paths; none where the variable is not set.
-pub(super) fn probers(layers: &Layers<'_>) -> Result<Vec<Prober>, ConfigError> {
-    layers
-        .variable(VARIABLE)?
-        .map_or_else(|| Ok(Vec::new()), parse)
+pub(super) fn probers(layers: &Layers<'_>) -> Vec<Prober> {
+    let probers = layers.variable(VARIABLE).map(parse);
+    probers
+        .and_then(|probers| layers.noted(probers))
+        .unwrap_or_default()
 }
 
 fn parse(text: &str) -> Result<Vec<Prober>, ConfigError> {

@@ -36,13 +36,13 @@ pub(super) fn targets(
     layers: &Layers<'_>,
     admin: SocketAddr,
     status: Option<SocketAddr>,
-) -> Result<Vec<ScrapeTarget>, ConfigError> {
-    match layers.variable(VARIABLE)? {
+) -> Vec<ScrapeTarget> {
+    match layers.variable(VARIABLE) {
         Some(text) if layers.args.role == Role::Sidecar => {
             let own = [admin.port(), status.map_or(0, |status| status.port())];
-            parse(text, own)
+            layers.noted(parse(text, own)).unwrap_or_default()
         }
-        Some(_) | None => Ok(Vec::new()),
+        Some(_) | None => Vec::new(),
     }
 }
 

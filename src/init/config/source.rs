@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::identity::Identity;
-use super::layers::{Given, Layer, Layers};
+use super::layers::{Given, Layer, Layers, TICK};
 use super::watched::Certificates;
 use super::{BaseId, ConfigError, HostPort, IpVersion, Launch, Source, duration, values};
 use crate::bootstrap::node::{self, NodeDescription, NodeInputs};
@@ -25,23 +25,23 @@ pub(super) struct Documents {
 
 impl Documents {
     /// The higher layer wins; two of the same layer contradict each other.
-    pub(super) fn new(layers: &Layers<'_>) -> Result<Self, ConfigError> {
+    pub(super) fn new(layers: &Layers<'_>) -> Self {
         let custom = layers.given("custom-config-file");
         let template = layers.given("template-file");
-        let over = layers.variable("ISTIO_BOOTSTRAP_OVERRIDE")?;
+        let over = layers.variable("ISTIO_BOOTSTRAP_OVERRIDE");
         if custom.layer == template.layer && custom.layer != Layer::Default {
             let cause = "one of them is the proxy's configuration";
             let origin = template.origin();
-            return Err(ConfigError::contradiction(&custom.origin(), &origin, cause));
+            layers.refuse(ConfigError::contradiction(&custom.origin(), &origin, cause));
         }
         let path = |given: Given<'_>, other: Layer| {
             (given.layer > other).then(|| PathBuf::from(given.text))
         };
-        Ok(Self {
+        Self {
             custom: path(custom, template.layer),
             template: path(template, custom.layer),
             over: over.map(PathBuf::from),
-        })
+        }
     }
 
     /// In the order in which they are watched.
@@ -68,51 +68,49 @@ pub(super) struct Basis<'a> {
 
 impl Basis<'_> {
     /// Everything is checked, also what the chosen source does not use.
-    pub(super) fn source(
-        &self,
-        documents: Documents,
-        warnings: &mut Vec<String>,
-    ) -> Result<Source, ConfigError> {
+    pub(super) fn source(&self, documents: Documents, warnings: &mut Vec<String>) -> Source {
         let override_file = documents.over;
-        let generated = self.generated(warnings)?;
+        let generated = self.generated(warnings);
         if let Some(file) = documents.custom {
-            return Ok(Source::Custom {
+            return Source::Custom {
                 file,
                 override_file,
-            });
+            };
         }
         if let Some(file) = documents.template {
-            let values = self.template_values(generated)?;
+            let values = self.template_values(generated);
             let template = Box::new(Template { file, values });
-            return Ok(Source::Template {
+            return Source::Template {
                 template,
                 override_file,
-            });
+            };
         }
-        self.refuse_shared_port(generated.prometheus_port)?;
+        self.refuse_shared_port(generated.prometheus_port);
         let inputs = Box::new(generated);
-        Ok(Source::Generated {
+        Source::Generated {
             inputs,
             override_file,
-        })
+        }
     }
 
     /// Only the generated bootstrap has that listener.
-    fn refuse_shared_port(&self, prometheus: u16) -> Result<(), ConfigError> {
+    fn refuse_shared_port(&self, prometheus: u16) {
         let other = if prometheus == self.admin.port() {
             "--proxy-admin-port"
-        } else if prometheus == self.layers.port("status-port")? {
+        } else if prometheus == self.layers.port("status-port") {
             "--status-port"
         } else {
-            return Ok(());
+            return;
         };
         let cause = "they are the same port";
-        Err(ConfigError::contradiction(PROMETHEUS_PORT, other, cause))
+        let error = ConfigError::contradiction(PROMETHEUS_PORT, other, cause);
+        self.layers.refuse(error);
     }
 
-    fn generated(&self, warnings: &mut Vec<String>) -> Result<Generated, ConfigError> {
+    fn generated(&self, warnings: &mut Vec<String>) -> Generated {
         let layers = self.layers;
-        let discovery = layers.given("discovery-address").parse(values::host_port)?;
+        let discovery = layers.given("discovery-address").parse(values::host_port);
+        let discovery = discovery.unwrap_or_default();
         let NodeDescription {
             metadata,
             mut stats,
@@ -129,46 +127,41 @@ impl Basis<'_> {
         stats.suffixes.extend_from_slice(&matcher.suffixes);
         stats.regexes.extend_from_slice(&matcher.regexes);
         let statsd = layers.given("statsd-udp-address").some();
-        Ok(Generated {
+        Generated {
             node_id: self.identity.node.clone(),
             cluster: self.launch.service_cluster.clone(),
             metadata,
             locality,
             stats,
             admin: self.admin,
-            connect_timeout: connect_timeout(layers)?,
-            control_plane_tls: self.control_plane_tls(&discovery)?,
+            connect_timeout: connect_timeout(layers),
+            control_plane_tls: self.control_plane_tls(&discovery),
             discovery,
-            tracing: tracing(layers, warnings)?,
-            statsd: statsd
-                .map(|given| given.parse(values::socket_address))
-                .transpose()?,
-            metrics_service: metrics_service(layers)?,
-            prometheus_port: prometheus_port(layers)?,
+            tracing: tracing(layers, warnings),
+            statsd: statsd.and_then(|given| given.parse(values::socket_address)),
+            metrics_service: layers.noted(metrics_service(layers)).flatten(),
+            prometheus_port: prometheus_port(layers),
             ipv6_only: self.identity.ipv6_only(),
             count_connections: self.count_connections,
-        })
+        }
     }
 
-    fn control_plane_tls(
-        &self,
-        discovery: &HostPort,
-    ) -> Result<Option<ControlPlaneTls>, ConfigError> {
+    fn control_plane_tls(&self, discovery: &HostPort) -> Option<ControlPlaneTls> {
         if !self.mutual_tls {
-            return Ok(None);
+            return None;
         }
-        let certificates = Certificates::client(self.layers)?;
-        let name = self.identity.control_plane_name(self.layers, discovery)?;
-        Ok(Some(ControlPlaneTls {
+        let certificates = Certificates::client(self.layers);
+        let name = self.identity.control_plane_name(self.layers, discovery);
+        Some(ControlPlaneTls {
             certificate_chain: certificates.chain,
             private_key: certificates.key,
             root_certificate: certificates.root,
             subject_alt_names: vec![name],
-        }))
+        })
     }
 
     /// The names that a template may use; `epoch` is added at each rendering.
-    fn template_values(&self, generated: Generated) -> Result<Vec<(String, Value)>, ConfigError> {
+    fn template_values(&self, generated: Generated) -> Vec<(String, Value)> {
         let mut values: Vec<(String, Value)> = vec![
             ("node-id".to_owned(), generated.node_id.into()),
             ("node-ip".to_owned(), self.identity.ip().to_string().into()),
@@ -176,14 +169,14 @@ impl Basis<'_> {
             ("discovery-host".to_owned(), generated.discovery.host.into()),
             ("discovery-port".to_owned(), generated.discovery.port.into()),
         ];
-        for flag in PROXY.iter().filter(|flag| !flag.kind.is_history()) {
+        for flag in PROXY.flags().filter(|flag| !flag.kind.is_history()) {
             let value = match self.effective(flag.name) {
                 Some(value) => value,
-                None => self.as_given(flag.name, flag.kind)?,
+                None => self.as_given(flag.name, flag.kind),
             };
             values.push((flag.name.to_owned(), value));
         }
-        Ok(values)
+        values
     }
 
     /// Of a flag whose value is not what was given.
@@ -216,64 +209,59 @@ impl Basis<'_> {
         })
     }
 
-    fn as_given(&self, name: &'static str, kind: Kind) -> Result<Value, ConfigError> {
-        let list = self.layers.args.flags.list(name);
+    fn as_given(&self, name: &'static str, kind: Kind) -> Value {
+        let list: Vec<&str> = self.layers.args.flags.list(name).collect();
         let given = self.layers.given(name);
-        Ok(match kind {
+        match kind {
             Kind::List | Kind::Repeated if !list.is_empty() => list.join(",").into(),
-            Kind::Bool => given.parse(values::switch)?.into(),
+            Kind::Bool => self.layers.switch(name).into(),
             Kind::Number => match given.text.parse::<i64>() {
                 Ok(number) => number.into(),
                 Err(_) => given.text.into(),
             },
             // As Envoy reads them.
-            Kind::Duration => duration::proto(given.parse(duration::parse)?).into(),
+            Kind::Duration => duration::proto(self.layers.duration(name, Duration::ZERO)).into(),
             Kind::List | Kind::Repeated | Kind::Text => given.text.into(),
             Kind::Legacy | Kind::LegacyBool | Kind::Gone | Kind::GoneBool => Value::Null,
-        })
+        }
     }
 }
 
-fn connect_timeout(layers: &Layers<'_>) -> Result<Duration, ConfigError> {
+fn connect_timeout(layers: &Layers<'_>) -> Duration {
     const LONGEST: Duration = Duration::from_secs(30);
-    let timeout = layers.duration("connect-timeout", Duration::from_millis(1))?;
+    let timeout = layers.duration("connect-timeout", TICK);
     if timeout > LONGEST || !timeout.subsec_nanos().is_multiple_of(1_000_000) {
         let given = layers.given("connect-timeout");
-        return Err(given.wrong("it must be 1ms to 30s, in whole milliseconds"));
+        given.refuse("it must be 1ms to 30s, in whole milliseconds");
     }
-    Ok(timeout)
+    timeout
 }
 
-fn tracing(
-    layers: &Layers<'_>,
-    warnings: &mut Vec<String>,
-) -> Result<Option<Tracing>, ConfigError> {
-    let zipkin = collector(layers, "zipkin-address")?;
-    let datadog = collector(layers, "datadog-agent-address")?;
+fn tracing(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Option<Tracing> {
+    let zipkin = collector(layers, "zipkin-address");
+    let datadog = collector(layers, "datadog-agent-address");
     if zipkin.is_some() && datadog.is_some() {
         warnings.push("both Zipkin and Datadog are given: Zipkin is traced to".to_owned());
     }
-    Ok(zipkin
+    zipkin
         .map(Tracing::Zipkin)
-        .or_else(|| datadog.map(Tracing::Datadog)))
+        .or_else(|| datadog.map(Tracing::Datadog))
 }
 
 /// `$(HOST_IP)` is the kubelet's to expand; where it did not, the node's own address is meant.
-fn collector(layers: &Layers<'_>, name: &'static str) -> Result<Option<HostPort>, ConfigError> {
+fn collector(layers: &Layers<'_>, name: &'static str) -> Option<HostPort> {
     const LITERAL: &str = "$(HOST_IP)";
-    let Some(given) = layers.given(name).some() else {
-        return Ok(None);
-    };
+    let given = layers.given(name).some()?;
     if !given.text.contains(LITERAL) {
-        return given.parse(values::host_port).map(Some);
+        return given.parse(values::host_port);
     }
-    let node = layers.variable("HOST_IP")?.unwrap_or("127.0.0.1");
+    let node = layers.variable("HOST_IP").unwrap_or("127.0.0.1");
     let node = match node.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) => ["[", &address.to_string(), "]"].concat(),
         Ok(IpAddr::V4(_)) | Err(_) => node.to_owned(),
     };
     let text = given.text.replace(LITERAL, &node);
-    given.parse(|_| values::host_port(&text)).map(Some)
+    given.parse(|_| values::host_port(&text))
 }
 
 /// An address, or pilot-agent 1.4's RemoteService in JSON, of which the address counts.
@@ -282,9 +270,7 @@ fn metrics_service(layers: &Layers<'_>) -> Result<Option<HostPort>, ConfigError>
     let service = layers.given("envoy-metrics-service");
     if service.layer <= address.layer {
         let address = address.some();
-        return address
-            .map(|given| given.parse(values::host_port))
-            .transpose();
+        return Ok(address.and_then(|given| given.parse(values::host_port)));
     }
     let Some(service) = service.some() else {
         return Ok(None);
@@ -293,22 +279,21 @@ fn metrics_service(layers: &Layers<'_>) -> Result<Option<HostPort>, ConfigError>
         .map_err(|error| service.wrong(&["it must be JSON: ", &error.to_string()].concat()))?;
     match document.get("address").and_then(Value::as_str) {
         None | Some("") => Ok(None),
-        Some(address) => service.parse(|_| values::host_port(address)).map(Some),
+        Some(address) => Ok(service.parse(|_| values::host_port(address))),
     }
 }
 
-fn prometheus_port(layers: &Layers<'_>) -> Result<u16, ConfigError> {
+fn prometheus_port(layers: &Layers<'_>) -> u16 {
     const DEFAULT: u16 = 15090;
-    let Some(text) = layers.variable(PROMETHEUS_PORT)? else {
-        return Ok(DEFAULT);
+    let Some(text) = layers.variable(PROMETHEUS_PORT) else {
+        return DEFAULT;
     };
-    match text.parse() {
-        Ok(0) | Err(_) => {
-            let cause = "the port must be 1 to 65535";
-            Err(ConfigError::value(PROMETHEUS_PORT, text, cause))
-        }
-        Ok(port) => Ok(port),
+    let port = text.parse().unwrap_or(0);
+    if port == 0 {
+        let cause = "the port must be 1 to 65535";
+        layers.refuse(ConfigError::value(PROMETHEUS_PORT, text, cause));
     }
+    port
 }
 
 const PROMETHEUS_PORT: &str = "ENVOY_PROMETHEUS_PORT";

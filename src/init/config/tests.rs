@@ -7,17 +7,15 @@ use crate::environment::Environment;
 use crate::json::Value;
 use crate::supervisor::CleanExit;
 
-fn words(line: &str) -> Vec<OsString> {
-    let quoted = line.split_whitespace();
-    quoted
-        .map(|word| OsString::from(if word == "''" { "" } else { word }))
-        .collect()
+fn words(line: &str) -> Vec<cli::Word> {
+    let words = line.split_whitespace();
+    cli::words(words.map(|word| if word == "''" { "" } else { word }))
 }
 
 fn configured(line: &str, variables: &[(&str, &str)], host: &Host) -> Result<Config, String> {
     let mut arguments = words("pintle proxy");
     arguments.extend(words(line));
-    let Ok(Command::Proxy(args)) = cli::parse(arguments) else {
+    let Ok(Command::Proxy(args)) = cli::parse(&arguments) else {
         return Err(format!("usage: {line}"));
     };
     let environment = Environment::new(variables.iter().map(|(n, v)| (n.into(), v.into())));
@@ -627,13 +625,13 @@ fn what_the_injector_took_from_the_application() {
 proptest::proptest! {
     #[test]
     fn any_value_is_survived(
-        flag in 0..cli::flags::PROXY.len(),
+        flag in 0..cli::flags::PROXY.flags().count(),
         value in ".{0,12}|[0-9a-z:.,~/$()-]{0,16}",
         proxy_config in ".{0,8}|\\{\"[a-zA-Z]{1,12}\":[0-9\"\\[\\]{}]{1,4}\\}",
     ) {
-        let flag = cli::flags::PROXY[flag].name;
-        let line = ["pintle", "proxy", &format!("--{flag}={value}")].map(OsString::from);
-        if let Ok(Command::Proxy(args)) = cli::parse(line.into()) {
+        let flag = cli::flags::PROXY.flags().nth(flag).unwrap().name;
+        let line = ["pintle", "proxy", &format!("--{flag}={value}")];
+        if let Ok(Command::Proxy(args)) = cli::parse(&cli::words(line)) {
             let set = [("PROXY_CONFIG".into(), proxy_config.into()), ("POD_NAME".into(), value.into())];
             drop(Config::new(&args, &Environment::new(set), &Host::default()));
         }

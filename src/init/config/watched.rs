@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use super::layers::Layers;
-use super::{ConfigError, Role, Watch};
+use super::{Role, Watch};
 
 /// A certificate with its key and the root that signs the other side's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct Certificates {
 
 impl Certificates {
     /// Of the proxy as a client, the control plane's included.
-    pub(super) fn client(layers: &Layers<'_>) -> Result<Self, ConfigError> {
+    pub(super) fn client(layers: &Layers<'_>) -> Self {
         Self::of(
             layers,
             [
@@ -28,7 +28,7 @@ impl Certificates {
         )
     }
 
-    fn server(layers: &Layers<'_>) -> Result<Self, ConfigError> {
+    fn server(layers: &Layers<'_>) -> Self {
         Self::of(
             layers,
             [
@@ -39,17 +39,13 @@ impl Certificates {
         )
     }
 
-    fn of(layers: &Layers<'_>, [chain, key, root]: [&str; 3]) -> Result<Self, ConfigError> {
-        let path = |name, default: &str| {
-            layers
-                .variable(name)
-                .map(|path| PathBuf::from(path.unwrap_or(default)))
-        };
-        Ok(Self {
-            chain: path(chain, "/etc/certs/cert-chain.pem")?,
-            key: path(key, "/etc/certs/key.pem")?,
-            root: path(root, "/etc/certs/root-cert.pem")?,
-        })
+    fn of(layers: &Layers<'_>, [chain, key, root]: [&str; 3]) -> Self {
+        let path = |name, default: &str| PathBuf::from(layers.variable(name).unwrap_or(default));
+        Self {
+            chain: path(chain, "/etc/certs/cert-chain.pem"),
+            key: path(key, "/etc/certs/key.pem"),
+            root: path(root, "/etc/certs/root-cert.pem"),
+        }
     }
 
     fn paths(self) -> [PathBuf; 3] {
@@ -62,16 +58,16 @@ pub(super) fn watch(
     layers: &Layers<'_>,
     mutual_tls: bool,
     documents: [Option<PathBuf>; 3],
-) -> Result<Watch, ConfigError> {
+) -> Watch {
     let mut paths = Vec::new();
     let mut required = Vec::new();
-    if layers.switch("watch-certificates")? {
-        let server = Certificates::server(layers)?.paths();
+    if layers.switch("watch-certificates") {
+        let server = Certificates::server(layers).paths();
         add(
             &mut paths,
             server
                 .into_iter()
-                .chain(Certificates::client(layers)?.paths()),
+                .chain(Certificates::client(layers).paths()),
         );
         if mutual_tls {
             required.clone_from(&paths);
@@ -82,10 +78,10 @@ pub(super) fn watch(
     }
     add(
         &mut paths,
-        layers.args.flags.list("watch").iter().map(PathBuf::from),
+        layers.args.flags.list("watch").map(PathBuf::from),
     );
     add(&mut paths, documents.into_iter().flatten());
-    Ok(Watch { paths, required })
+    Watch { paths, required }
 }
 
 /// Each once, the first place counts.

@@ -256,8 +256,7 @@ pub struct Seconds(pub Duration);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = self.0.as_millis();
-        let (whole, part) = (millis / 1000, millis % 1000);
+        let (whole, part) = (self.0.as_secs(), self.0.subsec_millis());
         match (part / 100, part / 10 % 10, part % 10) {
             (0, 0, 0) => write!(f, "{whole}s"),
             (tenths, 0, 0) => write!(f, "{whole}.{tenths}s"),

@@ -8,16 +8,16 @@ use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 
-/// The argument list as the C library passes it.
+/// The argument list as the C library passes it: it is the process's, and stays where it is.
 ///
 /// # Safety
 /// `list` points to `count` C strings.
 #[must_use]
-pub unsafe fn arguments(count: c_int, list: *const *const c_char) -> Vec<OsString> {
+pub unsafe fn arguments(count: c_int, list: *const *const c_char) -> Vec<&'static OsStr> {
     let argument = |at: usize| {
         // SAFETY: `at` is below the count.
         let word = unsafe { *list.wrapping_add(at) };
-        text(word).to_owned()
+        text(word)
     };
     (0..usize::try_from(count).unwrap_or(0))
         .map(argument)
