@@ -77,19 +77,100 @@ impl Kind {
 /// Flags, a line for each: its name, the letter of its kind, its default and its variable, with one blank between; what
 /// is missing is none.
 #[derive(Clone, Copy, Debug)]
-pub struct Table(&'static str);
+pub struct Table {
+    text: &'static str,
+    /// Where the lines begin, in the order of the names: a start looks for ninety of them.
+    lines: &'static [u16],
+}
+
+/// A table of a text, with its lines sorted when it is compiled.
+macro_rules! table {
+    ($text:expr) => {{
+        const TEXT: &str = $text;
+        const LINES: [u16; count(TEXT.as_bytes())] = sorted(TEXT.as_bytes());
+        Table {
+            text: TEXT,
+            lines: &LINES,
+        }
+    }};
+}
+
+#[allow(
+    clippy::indexing_slicing,
+    reason = "of a constant: it would not compile"
+)]
+const fn count(text: &[u8]) -> usize {
+    let (mut at, mut lines) = (0, 0);
+    while at < text.len() {
+        if text[at] == b'\n' {
+            lines += 1;
+        }
+        at += 1;
+    }
+    lines
+}
+
+/// By insertion; a table that does not fit 16 bits does not compile.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "of a constant: it would not compile"
+)]
+const fn sorted<const LINES: usize>(text: &[u8]) -> [u16; LINES] {
+    assert!(text.len() <= u16::MAX as usize);
+    let mut lines = [0; LINES];
+    let (mut at, mut begin, mut known) = (0, 0, 0);
+    while at < text.len() {
+        if text[at] == b'\n' {
+            let mut place = known;
+            while place > 0 && is_before(text, begin, lines[place - 1] as usize) {
+                lines[place] = lines[place - 1];
+                place -= 1;
+            }
+            #[allow(clippy::cast_possible_truncation, reason = "asserted above")]
+            {
+                lines[place] = begin as u16;
+            }
+            known += 1;
+            begin = at + 1;
+        }
+        at += 1;
+    }
+    lines
+}
+
+/// Whether the name in the one line comes before that in the other. A blank, which ends a name, is less than all in one.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "of a constant: it would not compile"
+)]
+const fn is_before(text: &[u8], one: usize, other: usize) -> bool {
+    let mut at = 0;
+    while text[one + at] == text[other + at] && text[one + at] != b' ' {
+        at += 1;
+    }
+    text[one + at] < text[other + at]
+}
 
 impl Table {
     /// In the order of the table.
     pub fn flags(self) -> impl Iterator<Item = Flag> {
-        self.0.split_terminator('\n').map(Flag::of)
+        self.text.split_terminator('\n').map(Flag::of)
     }
 
     /// The flag of that kebab-case name.
     #[must_use]
     pub fn find(self, name: &str) -> Option<Flag> {
-        let is_it = |line: &&str| line.split(' ').next() == Some(name);
-        self.0.split_terminator('\n').find(is_it).map(Flag::of)
+        let line = |begin: u16| self.text.get(usize::from(begin)..).unwrap_or_default();
+        if name.contains(' ') {
+            return None;
+        }
+        let wanted = name.bytes().chain([b' ']);
+        let place = self.lines.binary_search_by(|begin| {
+            let of_line = line(*begin).bytes().take(name.len() + 1);
+            of_line.cmp(wanted.clone())
+        });
+        let found = line(*self.lines.get(place.ok()?)?);
+        found.split('\n').next().map(Flag::of)
     }
 }
 
@@ -107,13 +188,13 @@ impl Flag {
 }
 
 /// `pintle version`.
-pub const VERSION: Table = Table("short b false\noutput t\n");
+pub const VERSION: Table = table!("short b false\noutput t\n");
 
 /// `pintle request`.
-pub const REQUEST: Table = Table("debug-port n 15000\n");
+pub const REQUEST: Table = table!("debug-port n 15000\n");
 
 /// `pintle wait`.
-pub const WAIT: Table = Table(concat!(
+pub const WAIT: Table = table!(concat!(
     "url t http://127.0.0.1:15020/healthz/ready\n",
     "timeout-seconds n 60\n",
     "period-millis n 500\n",
@@ -121,17 +202,17 @@ pub const WAIT: Table = Table(concat!(
 ));
 
 /// `pintle probe`.
-pub const PROBE: Table = Table("url t http://127.0.0.1:15020/healthz/ready\n");
+pub const PROBE: Table = table!("url t http://127.0.0.1:15020/healthz/ready\n");
 
 /// `pintle status`.
-pub const STATUS: Table = Table("status-port n 15020\njson b false\nwatch b false\n");
+pub const STATUS: Table = table!("status-port n 15020\njson b false\nwatch b false\n");
 
 /// Writes the flags of `proxy` down in two texts: the table, and what `--help` says of each, a line for a flag.
 macro_rules! flags_of_proxy {
     ($($flag:literal => $help:literal,)* history: $($history:literal,)*) => {
         /// `pintle proxy`, in the order of `--help`.
         pub const PROXY: Table =
-            Table(concat!($($flag, "\n",)* $($history, "\n",)*));
+            table!(concat!($($flag, "\n",)* $($history, "\n",)*));
         /// The flags of `PROXY` that are not history, described in its order. The default is added where the text does
         /// not end with one.
         pub(super) const PROXY_HELP: &str = concat!($($help, "\n",)*);
@@ -236,7 +317,7 @@ mod tests {
     #[test]
     fn every_line_is_a_flag() {
         for table in [VERSION, REQUEST, WAIT, PROBE, STATUS, PROXY] {
-            for line in table.0.split_terminator('\n') {
+            for line in table.text.split_terminator('\n') {
                 let parts: Vec<&str> = line.split(' ').collect();
                 assert!((2..=4).contains(&parts.len()), "{line}");
                 assert!(

@@ -98,33 +98,39 @@ impl Writer {
 
     fn string(&mut self, text: &str) {
         self.text.push('"');
-        for character in text.chars() {
-            let short = match character {
-                '"' | '\\' => character,
-                '\n' => 'n',
-                '\r' => 'r',
-                '\t' => 't',
-                '\u{8}' => 'b',
-                '\u{c}' => 'f',
-                '\0'..='\u{1f}' => {
-                    let code = u32::from(character);
-                    self.text.push_str("\\u00");
-                    self.text.extend(
-                        [code >> 4, code & 15]
-                            .map(|digit| char::from_digit(digit, 16))
-                            .into_iter()
-                            .flatten(),
-                    );
-                    continue;
-                }
-                _ => {
-                    self.text.push(character);
-                    continue;
-                }
-            };
-            self.text.push('\\');
-            self.text.push(short);
+        let mut rest = text;
+        // What needs no escape goes out in one piece.
+        while let Some(at) = rest
+            .bytes()
+            .position(|byte| byte < b' ' || matches!(byte, b'"' | b'\\'))
+        {
+            let (plain, from) = rest.split_at_checked(at).unwrap_or((rest, ""));
+            self.text.push_str(plain);
+            self.escape(from.bytes().next().unwrap_or_default());
+            rest = from.get(1..).unwrap_or_default();
         }
+        self.text.push_str(rest);
         self.text.push('"');
+    }
+
+    fn escape(&mut self, byte: u8) {
+        let short = match byte {
+            b'"' | b'\\' => byte,
+            b'\n' => b'n',
+            b'\r' => b'r',
+            b'\t' => b't',
+            8 => b'b',
+            12 => b'f',
+            _ => {
+                self.text.push_str("\\u00");
+                for digit in [byte >> 4, byte & 15] {
+                    let digit = char::from_digit(digit.into(), 16);
+                    self.text.push(digit.unwrap_or('0'));
+                }
+                return;
+            }
+        };
+        self.text.push('\\');
+        self.text.push(char::from(short));
     }
 }
