@@ -120,7 +120,7 @@ impl EventLoop {
             .map_err(StartError::os(format!("prepare {}", directory.display())))?;
         let hot_restart = HotRestart::new(config.launch.base_id)
             .map_err(StartError::os("find a free base id"))?;
-        let mut watcher = Watcher::new(config.watch.paths.clone());
+        let mut watcher = Watcher::not_yet(config.watch.paths.clone());
         watcher
             .register(poll.registry(), WATCHER)
             .map_err(StartError::os("watch the file watcher"))?;
@@ -171,14 +171,21 @@ impl EventLoop {
             // The first epoch may start in two minutes; a bootstrap that cannot be made is said now.
             bootstrap::render(&self.config.source, 0).map_err(StartError::Bootstrap)?;
         }
-        // Watched first, hashed then: a change in between is noticed.
-        let scan = fingerprint::scan(&self.config.watch.paths, &self.config.watch.required);
+        let watch = &self.config.watch;
+        let scan = fingerprint::scan(&watch.paths, &watch.required);
         let configuration = Configuration(scan.fingerprint.0);
         let actions = self
             .supervisor
             .start(self.now, configuration, scan.complete);
         self.carry_out(actions);
         let started = self.starting.take().flatten();
+        // The proxy first. A change since the hash was taken, which nobody has watched, is seen by hashing again.
+        self.watcher.refresh();
+        let watch = &self.config.watch;
+        let now = fingerprint::scan(&watch.paths, &watch.required);
+        if now.fingerprint != scan.fingerprint || now.complete != scan.complete {
+            self.queue.push_back(Event::FilesChanged);
+        }
         self.report_watcher();
         started.map_or(Ok(()), Err)
     }

@@ -56,15 +56,21 @@ impl Watcher {
     /// Watches `paths` from now on; look at them after this, not before, and no change is missed.
     #[must_use]
     pub fn new(paths: Vec<PathBuf>) -> Self {
-        let mut this = Self {
+        let mut this = Self::not_yet(paths);
+        this.refresh();
+        this
+    }
+
+    /// Will watch `paths` from the first `refresh` on.
+    #[must_use]
+    pub const fn not_yet(paths: Vec<PathBuf>) -> Self {
+        Self {
             paths,
             inotify: None,
             watches: Vec::new(),
             degraded: None,
             registration: None,
-        };
-        this.refresh();
-        this
+        }
     }
 
     /// Has the loop woken by `token` when there is something to drain, now or once inotify is to be had.
