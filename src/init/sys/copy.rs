@@ -116,8 +116,9 @@ mod tests {
         let (mut expected, mut found) = (bytes(), bytes());
         expected.copy_within(from..from + count, to);
         let place = found.as_mut_ptr();
+        let (target, source) = (place.wrapping_add(to), place.wrapping_add(from));
         // SAFETY: both ranges lie within the 600 bytes.
-        let returned = unsafe { pintle_test_memmove(place.add(to), place.add(from), count) };
+        let returned = unsafe { pintle_test_memmove(target, source, count) };
         assert_eq!(returned, place.wrapping_add(to));
         assert_eq!(found, expected, "{count} from {from} to {to}");
     }
@@ -128,10 +129,12 @@ mod tests {
             let (from, mut expected) = (bytes(), vec![0xEE; 400]);
             let mut found = expected.clone();
             expected[50..50 + count].copy_from_slice(&from[3..3 + count]);
+            let (target, source) = (
+                found.as_mut_ptr().wrapping_add(50),
+                from.as_ptr().wrapping_add(3),
+            );
             // SAFETY: both are that large, and apart.
-            let returned = unsafe {
-                pintle_test_memcpy(found.as_mut_ptr().add(50), from.as_ptr().add(3), count)
-            };
+            let returned = unsafe { pintle_test_memcpy(target, source, count) };
             assert_eq!(returned, found.as_mut_ptr().wrapping_add(50));
             assert_eq!(found, expected, "{count}");
         }
