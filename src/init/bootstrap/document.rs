@@ -71,17 +71,18 @@ struct Cluster<'a> {
 impl Parts {
     fn document(&self, inputs: &Generated) -> Result<Value, UnknownName> {
         let locality = &inputs.locality;
-        // One by one: an array on the stack would be dropped in fifteen different states.
-        let mut values = Vec::with_capacity(15);
-        values.push(("node-id", string(&inputs.node_id)));
-        values.push(("cluster", string(&inputs.cluster)));
-        values.push(("metadata", Value::Object(inputs.metadata.clone())));
-        values.push(("region", unless_empty(&locality.region)));
-        values.push(("zone", unless_empty(&locality.zone)));
-        values.push(("sub-zone", unless_empty(&locality.sub_zone)));
-        values.push(("stats-patterns", stats_patterns(inputs)));
-        values.push(("admin-address", socket(inputs.admin)));
-        values.push(("prometheus-address", socket(prometheus(inputs))));
+        let mut values = vec![
+            ("node-id", string(&inputs.node_id)),
+            ("cluster", string(&inputs.cluster)),
+            ("metadata", Value::Object(inputs.metadata.clone())),
+            ("region", unless_empty(&locality.region)),
+            ("zone", unless_empty(&locality.zone)),
+            ("sub-zone", unless_empty(&locality.sub_zone)),
+            ("stats-patterns", stats_patterns(inputs)),
+            ("admin-address", socket(inputs.admin)),
+            ("prometheus-address", socket(prometheus(inputs))),
+        ];
+        // One by one: an array of what can fail would be dropped in as many different states.
         values.push(("stats-cluster", self.stats_cluster(inputs)?));
         values.push(("xds-cluster", self.xds_cluster(inputs)?));
         values.push(("tracing-cluster", self.tracing_cluster(inputs)?));
