@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use super::template::{Values, fill};
+use super::template::{UnknownName, Values, fill};
 use super::{BootstrapError, ControlPlaneTls, Generated, Object, StatsInclusion, Tracing};
 use crate::config::HostPort;
 use crate::json::{self, Map, Value};
@@ -34,26 +34,24 @@ const ADMIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The document for `inputs`.
 pub(super) fn build(inputs: &Generated) -> Result<Value, BootstrapError> {
-    let parts = Parts::load()?;
-    let locality = &inputs.locality;
-    let values = [
-        ("node-id", string(&inputs.node_id)),
-        ("cluster", string(&inputs.cluster)),
-        ("metadata", Value::Object(inputs.metadata.clone())),
-        ("region", unless_empty(&locality.region)),
-        ("zone", unless_empty(&locality.zone)),
-        ("sub-zone", unless_empty(&locality.sub_zone)),
-        ("stats-patterns", stats_patterns(inputs)),
-        ("admin-address", socket(inputs.admin)),
-        ("prometheus-address", socket(prometheus(inputs))),
-        ("stats-cluster", parts.stats_cluster(inputs)?),
-        ("xds-cluster", parts.xds_cluster(inputs)?),
-        ("tracing-cluster", parts.tracing_cluster(inputs)?),
-        ("metrics-cluster", parts.metrics_cluster(inputs)?),
-        ("tracing", parts.tracing(inputs)?),
-        ("stats-sinks", parts.sinks(inputs)?),
-    ];
-    parts.fill("document", &values)
+    let (object, path) = (Object::BuiltIn, "parts.json".into());
+    let parts = match json::parse(include_bytes!("parts.json")) {
+        Ok(parts) => Parts(parts),
+        Err(source) => {
+            return Err(BootstrapError::Parse {
+                object,
+                path,
+                source,
+            });
+        }
+    };
+    parts
+        .document(inputs)
+        .map_err(|unknown| BootstrapError::UnknownName {
+            object,
+            path,
+            name: unknown.0,
+        })
 }
 
 /// The built-in parts, by name.
@@ -71,14 +69,27 @@ struct Cluster<'a> {
 }
 
 impl Parts {
-    fn load() -> Result<Self, BootstrapError> {
-        json::parse(include_bytes!("parts.json"))
-            .map(Self)
-            .map_err(|source| BootstrapError::Parse {
-                object: Object::BuiltIn,
-                path: "parts.json".into(),
-                source,
-            })
+    fn document(&self, inputs: &Generated) -> Result<Value, UnknownName> {
+        let locality = &inputs.locality;
+        let mut values = vec![
+            ("node-id", string(&inputs.node_id)),
+            ("cluster", string(&inputs.cluster)),
+            ("metadata", Value::Object(inputs.metadata.clone())),
+            ("region", unless_empty(&locality.region)),
+            ("zone", unless_empty(&locality.zone)),
+            ("sub-zone", unless_empty(&locality.sub_zone)),
+            ("stats-patterns", stats_patterns(inputs)),
+            ("admin-address", socket(inputs.admin)),
+            ("prometheus-address", socket(prometheus(inputs))),
+        ];
+        // One by one: an array of what can fail would be dropped in as many different states.
+        values.push(("stats-cluster", self.stats_cluster(inputs)?));
+        values.push(("xds-cluster", self.xds_cluster(inputs)?));
+        values.push(("tracing-cluster", self.tracing_cluster(inputs)?));
+        values.push(("metrics-cluster", self.metrics_cluster(inputs)?));
+        values.push(("tracing", self.tracing(inputs)?));
+        values.push(("stats-sinks", self.sinks(inputs)?));
+        self.fill("document", &values)
     }
 
     /// A part without names in it.
@@ -86,15 +97,11 @@ impl Parts {
         self.0.get(name).cloned().unwrap_or_default()
     }
 
-    fn fill(&self, name: &str, values: &Values<'_>) -> Result<Value, BootstrapError> {
-        fill(self.get(name), values).map_err(|unknown| BootstrapError::UnknownName {
-            object: Object::BuiltIn,
-            path: "parts.json".into(),
-            name: unknown.0,
-        })
+    fn fill(&self, name: &str, values: &Values<'_>) -> Result<Value, UnknownName> {
+        fill(self.get(name), values)
     }
 
-    fn cluster(&self, cluster: &Cluster<'_>) -> Result<Value, BootstrapError> {
+    fn cluster(&self, cluster: &Cluster<'_>) -> Result<Value, UnknownName> {
         self.cluster_with(cluster, Value::Null, Value::Null, Value::Null)
     }
 
@@ -104,7 +111,7 @@ impl Parts {
         breakers: Value,
         connection: Value,
         transport: Value,
-    ) -> Result<Value, BootstrapError> {
+    ) -> Result<Value, UnknownName> {
         // An address needs no DNS, and would fail with a lookup family that is not its own.
         let (kind, family) = match (cluster.host.parse::<IpAddr>(), cluster.ipv6_only) {
             (Ok(_), _) => ("STATIC", Value::Null),
@@ -131,7 +138,7 @@ impl Parts {
     }
 
     /// Envoy's own admin port, for the Prometheus listener.
-    fn stats_cluster(&self, inputs: &Generated) -> Result<Value, BootstrapError> {
+    fn stats_cluster(&self, inputs: &Generated) -> Result<Value, UnknownName> {
         self.cluster(&Cluster {
             name: "prometheus_stats",
             host: &reachable(inputs.admin.ip()).to_string(),
@@ -142,7 +149,7 @@ impl Parts {
         })
     }
 
-    fn xds_cluster(&self, inputs: &Generated) -> Result<Value, BootstrapError> {
+    fn xds_cluster(&self, inputs: &Generated) -> Result<Value, UnknownName> {
         let mut cluster = remote("xds-grpc", &inputs.discovery, inputs, true);
         cluster.connect_timeout = inputs.connect_timeout;
         let transport = match &inputs.control_plane_tls {
@@ -153,7 +160,7 @@ impl Parts {
         self.cluster_with(&cluster, breakers, keepalive, transport)
     }
 
-    fn tls(&self, tls: &ControlPlaneTls) -> Result<Value, BootstrapError> {
+    fn tls(&self, tls: &ControlPlaneTls) -> Result<Value, UnknownName> {
         let names: Vec<Value> = tls.subject_alt_names.iter().map(|n| san(n)).collect();
         let names = if names.is_empty() {
             Value::Null
@@ -169,7 +176,7 @@ impl Parts {
         self.fill("tls", &values)
     }
 
-    fn tracing_cluster(&self, inputs: &Generated) -> Result<Value, BootstrapError> {
+    fn tracing_cluster(&self, inputs: &Generated) -> Result<Value, UnknownName> {
         let (name, at) = match &inputs.tracing {
             Some(Tracing::Zipkin(at)) => ("zipkin", at),
             Some(Tracing::Datadog(at)) => ("datadog_agent", at),
@@ -178,7 +185,7 @@ impl Parts {
         self.cluster(&remote(name, at, inputs, false))
     }
 
-    fn tracing(&self, inputs: &Generated) -> Result<Value, BootstrapError> {
+    fn tracing(&self, inputs: &Generated) -> Result<Value, UnknownName> {
         let name = match &inputs.tracing {
             Some(Tracing::Zipkin(_)) => "zipkin",
             Some(Tracing::Datadog(_)) => "datadog",
@@ -187,14 +194,14 @@ impl Parts {
         self.fill(name, &[("cluster", string(&inputs.cluster))])
     }
 
-    fn metrics_cluster(&self, inputs: &Generated) -> Result<Value, BootstrapError> {
+    fn metrics_cluster(&self, inputs: &Generated) -> Result<Value, UnknownName> {
         match &inputs.metrics_service {
             Some(at) => self.cluster(&remote("envoy_metrics_service", at, inputs, true)),
             None => Ok(Value::Null),
         }
     }
 
-    fn sinks(&self, inputs: &Generated) -> Result<Value, BootstrapError> {
+    fn sinks(&self, inputs: &Generated) -> Result<Value, UnknownName> {
         let mut sinks = Vec::new();
         if inputs.metrics_service.is_some() {
             sinks.push(self.get("metrics-sink"));

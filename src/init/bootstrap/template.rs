@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use crate::json::{Map, Value};
+use crate::json::Value;
 
 /// Names and what they stand for.
 pub(super) type Values<'a> = [(&'a str, Value)];
@@ -18,35 +18,32 @@ pub(super) type Values<'a> = [(&'a str, Value)];
 pub(super) struct UnknownName(pub(super) String);
 
 /// `part` with every name replaced; null when it was itself a name without a value.
-pub(super) fn fill(part: Value, values: &Values<'_>) -> Result<Value, UnknownName> {
-    Ok(filled(part, values)?.unwrap_or_default())
+pub(super) fn fill(mut part: Value, values: &Values<'_>) -> Result<Value, UnknownName> {
+    let mut unknown = None;
+    fill_in(&mut part, values, &mut unknown);
+    match unknown {
+        None => Ok(part),
+        Some(unknown) => Err(unknown),
+    }
 }
 
-/// `None`: the name of something absent.
-fn filled(part: Value, values: &Values<'_>) -> Result<Option<Value>, UnknownName> {
-    Ok(Some(match part {
-        Value::String(text) if text.contains("${") => {
-            let value = replaced(&text, values)?;
-            return Ok(Some(value).filter(|value| !value.is_null()));
-        }
-        Value::Array(items) => {
-            let mut kept = Vec::with_capacity(items.len());
-            for item in items {
-                kept.extend(filled(item, values)?);
+/// Whether `part` is there: it is not when it was the name of something absent. Of what is unknown the first is told.
+fn fill_in(part: &mut Value, values: &Values<'_>, unknown: &mut Option<UnknownName>) -> bool {
+    match part {
+        Value::String(text) if text.contains("${") => match replaced(text, values) {
+            Ok(value) => {
+                *part = value;
+                return !part.is_null();
             }
-            Value::Array(kept)
-        }
-        Value::Object(entries) => {
-            let mut kept = Vec::with_capacity(entries.len());
-            for (key, value) in entries {
-                if let Some(value) = filled(value, values)? {
-                    kept.push((key, value));
-                }
+            Err(name) => {
+                unknown.get_or_insert(name);
             }
-            Value::Object(Map::from(kept))
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => part,
-    }))
+        },
+        Value::Array(items) => items.retain_mut(|item| fill_in(item, values, unknown)),
+        Value::Object(map) => map.retain(&mut |_, value| fill_in(value, values, unknown)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    true
 }
 
 fn replaced(text: &str, values: &Values<'_>) -> Result<Value, UnknownName> {

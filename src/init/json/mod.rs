@@ -122,15 +122,16 @@ impl Map {
         self.0.get(at).map(|(_, value)| value)
     }
 
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
+        let at = self.find(key).ok()?;
+        self.0.get_mut(at).map(|(_, value)| value)
+    }
+
     /// In the place of what was there.
     pub fn insert(&mut self, key: &str, value: Value) {
-        match self.find(key) {
-            Ok(at) => {
-                if let Some((_, old)) = self.0.get_mut(at) {
-                    *old = value;
-                }
-            }
-            Err(at) => self.0.insert(at, (key.to_owned(), value)),
+        match self.get_mut(key) {
+            Some(old) => *old = value,
+            None => self.insert_new(key, value),
         }
     }
 
@@ -142,8 +143,8 @@ impl Map {
     }
 
     /// Of equal keys the last counts. All at once, because one by one would take a square of the time.
-    pub fn extend(&mut self, entries: impl IntoIterator<Item = (String, Value)>) {
-        self.0.extend(entries);
+    pub fn extend(&mut self, mut entries: Vec<(String, Value)>) {
+        self.0.append(&mut entries);
         self.0.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.0.dedup_by(|later, kept| {
             let same = later.0 == kept.0;
@@ -152,6 +153,11 @@ impl Map {
             }
             same
         });
+    }
+
+    /// Those for which `keep` says so; it may change their values.
+    pub fn retain(&mut self, keep: &mut dyn FnMut(&str, &mut Value) -> bool) {
+        self.0.retain_mut(|(key, value)| keep(key, value));
     }
 
     #[must_use]

@@ -98,7 +98,7 @@ fn of_equal_keys_the_last_counts_and_keys_are_sorted() {
     }
     map.insert_new("a", Value::Null);
     map.insert_new("0", Value::Null);
-    map.extend([
+    map.extend(vec![
         ("c".to_owned(), 5_u16.into()),
         ("d".to_owned(), true.into()),
     ]);
