@@ -124,7 +124,6 @@ fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
     for warning in &config.warnings {
         log::warning!("{warning}");
     }
-    timeline::log(&config);
     EventLoop::start(config).map_err(|error| refuse(error.code(), format_args!("{error}")))
 }
 

@@ -14,15 +14,17 @@ mod processes;
 mod sources;
 mod status_port;
 
+use status_port::{open_status_port, ports};
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
 
-use crate::admin::{self, AdminClient, Answer, Knowledge, Ports};
+use crate::admin::{self, AdminClient, Answer, Knowledge};
 use crate::bootstrap;
 use crate::children::{Children, Kind};
-use crate::config::{Config, Role, Source};
+use crate::config::{Config, Source};
 use crate::counters::{Asked, Counters};
 use crate::error::StartError;
 use crate::fingerprint;
@@ -30,12 +32,13 @@ use crate::history::History;
 use crate::hot_restart::{HotRestart, StandIn};
 use crate::log;
 use crate::signals::Signals;
-use crate::status::{PLACES, Readiness, Settings, Stage, StatusServer};
+use crate::status::{PLACES, Readiness, Stage, StatusServer};
 use crate::store::{Of, Store};
 use crate::supervisor::{
     Action, Call, Cause, Configuration, Epoch, Event, Note, Outcome, Send, Supervisor,
 };
 use crate::sys::{self, signal};
+use crate::timeline;
 use crate::watcher::Watcher;
 
 /// Readiness taken from the kernel at once; more waits for the next turn.
@@ -162,6 +165,8 @@ impl EventLoop {
             config,
         });
         this.start_first()?;
+        // What can wait until the proxy has been started.
+        timeline::log(&this.config);
         this.look_for_helper();
         Ok(this)
     }
@@ -363,36 +368,6 @@ fn knowledge(config: &Config) -> Knowledge {
             Source::Template { .. } | Source::Custom { .. } => 15090,
         },
     }
-}
-
-fn ports(config: &Config) -> Ports {
-    Ports {
-        wanted: config.application_ports.clone(),
-        all: config.role != Role::Sidecar,
-    }
-}
-
-/// Opened before the proxy is started: an address that is taken is an error of the start.
-fn open_status_port(config: &mut Config, poll: &Poll) -> Result<StatusServer, StartError> {
-    let settings = Settings {
-        application_ports: config.application_ports.clone(),
-        probers: std::mem::take(&mut config.probers),
-        scrape: std::mem::take(&mut config.scrape),
-        admin: config.admin,
-    };
-    let address = config.status;
-    let tokens = (STATUS.0, FIRST_CLIENT);
-    let server = StatusServer::open(address, settings, tokens).and_then(|server| {
-        server.register(poll)?;
-        Ok(server)
-    });
-    server.map_err(|error| {
-        let address = address.map(|address| address.to_string());
-        StartError::os(format!(
-            "listen on status port {}",
-            address.unwrap_or_default()
-        ))(error)
-    })
 }
 
 #[expect(

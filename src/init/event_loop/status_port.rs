@@ -6,15 +6,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mio::Token;
+use mio::{Poll, Token};
 
-use super::{Answer, Asked, EventLoop};
+use super::{Answer, Asked, EventLoop, FIRST_CLIENT, STATUS};
+use crate::admin::Ports;
 use crate::certificate;
 use crate::children::Kind;
-use crate::config::ProbeAction;
+use crate::config::{Config, ProbeAction, Role};
+use crate::error::StartError;
 use crate::history::{Happening, Life};
 use crate::log;
-use crate::status::{Demand, Heard, Helper, Plan, Stage, Turn, View};
+use crate::status::{Demand, Heard, Helper, Plan, Settings, Stage, StatusServer, Turn, View};
 use crate::supervisor::{Call, Epoch, Event, Exit, Note, Process, Reason, Reply, State};
 use crate::sys;
 use crate::sys::Pid;
@@ -298,4 +300,37 @@ fn helper_path() -> PathBuf {
     // Without /proc the name that we were started by has to do.
     let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(sys::own_name()));
     own.with_file_name(HELPER)
+}
+
+pub(super) fn ports(config: &Config) -> Ports {
+    Ports {
+        wanted: config.application_ports.clone(),
+        all: config.role != Role::Sidecar,
+    }
+}
+
+/// Opened before the proxy is started: an address that is taken is an error of the start.
+pub(super) fn open_status_port(
+    config: &mut Config,
+    poll: &Poll,
+) -> Result<StatusServer, StartError> {
+    let settings = Settings {
+        application_ports: config.application_ports.clone(),
+        probers: std::mem::take(&mut config.probers),
+        scrape: std::mem::take(&mut config.scrape),
+        admin: config.admin,
+    };
+    let address = config.status;
+    let tokens = (STATUS.0, FIRST_CLIENT);
+    let server = StatusServer::open(address, settings, tokens).and_then(|server| {
+        server.register(poll)?;
+        Ok(server)
+    });
+    server.map_err(|error| {
+        let address = address.map(|address| address.to_string());
+        StartError::os(format!(
+            "listen on status port {}",
+            address.unwrap_or_default()
+        ))(error)
+    })
 }

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod answer;
 mod connection;
 mod exposition;

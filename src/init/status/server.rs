@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use mio::net::TcpListener;
@@ -12,11 +12,8 @@ use mio::{Poll, Token};
 use super::connection::{Ask, Connection, Flow, Phase};
 use super::meaning::{Meaning, understand};
 use super::probing::{Probing, line};
-use super::routes::{Peer, Route, Topic};
-use super::{
-    ACCEPT_PAUSE, Demand, FAIR_SHARE, HEAD_TIMEOUT, LINGER, PAUSE, PLACES, PROBES, Settings, Turn,
-    UNREAD, answer, count,
-};
+use super::routes::{Route, Topic};
+use super::{Demand, LINGER, PAUSE, PROBES, Settings, Turn, answer, count};
 use crate::config::Prober;
 use crate::sys::{self, Watch};
 
@@ -26,15 +23,15 @@ pub(super) struct Pause {
     /// Then it is tried again.
     pub(super) until: Instant,
     /// Or as soon as there is a place.
-    for_a_place: bool,
+    pub(super) for_a_place: bool,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct StatusServer {
     pub(super) settings: Settings,
-    listener: Option<TcpListener>,
-    listener_token: usize,
+    pub(super) listener: Option<TcpListener>,
+    pub(super) listener_token: usize,
     /// Place n has the tokens `first` + 2n, and one more for whom it asks.
     first: usize,
     pub(super) places: Vec<Option<Box<Connection>>>,
@@ -115,92 +112,6 @@ impl StatusServer {
     /// What clients want done.
     pub(crate) fn demands(&mut self) -> Vec<Demand> {
         std::mem::take(&mut self.demands)
-    }
-
-    /// Accepts one connection; the socket stays ready while there are more.
-    pub(crate) fn accept(&mut self, turn: &mut Turn<'_>, poll: &Poll) {
-        let Some(place) = self.free_place(turn) else {
-            self.pause(turn, poll, true);
-            return;
-        };
-        let Some(listener) = &self.listener else {
-            return;
-        };
-        match listener.accept() {
-            Ok((stream, peer)) => {
-                count(&mut turn.counters.connections);
-                let deadline = turn.after(HEAD_TIMEOUT);
-                let connection = Connection::new(
-                    stream,
-                    self.token(place),
-                    whence(peer),
-                    (turn.now, deadline),
-                );
-                self.put(place, Box::new(connection));
-                self.step(turn, place);
-            }
-            Err(error) => {
-                let passing = [
-                    io::ErrorKind::WouldBlock,
-                    io::ErrorKind::Interrupted,
-                    io::ErrorKind::ConnectionAborted,
-                ];
-                if !passing.contains(&error.kind()) {
-                    crate::log::warning!("cannot accept on the status port: {error}");
-                    self.pause(turn, poll, false);
-                }
-            }
-        }
-    }
-
-    /// A free place, if need be one that is made free.
-    fn free_place(&mut self, turn: &mut Turn<'_>) -> Option<usize> {
-        if let Some(free) = self.places.iter().position(Option::is_none) {
-            return Some(free);
-        }
-        if self.places.len() < PLACES {
-            self.places.push(None);
-            return Some(self.places.len().saturating_sub(1));
-        }
-        let gives_way = |connection: &Connection| {
-            let age = turn.now.saturating_duration_since(connection.opened);
-            match connection.phase {
-                Phase::Head | Phase::Lingering { .. } => true,
-                Phase::Finishing => age > UNREAD,
-                Phase::Waiting(_) | Phase::Probing(_) | Phase::Merging(_) => age > FAIR_SHARE,
-            }
-        };
-        let (place, _) = self
-            .connections()
-            .filter(|(_, connection)| gives_way(connection))
-            .min_by_key(|(_, connection)| connection.opened)?;
-        count(&mut turn.counters.connections_refused);
-        self.close(turn, place);
-        Some(place)
-    }
-
-    fn pause(&mut self, turn: &Turn<'_>, poll: &Poll, for_a_place: bool) {
-        if self.watch(poll, Watch::Pause) {
-            let until = turn.after(ACCEPT_PAUSE);
-            self.paused = Some(Pause { until, for_a_place });
-        }
-    }
-
-    /// Accepts again, if that was paused and the reason may have gone.
-    pub(crate) fn resume(&mut self, now: Instant, poll: &Poll) {
-        let over = self.paused.is_some_and(|pause| {
-            pause.until <= now || (pause.for_a_place && self.places.iter().any(Option::is_none))
-        });
-        if over && self.watch(poll, Watch::Resume) {
-            self.paused = None;
-        }
-    }
-
-    fn watch(&self, poll: &Poll, watch: Watch) -> bool {
-        let Some(listener) = &self.listener else {
-            return false;
-        };
-        sys::watch_level(poll, listener, self.listener_token, watch).is_ok()
     }
 
     /// One of our sockets is ready.
@@ -366,7 +277,7 @@ impl StatusServer {
         }
     }
 
-    const fn token(&self, place: usize) -> Token {
+    pub(super) const fn token(&self, place: usize) -> Token {
         Token(self.first.saturating_add(place.saturating_mul(2)))
     }
 
@@ -385,19 +296,4 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
         result => result,
     };
     listener.map(TcpListener::from_std)
-}
-
-/// An IPv4 client of an IPv6 socket has a mapped address.
-fn whence(peer: SocketAddr) -> Peer {
-    let local = match peer.ip() {
-        IpAddr::V4(address) => address.is_loopback(),
-        IpAddr::V6(address) => {
-            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
-        }
-    };
-    if local {
-        Peer::Loopback
-    } else {
-        Peer::Elsewhere
-    }
 }
