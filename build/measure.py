@@ -178,6 +178,10 @@ class Running:
     def __exit__(self, *_):
         self.outer.kill()
         self.outer.wait()
+        # It dies with unshare, but a moment later; until then it has its port.
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while os.path.exists(f"/proc/{self.pid}/fd") and time.monotonic() < deadline:
+            time.sleep(0.005)
         self.outer.stderr.close()
         self.log.close()
 
