@@ -8,7 +8,7 @@
 //! ```text
 //! cli, environment ──► config ──► event_loop ──► supervisor      the core: pure, decides
 //!                                     │
-//!                                     └──► signals, watcher, children, admin, hot_restart, store ──► sys
+//!                                     └──► signals, watcher, children, admin, status, hot_restart, store ──► sys
 //! ```
 //!
 //! `event_loop` owns everything by value. Sources yield `Event`s and hold no policy; `supervisor` takes an event and the
@@ -16,8 +16,9 @@
 //!
 //! # One turn
 //!
-//! Sleep until the nearest deadline; read the clock, once; drain what is ready (signals and dead children, admin
-//! replies, files, the stand-in); handle each event; then the timers that are due.
+//! Sleep until the nearest deadline; read the clock, once; take the signals that came, at once; drain what is ready (dead
+//! children, admin replies, files, clients); handle each event; then the timers that are due; answer the probes that wait.
+//! What was needed of code, stack and heap and will not be soon is given back.
 //!
 //! # Where to look
 //!
@@ -28,6 +29,8 @@
 //! - [`watcher`] notices, [`fingerprint`] judges.
 //! - `hot_restart`: what Envoy keeps outside its processes, and the two repairs that it needs.
 //! - `admin`: the client of Envoy's admin port. `plain`: `pintle init`, with no Envoy in it.
+//! - `status`: the status port. Read `mod.rs` for the limits, `readiness.rs` for what ready means; `http` has the parsers.
+//!   `history` and `counters` are what it tells of.
 //! - `client`: `request`, `wait`, `probe` and `status`, which ask an agent from outside.
 //! - `sys`: every `unsafe`.
 //!

@@ -56,6 +56,10 @@ pub(crate) fn run(args: &InitArgs) -> u8 {
         }
     };
     log::debug!("started pid {}", pid.number());
+    // What the start has used: `init` needs little of it again.
+    sys::set_apart();
+    sys::give_back();
+    sys::release_stack();
     supervise(&mut sources, pid, args.group).code()
 }
 
