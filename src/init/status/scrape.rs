@@ -84,7 +84,10 @@ impl Lines {
 
 /// One line, without its end; false if it is left out for what it is.
 fn pass(line: &[u8], out: &mut Vec<u8>) -> bool {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut line = line;
+    while let Some(rest) = line.strip_suffix(b"\r") {
+        line = rest;
+    }
     let Ok(text) = std::str::from_utf8(line) else {
         return false;
     };
@@ -177,6 +180,7 @@ mod tests {
 
     #[test]
     fn line_ends_become_plain() {
+        assert_eq!(whole("a 1\r\r\nb 2\r\r\r\n"), "a 1\nb 2\n");
         assert_eq!(whole("a 1\r\nb 2\r\n\r\n"), "a 1\nb 2\n\n");
     }
 
