@@ -173,6 +173,11 @@ impl Connection {
         }
     }
 
+    /// Whether it leaves memory behind that is worth giving back: a scrape, or an answer that was cut off.
+    pub(super) fn is_large(&self) -> bool {
+        matches!(self.phase, Phase::Merging(_)) || self.buffer.capacity() > READ_BYTES
+    }
+
     pub(super) fn has_unsent(&self) -> bool {
         self.sent < self.buffer.len()
     }

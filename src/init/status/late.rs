@@ -55,14 +55,18 @@ impl StatusServer {
             }
             Phase::Lingering { .. } => {}
             Phase::Head | Phase::Waiting(_) | Phase::Merging(_) | Phase::Finishing => {
+                self.used_seldom |= connection.is_large();
                 count(&mut turn.counters.connections_refused);
             }
         }
     }
 
     pub(super) fn close(&mut self, turn: &mut Turn<'_>, place: usize) {
-        let connection = self.take(place);
-        if let Some(Phase::Probing(probing)) = connection.map(|connection| connection.phase) {
+        let Some(connection) = self.take(place) else {
+            return;
+        };
+        self.used_seldom |= connection.is_large();
+        if let Phase::Probing(probing) = connection.phase {
             if let Some(serial) = probing.helper() {
                 self.demands.push(Demand::KillHelper(serial));
             }

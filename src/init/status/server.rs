@@ -184,6 +184,8 @@ impl StatusServer {
         }
         if flow == Flow::Later {
             self.put(place, connection);
+        } else {
+            self.used_seldom |= connection.is_large();
         }
     }
 
