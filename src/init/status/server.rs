@@ -146,7 +146,7 @@ impl StatusServer {
         let flow = match connection.phase {
             Phase::Head => self.read_head(turn, place, &mut connection),
             Phase::Probing(_) => {
-                self.advance_probe(turn, place, &mut connection);
+                self.probe(turn, place, &mut connection, Probing::advance);
                 Flow::Later
             }
             Phase::Merging(_) => self.merge(turn, place, &mut connection),
@@ -252,7 +252,7 @@ impl StatusServer {
                     let deadline = connection.deadline;
                     let probing = Probing::new(errand.errand, form, errand.follow, deadline);
                     connection.phase = Phase::Probing(Box::new(probing));
-                    self.begin_probe(turn, place, connection);
+                    self.probe(turn, place, connection, Probing::begin);
                 }
             }
         }

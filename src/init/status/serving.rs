@@ -2,9 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+use mio::Token;
+
 use super::connection::{Ask, Connection, Flow, Phase};
 use super::merge::{Merge, Pumped};
-use super::probing::{Progress, line};
+use super::probing::{Probing, Progress, line};
 use super::routes::Topic;
 use super::server::StatusServer;
 use super::{
@@ -16,28 +18,17 @@ use super::{
 const ROUNDS: usize = 16;
 
 impl StatusServer {
-    pub(super) fn begin_probe(
+    /// One step of an application's probe: its beginning, or what follows from a socket that is ready.
+    pub(super) fn probe(
         &mut self,
         turn: &mut Turn<'_>,
         place: usize,
         connection: &mut Connection,
+        step: fn(&mut Probing, &Turn<'_>, Token) -> Progress,
     ) {
         let token = self.far_token(place);
         if let Phase::Probing(probing) = &mut connection.phase {
-            let progress = probing.begin(turn, token);
-            self.progressed(turn, place, connection, progress);
-        }
-    }
-
-    pub(super) fn advance_probe(
-        &mut self,
-        turn: &mut Turn<'_>,
-        place: usize,
-        connection: &mut Connection,
-    ) {
-        let token = self.far_token(place);
-        if let Phase::Probing(probing) = &mut connection.phase {
-            let progress = probing.advance(turn, token);
+            let progress = step(probing, turn, token);
             self.progressed(turn, place, connection, progress);
         }
     }
