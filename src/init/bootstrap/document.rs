@@ -1,6 +1,6 @@
 //! The generated bootstrap: pilot-agent 1.1.5's template in the form that Envoy 1.40 reads (v3 API).
 //!
-//! The shape is in `parts.json`, with `${name}` where a value goes; here are the values. JSON has no comments, so the
+//! The shape is in `parts/`, with `${name}` where a value goes; here are the values. JSON has no comments, so the
 //! reasons are given here. `use_all_default_tags` is off because dashboards know the tags of pilot-agent. The overload
 //! manager's limit is none at all; it is there because Envoy warns without one. `initial_fetch_timeout` of zero waits
 //! for the control plane for ever, as a proxy without listeners must not claim to be ready. The Prometheus listener
@@ -11,10 +11,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use super::template::{UnknownName, Values, fill};
-use super::{BootstrapError, ControlPlaneTls, Generated, Object, StatsInclusion, Tracing};
-use crate::config::HostPort;
-use crate::json::{self, Map, Value};
+use super::parts::{Part, Put};
+use super::{ControlPlaneTls, Generated, StatsInclusion, Tracing};
+use crate::config::{HostPort, duration};
+use crate::json::{Map, Value, Writer};
 
 /// Statistics that pilot-agent's readiness, Istio's dashboards and our own probes need, whatever the annotations say.
 const REQUIRED_PREFIXES: [&str; 6] = [
@@ -32,30 +32,63 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Envoy's own admin port is near.
 const ADMIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// The document for `inputs`.
-pub(super) fn build(inputs: &Generated) -> Result<Value, BootstrapError> {
-    let (object, path) = (Object::BuiltIn, "parts.json".into());
-    let parts = match json::parse(include_bytes!("parts.json")) {
-        Ok(parts) => Parts(parts),
-        Err(source) => {
-            return Err(BootstrapError::Parse {
-                object,
-                path,
-                source,
-            });
-        }
-    };
-    parts
-        .document(inputs)
-        .map_err(|unknown| BootstrapError::UnknownName {
-            object,
-            path,
-            name: unknown.0,
-        })
+/// Bytes that the document is written into; one with everything in it has 9 kB and the metadata.
+const ROOM: usize = 12 * 1024;
+
+/// The parts, in `parts/`.
+mod text {
+    pub(super) const DOCUMENT: &str = include_str!("parts/document.json");
+    pub(super) const CLUSTER: &str = include_str!("parts/cluster.json");
+    pub(super) const HTTP2: &str = include_str!("parts/http2.json");
+    pub(super) const BREAKERS: &str = include_str!("parts/circuit-breakers.json");
+    pub(super) const KEEPALIVE: &str = include_str!("parts/keepalive.json");
+    pub(super) const TLS: &str = include_str!("parts/tls.json");
+    pub(super) const ZIPKIN: &str = include_str!("parts/zipkin.json");
+    pub(super) const DATADOG: &str = include_str!("parts/datadog.json");
+    pub(super) const METRICS_SINK: &str = include_str!("parts/metrics-sink.json");
+    pub(super) const STATSD_SINK: &str = include_str!("parts/statsd-sink.json");
 }
 
-/// The built-in parts, by name.
-struct Parts(Value);
+/// All of them.
+#[cfg(test)]
+pub(super) const TEXTS: [&str; 10] = [
+    text::DOCUMENT,
+    text::CLUSTER,
+    text::HTTP2,
+    text::BREAKERS,
+    text::KEEPALIVE,
+    text::TLS,
+    text::ZIPKIN,
+    text::DATADOG,
+    text::METRICS_SINK,
+    text::STATSD_SINK,
+];
+
+/// The document for `inputs`, so that a person can read it.
+pub(super) fn build(inputs: &Generated) -> String {
+    let locality = &inputs.locality;
+    // Not a literal list: it would be built in place and copied.
+    let mut values = Vec::with_capacity(16);
+    values.push(("node-id", Put::Text(&inputs.node_id)));
+    values.push(("cluster", Put::Text(&inputs.cluster)));
+    values.push(("metadata", Put::Map(&inputs.metadata)));
+    values.push(("region", unless_empty(&locality.region)));
+    values.push(("zone", unless_empty(&locality.zone)));
+    values.push(("sub-zone", unless_empty(&locality.sub_zone)));
+    values.push(("stats-patterns", Put::Value(stats_patterns(inputs))));
+    values.push(("admin-address", socket(inputs.admin)));
+    values.push(("prometheus-address", socket(prometheus(inputs))));
+    values.push(("stats-cluster", stats_cluster(inputs)));
+    values.push(("xds-cluster", xds_cluster(inputs)));
+    values.push(("tracing-cluster", tracing_cluster(inputs)));
+    values.push(("metrics-cluster", metrics_cluster(inputs)));
+    values.push(("tracing", tracing(inputs)));
+    values.push(("stats-sinks", sinks(inputs)));
+    let text = text::DOCUMENT;
+    let mut writer = Writer::pretty(ROOM);
+    Part { text, values }.write(&mut writer);
+    writer.finish()
+}
 
 /// What clusters differ in.
 struct Cluster<'a> {
@@ -68,153 +101,119 @@ struct Cluster<'a> {
     http2: bool,
 }
 
-impl Parts {
-    fn document(&self, inputs: &Generated) -> Result<Value, UnknownName> {
-        let locality = &inputs.locality;
-        let mut values = vec![
-            ("node-id", string(&inputs.node_id)),
-            ("cluster", string(&inputs.cluster)),
-            ("metadata", Value::Object(inputs.metadata.clone())),
-            ("region", unless_empty(&locality.region)),
-            ("zone", unless_empty(&locality.zone)),
-            ("sub-zone", unless_empty(&locality.sub_zone)),
-            ("stats-patterns", stats_patterns(inputs)),
-            ("admin-address", socket(inputs.admin)),
-            ("prometheus-address", socket(prometheus(inputs))),
-        ];
-        // One by one: an array of what can fail would be dropped in as many different states.
-        values.push(("stats-cluster", self.stats_cluster(inputs)?));
-        values.push(("xds-cluster", self.xds_cluster(inputs)?));
-        values.push(("tracing-cluster", self.tracing_cluster(inputs)?));
-        values.push(("metrics-cluster", self.metrics_cluster(inputs)?));
-        values.push(("tracing", self.tracing(inputs)?));
-        values.push(("stats-sinks", self.sinks(inputs)?));
-        self.fill("document", &values)
+impl Cluster<'_> {
+    fn put<'a>(&self) -> Put<'a> {
+        self.with(Put::Absent, Put::Absent, Put::Absent)
     }
 
-    /// A part without names in it.
-    fn get(&self, name: &str) -> Value {
-        self.0.get(name).cloned().unwrap_or_default()
-    }
-
-    fn fill(&self, name: &str, values: &Values<'_>) -> Result<Value, UnknownName> {
-        fill(self.get(name), values)
-    }
-
-    fn cluster(&self, cluster: &Cluster<'_>) -> Result<Value, UnknownName> {
-        self.cluster_with(cluster, Value::Null, Value::Null, Value::Null)
-    }
-
-    fn cluster_with(
-        &self,
-        cluster: &Cluster<'_>,
-        breakers: Value,
-        connection: Value,
-        transport: Value,
-    ) -> Result<Value, UnknownName> {
+    fn with<'a>(&self, breakers: Put<'a>, connection: Put<'a>, transport: Put<'a>) -> Put<'a> {
         // An address needs no DNS, and would fail with a lookup family that is not its own.
-        let (kind, family) = match (cluster.host.parse::<IpAddr>(), cluster.ipv6_only) {
-            (Ok(_), _) => ("STATIC", Value::Null),
-            (Err(_), true) => ("STRICT_DNS", string("AUTO")),
-            (Err(_), false) => ("STRICT_DNS", string("V4_ONLY")),
+        let (kind, family) = match (self.host.parse::<IpAddr>(), self.ipv6_only) {
+            (Ok(_), _) => ("STATIC", Put::Absent),
+            (Err(_), true) => ("STRICT_DNS", Put::Text("AUTO")),
+            (Err(_), false) => ("STRICT_DNS", Put::Text("V4_ONLY")),
         };
-        let protocol = if cluster.http2 {
-            self.get("http2")
+        let protocol = if self.http2 {
+            Put::Part(Part::plain(text::HTTP2))
         } else {
-            Value::Null
+            Put::Absent
         };
-        let values = [
-            ("name", string(cluster.name)),
-            ("type", string(kind)),
+        let values = vec![
+            ("name", Put::Text(self.name)),
+            ("type", Put::Text(kind)),
             ("dns-lookup-family", family),
-            ("connect-timeout", duration(cluster.connect_timeout)),
-            ("address", address(cluster.host, cluster.port)),
+            ("connect-timeout", seconds(self.connect_timeout)),
+            ("address", address(self.host, self.port)),
             ("protocol", protocol),
             ("circuit-breakers", breakers),
             ("connection-options", connection),
             ("transport-socket", transport),
         ];
-        self.fill("cluster", &values)
+        let text = text::CLUSTER;
+        Put::Part(Part { text, values })
     }
+}
 
-    /// Envoy's own admin port, for the Prometheus listener.
-    fn stats_cluster(&self, inputs: &Generated) -> Result<Value, UnknownName> {
-        self.cluster(&Cluster {
-            name: "prometheus_stats",
-            host: &reachable(inputs.admin.ip()).to_string(),
-            port: inputs.admin.port(),
-            connect_timeout: ADMIN_CONNECT_TIMEOUT,
-            ipv6_only: inputs.ipv6_only,
-            http2: false,
-        })
-    }
+/// Envoy's own admin port, for the Prometheus listener.
+fn stats_cluster(inputs: &Generated) -> Put<'_> {
+    let cluster = Cluster {
+        name: "prometheus_stats",
+        host: &reachable(inputs.admin.ip()).to_string(),
+        port: inputs.admin.port(),
+        connect_timeout: ADMIN_CONNECT_TIMEOUT,
+        ipv6_only: inputs.ipv6_only,
+        http2: false,
+    };
+    cluster.put()
+}
 
-    fn xds_cluster(&self, inputs: &Generated) -> Result<Value, UnknownName> {
-        let mut cluster = remote("xds-grpc", &inputs.discovery, inputs, true);
-        cluster.connect_timeout = inputs.connect_timeout;
-        let transport = match &inputs.control_plane_tls {
-            Some(tls) => self.tls(tls)?,
-            None => Value::Null,
-        };
-        let (breakers, keepalive) = (self.get("circuit-breakers"), self.get("keepalive"));
-        self.cluster_with(&cluster, breakers, keepalive, transport)
-    }
+fn xds_cluster(inputs: &Generated) -> Put<'_> {
+    let mut cluster = remote("xds-grpc", &inputs.discovery, inputs, true);
+    cluster.connect_timeout = inputs.connect_timeout;
+    let transport = inputs.control_plane_tls.as_ref().map_or(Put::Absent, tls);
+    let plain = |text| Put::Part(Part::plain(text));
+    cluster.with(plain(text::BREAKERS), plain(text::KEEPALIVE), transport)
+}
 
-    fn tls(&self, tls: &ControlPlaneTls) -> Result<Value, UnknownName> {
-        let names: Vec<Value> = tls.subject_alt_names.iter().map(|n| san(n)).collect();
-        let names = if names.is_empty() {
-            Value::Null
-        } else {
-            Value::Array(names)
-        };
-        let values = [
-            ("certificate-chain", path(&tls.certificate_chain)),
-            ("private-key", path(&tls.private_key)),
-            ("root-certificate", path(&tls.root_certificate)),
-            ("subject-alt-names", names),
-        ];
-        self.fill("tls", &values)
-    }
+fn tls(tls: &ControlPlaneTls) -> Put<'_> {
+    let names: Vec<Value> = tls.subject_alt_names.iter().map(|n| san(n)).collect();
+    let names = if names.is_empty() {
+        Put::Absent
+    } else {
+        Put::Value(Value::Array(names))
+    };
+    let values = vec![
+        ("certificate-chain", path(&tls.certificate_chain)),
+        ("private-key", path(&tls.private_key)),
+        ("root-certificate", path(&tls.root_certificate)),
+        ("subject-alt-names", names),
+    ];
+    let text = text::TLS;
+    Put::Part(Part { text, values })
+}
 
-    fn tracing_cluster(&self, inputs: &Generated) -> Result<Value, UnknownName> {
-        let (name, at) = match &inputs.tracing {
-            Some(Tracing::Zipkin(at)) => ("zipkin", at),
-            Some(Tracing::Datadog(at)) => ("datadog_agent", at),
-            None => return Ok(Value::Null),
-        };
-        self.cluster(&remote(name, at, inputs, false))
-    }
+fn tracing_cluster(inputs: &Generated) -> Put<'_> {
+    let (name, at) = match &inputs.tracing {
+        Some(Tracing::Zipkin(at)) => ("zipkin", at),
+        Some(Tracing::Datadog(at)) => ("datadog_agent", at),
+        None => return Put::Absent,
+    };
+    remote(name, at, inputs, false).put()
+}
 
-    fn tracing(&self, inputs: &Generated) -> Result<Value, UnknownName> {
-        let name = match &inputs.tracing {
-            Some(Tracing::Zipkin(_)) => "zipkin",
-            Some(Tracing::Datadog(_)) => "datadog",
-            None => return Ok(Value::Null),
-        };
-        self.fill(name, &[("cluster", string(&inputs.cluster))])
-    }
+fn tracing(inputs: &Generated) -> Put<'_> {
+    Put::Part(match &inputs.tracing {
+        Some(Tracing::Zipkin(_)) => Part::plain(text::ZIPKIN),
+        Some(Tracing::Datadog(_)) => Part {
+            text: text::DATADOG,
+            values: vec![("cluster", Put::Text(&inputs.cluster))],
+        },
+        None => return Put::Absent,
+    })
+}
 
-    fn metrics_cluster(&self, inputs: &Generated) -> Result<Value, UnknownName> {
-        match &inputs.metrics_service {
-            Some(at) => self.cluster(&remote("envoy_metrics_service", at, inputs, true)),
-            None => Ok(Value::Null),
-        }
+fn metrics_cluster(inputs: &Generated) -> Put<'_> {
+    match &inputs.metrics_service {
+        Some(at) => remote("envoy_metrics_service", at, inputs, true).put(),
+        None => Put::Absent,
     }
+}
 
-    fn sinks(&self, inputs: &Generated) -> Result<Value, UnknownName> {
-        let mut sinks = Vec::new();
-        if inputs.metrics_service.is_some() {
-            sinks.push(self.get("metrics-sink"));
-        }
-        if let Some(at) = inputs.statsd {
-            sinks.push(self.fill("statsd-sink", &[("address", socket(at))])?);
-        }
-        Ok(if sinks.is_empty() {
-            Value::Null
-        } else {
-            Value::Array(sinks)
-        })
+fn sinks(inputs: &Generated) -> Put<'_> {
+    let mut sinks = Vec::new();
+    if inputs.metrics_service.is_some() {
+        sinks.push(Part::plain(text::METRICS_SINK));
     }
+    if let Some(at) = inputs.statsd {
+        sinks.push(Part {
+            text: text::STATSD_SINK,
+            values: vec![("address", socket(at))],
+        });
+    }
+    if sinks.is_empty() {
+        return Put::Absent;
+    }
+    Put::List(sinks)
 }
 
 fn remote<'a>(
@@ -284,15 +283,15 @@ fn san(name: &str) -> Value {
     Value::Object(entry)
 }
 
-fn socket(at: SocketAddr) -> Value {
+fn socket<'a>(at: SocketAddr) -> Put<'a> {
     address(&at.ip().to_string(), at.port())
 }
 
-fn address(host: &str, port: u16) -> Value {
+fn address<'a>(host: &str, port: u16) -> Put<'a> {
     let mut socket = Map::new();
     socket.insert("address", string(host));
     socket.insert("port_value", Value::from(port));
-    entry("socket_address", Value::Object(socket))
+    Put::Value(entry("socket_address", Value::Object(socket)))
 }
 
 fn entry(key: &str, value: Value) -> Value {
@@ -305,43 +304,20 @@ fn string(text: &str) -> Value {
     Value::String(text.to_owned())
 }
 
-fn unless_empty(text: &str) -> Value {
+const fn unless_empty(text: &str) -> Put<'_> {
     if text.is_empty() {
-        Value::Null
+        Put::Absent
     } else {
-        string(text)
+        Put::Text(text)
     }
 }
 
 /// JSON has no bytes: a path that is not UTF-8 cannot be said to Envoy, which will name the one it was given.
-fn path(path: &Path) -> Value {
-    Value::String(path.to_string_lossy().into_owned())
+fn path<'a>(path: &Path) -> Put<'a> {
+    Put::Value(Value::String(path.to_string_lossy().into_owned()))
 }
 
 /// Proto JSON: decimal seconds with an `s`. pilot-agent wrote Go's form (`1m30s`), which Envoy refuses.
-fn duration(duration: Duration) -> Value {
-    let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
-    let text = format!("{seconds}.{nanos:09}");
-    let shortest = text.trim_end_matches('0').trim_end_matches('.');
-    Value::String(format!("{shortest}s"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_proto_json() {
-        for (millis, expected) in [
-            (0, "0s"),
-            (250, "0.25s"),
-            (1000, "1s"),
-            (1500, "1.5s"),
-            (90_000, "90s"),
-            (1, "0.001s"),
-            (100_000, "100s"),
-        ] {
-            assert_eq!(duration(Duration::from_millis(millis)), string(expected));
-        }
-    }
+fn seconds<'a>(duration: Duration) -> Put<'a> {
+    Put::Value(Value::String(duration::proto(duration)))
 }

@@ -1,6 +1,6 @@
 //! What the proxy reads at start: the bootstrap document, as bytes, rendered anew for every epoch.
 //!
-//! Three sources (`config::Source`): generated from values (`document`, whose shape is `parts.json`), a JSON template of
+//! Three sources (`config::Source`): generated from values (`document`, whose shape is in `parts/`), a JSON template of
 //! the user's (`template`), or a file of the user's that is used as it is. `ISTIO_BOOTSTRAP_OVERRIDE` is merged into the
 //! first two by RFC 7396 (`merge`) and becomes `--config-yaml` for the third. `node` makes the metadata. Everything but
 //! `files` is pure, and nothing here writes: the caller puts the bytes where the proxy finds them.
@@ -11,6 +11,7 @@ mod error;
 mod files;
 mod merge;
 pub mod node;
+mod parts;
 mod template;
 
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 pub use self::error::{BootstrapError, Object};
 use crate::config::{HostPort, Source};
-use crate::json::{Map, Value};
+use crate::json::{self, Map, Value};
 
 /// Linux takes no longer single argument (`MAX_ARG_STRLEN`, 32 pages of 4 KiB, with its NUL).
 const ARGUMENT_BYTES: usize = 32 * 4096 - 1;
@@ -42,7 +43,7 @@ pub fn render(source: &Source, epoch: u32) -> Result<Rendered, BootstrapError> {
         Source::Generated {
             inputs,
             override_file,
-        } => finish(document::build(inputs)?, override_file.as_deref()),
+        } => generated(document::build(inputs), override_file.as_deref()),
         Source::Template {
             template,
             override_file,
@@ -66,6 +67,22 @@ fn from_template(template: &Template, epoch: u32) -> Result<Value, BootstrapErro
         path: template.file.clone(),
         name: unknown.0,
     })
+}
+
+/// The document is text already, and a tree only where something is merged into it.
+fn generated(text: String, override_file: Option<&Path>) -> Result<Rendered, BootstrapError> {
+    if override_file.is_none() {
+        return Ok(Rendered {
+            document: Some(text.into_bytes()),
+            config_yaml: None,
+        });
+    }
+    let document = json::parse(text.as_bytes()).map_err(|source| BootstrapError::Parse {
+        object: Object::BuiltIn,
+        path: "document.json".into(),
+        source,
+    })?;
+    finish(document, override_file)
 }
 
 /// Merges the override and writes the document so that a person can read it.

@@ -84,7 +84,7 @@ fn digits(text: &str) -> (&str, &str) {
 }
 
 /// As proto JSON wants it: decimal seconds, `1.5s`.
-pub(super) fn proto(duration: Duration) -> String {
+pub(crate) fn proto(duration: Duration) -> String {
     let mut text = duration.as_secs().to_string();
     let nanos = duration.subsec_nanos();
     if nanos > 0 {

@@ -7,7 +7,7 @@
 
 mod build;
 mod companion;
-mod duration;
+pub(crate) mod duration;
 mod error;
 mod identity;
 mod json;

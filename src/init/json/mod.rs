@@ -14,6 +14,7 @@ mod write;
 pub use self::parse::{Error, parse};
 #[cfg(test)]
 pub(crate) use self::tests::json;
+pub(crate) use self::write::Writer;
 
 /// Any JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,8 +3,9 @@
 
 use super::{Map, Value};
 
-/// A text being written.
-struct Writer {
+/// A text being written, also by who has no value of it.
+#[derive(Debug)]
+pub(crate) struct Writer {
     text: String,
     /// Levels in from the margin; `None`: everything in one line, without blanks.
     level: Option<usize>,
@@ -31,9 +32,41 @@ impl Value {
     }
 }
 
+/// Two blanks for each level of the deepest document that is usual.
+const BLANKS: &str = "                                                                ";
+
 impl Writer {
+    /// As `pretty` writes, with room for so many bytes.
+    pub(crate) fn pretty(room: usize) -> Self {
+        let text = String::with_capacity(room);
+        let level = Some(0);
+        Self { text, level }
+    }
+
+    /// What was written, with a line end.
+    pub(crate) fn finish(mut self) -> String {
+        self.text.push('\n');
+        self.text
+    }
+
+    /// What is JSON already: a string in its quotes, a number.
+    pub(crate) fn raw(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// A key in its quotes, and the colon.
+    pub(crate) fn raw_key(&mut self, key: &str) {
+        self.raw(key);
+        self.colon();
+    }
+
+    fn colon(&mut self) {
+        self.text
+            .push_str(if self.level.is_some() { ": " } else { ":" });
+    }
+
     /// As deep as the value is: the parser stops at 128.
-    fn value(&mut self, value: &Value) {
+    pub(crate) fn value(&mut self, value: &Value) {
         let text = match value {
             Value::Null => "null",
             Value::Bool(true) => "true",
@@ -55,33 +88,32 @@ impl Writer {
         self.close('[', ']');
     }
 
-    fn object(&mut self, map: &Map) {
+    pub(crate) fn object(&mut self, map: &Map) {
         self.open('{');
         for (key, value) in map {
             self.next();
             self.string(key);
-            self.text
-                .push_str(if self.level.is_some() { ": " } else { ":" });
+            self.colon();
             self.value(value);
         }
         self.close('{', '}');
     }
 
-    fn open(&mut self, bracket: char) {
+    pub(crate) fn open(&mut self, bracket: char) {
         self.text.push(bracket);
         self.level = self.level.map(|level| level + 1);
     }
 
     /// Before each entry: a comma, but for the first, which follows the bracket.
-    fn next(&mut self) {
-        if !self.text.ends_with(['[', '{']) {
+    pub(crate) fn next(&mut self) {
+        if !matches!(self.text.as_bytes().last(), Some(b'[' | b'{')) {
             self.text.push(',');
         }
         self.line();
     }
 
     /// Nothing in it: the brackets stay together.
-    fn close(&mut self, open: char, bracket: char) {
+    pub(crate) fn close(&mut self, open: char, bracket: char) {
         self.level = self.level.map(|level| level.saturating_sub(1));
         if !self.text.ends_with(open) {
             self.line();
@@ -90,13 +122,19 @@ impl Writer {
     }
 
     fn line(&mut self) {
-        if let Some(level) = self.level {
-            self.text.push('\n');
-            self.text.extend(std::iter::repeat_n("  ", level));
+        let Some(level) = self.level else {
+            return;
+        };
+        self.text.push('\n');
+        let mut missing = level * 2;
+        while missing > 0 {
+            let blanks = BLANKS.get(..missing).unwrap_or(BLANKS);
+            self.text.push_str(blanks);
+            missing -= blanks.len();
         }
     }
 
-    fn string(&mut self, text: &str) {
+    pub(crate) fn string(&mut self, text: &str) {
         self.text.push('"');
         let mut rest = text;
         // What needs no escape goes out in one piece.
