@@ -36,33 +36,31 @@ const ADMIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 const ROOM: usize = 12 * 1024;
 
 /// The parts, in `parts/`.
-mod text {
-    pub(super) const DOCUMENT: &str = include_str!("parts/document.json");
-    pub(super) const CLUSTER: &str = include_str!("parts/cluster.json");
-    pub(super) const HTTP2: &str = include_str!("parts/http2.json");
-    pub(super) const BREAKERS: &str = include_str!("parts/circuit-breakers.json");
-    pub(super) const KEEPALIVE: &str = include_str!("parts/keepalive.json");
-    pub(super) const TLS: &str = include_str!("parts/tls.json");
-    pub(super) const ZIPKIN: &str = include_str!("parts/zipkin.json");
-    pub(super) const DATADOG: &str = include_str!("parts/datadog.json");
-    pub(super) const METRICS_SINK: &str = include_str!("parts/metrics-sink.json");
-    pub(super) const STATSD_SINK: &str = include_str!("parts/statsd-sink.json");
+macro_rules! parts {
+    ($($name:ident = $file:literal,)*) => {
+        mod part {
+            use super::super::parts::{Text, text};
+            $(pub(super) const $name: Text = text!(include_str!(concat!("parts/", $file)));)*
+        }
+        /// All of them, and what they were made of.
+        #[cfg(test)]
+        pub(super) const SOURCES: &[(&str, super::parts::Text)] =
+            &[$((include_str!(concat!("parts/", $file)), part::$name),)*];
+    };
 }
 
-/// All of them.
-#[cfg(test)]
-pub(super) const TEXTS: [&str; 10] = [
-    text::DOCUMENT,
-    text::CLUSTER,
-    text::HTTP2,
-    text::BREAKERS,
-    text::KEEPALIVE,
-    text::TLS,
-    text::ZIPKIN,
-    text::DATADOG,
-    text::METRICS_SINK,
-    text::STATSD_SINK,
-];
+parts! {
+    DOCUMENT = "document.json",
+    CLUSTER = "cluster.json",
+    HTTP2 = "http2.json",
+    BREAKERS = "circuit-breakers.json",
+    KEEPALIVE = "keepalive.json",
+    TLS = "tls.json",
+    ZIPKIN = "zipkin.json",
+    DATADOG = "datadog.json",
+    METRICS_SINK = "metrics-sink.json",
+    STATSD_SINK = "statsd-sink.json",
+}
 
 /// The document for `inputs`, so that a person can read it.
 pub(super) fn build(inputs: &Generated) -> String {
@@ -84,7 +82,7 @@ pub(super) fn build(inputs: &Generated) -> String {
     values.push(("metrics-cluster", metrics_cluster(inputs)));
     values.push(("tracing", tracing(inputs)));
     values.push(("stats-sinks", sinks(inputs)));
-    let text = text::DOCUMENT;
+    let text = part::DOCUMENT;
     let mut writer = Writer::pretty(ROOM);
     Part { text, values }.write(&mut writer);
     writer.finish()
@@ -114,7 +112,7 @@ impl Cluster<'_> {
             (Err(_), false) => ("STRICT_DNS", Put::Text("V4_ONLY")),
         };
         let protocol = if self.http2 {
-            Put::Part(Part::plain(text::HTTP2))
+            Put::Part(Part::plain(part::HTTP2))
         } else {
             Put::Absent
         };
@@ -129,7 +127,7 @@ impl Cluster<'_> {
             ("connection-options", connection),
             ("transport-socket", transport),
         ];
-        let text = text::CLUSTER;
+        let text = part::CLUSTER;
         Put::Part(Part { text, values })
     }
 }
@@ -152,7 +150,7 @@ fn xds_cluster(inputs: &Generated) -> Put<'_> {
     cluster.connect_timeout = inputs.connect_timeout;
     let transport = inputs.control_plane_tls.as_ref().map_or(Put::Absent, tls);
     let plain = |text| Put::Part(Part::plain(text));
-    cluster.with(plain(text::BREAKERS), plain(text::KEEPALIVE), transport)
+    cluster.with(plain(part::BREAKERS), plain(part::KEEPALIVE), transport)
 }
 
 fn tls(tls: &ControlPlaneTls) -> Put<'_> {
@@ -168,7 +166,7 @@ fn tls(tls: &ControlPlaneTls) -> Put<'_> {
         ("root-certificate", path(&tls.root_certificate)),
         ("subject-alt-names", names),
     ];
-    let text = text::TLS;
+    let text = part::TLS;
     Put::Part(Part { text, values })
 }
 
@@ -183,9 +181,9 @@ fn tracing_cluster(inputs: &Generated) -> Put<'_> {
 
 fn tracing(inputs: &Generated) -> Put<'_> {
     Put::Part(match &inputs.tracing {
-        Some(Tracing::Zipkin(_)) => Part::plain(text::ZIPKIN),
+        Some(Tracing::Zipkin(_)) => Part::plain(part::ZIPKIN),
         Some(Tracing::Datadog(_)) => Part {
-            text: text::DATADOG,
+            text: part::DATADOG,
             values: vec![("cluster", Put::Text(&inputs.cluster))],
         },
         None => return Put::Absent,
@@ -202,11 +200,11 @@ fn metrics_cluster(inputs: &Generated) -> Put<'_> {
 fn sinks(inputs: &Generated) -> Put<'_> {
     let mut sinks = Vec::new();
     if inputs.metrics_service.is_some() {
-        sinks.push(Part::plain(text::METRICS_SINK));
+        sinks.push(Part::plain(part::METRICS_SINK));
     }
     if let Some(at) = inputs.statsd {
         sinks.push(Part {
-            text: text::STATSD_SINK,
+            text: part::STATSD_SINK,
             values: vec![("address", socket(at))],
         });
     }

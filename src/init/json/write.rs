@@ -32,8 +32,9 @@ impl Value {
     }
 }
 
-/// Two blanks for each level of the deepest document that is usual.
-const BLANKS: &str = "                                                                ";
+/// What comes before an entry: a comma where one precedes it, a line end, and two blanks for each level of the deepest
+/// document that is usual.
+const BREAK: &str = ",\n                                                                ";
 
 impl Writer {
     /// As `pretty` writes, with room for so many bytes.
@@ -49,20 +50,9 @@ impl Writer {
         self.text
     }
 
-    /// What is JSON already: a string in its quotes, a number.
+    /// What is JSON already: a string in its quotes, a number, a key with its colon.
     pub(crate) fn raw(&mut self, text: &str) {
         self.text.push_str(text);
-    }
-
-    /// A key in its quotes, and the colon.
-    pub(crate) fn raw_key(&mut self, key: &str) {
-        self.raw(key);
-        self.colon();
-    }
-
-    fn colon(&mut self) {
-        self.text
-            .push_str(if self.level.is_some() { ": " } else { ":" });
     }
 
     /// As deep as the value is: the parser stops at 128.
@@ -80,57 +70,76 @@ impl Writer {
     }
 
     fn array(&mut self, items: &[Value]) {
-        self.open('[');
+        self.open("[");
         for item in items {
             self.next();
             self.value(item);
         }
-        self.close('[', ']');
+        self.close("]");
     }
 
     pub(crate) fn object(&mut self, map: &Map) {
-        self.open('{');
+        self.open("{");
         for (key, value) in map {
             self.next();
             self.string(key);
-            self.colon();
+            self.raw(if self.level.is_some() { ": " } else { ":" });
             self.value(value);
         }
-        self.close('{', '}');
+        self.close("}");
     }
 
-    pub(crate) fn open(&mut self, bracket: char) {
-        self.text.push(bracket);
+    pub(crate) fn open(&mut self, bracket: &str) {
+        self.raw(bracket);
         self.level = self.level.map(|level| level + 1);
     }
 
-    /// Before each entry: a comma, but for the first, which follows the bracket.
-    pub(crate) fn next(&mut self) {
-        if !matches!(self.text.as_bytes().last(), Some(b'[' | b'{')) {
-            self.text.push(',');
+    /// How deep it is; nothing is in a document in one line.
+    pub(crate) fn level(&self) -> usize {
+        self.level.unwrap_or_default()
+    }
+
+    /// `next`, so many levels deep.
+    pub(crate) fn next_at(&mut self, level: usize) {
+        self.level = Some(level);
+        self.next();
+    }
+
+    /// Before the closing bracket of what is so many levels deep.
+    pub(crate) fn end(&mut self, level: usize) {
+        self.level = Some(level);
+        if !self.has_opened() {
+            self.line(1);
         }
-        self.line();
+    }
+
+    /// Before each entry: a comma, but for the first.
+    pub(crate) fn next(&mut self) {
+        self.line(usize::from(self.has_opened()));
     }
 
     /// Nothing in it: the brackets stay together.
-    pub(crate) fn close(&mut self, open: char, bracket: char) {
+    pub(crate) fn close(&mut self, bracket: &str) {
         self.level = self.level.map(|level| level.saturating_sub(1));
-        if !self.text.ends_with(open) {
-            self.line();
+        if !self.has_opened() {
+            self.line(1);
         }
-        self.text.push(bracket);
+        self.raw(bracket);
     }
 
-    fn line(&mut self) {
-        let Some(level) = self.level else {
-            return;
-        };
-        self.text.push('\n');
-        let mut missing = level * 2;
-        while missing > 0 {
-            let blanks = BLANKS.get(..missing).unwrap_or(BLANKS);
-            self.text.push_str(blanks);
-            missing -= blanks.len();
+    /// Whether nothing has been written since the last bracket.
+    fn has_opened(&self) -> bool {
+        matches!(self.text.as_bytes().last(), Some(b'[' | b'{'))
+    }
+
+    /// `from` 0: with a comma. A document in one line has nothing else.
+    fn line(&mut self, from: usize) {
+        let end = self.level.map_or(1, |level| 2 + 2 * level);
+        let blanks = BREAK.get(from..end.min(BREAK.len()));
+        self.text.push_str(blanks.unwrap_or_default());
+        // Deeper than that.
+        for _ in BREAK.len()..end {
+            self.text.push(' ');
         }
     }
 
