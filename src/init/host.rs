@@ -2,7 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 
 use crate::config::Host;
 use crate::sys;
@@ -17,22 +18,28 @@ const CPU_PERIOD: &str = "/sys/fs/cgroup/cpu/cpu.cfs_period_us";
 pub(crate) fn look() -> Host {
     Host {
         addresses: sys::interface_addresses(),
-        cpu_limit: cpu_limit(),
+        cpu_limit,
     }
 }
 
 fn cpu_limit() -> Option<u32> {
-    let limit = fs::read_to_string(CPU_MAX).or_else(|_| {
-        Ok::<_, std::io::Error>(
-            [
-                fs::read_to_string(CPU_QUOTA)?.trim(),
-                " ",
-                &fs::read_to_string(CPU_PERIOD)?,
-            ]
-            .concat(),
-        )
-    });
-    cpus(&limit.ok()?)
+    let mut text = [0; 64];
+    if let Some(limit) = line(CPU_MAX, &mut text) {
+        return cpus(limit);
+    }
+    let quota = line(CPU_QUOTA, &mut text)?;
+    if quota.starts_with('-') {
+        // None, and each of these files is as dear as ten other system calls.
+        return None;
+    }
+    let mut period = [0; 64];
+    cpus(&[quota.trim(), " ", line(CPU_PERIOD, &mut period)?].concat())
+}
+
+/// A file of one short line.
+fn line<'t>(path: &str, text: &'t mut [u8; 64]) -> Option<&'t str> {
+    let read = File::open(path).ok()?.read(text).ok()?;
+    str::from_utf8(text.get(..read)?).ok()
 }
 
 /// `QUOTA PERIOD` as whole CPUs, rounded up; `max`, and v1's -1, are no limit.

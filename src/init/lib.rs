@@ -113,7 +113,7 @@ fn proxy(args: Box<ProxyArgs>) -> u8 {
 fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
     // Before anything of our own is opened.
     sys::close_inherited_descriptors();
-    let config = match Config::new(&args, &Environment::of_process(), &host::look()) {
+    let config = match Config::new(&args, Environment::of_process(), &host::look()) {
         Ok(config) => config,
         Err(error) => return Err(refuse(error.code(), format_args!("{error}"))),
     };

@@ -43,17 +43,17 @@ pub enum Kind {
 
 impl Kind {
     /// By its letter in a table.
-    fn of(letter: &str) -> Self {
+    const fn of(letter: u8) -> Self {
         match letter {
-            "b" => Self::Bool,
-            "n" => Self::Number,
-            "d" => Self::Duration,
-            "l" => Self::List,
-            "r" => Self::Repeated,
-            "L" => Self::Legacy,
-            "B" => Self::LegacyBool,
-            "G" => Self::Gone,
-            "H" => Self::GoneBool,
+            b'b' => Self::Bool,
+            b'n' => Self::Number,
+            b'd' => Self::Duration,
+            b'l' => Self::List,
+            b'r' => Self::Repeated,
+            b'L' => Self::Legacy,
+            b'B' => Self::LegacyBool,
+            b'G' => Self::Gone,
+            b'H' => Self::GoneBool,
             _ => Self::Text,
         }
     }
@@ -79,15 +79,25 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
     text: &'static str,
-    /// Where the lines begin, in the order of the names: a start looks for ninety of them.
-    lines: &'static [u16],
+    /// In the order of the names: a start looks for ninety of them.
+    lines: &'static [Line],
 }
 
-/// A table of a text, with its lines sorted when it is compiled.
+/// Where a line begins, and how long its parts are.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    begin: u16,
+    name: u8,
+    kind: u8,
+    default: u8,
+    variable: u8,
+}
+
+/// A table of a text, with its lines taken apart and sorted when it is compiled.
 macro_rules! table {
     ($text:expr) => {{
         const TEXT: &str = $text;
-        const LINES: [u16; count(TEXT.as_bytes())] = sorted(TEXT.as_bytes());
+        const LINES: [Line; count(TEXT.as_bytes())] = sorted(TEXT.as_bytes());
         Table {
             text: TEXT,
             lines: &LINES,
@@ -115,27 +125,56 @@ const fn count(text: &[u8]) -> usize {
     clippy::indexing_slicing,
     reason = "of a constant: it would not compile"
 )]
-const fn sorted<const LINES: usize>(text: &[u8]) -> [u16; LINES] {
+const fn sorted<const LINES: usize>(text: &[u8]) -> [Line; LINES] {
     assert!(text.len() <= u16::MAX as usize);
-    let mut lines = [0; LINES];
-    let (mut at, mut begin, mut known) = (0, 0, 0);
-    while at < text.len() {
-        if text[at] == b'\n' {
-            let mut place = known;
-            while place > 0 && is_before(text, begin, lines[place - 1] as usize) {
-                lines[place] = lines[place - 1];
-                place -= 1;
-            }
-            #[allow(clippy::cast_possible_truncation, reason = "asserted above")]
-            {
-                lines[place] = begin as u16;
-            }
-            known += 1;
-            begin = at + 1;
+    let mut lines = [Line {
+        begin: 0,
+        name: 0,
+        kind: 0,
+        default: 0,
+        variable: 0,
+    }; LINES];
+    let (mut begin, mut known) = (0, 0);
+    while begin < text.len() {
+        let mut place = known;
+        while place > 0 && is_before(text, begin, lines[place - 1].begin as usize) {
+            lines[place] = lines[place - 1];
+            place -= 1;
+        }
+        let (line, end) = taken_apart(text, begin);
+        lines[place] = line;
+        known += 1;
+        begin = end + 1;
+    }
+    lines
+}
+
+/// A line and where it ends; a part that does not fit 8 bits does not compile.
+#[allow(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "of a constant: it would not compile, and the lengths are asserted"
+)]
+const fn taken_apart(text: &[u8], begin: usize) -> (Line, usize) {
+    let (mut parts, mut part, mut at) = ([0_usize; 4], 0, begin);
+    while text[at] != b'\n' {
+        if text[at] == b' ' {
+            part += 1;
+        } else {
+            parts[part] += 1;
+            assert!(parts[part] <= u8::MAX as usize);
         }
         at += 1;
     }
-    lines
+    assert!(parts[0] > 0 && parts[1] == 1);
+    let line = Line {
+        begin: begin as u16,
+        name: parts[0] as u8,
+        kind: text[begin + parts[0] + 1],
+        default: parts[2] as u8,
+        variable: parts[3] as u8,
+    };
+    (line, at)
 }
 
 /// Whether the name in the one line comes before that in the other. A blank, which ends a name, is less than all in one.
@@ -154,36 +193,34 @@ const fn is_before(text: &[u8], one: usize, other: usize) -> bool {
 impl Table {
     /// In the order of the table.
     pub fn flags(self) -> impl Iterator<Item = Flag> {
-        self.text.split_terminator('\n').map(Flag::of)
+        let lines = self.text.split_terminator('\n');
+        lines.filter_map(move |line| self.find(line.split(' ').next()?))
     }
 
     /// The flag of that kebab-case name.
     #[must_use]
     pub fn find(self, name: &str) -> Option<Flag> {
-        let line = |begin: u16| self.text.get(usize::from(begin)..).unwrap_or_default();
-        if name.contains(' ') {
-            return None;
-        }
-        let wanted = name.bytes().chain([b' ']);
-        let place = self.lines.binary_search_by(|begin| {
-            let of_line = line(*begin).bytes().take(name.len() + 1);
-            of_line.cmp(wanted.clone())
-        });
-        let found = line(*self.lines.get(place.ok()?)?);
-        found.split('\n').next().map(Flag::of)
+        let find = |line: &Line| self.part(line.begin.into(), line.name).cmp(name);
+        let place = self.lines.binary_search_by(find).ok()?;
+        self.lines.get(place).map(|line| self.flag(line))
     }
-}
 
-impl Flag {
-    fn of(line: &'static str) -> Self {
-        let mut parts = line.split(' ');
-        let mut part = || parts.next().unwrap_or("");
-        Self {
-            name: part(),
-            kind: Kind::of(part()),
-            default: part(),
-            variable: part(),
+    fn flag(self, line: &Line) -> Flag {
+        let begin = usize::from(line.begin);
+        let default_at = begin + usize::from(line.name) + 3;
+        let variable_at = default_at + usize::from(line.default) + 1;
+        Flag {
+            name: self.part(begin, line.name),
+            kind: Kind::of(line.kind),
+            default: self.part(default_at, line.default),
+            variable: self.part(variable_at, line.variable),
         }
+    }
+
+    fn part(self, at: usize, length: u8) -> &'static str {
+        let end = at + usize::from(length);
+        // Where there is no such part, it may lie behind the text.
+        self.text.get(at..end).unwrap_or_default()
     }
 }
 
@@ -326,10 +363,11 @@ mod tests {
                 );
                 let kinds = table.flags().filter(|flag| flag.name == parts[0]).count();
                 assert_eq!(kinds, 1, "{line}");
-                assert!(
-                    table
-                        .find(parts[0])
-                        .is_some_and(|flag| flag.name == parts[0])
+                let flag = table.find(parts[0]).unwrap();
+                let part = |at: usize| parts.get(at).copied().unwrap_or_default();
+                assert_eq!(
+                    (flag.name, flag.kind, flag.default, flag.variable),
+                    (parts[0], Kind::of(parts[1].as_bytes()[0]), part(2), part(3))
                 );
             }
             for wrong in ["", " ", "ip t", "i", "url t", "\n", "ip\n"] {

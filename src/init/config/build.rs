@@ -27,7 +27,7 @@ impl Config {
     /// A value that is malformed, out of range or contradicts another; the error names it.
     pub fn new(
         args: &ProxyArgs,
-        environment: &Environment,
+        environment: Environment,
         host: &Host,
     ) -> Result<Self, ConfigError> {
         let layers = Layers::new(args, environment);
@@ -226,7 +226,7 @@ fn concurrency(layers: &Layers<'_>, host: &Host, warnings: &mut Vec<String>) -> 
             ),
         }
     }
-    host.cpu_limit
+    (host.cpu_limit)()
 }
 
 fn user(layers: &Layers<'_>) -> Option<User> {

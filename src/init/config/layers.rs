@@ -104,10 +104,10 @@ fn note(noted: &Cell<Option<ConfigError>>, error: ConfigError) {
 }
 
 impl<'a> Layers<'a> {
-    pub(super) fn new(args: &'a ProxyArgs, environment: &Environment) -> Self {
+    pub(super) fn new(args: &'a ProxyArgs, environment: Environment) -> Self {
         let mut layers = Self {
             args,
-            environment: environment.clone(),
+            environment,
             config: ProxyConfig::default(),
             error: Cell::new(None),
         };
@@ -118,10 +118,18 @@ impl<'a> Layers<'a> {
         for (name, value) in &layers.config.metadata {
             layers.environment.stand_in(name, value);
         }
-        for flag in PROXY.flags() {
-            layers.check(&flag);
-        }
+        layers.check();
         layers
+    }
+
+    /// No argument and no variable of a process holds a NUL byte, but JSON can.
+    fn check(&self) {
+        for (_, key, text) in &self.config.values {
+            if text.contains('\0') {
+                let origin = ["PROXY_CONFIG ", key].concat();
+                self.refuse(ConfigError::value(&origin, text, "it holds a NUL byte"));
+            }
+        }
     }
 
     /// The first thing that was wrong.
@@ -141,14 +149,6 @@ impl<'a> Layers<'a> {
                 self.refuse(error);
                 None
             }
-        }
-    }
-
-    /// What `given` then does not need to look at any more.
-    fn check(&self, flag: &Flag) {
-        let given = self.given_for(flag);
-        if given.text.contains('\0') {
-            given.refuse("it holds a NUL byte");
         }
     }
 

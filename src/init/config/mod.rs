@@ -184,12 +184,21 @@ pub struct HostPort {
 }
 
 /// What start found out about the machine; read once, in the shell.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Host {
     /// Addresses of interfaces that are up, loopback left out.
     pub addresses: Vec<IpAddr>,
-    /// CPUs that the cgroup grants, rounded up.
-    pub cpu_limit: Option<u32>,
+    /// Tells the CPUs that the cgroup grants, rounded up; not asked where somebody says how many.
+    pub cpu_limit: fn() -> Option<u32>,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            cpu_limit: || None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ fn configured(line: &str, variables: &[(&str, &str)], host: &Host) -> Result<Con
         return Err(format!("usage: {line}"));
     };
     let environment = Environment::new(variables.iter().map(|(n, v)| (n.into(), v.into())));
-    Config::new(&args, &environment, host).map_err(|error| {
+    Config::new(&args, environment, host).map_err(|error| {
         assert_eq!(error.code(), 78);
         error.to_string()
     })
@@ -421,7 +421,7 @@ fn doubtful_variables_only_warn() {
 #[test]
 fn concurrency_comes_from_the_limit() {
     let host = Host {
-        cpu_limit: Some(4),
+        cpu_limit: || Some(4),
         ..Host::default()
     };
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], u32);
@@ -441,7 +441,7 @@ fn concurrency_comes_from_the_limit() {
 fn a_host_without_ipv4() {
     let host = Host {
         addresses: vec!["fd00::1".parse().unwrap()],
-        cpu_limit: None,
+        ..Host::default()
     };
     let config = configured("", &[], &host).unwrap();
     assert_eq!(config.admin, "[::1]:15000".parse().unwrap());
@@ -633,7 +633,7 @@ proptest::proptest! {
         let line = ["pintle", "proxy", &format!("--{flag}={value}")];
         if let Ok(Command::Proxy(args)) = cli::parse(&cli::words(line)) {
             let set = [("PROXY_CONFIG".into(), proxy_config.into()), ("POD_NAME".into(), value.into())];
-            drop(Config::new(&args, &Environment::new(set), &Host::default()));
+            drop(Config::new(&args, Environment::new(set), &Host::default()));
         }
     }
 }
