@@ -9,6 +9,7 @@
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_long, c_void};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
@@ -16,8 +17,9 @@ use std::ptr;
 use super::inherited::{self, Inherited};
 use super::{Pid, check, signal};
 
-/// The child's stack. Ours: musl's search of `PATH` takes 5 kB, glibc's loader some more; only what is used costs.
-const STACK_BYTES: usize = 64 * 1024;
+/// The child's stack, a part of the agent's: no mapping, and pages that the start has touched already. Ours: musl's search
+/// of `PATH` takes 5 kB, glibc's loader some more; a debug build sees that a quarter is never used.
+const STACK_BYTES: usize = 16 * 1024;
 
 /// How a child differs from its parent.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +90,7 @@ fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Resu
         parent: std::process::id().cast_signed(),
         error: 0,
     };
-    let stack = Stack::new()?;
+    let mut stack = Stack::new();
     // No handler of ours may run in the child.
     let mask = inherited::current_mask();
     inherited::set_mask(u64::MAX);
@@ -103,6 +105,10 @@ fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Resu
     // SAFETY: `sched_yield` has no arguments, and its result says nothing.
     let _: c_int = unsafe { libc::sched_yield() };
     inherited::set_mask(mask);
+    debug_assert!(
+        stack.unused() >= STACK_BYTES / 4,
+        "the stack is large enough"
+    );
     if pid < 0 {
         return Err(failed);
     }
@@ -127,31 +133,33 @@ fn bury(pid: c_int) {
     }
 }
 
-/// Memory for the child's stack, given back when it has its own.
-struct Stack(*mut c_void);
+/// Memory for the child's stack.
+#[repr(align(16))]
+struct Stack([MaybeUninit<u8>; STACK_BYTES]);
 
 impl Stack {
-    fn new() -> io::Result<Self> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
-        // SAFETY: a new mapping, where the kernel likes.
-        let memory = unsafe { libc::mmap(ptr::null_mut(), STACK_BYTES, access, kind, -1, 0) };
-        if memory == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self(memory))
+    /// What a debug build looks for afterwards.
+    const UNUSED: u8 = 0xA5;
+
+    const fn new() -> Self {
+        let byte = if cfg!(debug_assertions) {
+            MaybeUninit::new(Self::UNUSED)
+        } else {
+            MaybeUninit::uninit()
+        };
+        Self([byte; STACK_BYTES])
     }
 
-    /// Stacks grow down. It is the end of a page, so it is aligned.
-    fn top(&self) -> *mut c_void {
-        self.0.wrapping_byte_add(STACK_BYTES)
+    /// Stacks grow down.
+    fn top(&mut self) -> *mut c_void {
+        self.0.as_mut_ptr().wrapping_add(STACK_BYTES).cast()
     }
-}
 
-impl Drop for Stack {
-    fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, and the child that had it has another one or is gone.
-        let _: c_int = unsafe { libc::munmap(self.0, STACK_BYTES) };
+    /// How much of it nobody has used; of a debug build.
+    fn unused(&self) -> usize {
+        // SAFETY: a debug build has filled all of it.
+        let is_unused = |byte: &&MaybeUninit<u8>| unsafe { byte.assume_init() } == Self::UNUSED;
+        self.0.iter().take_while(is_unused).count()
     }
 }
 
