@@ -82,9 +82,10 @@ impl HotRestart {
     /// The name of a socket that shows that another Envoy uses the id. Asked while no epoch of ours runs.
     #[must_use]
     pub(crate) fn taken(&self) -> Option<String> {
+        let asks = UnixDatagram::unbound().ok()?;
         (0..3)
             .map(|turn| self.name("child", turn))
-            .find(|name| bind(name).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse))
+            .find(|name| is_there(&asks, name))
     }
 
     fn name(&self, whose: &str, epoch: u32) -> String {
@@ -186,13 +187,26 @@ fn word(file: &File, at: u64) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Binds an abstract name as Envoy does: padded with NULs to the full length.
-fn bind(name: &str) -> io::Result<UnixDatagram> {
+/// An abstract name as Envoy has it: padded with NULs to the full length.
+fn address(name: &str) -> io::Result<SocketAddr> {
     let mut padded = [0; NAME_BYTES];
     for (slot, byte) in padded.iter_mut().zip(name.bytes()) {
         *slot = byte;
     }
-    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(padded)?)
+    SocketAddr::from_abstract_name(padded)
+}
+
+fn bind(name: &str) -> io::Result<UnixDatagram> {
+    UnixDatagram::bind_addr(&address(name)?)
+}
+
+/// Whether a socket has that name: it can be connected to, or not by us (EPERM: it has a peer of its own). Its owner
+/// hears nothing of that.
+fn is_there(asks: &UnixDatagram, name: &str) -> bool {
+    match address(name).and_then(|address| asks.connect_addr(&address)) {
+        Ok(()) => true,
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+    }
 }
 
 /// Who holds an abstract name, as far as /proc tells.

@@ -65,12 +65,12 @@ pub(crate) fn run(args: &InitArgs) -> u8 {
 
 fn open() -> io::Result<Sources> {
     // Before the command is there to need them: none may be lost on the way.
-    let mut signals = Signals::install()?;
+    let mut signals = Signals::hold();
     if std::process::id() != 1 {
         sys::become_subreaper()?;
     }
     let poll = Poll::new()?;
-    signals.register(poll.registry(), [ENDS, SIGNALS])?;
+    signals.catch(poll.registry(), [ENDS, SIGNALS])?;
     Ok(Sources { poll, signals })
 }
 

@@ -30,50 +30,61 @@ const NOT_CAUGHT: [i32; 6] = [4, 7, 8, 9, 11, 19];
 /// calls the handler for faults first.
 const HANDLED: [i32; 2] = [signal::SIGCHLD, signal::SIGTRAP];
 
-/// Every signal that can be caught, as a readable source.
+/// Every signal that can be caught: held back at first, then a readable source.
 #[derive(Debug)]
-pub(crate) struct Signals {
-    caught: SignalDelivery<UnixStream, SignalOnly>,
+pub(crate) struct Signals(Option<Caught>);
+
+#[derive(Debug)]
+struct Caught {
+    handled: SignalDelivery<UnixStream, SignalOnly>,
     /// All others.
     blocked: OwnedFd,
 }
 
 impl Signals {
-    /// From here on no signal ends or stops this process by accident.
+    /// From here on no signal ends or stops this process by accident: those that come wait for `catch`. What is dear about
+    /// catching can so be done when the proxy has been started.
+    pub(crate) fn hold() -> Self {
+        // But for TRAP: a fault that is blocked would end the process without a word.
+        sys::hold_signals(blocked() | 1 << (signal::SIGCHLD - 1));
+        Self(None)
+    }
+
+    /// Catches them, what was held back included. A token for those that are handled, and one for all others: only the
+    /// source that is ready is read.
     ///
     /// # Errors
     /// No descriptor or no memory left.
-    pub(crate) fn install() -> io::Result<Self> {
+    pub(crate) fn catch(&mut self, registry: &Registry, tokens: [Token; 2]) -> io::Result<()> {
+        let [ends, others] = tokens;
         let (read, write) = UnixStream::pair()?;
-        let caught = SignalDelivery::with_pipe(read, write, SignalOnly, HANDLED)?;
-        // 32 to 34 among them, for which the C library allows no handler.
-        let others = HANDLED
-            .iter()
-            .chain(&NOT_CAUGHT)
-            .fold(u64::MAX, |set, number| set & !(1 << (number - 1)));
-        let blocked = sys::signal_descriptor(others)?;
-        Ok(Self { caught, blocked })
-    }
-
-    /// A token for those that are handled, and one for all others: only the source that is ready is read.
-    ///
-    /// # Errors
-    /// What epoll says.
-    pub(crate) fn register(&mut self, registry: &Registry, tokens: [Token; 2]) -> io::Result<()> {
-        let [handled, blocked] = tokens;
-        registry.register(self.caught.get_read_mut(), handled, Interest::READABLE)?;
-        let number = self.blocked.as_raw_fd();
-        registry.register(&mut SourceFd(&number), blocked, Interest::READABLE)
+        let mut handled = SignalDelivery::with_pipe(read, write, SignalOnly, HANDLED)?;
+        registry.register(handled.get_read_mut(), ends, Interest::READABLE)?;
+        let blocked = sys::signal_descriptor(blocked())?;
+        let number = blocked.as_raw_fd();
+        registry.register(&mut SourceFd(&number), others, Interest::READABLE)?;
+        self.0 = Some(Caught { handled, blocked });
+        Ok(())
     }
 
     /// The signals that were handled since the last call, each once, in the order of their numbers.
     pub(crate) fn handled(&mut self) -> impl Iterator<Item = i32> {
-        self.caught.pending()
+        let caught = self.0.iter_mut();
+        caught.flat_map(|caught| caught.handled.pending())
     }
 
     /// The other signals that came since the last call; there may be more only if all places are taken, which else epoll
     /// would tell.
     pub(crate) fn others(&self) -> [Option<i32>; sys::SIGNALS_AT_ONCE] {
-        sys::read_signals(self.blocked.as_fd())
+        match &self.0 {
+            Some(caught) => sys::read_signals(caught.blocked.as_fd()),
+            None => [None; sys::SIGNALS_AT_ONCE],
+        }
     }
+}
+
+/// What has no handler: 32 to 34 are among it, for which the C library allows none.
+fn blocked() -> u64 {
+    let other_ways = HANDLED.iter().chain(&NOT_CAUGHT);
+    other_ways.fold(u64::MAX, |set, number| set & !(1 << (number - 1)))
 }

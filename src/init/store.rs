@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
@@ -55,13 +55,11 @@ impl Store {
     pub(crate) fn write(&self, of: Of, document: &[u8]) -> io::Result<PathBuf> {
         let path = self.path(of);
         let temporary = path.with_extension("json.tmp");
-        // A leftover of a crash may have another owner or mode.
-        drop(fs::remove_file(&temporary));
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(FILE_MODE)
-            .open(&temporary)?;
+        let mut file = create(&temporary).or_else(|_| {
+            // A leftover of a crash may have another owner or mode.
+            drop(fs::remove_file(&temporary));
+            create(&temporary)
+        })?;
         let written = file.write_all(document).and_then(|()| {
             self.user
                 .map_or(Ok(()), |user| fchown(&file, Some(user.uid), Some(user.gid)))?;
@@ -86,6 +84,12 @@ impl Store {
     }
 }
 
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(FILE_MODE);
+    options.open(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,8 +104,11 @@ mod tests {
         let path = store.write(Of::Epoch(Epoch(3)), b"{}").unwrap();
         assert_eq!(path, directory.join("envoy-rev3.json"));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        // A crash has left a file half written, which others can read.
+        fs::write(directory.join("envoy-rev3.json.tmp"), b"[[[").unwrap();
         store.write(Of::Epoch(Epoch(3)), b"[]").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"[]");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         store.remove(Of::Epoch(Epoch(3)));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     }

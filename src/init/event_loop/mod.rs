@@ -109,18 +109,16 @@ impl EventLoop {
     /// # Errors
     /// The operating system refuses something, or the bootstrap cannot be made.
     pub(crate) fn start(mut config: Config) -> Result<Box<Self>, StartError> {
-        let mut signals = Signals::install().map_err(StartError::os("catch signals"))?;
+        let signals = Signals::hold();
         if std::process::id() != 1 {
             sys::become_subreaper().map_err(StartError::os("become a subreaper"))?;
         }
         let poll = Poll::new().map_err(StartError::os("create an epoll instance"))?;
-        let watched = StartError::os("watch the signals");
-        signals
-            .register(poll.registry(), [ENDS, SIGNALS])
-            .map_err(watched)?;
         let directory = &config.launch.directory;
-        let store = Store::open(directory, config.launch.user)
-            .map_err(StartError::os(format!("prepare {}", directory.display())))?;
+        let store = Store::open(directory, config.launch.user).map_err(|error| {
+            let what = format!("prepare {}", directory.display());
+            StartError::os(what)(error)
+        })?;
         let hot_restart = HotRestart::new(config.launch.base_id)
             .map_err(StartError::os("find a free base id"))?;
         let mut watcher = Watcher::not_yet(config.watch.paths.clone());
@@ -165,7 +163,6 @@ impl EventLoop {
             config,
         });
         this.start_first()?;
-        // What can wait until the proxy has been started.
         timeline::log(&this.config);
         this.look_for_helper();
         Ok(this)
@@ -184,7 +181,13 @@ impl EventLoop {
             .start(self.now, configuration, scan.complete);
         self.carry_out(actions);
         let started = self.starting.take().flatten();
-        // The proxy first. A change since the hash was taken, which nobody has watched, is seen by hashing again.
+        // The proxy first; from here on comes what can wait until it has been started.
+        let caught = self.signals.catch(self.poll.registry(), [ENDS, SIGNALS]);
+        if let Err(error) = caught {
+            self.clean_up();
+            return Err(StartError::os("catch signals")(error));
+        }
+        // A change since the hash was taken, which nobody has watched, is seen by hashing again.
         self.watcher.refresh();
         let watch = &self.config.watch;
         let now = fingerprint::scan(&watch.paths, &watch.required);

@@ -38,6 +38,8 @@ fn collect(found: &mut Vec<IpAddr>) -> io::Result<()> {
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     ask(&socket)?;
     let mut answer = [MaybeUninit::uninit(); ANSWER_BYTES];
+    // The addresses of an interface come one after another.
+    let mut last = (0, false);
     loop {
         let mut rest = receive(&socket, &mut answer)?;
         if rest.is_empty() {
@@ -49,7 +51,7 @@ fn collect(found: &mut Vec<IpAddr>) -> io::Result<()> {
                 return Ok(());
             }
             if number(message, 4) == Some(NEW_ADDRESS) {
-                found.extend(address(&socket, message));
+                found.extend(address(&socket, message, &mut last));
             }
         }
     }
@@ -103,9 +105,14 @@ fn number(record: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes))
 }
 
-fn address(socket: &OwnedFd, message: &[u8]) -> Option<IpAddr> {
+/// The address that a message tells of. `last`: an interface, and whether its addresses count.
+fn address(socket: &OwnedFd, message: &[u8], last: &mut (c_int, bool)) -> Option<IpAddr> {
     let index = message.get(ADDRESS - 4..)?.first_chunk::<4>()?;
-    if !is_up(socket, c_int::from_ne_bytes(*index))? {
+    let index = c_int::from_ne_bytes(*index);
+    if last.0 != index {
+        *last = (index, is_up(socket, index).unwrap_or(false));
+    }
+    if !last.1 {
         return None;
     }
     let mut rest = message.get(ADDRESS..)?;
