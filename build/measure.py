@@ -28,6 +28,8 @@ SCRATCH = "target/bench/scratch"
 # For what is watched: the directories above it are watched too, and a name that others make there is a wake-up. So neither
 # /tmp, nor this repository, which may be in it.
 QUIET_PLACE = "/var/tmp"
+# Where the bootstrap goes: in an injected pod /etc/istio/proxy is an emptyDir in memory.
+POD_MEMORY = "/dev/shm"
 DEADLINE_SECONDS = 60
 LIVE = "epoch 0 is LIVE"
 # A number of the outside's is needed for USR1 and for /proc; a manager that is left over dies with unshare.
@@ -83,7 +85,8 @@ class Proxy(Manager):
         super().__init__(name, [PINTLE, "proxy", "--base-id", base_id, "--proxy-admin-port", str(self.admin)])
         folder = f"{folder}/{name.replace(' ', '-')}"
         os.mkdir(folder)
-        self.prefix += ["--config-path", folder + "/run"]
+        self.run = tempfile.TemporaryDirectory(dir=POD_MEMORY)
+        self.prefix += ["--config-path", self.run.name]
         self.envoy = folder + "/envoy.json"
         with open(self.envoy, "w") as file:
             address = {"socket_address": {"address": "127.0.0.1", "port_value": self.admin}}

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::fd::OwnedFd;
 
 use crate::config::Host;
 use crate::sys;
@@ -13,13 +14,15 @@ const CPU_MAX: &str = "/sys/fs/cgroup/cpu.max";
 const CPU_QUOTA: &str = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us";
 const CPU_PERIOD: &str = "/sys/fs/cgroup/cpu/cpu.cfs_period_us";
 
-/// Looks once; the rest of the agent's life believes it.
+/// Looks once; the rest of the agent's life believes it. The descriptor is to be closed when there is time.
 #[must_use]
-pub(crate) fn look() -> Host {
-    Host {
-        addresses: sys::interface_addresses(),
+pub(crate) fn look() -> (Host, Option<OwnedFd>) {
+    let (addresses, socket) = sys::interface_addresses();
+    let host = Host {
+        addresses,
         cpu_limit,
-    }
+    };
+    (host, socket)
 }
 
 fn cpu_limit() -> Option<u32> {

@@ -111,9 +111,13 @@ fn proxy(args: Box<ProxyArgs>) -> u8 {
 /// A function of its own, so that what it needs on the stack is gone when the agent runs, and the arguments are, too.
 #[inline(never)]
 fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
+    /// Bytes of heap that a start takes, in whole pages. Measured.
+    const HEAP: usize = 6 * 4096;
     // Before anything of our own is opened.
     sys::close_inherited_descriptors();
-    let config = match Config::new(&args, Environment::of_process(), &host::look()) {
+    sys::expect(HEAP);
+    let (host, socket) = host::look();
+    let config = match Config::new(&args, Environment::of_process(), &host) {
         Ok(config) => config,
         Err(error) => return Err(refuse(error.code(), format_args!("{error}"))),
     };
@@ -127,7 +131,10 @@ fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
     for warning in &config.warnings {
         log::warning!("{warning}");
     }
-    EventLoop::start(config).map_err(|error| refuse(error.code(), format_args!("{error}")))
+    let started = EventLoop::start(config);
+    // Now that the proxy has been started.
+    drop(socket);
+    started.map_err(|error| refuse(error.code(), format_args!("{error}")))
 }
 
 /// The start failed: why, and the code, as the last words.

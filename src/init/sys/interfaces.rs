@@ -18,16 +18,20 @@ const DONE: u16 = 3;
 const GET_ADDRESS: u16 = 22;
 const NEW_ADDRESS: u16 = 20;
 
-/// Addresses of interfaces that are up, loopback left out, in the kernel's order; none where it does not tell.
+/// Addresses of interfaces that are up, loopback left out, in the kernel's order; none where it does not tell. The socket
+/// that they came by is for the caller to close, since that takes as long as to open it.
 #[must_use]
-pub(crate) fn interface_addresses() -> Vec<IpAddr> {
+pub(crate) fn interface_addresses() -> (Vec<IpAddr>, Option<OwnedFd>) {
     let mut found = Vec::new();
-    // What was found before an error counts.
-    drop(collect(&mut found));
-    found
+    let socket = open().ok();
+    if let Some(socket) = &socket {
+        // What was found before an error counts.
+        drop(collect(socket, &mut found));
+    }
+    (found, socket)
 }
 
-fn collect(found: &mut Vec<IpAddr>) -> io::Result<()> {
+fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: `socket` takes three integers.
     let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
@@ -35,13 +39,16 @@ fn collect(found: &mut Vec<IpAddr>) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is new and nobody else's.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    ask(&socket)?;
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn collect(socket: &OwnedFd, found: &mut Vec<IpAddr>) -> io::Result<()> {
+    ask(socket)?;
     let mut answer = [MaybeUninit::uninit(); ANSWER_BYTES];
     // The addresses of an interface come one after another.
     let mut last = (0, false);
     loop {
-        let mut rest = receive(&socket, &mut answer)?;
+        let mut rest = receive(socket, &mut answer)?;
         if rest.is_empty() {
             return Ok(());
         }
@@ -51,7 +58,7 @@ fn collect(found: &mut Vec<IpAddr>) -> io::Result<()> {
                 return Ok(());
             }
             if number(message, 4) == Some(NEW_ADDRESS) {
-                found.extend(address(&socket, message, &mut last));
+                found.extend(address(socket, message, &mut last));
             }
         }
     }
@@ -163,7 +170,7 @@ mod tests {
     /// The loopback has the same messages.
     #[test]
     fn no_loopback_address_and_each_once() {
-        let found = interface_addresses();
+        let (found, _) = interface_addresses();
         assert!(!found.iter().any(IpAddr::is_loopback), "{found:?}");
         for (at, address) in found.iter().enumerate() {
             assert!(!found[..at].contains(address), "{found:?}");
