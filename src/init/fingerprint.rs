@@ -107,7 +107,7 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-const BUFFER_BYTES: usize = 8192;
+const BUFFER_BYTES: usize = 4096;
 
 /// A hash in the making.
 struct Scanner {
@@ -151,18 +151,20 @@ impl Scanner {
             Ok((found, file)) if found.is_file() => {
                 self.tag(b'f');
                 self.number(found.len());
-                self.content(file);
+                self.content(file, found.len());
             }
             Ok(_) => self.tag(b's'),
             Err(_) => self.tag(b'u'),
         }
     }
 
-    /// The bytes, then how many they were: the file may have grown since its length was taken.
-    fn content(&mut self, file: File) {
+    /// The bytes, then how many they were: the file may have grown since its length was taken, or have none to tell, as
+    /// those of the kernel's own.
+    fn content(&mut self, file: File, length: u64) {
         let mut file = file.take(MAX_FILE_BYTES);
         let mut total = 0;
-        loop {
+        // What has been added behind it meanwhile is a change that is told.
+        while length == 0 || total < length {
             match file.read(&mut self.buffer) {
                 Ok(0) => break,
                 Ok(read) => {

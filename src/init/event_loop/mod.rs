@@ -121,10 +121,7 @@ impl EventLoop {
         })?;
         let hot_restart = HotRestart::new(config.launch.base_id)
             .map_err(StartError::os("find a free base id"))?;
-        let mut watcher = Watcher::not_yet(config.watch.paths.clone());
-        watcher
-            .register(poll.registry(), WATCHER)
-            .map_err(StartError::os("watch the file watcher"))?;
+        let watcher = Watcher::not_yet(config.watch.paths.clone());
         let status = open_status_port(&mut config, &poll)?;
         let now = read_clock();
         // On the heap: it is large, and each place on the stack that it passes through would stay.
@@ -182,10 +179,9 @@ impl EventLoop {
         self.carry_out(actions);
         let started = self.starting.take().flatten();
         // The proxy first; from here on comes what can wait until it has been started.
-        let caught = self.signals.catch(self.poll.registry(), [ENDS, SIGNALS]);
-        if let Err(error) = caught {
+        if let Err(error) = self.listen() {
             self.clean_up();
-            return Err(StartError::os("catch signals")(error));
+            return Err(error);
         }
         // A change since the hash was taken, which nobody has watched, is seen by hashing again.
         self.watcher.refresh();
@@ -196,6 +192,15 @@ impl EventLoop {
         }
         self.report_watcher();
         started.map_or(Ok(()), Err)
+    }
+
+    /// To signals and to the files.
+    fn listen(&mut self) -> Result<(), StartError> {
+        let registry = self.poll.registry();
+        let caught = self.signals.catch(registry, [ENDS, SIGNALS]);
+        caught.map_err(StartError::os("catch signals"))?;
+        let watched = self.watcher.register(registry, WATCHER);
+        watched.map_err(StartError::os("watch the file watcher"))
     }
 
     /// Turns until the end; returns the exit code.

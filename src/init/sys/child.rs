@@ -19,7 +19,7 @@ use super::{Pid, check, signal};
 
 /// The child's stack, a part of the agent's: no mapping, and pages that the start has touched already. Ours: musl's search
 /// of `PATH` takes 5 kB, glibc's loader some more; a debug build sees that a quarter is never used.
-const STACK_BYTES: usize = 16 * 1024;
+const STACK_BYTES: usize = 12 * 1024;
 
 /// How a child differs from its parent.
 #[derive(Clone, Copy, Debug)]

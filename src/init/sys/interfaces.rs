@@ -44,7 +44,8 @@ fn open() -> io::Result<OwnedFd> {
 
 fn collect(socket: &OwnedFd, found: &mut Vec<IpAddr>) -> io::Result<()> {
     ask(socket)?;
-    let mut answer = [MaybeUninit::uninit(); ANSWER_BYTES];
+    // Not on the stack, where these pages would be nobody's afterwards.
+    let mut answer = Box::new_uninit_slice(ANSWER_BYTES);
     // The addresses of an interface come one after another.
     let mut last = (0, false);
     loop {
@@ -83,15 +84,12 @@ fn ask(socket: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-fn receive<'b>(
-    socket: &OwnedFd,
-    into: &'b mut [MaybeUninit<u8>; ANSWER_BYTES],
-) -> io::Result<&'b [u8]> {
+fn receive<'b>(socket: &OwnedFd, into: &'b mut [MaybeUninit<u8>]) -> io::Result<&'b [u8]> {
     let pointer = into.as_mut_ptr().cast();
     // The answer is there as soon as the question has been sent.
     let flags = libc::MSG_DONTWAIT;
     // SAFETY: the pointer and the length describe the buffer, which outlives the call.
-    let read = unsafe { libc::recv(socket.as_raw_fd(), pointer, ANSWER_BYTES, flags) };
+    let read = unsafe { libc::recv(socket.as_raw_fd(), pointer, into.len(), flags) };
     let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
     let filled = into.get(..read).unwrap_or_default();
     // SAFETY: the kernel has written that many.
