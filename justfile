@@ -39,3 +39,7 @@ fuzz seconds="60" *targets:
 # A million probes to the release binary, and its memory before and after.
 soak probes="1000000":
     build/soak {{probes}}
+
+# A thousand epochs, ten thousand rotations, a hundred thousand orphans, and the memory before and after.
+endure *amounts:
+    build/endure {{amounts}}

@@ -1,9 +1,11 @@
-// What build/bench and build/promises start under each manager. One program, so that all of them start the same:
+// What build/bench, build/promises and build/endure start under each manager. One program, so that all of them start the
+// same:
 //
 //   bench at CMD ARGS...   notes the time in the environment, then becomes CMD
 //   BENCH=start            writes the nanoseconds since then, ends
 //   BENCH=signal           writes when each USR1 arrived
 //   BENCH=orphans          leaves ORPHANS processes to its manager, lets them end, writes how long they could be seen
+//   BENCH=leave            leaves ORPHANS processes, which have ended, at each USR1
 //   BENCH=idle             nothing
 //
 // Lines begin with "bench", for managers write to the same place. Arguments are ignored otherwise: a proxy has many.
@@ -113,6 +115,27 @@ static int orphans(void) {
     return 0;
 }
 
+static _Noreturn void leaves(void) {
+    const char *asked = getenv("ORPHANS");
+    int count = asked ? atoi(asked) : 0, number;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    while (sigwait(&set, &number) == 0)
+        for (int i = 0; i < count; i++) {
+            pid_t middle = fork();
+            if (middle == 0) {
+                // One that ends after its parent.
+                if (fork() == 0)
+                    nap(1000000);
+                _exit(0);
+            }
+            waitpid(middle, NULL, 0);
+        }
+    _exit(1);
+}
+
 int main(int argc, char **argv) {
     long long main_at = now();
     const char *mode = getenv("BENCH"), *began = getenv("BENCH_BEGAN");
@@ -126,6 +149,8 @@ int main(int argc, char **argv) {
         signals();
     if (mode && strcmp(mode, "orphans") == 0)
         return orphans();
+    if (mode && strcmp(mode, "leave") == 0)
+        leaves();
     if (mode && strcmp(mode, "idle") == 0)
         for (;;)
             pause();
