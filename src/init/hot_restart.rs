@@ -50,11 +50,11 @@ pub(crate) struct HotRestart {
 }
 
 impl HotRestart {
-    /// Settles the base id.
+    /// Settles the base id, for proxies that run as `owner`.
     ///
     /// # Errors
     /// `auto` found none.
-    pub(crate) fn new(base_id: BaseId) -> io::Result<Self> {
+    pub(crate) fn new(base_id: BaseId, owner: u32) -> io::Result<Self> {
         match base_id {
             BaseId::Fixed(base_id) => Ok(Self {
                 base_id,
@@ -68,7 +68,8 @@ impl HotRestart {
                         base_id,
                         _lock: Some(lock),
                     };
-                    candidate.taken().is_none().then_some(candidate)
+                    let free = candidate.taken().is_none() && candidate.remove_stale(owner).is_ok();
+                    free.then_some(candidate)
                 })
                 .ok_or_else(|| io::ErrorKind::AddrInUse.into()),
         }
@@ -354,8 +355,8 @@ mod tests {
 
     #[test]
     fn auto_skips_ids_that_are_taken_and_names_the_holder() {
-        let first = HotRestart::new(BaseId::Auto).unwrap();
-        let second = HotRestart::new(BaseId::Auto).unwrap();
+        let first = HotRestart::new(BaseId::Auto, effective_uid()).unwrap();
+        let second = HotRestart::new(BaseId::Auto, effective_uid()).unwrap();
         assert_ne!(first.base_id(), second.base_id());
         let envoys = bind(&first.name("child", 1)).unwrap();
         let name = first.taken().unwrap();
@@ -369,8 +370,21 @@ mod tests {
     }
 
     #[test]
+    fn auto_skips_ids_whose_memory_is_another_users_and_cannot_be_removed() {
+        let somebody = effective_uid() + 1;
+        let id = HotRestart::new(BaseId::Auto, somebody).unwrap();
+        // What is no file cannot be removed by root either.
+        fs::create_dir(id.shared_memory()).unwrap();
+        let (file, base_id) = (id.shared_memory(), id.base_id());
+        drop(id);
+        let next = HotRestart::new(BaseId::Auto, somebody);
+        fs::remove_dir(file).unwrap();
+        assert_ne!(next.unwrap().base_id(), base_id);
+    }
+
+    #[test]
     fn the_stand_in_answers_stats_and_leaves_when_dismissed() {
-        let ours = HotRestart::new(BaseId::Auto).unwrap();
+        let ours = HotRestart::new(BaseId::Auto, effective_uid()).unwrap();
         let stand_in = ours.stand_in(Epoch(4)).unwrap();
         assert!(
             ours.stand_in(Epoch(1)).is_err(),

@@ -14,6 +14,7 @@ mod processes;
 mod sources;
 mod status_port;
 
+use processes::owner;
 use status_port::{open_status_port, ports};
 
 use std::collections::VecDeque;
@@ -119,7 +120,7 @@ impl EventLoop {
             let what = format!("prepare {}", directory.display());
             StartError::os(what)(error)
         })?;
-        let hot_restart = HotRestart::new(config.launch.base_id)
+        let hot_restart = HotRestart::new(config.launch.base_id, owner(&config.launch))
             .map_err(StartError::os("find a free base id"))?;
         let watcher = Watcher::not_yet(config.watch.paths.clone());
         let status = open_status_port(&mut config, &poll)?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::{EventLoop, STAND_IN};
 use crate::bootstrap::{self, BootstrapError};
 use crate::children::{self, Kind, Run};
-use crate::config::Source;
+use crate::config::{Launch, Source};
 use crate::error::StartError;
 use crate::hot_restart::Holder;
 use crate::log;
@@ -64,7 +64,7 @@ impl EventLoop {
             );
             return Err(Exit::NotStarted(1));
         }
-        self.hot_restart.remove_stale(self.owner()).map_err(|(path, error)| {
+        self.hot_restart.remove_stale(owner(&self.config.launch)).map_err(|(path, error)| {
             let path = path.display();
             log::error!("cannot remove {path}, which another user's Envoy has left: {error}; choose another --base-id");
             Exit::NotStarted(1)
@@ -137,7 +137,10 @@ impl EventLoop {
         if launch.disable_hot_restart {
             return;
         }
-        match self.hot_restart.clear_initializing(self.owner()) {
+        match self
+            .hot_restart
+            .clear_initializing(owner(&self.config.launch))
+        {
             Ok(true) => log::info!(
                 "cleared the flag that the failed epoch left in shared memory (envoy#33446)"
             ),
@@ -173,7 +176,7 @@ impl EventLoop {
         let initialised = hot_restart
             && self
                 .hot_restart
-                .has_initialised(self.owner())
+                .has_initialised(owner(&self.config.launch))
                 .unwrap_or(false);
         let reply = if initialised {
             Reply::Live
@@ -186,12 +189,9 @@ impl EventLoop {
             reply,
         });
     }
+}
 
-    /// Whose processes the proxies are.
-    fn owner(&self) -> u32 {
-        self.config
-            .launch
-            .user
-            .map_or_else(sys::effective_uid, |user| user.uid)
-    }
+/// Whose processes the proxies are.
+pub(super) fn owner(launch: &Launch) -> u32 {
+    launch.user.map_or_else(sys::effective_uid, |user| user.uid)
 }
