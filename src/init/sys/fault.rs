@@ -37,6 +37,7 @@ struct Stack(UnsafeCell<[u8; STACK_BYTES]>);
 // SAFETY: only the kernel writes to it, for the handler, and one thread has it.
 unsafe impl Sync for Stack {}
 
+#[cfg_attr(seldom_apart, unsafe(link_section = ".bss.fault_stack"))]
 static STACK: Stack = Stack(UnsafeCell::new([0; STACK_BYTES]));
 
 unsafe extern "C" {
