@@ -163,6 +163,7 @@ impl<const STEPS: usize, const BYTES: usize> Order<STEPS, BYTES> {
             self.bytes[self.size[1]] = byte;
         }
         self.size[1] += 1;
+        assert!(self.length < u8::MAX);
         self.length += 1;
     }
 }
