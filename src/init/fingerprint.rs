@@ -122,7 +122,7 @@ impl Scanner {
         // Not opened to find out: opening a device can have effects.
         match fs::metadata(path) {
             Ok(found) if found.is_dir() => self.directory(path, relative, depth),
-            Ok(found) if found.is_file() => self.file(path),
+            Ok(found) if found.is_file() => self.file(path, found.len()),
             Ok(_) => self.tag(b's'),
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.tag(b'a'),
             Err(_) => self.tag(b'u'),
@@ -145,17 +145,14 @@ impl Scanner {
         self.tag(b'e');
     }
 
-    fn file(&mut self, path: &Path) {
-        let opened = open(path).and_then(|file| Ok((file.metadata()?, file)));
-        match opened {
-            Ok((found, file)) if found.is_file() => {
-                self.tag(b'f');
-                self.number(found.len());
-                self.content(file, found.len());
-            }
-            Ok(_) => self.tag(b's'),
-            Err(_) => self.tag(b'u'),
-        }
+    /// Should it be another file by now, that is a change that is told.
+    fn file(&mut self, path: &Path, length: u64) {
+        let Ok(file) = open(path) else {
+            return self.tag(b'u');
+        };
+        self.tag(b'f');
+        self.number(length);
+        self.content(file, length);
     }
 
     /// The bytes, then how many they were: the file may have grown since its length was taken, or have none to tell, as

@@ -111,11 +111,8 @@ fn proxy(args: Box<ProxyArgs>) -> u8 {
 /// A function of its own, so that what it needs on the stack is gone when the agent runs, and the arguments are, too.
 #[inline(never)]
 fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
-    /// Bytes of heap that a start takes, in whole pages. Measured.
-    const HEAP: usize = 6 * 4096;
     // Before anything of our own is opened.
     sys::close_inherited_descriptors();
-    sys::expect(HEAP);
     let (host, socket) = host::look();
     let config = match Config::new(&args, Environment::of_process(), &host) {
         Ok(config) => config,

@@ -82,18 +82,6 @@ pub(crate) fn release_heap() {
     }
 }
 
-/// Takes the pages of the first so many bytes at once: as many page faults less. Whoever calls it has allocated already.
-pub(crate) fn expect(bytes: usize) {
-    // SAFETY: one thread, and no call within a call.
-    let state = unsafe { &mut *SHARED.0.get() };
-    if bytes <= state.usable {
-        // SAFETY: it only brings pages that may be used; before Linux 5.14 it is refused, and they come one by one.
-        let _: c_int =
-            unsafe { libc::madvise(state.base.cast(), bytes, libc::MADV_POPULATE_WRITE) };
-        state.used = state.used.max(bytes);
-    }
-}
-
 impl Heap {
     /// For the one thread of the binary.
     ///
