@@ -148,7 +148,8 @@ def method(found, day):
     return textwrap.fill(
         f"Measured with `build/bench` on {day}, on {machine()}. Times are medians of {STARTS} starts, {SIGNALS} signals and "
         f"{STORMS} storms of {ORPHANS:,} orphans, all programs in turns, each as PID 1 of a namespace of its own; in brackets "
-        "the ratio to tini-static (start) or tini (the others). `pintle proxy` wrote its bootstrap, hashed six certificates and "
+        "the ratio to tini-static (start) or tini (the others). `pintle proxy` wrote its bootstrap (into memory, where a "
+        "pod has it), hashed six certificates and "
         f"opened its status port before the child started; without these three it took {bare['value']:.2f} ms "
         f"({bare['ratio']:.2f}). Its memory, calls and descriptors are those beside a LIVE Envoy. The others are Debian's "
         "packages. kB is 1024 bytes.",
