@@ -124,10 +124,15 @@ impl<'a> Layers<'a> {
 
     /// No argument and no variable of a process holds a NUL byte, but JSON can.
     fn check(&self) {
-        for (_, key, text) in &self.config.values {
+        for (_, name, text) in &self.config.values {
             if text.contains('\0') {
-                let origin = ["PROXY_CONFIG ", key].concat();
-                self.refuse(ConfigError::value(&origin, text, "it holds a NUL byte"));
+                let given = Given {
+                    text,
+                    layer: Layer::ProxyConfig,
+                    name,
+                    error: &self.error,
+                };
+                given.refuse("it holds a NUL byte");
             }
         }
     }

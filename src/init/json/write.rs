@@ -108,9 +108,7 @@ impl Writer {
     /// Before the closing bracket of what is so many levels deep.
     pub(crate) fn end(&mut self, level: usize) {
         self.level = Some(level);
-        if !self.has_opened() {
-            self.line(1);
-        }
+        self.end_entries();
     }
 
     /// Before each entry: a comma, but for the first.
@@ -118,13 +116,17 @@ impl Writer {
         self.line(usize::from(self.has_opened()));
     }
 
-    /// Nothing in it: the brackets stay together.
     pub(crate) fn close(&mut self, bracket: &str) {
         self.level = self.level.map(|level| level.saturating_sub(1));
+        self.end_entries();
+        self.raw(bracket);
+    }
+
+    /// Nothing in it: the brackets stay together.
+    fn end_entries(&mut self) {
         if !self.has_opened() {
             self.line(1);
         }
-        self.raw(bracket);
     }
 
     /// Whether nothing has been written since the last bracket.
