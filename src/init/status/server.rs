@@ -13,7 +13,7 @@ use super::connection::{Ask, Connection, Flow, Phase};
 use super::meaning::{Meaning, understand};
 use super::probing::{Probing, line};
 use super::routes::{Route, Topic};
-use super::{Demand, LINGER, PAUSE, PROBES, Settings, Turn, answer, count};
+use super::{CROWD, Demand, LINGER, PAUSE, PLACES, PROBES, Settings, Turn, answer, count};
 use crate::config::Prober;
 use crate::sys::{self, Watch};
 
@@ -62,7 +62,8 @@ impl StatusServer {
             listener,
             listener_token,
             first,
-            places: Vec::new(),
+            // In their place once and for all: moved by a crowd, they would stay above the memory that it leaves.
+            places: Vec::with_capacity(PLACES),
             paused: None,
             wants_readiness: false,
             demands: Vec::new(),
@@ -86,8 +87,13 @@ impl StatusServer {
         self.settings.probers.iter()
     }
 
-    /// A page, the status or metrics were told since this was asked last: code that is needed seldom.
+    /// A page, the status or metrics were told since this was asked last, or a crowd has gone: what they took is not needed
+    /// soon.
     pub(crate) fn used_seldom(&mut self) -> bool {
+        if self.places.len() > CROWD && self.connections().next().is_none() {
+            self.places.clear();
+            self.used_seldom = true;
+        }
         std::mem::take(&mut self.used_seldom)
     }
 
