@@ -151,7 +151,8 @@ def method(found, day):
         "the ratio to tini-static (start) or tini (the others). `pintle proxy` wrote its bootstrap (into memory, where a "
         "pod has it), hashed six certificates and "
         f"opened its status port before the child started; without these three it took {bare['value']:.2f} ms "
-        f"({bare['ratio']:.2f}). Its memory, calls and descriptors are those beside a LIVE Envoy. The others are Debian's "
+        f"({bare['ratio']:.2f}). Its memory, calls and descriptors are those with all features on beside a LIVE Envoy: two companions, "
+        "say, and a log file. The others are Debian's "
         "packages. kB is 1024 bytes.",
         120, break_on_hyphens=False, break_long_words=False,
     )

@@ -83,16 +83,14 @@ class Proxy(Manager):
         # A number of its own, as the default has it; `auto` would look for one in every start.
         base_id = str(random.randrange(1000, 30000))
         super().__init__(name, [PINTLE, "proxy", "--base-id", base_id, "--proxy-admin-port", str(self.admin)])
-        folder = f"{folder}/{name.replace(' ', '-')}"
+        self.folder = folder = f"{folder}/{name.replace(' ', '-')}"
         os.mkdir(folder)
         self.run = tempfile.TemporaryDirectory(dir=POD_MEMORY)
         self.prefix += ["--config-path", self.run.name]
-        self.envoy = folder + "/envoy.json"
-        with open(self.envoy, "w") as file:
-            address = {"socket_address": {"address": "127.0.0.1", "port_value": self.admin}}
-            json.dump({"admin": {"address": address}}, file)
         if bare:
-            self.prefix += ["--custom-config-file", self.envoy, "--watch-certificates=false"]
+            with open(folder + "/envoy.json", "w") as file:
+                file.write("{}")
+            self.prefix += ["--custom-config-file", file.name, "--watch-certificates=false"]
             return
         self.port = free_port()
         self.prefix += ["--status-port", str(self.port)]
@@ -105,9 +103,36 @@ class Proxy(Manager):
     def command(self):
         return [*self.prefix, "--binary-path", CHILD]
 
-    def beside_envoy(self):
-        """The same with the real Envoy, which has an admin port and nothing to do."""
-        return [*self.prefix, "--binary-path", ENVOY, "--custom-config-file", self.envoy]
+    def whole(self):
+        """All that it has, beside the real Envoy: an override says that there is no control plane to wait for."""
+        address = {"socket_address": {"address": "127.0.0.1", "port_value": free_port()}}
+        kind = "envoy.extensions.filters.network.echo.v3.Echo"
+        echo = {"name": "echo", "typed_config": {"@type": f"type.googleapis.com/{kind}"}}
+        listener = {"name": "application", "address": address, "filter_chains": [{"filters": [echo]}]}
+        override = f"{self.folder}/override.json"
+        with open(override, "w") as file:
+            json.dump({"dynamic_resources": None, "static_resources": {"listeners": [listener]}}, file)
+        probers = {
+            "/app-health/shop/livez": {"httpGet": {"port": 9080, "path": "/health"}, "timeoutSeconds": 1},
+            "/app-health/shop/readyz": {"tcpSocket": {"port": 9080}, "timeoutSeconds": 1},
+        }
+        companion = f"{CHILD} beside"
+        manager = Manager(self.name, self.prefix + [
+            "--binary-path", ENVOY, "--companion", companion, "--companion", companion, "--validate", "--watch", self.folder,
+            "--application-ports", str(address["socket_address"]["port_value"]), "--zipkin-address", "127.0.0.1:9",
+            "--statsd-udp-address", "127.0.0.1:9", "--exit-on-zero-active-connections", "--log-as-json",
+            "--log-target", "stdout", "--log-target", f"{self.run.name}/log",
+        ])
+        manager.command = lambda: manager.prefix
+        manager.env = {
+            **self.env,
+            "ISTIO_BOOTSTRAP_OVERRIDE": override,
+            "ISTIO_KUBE_APP_PROBERS": json.dumps(probers),
+            "ISTIO_PROMETHEUS_ANNOTATIONS": json.dumps({"scrape": "true", "port": "9080", "path": "/metrics"}),
+            "ISTIO_METAJSON_LABELS": json.dumps({"app": "shop", "version": "v1"}),
+            "POD_NAME": "shop-v1-7d8f9", "POD_NAMESPACE": "shop", "INSTANCE_IP": "127.0.0.1",
+        }
+        return manager
 
 
 class Live(http.server.BaseHTTPRequestHandler):
@@ -138,12 +163,12 @@ def live(port):
 class Running:
     """A manager that runs in its container until the block ends."""
 
-    def __init__(self, manager, mode, command=None):
+    def __init__(self, manager, mode):
         self.name = manager.name
         env = environment(mode, **manager.env)
         self.log = tempfile.NamedTemporaryFile(dir=SCRATCH)
         self.outer = subprocess.Popen(
-            CONTAINER + (command or manager.command()), env=env, stdin=subprocess.DEVNULL, stdout=self.log,
+            CONTAINER + manager.command(), env=env, stdin=subprocess.DEVNULL, stdout=self.log,
             stderr=subprocess.PIPE, bufsize=0,
         )
         os.set_blocking(self.outer.stderr.fileno(), False)
@@ -243,11 +268,11 @@ def idle(managers, seconds):
     with contextlib.ExitStack() as stack:
         running = []
         for manager in managers:
-            command = manager.beside_envoy() if isinstance(manager, Proxy) else None
-            one = stack.enter_context(Running(manager, "idle", command))
-            if command:
+            whole = isinstance(manager, Proxy)
+            one = stack.enter_context(Running(manager.whole() if whole else manager, "idle"))
+            if whole:
                 one.until(lambda one=one: LIVE in contents(one.log.name), "wait for LIVE under")
-                answers(manager.port)
+                one.until(lambda port=manager.port: answers(port), "wait for readiness under")
             running.append(one)
         time.sleep(1)
         found = {one.name: counted(one.pid) for one in running}

@@ -273,3 +273,35 @@ fn the_timeline_has_room_for_companions() {
         .start();
     agent.wait_log("3s for the companions and as much for the proxy to stop, 7s in all");
 }
+
+/// In kB: pages of its own that it has written to.
+fn private(agent: &Agent) -> u64 {
+    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", agent.child.id())).unwrap();
+    let line = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix("Private_Dirty:"))
+        .unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// The child's stack is a part of the agent's.
+#[test]
+fn a_companion_that_comes_back_leaves_no_memory_behind() {
+    let agent = Setup::new("hello")
+        .args(&["--retry-initial", "1ms"])
+        .args(&["--companion", "/bin/sleep 1000"])
+        .start();
+    agent.wait_log("companion 1 started");
+    let mut least = u64::MAX;
+    for times in 2..6 {
+        // A page gives back what is needed seldom, and a probe takes what is needed often.
+        assert_eq!(agent.status("/status").status, 200);
+        assert_eq!(agent.readiness().0, 200);
+        least = least.min(private(&agent));
+        kill(pid(&agent, 1), libc::SIGKILL);
+        agent.wait_log_times("companion 1 started", times);
+        let settled = || (private(&agent) <= least).then_some(());
+        until("the memory of before", settled);
+    }
+    agent.stop();
+}

@@ -20,6 +20,7 @@ impl EventLoop {
 
     /// Starts the command; what goes wrong is an exit of it.
     pub(super) fn spawn_command(&mut self) {
+        self.used_seldom = true;
         let words = &self.config.command;
         // Its arguments may hold what no log should.
         let program = words.first().map(|word| word.display());

@@ -11,6 +11,7 @@ use crate::sys::{self, Pid, signal};
 impl EventLoop {
     /// Starts a companion; what goes wrong is an exit of it.
     pub(super) fn spawn_companion(&mut self, id: CompanionId) {
+        self.used_seldom = true;
         let Some(companion) = self.config.companions.get(usize::from(id.0)) else {
             return;
         };

@@ -97,7 +97,7 @@ pub(crate) struct EventLoop {
     /// Bit n - 1: signal n was said to be ignored.
     ignored: u64,
     degraded: bool,
-    /// Code and stack were used that are needed seldom.
+    /// Code, stack and heap were used that are needed seldom: by a start of any process, a hash, a page.
     used_seldom: bool,
     /// Set while the first epoch is started: then a bootstrap that cannot be made is an error of the start.
     starting: Option<Option<StartError>>,

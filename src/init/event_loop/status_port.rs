@@ -194,6 +194,7 @@ impl EventLoop {
     }
 
     fn run_helper(&mut self, helper: Helper) {
+        self.used_seldom = true;
         let Helper {
             place,
             serial,
