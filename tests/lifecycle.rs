@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::support::{Setup, is_alive, kill, until};
@@ -332,6 +333,72 @@ os.execvp(sys.argv[1], sys.argv[1:])";
         shown.contains("soft is hard: True") && shown.contains("leads a group: True"),
         "{shown}"
     );
+}
+
+/// The kernel keeps no dead child of a process that ignores their ends: the agent must not be one for a moment.
+#[test]
+fn the_end_of_a_proxy_is_noticed_where_sigchld_was_ignored() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    // On one processor the proxy goes first, and ends before the agent goes on.
+    let wrapper = "
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+os.execvp(sys.argv[1], sys.argv[1:])";
+    for _ in 0..20 {
+        let mut agent = Command::new("python3")
+            .args(["-c", wrapper, env!("CARGO_BIN_EXE_pintle"), "proxy"])
+            .args([
+                "--binary-path",
+                "/bin/false",
+                "--retry-budget",
+                "0",
+                "--base-id",
+                "auto",
+            ])
+            .args([
+                "--watch-certificates=false",
+                "--status-port",
+                "0",
+                "--config-path",
+            ])
+            .arg(&run)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let ended = || agent.try_wait().unwrap();
+        assert_eq!(until("the agent's end", ended).code(), Some(1));
+    }
+}
+
+/// However little is left for what comes after it.
+#[test]
+fn what_is_wrong_with_the_bootstrap_is_said_without_descriptors() {
+    for limit in 7..10 {
+        let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        let run = tempfile::tempdir().unwrap();
+        let output = Command::new("/bin/sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_pintle"), "proxy"])
+            .args([
+                "--template-file",
+                "/not/there",
+                "--status-port",
+                "0",
+                "--log-target",
+                "stderr",
+                "--config-path",
+            ])
+            .arg(run.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.contains("cannot read template /not/there"),
+            "{limit}: {said}"
+        );
+        assert_eq!(output.status.code(), Some(78), "{limit}: {said}");
+    }
 }
 
 /// A reader of the log that stops reading stops nothing.

@@ -178,7 +178,9 @@ impl EventLoop {
             .supervisor
             .start(self.now, configuration, scan.complete);
         self.carry_out(actions);
-        let started = self.starting.take().flatten();
+        if let Some(error) = self.starting.take().flatten() {
+            return Err(error);
+        }
         // The proxy first; from here on comes what can wait until it has been started.
         if let Err(error) = self.listen() {
             self.clean_up();
@@ -192,7 +194,7 @@ impl EventLoop {
             self.queue.push_back(Event::FilesChanged);
         }
         self.report_watcher();
-        started.map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// To signals and to the files.

@@ -99,16 +99,26 @@ pub(super) fn set_mask(mask: u64) {
 /// Gives the signals that we have changed the disposition of `ignored`. Async-signal-safe.
 pub(super) fn set_dispositions(ignored: u64) {
     for number in CHANGED {
-        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        let wanted = if ignored & bit(number) == 0 {
-            libc::SIG_DFL
-        } else {
-            libc::SIG_IGN
-        };
-        // SAFETY: all-zero bytes are a valid `sigaction`.
-        let action = unsafe { action.assume_init_mut() };
-        action.sa_sigaction = wanted;
-        // SAFETY: the new action is initialised.
-        let _: c_int = unsafe { libc::sigaction(number, action, ptr::null_mut()) };
+        set_disposition(number, ignored & bit(number) != 0);
+    }
+}
+
+fn set_disposition(number: c_int, ignored: bool) {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: all-zero bytes are a valid `sigaction`.
+    let action = unsafe { action.assume_init_mut() };
+    action.sa_sigaction = if ignored {
+        libc::SIG_IGN
+    } else {
+        libc::SIG_DFL
+    };
+    // SAFETY: the new action is initialised.
+    let _: c_int = unsafe { libc::sigaction(number, action, ptr::null_mut()) };
+}
+
+/// For a process that ignores SIGCHLD, which one may be started to do, the kernel keeps no dead child and tells of none.
+pub(super) fn keep_dead_children() {
+    if Inherited::get().ignored & bit(libc::SIGCHLD) != 0 {
+        set_disposition(libc::SIGCHLD, false);
     }
 }

@@ -218,9 +218,10 @@ pub(crate) fn pause(duration: Duration) {
     let _: c_int = unsafe { libc::poll(ptr::null_mut(), 0, millis) };
 }
 
-/// Blocks the signals of `set` (bit n - 1 is signal n), and no others.
+/// Blocks the signals of `set` (bit n - 1 is signal n), and no others; the ends of children are told from here on.
 pub(crate) fn hold_signals(set: u64) {
     inherited::set_mask(set);
+    inherited::keep_dead_children();
 }
 
 /// A descriptor that becomes readable when a signal of `set` (bit n - 1 is signal n) arrives; these are blocked, and all
