@@ -5,7 +5,7 @@
 //   BENCH=start            writes the nanoseconds since then, ends
 //   BENCH=signal           writes when each USR1 arrived
 //   BENCH=orphans          leaves ORPHANS processes to its manager, lets them end, writes how long they could be seen
-//   BENCH=leave            leaves ORPHANS processes, which have ended, at each USR1
+//   BENCH=leave            at each USR1 leaves ORPHANS processes to its manager, each ending at once
 //   BENCH=idle             nothing
 //
 // Lines begin with "bench", for managers write to the same place. Arguments are ignored otherwise: a proxy has many.

@@ -16,7 +16,7 @@ import urllib.request
 import measure
 
 EPOCHS, ROTATIONS, ORPHANS = (int(argument) for argument in sys.argv[1:4])
-# Orphans that are left at once.
+# Orphans that are left at once: their number is rounded up to it.
 STORM = 1000
 # Between two links: longer than no time, so that most of them are looked at.
 PAUSE = 0.003
@@ -80,7 +80,7 @@ class Life:
     def orphans(self, number):
         name = "pintle_orphans_reaped_total"
         proxy = int(PROXY_STARTED.findall(self.said())[-1])
-        for _ in range(max(1, number // STORM)):
+        for _ in range(-(-number // STORM)):
             began = self.counted(name)
             os.kill(proxy, signal.SIGUSR1)
             self.until(name, began + STORM)
@@ -124,7 +124,8 @@ def live(life):
     life.rotations(ROTATIONS)
     looks.append(life.measured(f"{ROTATIONS} rotations of the same bytes"))
     life.orphans(ORPHANS)
-    looks.append(life.measured(f"{ORPHANS} orphans"))
+    reaped = life.counted("pintle_orphans_reaped_total") - STORM
+    looks.append(life.measured(f"{reaped:.0f} orphans"))
     most = {name: max(look[name] for look in looks) - before[name] for name in before}
     return {
         "the same bytes have started nothing": life.counted("pintle_epochs_started_total") == epochs,

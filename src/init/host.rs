@@ -14,7 +14,8 @@ const CPU_MAX: &str = "/sys/fs/cgroup/cpu.max";
 const CPU_QUOTA: &str = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us";
 const CPU_PERIOD: &str = "/sys/fs/cgroup/cpu/cpu.cfs_period_us";
 
-/// Looks once; the rest of the agent's life believes it. The descriptor is to be closed when there is time.
+/// Looks once, and at the CPU limit when it is asked for; the rest of the agent's life believes it. The descriptor is to be
+/// closed when there is time.
 #[must_use]
 pub(crate) fn look() -> (Host, Option<OwnedFd>) {
     let (addresses, socket) = sys::interface_addresses();

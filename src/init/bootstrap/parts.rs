@@ -16,11 +16,11 @@ pub(super) struct Text {
     pub(super) bytes: &'static str,
 }
 
-/// A step: an entry begins, so many levels deep. The first step is at no level, and only writes.
+// The numbers of steps. Up to `DEEPEST`: an entry begins, so many levels deep; 0 is the first, which only writes.
 const DEEPEST: u8 = 31;
-/// A bracket is closed, so many levels deep.
+/// From here on: a bracket is closed, so many levels deep.
 const CLOSE: u8 = DEEPEST + 1;
-/// An entry that is there only if its value is: its key with colon and blank, and the name of the value.
+/// Added to the first kind: an entry that is there only if its value is: its key with colon and blank, and the name of the value.
 const NAMED: u8 = 128;
 
 /// A JSON text as it is to be written.

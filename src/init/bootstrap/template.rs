@@ -1,4 +1,4 @@
-//! `${name}` in JSON strings. The same engine fills the built-in parts and the user's `--template-file`.
+//! `${name}` in the JSON strings of the user's `--template-file`. The built-in parts keep to the same rules (`parts`).
 //!
 //! A string that is nothing but `${name}` becomes the value itself, with its type; inside a longer string the value is
 //! put in as text. A whole-string name whose value is null takes its key or its array element with it, so that optional

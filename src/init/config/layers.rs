@@ -118,23 +118,7 @@ impl<'a> Layers<'a> {
         for (name, value) in &layers.config.metadata {
             layers.environment.stand_in(name, value);
         }
-        layers.check();
         layers
-    }
-
-    /// No argument and no variable of a process holds a NUL byte, but JSON can.
-    fn check(&self) {
-        for (_, name, text) in &self.config.values {
-            if text.contains('\0') {
-                let given = Given {
-                    text,
-                    layer: Layer::ProxyConfig,
-                    name,
-                    error: &self.error,
-                };
-                given.refuse("it holds a NUL byte");
-            }
-        }
     }
 
     /// The first thing that was wrong.

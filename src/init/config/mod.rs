@@ -1,7 +1,7 @@
 //! What `pintle proxy` or `pintle run` was told, checked: paths, durations and limits that later code need not doubt.
 //!
 //! `Config` is made once, from defaults, `PROXY_CONFIG`, the environment and the flags (in that order), and never
-//! changes. Nothing here reads a file or a clock.
+//! changes. Nothing here reads a file or a clock, but for `Host`'s CPU limit, which is asked for where nobody has said one.
 
 #![forbid(unsafe_code)]
 
@@ -183,7 +183,7 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// What start found out about the machine; read once, in the shell.
+/// What start found out about the machine; read once, in the shell, or where it is asked for.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// Addresses of interfaces that are up, loopback left out.

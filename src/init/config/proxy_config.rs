@@ -96,15 +96,15 @@ fn policy(flag: &str, text: String) -> String {
 }
 
 fn scalar(key: &str, value: &Value) -> Result<String, ConfigError> {
+    let wrong = |cause| ConfigError::unreadable("PROXY_CONFIG", &[key, ": ", cause].concat());
     match value {
+        // No argument and no variable of a process holds one, but JSON can.
+        Value::String(text) if text.contains('\0') => Err(wrong("it holds a NUL byte")),
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.as_str().to_owned()),
         Value::Bool(flag) => Ok(flag.to_string()),
         Value::Null => Ok(String::new()),
-        Value::Array(_) | Value::Object(_) => Err(ConfigError::unreadable(
-            "PROXY_CONFIG",
-            &[key, ": a text or a number is expected"].concat(),
-        )),
+        Value::Array(_) | Value::Object(_) => Err(wrong("a text or a number is expected")),
     }
 }
 
@@ -113,7 +113,8 @@ fn metadata(value: Option<&Value>) -> Result<Vec<(String, String)>, ConfigError>
     for (name, value) in value.and_then(Value::as_object).into_iter().flatten() {
         // Neither can stand in an environment.
         if !name.is_empty() && !name.contains(['=', '\0']) {
-            variables.push((name.clone(), scalar("proxyMetadata", value)?));
+            let key = ["proxyMetadata.", name].concat();
+            variables.push((name.clone(), scalar(&key, value)?));
         }
     }
     Ok(variables)

@@ -370,7 +370,17 @@ const REFUSED_VARIABLES: &[(&str, &str, &str)] = &[
     (
         "PROXY_CONFIG",
         r#"{"configPath":"/a\u0000b"}"#,
-        "cannot use PROXY_CONFIG configPath ",
+        "cannot read PROXY_CONFIG: configPath: it holds a NUL byte",
+    ),
+    (
+        "PROXY_CONFIG",
+        r#"{"proxyMetadata":{"POD_NAME":"a\u0000b"}}"#,
+        "cannot read PROXY_CONFIG: proxyMetadata.POD_NAME: it holds a NUL byte",
+    ),
+    (
+        "PROXY_CONFIG",
+        r#"{"proxyMetadata":{"POD_NAME":[]}}"#,
+        "cannot read PROXY_CONFIG: proxyMetadata.POD_NAME: a text or a number ",
     ),
     (
         "PROXY_CONFIG",

@@ -94,7 +94,7 @@ impl Writer {
         self.level = self.level.map(|level| level + 1);
     }
 
-    /// How deep it is; nothing is in a document in one line.
+    /// How deep it is, in entries; 0 where everything goes into one line.
     pub(crate) fn level(&self) -> usize {
         self.level.unwrap_or_default()
     }

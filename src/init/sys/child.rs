@@ -17,8 +17,9 @@ use std::ptr;
 use super::inherited::{self, Inherited};
 use super::{Pid, check, signal};
 
-/// The child's stack, a part of the agent's: no mapping, and pages that the start has touched already. Ours: musl's search
-/// of `PATH` takes 5 kB, glibc's loader some more; a debug build sees that a quarter is never used.
+/// The child's stack, a part of the agent's: no mapping, and pages that a start has touched already. Ours: musl's search of
+/// `PATH` takes 5 kB. A debug build, whose glibc takes more (and for a script without `#!` as much as its arguments), sees
+/// that a quarter is never used.
 const STACK_BYTES: usize = 12 * 1024;
 
 /// How a child differs from its parent.
