@@ -285,7 +285,7 @@ os.dup2(os.open('/dev/zero', os.O_RDONLY), 9)
 os.execvp(sys.argv[1], sys.argv[1:])";
     let started = |name: &str, words: &[&std::ffi::OsStr]| {
         let out = directory.path().join(name);
-        let child = std::process::Command::new("python3")
+        let child = Command::new("python3")
             .args(["-c", wrapper])
             .args(words)
             .env("STAY", if words.len() > 1 { "1" } else { "" })
