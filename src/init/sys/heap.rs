@@ -20,8 +20,8 @@ const LARGE: usize = 64 * 1024;
 const RESERVED: usize = 64 << 20;
 /// By how much the usable part of them grows. Ours: a start in one step.
 const STEP: usize = 512 * 1024;
-/// Used memory above the top that is kept for the next turn. Ours.
-const SLACK: usize = 8 * 1024;
+/// Used memory above the top that is kept for the next turn. Ours: more than a probe takes.
+const SLACK: usize = 2 * 1024;
 /// Bytes of a page, or a multiple of it.
 const PAGE: usize = 4096;
 
@@ -361,7 +361,7 @@ mod tests {
             }
             prop_assert!(state.first.is_null() && state.top == 0);
             state.trim(0);
-            prop_assert!(state.used <= SLACK);
+            prop_assert!(state.used <= SLACK.next_multiple_of(PAGE));
         }
     }
 
