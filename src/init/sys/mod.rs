@@ -15,6 +15,7 @@ mod seldom;
 
 use std::ffi::c_int;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
@@ -254,7 +255,7 @@ pub(crate) const SIGNALS_AT_ONCE: usize = 4;
 #[must_use]
 pub(crate) fn read_signals(fd: BorrowedFd<'_>) -> [Option<i32>; SIGNALS_AT_ONCE] {
     const SIZE: usize = size_of::<libc::signalfd_siginfo>();
-    let mut infos = [[0_u8; SIZE]; SIGNALS_AT_ONCE];
+    let mut infos = [const { MaybeUninit::<libc::signalfd_siginfo>::uninit() }; SIGNALS_AT_ONCE];
     // SAFETY: the pointer and the length describe `infos`, which outlives the call.
     let read = unsafe {
         libc::read(
@@ -265,9 +266,9 @@ pub(crate) fn read_signals(fd: BorrowedFd<'_>) -> [Option<i32>; SIGNALS_AT_ONCE]
     };
     let count = usize::try_from(read).unwrap_or_default() / SIZE;
     let mut signals = [None; SIGNALS_AT_ONCE];
-    for (signal, info) in signals.iter_mut().zip(infos).take(count) {
-        // The number is the first field, 32 bits.
-        *signal = info.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
+    for (signal, info) in signals.iter_mut().zip(&infos).take(count) {
+        // SAFETY: the kernel has written the first `count`.
+        *signal = Some(unsafe { info.assume_init_ref() }.ssi_signo.cast_signed());
     }
     signals
 }
