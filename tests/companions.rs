@@ -274,16 +274,6 @@ fn the_timeline_has_room_for_companions() {
     agent.wait_log("3s for the companions and as much for the proxy to stop, 7s in all");
 }
 
-/// In kB: pages of its own that it has written to.
-fn private(agent: &Agent) -> u64 {
-    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", agent.child.id())).unwrap();
-    let line = rollup
-        .lines()
-        .find_map(|line| line.strip_prefix("Private_Dirty:"))
-        .unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 /// The child's stack is a part of the agent's.
 #[test]
 fn a_companion_that_comes_back_leaves_no_memory_behind() {
@@ -297,10 +287,10 @@ fn a_companion_that_comes_back_leaves_no_memory_behind() {
         // A page gives back what is needed seldom, and a probe takes what is needed often.
         assert_eq!(agent.status("/status").status, 200);
         assert_eq!(agent.readiness().0, 200);
-        least = least.min(private(&agent));
+        least = least.min(agent.memory("Anonymous:"));
         kill(pid(&agent, 1), libc::SIGKILL);
         agent.wait_log_times("companion 1 started", times);
-        let settled = || (private(&agent) <= least).then_some(());
+        let settled = || (agent.memory("Anonymous:") <= least).then_some(());
         until("the memory of before", settled);
     }
     agent.stop();

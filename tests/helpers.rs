@@ -238,6 +238,28 @@ fn eight_helpers_run_at_once_and_the_others_wait_for_their_turn() {
     agent.stop();
 }
 
+/// Its stack, until it is a program of its own, is a part of the agent's.
+#[test]
+fn a_helper_leaves_no_memory_behind() {
+    need_helper();
+    let tls = Tls::start();
+    let agent = started(with(&json!({"/app-health/tls/livez":
+        {"httpGet": {"port": tls.port.number, "scheme": "HTTPS"}, "timeoutSeconds": 50}})));
+    let before = settled(&agent);
+    // A page gives back what is needed seldom, and a probe takes what is needed often.
+    assert_eq!(agent.status("/status").status, 200);
+    assert_eq!(agent.readiness().0, 200);
+    let least = agent.memory("Anonymous:");
+    for _ in 0..5 {
+        assert_eq!(agent.status("/app-health/tls/livez").status, 200);
+        leaves_nothing(&agent, before);
+        // A probe of the application takes a page or two of stack more; the helper's would be three.
+        let settled = || (agent.memory("Anonymous:") <= least + 8).then_some(());
+        until("the memory of before", settled);
+    }
+    agent.stop();
+}
+
 /// A helper that hangs ends with its probe, and one whose client has gone does not stay for ever.
 #[test]
 fn a_helper_that_is_late_is_killed() {

@@ -114,17 +114,6 @@ impl Target {
         fs::read_dir(self.proc("task")).unwrap().count()
     }
 
-    /// A field of smaps_rollup, in kB.
-    fn memory(&self, field: &str) -> u64 {
-        let text = fs::read_to_string(self.proc("smaps_rollup")).unwrap();
-        let line = text.lines().find(|line| line.starts_with(field)).unwrap();
-        line.split_ascii_whitespace()
-            .nth(1)
-            .unwrap()
-            .parse()
-            .unwrap()
-    }
-
     /// Waits until there are as many descriptors as there were.
     fn wait_descriptors(&self, before: usize) {
         until("the descriptors of before", || {
@@ -546,14 +535,14 @@ fn stalled(target: &Target, count: usize) -> Vec<TcpStream> {
 fn scrapes_that_nobody_reads_keep_nobody_out_and_end() {
     let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     let target = Target::start();
-    let (before, resident) = (target.descriptors(), target.memory("Rss:"));
+    let (before, resident) = (target.descriptors(), target.agent.memory("Rss:"));
     let probes = Probes::of(&target);
     let mut held = stalled(&target, PLACES + 200);
     let began = Instant::now();
     thread::sleep(Duration::from_secs(2));
     let refused = target.status_of(&request("GET", "/metrics", ""));
     assert_eq!(refused, 503, "there are too many");
-    let grown = target.memory("Rss:").saturating_sub(resident);
+    let grown = target.agent.memory("Rss:").saturating_sub(resident);
     eprintln!("scrapes that nobody reads: {grown} kB more");
     assert!(grown < 1024, "{grown} kB");
     // A client that says something now and then is a client that does not read all the same.
@@ -788,8 +777,8 @@ fn an_attack_leaves_no_memory_behind() {
     let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     // All code of the small one is resident from the beginning; of a large one more is with each case.
     let (binary, fields) = match released() {
-        Some(binary) => (binary, &["Private_Dirty:", "Rss:"][..]),
-        None => (pintle(), &["Private_Dirty:"][..]),
+        Some(binary) => (binary, &["Anonymous:", "Rss:"][..]),
+        None => (pintle(), &["Anonymous:"][..]),
     };
     let target = Target::with(&binary, |setup| setup);
     let descriptors = target.descriptors();
@@ -799,7 +788,10 @@ fn an_attack_leaves_no_memory_behind() {
         assert_eq!(target.status_of(&request("GET", "/", "")), 200);
         target.assert_well();
         target.wait_descriptors(descriptors);
-        fields.iter().map(|field| target.memory(field)).collect()
+        fields
+            .iter()
+            .map(|field| target.agent.memory(field))
+            .collect()
     };
     let before: Vec<_> = measure();
     eprintln!("{}: {fields:?} {before:?} kB", binary.display());

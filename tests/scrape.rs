@@ -235,16 +235,6 @@ fn large(size: usize) -> String {
     page
 }
 
-/// Kilobytes, exactly: what /proc/PID/status says may be 64 pages behind.
-fn resident(agent: &Agent) -> u64 {
-    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", agent.child.id())).unwrap();
-    let line = rollup
-        .lines()
-        .find_map(|line| line.strip_prefix("Rss:"))
-        .unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 /// Reads a bit every few milliseconds.
 fn read_slowly(stream: &mut TcpStream, size: usize) -> Vec<u8> {
     let (mut bytes, mut piece) = (Vec::with_capacity(size + size / 8), vec![0; 256 * 1024]);
@@ -281,7 +271,7 @@ fn pass(agent: &Agent, page: &str, old: bool) {
         assert_eq!(agent.status("/healthz/live").status, 200);
         assert_eq!(agent.readiness().0, 200);
     }
-    let before = resident(agent);
+    let before = agent.memory("Rss:");
     let going = AtomicBool::new(true);
     let bytes = thread::scope(|scope| {
         let reader = scope.spawn(|| {
@@ -292,7 +282,7 @@ fn pass(agent: &Agent, page: &str, old: bool) {
         });
         let (mut most, mut times) = (0, Vec::new());
         while going.load(Ordering::Relaxed) {
-            most = most.max(resident(agent));
+            most = most.max(agent.memory("Rss:"));
             let asked = Instant::now();
             assert_eq!(agent.status("/healthz/live").status, 200);
             assert_eq!(agent.readiness(), (200, "ready".to_owned()));

@@ -25,8 +25,10 @@ pub(crate) enum Kind {
     Command,
 }
 
-/// The children that have been started and not reaped; two proxies, a validator, the companions, a command and a few
-/// probes.
+/// Two proxies, a validator, a command, eight companions and eight probes.
+const MOST: usize = 20;
+
+/// The children that have been started and not reaped.
 #[derive(Debug, Default)]
 pub(crate) struct Children(Vec<(Pid, Kind)>);
 
@@ -116,6 +118,10 @@ impl Children {
 
     fn keep(&mut self, kind: Kind, started: io::Result<Pid>) -> Result<Pid, (Exit, io::Error)> {
         let pid = started.map_err(|error| (Exit::NotStarted(spawn_code(&error)), error))?;
+        if self.0.capacity() == 0 {
+            // Once and for all: a list that grows later stays above the memory that it grew over.
+            self.0.reserve_exact(MOST);
+        }
         self.0.push((pid, kind));
         Ok(pid)
     }
@@ -257,6 +263,20 @@ pub(crate) fn validate_arguments(launch: &Launch, run: Run<'_>) -> Vec<OsString>
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn the_list_has_room_for_all_from_the_first_on() {
+        let mut children = Children::default();
+        children
+            .keep(Kind::Proxy(Epoch(0)), Ok(Pid::pretend(1)))
+            .unwrap();
+        let place = children.0.as_ptr();
+        for serial in 1..MOST {
+            let kind = Kind::Probe(u64::try_from(serial).unwrap());
+            children.keep(kind, Ok(Pid::pretend(2))).unwrap();
+        }
+        assert_eq!(children.0.as_ptr(), place);
+    }
 
     fn launch() -> Launch {
         Launch {

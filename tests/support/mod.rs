@@ -372,6 +372,16 @@ impl Agent {
         rest.split(',').next().unwrap().parse().unwrap()
     }
 
+    /// A field of `smaps_rollup`, in kB; exact, where /proc/PID/status may be 64 pages behind.
+    pub(crate) fn memory(&self, field: &str) -> u64 {
+        let path = format!("/proc/{}/smaps_rollup", self.child.id());
+        let text = fs::read_to_string(path).unwrap();
+        let mut words = text
+            .split_ascii_whitespace()
+            .skip_while(|word| *word != field);
+        words.nth(1).unwrap().parse().unwrap()
+    }
+
     pub(crate) fn signal(&self, signal: i32) {
         kill(i32::try_from(self.child.id()).unwrap(), signal);
     }

@@ -253,6 +253,8 @@ impl EventLoop {
         self.used_seldom |= self.status.used_seldom();
         if self.used_seldom && self.queue.is_empty() && !self.status.is_runnable() {
             self.used_seldom = false;
+            // Empty; its place may be above all the rest.
+            self.queue = VecDeque::new();
             sys::give_back();
             sys::release_stack();
             sys::release_heap();
