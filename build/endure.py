@@ -97,6 +97,7 @@ def main():
     print("|" + "|".join("-" * width for width in (35, 10, 15, 13, 9)) + "|")
     admin = measure.free_port()
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder, measure.live(admin):
+        measure.on_disk(measure.PINTLE)
         life = Life(folder, admin)
         try:
             life.until("pintle_epochs_started_total", 1)

@@ -223,6 +223,12 @@ def contents(path):
         return ""
 
 
+def on_disk(path):
+    """Pages of a file that the kernel has still to write, fresh from the linker say, would be private dirty."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def memory(pid):
     """Resident and private dirty memory in kB of 1024 bytes."""
     text = contents(f"/proc/{pid}/smaps_rollup")
@@ -268,6 +274,7 @@ def idle(managers, seconds):
     with contextlib.ExitStack() as stack:
         running = []
         for manager in managers:
+            on_disk(manager.binary())
             whole = isinstance(manager, Proxy)
             one = stack.enter_context(Running(manager.whole() if whole else manager, "idle"))
             if whole:
