@@ -174,10 +174,10 @@ impl EventLoop {
         let watch = &self.config.watch;
         let scan = fingerprint::scan(&watch.paths, &watch.required);
         let configuration = Configuration(scan.fingerprint.0);
-        let actions = self
+        let mut actions = self
             .supervisor
             .start(self.now, configuration, scan.complete);
-        self.carry_out(actions);
+        self.carry_out(&mut actions);
         if let Some(error) = self.starting.take().flatten() {
             return Err(error);
         }
@@ -273,8 +273,9 @@ impl EventLoop {
 
     pub(super) fn handle(&mut self, event: &Event) {
         if self.outcome.is_none() {
-            let actions = self.supervisor.handle(self.now, event);
-            self.carry_out(actions);
+            let mut actions = self.supervisor.handle(self.now, event);
+            self.carry_out(&mut actions);
+            self.supervisor.take_back(actions);
         }
     }
 
@@ -305,8 +306,8 @@ impl EventLoop {
         Some(nearest.saturating_duration_since(self.now))
     }
 
-    fn carry_out(&mut self, actions: Vec<Action>) {
-        for action in actions {
+    fn carry_out(&mut self, actions: &mut Vec<Action>) {
+        for action in actions.drain(..) {
             match action {
                 Action::Hash(cause) => self.hash(cause),
                 Action::Spawn { epoch, reason } => self.spawn(epoch, reason),

@@ -59,14 +59,14 @@ impl EventLoop {
     fn collect_signals(&mut self) {
         loop {
             let batch = self.signals.others();
-            for number in batch.into_iter().flatten() {
-                let meaning = match number {
+            for number in batch.iter().flatten() {
+                let meaning = match *number {
                     signal::SIGTERM => Signal::Terminate,
                     signal::SIGINT => Signal::Interrupt,
                     signal::SIGQUIT => Signal::Quit,
                     signal::SIGHUP => Signal::Hangup,
                     signal::SIGUSR1 => Signal::Usr1,
-                    _ => Signal::Other(u8::try_from(number).unwrap_or_default()),
+                    _ => Signal::Other(u8::try_from(*number).unwrap_or_default()),
                 };
                 self.handle(&Event::Signalled(meaning));
             }

@@ -110,8 +110,8 @@ impl Sim {
         sim
     }
 
-    fn carry_out(&mut self, actions: Vec<Action>) {
-        for action in actions {
+    fn carry_out(&mut self, mut actions: Vec<Action>) {
+        for action in actions.drain(..) {
             assert_eq!(self.outcome, None, "{action:?} was ordered after the end");
             match action {
                 Action::Note(note) => {
@@ -153,6 +153,7 @@ impl Sim {
                 order => self.orders.push((self.now - self.began, order)),
             }
         }
+        self.core.take_back(actions);
     }
 
     fn on(&mut self, event: Event) {
@@ -248,6 +249,20 @@ const CRASH: Exit = Exit::Signal(11);
 const CLEAN: Exit = Exit::Code(0);
 
 // ---- start
+
+#[test]
+fn an_event_needs_no_memory() {
+    let mut sim = Sim::live(policy());
+    let room = sim.core.room.as_ptr();
+    for _ in 0..3 {
+        let actions = sim.core.handle(sim.now, &Event::Signalled(Signal::Usr1));
+        assert_eq!((actions.len(), actions.as_ptr()), (2, room));
+        sim.core.take_back(actions);
+    }
+    // One that has grown is not kept.
+    sim.core.take_back(Vec::with_capacity(1000));
+    assert!(sim.core.room.capacity() <= ROOM);
+}
 
 #[test]
 fn epoch_0_starts_at_once() {
