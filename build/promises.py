@@ -7,7 +7,7 @@ import tempfile
 
 import measure
 
-STARTS, SIGNALS, STORMS, ORPHANS = 400, 300, 15, 1000
+STARTS, SIGNALS, STORMS, ORPHANS = 400, 1500, 15, 1000
 # A ratio that is over is measured again, so often in all: a neighbour who comes for some seconds breaks no promise.
 TRIES = 3
 

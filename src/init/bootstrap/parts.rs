@@ -20,7 +20,8 @@ pub(super) struct Text {
 const DEEPEST: u8 = 31;
 /// From here on: a bracket is closed, so many levels deep.
 const CLOSE: u8 = DEEPEST + 1;
-/// Added to the first kind: an entry that is there only if its value is: its key with colon and blank, and the name of the value.
+/// Added to the first kind: an entry that is there only if its value is. Its bytes are the key with colon and blank, and
+/// the name of the value.
 const NAMED: u8 = 128;
 
 /// A JSON text as it is to be written.

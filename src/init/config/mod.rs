@@ -1,7 +1,8 @@
 //! What `pintle proxy` or `pintle run` was told, checked: paths, durations and limits that later code need not doubt.
 //!
 //! `Config` is made once, from defaults, `PROXY_CONFIG`, the environment and the flags (in that order), and never
-//! changes. Nothing here reads a file or a clock, but for `Host`'s CPU limit, which is asked for where nobody has said one.
+//! changes. Nothing here reads a file or a clock, but for `Host`'s CPU limit, which is asked for where nobody has said
+//! one.
 
 #![forbid(unsafe_code)]
 
