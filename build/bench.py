@@ -146,7 +146,7 @@ def machine():
 def method(found, day):
     bare = found["start"]["bare proxy"]
     return textwrap.fill(
-        f"Measured with `build/bench` on {day}, on {machine()}. Times are medians of {STARTS} starts, {SIGNALS} signals and "
+        f"Measured with `build/bench` on {day}, on {machine()}. Times are medians of {STARTS} starts, {SIGNALS:,} signals and "
         f"{STORMS} storms of {ORPHANS:,} orphans, all programs in turns, each as PID 1 of a namespace of its own; in brackets "
         "the ratio to tini-static (start) or tini (the others). `pintle proxy` wrote its bootstrap (into memory, where a "
         "pod has it), hashed six certificates and opened its status port before the child started; without these three it "
