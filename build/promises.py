@@ -32,7 +32,7 @@ def ratios(proxy, static, tini, bounds):
     for name, measured in each.items():
         found[name] = measured()
         for _ in range(1, TRIES):
-            if judged(found[name], bounds[name], bounds["room"]) != "OVER":
+            if judged(found[name], bounds[name]) == "holds":
                 break
             found[name] = min(found[name], measured())
     return found

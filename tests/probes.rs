@@ -45,6 +45,25 @@ pub(crate) fn echo(head: &str, stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(answer(&format!("{status} As Asked"), "", &format!("{path} it is")).as_bytes())
 }
 
+/// Be it as long as it may; and nobody asks for a page, which would give it back.
+#[test]
+fn an_answer_of_the_application_leaves_no_memory_behind() {
+    let long = "x".repeat(20 * 1024).leak();
+    let app = Application::saying(answer("200 OK", "", long));
+    let agent = started(with(&json!({"/app-health/app/livez":
+        {"httpGet": {"port": app.port}, "timeoutSeconds": 50}})));
+    assert_eq!(agent.status("/status").status, 200);
+    assert_eq!(agent.readiness().0, 200);
+    let least = agent.memory("Anonymous:");
+    for _ in 0..5 {
+        assert_eq!(agent.status("/app-health/app/livez").status, 200);
+        // It takes a page or two of stack more than a readiness probe.
+        let settled = || (agent.memory("Anonymous:") <= least + 8).then_some(());
+        until("the memory of before", settled);
+    }
+    agent.stop();
+}
+
 #[test]
 fn both_shapes_are_asked_and_the_status_is_passed_on() {
     let app = Application::start(echo);

@@ -248,9 +248,11 @@ impl EventLoop {
         self.tidy();
     }
 
-    /// Gives back the memory of what was needed and will not be soon: after the start, an epoch, a page.
+    /// Gives back the memory of what was needed and will not be soon: after the start, an epoch, a page, a crowd of clients,
+    /// an application's long answer.
     fn tidy(&mut self) {
         self.used_seldom |= self.status.used_seldom();
+        self.used_seldom |= self.status.is_idle() && sys::heap_is_high();
         if self.used_seldom && self.queue.is_empty() && !self.status.is_runnable() {
             self.used_seldom = false;
             // Empty; its place may be above all the rest.

@@ -86,16 +86,12 @@ impl StatusServer {
 
     /// Accepts again, if that was paused and the reason may have gone.
     pub(crate) fn resume(&mut self, now: Instant, poll: &Poll) {
-        let over = self
-            .paused
-            .is_some_and(|pause| pause.until <= now || (pause.for_a_place && self.has_room()));
+        let over = self.paused.is_some_and(|pause| {
+            pause.until <= now || (pause.for_a_place && self.places.iter().any(Option::is_none))
+        });
         if over && self.watch(poll, Watch::Resume) {
             self.paused = None;
         }
-    }
-
-    fn has_room(&self) -> bool {
-        self.places.len() < PLACES || self.places.iter().any(Option::is_none)
     }
 
     fn watch(&self, poll: &Poll, watch: Watch) -> bool {

@@ -198,7 +198,6 @@ impl Connection {
                 }
             }
         }
-        // A small buffer is used again, a page's worth is given back.
         self.buffer = Vec::new();
         self.sent = 0;
         Flow::Done

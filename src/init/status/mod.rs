@@ -48,8 +48,6 @@ pub(crate) use view::View;
 
 /// Connections at once (the contract's 64).
 pub(crate) const PLACES: usize = 64;
-/// More connections at once than kubelet and Prometheus have by themselves: when all have gone, their memory goes back. Ours.
-const CROWD: usize = 4;
 /// For a head, from the connection on (the contract's 5 s).
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// To the first byte of an answer, and for every pause in it, whoever makes it (the contract's 10 s).

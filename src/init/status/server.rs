@@ -13,7 +13,7 @@ use super::connection::{Ask, Connection, Flow, Phase};
 use super::meaning::{Meaning, understand};
 use super::probing::{Probing, line};
 use super::routes::{Route, Topic};
-use super::{CROWD, Demand, LINGER, PAUSE, PLACES, PROBES, Settings, Turn, answer, count};
+use super::{Demand, LINGER, PAUSE, PLACES, PROBES, Settings, Turn, answer, count};
 use crate::config::Prober;
 use crate::sys::{self, Watch};
 
@@ -87,14 +87,14 @@ impl StatusServer {
         self.settings.probers.iter()
     }
 
-    /// A page, the status or metrics were told since this was asked last, or a crowd has gone: what they took is not needed
-    /// soon.
+    /// A page, the status or metrics were told since this was asked last: code that is needed seldom.
     pub(crate) fn used_seldom(&mut self) -> bool {
-        if self.places.len() > CROWD && self.connections().next().is_none() {
-            self.places.clear();
-            self.used_seldom = true;
-        }
         std::mem::take(&mut self.used_seldom)
+    }
+
+    /// Whether nobody is connected.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.connections().next().is_none()
     }
 
     /// Whether somebody waits for more than readiness.
@@ -170,6 +170,8 @@ impl StatusServer {
         mut connection: Box<Connection>,
         mut flow: Flow,
     ) {
+        // What has been sent whole is not there any more.
+        let large = connection.is_large();
         if matches!(connection.phase, Phase::Finishing) && flow != Flow::Broken {
             flow = connection.flush();
             if flow == Flow::Done && connection.unread {
@@ -191,7 +193,7 @@ impl StatusServer {
         if flow == Flow::Later {
             self.put(place, connection);
         } else {
-            self.used_seldom |= connection.is_large();
+            self.used_seldom |= large;
         }
     }
 

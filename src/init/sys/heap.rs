@@ -82,6 +82,13 @@ pub(crate) fn release_heap() {
     }
 }
 
+/// Whether there is something to give back.
+pub(crate) fn heap_is_high() -> bool {
+    // SAFETY: as above.
+    let state = unsafe { &*SHARED.0.get() };
+    state.used > state.kept()
+}
+
 impl Heap {
     /// For the one thread of the binary.
     ///
@@ -289,9 +296,14 @@ impl State {
         self.trim(LARGE);
     }
 
+    /// Up to here it is kept.
+    const fn kept(&self) -> usize {
+        (self.top + SLACK).next_multiple_of(PAGE)
+    }
+
     /// Gives back what is free above the top, if that is more than so many bytes.
     fn trim(&mut self, tolerated: usize) {
-        let keep = (self.top + SLACK).next_multiple_of(PAGE);
+        let keep = self.kept();
         if self.used > keep + tolerated {
             let from = self.place(keep).cast();
             // SAFETY: nothing above the top is in use; it reads as zeros from now on.

@@ -26,7 +26,7 @@ pub use entry::arguments;
 pub(crate) use entry::{own_name, start, stderr, stdout, write_all};
 use fault::report_faults;
 pub use heap::Heap;
-pub(crate) use heap::release_heap;
+pub(crate) use heap::{heap_is_high, release_heap};
 pub(crate) use inherited::Inherited;
 pub(crate) use interfaces::interface_addresses;
 pub(crate) use net::{Watch, listen, watch_level};
