@@ -32,6 +32,8 @@ mod drain;
 mod epoch;
 mod event;
 mod exits;
+#[cfg(debug_assertions)]
+mod invariants;
 mod note;
 mod policy;
 mod running;
@@ -383,27 +385,6 @@ impl Supervisor {
         self.next = Next::Nothing;
         self.timers.disarm_all();
         out.push(Action::Exit(outcome));
-    }
-
-    /// What must hold after every event.
-    #[cfg(debug_assertions)]
-    fn check(&self) {
-        if let (Some(newest), Some(older)) = (&self.newest, &self.older) {
-            debug_assert!(
-                newest.epoch == older.epoch.next(),
-                "{newest:?} beside {older:?}"
-            );
-            debug_assert!(
-                newest.state != State::Draining,
-                "{newest:?} drains without a child"
-            );
-        }
-        if self.phase == Phase::Done {
-            debug_assert!(
-                self.timers.next().is_none(),
-                "a timer is armed after the end"
-            );
-        }
     }
 }
 
