@@ -138,7 +138,15 @@ fn is_sample(text: &str) -> bool {
         words.next();
         words
     };
+    // Within labels all bytes may be; elsewhere a carriage return, say, is no blank to a parser.
+    let (_, bare) = text.rsplit_once('}').unwrap_or(("", text));
+    let control = |byte: u8| byte.is_ascii_control() && byte != b'\t';
+    // And labels come right behind the name, or those are an exemplar's.
+    let before = text.split_once('{').map_or("", |(before, _)| before);
     text.bytes().next().is_some_and(name)
+        && before.split_ascii_whitespace().count() <= 1
+        && !before.bytes().any(control)
+        && !bare.bytes().any(control)
         && words.next().is_some_and(number)
         && words.next().is_none_or(number)
         && words.next().is_none()
@@ -189,6 +197,9 @@ mod tests {
         assert_eq!(whole("a 1\n# EOF\n"), "a 1\n");
         assert_eq!(whole("a 1\n# EOF"), "a 1\n");
         assert_eq!(whole("a 1\r\n# EOF\r\nb 2\n"), "a 1\nb 2\n");
+        // Not what is before an exemplar, and not within: Prometheus would refuse the whole answer.
+        assert_eq!(whole("a 1\r # {id=\"x\"} 0.5\nb 2\n"), "b 2\n");
+        assert_eq!(whole("a 1\r2\na{x=\"\r\"} 1\n"), "a{x=\"\r\"} 1\n");
         assert_eq!(whole("# EOF is near\n"), "# EOF is near\n");
     }
 
