@@ -245,6 +245,8 @@ impl EventLoop {
         self.serve();
         self.handle_events();
         self.answer_probes();
+        // Their places are free now, and no event may come that says so.
+        self.status.resume(self.now, &self.poll);
         self.tidy();
     }
 
