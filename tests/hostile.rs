@@ -45,6 +45,8 @@ struct Target {
     agent: Agent,
     status: u16,
     _port: Port,
+    /// The script is read after it has been started.
+    _folder: Option<tempfile::TempDir>,
 }
 
 impl Target {
@@ -60,13 +62,12 @@ impl Target {
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         let setup = Setup::with(pintle, "proxy", &script);
         serve_admin(setup.admin_port());
-        let this = Self::finish(more(setup));
-        // Nothing but the status port is asked, and the script has been started by then.
+        let this = Self::finish(more(setup), Some(folder));
         until("readiness", || (this.probe() == Ok(200)).then_some(()));
         this
     }
 
-    fn finish(setup: Setup) -> Self {
+    fn finish(setup: Setup, folder: Option<tempfile::TempDir>) -> Self {
         let status = port();
         let number = status.number.to_string();
         let setup = setup.args(&["--status-port", &number]);
@@ -74,6 +75,7 @@ impl Target {
             agent: setup.start(),
             status: status.number,
             _port: status,
+            _folder: folder,
         }
     }
 
@@ -827,7 +829,7 @@ fn an_attack_leaves_no_memory_behind() {
 #[test]
 fn kubelet_is_answered_by_the_real_envoy_under_attack() {
     let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
-    let target = Target::finish(Setup::new("hello"));
+    let target = Target::finish(Setup::new("hello"), None);
     until("readiness", || (target.probe() == Ok(200)).then_some(()));
     let before = target.descriptors();
     let probes = Probes::of(&target);
