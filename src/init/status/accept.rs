@@ -15,14 +15,25 @@ use super::{ACCEPT_PAUSE, FAIR_SHARE, HEAD_TIMEOUT, PLACES, Turn, UNREAD, count}
 use crate::sys::{self, Watch};
 
 impl StatusServer {
-    /// Accepts one connection; the socket stays ready while there are more.
+    /// Accepts one connection, or beside others all that wait: a probe behind a crowd is not to wait a turn for each of
+    /// it, for scrapes make turns long. Alone, a client is not worth a call that finds nobody else; the socket stays ready.
     pub(crate) fn accept(&mut self, turn: &mut Turn<'_>, poll: &Poll) {
+        let alone = self.is_idle();
+        for _ in 0..PLACES {
+            if !self.accept_one(turn, poll) || alone {
+                return;
+            }
+        }
+    }
+
+    /// Whether there was one.
+    fn accept_one(&mut self, turn: &mut Turn<'_>, poll: &Poll) -> bool {
         let Some(place) = self.free_place(turn) else {
             self.pause(turn, poll, true);
-            return;
+            return false;
         };
         let Some(listener) = &self.listener else {
-            return;
+            return false;
         };
         match listener.accept() {
             Ok((stream, peer)) => {
@@ -36,6 +47,7 @@ impl StatusServer {
                 );
                 self.put(place, Box::new(connection));
                 self.step(turn, place);
+                true
             }
             Err(error) => {
                 let passing = [
@@ -47,6 +59,7 @@ impl StatusServer {
                     crate::log::warning!("cannot accept on the status port: {error}");
                     self.pause(turn, poll, false);
                 }
+                false
             }
         }
     }
@@ -114,5 +127,63 @@ fn whence(peer: SocketAddr) -> Peer {
         Peer::Loopback
     } else {
         Peer::Elsewhere
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{Ipv4Addr, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::counters::Counters;
+    use crate::status::tests::settings;
+
+    /// How many there are after one call more.
+    fn accept(server: &mut StatusServer, poll: &Poll) -> usize {
+        let mut turn = Turn {
+            registry: poll.registry(),
+            now: moment(),
+            counters: &mut Counters::default(),
+        };
+        server.accept(&mut turn, poll);
+        server.connections().count()
+    }
+
+    fn connect(server: &StatusServer) -> TcpStream {
+        let address = server.listener.as_ref().unwrap().local_addr().unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /").unwrap();
+        stream
+    }
+
+    /// Each was accepted in a turn of its own: a probe behind 264 scrapes waited for 264 turns, a second and more.
+    #[test]
+    fn a_crowd_is_accepted_in_one_turn() {
+        let poll = Poll::new().unwrap();
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut server = StatusServer::open(Some(anywhere), settings(), (1, 2)).unwrap();
+        server.register(&poll).unwrap();
+        let began = moment();
+        let mut clients = vec![connect(&server)];
+        while accept(&mut server, &poll) == 0 {
+            assert!(began.elapsed() < Duration::from_secs(20));
+        }
+        // The kernel may hand over one later than its connection was made.
+        let at_once = (0..10).any(|_| {
+            let before = server.connections().count();
+            clients.extend((0..4).map(|_| connect(&server)));
+            accept(&mut server, &poll) - before > 1
+        });
+        assert!(at_once);
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test needs some moment to begin"
+    )]
+    fn moment() -> Instant {
+        Instant::now()
     }
 }
