@@ -140,6 +140,9 @@ impl Setup {
         let mut command = Command::new(agent);
         // What the machine's environment says must not matter.
         command.env_clear().stdin(Stdio::null());
+        // Nor that a shell runs the tests in the background, with INT and QUIT ignored.
+        // SAFETY: `signal` is async-signal-safe.
+        unsafe { command.pre_exec(heed_signals) };
         let setup = Self {
             command,
             directory,
@@ -279,6 +282,16 @@ impl Setup {
             status: self.status,
         }
     }
+}
+
+fn heed_signals() -> std::io::Result<()> {
+    for number in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: integers.
+        if unsafe { libc::signal(number, libc::SIG_DFL) } == libc::SIG_ERR {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 /// A route that answers by itself.
