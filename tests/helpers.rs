@@ -109,7 +109,8 @@ fn https_and_grpc_are_probed_by_the_helper() {
     need_helper();
     let tls = Tls::start();
     let plain = Application::start(echo);
-    let grpc = Application::start(serving);
+    let grpc = Application::start(health_is::<1>);
+    let failing = Application::start(health_is::<2>);
     let refused = nobody();
     let https = |port: u16| json!({"httpGet": {"port": port, "path": "/", "scheme": "HTTPS"}, "timeoutSeconds": 20});
     let health =
@@ -120,6 +121,7 @@ fn https_and_grpc_are_probed_by_the_helper() {
         "/app-health/refused/livez": https(refused),
         "/app-health/grpc/livez": health(grpc.port),
         "/app-health/grpc/readyz": health(refused),
+        "/app-health/grpc/startupz": health(failing.port),
     })));
     let before = settled(&agent);
     let (status, page) = said(&agent, "/app-health/tls/livez");
@@ -131,13 +133,15 @@ fn https_and_grpc_are_probed_by_the_helper() {
     }
     let (status, text) = said(&agent, "/app-health/grpc/livez");
     assert_eq!((status, text.trim_end()), (200, "SERVING"));
+    let (status, text) = said(&agent, "/app-health/grpc/startupz");
+    assert_eq!((status, text.trim_end()), (500, "service is NOT_SERVING"));
     leaves_nothing(&agent, before);
     assert!(!agent.log().contains("\twarn\t"), "{}", agent.log());
     agent.stop();
 }
 
-/// Just enough of HTTP/2 to say SERVING to whoever asks for the health of anything.
-fn serving(_preface: &str, stream: &mut TcpStream) -> std::io::Result<()> {
+/// Just enough of HTTP/2 to say SERVING (1) or NOT_SERVING (2) to whoever asks for the health of anything.
+fn health_is<const STATUS: u8>(_preface: &str, stream: &mut TcpStream) -> std::io::Result<()> {
     // What has been read of the client's preface is the line `PRI * HTTP/2.0` and the empty one.
     let mut preface = [0; 6];
     stream.read_exact(&mut preface)?;
@@ -167,7 +171,7 @@ fn serving(_preface: &str, stream: &mut TcpStream) -> std::io::Result<()> {
     };
     let headers = [vec![0x88], literal("content-type", "application/grpc")].concat();
     stream.write_all(&frame(1, 4, 1, &headers))?;
-    stream.write_all(&frame(0, 0, 1, &[0, 0, 0, 0, 2, 8, 1]))?;
+    stream.write_all(&frame(0, 0, 1, &[0, 0, 0, 0, 2, 8, STATUS]))?;
     stream.write_all(&frame(1, 5, 1, &literal("grpc-status", "0")))?;
     wait_for_close(stream);
     Ok(())
@@ -178,7 +182,7 @@ fn serving(_preface: &str, stream: &mut TcpStream) -> std::io::Result<()> {
 fn the_helper_finds_an_application_on_ipv6_and_after_a_redirect() {
     need_helper();
     let (tls, six) = (Tls::start(), Tls::at("[::1]"));
-    let grpc = Application::at("[::1]:0", serving);
+    let grpc = Application::at("[::1]:0", health_is::<1>);
     let location = format!("Location: https://localhost:{}/\r\n", tls.port.number);
     let app = Application::saying(answer("301 Moved", &location, ""));
     let agent = started(with(&json!({
