@@ -273,24 +273,21 @@ fn a_helper_that_is_late_is_killed() {
         Ok(())
     });
     // It waits for the end of a head that never comes.
-    let agent = started(with(&json!({"/app-health/tls/livez":
-        {"httpGet": {"port": silent.port, "scheme": "HTTPS"}, "timeoutSeconds": 1}})));
+    let https = |seconds: u64| json!({"httpGet": {"port": silent.port, "scheme": "HTTPS"}, "timeoutSeconds": seconds});
+    let agent = started(with(&json!({
+        "/app-health/tls/livez": https(1),
+        "/app-health/tls/readyz": https(4),
+    })));
     let before = settled(&agent);
     let path = "/app-health/tls/livez";
     let (status, why) = quick(path, Duration::from_millis(1900), || said(&agent, path));
     assert_eq!(status, 500, "{why}");
-    let gone = send(
-        agent.status.number,
-        &request("GET /app-health/tls/livez", ""),
-    )
-    .unwrap();
+    leaves_nothing(&agent, before);
+    let patient = request("GET /app-health/tls/readyz", "");
+    let gone = send(agent.status.number, &patient).unwrap();
     drop(gone);
     // Stopped, it cannot obey its own deadline.
-    let mut stopped = send(
-        agent.status.number,
-        &request("GET /app-health/tls/livez", ""),
-    )
-    .unwrap();
+    let mut stopped = send(agent.status.number, &patient).unwrap();
     for (path, ..) in until("a helper", || {
         (helpers(&agent) == 2).then(|| children(agent.child.id()))
     }) {
