@@ -46,9 +46,11 @@ fn a_companion_starts_once_the_proxy_is_live_with_the_words_that_were_quoted() {
     let setup = Setup::new("hello");
     let script = setup.path("companion");
     let out = setup.path("out");
+    // The shell reads its own mask: while it starts another program, it blocks all signals for a moment.
     let text = format!(
         "out={}\n{{ printf '<%s>' \"$@\"; echo; ls /proc/self/fd | tr '\\n' ' '; echo;\n\
-         grep Sig /proc/$$/status; ulimit -Sn; }} > $out.tmp; mv $out.tmp $out; exec sleep 1000\n",
+         while read -r line; do case $line in Sig*) echo \"$line\";; esac; done < /proc/$$/status;\n\
+         ulimit -Sn; }} > $out.tmp; mv $out.tmp $out; exec sleep 1000\n",
         out.display()
     );
     fs::write(&script, text).unwrap();
