@@ -8,10 +8,10 @@ use super::support::{Agent, Setup, get, is_alive, kill, until};
 /// The pid of the companion (counted from 1) that was started last.
 fn pid(agent: &Agent, companion: u32) -> i32 {
     let marker = format!("companion {companion} started: pid ");
+    // What it says itself may be there before.
+    agent.wait_log(&marker);
     let log = agent.log();
-    let (_, rest) = log
-        .rsplit_once(&marker)
-        .unwrap_or_else(|| panic!("no {marker} in {log}"));
+    let (_, rest) = log.rsplit_once(&marker).unwrap();
     rest.split(',').next().unwrap().parse().unwrap()
 }
 
@@ -81,9 +81,9 @@ fn a_companion_starts_once_the_proxy_is_live_with_the_words_that_were_quoted() {
     assert!(seen.contains("SigBlk:\t0000000000000000"), "{seen}");
     // This test's runtime ignores SIGPIPE, and its children do not.
     assert!(ignored(&own).is_some() && ignored(&seen).is_some());
+    let group = pid(&agent, 1);
     let log = agent.log();
     assert!(position(&log, "epoch 0 is LIVE") < position(&log, "companion 1 started"));
-    let group = pid(&agent, 1);
     assert!(
         !children_of(group).is_empty(),
         "it leads a group of its own"
