@@ -30,7 +30,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use support::{Agent, Port, Setup, port, until};
+use support::{Agent, Port, Setup, port, quick, until};
 
 /// The contract's places.
 const PLACES: usize = 64;
@@ -564,15 +564,54 @@ fn scrapes_that_nobody_reads_keep_nobody_out_and_end() {
     target.assert_well();
 }
 
+/// `ISTIO_KUBE_APP_PROBERS` with one probe.
+fn prober(port: u16, seconds: u8) -> String {
+    format!(
+        "{{\"/app-health/app/readyz\": {{\"httpGet\": {{\"path\": \"/x\", \"port\": {port}}}, \"timeoutSeconds\": {seconds}}}}}"
+    )
+}
+
+/// While it drains, the agent asks nobody: all places become free at the end of one turn, and nothing else wakes it for
+/// those that had none.
+#[test]
+fn a_crowd_that_is_answered_at_once_holds_up_nobody() {
+    let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let probers = prober(silent.local_addr().unwrap().port(), 50);
+    let target = Target::with(&pintle(), |setup| {
+        setup.env("ISTIO_KUBE_APP_PROBERS", &probers)
+    });
+    // Beside one that stays, whose place cannot be had.
+    let mut stays = target.connect();
+    send(&mut stays, &request("GET", "/app-health/app/readyz", ""));
+    let asked = silent.accept().unwrap();
+    assert_eq!(target.status_of(&request("POST", "/drain", "")), 200);
+    until("the drain", || (target.probe() == Ok(503)).then_some(()));
+    quick("a crowd of probes", PATIENCE, || {
+        target.agent.signal(libc::SIGSTOP);
+        let crowd: Vec<_> = (0..PLACES + 30)
+            .map(|_| {
+                let mut stream = target.connect();
+                send(&mut stream, PROBE);
+                stream
+            })
+            .collect();
+        target.agent.signal(libc::SIGCONT);
+        for mut stream in crowd {
+            assert_eq!(status_of(&receive(&mut stream)), 503);
+        }
+    });
+    drop((stays, asked));
+    target.agent.stop();
+}
+
 #[test]
 fn probes_of_a_silent_application_keep_nobody_out() {
     let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     // The kernel takes its connections, and nobody answers.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = silent.local_addr().unwrap().port();
-    let probers = format!(
-        "{{\"/app-health/app/readyz\": {{\"httpGet\": {{\"path\": \"/x\", \"port\": {port}}}, \"timeoutSeconds\": 4}}}}"
-    );
+    let probers = prober(port, 4);
     let target = Target::with(&pintle(), |setup| {
         setup.env("ISTIO_KUBE_APP_PROBERS", &probers)
     });

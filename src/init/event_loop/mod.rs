@@ -245,7 +245,7 @@ impl EventLoop {
         self.serve();
         self.handle_events();
         self.answer_probes();
-        // Their places are free now, and no event may come that says so.
+        // Last: places have become free in all of these, and no event may come that says so.
         self.status.resume(self.now, &self.poll);
         self.tidy();
     }

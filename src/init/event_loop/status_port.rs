@@ -58,7 +58,6 @@ impl EventLoop {
         };
         self.status.expire(&mut turn);
         self.status.run(&mut turn);
-        self.status.resume(self.now, &self.poll);
         loop {
             let demands = self.status.demands();
             if demands.is_empty() {

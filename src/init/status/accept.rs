@@ -138,13 +138,14 @@ mod tests {
 
     use super::*;
     use crate::counters::Counters;
+    use crate::status::stories::clock;
     use crate::status::tests::settings;
 
     /// How many there are after one call more.
     fn accept(server: &mut StatusServer, poll: &Poll) -> usize {
         let mut turn = Turn {
             registry: poll.registry(),
-            now: moment(),
+            now: clock(),
             counters: &mut Counters::default(),
         };
         server.accept(&mut turn, poll);
@@ -165,7 +166,7 @@ mod tests {
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut server = StatusServer::open(Some(anywhere), settings(), (1, 2)).unwrap();
         server.register(&poll).unwrap();
-        let began = moment();
+        let began = clock();
         let mut clients = vec![connect(&server)];
         while accept(&mut server, &poll) == 0 {
             assert!(began.elapsed() < Duration::from_secs(20));
@@ -177,13 +178,5 @@ mod tests {
             accept(&mut server, &poll) - before > 1
         });
         assert!(at_once);
-    }
-
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a test needs some moment to begin"
-    )]
-    fn moment() -> Instant {
-        Instant::now()
     }
 }

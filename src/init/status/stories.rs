@@ -259,6 +259,6 @@ pub(super) fn golden(name: &str, made: &[u8]) {
     clippy::disallowed_methods,
     reason = "a test needs some moment to begin"
 )]
-fn clock() -> Instant {
+pub(super) fn clock() -> Instant {
     Instant::now()
 }
