@@ -291,6 +291,7 @@ os.execvp(sys.argv[1], sys.argv[1:])";
             .args(words)
             .env("STAY", if words.len() > 1 { "1" } else { "" })
             .stdout(fs::File::create(&out).unwrap())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let shown = until("the script's output", || {
