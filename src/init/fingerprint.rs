@@ -8,15 +8,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::sys;
+use crate::{regular, sys};
 
 /// How deep below a watched directory files count.
 pub(crate) const MAX_DEPTH: usize = 8;
@@ -95,16 +94,8 @@ pub(crate) fn counts(name: &OsStr) -> bool {
 /// There, readable, and with something in it.
 fn is_filled(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| {
-        found.is_dir() || found.is_file() && found.len() > 0 && open(path).is_ok()
+        found.is_dir() || found.is_file() && found.len() > 0 && regular::open(path).is_ok()
     })
-}
-
-/// Opens what was just seen to be a regular file; should it be a FIFO by now, this still does not block.
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(sys::OPEN_WITHOUT_WAITING)
-        .open(path)
 }
 
 const BUFFER_BYTES: usize = 4096;
@@ -147,7 +138,7 @@ impl Scanner {
 
     /// Should it be another file by now, that is a change that is told.
     fn file(&mut self, path: &Path, length: u64) {
-        let Ok(file) = open(path) else {
+        let Ok(file) = regular::open(path) else {
             return self.tag(b'u');
         };
         self.tag(b'f');

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -19,6 +19,7 @@ use mio::{Interest, Registry, Token};
 use std::os::fd::AsRawFd as _;
 
 use crate::config::BaseId;
+use crate::regular;
 use crate::supervisor::Epoch;
 use crate::sys;
 
@@ -118,7 +119,7 @@ impl HotRestart {
     /// # Errors
     /// As above.
     pub(crate) fn has_initialised(&self, owner: u32) -> io::Result<bool> {
-        let file = File::open(self.shared_memory())?;
+        let file = regular::open(&self.shared_memory())?;
         let at = flags_at(&file, owner)?;
         Ok(word(&file, at)? & INITIALIZING == 0)
     }
@@ -156,7 +157,7 @@ impl HotRestart {
 }
 
 fn clear_flag(path: &Path, owner: u32) -> io::Result<bool> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let file = regular::open_to_change(path)?;
     let at = flags_at(&file, owner)?;
     let flags = word(&file, at)?;
     if flags & INITIALIZING == 0 {
@@ -351,6 +352,21 @@ mod tests {
             assert!(clear_flag(file.path(), owner).is_err());
             assert_eq!(fs::read(file.path()).unwrap(), before);
         }
+    }
+
+    #[test]
+    fn memory_that_has_become_a_fifo_is_not_waited_for() {
+        let own = HotRestart::new(BaseId::Auto, effective_uid()).unwrap();
+        let path = own.shared_memory();
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let (asked, cleared) = (
+            own.has_initialised(effective_uid()),
+            own.clear_initializing(effective_uid()),
+        );
+        fs::remove_file(path).unwrap();
+        assert!(asked.is_err());
+        assert!(cleared.is_err());
     }
 
     #[test]

@@ -32,7 +32,7 @@
 //! - `status`: the status port. Read `mod.rs` for the limits, `readiness.rs` for what ready means; `http` has the parsers.
 //!   `history` and `counters` are what it tells of.
 //! - `client`: `request`, `wait`, `probe` and `status`, which ask an agent from outside.
-//! - `sys`: every `unsafe`.
+//! - `regular`: opens what the user named, if it is a regular file. `sys`: every `unsafe`.
 //!
 //! # What is not here
 //!
@@ -66,6 +66,7 @@ pub mod log;
 mod plain;
 #[cfg(any(test, fuzzing))]
 pub mod properties;
+mod regular;
 mod signals;
 mod status;
 mod store;

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use crate::config::{Config, ProbeAction, Role};
 use crate::error::StartError;
 use crate::history::{Happening, Life};
 use crate::log;
+use crate::regular;
 use crate::status::{Demand, Heard, Helper, Plan, Settings, Stage, StatusServer, Turn, View};
 use crate::supervisor::{Call, Epoch, Event, Exit, Note, Process, Reason, Reply, State};
 use crate::sys;
@@ -286,14 +286,10 @@ impl EventLoop {
     }
 }
 
-#[inline(never)]
 /// The certificate in a watched file, if there is one.
+#[inline(never)]
 fn expiry(path: &Path) -> Option<u64> {
-    let size = fs::metadata(path).ok().filter(fs::Metadata::is_file)?.len();
-    if size > certificate::LARGEST_FILE {
-        return None;
-    }
-    certificate::expiry(&fs::read(path).ok()?)
+    certificate::expiry(&regular::read(path, certificate::LARGEST_FILE).ok()?)
 }
 
 fn helper_path() -> PathBuf {

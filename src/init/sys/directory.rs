@@ -1,10 +1,11 @@
 //! The names in a directory, without the C library's stream: that would bring its `malloc`, which nothing else uses.
 
 use std::ffi::{OsStr, OsString, c_long};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Bytes of entries that are read at once. Ours; one entry takes 280 at most.
@@ -18,7 +19,11 @@ const NAME_AT: usize = 19;
 /// # Errors
 /// The directory cannot be opened or read.
 pub(crate) fn names(directory: &Path, mut each: impl FnMut(&OsStr) -> bool) -> io::Result<()> {
-    let file = File::open(directory)?;
+    // What is no directory any more is refused before it is opened: a FIFO would wait for its other end.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY)
+        .open(directory)?;
     let mut buffer = [0; READ_BYTES];
     loop {
         let mut rest = fill(&file, &mut buffer)?;

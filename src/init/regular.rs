@@ -1,0 +1,103 @@
+//! Opening and reading files that somebody else named: regular ones only, of a limited size, without waiting.
+//!
+//! A FIFO waits for its other end, a device may do so or act on being opened, a terminal becomes the agent's own, and the
+//! kernel's own files (`/proc/kmsg`), which count as regular, wait for something to say. So the kind is looked at first,
+//! nothing is opened that waits, and the kind is looked at again: the name may lead elsewhere by then.
+//!
+//! What cannot be bounded is a file system that does not answer (a network's, or FUSE whose daemon hangs): Linux has no
+//! open or stat that gives up there, O_NONBLOCK means nothing to it, and once the daemon has taken a request no signal but
+//! KILL ends the wait. Such a file must not be watched, nor the proxy's configuration: PID 1 would stand still until the
+//! file system answers. KILL works meanwhile, so the kubelet, whose liveness probe fails, can restart the container.
+
+#![forbid(unsafe_code)]
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use crate::sys;
+
+/// Opens `path` to be read, if it leads to a regular file.
+///
+/// # Errors
+/// It is of another kind, or cannot be opened.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    open_with(path, OpenOptions::new().read(true))
+}
+
+/// As `open`, to be changed as well; never creates it.
+///
+/// # Errors
+/// As for `open`.
+pub(crate) fn open_to_change(path: &Path) -> io::Result<File> {
+    open_with(path, OpenOptions::new().read(true).write(true))
+}
+
+/// All of `path`, if it is a regular file of at most `most` bytes.
+///
+/// # Errors
+/// As for `open`; `FileTooLarge`; `WouldBlock` for a file of the kernel's own that has nothing to say yet.
+pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let mut bytes = Vec::new();
+    // One byte more than allowed tells a full file from one that is too large; its size may not be known or may change.
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
+}
+
+fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    check(&fs::metadata(path)?)?;
+    let file = options.custom_flags(sys::OPEN_WITHOUT_WAITING).open(path)?;
+    check(&file.metadata()?)?;
+    Ok(file)
+}
+
+fn check(found: &Metadata) -> io::Result<()> {
+    if found.is_file() {
+        Ok(())
+    } else {
+        Err(io::Error::other("not a regular file"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    #[test]
+    fn only_regular_files_are_opened_and_none_is_waited_for() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        let made = Command::new("mkfifo").arg(at("fifo")).status().unwrap();
+        assert!(made.success());
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        symlink(at("loop"), at("loop")).unwrap();
+        symlink(at("nothing"), at("dangling")).unwrap();
+        symlink("/dev/zero", at("device")).unwrap();
+        symlink(at("fifo"), at("link")).unwrap();
+        for name in ["fifo", "socket", "loop", "dangling", "device", "link", "."] {
+            let read = read(&at(name), 10);
+            assert!(read.is_err(), "{name}: {read:?}");
+            assert!(open_to_change(&at(name)).is_err(), "{name}");
+        }
+        fs::write(at("file"), "0123456789").unwrap();
+        assert_eq!(read(&at("file"), 10).unwrap(), b"0123456789");
+        let error = read(&at("file"), 9).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn a_huge_file_is_not_read_beyond_the_limit() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 40).unwrap();
+        let error = read(file.path(), 4096).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
+}
