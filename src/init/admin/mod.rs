@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Registry, Token};
 
-use crate::http::{Decoder, Exchange, READ_BYTES, Response};
+use crate::http::{Decoder, Exchange, Response};
 use crate::status::Heard;
 use crate::supervisor::{Call, Epoch, Event, Reply};
 pub(crate) use call::Knowledge;
@@ -166,9 +166,12 @@ impl AdminClient {
     }
 
     fn connect(&self, registry: &Registry, slot: usize, request: Request) -> io::Result<Exchange> {
-        let token = Token(self.first_token.saturating_add(slot));
         let bytes = request.bytes(&self.knowledge);
-        Exchange::connect(registry, token, self.address, bytes)
+        Exchange::connect(registry, self.token(slot), self.address, bytes)
+    }
+
+    const fn token(&self, slot: usize) -> Token {
+        Token(self.first_token.saturating_add(slot))
     }
 
     fn body(&self, request: Request) -> Body {
@@ -181,8 +184,17 @@ impl AdminClient {
 
     /// A slot's socket is ready. Returns the answer once there is one.
     pub(crate) fn ready(&mut self, registry: &Registry, slot: usize) -> Option<Answer> {
+        let token = self.token(slot);
         let pending = self.slots.get_mut(slot)?.as_mut()?;
-        let heard = match pending.advance() {
+        let Pending { exchange, body, .. } = &mut **pending;
+        let received = exchange.receive(registry, token, &mut |bytes| match body {
+            Body::Kept(response) => response.take(bytes),
+            Body::Scanned(decoder, scan) => {
+                let done = decoder.take(bytes, &mut |piece| scan.feed(piece))?;
+                scan.check().map(|()| done)
+            }
+        });
+        let heard = match received {
             Ok(false) => return None,
             Ok(true) => None,
             Err(error) => Some(heard(&error)),
@@ -298,48 +310,6 @@ impl AdminClient {
         };
         let pending = self.slots.iter_mut().find(late)?.take()?;
         Some(failed(pending.epoch, pending.purpose, Heard::Silent))
-    }
-}
-
-impl Pending {
-    /// Sends and receives until the socket would block. `true`: the response is there.
-    fn advance(&mut self) -> io::Result<bool> {
-        let mut buffer = [0; READ_BYTES];
-        loop {
-            let Some(read) = self.exchange.read(&mut buffer)? else {
-                return Ok(false);
-            };
-            if read == 0 {
-                return if self.body.close() {
-                    Ok(true)
-                } else {
-                    Err(io::ErrorKind::UnexpectedEof.into())
-                };
-            }
-            if self.body.feed(buffer.get(..read).unwrap_or_default())? {
-                return Ok(true);
-            }
-        }
-    }
-}
-
-impl Body {
-    /// Whether the response is whole.
-    fn feed(&mut self, bytes: &[u8]) -> io::Result<bool> {
-        let fed = match self {
-            Self::Kept(response) => response.feed(bytes).map(|()| response.is_done()),
-            Self::Scanned(decoder, scan) => decoder
-                .feed(bytes, &mut |piece| scan.feed(piece))
-                .map(|()| decoder.is_done()),
-        };
-        fed.map_err(|_| io::ErrorKind::InvalidData.into())
-    }
-
-    fn close(&mut self) -> bool {
-        match self {
-            Self::Kept(response) => response.close(),
-            Self::Scanned(decoder, _) => decoder.close(),
-        }
     }
 }
 

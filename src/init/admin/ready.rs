@@ -3,12 +3,15 @@
 #![forbid(unsafe_code)]
 
 use super::call::{Knowledge, Request, lines, server_info};
-use crate::http::Response;
+use crate::http::{Malformed, Response};
 use crate::status::Facts;
 use crate::supervisor::{Epoch, Reply};
 
 /// Bytes of a line of `/listeners` that are looked at: the address stands at its end.
 pub(super) const LINE_BYTES: usize = 64;
+
+/// The longest `/listeners`, in bytes: 40,000 lines of 100.
+const LISTENERS_BYTES: usize = 4 * 1024 * 1024;
 
 /// `--application-ports`: what must have listeners.
 #[derive(Clone, Debug, Default)]
@@ -100,6 +103,8 @@ pub(super) struct Scan {
     all: bool,
     /// The end of the line so far.
     line: Vec<u8>,
+    /// Bytes so far.
+    seen: usize,
 }
 
 impl Scan {
@@ -109,10 +114,21 @@ impl Scan {
             any: false,
             all: ports.all,
             line: Vec::new(),
+            seen: 0,
         }
     }
 
+    /// # Errors
+    /// There are more listeners than anybody has.
+    pub(super) const fn check(&self) -> Result<(), Malformed> {
+        if self.seen > LISTENERS_BYTES {
+            return Err(Malformed);
+        }
+        Ok(())
+    }
+
     pub(super) fn feed(&mut self, bytes: &[u8]) {
+        self.seen = self.seen.saturating_add(bytes.len());
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let over = (self.line.len() + piece.len()).saturating_sub(LINE_BYTES);
             self.line.drain(..over.min(self.line.len()));
@@ -242,6 +258,17 @@ mod tests {
         scan.feed(second);
         assert!(scan.line.len() <= LINE_BYTES);
         scan.missing()
+    }
+
+    #[test]
+    fn listeners_without_an_end_are_not_waited_for() {
+        let mut scan = Scan::new(&Ports::default());
+        for _ in 0..LISTENERS_BYTES / 16 {
+            scan.feed(b"a::127.0.0.1:1\n\n");
+            assert_eq!(scan.check(), Ok(()));
+        }
+        scan.feed(b"\n");
+        assert_eq!(scan.check(), Err(Malformed));
     }
 
     #[test]

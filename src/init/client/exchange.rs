@@ -1,10 +1,11 @@
 //! One request and its answer on a connection of its own: the commands of a person or a script, not the agent.
 //!
-//! What arrives is handed on as it comes, so an answer of any length passes. Waiting for the server is what is bounded:
-//! a reader of ours that is slow (a pager) costs nothing of the allowance.
+//! What arrives is handed on as it comes, so an answer of any length passes within its time. Only a reader of ours that is
+//! slow (a pager) costs nothing of the allowance.
 
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -68,29 +69,47 @@ const UNHEARD: [ErrorKind; 4] = [
     ErrorKind::AddrNotAvailable,
 ];
 
-/// How long a server may be waited for, in all.
+/// How long a server may take, in all: to answer, and to come to the end of it.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     whole: Duration,
-    left: Duration,
+    began: Instant,
+    /// Not the server's doing.
+    excused: Cell<Duration>,
 }
 
 impl Allowance {
     #[must_use]
-    pub(crate) const fn new(whole: Duration) -> Self {
-        Self { whole, left: whole }
+    pub(crate) fn new(whole: Duration) -> Self {
+        Self {
+            whole,
+            began: read_clock(),
+            excused: Cell::new(Duration::ZERO),
+        }
+    }
+
+    /// Does what costs nothing of it.
+    pub(super) fn excuse<T>(&self, action: impl FnOnce() -> T) -> T {
+        let began = read_clock();
+        let result = action();
+        let spent = read_clock().saturating_duration_since(began);
+        self.excused.set(self.excused.get().saturating_add(spent));
+        result
+    }
+
+    /// # Errors
+    /// Nothing is left.
+    fn left(&self) -> Result<Duration, Failure> {
+        let passed = read_clock().saturating_duration_since(self.began);
+        let spent = passed.saturating_sub(self.excused.get());
+        let left = self.whole.checked_sub(spent);
+        left.filter(|left| !left.is_zero())
+            .ok_or(Failure::Late(self.whole))
     }
 
     /// Waits until something can be read or sent, or the allowance is spent.
-    fn wait(&mut self, poll: &mut Poll) -> Result<(), Failure> {
-        if self.left.is_zero() {
-            return Err(Failure::Late(self.whole));
-        }
-        let began = read_clock();
-        let polled = poll.poll(&mut Events::with_capacity(1), Some(self.left));
-        let spent = read_clock().saturating_duration_since(began);
-        self.left = self.left.saturating_sub(spent);
-        match polled {
+    fn wait(&self, poll: &mut Poll) -> Result<(), Failure> {
+        match poll.poll(&mut Events::with_capacity(1), Some(self.left()?)) {
             // Stopped and continued: no byte is lost.
             Err(error) if error.kind() != ErrorKind::Interrupted => Err(Failure::io(&error)),
             Ok(()) | Err(_) => Ok(()),
@@ -122,7 +141,7 @@ pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<bool, Failure>;
 pub(crate) fn exchange(
     url: &Url,
     ask: Ask<'_>,
-    allowance: &mut Allowance,
+    allowance: &Allowance,
     take: Take<'_>,
 ) -> Result<(), Failure> {
     let mut poll = Poll::new().map_err(|error| Failure::io(&error))?;
@@ -148,7 +167,7 @@ fn converse(
     poll: &mut Poll,
     address: SocketAddr,
     request: String,
-    allowance: &mut Allowance,
+    allowance: &Allowance,
     take: Take<'_>,
 ) -> Result<(), Failure> {
     let request = request.into_bytes();
@@ -166,6 +185,8 @@ fn converse(
                 if read == 0 {
                     return Err(Failure::other("the connection ended before the answer did"));
                 }
+                // A server that never pauses is never waited for.
+                allowance.left()?;
             }
         }
     }

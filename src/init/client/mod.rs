@@ -146,13 +146,9 @@ fn ask_200(url: &Url, limit: Duration) -> Result<(), Failure> {
 
 /// Takes the answer to a GET, if its status is 200.
 fn fetch(url: &Url, limit: Duration, response: &mut Response) -> Result<(), Failure> {
-    let mut allowance = Allowance::new(limit);
-    let result = exchange(url, Ask::GET, &mut allowance, &mut |bytes| {
-        if bytes.is_empty() {
-            return Ok(response.close());
-        }
-        response.feed(bytes).map_err(|_| Failure::malformed())?;
-        Ok(response.is_done())
+    let allowance = Allowance::new(limit);
+    let result = exchange(url, Ask::GET, &allowance, &mut |bytes| {
+        response.take(bytes).map_err(|_| Failure::malformed())
     });
     match response.status() {
         // A body that never ends does not hide what the status says.
@@ -175,24 +171,21 @@ fn request(args: &RequestArgs) -> Result<(), Failure> {
     let mut refusal = None;
     let mut last = None;
     let mut piece = Vec::new();
-    let mut allowance = Allowance::new(REQUEST_TIMEOUT);
-    let result = exchange(&args.url, ask, &mut allowance, &mut |bytes| {
-        if bytes.is_empty() {
-            return Ok(decoder.close());
-        }
+    let allowance = Allowance::new(REQUEST_TIMEOUT);
+    let result = exchange(&args.url, ask, &allowance, &mut |bytes| {
         piece.clear();
-        let fed = decoder.feed(bytes, &mut |part| piece.extend_from_slice(part));
-        fed.map_err(|_| Failure::malformed())?;
+        let taken = decoder.take(bytes, &mut |part| piece.extend_from_slice(part));
+        let done = taken.map_err(|_| Failure::malformed())?;
         let status = decoder.head().map(|head| head.status);
         if let Some(status) = status.filter(|status| *status > 399 && *status != 404) {
             let (_, body) = refusal.get_or_insert_with(|| (status, Vec::new()));
             let room = REASON_BYTES.saturating_sub(body.len());
             body.extend_from_slice(piece.get(..room).unwrap_or(&piece));
-            return Ok(decoder.is_done() || body.len() >= REASON_BYTES);
+            return Ok(done || body.len() >= REASON_BYTES);
         }
-        put(&piece)?;
+        allowance.excuse(|| put(&piece))?;
         last = piece.last().copied().or(last);
-        Ok(decoder.is_done())
+        Ok(done)
     });
     if let Some((status, body)) = refusal {
         return Err(refusal_of(status, &status::harmless(&body, '\n')));

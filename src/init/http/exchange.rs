@@ -8,8 +8,12 @@ use std::net::SocketAddr;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
+use super::response::Malformed;
+
 /// What is read at once: all that a probe should cost of the stack, and more than it and its answers need.
 pub(crate) const READ_BYTES: usize = 2 * 1024;
+/// Reads from one peer in a turn, 16 KiB in all; ours. Seventy peers that send without end make a turn of milliseconds.
+const READS: usize = 8;
 
 /// See the module.
 #[derive(Debug)]
@@ -116,6 +120,38 @@ impl Exchange {
         }
     }
 
+    /// Hands on what is there, nothing once the other side has closed, until `take` says that it was all. What is more
+    /// than a turn's share is for the next turn: epoll is made to tell of it again.
+    ///
+    /// # Errors
+    /// The connection failed, or ended before it was all; `take` refused something.
+    pub(crate) fn receive(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        take: &mut dyn FnMut(&[u8]) -> Result<bool, Malformed>,
+    ) -> io::Result<bool> {
+        let mut buffer = [0; READ_BYTES];
+        for _ in 0..READS {
+            let Some(read) = self.read(&mut buffer)? else {
+                return Ok(false);
+            };
+            let bytes = buffer.get(..read).unwrap_or_default();
+            if take(bytes).map_err(|Malformed| io::ErrorKind::InvalidData)? {
+                return Ok(true);
+            }
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        // All has been sent.
+        match &mut self.link {
+            Link::Tcp(stream) => registry.reregister(stream, token, Interest::READABLE)?,
+            Link::Unix(stream) => registry.reregister(stream, token, Interest::READABLE)?,
+        }
+        Ok(false)
+    }
+
     /// Whether the connection is there.
     ///
     /// # Errors
@@ -141,5 +177,44 @@ fn quiet(error: io::Error) -> io::Result<()> {
         Ok(())
     } else {
         Err(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use mio::{Events, Poll};
+
+    use super::*;
+
+    /// epoll tells of new bytes once: what a turn leaves has to be told of again.
+    #[test]
+    fn what_a_turn_leaves_is_read_in_the_next() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (mut poll, token) = (Poll::new().unwrap(), Token(7));
+        let mut exchange =
+            Exchange::connect(poll.registry(), token, address, b"x".to_vec()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        let all = 5 * READS * READ_BYTES + 1;
+        peer.write_all(&vec![b'x'; all]).unwrap();
+        let mut events = Events::with_capacity(4);
+        let (mut seen, mut turns) = (0, 0);
+        while seen < all {
+            poll.poll(&mut events, Some(Duration::from_secs(20)))
+                .unwrap();
+            assert!(!events.is_empty(), "nobody tells of the rest after {seen}");
+            let before = seen;
+            let received = exchange.receive(poll.registry(), token, &mut |bytes| {
+                seen += bytes.len();
+                Ok(false)
+            });
+            assert!(!received.unwrap());
+            assert!(seen - before <= READS * READ_BYTES);
+            turns += 1;
+        }
+        assert!(turns > 5);
     }
 }

@@ -13,4 +13,4 @@ mod response;
 
 pub(crate) use exchange::{Exchange, READ_BYTES};
 pub(crate) use request::{HEAD_BYTES, Parsed, Request};
-pub(crate) use response::{Decoder, Response};
+pub(crate) use response::{Decoder, Malformed, Response};

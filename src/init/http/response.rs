@@ -4,6 +4,8 @@
 
 /// The longest head taken; Envoy's are about 250 bytes, applications have cookies and policies.
 const HEAD_BYTES: usize = 16 * 1024;
+/// Interim answers (100 Continue, 103 Early Hints) before the answer; Go's client, and so kubelet, took five.
+const INTERIM_HEADS: u8 = 16;
 /// Headers of an answer; ours, as many as of a request.
 const HEADERS: usize = 64;
 /// A chunk-size line with its end: 16 digits and a little extension.
@@ -35,6 +37,8 @@ pub(crate) struct Decoder {
     /// Bytes not understood yet: the head, or a chunk-size line.
     pending: Vec<u8>,
     head: Option<Head>,
+    /// Interim answers so far.
+    interim: u8,
     framing: Framing,
     /// Answers to HEAD have no body, whatever their head says.
     bodiless: bool,
@@ -59,6 +63,7 @@ impl Decoder {
         Self {
             pending: Vec::new(),
             head: None,
+            interim: 0,
             framing: Framing::Close,
             bodiless: false,
         }
@@ -94,6 +99,18 @@ impl Decoder {
         self.feed_body(bytes, sink)
     }
 
+    /// As `feed`, and nothing means that the other side closed. Whether the response is whole.
+    ///
+    /// # Errors
+    /// As for `feed`.
+    pub(crate) fn take(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<bool, Malformed> {
+        if bytes.is_empty() {
+            return Ok(self.close());
+        }
+        self.feed(bytes, sink)?;
+        Ok(self.is_done())
+    }
+
     /// The other side closed. Whether the response is whole.
     pub(crate) fn close(&mut self) -> bool {
         if self.head.is_some() && self.framing == Framing::Close {
@@ -124,6 +141,10 @@ impl Decoder {
                 return Ok(Some(rest));
             }
             self.head = None;
+            if self.interim == INTERIM_HEADS {
+                return Err(Malformed);
+            }
+            self.interim = self.interim.saturating_add(1);
             self.pending.drain(..rest.min(self.pending.len()));
         }
     }
@@ -265,6 +286,18 @@ impl Response {
             *cut |= piece.len() > room;
             body.extend_from_slice(piece.get(..room).unwrap_or(piece));
         })
+    }
+
+    /// As `feed`, and nothing means that the other side closed. Whether nothing more is needed.
+    ///
+    /// # Errors
+    /// As for `feed`.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, Malformed> {
+        if bytes.is_empty() {
+            return Ok(self.close());
+        }
+        self.feed(bytes)?;
+        Ok(self.is_done())
     }
 
     /// The other side closed. Whether the response is whole.
@@ -438,6 +471,25 @@ mod tests {
             .unwrap();
         assert_eq!(response.status(), Some(204));
         assert!(response.is_done());
+    }
+
+    /// `100 Continue` without end kept the loop in one read for as long as it came.
+    #[test]
+    fn interim_answers_have_an_end() {
+        const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+        let fed = |count: usize, pieces: usize| {
+            let bytes = [&INTERIM.repeat(count), LENGTH].concat();
+            let mut response = Response::new(1024);
+            let mut pieces = bytes.chunks(pieces);
+            pieces
+                .try_for_each(|piece| response.feed(piece))
+                .map(|()| response.status())
+        };
+        for pieces in [1, 20, 2048, 1 << 20] {
+            assert_eq!(fed(INTERIM_HEADS.into(), pieces), Ok(Some(404)));
+            assert_eq!(fed(usize::from(INTERIM_HEADS) + 1, pieces), Err(Malformed));
+            assert_eq!(fed(10_000, pieces), Err(Malformed));
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use mio::Token;
 use super::connection::Form;
 use super::target::{Redirect, Target};
 use super::{Helper, Turn, pair};
-use crate::http::{Exchange, READ_BYTES, Response};
+use crate::http::{Exchange, Response};
 
 /// Of an application's answer so much is passed on (the contract's 10 KiB).
 const BODY_BYTES: usize = 10 * 1024;
@@ -168,7 +168,8 @@ impl Probing {
             (State::Idle, _) => return Progress::Going,
             (State::Direct { exchange, .. }, Errand::Tcp { .. }) => exchange.is_connected(),
             (State::Direct { exchange, .. } | State::Helped { exchange, .. }, _) => {
-                read(exchange, &mut self.response)
+                let response = &mut self.response;
+                exchange.receive(turn.registry, token, &mut |bytes| response.take(bytes))
             }
         };
         match (result, &self.state) {
@@ -265,28 +266,6 @@ impl Probing {
 fn millis(left: Duration) -> String {
     let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
     millis.max(1).to_string()
-}
-
-/// Reads what is there. Whether the response is whole.
-fn read(exchange: &mut Exchange, response: &mut Response) -> io::Result<bool> {
-    let mut buffer = [0; READ_BYTES];
-    loop {
-        let Some(read) = exchange.read(&mut buffer)? else {
-            return Ok(false);
-        };
-        if read == 0 {
-            return if response.close() {
-                Ok(true)
-            } else {
-                Err(io::ErrorKind::UnexpectedEof.into())
-            };
-        }
-        let fed = response.feed(buffer.get(..read).unwrap_or_default());
-        fed.map_err(|_| io::ErrorKind::InvalidData)?;
-        if response.is_done() {
-            return Ok(true);
-        }
-    }
 }
 
 /// One line, as a body.
