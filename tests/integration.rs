@@ -25,3 +25,4 @@ mod run;
 mod scrape;
 mod shutdown;
 mod support;
+mod surroundings;

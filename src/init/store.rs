@@ -4,15 +4,18 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, chown, fchown};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
 
 use crate::config::User;
 use crate::supervisor::Epoch;
+use crate::sys;
 
 /// Secrets may stand in a bootstrap: nobody else reads it.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
+/// `S_IWOTH`.
+const OTHERS_WRITE: u32 = 0o002;
 
 /// See the module.
 #[derive(Debug)]
@@ -35,29 +38,59 @@ impl Store {
     /// # Errors
     /// It cannot be made, or not be given to the proxy's user.
     pub(crate) fn open(directory: &Path, user: Option<User>) -> io::Result<Self> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(DIRECTORY_MODE)
-            .create(directory)?;
-        if let Some(user) = user {
-            chown(directory, Some(user.uid), Some(user.gid))?;
-        }
-        Ok(Self {
+        let this = Self {
             directory: directory.to_path_buf(),
             user,
+        };
+        this.make_directory()?;
+        Ok(this)
+    }
+
+    fn make_directory(&self) -> io::Result<()> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(DIRECTORY_MODE);
+        sys::without_umask(|| builder.create(&self.directory)).map_err(|error| {
+            // It is there, and something else.
+            if error.kind() == io::ErrorKind::AlreadyExists {
+                io::ErrorKind::NotADirectory.into()
+            } else {
+                error
+            }
+        })?;
+        self.user.map_or(Ok(()), |user| {
+            chown(&self.directory, Some(user.uid), Some(user.gid))
         })
     }
 
-    /// Writes a file under its final name; a reader sees the old one or the new one.
+    /// Whether somebody else may put a bootstrap of their own into the directory: all users, or one who is neither the
+    /// agent's nor the proxy's (which has it from `open`) nor root.
+    #[must_use]
+    pub(crate) fn others_may_write(&self) -> bool {
+        fs::metadata(&self.directory).is_ok_and(|found| {
+            let owners = [
+                0,
+                sys::effective_uid(),
+                self.user.map_or(0, |user| user.uid),
+            ];
+            found.mode() & OTHERS_WRITE != 0 || !owners.contains(&found.uid())
+        })
+    }
+
+    /// Writes a file under its final name; a reader sees the old one or the new one. A directory that has gone is made
+    /// again.
     ///
     /// # Errors
-    /// The disk is full, or the directory has gone.
+    /// The disk is full, or the directory is out of reach.
     pub(crate) fn write(&self, of: Of, document: &[u8]) -> io::Result<PathBuf> {
         let path = self.path(of);
         let temporary = path.with_extension("json.tmp");
-        let mut file = create(&temporary).or_else(|_| {
-            // A leftover of a crash may have another owner or mode.
-            drop(fs::remove_file(&temporary));
+        let mut file = create(&temporary).or_else(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                self.make_directory()?;
+            } else {
+                // A leftover of a crash may have another owner or mode.
+                drop(fs::remove_file(&temporary));
+            }
             create(&temporary)
         })?;
         let written = file.write_all(document).and_then(|()| {
@@ -87,13 +120,13 @@ impl Store {
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(FILE_MODE);
-    options.open(path)
+    sys::without_umask(|| options.open(path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn a_file_is_private_whole_and_removed() {
@@ -115,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_is_the_proxys_belongs_to_its_user() {
-        if crate::sys::effective_uid() != 0 {
+        if sys::effective_uid() != 0 {
             // Nobody else may give files away.
             return;
         }
@@ -139,11 +172,43 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_gone_is_an_error_and_leaves_nothing() {
+    fn a_directory_that_is_gone_is_made_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("a/d");
+        let store = Store::open(&directory, None).unwrap();
+        fs::remove_dir_all(parent.path().join("a")).unwrap();
+        let path = store.write(Of::Validator, b"{}").unwrap();
+        assert_eq!(fs::read(path).unwrap(), b"{}");
+        assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn what_is_no_directory_is_an_error_and_is_left() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("d");
         let store = Store::open(&directory, None).unwrap();
         fs::remove_dir(&directory).unwrap();
+        fs::write(&directory, "a file").unwrap();
         assert!(store.write(Of::Validator, b"{}").is_err());
+        let error = Store::open(&directory, None).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+        assert_eq!(fs::read(&directory).unwrap(), b"a file");
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_is_known() {
+        let parent = tempfile::tempdir().unwrap();
+        let store = Store::open(&parent.path().join("d"), None).unwrap();
+        assert!(!store.others_may_write());
+        for (mode, expected) in [(0o777, true), (0o1777, true), (0o775, false)] {
+            let mode_bits = fs::Permissions::from_mode(mode);
+            fs::set_permissions(&store.directory, mode_bits).unwrap();
+            assert_eq!(store.others_may_write(), expected, "{mode:o}");
+        }
+        if sys::effective_uid() == 0 {
+            // Nobody else may give files away.
+            chown(&store.directory, Some(1337), None).unwrap();
+            assert!(store.others_may_write());
+        }
     }
 }

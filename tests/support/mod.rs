@@ -240,6 +240,18 @@ impl Setup {
         (self, ours)
     }
 
+    /// The agent is started with this umask.
+    pub(crate) fn umask(mut self, mask: libc::mode_t) -> Self {
+        let set = move || {
+            // SAFETY: an integer; it cannot fail.
+            unsafe { libc::umask(mask) };
+            Ok(())
+        };
+        // SAFETY: `umask` is async-signal-safe.
+        unsafe { self.command.pre_exec(set) };
+        self
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

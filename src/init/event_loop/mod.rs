@@ -163,6 +163,7 @@ impl EventLoop {
         this.start_first()?;
         timeline::log(&this.config);
         this.look_for_helper();
+        this.look_at_directory();
         Ok(this)
     }
 

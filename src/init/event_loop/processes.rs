@@ -98,6 +98,14 @@ impl EventLoop {
         }
     }
 
+    /// Says it where somebody else may decide what the proxy does.
+    pub(super) fn look_at_directory(&self) {
+        if !matches!(self.config.source, Source::Custom { .. }) && self.store.others_may_write() {
+            let directory = self.config.launch.directory.display();
+            log::warning!("others may write to {directory}, and so replace the proxy's bootstrap");
+        }
+    }
+
     fn no_bootstrap(&mut self, error: BootstrapError) -> Exit {
         if let Some(slot) = &mut self.starting {
             *slot = Some(StartError::Bootstrap(error));

@@ -180,6 +180,17 @@ pub(crate) fn is_writable(fd: BorrowedFd<'_>) -> bool {
     ready == 1 && poll.revents & libc::POLLOUT != 0
 }
 
+/// What `action` creates gets the mode that it asks for, whatever the agent was started with; children are started with
+/// that again.
+pub(crate) fn without_umask<T>(action: impl FnOnce() -> T) -> T {
+    // SAFETY: `umask` takes an integer and cannot fail.
+    let started_with = unsafe { libc::umask(0) };
+    let result = action();
+    // SAFETY: as above.
+    let _: libc::mode_t = unsafe { libc::umask(started_with) };
+    result
+}
+
 /// One `write`.
 ///
 /// # Errors

@@ -1,0 +1,153 @@
+//! What the agent finds around it: files of every kind in every place where a path is given, modes, addresses, processes
+//! that it never started. Each may be refused by name or done without; none may hold PID 1 up or outlive it.
+
+use std::fs;
+use std::io::Write;
+use std::net::{Ipv6Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use serde_json::json;
+
+use super::support::client::{Application, Reply, answer, request};
+use super::support::{Setup, envoy, until};
+
+/// Whether tests may do what only root may: they say so when they may not.
+fn is_root() -> bool {
+    // SAFETY: no arguments, and it cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        eprintln!("not root: a part is left out");
+    }
+    root
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// A script that stands in for Envoy: it stays, in the end.
+fn script(folder: &tempfile::TempDir, lines: &str) -> PathBuf {
+    let script = folder.path().join("envoy");
+    fs::write(&script, format!("#!/bin/sh\n{lines}\nexec sleep 1000\n")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    script
+}
+
+#[test]
+fn modes_are_the_same_whatever_the_umask() {
+    for mask in [0o000, 0o022, 0o177, 0o277, 0o777] {
+        let folder = tempfile::tempdir().unwrap();
+        let told = folder.path().join("told");
+        let lines = format!("umask > {0}.tmp; mv {0}.tmp {0}", told.display());
+        let agent = Setup::bare(&script(&folder, &lines)).umask(mask).start();
+        // Files that the proxy makes have what the agent was started with.
+        let its = until("the proxy's umask", || fs::read_to_string(&told).ok());
+        assert_eq!(its.trim(), format!("{mask:04o}"));
+        let run = agent.path("run");
+        assert_eq!(mode(&run), 0o700, "{mask:o}");
+        assert_eq!(mode(&run.join("envoy-rev0.json")), 0o600, "{mask:o}");
+    }
+}
+
+#[test]
+fn a_config_path_that_has_gone_is_made_again() {
+    let setup = Setup::bare(&envoy());
+    setup.write("template.json", &setup.configuration("hello").to_string());
+    let template = setup.path("template.json");
+    let agent = setup.arg("--template-file").arg(template).start();
+    agent.wait_log("epoch 0 is LIVE");
+    fs::remove_dir_all(agent.path("run")).unwrap();
+    agent.signal(libc::SIGHUP);
+    agent.wait_log("epoch 1 is LIVE");
+    assert_eq!(agent.get().unwrap(), "hello");
+    assert_eq!(mode(&agent.path("run")), 0o700);
+    assert!(!agent.log().contains("others may write"));
+    agent.stop();
+}
+
+#[test]
+fn a_config_path_that_others_may_write_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup::bare(&script(&folder, ""));
+    let run = setup.path("run");
+    fs::create_dir(&run).unwrap();
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o777)).unwrap();
+    let agent = setup.start();
+    let run = run.display();
+    agent.wait_log(&format!(
+        "\twarn\tothers may write to {run}, and so replace the proxy's bootstrap"
+    ));
+}
+
+/// Runs `what` in a network namespace of its own whose only address is `::1`.
+fn with_ipv6_loopback_only(what: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: an integer; it is this thread, and what it starts, that moves.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+            for line in ["link set lo up", "addr del 127.0.0.1/8 dev lo"] {
+                let done = Command::new("ip").args(line.split(' ')).status().unwrap();
+                assert!(done.success(), "ip {line}");
+            }
+            what();
+        });
+    });
+}
+
+#[test]
+fn an_address_of_ipv6_loopback_is_enough() {
+    if !is_root() || TcpListener::bind("[::1]:0").is_err() {
+        return;
+    }
+    // Its ports are looked for where there is IPv4.
+    let setup = Setup::bare(&envoy());
+    with_ipv6_loopback_only(move || {
+        // What the application says, to kubelet's probe and to a scrape.
+        let metrics = answer("200 OK", "Content-Type: text/plain\r\n", "app_up 1\n");
+        let application = Application::at("[::1]:0", move |_, stream| {
+            stream.write_all(metrics.as_bytes())
+        });
+        let port = application.port;
+        let probers = json!({"/app-health/app/livez": {"httpGet": {"port": port, "path": "/"}}});
+        let scrape = json!({"scrape": "true", "port": port.to_string(), "path": "/"});
+        // There is no control plane here.
+        setup.write(
+            "override.json",
+            &json!({"dynamic_resources": null}).to_string(),
+        );
+        let over = setup.path("override.json");
+        let status = setup.status_port();
+        let mut agent = setup
+            .env("ISTIO_BOOTSTRAP_OVERRIDE", over.to_str().unwrap())
+            .env("ISTIO_KUBE_APP_PROBERS", &probers.to_string())
+            .env("ISTIO_PROMETHEUS_ANNOTATIONS", &scrape.to_string())
+            .start();
+        let said = |error: std::io::Error| error.to_string();
+        let ask = |path: &str| {
+            let mut stream = TcpStream::connect((Ipv6Addr::LOCALHOST, status)).map_err(said)?;
+            let request = request(&format!("GET {path}"), "");
+            stream.write_all(request.as_bytes()).map_err(said)?;
+            Reply::read(&mut stream)
+        };
+        until("readiness", || {
+            (ask("/healthz/ready").ok()?.status == 200).then_some(())
+        });
+        assert!(agent.log().contains("epoch 0 is LIVE"));
+        let document = fs::read_to_string(agent.path("run/envoy-rev0.json")).unwrap();
+        assert!(document.contains("sidecar~::1~"), "{document}");
+        assert_eq!(ask("/app-health/app/livez").unwrap().status, 200);
+        assert!(ask("/metrics").unwrap().text().contains("\napp_up 1\n"));
+        let url = format!("http://localhost:{status}/healthz/ready");
+        let probe = Command::new(env!("CARGO_BIN_EXE_pintle"))
+            .args(["probe", "--url", &url])
+            .status();
+        assert_eq!(probe.unwrap().code(), Some(0));
+        agent.signal(libc::SIGHUP);
+        agent.wait_log("epoch 1 is LIVE");
+        agent.signal(libc::SIGTERM);
+        assert_eq!(agent.wait().code(), Some(0), "{}", agent.log());
+    });
+}
