@@ -24,8 +24,11 @@ pub(crate) async fn connect(address: SocketAddr, deadline: Deadline) -> Result<T
 async fn open(address: SocketAddr) -> io::Result<TcpStream> {
     match TcpStream::connect(address).await {
         Err(error)
-            if error.kind() == io::ErrorKind::ConnectionRefused
-                && address.ip() == Ipv4Addr::LOCALHOST =>
+            // The second: there is no IPv4 loopback.
+            if matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NetworkUnreachable
+            ) && address.ip() == Ipv4Addr::LOCALHOST =>
         {
             let other = TcpStream::connect((Ipv6Addr::LOCALHOST, address.port())).await;
             // What was asked for is what the reason tells of.

@@ -91,7 +91,8 @@ fn ips(layers: &Layers<'_>, host: &Host) -> Vec<IpAddr> {
         ips.push(layers.address("ip"));
     }
     for address in &host.addresses {
-        if !ips.contains(address) {
+        // Loopback's stands alone: it is the proxy's where there is nothing else.
+        if !ips.contains(address) && (ips.is_empty() || !address.is_loopback()) {
             ips.push(*address);
         }
     }

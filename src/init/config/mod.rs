@@ -187,7 +187,7 @@ pub struct HostPort {
 /// What start found out about the machine; read once, in the shell, or where it is asked for.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Addresses of interfaces that are up, loopback left out.
+    /// Addresses of interfaces that are up; loopback's only where there is no other.
     pub addresses: Vec<IpAddr>,
     /// Tells the CPUs that the cgroup grants, rounded up; not asked where somebody says how many.
     pub cpu_limit: fn() -> Option<u32>,

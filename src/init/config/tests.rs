@@ -448,6 +448,22 @@ fn concurrency_comes_from_the_limit() {
 }
 
 #[test]
+fn a_host_that_has_only_a_loopback() {
+    let host = |address: &str| Host {
+        addresses: vec![address.parse().unwrap()],
+        ..Host::default()
+    };
+    let six = configured("", &[], &host("::1")).unwrap();
+    assert_eq!(six.admin, "[::1]:15000".parse().unwrap());
+    assert!(six.launch.service_node.starts_with("sidecar~::1~"));
+    let four = configured("", &[], &host("127.0.0.1")).unwrap();
+    assert_eq!(four.admin, "127.0.0.1:15000".parse().unwrap());
+    // Where the pod's address is known, the loopback's says nothing.
+    let given = configured("--ip fd00::5", &[], &host("127.0.0.1")).unwrap();
+    assert_eq!(given.admin, "[::1]:15000".parse().unwrap());
+}
+
+#[test]
 fn a_host_without_ipv4() {
     let host = Host {
         addresses: vec!["fd00::1".parse().unwrap()],

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use mio::Token;
@@ -26,6 +26,8 @@ pub(super) struct Merge {
     pub(super) patience: Duration,
     /// 0: Envoy; n: the application's place n - 1.
     source: usize,
+    /// The application was not to be had by IPv4.
+    six: bool,
     current: Option<Current>,
 }
 
@@ -56,6 +58,7 @@ impl Merge {
             query,
             patience,
             source: 0,
+            six: false,
             current: None,
         }
     }
@@ -85,6 +88,7 @@ impl Merge {
                 current.deadline = turn.after(self.patience);
             }
             Ok(Read::End) if current.lines.dropped() == 0 => self.next(),
+            Err(()) if current.decoder.head().is_none() && self.tries_six() => {}
             // All of it but for lines that nobody could have wanted counts as a failure, too: somebody should look.
             Ok(Read::End | Read::Nothing) | Err(()) => self.fail(turn),
         }
@@ -114,10 +118,21 @@ impl Merge {
                     });
                     return true;
                 }
+                Err(_) if self.tries_six() => {}
                 Err(_) => self.fail(turn),
             }
         }
         false
+    }
+
+    /// An application that gave no answer by IPv4 is asked by IPv6, once.
+    fn tries_six(&mut self) -> bool {
+        let tries = self.source > 0 && !self.six;
+        if tries {
+            self.six = true;
+            self.current = None;
+        }
+        tries
     }
 
     fn request(&self, settings: &Settings) -> Option<(SocketAddr, Vec<u8>)> {
@@ -129,7 +144,12 @@ impl Merge {
             ),
             Some(place) => {
                 let target = settings.scrape.get(place)?;
-                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, target.port));
+                let address: IpAddr = if self.six {
+                    Ipv6Addr::LOCALHOST.into()
+                } else {
+                    Ipv4Addr::LOCALHOST.into()
+                };
+                let address = SocketAddr::new(address, target.port);
                 (address, target.path.as_str(), "")
             }
         };
@@ -146,6 +166,7 @@ impl Merge {
 
     fn next(&mut self) {
         self.current = None;
+        self.six = false;
         self.source = self.source.saturating_add(1);
     }
 

@@ -22,9 +22,11 @@ const HEAD_START: Duration = Duration::from_millis(50);
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
 /// What the try by IPv6 says, which was not what anybody asked for, would only puzzle.
-const REFUSED: [io::ErrorKind; 2] = [
+const REFUSED: [io::ErrorKind; 3] = [
     io::ErrorKind::ConnectionRefused,
     io::ErrorKind::AddrNotAvailable,
+    // A host without an IPv4 loopback.
+    io::ErrorKind::NetworkUnreachable,
 ];
 
 /// See the module.
@@ -140,7 +142,8 @@ impl Probing {
         address: IpAddr,
         error: &io::Error,
     ) -> Progress {
-        if error.kind() == io::ErrorKind::ConnectionRefused && address.is_ipv4() {
+        let refused = REFUSED.contains(&error.kind());
+        if refused && address.is_ipv4() {
             return self.connect(turn, token, Ipv6Addr::LOCALHOST.into());
         }
         let port = match &self.errand {
@@ -149,7 +152,7 @@ impl Probing {
         };
         let port = port.to_string();
         let said;
-        let text = if REFUSED.contains(&error.kind()) {
+        let text = if refused {
             "connection refused"
         } else if error.kind() == io::ErrorKind::UnexpectedEof {
             "closed without an answer"

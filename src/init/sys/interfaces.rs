@@ -18,8 +18,9 @@ const DONE: u16 = 3;
 const GET_ADDRESS: u16 = 22;
 const NEW_ADDRESS: u16 = 20;
 
-/// Addresses of interfaces that are up, loopback left out, in the kernel's order; none where it does not tell. The socket
-/// that they came by is for the caller to close, since that takes as long as to open it.
+/// Addresses of interfaces that are up, in the kernel's order; none where it does not tell. Loopback is left out, but for its
+/// first address where there is no other. The socket that they came by is for the caller to close, since that takes as long
+/// as to open it.
 #[must_use]
 pub(crate) fn interface_addresses() -> (Vec<IpAddr>, Option<OwnedFd>) {
     let mut found = Vec::new();
@@ -47,7 +48,8 @@ fn collect(socket: &OwnedFd, found: &mut Vec<IpAddr>) -> io::Result<()> {
     // Not on the stack, where these pages would be nobody's afterwards.
     let mut answer = Box::new_uninit_slice(ANSWER_BYTES);
     // The addresses of an interface come one after another.
-    let mut last = (0, false);
+    let mut last = (0, None);
+    let mut loopback = None;
     loop {
         let mut rest = receive(socket, &mut answer)?;
         if rest.is_empty() {
@@ -56,10 +58,17 @@ fn collect(socket: &OwnedFd, found: &mut Vec<IpAddr>) -> io::Result<()> {
         while let Some((message, after)) = split(rest, 4) {
             rest = after;
             if number(message, 4) == Some(DONE) || found.len() >= MOST_ADDRESSES {
+                if found.is_empty() {
+                    found.extend(loopback);
+                }
                 return Ok(());
             }
             if number(message, 4) == Some(NEW_ADDRESS) {
-                found.extend(address(socket, message, &mut last));
+                match address(socket, message, &mut last) {
+                    Some((address, false)) => found.push(address),
+                    Some((address, true)) => loopback = loopback.or(Some(address)),
+                    None => {}
+                }
             }
         }
     }
@@ -110,16 +119,19 @@ fn number(record: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes))
 }
 
-/// The address that a message tells of. `last`: an interface, and whether its addresses count.
-fn address(socket: &OwnedFd, message: &[u8], last: &mut (c_int, bool)) -> Option<IpAddr> {
+/// The address that a message tells of, of an interface that is up, and whether that is loopback. `last`: an interface, and
+/// what `is_loopback` says of it.
+fn address(
+    socket: &OwnedFd,
+    message: &[u8],
+    last: &mut (c_int, Option<bool>),
+) -> Option<(IpAddr, bool)> {
     let index = message.get(ADDRESS - 4..)?.first_chunk::<4>()?;
     let index = c_int::from_ne_bytes(*index);
     if last.0 != index {
-        *last = (index, is_up(socket, index).unwrap_or(false));
+        *last = (index, is_loopback(socket, index));
     }
-    if !last.1 {
-        return None;
-    }
+    let loopback = last.1?;
     let mut rest = message.get(ADDRESS..)?;
     let mut address = None;
     while let Some((attribute, after)) = split(rest, 4) {
@@ -132,7 +144,7 @@ fn address(socket: &OwnedFd, message: &[u8], last: &mut (c_int, bool)) -> Option
             _ => {}
         }
     }
-    address
+    Some((address?, loopback))
 }
 
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
@@ -142,8 +154,8 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
 }
 
-/// Whether the interface is up and is not loopback.
-fn is_up(socket: &OwnedFd, index: c_int) -> Option<bool> {
+/// Whether the interface is loopback; `None` where it is not up.
+fn is_loopback(socket: &OwnedFd, index: c_int) -> Option<bool> {
     // SAFETY: all-zero bytes are a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
     request.ifr_ifru.ifru_ifindex = index;
@@ -158,7 +170,7 @@ fn is_up(socket: &OwnedFd, index: c_int) -> Option<bool> {
     // SAFETY: the second question has written this member.
     let flags = c_uint::from(unsafe { request.ifr_ifru.ifru_flags }.cast_unsigned());
     let is = |flag: c_int| flags & flag.cast_unsigned() != 0;
-    Some(is(libc::IFF_UP) && !is(libc::IFF_LOOPBACK))
+    is(libc::IFF_UP).then(|| is(libc::IFF_LOOPBACK))
 }
 
 #[cfg(test)]
@@ -167,9 +179,10 @@ mod tests {
 
     /// The loopback has the same messages.
     #[test]
-    fn no_loopback_address_and_each_once() {
+    fn no_loopback_address_beside_others_and_each_once() {
         let (found, _) = interface_addresses();
-        assert!(!found.iter().any(IpAddr::is_loopback), "{found:?}");
+        let loopback = found.iter().any(IpAddr::is_loopback);
+        assert!(!loopback || found.len() == 1, "{found:?}");
         for (at, address) in found.iter().enumerate() {
             assert!(!found[..at].contains(address), "{found:?}");
         }
