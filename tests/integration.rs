@@ -17,6 +17,7 @@ mod command;
 mod companions;
 mod helpers;
 mod lifecycle;
+mod logs;
 mod orders;
 mod probes;
 mod readiness;

@@ -1,22 +1,22 @@
 //! The agent's log: one line, one `write`; never panics and never blocks.
 //!
-//! A reader that stops reading must not stop PID 1: a target that would block loses the line, and the next line that
-//! goes through says how many were lost. `O_NONBLOCK` is not used for that, because the flag belongs to the open file,
-//! which Envoy shares.
+//! A reader that stops reading must not stop PID 1: a sink that does not take a line loses it, and the next line that it
+//! takes is how many it has lost. Each sink has its own account. `sys::Outlet` is how one writes without waiting.
 
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::OpenOptions;
+use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::config::LogConfig;
-use crate::sys;
+use crate::sys::{self, OPEN_WITHOUT_WAITING, Outlet};
 
 /// The longest line, with its end: what POSIX lets a pipe take at once (`PIPE_BUF` on Linux), so lines never mix.
 const LINE_BYTES: usize = 4096;
@@ -53,56 +53,63 @@ pub enum Target {
     File(PathBuf),
 }
 
-/// An open target.
+/// A target and what became of its lines.
 #[derive(Debug)]
-enum Sink {
-    Stdout,
-    Stderr,
-    File { path: PathBuf, file: File },
+struct Sink {
+    target: Target,
+    /// A file is opened at once; for the streams, others than the proxy can wait for the first line.
+    outlet: Option<Outlet>,
+    /// Lines lost since one was written.
+    lost: u64,
+    /// The last line went in only in part: a terminal was full, or a disk.
+    cut: bool,
 }
 
 #[derive(Debug)]
 struct Log {
     level: Level,
     json: bool,
+    /// Empty until it is opened.
     sinks: Vec<Sink>,
-    /// Lines lost since one was written.
+    /// Lines that any sink has lost since the start.
     lost: u64,
-    /// Lines lost since the start.
-    lost_in_all: u64,
 }
 
 thread_local! {
     // One thread, so this is one global; a `RefCell` because logging is reached from everywhere and must not need `&mut`.
     // It is never dropped, so that nothing has to be registered for a thread's end.
     static LOG: RefCell<ManuallyDrop<Log>> =
-        const { RefCell::new(ManuallyDrop::new(Log { level: Level::Info, json: false, sinks: Vec::new(), lost: 0, lost_in_all: 0 })) };
+        const { RefCell::new(ManuallyDrop::new(Log { level: Level::Info, json: false, sinks: Vec::new(), lost: 0 })) };
 }
 
 /// Lines lost since the start, for the metrics.
 #[must_use]
 pub(crate) fn lost_lines() -> u64 {
-    LOG.with(|log| log.try_borrow().map_or(0, |log| log.lost_in_all))
+    LOG.with(|log| log.try_borrow().map_or(0, |log| log.lost))
 }
 
-/// Opens the targets. Until then, and when all targets are lost, lines go to stdout.
+/// Opens the targets. Until then lines go to stdout, and to stderr when there is none left.
 ///
 /// # Errors
-/// A log file that cannot be opened, with its name.
+/// A log file that cannot be opened, with its name; the others are in use then.
 pub fn open(config: &LogConfig) -> Result<(), (PathBuf, io::Error)> {
     let mut sinks = Vec::with_capacity(config.targets.len());
+    let mut result = Ok(());
     for target in &config.targets {
-        sinks.push(match target {
-            Target::Stdout => Sink::Stdout,
-            Target::Stderr => Sink::Stderr,
-            Target::File(path) => {
-                let file = append_to(path).map_err(|error| (path.clone(), error))?;
-                Sink::File {
-                    path: path.clone(),
-                    file,
+        let mut sink = Sink::new(target.clone());
+        if let Target::File(path) = target {
+            match append_to(path) {
+                Ok(file) => sink.outlet = Some(file),
+                Err(error) => {
+                    result = Err((path.clone(), error));
+                    continue;
                 }
             }
-        });
+        }
+        sinks.push(sink);
+    }
+    if sinks.is_empty() {
+        sinks.push(Sink::new(Target::Stderr));
     }
     LOG.with_borrow_mut(|log| {
         **log = Log {
@@ -110,10 +117,9 @@ pub fn open(config: &LogConfig) -> Result<(), (PathBuf, io::Error)> {
             json: config.json,
             sinks,
             lost: log.lost,
-            lost_in_all: log.lost_in_all,
         }
     });
-    Ok(())
+    result
 }
 
 /// Opens the log files anew, after somebody has renamed them (USR1). A file that cannot be opened keeps its old one.
@@ -121,9 +127,9 @@ pub fn reopen() {
     let mut failed = None;
     LOG.with_borrow_mut(|log| {
         for sink in &mut log.sinks {
-            if let Sink::File { path, file } = sink {
+            if let Target::File(path) = &sink.target {
                 match append_to(path) {
-                    Ok(new) => *file = new,
+                    Ok(new) => (sink.outlet, sink.cut) = (Some(new), false),
                     Err(error) => failed = Some((path.clone(), error)),
                 }
             }
@@ -140,76 +146,114 @@ pub fn reopen() {
     }
 }
 
-fn append_to(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+fn append_to(path: &Path) -> io::Result<Outlet> {
+    /// `ENXIO`: a FIFO that nobody reads yet.
+    const NO_READER: i32 = 6;
+    let mut options = OpenOptions::new();
+    options.custom_flags(OPEN_WITHOUT_WAITING);
+    let file = match options.clone().create(true).append(true).open(path) {
+        // Held at both ends, it keeps the first lines for who comes later.
+        Err(error) if error.raw_os_error() == Some(NO_READER) => {
+            options.read(true).write(true).open(path)?
+        }
+        file => file?,
+    };
+    Ok(Outlet::own(OwnedFd::from(file)))
 }
 
 /// Writes one line. Use the macros.
 pub fn write(level: Level, message: fmt::Arguments<'_>) {
     LOG.with(|log| {
         // A message that logs while it is formatted would find the log borrowed: lose the inner line, not the process.
-        let Ok(mut log) = log.try_borrow_mut() else {
-            return;
-        };
-        if level >= log.level && log.level != Level::None {
+        if let Ok(mut log) = log.try_borrow_mut()
+            && log.wants(level)
+        {
             let line = Line::new(log.json, level, message);
             log.put(line.as_bytes());
         }
     });
 }
 
-/// The last line of the agent's life: logged, and left where Kubernetes looks for the reason.
+/// The last line of the agent's life: logged, and left where Kubernetes looks for the reason, with the same bytes.
 pub fn last_words(level: Level, message: fmt::Arguments<'_>) {
-    write(level, message);
-    // `create` is off: the file exists where somebody reads it.
-    if let Ok(mut file) = OpenOptions::new()
-        .write(true)
-        .truncate(true)
-        .open(TERMINATION_LOG)
-    {
-        let line = Line::new(false, level, message);
-        drop(file.write_all(line.as_bytes()));
-    }
+    LOG.with(|log| {
+        let Ok(mut log) = log.try_borrow_mut() else {
+            return;
+        };
+        let line = Line::new(log.json, level, message);
+        if log.wants(level) {
+            log.put(line.as_bytes());
+        }
+        // `create` is off: the file exists where somebody reads it. As a FIFO without a reader it is no place for a line.
+        let mut options = OpenOptions::new();
+        options.write(true).truncate(true);
+        if let Ok(file) = options
+            .custom_flags(OPEN_WITHOUT_WAITING)
+            .open(TERMINATION_LOG)
+        {
+            drop(Outlet::own(OwnedFd::from(file)).write(line.as_bytes()));
+        }
+    });
 }
 
 impl Log {
-    fn put(&mut self, line: &[u8]) {
-        if self.lost > 0 {
-            let note = Line::new(
-                self.json,
-                Level::Warn,
-                format_args!("{} log lines were lost: the reader is too slow", self.lost),
-            );
-            if self.put_all(note.as_bytes()) {
-                self.lost = 0;
-            }
-        }
-        if !self.put_all(line) {
-            self.lost = self.lost.saturating_add(1);
-            self.lost_in_all = self.lost_in_all.saturating_add(1);
-        }
+    fn wants(&self, level: Level) -> bool {
+        level >= self.level && self.level != Level::None
     }
 
-    /// Whether the line went to every target.
-    fn put_all(&mut self, line: &[u8]) -> bool {
+    fn put(&mut self, line: &[u8]) {
         if self.sinks.is_empty() {
-            return put(sys::stdout(), line);
+            self.sinks.push(Sink::new(Target::Stdout));
         }
         let mut whole = true;
-        for sink in &self.sinks {
-            whole &= match sink {
-                Sink::Stdout => put(sys::stdout(), line),
-                Sink::Stderr => put(sys::stderr(), line),
-                Sink::File { file, .. } => put(file.as_fd(), line),
-            };
+        for sink in &mut self.sinks {
+            whole &= sink.put(self.json, line);
         }
-        whole
+        self.lost = self.lost.saturating_add(u64::from(!whole));
     }
 }
 
-/// One write, if it would not block.
-fn put(fd: BorrowedFd<'_>, line: &[u8]) -> bool {
-    sys::is_writable(fd) && sys::write(fd, line).is_ok_and(|written| written == line.len())
+impl Sink {
+    const fn new(target: Target) -> Self {
+        Self {
+            target,
+            outlet: None,
+            lost: 0,
+            cut: false,
+        }
+    }
+
+    /// The line, and before it what has been lost. Whether it went in whole.
+    fn put(&mut self, json: bool, line: &[u8]) -> bool {
+        let mut taken = true;
+        if self.lost > 0 {
+            let lost = format_args!("{} log lines were lost: the reader is too slow", self.lost);
+            taken = self.write(Line::new(json, Level::Warn, lost).as_bytes());
+        }
+        if taken {
+            self.lost = 0;
+            taken = self.write(line);
+        }
+        self.lost = self.lost.saturating_add(u64::from(!taken));
+        taken
+    }
+
+    /// Whether all of it went in.
+    fn write(&mut self, line: &[u8]) -> bool {
+        let outlet = self.outlet.get_or_insert_with(|| {
+            Outlet::shared(match self.target {
+                Target::Stderr => sys::stderr(),
+                Target::Stdout | Target::File(_) => sys::stdout(),
+            })
+        });
+        // What was cut gets its end first.
+        if self.cut && !outlet.write(b"\n").is_ok_and(|written| written == 1) {
+            return false;
+        }
+        let written = outlet.write(line).unwrap_or(0);
+        self.cut = written > 0 && written < line.len();
+        written == line.len()
+    }
 }
 
 /// A line being made, cut at `LINE_BYTES`.

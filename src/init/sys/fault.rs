@@ -11,6 +11,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 
+use super::outlet::{self, Outlet};
+
 /// What the processor raises. TRAP is the abort instruction of aarch64.
 const FAULTS: [(c_int, &[u8]); 5] = [
     (libc::SIGILL, b"SIGILL"),
@@ -92,16 +94,11 @@ extern "C" fn handle(number: c_int, info: *mut libc::siginfo_t, context: *mut c_
     line.put(b"), called from");
     callers(stack, &mut line);
     line.put(b"\n");
-    line.write(libc::STDERR_FILENO);
-    // SAFETY: the path is a C string; the file exists where somebody reads it.
-    let fd = unsafe {
-        libc::open(
-            TERMINATION_LOG.as_ptr(),
-            libc::O_WRONLY | libc::O_TRUNC | libc::O_NONBLOCK | libc::O_CLOEXEC,
-        )
-    };
-    if fd >= 0 {
-        line.write(fd);
+    let line = line.bytes.get(..line.length).unwrap_or_default();
+    drop(Outlet::shared(super::stderr()).write(line));
+    // The file exists where somebody reads it.
+    if let Some(file) = outlet::open(TERMINATION_LOG, libc::O_TRUNC) {
+        drop(Outlet::own(file).write(line));
     }
     // SAFETY: `signal` takes an integer and a constant. The instruction runs again and now ends the process.
     let _: libc::sighandler_t = unsafe { libc::signal(number, libc::SIG_DFL) };
@@ -181,21 +178,6 @@ impl Line {
         for digit in (0..digits).rev() {
             let value = (offset >> (4 * digit)) & 0xf;
             self.put(b"0123456789abcdef".get(value..=value).unwrap_or(b"?"));
-        }
-    }
-
-    /// If it would not wait.
-    fn write(&self, fd: c_int) {
-        let mut poll = libc::pollfd {
-            fd,
-            events: libc::POLLOUT,
-            revents: 0,
-        };
-        // SAFETY: one `pollfd`, which lives on this stack frame; it returns at once.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
-        if ready == 1 && poll.revents & libc::POLLOUT != 0 {
-            // SAFETY: `length` bytes of the array are initialised.
-            let _: isize = unsafe { libc::write(fd, self.bytes.as_ptr().cast(), self.length) };
         }
     }
 }

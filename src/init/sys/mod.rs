@@ -11,6 +11,7 @@ mod heap;
 mod inherited;
 mod interfaces;
 mod net;
+mod outlet;
 mod seldom;
 
 use std::ffi::c_int;
@@ -30,6 +31,7 @@ pub(crate) use heap::{heap_is_high, release_heap};
 pub(crate) use inherited::Inherited;
 pub(crate) use interfaces::interface_addresses;
 pub(crate) use net::{Watch, listen, watch_level};
+pub(crate) use outlet::Outlet;
 pub(crate) use seldom::{give_back, set_apart};
 
 use crate::supervisor::Exit;
@@ -167,9 +169,9 @@ pub(crate) fn page_size() -> u64 {
 /// become ours.
 pub(crate) const OPEN_WITHOUT_WAITING: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
 
-/// Whether a write to `fd` would go through now: for a pipe, whether `PIPE_BUF` bytes fit.
+/// Whether `fd` has room now: for a pipe, for `PIPE_BUF` bytes if nobody else is quicker.
 #[must_use]
-pub(crate) fn is_writable(fd: BorrowedFd<'_>) -> bool {
+fn is_writable(fd: BorrowedFd<'_>) -> bool {
     let mut poll = libc::pollfd {
         fd: fd.as_raw_fd(),
         events: libc::POLLOUT,
