@@ -78,9 +78,10 @@ pub mod watcher;
 use std::ffi::OsStr;
 
 use crate::cli::{Command, ProxyArgs, Stop};
-use crate::config::Config;
+use crate::config::{Config, LogConfig};
 use crate::environment::Environment;
 use crate::event_loop::EventLoop;
+use crate::log::Target;
 pub use crate::sys::{Heap, arguments};
 
 /// Does what the arguments say; returns the exit code.
@@ -97,6 +98,11 @@ pub fn main(arguments: &[&'static OsStr]) -> u8 {
 
 /// Says what there is to say, and how it ended. A reader that has gone has no use for it.
 fn finish(stop: &Stop) -> u8 {
+    if let Some(config) = &stop.log {
+        // What cannot be opened is not the worst; stderr is left.
+        drop(log::open(config));
+        return refuse(stop.code, format_args!("{}", stop.stderr));
+    }
     sys::write_all(sys::stdout(), stop.stdout.as_bytes());
     sys::write_all(sys::stderr(), stop.stderr.as_bytes());
     stop.code
@@ -117,7 +123,10 @@ fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
     let (host, socket) = host::look();
     let config = match Config::new(&args, Environment::of_process(), &host) {
         Ok(config) => config,
-        Err(error) => return Err(refuse(error.code(), format_args!("{error}"))),
+        Err(error) => {
+            drop(log::open(&LogConfig::chosen(&args.flags, Target::Stdout)));
+            return Err(refuse(error.code(), format_args!("{error}")));
+        }
     };
     drop(args);
     if let Err((path, error)) = log::open(&config.log) {

@@ -24,8 +24,10 @@ pub use self::extra::skips_parent_stats;
 pub use self::init::InitArgs;
 use self::normalise::{Normal, Refusal};
 pub use self::proxy::ProxyArgs;
+pub(crate) use self::proxy::ProxyFlags;
 pub(crate) use self::version::{REVISION, VERSION};
-use crate::config::Role;
+use crate::config::{LogConfig, Role};
+use crate::log::Target;
 
 /// Usage: unknown command, flag or role, a missing or extra argument, a refused argument after `--`.
 pub const EXIT_USAGE: u8 = 64;
@@ -50,6 +52,8 @@ pub struct Stop {
     pub code: u8,
     pub stdout: String,
     pub stderr: String,
+    /// What `stderr` has goes there instead, in one line: where `proxy` and `run` would have logged.
+    pub log: Option<LogConfig>,
 }
 
 impl Stop {
@@ -58,6 +62,7 @@ impl Stop {
             code: 0,
             stdout,
             stderr: String::new(),
+            log: None,
         })
     }
 
@@ -74,6 +79,7 @@ impl Stop {
             code,
             stdout: String::new(),
             stderr,
+            log: None,
         })
     }
 }
@@ -90,7 +96,8 @@ pub fn parse(arguments: &[Word]) -> Result<Command, Box<Stop>> {
     };
     match command.to_str() {
         Some(name @ ("proxy" | "run")) => {
-            proxy(name, rest).map(|args| Command::Proxy(Box::new(args)))
+            let args = proxy(name, rest).map_err(|stop| logged(stop, rest));
+            args.map(|args| Command::Proxy(Box::new(args)))
         }
         Some("init") => init::parse(rest)
             .map(Command::Init)
@@ -141,11 +148,27 @@ fn proxy(name: &str, arguments: &[Word]) -> Result<ProxyArgs, Box<Stop>> {
     };
     Ok(ProxyArgs {
         role,
-        flags: proxy::ProxyFlags(normal.flags),
+        flags: ProxyFlags(normal.flags),
         extra: extra.map_err(|what| Stop::usage(name, &what))?,
         command: command.map_err(|what| Stop::usage(name, what))?,
         warnings: normal.warnings,
     })
+}
+
+/// What was wrong is logged: by a pod's log and its termination message, it is one line.
+fn logged(mut stop: Box<Stop>, arguments: &[Word]) -> Box<Stop> {
+    if stop.code != 0 {
+        let what = stop.stderr.trim_start_matches("pintle: ").trim_end();
+        let (what, help) = what.split_once('\n').unwrap_or((what, ""));
+        let question = what.ends_with('?') || help.is_empty();
+        stop.stderr = [what, if question { " " } else { "; " }, help].concat();
+        let length = stop.stderr.trim_end().len();
+        stop.stderr.truncate(length);
+        // Not on stdout, where it is not asked for: that is the command's of `run`.
+        let flags = ProxyFlags::of_log(arguments);
+        stop.log = Some(LogConfig::chosen(&flags, Target::Stderr));
+    }
+    stop
 }
 
 fn version(arguments: &[Word]) -> Box<Stop> {
@@ -321,8 +344,12 @@ mod tests {
         let stop = run("pintle proxy --confgPath x").unwrap_err();
         assert_eq!(
             stop.stderr,
-            "pintle: unknown flag --confgPath; did you mean --config-path?\ntry: pintle proxy --help\n"
+            "unknown flag --confgPath; did you mean --config-path? try: pintle proxy --help"
         );
+        let stop = run("pintle run router x -- true").unwrap_err();
+        assert_eq!(stop.stderr, "extra argument x; try: pintle run --help");
+        let stop = run("pintle proxy --lightstepAddress x:1").unwrap_err();
+        assert!(stop.stderr.ends_with("any more"), "{}", stop.stderr);
         assert!(stop.stdout.is_empty());
     }
 

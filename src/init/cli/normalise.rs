@@ -153,7 +153,7 @@ fn unknown(table: Table, name: &str) -> Refusal {
 }
 
 /// `configPath`, `config_path` and `config-path` are one flag.
-fn kebab(name: &str) -> String {
+pub(super) fn kebab(name: &str) -> String {
     let mut kebab = String::with_capacity(name.len() + 4);
     for letter in name.chars() {
         if letter.is_ascii_uppercase() {

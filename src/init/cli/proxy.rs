@@ -5,8 +5,8 @@
 
 #![forbid(unsafe_code)]
 
-use super::Word;
 use super::flags::{PROXY, PROXY_HELP};
+use super::{Word, normalise};
 use crate::config::Role;
 
 /// What was typed after `proxy` or `run`, in one spelling.
@@ -28,6 +28,29 @@ pub struct ProxyArgs {
 pub(crate) struct ProxyFlags(pub(super) Vec<(&'static str, &'static str)>);
 
 impl ProxyFlags {
+    /// The flags that say where and how to log, of arguments that as a whole may not be understood.
+    pub(super) fn of_log(arguments: &[Word]) -> Self {
+        let mut flags = Vec::new();
+        let mut words = arguments
+            .iter()
+            .map(|word| word.to_str().unwrap_or_default());
+        while let Some(word) = words.next().filter(|word| *word != "--") {
+            let (flag, value) = match word.split_once('=') {
+                Some((flag, value)) => (flag, Some(value)),
+                None => (word, None),
+            };
+            match normalise::kebab(flag).as_str() {
+                "--log-target" => {
+                    flags.extend(value.or_else(|| words.next()).map(|v| ("log-target", v)));
+                }
+                // The last one wins, so it is the first.
+                "--log-as-json" => flags.insert(0, ("log-as-json", value.unwrap_or("true"))),
+                _ => {}
+            }
+        }
+        Self(flags)
+    }
+
     /// The value of a scalar flag.
     pub(crate) fn scalar(&self, name: &str) -> Option<&'static str> {
         self.list(name).next()
@@ -122,6 +145,47 @@ Error codes:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LogConfig;
+    use crate::log::Target;
+
+    #[test]
+    fn where_to_log_is_understood_beside_what_is_not() {
+        let chosen = |line: &str| {
+            let words = super::super::words(line.split_whitespace());
+            LogConfig::chosen(&ProxyFlags::of_log(&words), Target::Stderr)
+        };
+        let file = |name: &str| Target::File(name.into());
+        let table = [
+            ("--nonsense --x=1", false, vec![Target::Stderr]),
+            ("--logTarget stdout --nonsense", false, vec![Target::Stdout]),
+            (
+                "x --log_target=/a --log-target /b --log-target=/a",
+                false,
+                vec![file("/a"), file("/b")],
+            ),
+            ("--logAsJson --log-target", true, vec![Target::Stderr]),
+            (
+                "--log-as-json --log-as-json=false",
+                false,
+                vec![Target::Stderr],
+            ),
+            (
+                "--log-as-json=false --log-as-json=true",
+                true,
+                vec![Target::Stderr],
+            ),
+            ("--log-as-json=maybe", false, vec![Target::Stderr]),
+            (
+                "-- --log-target /a --log-as-json",
+                false,
+                vec![Target::Stderr],
+            ),
+        ];
+        for (line, json, targets) in table {
+            let log = chosen(line);
+            assert_eq!((log.json, log.targets), (json, targets), "{line}");
+        }
+    }
 
     /// The table and the help know the same flags, with the same defaults.
     #[test]

@@ -14,7 +14,7 @@ use super::{
     BaseId, Config, ConfigError, DrainCall, Host, IpVersion, Launch, LogConfig, Source, User,
     companion, duration, policy, probers, scrape, values, watched,
 };
-use crate::cli::{ProxyArgs, skips_parent_stats};
+use crate::cli::{ProxyArgs, ProxyFlags, skips_parent_stats};
 use crate::environment::Environment;
 use crate::log::{Level, Target};
 
@@ -257,24 +257,10 @@ fn drain(layers: &Layers<'_>, source: &Source) -> DrainCall {
 }
 
 fn log(layers: &Layers<'_>) -> LogConfig {
-    let mut targets = Vec::new();
-    for target in layers.args.flags.list("log-target") {
-        let target = match target {
-            "stdout" => Target::Stdout,
-            "stderr" => Target::Stderr,
-            "" => {
-                let cause = "it must not be empty";
-                layers.refuse(ConfigError::value("--log-target", "", cause));
-                continue;
-            }
-            file => Target::File(PathBuf::from(file)),
-        };
-        if !targets.contains(&target) {
-            targets.push(target);
-        }
-    }
-    if targets.is_empty() {
-        targets.push(Target::Stdout);
+    let flags = &layers.args.flags;
+    if flags.list("log-target").any(str::is_empty) {
+        let cause = "it must not be empty";
+        layers.refuse(ConfigError::value("--log-target", "", cause));
     }
     LogConfig {
         level: layers
@@ -282,7 +268,34 @@ fn log(layers: &Layers<'_>) -> LogConfig {
             .parse(values::log_level)
             .unwrap_or(Level::Info),
         json: layers.switch("log-as-json"),
-        targets,
+        ..LogConfig::chosen(flags, Target::Stdout)
+    }
+}
+
+impl LogConfig {
+    /// What the flags say, as far as it can be understood: also what is wrong with the others is said there.
+    pub(crate) fn chosen(flags: &ProxyFlags, default: Target) -> Self {
+        let mut targets = Vec::new();
+        for target in flags.list("log-target") {
+            let target = match target {
+                "" => continue,
+                "stdout" => Target::Stdout,
+                "stderr" => Target::Stderr,
+                file => Target::File(PathBuf::from(file)),
+            };
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        if targets.is_empty() {
+            targets.push(default);
+        }
+        let json = flags.scalar("log-as-json").map(values::switch);
+        Self {
+            level: Level::Info,
+            json: json.is_some_and(|json| json == Ok(true)),
+            targets,
+        }
     }
 }
 

@@ -170,7 +170,7 @@ pub struct DrainCall {
     pub fail_healthcheck: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     pub level: Level,
     pub json: bool,
