@@ -30,6 +30,8 @@ SCRATCH = "target/bench/scratch"
 QUIET_PLACE = "/var/tmp"
 # Where the bootstrap goes: in an injected pod /etc/istio/proxy is an emptyDir in memory.
 POD_MEMORY = "/dev/shm"
+# What a start is measured on: the program itself and its bootstrap lie there.
+MEDIA = {"memory": POD_MEMORY, "disk": QUIET_PLACE}
 DEADLINE_SECONDS = 60
 LIVE = "epoch 0 is LIVE"
 # A number of the outside's is needed for USR1 and for /proc; a manager that is left over dies with unshare.
@@ -78,14 +80,14 @@ class Manager:
 class Proxy(Manager):
     """pintle proxy, whose proxy is the child: bootstrap written, certificates hashed and watched, the status port open."""
 
-    def __init__(self, name, folder, bare=False):
+    def __init__(self, name, folder, bare=False, medium=POD_MEMORY):
         self.admin = free_port()
         # A number of its own, as the default has it; `auto` would look for one in every start.
         base_id = str(random.randrange(1000, 30000))
         super().__init__(name, [PINTLE, "proxy", "--base-id", base_id, "--proxy-admin-port", str(self.admin)])
         self.folder = folder = f"{folder}/{name.replace(' ', '-')}"
         os.mkdir(folder)
-        self.run = tempfile.TemporaryDirectory(dir=POD_MEMORY)
+        self.run = tempfile.TemporaryDirectory(dir=medium)
         self.prefix += ["--config-path", self.run.name]
         if bare:
             with open(folder + "/envoy.json", "w") as file:
@@ -347,9 +349,27 @@ def in_turns(rounds, managers, one):
     return figures
 
 
-def start(rounds, managers):
-    """From exec of the manager to main of its child."""
-    return in_turns(rounds, managers, lambda manager: once(manager, "start"))
+def start(rounds, managers, medium):
+    """From exec of the manager to main of its child: one start of a file that nobody has run before."""
+    with tempfile.TemporaryDirectory(dir=medium) as folder:
+        return in_turns(rounds, managers, lambda manager: fresh_start(manager, folder))
+
+
+def fresh_start(manager, folder):
+    """One start of a fresh copy of the manager's binary, written to its medium before."""
+    copy = shutil.copy(manager.binary(), f"{folder}/{os.path.basename(manager.binary())}")
+    on_disk(copy)
+    prefix, manager.prefix = manager.prefix, [copy, *manager.prefix[1:]]
+    try:
+        return once(manager, "start")
+    finally:
+        manager.prefix = prefix
+        os.unlink(copy)
+
+
+def paired(figures, name, base):
+    """The median of the ratios of both in the same round: what a neighbour does to one start it does to the other."""
+    return statistics.median(one / other for one, other in zip(figures[name], figures[base], strict=True))
 
 
 def orphans(rounds, managers, count):
