@@ -1,13 +1,13 @@
 //! Changes: rotations under load, children that fail, parents that die.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::support::{Load, Setup, configuration, direct, is_alive, kill, until};
+use super::support::{Load, Setup, configuration, direct, envoy, is_alive, kill, until};
 
 /// A bootstrap that Envoy refuses; an unknown field alone it would only warn of.
 const REFUSED: &str = r#"{"static_resources": {"listeners": [{"name": "no address"}]}}"#;
@@ -263,6 +263,38 @@ fn a_bootstrap_that_envoy_refuses_is_not_started_when_it_is_validated_first() {
     until("the new answer", || {
         (agent.get().as_deref() == Ok("two")).then_some(())
     });
+    agent.stop();
+}
+
+/// A validation that is killed, or that is too slow, says nothing about the bootstrap.
+#[test]
+fn a_validation_that_comes_to_no_end_of_its_own_loses_no_change() {
+    let setup = Setup::new("one");
+    let (wrapper, away, slow) = (setup.path("envoy"), setup.path("away"), setup.path("slow"));
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *'--mode validate'*)\n[ -e {away:?} ] && kill -9 $$\n\
+         [ -e {slow:?} ] && rm {slow:?} && exec sleep 1000\nesac\nexec {:?} \"$@\"\n",
+        envoy()
+    );
+    setup.write("envoy", &script);
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    setup.write("away", "");
+    let agent = setup
+        .env("PATH", "/usr/bin:/bin")
+        .arg("--binary-path")
+        .arg(wrapper)
+        .args(&["--validate", "--live-timeout", "3s"])
+        .start();
+    agent.wait_log("epoch 0 is LIVE");
+    agent.write("envoy.json", &agent.configuration("two").to_string());
+    agent.wait_log("cannot validate the new bootstrap: the proxy was killed by signal 9");
+    agent.write("slow", "");
+    fs::remove_file(away).unwrap();
+    agent.wait_log("epoch 1 is LIVE");
+    assert!(!slow.exists(), "the slow validation was not tried");
+    let log = agent.log();
+    assert!(!log.contains("does not accept"), "{log}");
+    assert_eq!(agent.get().as_deref(), Ok("two"));
     agent.stop();
 }
 

@@ -76,8 +76,17 @@ impl Supervisor {
         }));
         // The parent was LIVE when the child was started, and no other child lives: the conditions of peers.md §3.5.
         out.push(Action::ClearInitializing);
-        if self.next == Next::Nothing && !self.retry(now, child.reason, out) {
-            out.push(Action::Note(Note::GaveUp { parent: kept }));
+        if self.next == Next::Nothing {
+            self.try_again(now, child.reason, out);
+        }
+    }
+
+    /// What failed beside a parent that serves on is tried again, as long as the budget allows.
+    pub(super) fn try_again(&mut self, now: Instant, reason: Reason, out: &mut Vec<Action>) {
+        if !self.retry(now, reason, out)
+            && let Some(parent) = self.newest.as_ref().map(|newest| newest.epoch)
+        {
+            out.push(Action::Note(Note::GaveUp { parent }));
         }
     }
 

@@ -61,6 +61,8 @@ pub enum Note {
         how: Exit,
         keeps: Option<Epoch>,
     },
+    /// `--validate` could not be asked: its run was killed, too slow, or not started.
+    NotValidated(Exit),
     /// A parent died before its time.
     ParentDied {
         parent: Epoch,
@@ -119,6 +121,7 @@ impl Note {
                 | Self::LiveByMemory(_)
                 | Self::GaveUp { .. }
                 | Self::Refused { .. }
+                | Self::NotValidated(_)
                 | Self::ParentDied { .. }
                 | Self::DrainRefused
                 | Self::Killing
@@ -172,6 +175,9 @@ impl fmt::Display for Note {
             Self::Refused { how, keeps } => {
                 write!(f, "the proxy does not accept the new bootstrap (it {how})")?;
                 keeps.map_or(Ok(()), |epoch| write!(f, ", keeping {epoch}"))
+            }
+            Self::NotValidated(how) => {
+                write!(f, "cannot validate the new bootstrap: the proxy {how}")
             }
             Self::ParentDied { parent, child, how } => {
                 write!(f, "{parent} {how} before {child} had dismissed it")

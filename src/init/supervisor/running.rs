@@ -22,7 +22,7 @@ impl Supervisor {
             }
             Event::CommandExited(how) => self.command_exited(now, how, out),
             Event::ReadinessKnown(ready) => self.readiness_known(now, ready, out),
-            Event::Validated { how } => self.validated(how, out),
+            Event::Validated { how } => self.validated(now, how, out),
             Event::FilesChanged => {
                 self.timers
                     .arm_once(Timer::Debounce, now, self.policy.cert_debounce);
@@ -213,25 +213,28 @@ impl Supervisor {
         out.push(Action::Validate(epoch));
     }
 
-    fn validated(&mut self, how: Exit, out: &mut Vec<Action>) {
+    fn validated(&mut self, now: Instant, how: Exit, out: &mut Vec<Action>) {
         self.validator = false;
         self.timers.disarm(Timer::Validation);
         let Next::Validating { reason, stale } = self.next else {
             return;
         };
-        self.next = if stale {
-            wanted(reason)
+        self.next = Next::Nothing;
+        if stale {
+            self.next = wanted(reason);
         } else if how == Exit::Code(0) {
-            Next::Wanted {
+            self.next = Next::Wanted {
                 reason,
                 validated: true,
                 waited: true,
-            }
-        } else {
+            };
+        } else if is_refusal(how) {
             let keeps = self.newest.as_ref().map(|newest| newest.epoch);
             out.push(Action::Note(Note::Refused { how, keeps }));
-            Next::Nothing
-        };
+        } else {
+            out.push(Action::Note(Note::NotValidated(how)));
+            self.try_again(now, reason, out);
+        }
     }
 
     pub(super) fn kill_validator(&mut self, out: &mut Vec<Action>) {
@@ -321,6 +324,12 @@ impl Supervisor {
             self.timers.disarm(Timer::Refill);
         }
     }
+}
+
+/// Whether the proxy itself has said no, at the end of its run. A shell around it says 126 and 127 for what it cannot
+/// start, and 128 + n for what was killed: that is no word of the proxy's.
+const fn is_refusal(how: Exit) -> bool {
+    matches!(how, Exit::Code(1..126))
 }
 
 pub(super) const fn wanted(reason: Reason) -> Next {

@@ -8,6 +8,7 @@
     reason = "a test looks at what it is about"
 )]
 
+mod changes;
 mod command;
 
 use std::collections::BTreeMap;
@@ -555,23 +556,6 @@ fn a_change_during_validation_is_validated_again() {
     assert_eq!(sim.ordered(), [Action::Validate(Epoch(1))]);
     sim.on(Event::Validated { how: CLEAN });
     assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
-}
-
-#[test]
-fn a_validation_that_hangs_is_killed_and_means_no() {
-    let mut sim = Sim::live(Policy {
-        validate: true,
-        ..policy()
-    });
-    sim.change(2);
-    sim.ordered();
-    sim.pass(secs(20));
-    assert_eq!(sim.ordered(), [Action::KillValidator]);
-    sim.on(Event::Validated {
-        how: Exit::Signal(9),
-    });
-    sim.pass(secs(20));
-    assert_eq!(sim.ordered(), []);
 }
 
 #[test]
