@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::support::{Load, Setup, configuration, direct, envoy, is_alive, kill, until};
+use super::support::{Load, Setup, configuration, direct, envoy, get, is_alive, kill, until};
 
 /// A bootstrap that Envoy refuses; an unknown field alone it would only warn of.
 const REFUSED: &str = r#"{"static_resources": {"listeners": [{"name": "no address"}]}}"#;
@@ -85,11 +85,54 @@ fn a_child_given_up_leaves_the_parent_serving_until_the_next_change() {
         .start();
     agent.wait_log("epoch 0 is LIVE");
     agent.write("envoy.json", REFUSED);
-    agent.wait_log("giving the new configuration up until the next change, keeping epoch 0");
+    agent.wait_log("giving the new configuration up, keeping epoch 0");
     assert_eq!(agent.log().matches("epoch 1 started").count(), 3);
     assert_eq!(agent.get().as_deref(), Ok("good"));
     agent.write("envoy.json", &agent.configuration("better").to_string());
     agent.wait_log("epoch 1 is LIVE");
+    agent.stop();
+}
+
+/// What a change needs comes back without a change of its own: a control plane, say; here what the proxy's wrapper looks for.
+#[test]
+fn what_was_given_up_is_tried_again_every_retry_reset() {
+    let setup = Setup::new("one");
+    let (wrapper, away) = (setup.path("envoy"), setup.path("away"));
+    let script = format!(
+        "#!/bin/sh\n[ -e {away:?} ] && exit 3\nexec {:?} \"$@\"\n",
+        envoy()
+    );
+    setup.write("envoy", &script);
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    let agent = setup
+        .arg("--binary-path")
+        .arg(wrapper)
+        .args(&["--retry-budget", "1", "--retry-initial", "50ms"])
+        .args(&["--retry-reset", "1s"])
+        .start();
+    agent.wait_log("epoch 0 is LIVE");
+    agent.write("away", "");
+    agent.write("envoy.json", &agent.configuration("two").to_string());
+    agent.wait_log("giving the new configuration up, keeping epoch 0: tried again in 1s");
+    let status = get(agent.status.number, "/status").unwrap();
+    assert!(
+        status.contains("\"configuration_given_up\":true"),
+        "{status}"
+    );
+    agent.wait_log("the new configuration fails still, keeping epoch 0: tried again in 1s");
+    let metrics = get(agent.status.number, "/metrics").unwrap();
+    assert!(
+        metrics.contains("\npintle_configuration_given_up 1\n"),
+        "{metrics}"
+    );
+    assert_eq!(agent.get().as_deref(), Ok("one"));
+    fs::remove_file(away).unwrap();
+    agent.wait_log("epoch 1 is LIVE");
+    let status = get(agent.status.number, "/status").unwrap();
+    assert!(
+        status.contains("\"configuration_given_up\":false"),
+        "{status}"
+    );
     agent.stop();
 }
 

@@ -73,7 +73,7 @@ impl Counters {
             &mut self.configuration_changes
         } else if matches!(note, Note::RetryIn { .. }) {
             &mut self.retries
-        } else if matches!(note, Note::GaveUp { .. }) {
+        } else if matches!(note, Note::GaveUp { again: false, .. }) {
             &mut self.given_up
         } else if matches!(note, Note::Refused { .. }) {
             &mut self.refused

@@ -31,6 +31,7 @@
 //! | `started_by` | object | `start`, `change`, `crash`, `signal`, `rescan`: epochs started for it, numbers | 1 |
 //! | `failed` | number | epochs that failed | 1 |
 //! | `given_up` | number | configurations given up when the budget was spent | 1 |
+//! | `configuration_given_up` | boolean | `configuration` was given up: another one serves, and at `next_try_seconds` it has one try | 1 |
 //! | `refused` | number | configurations that `--validate` refused | 1 |
 //! | `epochs` | array | the proxy processes that run, at most 2, the oldest first | 1 |
 //! | `epochs[].epoch` | number | Envoy's `--restart-epoch` | 1 |
@@ -139,7 +140,7 @@ fn agent(json: &mut Json, view: &View<'_>) {
     let expiry = view.certificate_expiry;
     let expiry_left = expiry.map(|at| at.saturating_sub(view.wall.as_secs()));
     json.fields(
-        "schema version state ready reason configuration retry_budget retry_budget_of role node admin time uptime_seconds configuration_changed next_why next_try_seconds certificate_expires certificate_seconds_left failed given_up refused",
+        "schema version state ready reason configuration retry_budget retry_budget_of role node admin time uptime_seconds configuration_changed next_why next_try_seconds certificate_expires certificate_seconds_left failed given_up configuration_given_up refused",
         &[
             Value::Number(SCHEMA),
             Value::Text(env!("CARGO_PKG_VERSION")),
@@ -163,6 +164,7 @@ fn agent(json: &mut Json, view: &View<'_>) {
             number(expiry_left),
             Value::Number(view.counters.epochs_failed),
             Value::Number(view.counters.given_up),
+            Value::Flag(snapshot.given_up),
             Value::Number(view.counters.refused),
         ],
     );

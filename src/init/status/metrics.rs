@@ -58,6 +58,10 @@ fn agent(out: &mut Exposition, view: &View<'_>) {
         "configuration_last_change_timestamp_seconds When what is watched became other than it was, in seconds since 1970",
         view.changed.map(|at| view.wall_of(at)),
     );
+    out.one(
+        "configuration_given_up 1 while another configuration serves than what is watched, which failed and is tried now and then",
+        view.snapshot.given_up.into(),
+    );
     out.known(
         "certificate_expiry_timestamp_seconds The earliest notAfter of the watched certificates, in seconds since 1970",
         view.certificate_expiry,

@@ -45,6 +45,7 @@ impl Supervisor {
             self.child_failed(now, process, how, parent, out);
             return;
         }
+        self.forget_given_up();
         out.push(Action::Note(Note::Ended {
             epoch: process.epoch,
             how,
@@ -52,7 +53,7 @@ impl Supervisor {
         if how == Exit::Code(0) {
             self.ended_cleanly(now, process, out);
         } else {
-            self.crashed(now, how, out);
+            self.crashed(now, process, how, out);
         }
     }
 
@@ -81,18 +82,41 @@ impl Supervisor {
         }
     }
 
-    /// What failed beside a parent that serves on is tried again, as long as the budget allows.
+    /// What failed beside a parent that serves on is tried again, as long as the budget allows; then it is given up, and
+    /// has one try every `--retry-reset`: what it needs, a control plane say, may have been away.
     pub(super) fn try_again(&mut self, now: Instant, reason: Reason, out: &mut Vec<Action>) {
-        if !self.retry(now, reason, out)
-            && let Some(parent) = self.newest.as_ref().map(|newest| newest.epoch)
-        {
-            out.push(Action::Note(Note::GaveUp { parent }));
+        let again = self.given_up.is_some();
+        if !again && self.retry(now, reason, out) {
+            return;
+        }
+        let Some(parent) = self.newest.as_ref().map(|newest| newest.epoch) else {
+            return;
+        };
+        let delay = self.policy.retry_reset;
+        self.given_up = Some(reason);
+        self.timers.arm(Timer::Retry, now, delay);
+        let note = Note::GaveUp {
+            parent,
+            delay,
+            again,
+        };
+        out.push(Action::Note(note));
+    }
+
+    /// There is another configuration, or no parent that goes on with the old one.
+    pub(super) fn forget_given_up(&mut self) {
+        if self.given_up.take().is_some() {
+            self.timers.disarm(Timer::Retry);
         }
     }
 
     /// The newest epoch crashed, and nothing serves.
-    fn crashed(&mut self, now: Instant, how: Exit, out: &mut Vec<Action>) {
+    fn crashed(&mut self, now: Instant, process: &Process, how: Exit, out: &mut Vec<Action>) {
         self.kill_validator(out);
+        // What was spent on a child of it is nothing that it has to answer for.
+        if process.age(now) >= self.policy.retry_reset {
+            self.budget = self.policy.retry_budget;
+        }
         if !self.retry(now, Reason::Crash, out) {
             self.end(now, Outcome::BudgetSpent(how), out);
         }

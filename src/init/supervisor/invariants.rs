@@ -2,7 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use super::{Phase, State, Supervisor};
+use super::timers::Timer;
+use super::{Next, Phase, Process, State, Supervisor};
 
 impl Supervisor {
     pub(super) fn check(&self) {
@@ -14,6 +15,13 @@ impl Supervisor {
             debug_assert!(
                 newest.state != State::Draining,
                 "{newest:?} drains without a child"
+            );
+        }
+        let alone = self.older.is_none() && self.newest.as_ref().is_some_and(Process::serves);
+        if alone && self.next == Next::Nothing && self.given_up.is_some() {
+            debug_assert!(
+                self.timers.is_armed(Timer::Retry),
+                "what was given up is never tried again"
             );
         }
         if self.phase == Phase::Done {

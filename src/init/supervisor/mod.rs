@@ -42,6 +42,7 @@ mod stopping;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod upkeep;
 mod waiting;
 
 use std::time::{Duration, Instant};
@@ -59,8 +60,6 @@ pub use timers::{Timer, Timers};
 
 /// How long epoch 0 waits for its certificates in all (the contract's two minutes).
 const CERTIFICATES_TIMEOUT: Duration = Duration::from_secs(120);
-/// Without inotify the files are hashed this often, as long as the debounce would have taken anyway.
-const DEGRADED_RESCAN: Duration = Duration::from_secs(10);
 /// Actions of one event that need no memory; there may be more, at the end say. Ours.
 const ROOM: usize = 8;
 /// The longest backoff, whatever the flags multiply to.
@@ -112,6 +111,8 @@ pub struct Supervisor {
     next: Next,
     /// What should run.
     desired: Configuration,
+    /// `desired` was given up, and is tried again every `--retry-reset`, for this reason.
+    given_up: Option<Reason>,
     /// Crash restarts that are left.
     budget: u32,
     /// Clean exits in a row, for the delay of `--on-clean-exit=restart`.
@@ -148,6 +149,7 @@ impl Supervisor {
             older: None,
             next: Next::Nothing,
             desired: Configuration([0; 32]),
+            given_up: None,
             clean_exits: 0,
             validator: false,
             degraded: false,
@@ -276,6 +278,7 @@ impl Supervisor {
         process.state = State::Live;
         process.live_since = Some(now);
         self.ever_live = true;
+        self.given_up = None;
         out.push(Action::Note(Note::Live {
             epoch,
             after: process.age(now),
@@ -320,45 +323,6 @@ impl Supervisor {
         out.push(Action::Note(Note::ParentDied { parent, child, how }));
         if self.policy.parent_stand_in {
             out.push(Action::StandIn { parent, child });
-        }
-    }
-
-    /// USR1 goes to every process that can take it: before Envoy has its handlers, USR1 would kill it.
-    fn reopen(&mut self, out: &mut Vec<Action>) {
-        for process in self.newest.iter_mut().chain(&mut self.older) {
-            match process.state {
-                State::Starting => process.owes_reopen = true,
-                State::Live | State::Draining => {
-                    out.push(Action::Signal(process.epoch, Send::Reopen));
-                }
-                State::Stopping(_) => {}
-            }
-        }
-        out.push(Action::ReopenLog);
-    }
-
-    fn rescan(&mut self, now: Instant, out: &mut Vec<Action>) {
-        self.arm_rescan(now);
-        out.push(Action::Hash(Cause::Rescan));
-    }
-
-    fn arm_rescan(&mut self, now: Instant) {
-        let usual = self.policy.rescan_interval;
-        let interval = if self.degraded {
-            Some(usual.map_or(DEGRADED_RESCAN, |usual| usual.min(DEGRADED_RESCAN)))
-        } else {
-            usual
-        };
-        self.timers.disarm(Timer::Rescan);
-        if let Some(interval) = interval {
-            self.timers.arm(Timer::Rescan, now, interval);
-        }
-    }
-
-    fn watch_degraded(&mut self, now: Instant, degraded: bool) {
-        if self.degraded != degraded {
-            self.degraded = degraded;
-            self.arm_rescan(now);
         }
     }
 

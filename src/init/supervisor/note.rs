@@ -47,9 +47,11 @@ pub enum Note {
     },
     /// It took longer than `--live-timeout`.
     TooLate(Epoch),
-    /// The budget is spent on a child; the parent keeps its configuration until the next change.
+    /// The budget is spent on a child; the parent keeps its configuration. `again`: one more try failed, too.
     GaveUp {
         parent: Epoch,
+        delay: Duration,
+        again: bool,
     },
     RetryIn {
         delay: Duration,
@@ -164,10 +166,11 @@ impl fmt::Display for Note {
                 write!(f, "{epoch} {how} before it was LIVE, keeping {parent}")
             }
             Self::TooLate(epoch) => write!(f, "{epoch} is not LIVE in time, killing it"),
-            Self::GaveUp { parent } => write!(
-                f,
-                "retry budget spent, giving the new configuration up until the next change, keeping {parent}"
-            ),
+            Self::GaveUp {
+                parent,
+                delay,
+                again,
+            } => gave_up(*parent, *delay, *again, f),
             Self::RetryIn { delay, left } => {
                 write!(f, "next try in {}, {left} more after it", Seconds(*delay))
             }
@@ -185,30 +188,68 @@ impl fmt::Display for Note {
             Self::Idle => f.write_str("no proxy runs; idle until a change or SIGHUP"),
             Self::Restarting { delay } => write!(f, "restarting in {}", Seconds(*delay)),
             Self::Ignored(why) => write!(f, "signal ignored: {why}"),
-            Self::StopRequested { graceful: true } => f.write_str("stop requested, draining"),
-            Self::StopRequested { graceful: false } => f.write_str("stop requested, no drain"),
-            Self::DrainRequested => f.write_str("drain requested on the status port, not stopping"),
-            Self::QuitRequested => f.write_str("stop requested on the status port"),
-            Self::DrainBegan(longest) => {
-                write!(f, "draining for at most {}", Seconds(*longest))
-            }
-            Self::DrainRefused => {
-                f.write_str("cannot ask the proxy to drain, waiting the drain time instead")
-            }
-            Self::NoConnections => f.write_str("no connection is left, drain ends"),
-            Self::Terminating => f.write_str("stopping the proxy"),
-            Self::Killing => f.write_str("the proxy did not stop in time, killing it"),
+            Self::StopRequested { .. }
+            | Self::DrainRequested
+            | Self::QuitRequested
+            | Self::DrainBegan(_)
+            | Self::DrainRefused
+            | Self::NoConnections
+            | Self::Terminating
+            | Self::Killing
+            | Self::StoppingCompanions
+            | Self::Abandoned => self.ending(f),
             Self::CompanionFailed { id, how, delay } => {
                 write!(f, "{id} {how}, next try in {}", Seconds(*delay))
             }
             Self::CompanionEnded { id, how } => write!(f, "{id} {how}"),
-            Self::StoppingCompanions => f.write_str("stopping the companions"),
             Self::KillingCompanion(id) => write!(f, "{id} did not stop in time, killing it"),
             Self::Command(note) => note.fmt(f),
-            Self::Abandoned => f.write_str("a killed process is still there, ending without it"),
             Self::Finished(outcome) => finished(*outcome, f),
         }
     }
+}
+
+impl Note {
+    /// The words of a drain and of the end.
+    fn ending(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::DrainBegan(longest) = self {
+            return write!(f, "draining for at most {}", Seconds(*longest));
+        }
+        f.write_str(if matches!(self, Self::StopRequested { graceful: true }) {
+            "stop requested, draining"
+        } else if matches!(self, Self::StopRequested { .. }) {
+            "stop requested, no drain"
+        } else if matches!(self, Self::DrainRequested) {
+            "drain requested on the status port, not stopping"
+        } else if matches!(self, Self::QuitRequested) {
+            "stop requested on the status port"
+        } else if matches!(self, Self::DrainRefused) {
+            "cannot ask the proxy to drain, waiting the drain time instead"
+        } else if matches!(self, Self::NoConnections) {
+            "no connection is left, drain ends"
+        } else if matches!(self, Self::Terminating) {
+            "stopping the proxy"
+        } else if matches!(self, Self::Killing) {
+            "the proxy did not stop in time, killing it"
+        } else if matches!(self, Self::StoppingCompanions) {
+            "stopping the companions"
+        } else {
+            "a killed process is still there, ending without it"
+        })
+    }
+}
+
+fn gave_up(parent: Epoch, delay: Duration, again: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(if again {
+        "the new configuration fails still"
+    } else {
+        "retry budget spent, giving the new configuration up"
+    })?;
+    let delay = Seconds(delay);
+    write!(
+        f,
+        ", keeping {parent}: tried again in {delay}, and at the next change"
+    )
 }
 
 fn finished(outcome: Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {

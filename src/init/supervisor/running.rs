@@ -67,11 +67,15 @@ impl Supervisor {
             Timer::Rescan => self.rescan(now, out),
             Timer::LivePoll => self.poll_live(now, out),
             Timer::LiveDeadline | Timer::Gate => self.ask_memory(out),
-            Timer::Retry => {
-                if let Next::Backoff(reason) = self.next {
+            Timer::Retry => match (self.next, self.given_up) {
+                (Next::Backoff(reason), _) => self.next = wanted(reason),
+                (Next::Nothing, Some(reason)) => {
+                    // The parent has run that long meanwhile.
+                    self.budget = self.policy.retry_budget;
                     self.next = wanted(reason);
                 }
-            }
+                _ => {}
+            },
             Timer::Refill => {
                 self.budget = self.policy.retry_budget;
                 out.push(Action::Note(Note::Refilled));
@@ -101,6 +105,7 @@ impl Supervisor {
         }
         self.desired = configuration;
         self.budget = self.policy.retry_budget;
+        self.forget_given_up();
         // Compared with what runs, not with what failed: a change that is taken back needs no restart.
         let runs = self
             .newest

@@ -52,8 +52,10 @@ pub struct Snapshot<'a> {
     pub desired: Configuration,
     /// Crash restarts that are left, and how many there are in all.
     pub retry_budget: (u32, u32),
-    /// Why the next epoch is wanted, if one is.
+    /// Why the next epoch is wanted, now or at `next_try`.
     pub next: Option<Reason>,
+    /// The desired configuration was given up, and has one try now and then; another one serves.
+    pub given_up: bool,
     /// When it is tried again after a failure.
     pub next_try: Option<Instant>,
     /// In the order of their flags.
@@ -65,25 +67,26 @@ impl Supervisor {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_> {
         let next = match self.next {
-            Next::Nothing => None,
+            Next::Nothing => self.given_up,
             Next::Wanted { reason, .. }
             | Next::Validating { reason, .. }
             | Next::Backoff(reason) => Some(reason),
         };
         Snapshot {
-            state: self.state(next),
+            state: self.state(),
             waits_for_certificates: self.phase == Phase::Waiting,
             newest: self.newest.as_ref(),
             older: self.older.as_ref(),
             desired: self.desired,
             retry_budget: (self.budget, self.policy.retry_budget),
             next,
+            given_up: self.given_up.is_some(),
             next_try: self.timers.deadline(Timer::Retry),
             companions: &self.companions,
         }
     }
 
-    fn state(&self, next: Option<Reason>) -> AgentState {
+    fn state(&self) -> AgentState {
         match self.phase {
             Phase::Waiting => AgentState::Starting,
             Phase::Stopping(stop) if !stop.is_past_drain() => AgentState::Draining,
@@ -95,7 +98,7 @@ impl Supervisor {
                     .newest
                     .as_ref()
                     .is_some_and(|newest| newest.state == State::Live);
-                if newest_lives && next.is_none() {
+                if newest_lives && self.next == Next::Nothing {
                     AgentState::Live
                 } else {
                     AgentState::Restarting

@@ -122,6 +122,7 @@ impl Supervisor {
     fn leave_running(&mut self, out: &mut Vec<Action>) {
         self.kill_validator(out);
         self.next = Next::Nothing;
+        self.given_up = None;
         self.timers.keep_only(&[Timer::LivePoll]);
         self.retire_companions();
         self.retire_command();
