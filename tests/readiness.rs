@@ -430,3 +430,37 @@ fn an_admin_port_without_envoy_behind_it_is_not_ready() {
     // As far as the agent knows.
     assert_eq!(agent.wait().code(), Some(143), "{}", agent.log());
 }
+
+/// What was found out about a process says nothing about the next one, whose epoch may have the same number.
+#[test]
+fn listeners_of_a_process_that_has_gone_do_not_make_the_next_one_ready() {
+    let elsewhere = port();
+    for restart in ["change", "crash"] {
+        let setup = Setup::new("hello");
+        let listener = setup.listener_port();
+        let other = configuration(
+            setup.admin_port(),
+            elsewhere.number,
+            direct("hello"),
+            json!([]),
+        );
+        let setup = setup.arg("--application-ports").arg(listener.to_string());
+        let agent = if restart == "change" {
+            setup.arg("--disable-hot-restart").start()
+        } else {
+            // What is written is not noticed before the crash.
+            setup.args(&["--cert-debounce", "1h"]).start()
+        };
+        agent.wait_readiness(200, "ready");
+        // Twice, so that what was found out is known to be kept.
+        assert_eq!(agent.readiness().0, 200);
+        agent.write("envoy.json", &other.to_string());
+        if restart == "crash" {
+            kill(agent.proxy_pid(0), libc::SIGKILL);
+        }
+        agent.wait_log_times("epoch 0 is LIVE", 2);
+        let missing = format!("no listener on application port {listener}");
+        assert_eq!(agent.readiness(), (503, missing), "after a {restart}");
+        agent.stop();
+    }
+}

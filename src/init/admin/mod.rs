@@ -15,7 +15,7 @@ use mio::{Registry, Token};
 
 use crate::http::{Decoder, Exchange, Response};
 use crate::status::Heard;
-use crate::supervisor::{Call, Epoch, Event, Reply};
+use crate::supervisor::{Call, Event, ProcessId, Reply};
 pub(crate) use call::Knowledge;
 use call::{Request, Step};
 pub(crate) use ready::Ports;
@@ -31,8 +31,8 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) enum Answer {
     /// The core has asked.
     Core(Event),
-    /// The status port has asked about this epoch.
-    Ready(Epoch, Heard),
+    /// The status port has asked about this process.
+    Ready(ProcessId, Heard),
 }
 
 impl Answer {
@@ -62,7 +62,7 @@ enum Purpose {
 /// A call under way.
 #[derive(Debug)]
 struct Pending {
-    epoch: Epoch,
+    process: ProcessId,
     purpose: Purpose,
     request: Request,
     exchange: Exchange,
@@ -85,8 +85,8 @@ pub(crate) struct AdminClient {
     address: SocketAddr,
     knowledge: Knowledge,
     ports: Ports,
-    /// The epoch, and after how many updates its listeners had all the ports.
-    listening: Option<(Epoch, u64)>,
+    /// The process, and after how many updates its listeners had all the ports.
+    listening: Option<(ProcessId, u64)>,
     /// The token of the first slot; the others follow.
     first_token: usize,
     slots: [Option<Box<Pending>>; SLOTS],
@@ -115,11 +115,11 @@ impl AdminClient {
         &mut self,
         registry: &Registry,
         now: Instant,
-        epoch: Epoch,
+        process: ProcessId,
         call: Call,
     ) -> Option<Answer> {
         let request = Request::first(call, &self.knowledge);
-        self.open(registry, now, (epoch, Purpose::Core(call)), request)
+        self.open(registry, now, (process, Purpose::Core(call)), request)
     }
 
     /// Asks about readiness; as for `ask`.
@@ -127,33 +127,38 @@ impl AdminClient {
         &mut self,
         registry: &Registry,
         now: Instant,
-        epoch: Epoch,
+        process: ProcessId,
     ) -> Option<Answer> {
-        self.open(registry, now, (epoch, Purpose::Ready), Request::ReadyStats)
+        self.open(
+            registry,
+            now,
+            (process, Purpose::Ready),
+            Request::ReadyStats,
+        )
     }
 
     fn open(
         &mut self,
         registry: &Registry,
         now: Instant,
-        (epoch, purpose): (Epoch, Purpose),
+        (process, purpose): (ProcessId, Purpose),
         request: Request,
     ) -> Option<Answer> {
-        let same = |slot: &Pending| slot.epoch == epoch && slot.purpose == purpose;
+        let same = |slot: &Pending| slot.process == process && slot.purpose == purpose;
         if self.slots.iter().flatten().any(|slot| same(slot)) {
             return None;
         }
         let Some(slot) = self.slots.iter().position(Option::is_none) else {
-            return Some(failed(epoch, purpose, Heard::Silent));
+            return Some(failed(process, purpose, Heard::Silent));
         };
         let exchange = match self.connect(registry, slot, request) {
             Ok(exchange) => exchange,
-            Err(error) => return Some(failed(epoch, purpose, heard(&error))),
+            Err(error) => return Some(failed(process, purpose, heard(&error))),
         };
         let body = self.body(request);
         if let Some(place) = self.slots.get_mut(slot) {
             *place = Some(Box::new(Pending {
-                epoch,
+                process,
                 purpose,
                 request,
                 exchange,
@@ -202,7 +207,7 @@ impl AdminClient {
         // Dropped at the end: a socket that is closed leaves epoll by itself.
         let pending = self.slots.get_mut(slot)?.take()?;
         if let Some(heard) = heard {
-            return Some(failed(pending.epoch, pending.purpose, heard));
+            return Some(failed(pending.process, pending.purpose, heard));
         }
         match pending.purpose {
             Purpose::Core(call) => self.judge(registry, slot, call, pending),
@@ -217,12 +222,15 @@ impl AdminClient {
         call: Call,
         pending: Box<Pending>,
     ) -> Option<Answer> {
-        let epoch = pending.epoch;
+        let process = pending.process;
         let Body::Kept(response) = &pending.body else {
-            return Some(failed(epoch, pending.purpose, Heard::Unclear));
+            return Some(failed(process, pending.purpose, Heard::Unclear));
         };
-        match pending.request.judge(epoch, response, &self.knowledge) {
-            Step::Reply(reply) => Some(replied(epoch, call, reply)),
+        match pending
+            .request
+            .judge(process.epoch, response, &self.knowledge)
+        {
+            Step::Reply(reply) => Some(replied(process, call, reply)),
             Step::Ask(request) => self.go_on(registry, slot, pending, request),
         }
     }
@@ -233,12 +241,12 @@ impl AdminClient {
         slot: usize,
         mut pending: Box<Pending>,
     ) -> Option<Answer> {
-        let (epoch, purpose, request) = (pending.epoch, pending.purpose, pending.request);
+        let (process, purpose, request) = (pending.process, pending.purpose, pending.request);
         let next = match pending.body {
             Body::Kept(ref response) => ready::take(
                 &mut pending.gathered,
                 request,
-                epoch,
+                process.epoch,
                 response,
                 &self.knowledge,
             ),
@@ -246,9 +254,9 @@ impl AdminClient {
                 let missing = scan.missing();
                 pending.gathered.facts.missing_port = missing;
                 if missing.is_none() {
-                    self.listening = pending.gathered.updates.map(|updates| (epoch, updates));
+                    self.listening = pending.gathered.updates.map(|updates| (process, updates));
                 }
-                return Some(Answer::Ready(epoch, Heard::Facts(pending.gathered.facts)));
+                return Some(Answer::Ready(process, Heard::Facts(pending.gathered.facts)));
             }
         };
         match next {
@@ -256,8 +264,8 @@ impl AdminClient {
             Ok(None) if self.needs_listeners(&pending) => {
                 self.go_on(registry, slot, pending, Request::Listeners)
             }
-            Ok(None) => Some(Answer::Ready(epoch, Heard::Facts(pending.gathered.facts))),
-            Err(ready::Unclear) => Some(failed(epoch, purpose, Heard::Unclear)),
+            Ok(None) => Some(Answer::Ready(process, Heard::Facts(pending.gathered.facts))),
+            Err(ready::Unclear) => Some(failed(process, purpose, Heard::Unclear)),
         }
     }
 
@@ -266,7 +274,7 @@ impl AdminClient {
         let now = pending
             .gathered
             .updates
-            .map(|updates| (pending.epoch, updates));
+            .map(|updates| (pending.process, updates));
         !self.ports.wanted.is_empty()
             && pending.gathered.facts.workers
             && (now.is_none() || now != self.listening)
@@ -282,7 +290,7 @@ impl AdminClient {
     ) -> Option<Answer> {
         let exchange = match self.connect(registry, slot, request) {
             Ok(exchange) => exchange,
-            Err(error) => return Some(failed(pending.epoch, pending.purpose, heard(&error))),
+            Err(error) => return Some(failed(pending.process, pending.purpose, heard(&error))),
         };
         pending.request = request;
         pending.exchange = exchange;
@@ -309,7 +317,7 @@ impl AdminClient {
             slot.as_ref().is_some_and(|pending| pending.deadline <= now)
         };
         let pending = self.slots.iter_mut().find(late)?.take()?;
-        Some(failed(pending.epoch, pending.purpose, Heard::Silent))
+        Some(failed(pending.process, pending.purpose, Heard::Silent))
     }
 }
 
@@ -322,13 +330,17 @@ fn heard(error: &io::Error) -> Heard {
     }
 }
 
-fn failed(epoch: Epoch, purpose: Purpose, heard: Heard) -> Answer {
+fn failed(process: ProcessId, purpose: Purpose, heard: Heard) -> Answer {
     match purpose {
-        Purpose::Core(call) => replied(epoch, call, Reply::Failed),
-        Purpose::Ready => Answer::Ready(epoch, heard),
+        Purpose::Core(call) => replied(process, call, Reply::Failed),
+        Purpose::Ready => Answer::Ready(process, heard),
     }
 }
 
-fn replied(epoch: Epoch, call: Call, reply: Reply) -> Answer {
-    Answer::Core(Event::AdminReplied { epoch, call, reply })
+fn replied(process: ProcessId, call: Call, reply: Reply) -> Answer {
+    Answer::Core(Event::AdminReplied {
+        process,
+        call,
+        reply,
+    })
 }

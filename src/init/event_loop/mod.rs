@@ -333,12 +333,7 @@ impl EventLoop {
                 Action::KillCommand => self.children.kill(Kind::Command),
                 Action::IgnoreSignal(number) => self.ignore_signal(number),
                 Action::Ask(epoch, Call::Memory) => self.ask_memory(epoch),
-                Action::Ask(epoch, call) => {
-                    let registry = self.poll.registry();
-                    if let Some(answer) = self.admin.ask(registry, self.now, epoch, call) {
-                        self.admin_answered(answer);
-                    }
-                }
+                Action::Ask(epoch, call) => self.ask_admin(epoch, call),
                 Action::ClearInitializing => self.clear_initializing(),
                 Action::StandIn { parent, child } => self.stand_in(parent, child),
                 Action::ReopenLog => log::reopen(),

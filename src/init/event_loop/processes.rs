@@ -191,11 +191,13 @@ impl EventLoop {
         } else {
             Reply::NotLive
         };
-        self.queue.push_back(Event::AdminReplied {
-            epoch,
-            call: Call::Memory,
-            reply,
-        });
+        if let Some(process) = self.supervisor.process(epoch) {
+            self.queue.push_back(Event::AdminReplied {
+                process,
+                call: Call::Memory,
+                reply,
+            });
+        }
     }
 }
 

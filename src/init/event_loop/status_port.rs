@@ -86,11 +86,20 @@ impl EventLoop {
     pub(super) fn ask_readiness(&mut self) {
         match self.readiness.plan(&self.supervisor.snapshot()) {
             Plan::Answer(stage) => self.answer_with(stage),
-            Plan::Ask(epoch) => {
+            Plan::Ask(process) => {
                 let registry = self.poll.registry();
-                if let Some(answer) = self.admin.ask_ready(registry, self.now, epoch) {
+                if let Some(answer) = self.admin.ask_ready(registry, self.now, process) {
                     self.admin_answered(answer);
                 }
+            }
+        }
+    }
+
+    pub(super) fn ask_admin(&mut self, epoch: Epoch, call: Call) {
+        if let Some(process) = self.supervisor.process(epoch) {
+            let registry = self.poll.registry();
+            if let Some(answer) = self.admin.ask(registry, self.now, process, call) {
+                self.admin_answered(answer);
             }
         }
     }
@@ -102,21 +111,23 @@ impl EventLoop {
         }
         match answer {
             Answer::Core(event) => self.queue.push_back(event),
-            Answer::Ready(epoch, heard) => {
+            Answer::Ready(process, heard) => {
                 if let Heard::Facts(facts) = heard
                     && facts.ours
                     && facts.workers
                 {
                     // Learnt by the way.
                     self.queue.push_back(Event::AdminReplied {
-                        epoch,
+                        process,
                         call: Call::Live,
                         reply: Reply::Live,
                     });
                 }
                 let snapshot = self.supervisor.snapshot();
-                let stage = self.readiness.conclude(&snapshot, epoch, heard);
-                self.answer_with(stage);
+                match self.readiness.conclude(&snapshot, process, heard) {
+                    Some(stage) => self.answer_with(stage),
+                    None => self.ask_readiness(),
+                }
             }
         }
     }

@@ -253,8 +253,8 @@ mod tests {
     use crate::history::History;
     use crate::status::Stage;
     use crate::supervisor::{
-        Call, Cause, CleanExit, CompanionId, Configuration, Epoch, Event, Exit, Policy, Reply,
-        Supervisor, Timer,
+        Call, Cause, CleanExit, CompanionId, Configuration, Epoch, Event, Exit, Policy, ProcessId,
+        Reply, Supervisor, Timer,
     };
 
     const fn secs(seconds: u64) -> Duration {
@@ -291,8 +291,11 @@ mod tests {
     }
 
     fn live(epoch: u32) -> Event {
+        // The tests' epochs are started once each.
+        let serial = epoch + 1;
+        let epoch = Epoch(epoch);
         Event::AdminReplied {
-            epoch: Epoch(epoch),
+            process: ProcessId { epoch, serial },
             call: Call::Live,
             reply: Reply::Live,
         }

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::supervisor::{AgentState, Epoch, Process, Snapshot, State};
+use crate::supervisor::{AgentState, Epoch, Process, ProcessId, Snapshot, State};
 
 /// What is missing, or that nothing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,14 +116,14 @@ pub(crate) struct Updates {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     Answer(Stage),
-    /// Ask this epoch's admin port first.
-    Ask(Epoch),
+    /// Ask this process's admin port first.
+    Ask(ProcessId),
 }
 
-/// What was found last, for the epoch that it was found of.
+/// What was found last, for the process that it was found of.
 #[derive(Debug, Default)]
 pub(crate) struct Readiness {
-    found: Option<(Epoch, Stage)>,
+    found: Option<(ProcessId, Stage)>,
 }
 
 impl Readiness {
@@ -142,30 +142,31 @@ impl Readiness {
         };
         if let Some(parent) = snapshot.older.filter(|older| older.serves()) {
             // A hand-over: whose the admin port is nobody knows.
-            return Plan::Answer(self.known(parent.epoch));
+            return Plan::Answer(self.known(parent.id()));
         }
         if newest.is_stopping() {
             return Plan::Answer(Stage::NotLive(newest.epoch));
         }
-        Plan::Ask(newest.epoch)
+        Plan::Ask(newest.id())
     }
 
-    /// The admin port of `asked` has spoken, or has not; the core may have moved on meanwhile.
+    /// The admin port of `asked` has spoken, or has not; the core may have moved on meanwhile. `None`: another process
+    /// serves by now, and has to be asked.
     pub(crate) fn conclude(
         &mut self,
         snapshot: &Snapshot<'_>,
-        asked: Epoch,
+        asked: ProcessId,
         heard: Heard,
-    ) -> Stage {
+    ) -> Option<Stage> {
         let newest = match (self.plan(snapshot), snapshot.newest) {
-            (Plan::Answer(stage), _) => return stage,
-            (Plan::Ask(epoch), Some(newest)) if epoch == asked => newest,
-            (Plan::Ask(epoch), _) => return Stage::NotLive(epoch),
+            (Plan::Answer(stage), _) => return Some(stage),
+            (Plan::Ask(process), Some(newest)) if process == asked => newest,
+            (Plan::Ask(_), _) => return None,
         };
         let stage = match heard {
             Heard::Facts(facts) => judge(newest, facts),
-            Heard::Refused if newest.state == State::Starting => Stage::NotLive(asked),
-            Heard::Refused if newest.admin_gone => return self.known(asked),
+            Heard::Refused if newest.state == State::Starting => Stage::NotLive(asked.epoch),
+            Heard::Refused if newest.admin_gone => return Some(self.known(asked)),
             Heard::Refused => Stage::AdminRefused,
             Heard::Silent => Stage::AdminSilent,
             Heard::Unclear => Stage::AdminUnclear,
@@ -173,13 +174,13 @@ impl Readiness {
         if matches!(heard, Heard::Facts(_)) {
             self.found = Some((asked, stage));
         }
-        stage
+        Some(stage)
     }
 
-    /// An epoch that is LIVE counts as ready, unless more was found out about it.
-    fn known(&self, epoch: Epoch) -> Stage {
+    /// A process that is LIVE counts as ready, unless more was found out about it.
+    fn known(&self, process: ProcessId) -> Stage {
         self.found
-            .filter(|(known, _)| *known == epoch)
+            .filter(|(known, _)| *known == process)
             .map_or(Stage::Ready, |(_, stage)| stage)
     }
 }
@@ -206,5 +207,60 @@ fn judge(newest: &Process, facts: Facts) -> Stage {
         _ if !facts.workers => Stage::Workers(epoch),
         Some(port) => Stage::Port(port),
         None => Stage::Ready,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stories::Story;
+    use super::*;
+
+    fn heard(missing_port: Option<u16>) -> Heard {
+        Heard::Facts(Facts {
+            ours: true,
+            workers: true,
+            missing_port,
+            ..Facts::default()
+        })
+    }
+
+    /// The process whose admin port is asked now.
+    fn asked(readiness: &Readiness, story: &Story) -> ProcessId {
+        match readiness.plan(&story.view().snapshot) {
+            Plan::Ask(process) => process,
+            Plan::Answer(stage) => panic!("{stage} is known already"),
+        }
+    }
+
+    #[test]
+    fn a_probe_in_flight_across_a_hand_over_is_asked_again() {
+        let (mut story, mut readiness) = (Story::new(&[]), Readiness::default());
+        story.live(100, 0);
+        let parent = asked(&readiness, &story);
+        story.change(1_000, 2);
+        story.live(11_500, 1);
+        for heard in [Heard::Silent, Heard::Refused, heard(None)] {
+            let stage = readiness.conclude(&story.view().snapshot, parent, heard);
+            assert_eq!(stage, None, "{heard:?} is about another process");
+        }
+        let child = asked(&readiness, &story);
+        let stage = readiness.conclude(&story.view().snapshot, child, heard(None));
+        assert_eq!(stage, Some(Stage::Ready));
+    }
+
+    #[test]
+    fn what_was_found_of_a_process_is_not_known_of_the_next_with_its_number() {
+        let (mut story, mut readiness) = (Story::new(&[]), Readiness::default());
+        story.live(100, 0);
+        let first = asked(&readiness, &story);
+        let stage = readiness.conclude(&story.view().snapshot, first, heard(Some(8080)));
+        assert_eq!(stage, Some(Stage::Port(8080)));
+        story.exited(1_000, 0, crate::supervisor::Exit::Signal(11));
+        story.live(1_500, 0);
+        assert_ne!(asked(&readiness, &story), first);
+        // A hand-over: what is known of the parent counts.
+        story.change(2_000, 2);
+        let plan = readiness.plan(&story.view().snapshot);
+        assert_eq!(plan, Plan::Answer(Stage::Ready));
     }
 }

@@ -125,8 +125,14 @@ impl Story {
     }
 
     pub(super) fn live(&mut self, at: u64, epoch: u32) {
-        let (epoch, call, reply) = (Epoch(epoch), Call::Live, Reply::Live);
-        self.event(at, &Event::AdminReplied { epoch, call, reply });
+        self.until(at);
+        let process = self.core.process(Epoch(epoch)).unwrap();
+        let (call, reply) = (Call::Live, Reply::Live);
+        self.handle(&Event::AdminReplied {
+            process,
+            call,
+            reply,
+        });
         if !self.stage.is_ready() {
             self.readiness(at, Stage::Ready);
         }

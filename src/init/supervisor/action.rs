@@ -97,7 +97,7 @@ pub enum Action {
     KillCommand,
     /// This signal means nothing, and goes to nobody.
     IgnoreSignal(u8),
-    /// Ask the admin port; answered by `AdminReplied`.
+    /// Ask the admin port of the process that has this number now; answered by `AdminReplied`.
     Ask(Epoch, Call),
     /// Clear the INITIALIZING flag that a dead child has left in Envoy's shared memory (envoy#33446).
     ClearInitializing,

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::action::Reason;
-use super::event::{Configuration, Epoch};
+use super::event::{Configuration, Epoch, ProcessId};
 
 /// The first poll for LIVE: a small static configuration is LIVE after about 50 ms (peers.md §3.3).
 const FIRST_POLL: Duration = Duration::from_millis(50);
@@ -42,6 +42,7 @@ pub enum Why {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     pub epoch: Epoch,
+    pub(super) serial: u32,
     pub reason: Reason,
     /// What it was started with.
     pub configuration: Configuration,
@@ -60,13 +61,14 @@ pub struct Process {
 
 impl Process {
     pub(super) const fn new(
-        epoch: Epoch,
+        ProcessId { epoch, serial }: ProcessId,
         reason: Reason,
         configuration: Configuration,
         now: Instant,
     ) -> Self {
         Self {
             epoch,
+            serial,
             reason,
             configuration,
             started: now,
@@ -76,6 +78,14 @@ impl Process {
             owes_reopen: false,
             admin_gone: false,
             polls: 0,
+        }
+    }
+
+    #[must_use]
+    pub const fn id(&self) -> ProcessId {
+        ProcessId {
+            epoch: self.epoch,
+            serial: self.serial,
         }
     }
 

@@ -24,6 +24,15 @@ impl fmt::Display for Epoch {
     }
 }
 
+/// One process among all that are ever started: the number of an epoch comes again, and what is known of the process that
+/// had it before is not true of the one that has it now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessId {
+    pub epoch: Epoch,
+    /// Counts starts, from 1.
+    pub serial: u32,
+}
+
 /// The hash over everything watched; two are compared, never looked into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configuration(pub [u8; 32]);
@@ -158,7 +167,7 @@ pub enum Event {
     },
     /// The admin port answered, or did not.
     AdminReplied {
-        epoch: Epoch,
+        process: ProcessId,
         call: Call,
         reply: Reply,
     },

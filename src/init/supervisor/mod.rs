@@ -51,7 +51,7 @@ pub use action::{Action, Outcome, Reason, Send};
 pub use command::CommandState;
 pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
-pub use event::{Call, Cause, Configuration, Epoch, Event, Exit, Reply, Signal};
+pub use event::{Call, Cause, Configuration, Epoch, Event, Exit, ProcessId, Reply, Signal};
 pub use note::{CommandNote, Note, Seconds};
 pub use policy::{CleanExit, Policy};
 pub use snapshot::{AgentState, Snapshot};
@@ -108,6 +108,8 @@ pub struct Supervisor {
     phase: Phase,
     newest: Option<Process>,
     older: Option<Process>,
+    /// Proxy processes started so far.
+    serial: u32,
     next: Next,
     /// What should run.
     desired: Configuration,
@@ -147,6 +149,7 @@ impl Supervisor {
             phase: Phase::Waiting,
             newest: None,
             older: None,
+            serial: 0,
             next: Next::Nothing,
             desired: Configuration([0; 32]),
             given_up: None,
@@ -184,6 +187,12 @@ impl Supervisor {
     /// Takes a fact and says what to do about it.
     pub fn handle(&mut self, now: Instant, event: &Event) -> Vec<Action> {
         let mut out = std::mem::take(&mut self.room);
+        if let Event::AdminReplied { process, .. } = *event
+            && self.process(process.epoch) != Some(process)
+        {
+            // Of one that has gone; its number may be another's by now.
+            return out;
+        }
         match self.phase {
             Phase::Waiting => self.waiting(now, event, &mut out),
             Phase::Running => self.running(now, event, &mut out),
@@ -226,6 +235,14 @@ impl Supervisor {
         }
     }
 
+    /// The process that has this number now.
+    #[must_use]
+    pub fn process(&self, epoch: Epoch) -> Option<ProcessId> {
+        self.processes()
+            .map(Process::id)
+            .find(|process| process.epoch == epoch)
+    }
+
     /// The processes that live, the newest first.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         self.newest.iter().chain(&self.older)
@@ -242,7 +259,9 @@ impl Supervisor {
             .older
             .as_ref()
             .map_or(Epoch(0), |older| older.epoch.next());
-        let mut process = Process::new(epoch, reason, self.desired, now);
+        self.serial = self.serial.wrapping_add(1);
+        let serial = self.serial;
+        let mut process = Process::new(ProcessId { epoch, serial }, reason, self.desired, now);
         self.timers.arm(Timer::LivePoll, now, process.poll_delay());
         if self.older.is_some() {
             process.had_parent = true;

@@ -33,9 +33,11 @@ impl Supervisor {
                 cause,
                 ..
             } => self.hashed(configuration, cause, out),
-            Event::AdminReplied { epoch, call, reply } => {
-                self.replied(now, epoch, (call, reply), out);
-            }
+            Event::AdminReplied {
+                process,
+                call,
+                reply,
+            } => self.replied(now, process.epoch, (call, reply), out),
             Event::Signalled(signal @ (Signal::Terminate | Signal::Interrupt)) => {
                 self.stop_requested(now, signal, true, out);
             }

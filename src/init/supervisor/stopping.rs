@@ -144,9 +144,11 @@ impl Supervisor {
             }
             Event::CommandExited(how) => self.command_ended(now, stop, how, out),
             Event::Validated { .. } => self.validator = false,
-            Event::AdminReplied { epoch, call, reply } => {
-                self.replied_in_stop(now, stop, epoch, (call, reply), out);
-            }
+            Event::AdminReplied {
+                process,
+                call,
+                reply,
+            } => self.replied_in_stop(now, stop, process.epoch, (call, reply), out),
             Event::Signalled(Signal::Terminate | Signal::Interrupt | Signal::Quit) => {
                 self.escalate(now, stop, out);
             }

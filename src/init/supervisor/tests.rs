@@ -133,11 +133,7 @@ impl Sim {
                     } else {
                         Reply::NotLive
                     };
-                    self.on(Event::AdminReplied {
-                        epoch,
-                        call: Call::Memory,
-                        reply,
-                    });
+                    self.on(replied(epoch.0, Call::Memory, reply));
                 }
                 Action::Exit(outcome) => self.outcome = Some(outcome),
                 Action::CheckReady => self.on(Event::ReadinessKnown(self.ready)),
@@ -158,8 +154,19 @@ impl Sim {
     }
 
     fn on(&mut self, event: Event) {
+        let event = self.meant(event);
         let actions = self.core.handle(self.now, &event);
         self.carry_out(actions);
+    }
+
+    /// An answer without a serial number is of the process that has the number of its epoch now.
+    fn meant(&self, mut event: Event) -> Event {
+        if let Event::AdminReplied { process, .. } = &mut event
+            && process.serial == 0
+        {
+            *process = self.core.process(process.epoch).unwrap_or(*process);
+        }
+        event
     }
 
     /// Time passes; every timer fires at its deadline. LIVE polls are left out of the orders.
@@ -177,11 +184,7 @@ impl Sim {
     }
 
     fn is_live(&mut self, epoch: u32) {
-        self.on(Event::AdminReplied {
-            epoch: Epoch(epoch),
-            call: Call::Live,
-            reply: Reply::Live,
-        });
+        self.on(replied(epoch, Call::Live, Reply::Live));
     }
 
     fn exits(&mut self, epoch: u32, how: Exit) {
@@ -220,6 +223,16 @@ impl Sim {
             .collect();
         running.reverse();
         running
+    }
+}
+
+fn replied(epoch: u32, call: Call, reply: Reply) -> Event {
+    let (epoch, serial) = (Epoch(epoch), 0);
+    let process = ProcessId { epoch, serial };
+    Event::AdminReplied {
+        process,
+        call,
+        reply,
     }
 }
 
@@ -988,12 +1001,7 @@ fn the_pre_drain_delay_comes_before_the_drain() {
 fn a_drain_that_is_refused_takes_its_time_all_the_same() {
     let mut sim = Sim::live(policy());
     sim.on(Event::Signalled(Signal::Terminate));
-    let refused = Event::AdminReplied {
-        epoch: Epoch(0),
-        call: Call::Drain,
-        reply: Reply::Failed,
-    };
-    sim.on(refused);
+    sim.on(replied(0, Call::Drain, Reply::Failed));
     sim.ordered();
     sim.pass(millis(4999));
     assert_eq!(sim.ordered(), []);
@@ -1013,11 +1021,7 @@ fn the_drain_ends_when_no_connection_is_left() {
     sim.ordered();
     sim.pass(millis(1999));
     assert_eq!(sim.ordered(), []);
-    let count = |connections| Event::AdminReplied {
-        epoch: Epoch(0),
-        call: Call::Connections,
-        reply: Reply::Connections(connections),
-    };
+    let count = |connections| replied(0, Call::Connections, Reply::Connections(connections));
     sim.pass(millis(1));
     sim.on(count(2));
     sim.pass(secs(1));
@@ -1457,11 +1461,6 @@ fn phases() -> Vec<(&'static str, Sim)> {
 }
 
 fn events() -> Vec<(&'static str, Event)> {
-    let replied = |epoch, call, reply| Event::AdminReplied {
-        epoch: Epoch(epoch),
-        call,
-        reply,
-    };
     let mut events = vec![
         (
             "0 crashes",
@@ -1577,7 +1576,7 @@ fn the_table_of_phases_and_events_is_the_written_one() {
                 .find(|(other, _)| *other == phase)
                 .unwrap()
                 .1;
-            let actions = sim.core.handle(sim.now, &event);
+            let actions = sim.core.handle(sim.now, &sim.meant(event.clone()));
             let cells: Vec<_> = actions.iter().filter_map(cell).collect();
             let name = match event {
                 Event::Due(timer) => format!("{timer:?} due"),
@@ -1856,8 +1855,7 @@ impl World {
             Step::Connections(connections) => {
                 if let Some(newest) = self.alive.keys().max().copied() {
                     let reply = Reply::Connections(connections);
-                    let (epoch, call) = (Epoch(newest), Call::Connections);
-                    self.sim.on(Event::AdminReplied { epoch, call, reply });
+                    self.sim.on(replied(newest, Call::Connections, reply));
                 }
             }
             // Facts about processes that do not live must change nothing.

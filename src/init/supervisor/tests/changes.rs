@@ -1,4 +1,5 @@
-//! Stories of changes that must not be lost: validations that fail by themselves, configurations that were given up.
+//! Stories of changes that must not be lost: validations that fail by themselves, configurations that were given up. And of
+//! what is known of a process that has gone.
 
 use super::*;
 
@@ -223,4 +224,28 @@ fn a_parent_that_ran_long_has_a_whole_budget_whatever_its_children_spent() {
     assert_eq!(sim.outcome, None);
     sim.pass(millis(200));
     assert_eq!(sim.ordered(), [spawn(0, Reason::Crash)]);
+}
+
+// ---- epochs whose number comes again
+
+#[test]
+fn what_a_process_that_has_gone_said_is_not_said_of_the_next_one() {
+    let mut sim = Sim::live(Policy {
+        hot_restart: false,
+        ..policy()
+    });
+    let gone = sim.core.process(Epoch(0)).unwrap();
+    sim.on(Event::Signalled(Signal::Hangup));
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.running(), [(0, State::Starting)]);
+    for call in [Call::Live, Call::Memory] {
+        sim.on(Event::AdminReplied {
+            process: gone,
+            call,
+            reply: Reply::Live,
+        });
+        assert_eq!(sim.running(), [(0, State::Starting)]);
+    }
+    sim.is_live(0);
+    assert_eq!(sim.running(), [(0, State::Live)]);
 }
