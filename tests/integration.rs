@@ -24,6 +24,7 @@ mod readiness;
 mod reload;
 mod run;
 mod scrape;
+mod settings;
 mod shutdown;
 mod support;
 mod surroundings;

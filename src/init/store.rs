@@ -18,8 +18,9 @@ const DIRECTORY_MODE: u32 = 0o700;
 const OTHERS_WRITE: u32 = 0o002;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Store {
+    /// Empty: the proxy reads a file of the user's, so nothing is written, and no file in there is the agent's.
     directory: PathBuf,
     user: Option<User>,
 }
@@ -106,7 +107,9 @@ impl Store {
 
     /// Removes the file of an epoch that has ended. There is none for a custom file.
     pub(crate) fn remove(&self, of: Of) {
-        drop(fs::remove_file(self.path(of)));
+        if !self.directory.as_os_str().is_empty() {
+            drop(fs::remove_file(self.path(of)));
+        }
     }
 
     fn path(&self, of: Of) -> PathBuf {

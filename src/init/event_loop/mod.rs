@@ -25,7 +25,7 @@ use mio::{Events, Poll, Token};
 use crate::admin::{self, AdminClient, Answer, Knowledge};
 use crate::bootstrap;
 use crate::children::{Children, Kind};
-use crate::config::{Config, Source};
+use crate::config::{Config, Launch, Source};
 use crate::counters::{Asked, Counters};
 use crate::error::StartError;
 use crate::fingerprint;
@@ -115,11 +115,7 @@ impl EventLoop {
             sys::become_subreaper().map_err(StartError::os("become a subreaper"))?;
         }
         let poll = Poll::new().map_err(StartError::os("create an epoll instance"))?;
-        let directory = &config.launch.directory;
-        let store = Store::open(directory, config.launch.user).map_err(|error| {
-            let what = format!("prepare {}", directory.display());
-            StartError::os(what)(error)
-        })?;
+        let store = open_store(&config)?;
         let hot_restart = HotRestart::new(config.launch.base_id, owner(&config.launch))
             .map_err(StartError::os("find a free base id"))?;
         let watcher = Watcher::not_yet(config.watch.paths.clone());
@@ -369,6 +365,18 @@ impl EventLoop {
         if !self.config.launch.disable_hot_restart {
             self.hot_restart.remove_shared_memory();
         }
+    }
+}
+
+/// A file of the user's is read where it is: a read-only root has no place for a directory.
+fn open_store(config: &Config) -> Result<Store, StartError> {
+    let Launch {
+        directory, user, ..
+    } = &config.launch;
+    match config.source {
+        Source::Custom { .. } => Ok(Store::default()),
+        Source::Generated { .. } | Source::Template { .. } => Store::open(directory, *user)
+            .map_err(StartError::os(format!("prepare {}", directory.display()))),
     }
 }
 

@@ -1,0 +1,126 @@
+//! What a setting does to the real agent, and what is said of one that the system refuses.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::support::Setup;
+
+/// A proxy that does nothing, for ever.
+fn sleeper(directory: &Path) -> PathBuf {
+    let path = directory.join("sleeper");
+    fs::write(&path, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A read-only root has no place for what is not needed; and what lies there belongs to somebody else.
+#[test]
+fn a_custom_file_needs_no_config_path_and_touches_none() {
+    let agent = Setup::new("hello")
+        .args(&["--config-path", "/proc/none"])
+        .start();
+    agent.wait_log("epoch 0 is LIVE");
+    agent.stop();
+
+    let setup = Setup::new("hello");
+    let of_another = setup.path("run").join("envoy-rev0.json");
+    fs::create_dir(setup.path("run")).unwrap();
+    fs::write(&of_another, "{}").unwrap();
+    let mut agent = setup.start();
+    agent.wait_log("epoch 0 is LIVE");
+    agent.signal(libc::SIGTERM);
+    assert_eq!(agent.wait().code(), Some(0), "{}", agent.log());
+    assert!(of_another.exists(), "another agent's bootstrap was removed");
+}
+
+/// Started without the capability that a lower score takes.
+#[test]
+fn a_refused_oom_score_is_named_and_does_not_blame_the_proxy() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
+    command
+        .env_clear()
+        .arg("proxy")
+        .args(["--binary-path", "/bin/true", "--proxy-oom-score-adj=-1000"])
+        .args(["--disable-hot-restart", "--config-path"])
+        .arg(directory.path().join("run"))
+        .stdin(Stdio::null());
+    let drop_capability = || {
+        const CAP_SYS_RESOURCE: libc::c_ulong = 24;
+        // SAFETY: integers; who has no such capability may not drop it, and need not.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0) };
+        Ok(())
+    };
+    // SAFETY: `prctl` is async-signal-safe.
+    unsafe { command.pre_exec(drop_capability) };
+    let output = command.output().unwrap();
+    let log = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(71), "{log}");
+    let last = log.lines().last().unwrap();
+    assert!(
+        last.contains(
+            "cannot start /bin/true: --proxy-oom-score-adj is refused: Permission denied"
+        ),
+        "{log}"
+    );
+    assert!(!log.contains("in 0.2s"), "it was tried again: {log}");
+}
+
+/// An Envoy from before 1.15 knows neither parameter.
+#[test]
+fn a_drain_refused_with_its_parameters_is_asked_for_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let setup = Setup::bare(&sleeper(directory.path())).arg("--disable-hot-restart");
+    let admin = TcpListener::bind(("127.0.0.1", setup.admin_port())).unwrap();
+    let posts = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&posts);
+    // It ends with the test's process.
+    thread::spawn(move || {
+        for stream in admin.incoming() {
+            let mut stream = stream.unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            let (status, body) = if line.starts_with("POST") {
+                seen.lock().unwrap().push(line.clone());
+                let known = !line.contains("graceful");
+                (if known { "200 OK" } else { "400 Bad Request" }, "")
+            } else {
+                ("200 OK", "listener_manager.workers_started: 1\n")
+            };
+            let length = body.len();
+            // An agent that has heard enough may be gone.
+            drop(write!(
+                stream,
+                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}"
+            ));
+        }
+    });
+    let custom = setup.path("cert.pem");
+    let mut agent = setup.arg("--custom-config-file").arg(custom).start();
+    agent.wait_log("epoch 0 is LIVE");
+    agent.signal(libc::SIGTERM);
+    agent.wait();
+    let posts = posts.lock().unwrap();
+    let paths: Vec<_> = posts
+        .iter()
+        .map(|line| line.split(' ').nth(1).unwrap())
+        .collect();
+    let expected = [
+        "/drain_listeners?graceful&skip_exit",
+        "/drain_listeners?graceful",
+        "/drain_listeners",
+    ];
+    assert_eq!(paths, expected, "{}", agent.log());
+    assert!(
+        !agent.log().contains("cannot ask the proxy to drain"),
+        "{}",
+        agent.log()
+    );
+}
