@@ -47,8 +47,15 @@ impl EventLoop {
                 Ok(())
             }
             Err((how, error)) => {
-                log::error!("cannot start {}: {error}", launch.binary.display());
+                let what = format!("start {}", launch.binary.display());
                 self.store.remove(Of::Epoch(epoch));
+                // Without a number it is not about the program: a setting was refused, and would be at each try.
+                match &mut self.starting {
+                    Some(slot) if error.raw_os_error().is_none() => {
+                        *slot = Some(StartError::Os { what, error });
+                    }
+                    _ => log::error!("cannot {what}: {error}"),
+                }
                 Err(how)
             }
         }

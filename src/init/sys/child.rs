@@ -57,6 +57,8 @@ struct Order<'a> {
     parent: c_int,
     /// Why there was no exec: an `errno`, written by the child.
     error: c_int,
+    /// What was refused before it, in the flag's or the system's words; empty: the exec itself.
+    step: &'static str,
 }
 
 /// Starts a program, found by `PATH` unless it has a slash, in a process group of its own, and dying with this process.
@@ -90,6 +92,7 @@ fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Resu
         // Known before; in the child it would be the wrong question.
         parent: std::process::id().cast_signed(),
         error: 0,
+        step: "",
     };
     let mut stack = Stack::new();
     // No handler of ours may run in the child.
@@ -114,13 +117,20 @@ fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Resu
         return Err(failed);
     }
     // SAFETY: the child has written it, if at all, before this process went on.
-    match unsafe { (&raw const order.error).read_volatile() } {
-        0 => Ok(Pid(pid)),
-        error => {
-            bury(pid);
-            Err(io::Error::from_raw_os_error(error))
-        }
+    let error = unsafe { (&raw const order.error).read_volatile() };
+    // SAFETY: as above.
+    let step = unsafe { (&raw const order.step).read_volatile() };
+    if error == 0 {
+        return Ok(Pid(pid));
     }
+    bury(pid);
+    let error = io::Error::from_raw_os_error(error);
+    if step.is_empty() {
+        return Err(error);
+    }
+    // Without a number, so that it is not taken for what the exec said.
+    let why = [step, " is refused: ", &error.to_string()].concat();
+    Err(io::Error::other(why))
 }
 
 /// Reaps the child that never became a program: nobody else knows of it.
@@ -184,22 +194,28 @@ fn execute(words: &[*const c_char]) -> io::Error {
     io::Error::last_os_error()
 }
 
-fn set_up(order: &Order<'_>) -> io::Result<()> {
+fn set_up(order: &mut Order<'_>) -> io::Result<()> {
     let setup = &order.setup;
+    order.step = "a process group";
     // SAFETY: `setpgid` takes two integers.
     check(unsafe { libc::setpgid(0, 0) })?;
+    order.step = "/dev/null";
     connect(order.streams)?;
+    order.step = "--proxy-oom-score-adj";
     order.oom.write()?;
+    order.step = "--proxy-user";
     if setup.raise_open_files {
         raise_open_files();
     }
     if let Some((uid, gid)) = setup.user {
         become_user(uid, gid)?;
     }
+    order.step = "--no-new-privs";
     if setup.no_new_privs {
         // SAFETY: this `prctl` takes integers and touches no memory.
         check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
     }
+    order.step = "a parent";
     // After the user, whose change would clear it.
     // SAFETY: this `prctl` takes integers and touches no memory.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
@@ -213,6 +229,7 @@ fn set_up(order: &Order<'_>) -> io::Result<()> {
     }
     inherited::set_dispositions(setup.inherited.ignored);
     inherited::set_mask(setup.inherited.mask);
+    order.step = "";
     Ok(())
 }
 
