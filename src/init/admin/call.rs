@@ -44,6 +44,8 @@ pub(crate) enum Request {
     Drain,
     /// For an Envoy that does not know `skip_exit`.
     DrainOlder,
+    /// For one that does not know `graceful` either (before 1.15).
+    DrainPlain,
     Connections,
     ReadyStats,
     Listeners,
@@ -78,7 +80,7 @@ impl Request {
             Self::LiveStats | Self::ServerInfo | Self::ReadyStats => LIVE_BYTES,
             // Looked at line by line, and not kept.
             Self::Listeners => 0,
-            Self::FailHealthcheck | Self::Drain | Self::DrainOlder => 1024,
+            Self::FailHealthcheck | Self::Drain | Self::DrainOlder | Self::DrainPlain => 1024,
             Self::Connections => CONNECTION_BYTES,
         }
     }
@@ -86,10 +88,10 @@ impl Request {
     /// The bytes to send. Envoy's admin port wants a `Host`.
     #[must_use]
     pub(crate) fn bytes(self, knowledge: &Knowledge) -> Vec<u8> {
-        let inbound = if knowledge.drain.inbound_only {
-            "inboundonly&"
+        let (inbound, only) = if knowledge.drain.inbound_only {
+            ("inboundonly&", "?inboundonly")
         } else {
-            ""
+            ("", "")
         };
         let (method, path, query, tail) = match self {
             Self::LiveStats => ("GET ", LIVE_STATS, "", ""),
@@ -100,6 +102,7 @@ impl Request {
             Self::FailHealthcheck => ("POST ", "/healthcheck/fail", "", ""),
             Self::Drain => ("POST ", "/drain_listeners?", inbound, "graceful&skip_exit"),
             Self::DrainOlder => ("POST ", "/drain_listeners?", inbound, "graceful"),
+            Self::DrainPlain => ("POST ", "/drain_listeners", only, ""),
         };
         let end = " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         [method, path, query, tail, end].concat().into_bytes()
@@ -118,12 +121,13 @@ impl Request {
             }
             // Refused or not, the drain comes next.
             Self::FailHealthcheck => Step::Ask(Self::Drain),
-            Self::Drain | Self::DrainOlder if ok => Step::Reply(Reply::Draining),
+            Self::Drain | Self::DrainOlder | Self::DrainPlain if ok => Step::Reply(Reply::Draining),
             Self::Drain => Step::Ask(Self::DrainOlder),
+            Self::DrainOlder => Step::Ask(Self::DrainPlain),
             Self::LiveStats
             | Self::ServerInfo
             | Self::Connections
-            | Self::DrainOlder
+            | Self::DrainPlain
             // Of no call of the core's.
             | Self::ReadyStats
             | Self::Listeners => Step::Reply(Reply::Failed),
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_that_is_refused_is_asked_for_without_the_newer_parameter() {
+    fn a_drain_that_is_refused_is_asked_for_without_the_newer_parameters() {
         assert_eq!(
             judge(Request::Drain, 200, "OK\n"),
             Step::Reply(Reply::Draining)
@@ -307,7 +311,19 @@ mod tests {
             Step::Ask(Request::DrainOlder)
         );
         assert_eq!(
+            judge(Request::DrainOlder, 200, "OK\n"),
+            Step::Reply(Reply::Draining)
+        );
+        assert_eq!(
             judge(Request::DrainOlder, 400, "no"),
+            Step::Ask(Request::DrainPlain)
+        );
+        assert_eq!(
+            judge(Request::DrainPlain, 200, "OK\n"),
+            Step::Reply(Reply::Draining)
+        );
+        assert_eq!(
+            judge(Request::DrainPlain, 404, "no"),
             Step::Reply(Reply::Failed)
         );
         assert_eq!(
@@ -338,6 +354,14 @@ mod tests {
         assert_eq!(
             line(Request::Drain, true),
             "POST /drain_listeners?inboundonly&graceful&skip_exit HTTP/1.1"
+        );
+        assert_eq!(
+            line(Request::DrainPlain, true),
+            "POST /drain_listeners?inboundonly HTTP/1.1"
+        );
+        assert_eq!(
+            line(Request::DrainPlain, false),
+            "POST /drain_listeners HTTP/1.1"
         );
         assert_eq!(
             line(Request::FailHealthcheck, true),

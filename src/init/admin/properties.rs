@@ -11,12 +11,13 @@ use crate::http::properties::answer;
 use crate::supervisor::Epoch;
 
 /// Of every kind one.
-const REQUESTS: [Request; 8] = [
+const REQUESTS: [Request; 9] = [
     Request::LiveStats,
     Request::ServerInfo,
     Request::FailHealthcheck,
     Request::Drain,
     Request::DrainOlder,
+    Request::DrainPlain,
     Request::Connections,
     Request::ReadyStats,
     Request::Listeners,

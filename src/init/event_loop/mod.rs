@@ -14,7 +14,7 @@ mod processes;
 mod sources;
 mod status_port;
 
-use processes::owner;
+use processes::{open_store, owner};
 use status_port::{open_status_port, ports};
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ use mio::{Events, Poll, Token};
 use crate::admin::{self, AdminClient, Answer, Knowledge};
 use crate::bootstrap;
 use crate::children::{Children, Kind};
-use crate::config::{Config, Launch, Source};
+use crate::config::{Config, Source};
 use crate::counters::{Asked, Counters};
 use crate::error::StartError;
 use crate::fingerprint;
@@ -365,18 +365,6 @@ impl EventLoop {
         if !self.config.launch.disable_hot_restart {
             self.hot_restart.remove_shared_memory();
         }
-    }
-}
-
-/// A file of the user's is read where it is: a read-only root has no place for a directory.
-fn open_store(config: &Config) -> Result<Store, StartError> {
-    let Launch {
-        directory, user, ..
-    } = &config.launch;
-    match config.source {
-        Source::Custom { .. } => Ok(Store::default()),
-        Source::Generated { .. } | Source::Template { .. } => Store::open(directory, *user)
-            .map_err(StartError::os(format!("prepare {}", directory.display()))),
     }
 }
 

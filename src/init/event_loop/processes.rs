@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use super::{EventLoop, STAND_IN};
 use crate::bootstrap::{self, BootstrapError};
 use crate::children::{self, Kind, Run};
-use crate::config::{Launch, Source};
+use crate::config::{Config, Launch, Source};
 use crate::error::StartError;
 use crate::hot_restart::Holder;
 use crate::log;
-use crate::store::Of;
+use crate::store::{Of, Store};
 use crate::supervisor::{Call, Epoch, Event, Exit, Reason, Reply};
 use crate::sys;
 
@@ -205,6 +205,18 @@ impl EventLoop {
                 reply,
             });
         }
+    }
+}
+
+/// A file of the user's is read where it is: a read-only root has no place for a directory.
+pub(super) fn open_store(config: &Config) -> Result<Store, StartError> {
+    let Launch {
+        directory, user, ..
+    } = &config.launch;
+    match config.source {
+        Source::Custom { .. } => Ok(Store::default()),
+        Source::Generated { .. } | Source::Template { .. } => Store::open(directory, *user)
+            .map_err(StartError::os(format!("prepare {}", directory.display()))),
     }
 }
 
