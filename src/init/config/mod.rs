@@ -18,7 +18,7 @@ mod probers;
 mod proxy_config;
 mod scrape;
 mod source;
-mod values;
+pub(crate) mod values;
 mod watched;
 
 use std::ffi::OsString;

@@ -39,8 +39,14 @@ impl ProxyConfig {
         };
         let mut config = Self::default();
         config.warn_of_unknown(&document);
+        for (key, value) in &document {
+            let has_parts = PARTS.contains(&key.as_str());
+            if has_parts && !matches!(value, Value::Object(_) | Value::Null) {
+                return Err(wrong(&[key, ": it must be an object"].concat()));
+            }
+        }
         config.warn_of_tracers(document.get("tracing"));
-        config.stats = stats(document.get("proxyStatsMatcher"));
+        config.stats = stats(document.get("proxyStatsMatcher"))?;
         config.metadata = metadata(document.get("proxyMetadata"))?;
         if found(&document, "/tracing/lightstep").is_some() {
             return Err(wrong(
@@ -120,20 +126,33 @@ fn metadata(value: Option<&Value>) -> Result<Vec<(String, String)>, ConfigError>
     Ok(variables)
 }
 
-fn stats(value: Option<&Value>) -> StatsInclusion {
-    let texts = |key: &str| -> Vec<String> {
-        let list = value
-            .and_then(|value| value.get(key))
-            .and_then(Value::as_array);
-        let texts = list.into_iter().flatten().filter_map(Value::as_str);
-        texts.map(str::to_owned).collect()
+fn stats(value: Option<&Value>) -> Result<StatsInclusion, ConfigError> {
+    let texts = |key: &str| -> Result<Vec<String>, ConfigError> {
+        let list = value.and_then(|value| value.get(key));
+        let texts = match list {
+            None | Some(Value::Null) => Some(Vec::new()),
+            Some(list) => list.as_array().and_then(|list| {
+                let texts = list.iter().map(|text| text.as_str().map(str::to_owned));
+                texts.collect()
+            }),
+        };
+        let cause = ["proxyStatsMatcher.", key, ": it must be a list of texts"];
+        texts.ok_or_else(|| ConfigError::unreadable("PROXY_CONFIG", &cause.concat()))
     };
-    StatsInclusion {
-        prefixes: texts("inclusionPrefixes"),
-        suffixes: texts("inclusionSuffixes"),
-        regexes: texts("inclusionRegexps"),
-    }
+    Ok(StatsInclusion {
+        prefixes: texts("inclusionPrefixes")?,
+        suffixes: texts("inclusionSuffixes")?,
+        regexes: texts("inclusionRegexps")?,
+    })
 }
+
+/// Keys with keys of their own below them that mean something here.
+const PARTS: &[&str] = &[
+    "envoyMetricsService",
+    "proxyMetadata",
+    "proxyStatsMatcher",
+    "tracing",
+];
 
 /// Where a flag's value stands.
 const KEYS: &[(&str, &str)] = &[

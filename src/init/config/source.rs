@@ -277,9 +277,14 @@ fn metrics_service(layers: &Layers<'_>) -> Result<Option<HostPort>, ConfigError>
     };
     let document = json::parse(service.text.as_bytes())
         .map_err(|error| service.wrong(&["it must be JSON: ", &error.to_string()].concat()))?;
-    match document.get("address").and_then(Value::as_str) {
-        None | Some("") => Ok(None),
-        Some(address) => Ok(service.parse(|_| values::host_port(address))),
+    if document.as_object().is_none() {
+        return Err(service.wrong("it must be a JSON object"));
+    }
+    match document.get("address") {
+        None => Ok(None),
+        Some(Value::String(address)) if address.is_empty() => Ok(None),
+        Some(Value::String(address)) => Ok(service.parse(|_| values::host_port(address))),
+        Some(_) => Err(service.wrong("its address must be a text")),
     }
 }
 

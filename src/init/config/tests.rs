@@ -542,6 +542,16 @@ fn collectors() {
     );
     let none = config(r#"--envoyMetricsService {"address":""}"#, &[]);
     assert_eq!(generated(&none).metrics_service, None);
+    for (line, cause) in [
+        ("--envoy-metrics-service 7", "it must be a JSON object"),
+        ("--envoy-metrics-service []", "it must be a JSON object"),
+        (
+            "--envoy-metrics-service {\"address\":7}",
+            "its address must be a text",
+        ),
+    ] {
+        assert!(refused(line, &[]).contains(cause), "{line}");
+    }
     assert!(refused("--envoyMetricsService {", &[]).contains("it must be JSON"));
 }
 
@@ -662,4 +672,41 @@ proptest::proptest! {
             drop(Config::new(&args, Environment::new(set), &Host::default()));
         }
     }
+}
+
+#[test]
+fn nothing_of_a_proxy_config_is_passed_over_in_silence() {
+    for (text, cause) in [
+        (r#"{"tracing": 7}"#, "tracing: it must be an object"),
+        (
+            r#"{"proxyMetadata": ["A=b"]}"#,
+            "proxyMetadata: it must be an object",
+        ),
+        (
+            r#"{"envoyMetricsService": "a:1"}"#,
+            "envoyMetricsService: it must be an object",
+        ),
+        (
+            r#"{"proxyStatsMatcher": true}"#,
+            "proxyStatsMatcher: it must be an object",
+        ),
+        (
+            r#"{"proxyStatsMatcher": {"inclusionPrefixes": "a"}}"#,
+            "proxyStatsMatcher.inclusionPrefixes: it must be a list of texts",
+        ),
+        (
+            r#"{"proxyStatsMatcher": {"inclusionRegexps": ["a", 7]}}"#,
+            "proxyStatsMatcher.inclusionRegexps: it must be a list of texts",
+        ),
+    ] {
+        let said = refused("", &[("PROXY_CONFIG", text)]);
+        assert!(said.contains(cause), "{text}: {said}");
+    }
+    config(
+        "",
+        &[(
+            "PROXY_CONFIG",
+            r#"{"tracing": null, "proxyStatsMatcher": {"inclusionSuffixes": null}}"#,
+        )],
+    );
 }

@@ -8,7 +8,7 @@ use super::{BaseId, HostPort, User};
 use crate::log::Level;
 
 /// As Go's `ParseBool`.
-pub(super) fn switch(text: &str) -> Result<bool, &'static str> {
+pub(crate) fn switch(text: &str) -> Result<bool, &'static str> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
