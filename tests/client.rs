@@ -1,4 +1,4 @@
-//! `request`, `wait`, `probe` and `status` of the real binary, against small servers of the test's own.
+//! `request`, `wait`, `probe`, `status`, `drain` and `quit` of the real binary, against small servers of the test's own.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,8 +10,10 @@
     reason = "a test may panic, wait and read the clock"
 )]
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -282,6 +284,9 @@ fn nobody_listening_is_said() {
         &["status", "--status-port", &port],
         &["status", "--status-port", &port, "--json"],
         &["status", "--status-port", &port, "--watch"],
+        &["status", "--url", &format!("http://127.0.0.1:{port}")],
+        &["drain", "--status-port", &port],
+        &["quit", "--status-port", &port],
     ] {
         let (code, stdout, stderr) = pintle(arguments);
         assert_eq!((code, stdout.as_str()), (Some(1), ""), "{arguments:?}");
@@ -324,9 +329,82 @@ fn a_server_on_the_other_loopback_is_found() {
 
 /// What a process holds at most, in kB; while it runs.
 fn peak_memory(child: &Child) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// An output that takes nothing, or is not there, is a failure that does not blame whoever was asked.
+#[test]
+fn an_output_that_takes_nothing_is_a_failure() {
+    let server = Server::saying(answer("200 OK", r#"{"state": "live"}"#));
+    let port = server.port.to_string();
+    for arguments in [
+        &["version"][..],
+        &["help"],
+        &["proxy", "--help"],
+        &["init", "-h"],
+        &["request", "--debug-port", &port, "GET", "/x"],
+        &["status", "--status-port", &port],
+        &["status", "--status-port", &port, "--json", "--watch"],
+    ] {
+        let full = fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let output = command(arguments).stdout(full).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
+        let expected = "pintle: cannot write to stdout: No space left on device (os error 28)\n";
+        assert_eq!(stderr, expected, "{arguments:?}");
+
+        let mut closed = command(arguments);
+        let close = || {
+            // SAFETY: `close` takes an integer.
+            unsafe { libc::close(1) };
+            Ok(())
+        };
+        // SAFETY: `close` is async-signal-safe.
+        unsafe { closed.pre_exec(close) };
+        let output = closed.stderr(Stdio::piped()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
+        let expected = "pintle: cannot write to stdout: it is closed\n";
+        assert_eq!(stderr, expected, "{arguments:?}");
+    }
+    // Who prints nothing needs no output.
+    let full = fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let probe = command(&["probe", "--url", &server.url()])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(probe.status.code(), Some(0));
+}
+
+#[test]
+fn drain_and_quit_are_posts_without_a_body() {
+    let server = Server::new(vec![
+        says(answer("200 OK", "OK\n")),
+        says(answer("200 OK", "OK\n")),
+        says(answer("403 Forbidden", "Only requests from localhost\n")),
+    ]);
+    let port = server.port.to_string();
+    for (order, path) in [("drain", "/drain"), ("quit", "/quitquitquit")] {
+        let printed = pintle(&[order, "--status-port", &port]);
+        assert_eq!(printed, (Some(0), String::new(), String::new()));
+        let request = server.requests().pop().unwrap();
+        let host = format!("POST {path} HTTP/1.1\r\nHost: localhost:{port}\r\n");
+        assert!(request.starts_with(&host), "{request}");
+        assert!(request.contains("\r\nContent-Length: 0\r\n"), "{request}");
+    }
+    let refused = pintle(&["quit", "--status-port", &port]);
+    let said = format!(
+        "pintle: cannot POST http://localhost:{port}/quitquitquit: status 403: Only requests from localhost\n"
+    );
+    assert_eq!(refused, (Some(1), String::new(), said));
 }
 
 #[test]

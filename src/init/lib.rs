@@ -31,7 +31,7 @@
 //! - `admin`: the client of Envoy's admin port. `plain`: `pintle init`, with no Envoy in it.
 //! - `status`: the status port. Read `mod.rs` for the limits, `readiness.rs` for what ready means; `http` has the parsers.
 //!   `history` and `counters` are what it tells of.
-//! - `client`: `request`, `wait`, `probe` and `status`, which ask an agent from outside.
+//! - `client`: `request`, `wait`, `probe`, `status`, `drain` and `quit`, which ask an agent from outside.
 //! - `regular`: opens what the user named, if it is a regular file. `sys`: every `unsafe`.
 //!
 //! # What is not here
@@ -103,9 +103,8 @@ fn finish(stop: &Stop) -> u8 {
         drop(log::open(config));
         return refuse(stop.code, format_args!("{}", stop.stderr));
     }
-    sys::write_all(sys::stdout(), stop.stdout.as_bytes());
     sys::write_all(sys::stderr(), stop.stderr.as_bytes());
-    stop.code
+    client::print(&stop.stdout, stop.code)
 }
 
 fn proxy(args: Box<ProxyArgs>) -> u8 {

@@ -1,5 +1,5 @@
-//! `request`, `wait`, `probe` and `status`: a few flags each. Their help is written here as it is printed, which weighs
-//! a tenth of what argh makes of a structure.
+//! `request`, `wait`, `probe`, `status`, `drain` and `quit`: a few flags each. Their help is written here as it is
+//! printed.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ use super::flags::{self, Table};
 use super::normalise::Normal;
 use super::{EXIT_CONFIG, Stop, Word, normalised};
 use crate::client::{Url, UrlError, path};
+use crate::config::values;
 
 /// One of the commands that ask from outside, with what was typed.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub enum ClientArgs {
     Wait(WaitArgs),
     Probe(ProbeArgs),
     Status(StatusArgs),
+    Order(OrderArgs),
 }
 
 /// What was typed after `request`.
@@ -54,6 +56,12 @@ pub struct StatusArgs {
     pub(crate) watch: bool,
 }
 
+/// What was typed after `drain` or `quit`.
+#[derive(Debug)]
+pub struct OrderArgs {
+    pub(crate) url: Url,
+}
+
 /// The longest wait and the longest period: any number that fits 32 bits, 49 days in milliseconds.
 const LONGEST: u32 = u32::MAX;
 
@@ -63,7 +71,8 @@ pub(super) fn parse(command: &str, arguments: &[Word]) -> Result<ClientArgs, Box
         "request" => flags::REQUEST,
         "wait" => flags::WAIT,
         "probe" => flags::PROBE,
-        _ => flags::STATUS,
+        "status" => flags::STATUS,
+        _ => flags::ORDER,
     };
     let mut normal = normalised(command, table, arguments)?;
     if normal.help {
@@ -84,7 +93,9 @@ pub(super) fn parse(command: &str, arguments: &[Word]) -> Result<ClientArgs, Box
     match command {
         "wait" => given.wait().map(ClientArgs::Wait),
         "probe" => given.url().map(|url| ClientArgs::Probe(ProbeArgs { url })),
-        _ => given.status().map(ClientArgs::Status),
+        "status" => given.status().map(ClientArgs::Status),
+        "drain" => given.order("/drain"),
+        _ => given.order("/quitquitquit"),
     }
 }
 
@@ -142,18 +153,48 @@ impl Given<'_> {
 
     fn status(&self) -> Result<StatusArgs, Box<Stop>> {
         Ok(StatusArgs {
-            url: Url::here(self.port("status-port")?, "/status".to_owned()),
+            url: self.status_url()?,
             json: self.switch("json")?,
             watch: self.switch("watch")?,
         })
     }
 
+    fn order(&self, path: &str) -> Result<ClientArgs, Box<Stop>> {
+        let url = Url::here(self.port("status-port")?, path.to_owned());
+        Ok(ClientArgs::Order(OrderArgs { url }))
+    }
+
+    /// `--url`, whose path may be left out, or `--status-port`.
+    fn status_url(&self) -> Result<Url, Box<Stop>> {
+        let here = Url::here(self.port("status-port")?, STATUS_PATH.to_owned());
+        if self.text("url").is_empty() {
+            return Ok(here);
+        }
+        if self
+            .normal
+            .flags
+            .iter()
+            .any(|(flag, _)| *flag == "status-port")
+        {
+            return Err(self.bad("url", "--status-port is given, too"));
+        }
+        let mut url = self.parsed_url()?;
+        if url.path == "/" {
+            url.path = here.path;
+        }
+        Ok(url)
+    }
+
     fn url(&self) -> Result<Url, Box<Stop>> {
-        let text = self.text("url");
-        if Some(text) == self.default("url") {
+        if Some(self.text("url")) == self.default("url") {
             // Nobody asked for one family of addresses.
             return Ok(Url::here(15_020, "/healthz/ready".to_owned()));
         }
+        self.parsed_url()
+    }
+
+    fn parsed_url(&self) -> Result<Url, Box<Stop>> {
+        let text = self.text("url");
         Url::parse(text).map_err(|error| match error {
             UrlError::Tls => self.usage(&["cannot use --url ", text, ": ", TLS].concat()),
             UrlError::Form => self.bad(
@@ -179,11 +220,7 @@ impl Given<'_> {
     }
 
     fn switch(&self, name: &str) -> Result<bool, Box<Stop>> {
-        match self.text(name) {
-            "true" => Ok(true),
-            "false" => Ok(false),
-            _ => Err(self.bad(name, "true or false")),
-        }
+        values::switch(self.text(name)).map_err(|cause| self.bad(name, cause))
     }
 
     fn text(&self, name: &str) -> &str {
@@ -219,6 +256,8 @@ impl Given<'_> {
     }
 }
 
+/// Where the agent tells.
+const STATUS_PATH: &str = "/status";
 const TLS: &str = "only http is spoken here, no https";
 
 /// The help of one of the commands.
@@ -227,7 +266,9 @@ pub(super) fn help(command: &str) -> String {
         "request" => REQUEST,
         "wait" => WAIT,
         "probe" => PROBE,
-        _ => STATUS,
+        "status" => STATUS,
+        "drain" => DRAIN,
+        _ => QUIT,
     };
     ["Usage: pintle ", command, text, HELP].concat()
 }
@@ -274,14 +315,31 @@ Options:
                     and an address or localhost
 ";
 
-const STATUS: &str = " [--status-port N] [--json] [--watch]
+const STATUS: &str = " [--status-port N | --url U] [--json] [--watch]
 
 show what the running agent is doing: epochs, companions, the last events
 
 Options:
   --status-port     the agent's status port (default 15020)
+  --url             an agent elsewhere, as in http://10.0.0.1:15020
   --json            print what the agent says as it is, for programs
   --watch           look again every second, until interrupted
+";
+
+const DRAIN: &str = " [--status-port N]
+
+drain the proxy without stopping it: it is not ready from then on, and a later TERM does not drain again
+
+Options:
+  --status-port     the agent's status port (default 15020)
+";
+
+const QUIT: &str = " [--status-port N]
+
+stop the proxy and the agent at once, without a drain
+
+Options:
+  --status-port     the agent's status port (default 15020)
 ";
 
 #[cfg(test)]
@@ -360,8 +418,34 @@ mod tests {
     }
 
     #[test]
+    fn a_status_or_an_order_as_it_is_typed() {
+        let url = |words: &[&str]| match run(words) {
+            Ok(ClientArgs::Status(args)) => args.url.to_string(),
+            Ok(ClientArgs::Order(args)) => args.url.to_string(),
+            other => panic!("{words:?}: {other:?}"),
+        };
+        for (words, expected) in [
+            (&["status"][..], "http://localhost:15020/status"),
+            (
+                &["status", "--status-port", "1"],
+                "http://localhost:1/status",
+            ),
+            (
+                &["status", "--url", "http://10.0.0.1:15020"],
+                "http://10.0.0.1:15020/status",
+            ),
+            (&["status", "--url=http://[::1]/x?y"], "http://[::1]:80/x?y"),
+            (&["drain"], "http://localhost:15020/drain"),
+            (&["drain", "--statusPort=2"], "http://localhost:2/drain"),
+            (&["quit"], "http://localhost:15020/quitquitquit"),
+        ] {
+            assert_eq!(url(words), expected);
+        }
+    }
+
+    #[test]
     fn exit_codes() {
-        let table: [(&[&str], u8, &str); 22] = [
+        let table: [(&[&str], u8, &str); 30] = [
             (&["request"], 64, "METHOD and PATH"),
             (&["request", "GET"], 64, "METHOD and PATH"),
             (
@@ -398,6 +482,22 @@ mod tests {
             (&["wait", "--timeout-seconds", "-1"], 78, "number"),
             (&["probe", "--", "extra"], 64, "extra argument extra"),
             (&["probe", "--timeout-seconds", "1"], 64, "unknown flag"),
+            (
+                &["wait", "--timeout", "1"],
+                64,
+                "did you mean --timeout-seconds or --request-timeout-millis?",
+            ),
+            (&["drain", "now"], 64, "extra argument now"),
+            (&["quit", "--status-port", "0"], 78, "1 to 65535"),
+            (&["drain", "--port", "1"], 64, "did you mean --status-port?"),
+            (&["status", "--url", "x"], 78, "http://HOST:PORT/PATH"),
+            (&["status", "--url", "https://x"], 64, "no https"),
+            (
+                &["status", "--url", "http://1.1.1.1", "--status-port", "1"],
+                78,
+                "--status-port is given, too",
+            ),
+            (&["wait", "--help=never"], 78, "true or false"),
             (&["status", "--json=maybe"], 78, "true or false"),
             (&["status", "--status-port", "x"], 78, "number"),
         ];
@@ -417,6 +517,8 @@ mod tests {
             ("wait", flags::WAIT),
             ("probe", flags::PROBE),
             ("status", flags::STATUS),
+            ("drain", flags::ORDER),
+            ("quit", flags::ORDER),
         ] {
             let stop = run(&[command, "--help"]).unwrap_err();
             assert_eq!(stop.code, 0);
@@ -436,8 +538,8 @@ mod tests {
                 let (_, at) = help.split_once(&format!(" --{} ", flag.name)).unwrap();
                 let (described, _) = at.split_once(" --").unwrap();
                 let default = format!("(default {})", flag.default);
-                let is_switch = flag.kind.is_bool();
-                assert!(is_switch || described.contains(&default), "{}", flag.name);
+                let has_none = flag.kind.is_bool() || flag.default.is_empty();
+                assert!(has_none || described.contains(&default), "{}", flag.name);
             }
         }
     }

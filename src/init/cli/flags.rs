@@ -224,6 +224,9 @@ impl Table {
     }
 }
 
+/// `pintle init`.
+pub const INIT: Table = table!("group b false\nverbose b false\n");
+
 /// `pintle version`.
 pub const VERSION: Table = table!("short b false\noutput t\n");
 
@@ -242,7 +245,10 @@ pub const WAIT: Table = table!(concat!(
 pub const PROBE: Table = table!("url t http://127.0.0.1:15020/healthz/ready\n");
 
 /// `pintle status`.
-pub const STATUS: Table = table!("status-port n 15020\njson b false\nwatch b false\n");
+pub const STATUS: Table = table!("status-port n 15020\nurl t\njson b false\nwatch b false\n");
+
+/// `pintle drain` and `pintle quit`.
+pub const ORDER: Table = table!("status-port n 15020\n");
 
 /// Writes the flags of `proxy` down in two texts: the table, and what `--help` says of each, a line for a flag.
 macro_rules! flags_of_proxy {
@@ -353,7 +359,7 @@ mod tests {
 
     #[test]
     fn every_line_is_a_flag() {
-        for table in [VERSION, REQUEST, WAIT, PROBE, STATUS, PROXY] {
+        for table in [INIT, VERSION, REQUEST, WAIT, PROBE, STATUS, ORDER, PROXY] {
             for line in table.text.split_terminator('\n') {
                 let parts: Vec<&str> = line.split(' ').collect();
                 assert!((2..=4).contains(&parts.len()), "{line}");

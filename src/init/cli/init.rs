@@ -2,11 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
-use argh::FromArgs;
-
-use super::Word;
+use super::flags::INIT;
+use super::{Stop, Word, normalise, normalised, refused};
 
 /// What was typed after `init`.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,78 +18,82 @@ pub struct InitArgs {
     pub command: Vec<OsString>,
 }
 
-/// run any program as its init: forward signals, reap orphans, end with its exit code
-#[derive(Debug, FromArgs)]
-#[argh(
-    name = "init",
-    help_triggers("--help", "-h"),
-    usage = "[-g] [-v] [--] CMD [ARGS...]",
-    error_code(64, "usage"),
-    error_code(126, "CMD cannot be executed"),
-    error_code(127, "CMD is not found"),
-    note = "Else the exit code is CMD's own, or 128 + the signal that ended it."
-)]
-struct InitFlags {
-    /// forward signals to the process group of CMD
-    #[argh(switch, short = 'g')]
-    group: bool,
-    /// say what is done
-    #[argh(switch, short = 'v')]
-    verbose: bool,
-}
-
-/// `Err`: help.
-pub(super) fn parse(arguments: &[Word]) -> Result<InitArgs, argh::EarlyExit> {
-    let mut flags = Vec::new();
-    let mut arguments = arguments;
-    while let Some((argument, rest)) = arguments.split_first() {
-        if *argument == "--" {
-            arguments = rest;
-            break;
-        }
-        match argument.to_str() {
-            Some(flag) if flag.starts_with('-') && flag.len() > 1 => split(flag, &mut flags),
-            // The first word that is no flag begins the command.
-            Some(_) | None => break,
-        }
-        arguments = rest;
+/// What was typed, or help.
+pub(super) fn parse(arguments: &[Word]) -> Result<InitArgs, Box<Stop>> {
+    // The first word that is no flag begins the command; it may be any bytes.
+    let is_flag = |word: &&Word| {
+        word.to_str()
+            .is_some_and(|word| word.starts_with('-') && word.len() > 1 && word != "--")
+    };
+    let flags = arguments.iter().take_while(is_flag).count();
+    let (flags, mut command) = arguments
+        .split_at_checked(flags)
+        .unwrap_or((&[], arguments));
+    if command.first().is_some_and(|word| *word == "--") {
+        command = command.get(1..).unwrap_or_default();
     }
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let flags = InitFlags::from_args(&["pintle", "init"], &flags)?;
-    if arguments.is_empty() {
-        return Err("a command is missing, as in pintle init -- CMD ARGS\n"
-            .to_owned()
-            .into());
+    let long: Vec<Word> = flags.iter().flat_map(|flag| lengthen(flag)).collect();
+    let normal = normalised("init", INIT, &long)?;
+    if normal.help {
+        return Err(Stop::done(help()));
     }
+    if command.is_empty() {
+        return Err(Stop::usage(
+            "init",
+            "a command is missing, as in pintle init -- CMD ARGS",
+        ));
+    }
+    let switch = |name| -> Result<bool, Box<Stop>> {
+        let mut given = normal.flags.iter().filter(|(flag, _)| *flag == name);
+        let value = given.next().map_or("false", |(_, value)| value);
+        normalise::switch(name, value).map_err(|refusal| refused("init", refusal))
+    };
     Ok(InitArgs {
-        group: flags.group,
-        verbose: flags.verbose,
-        command: arguments.iter().map(OsString::from).collect(),
+        group: switch("group")?,
+        verbose: switch("verbose")?,
+        command: command.iter().map(OsString::from).collect(),
     })
 }
 
-pub(super) fn help() -> String {
-    let exit = InitFlags::from_args(&["pintle", "init"], &["--help"]).err();
-    exit.map(|exit| exit.output).unwrap_or_default()
+/// `-gv` is `--group --verbose`; a letter that is none of them is left for the error that names it.
+fn lengthen(flag: &Word) -> Vec<Word> {
+    let short = flag.to_str().and_then(|flag| flag.strip_prefix('-'));
+    let long = |letter| {
+        Some(match letter {
+            'g' => OsStr::new("--group"),
+            'v' => OsStr::new("--verbose"),
+            'h' => OsStr::new("--help"),
+            _ => return None,
+        })
+    };
+    let words = short.and_then(|letters| letters.chars().map(long).collect());
+    words.unwrap_or_else(|| vec![*flag])
 }
 
-/// `-gv` is `-g -v`, and `-h` is `--help`.
-fn split(flag: &str, flags: &mut Vec<String>) {
-    if flag.starts_with("--") {
-        flags.push(flag.to_owned());
-        return;
-    }
-    for letter in flag.chars().skip(1) {
-        flags.push(match letter {
-            'h' => "--help".to_owned(),
-            other => ['-', other].iter().collect(),
-        });
-    }
+pub(super) fn help() -> String {
+    HELP.to_owned()
 }
+
+const HELP: &str = "Usage: pintle init [-g] [-v] [--] CMD [ARGS...]
+
+run any program as its init: forward signals, reap orphans, end with its exit code
+
+Options:
+  -g, --group       forward signals to the process group of CMD
+  -v, --verbose     say what is done
+  --help, -h        display usage information
+
+Notes:
+  Else the exit code is CMD's own, or 128 + the signal that ended it.
+
+Error codes:
+  64 usage
+  126 CMD cannot be executed
+  127 CMD is not found
+";
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
 
     use super::super::words;
@@ -112,6 +115,9 @@ mod tests {
             ("-- a b", Some((false, false, "a b"))),
             ("-g -- a -v", Some((true, false, "a -v"))),
             ("-v a -g -- b", Some((false, true, "a -g -- b"))),
+            ("--group=false --verbose=true a", Some((false, true, "a"))),
+            ("--group=maybe a", None),
+            ("-gx a", None),
             ("-gv a", Some((true, true, "a"))),
             ("--group --verbose a", Some((true, true, "a"))),
             ("-- -g", Some((false, false, "-g"))),
@@ -126,6 +132,24 @@ mod tests {
                 expected.map(|(group, verbose, command)| (group, verbose, command.to_owned()));
             assert_eq!(init(line), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn an_unknown_flag_names_the_nearest() {
+        for (line, expected) in [
+            ("--grup -- a", "unknown flag --grup; did you mean --group?"),
+            ("-gx a", "unknown flag -gx; did you mean --group?"),
+            (
+                "--Verbse a",
+                "unknown flag --Verbse; did you mean --verbose?",
+            ),
+        ] {
+            let stop = parse(&words(line.split_whitespace())).unwrap_err();
+            assert_eq!(stop.code, 64, "{line}");
+            assert!(stop.stderr.contains(expected), "{line}: {}", stop.stderr);
+        }
+        let stop = parse(&words(["--help=true"])).unwrap_err();
+        assert_eq!((stop.code, stop.stdout), (0, help()));
     }
 
     #[test]

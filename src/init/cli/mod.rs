@@ -1,7 +1,6 @@
 //! What was typed: from the argument list to a `Command`, or to a `Stop` with what to print and the exit code.
 //!
-//! `normalise` brings every spelling of pilot-agent's to one. `init` and `version` leave the rest and the help to argh.
-//! Values stay text; `config` says what they mean. Called by another name (`pilot-agent`) nothing changes.
+//! `normalise` brings every spelling of pilot-agent's to one. Values stay text; `config` says what they mean. Called by another name (`pilot-agent`) nothing changes.
 
 #![forbid(unsafe_code)]
 
@@ -17,9 +16,7 @@ mod version;
 
 use std::ffi::OsStr;
 
-use argh::FromArgs;
-
-pub use self::client::{ClientArgs, ProbeArgs, RequestArgs, StatusArgs, WaitArgs};
+pub use self::client::{ClientArgs, OrderArgs, ProbeArgs, RequestArgs, StatusArgs, WaitArgs};
 pub use self::extra::skips_parent_stats;
 pub use self::init::InitArgs;
 use self::normalise::{Normal, Refusal};
@@ -99,18 +96,18 @@ pub fn parse(arguments: &[Word]) -> Result<Command, Box<Stop>> {
             let args = proxy(name, rest).map_err(|stop| logged(stop, rest));
             args.map(|args| Command::Proxy(Box::new(args)))
         }
-        Some("init") => init::parse(rest)
-            .map(Command::Init)
-            .map_err(|exit| early("init", exit)),
-        Some(name @ ("request" | "wait" | "probe" | "status")) => {
+        Some("init") => init::parse(rest).map(Command::Init),
+        Some(name @ ("request" | "wait" | "probe" | "status" | "drain" | "quit")) => {
             client::parse(name, rest).map(Command::Client)
         }
         Some("version") => Err(version(rest)),
-        Some("help" | "--help" | "-h") => Err(help(rest)),
+        Some("help" | "--help" | "--help=true" | "-h") => Err(help(rest)),
         Some("--version") => Err(version(&[])),
         Some(_) | None => {
             let name = command.to_string_lossy();
-            let near = nearest::nearest(&name, &mut COMMANDS.iter().map(|(name, _)| *name));
+            // Flags stand behind the command; `--hlep` may have been meant as one.
+            let plain = name.trim_start_matches('-');
+            let near = nearest::nearest(plain, &mut COMMANDS.iter().map(|(name, _)| *name));
             let mut what = ["unknown command ", &name].concat();
             if let Some(near) = near {
                 what.push_str("; did you mean ");
@@ -181,8 +178,16 @@ fn version(arguments: &[Word]) -> Box<Stop> {
         if !normal.rest.is_empty() {
             return Err(Stop::usage("version", "extra argument after --"));
         }
-        let flags = parsed("version", &normal)?;
-        version::render(&flags).map_err(|what| Stop::usage("version", &what))
+        if let Some(extra) = normal.words.first() {
+            let extra = ["extra argument ", extra].concat();
+            return Err(Stop::usage("version", &extra));
+        }
+        let given = |name, default| {
+            let mut flags = normal.flags.iter().filter(|(flag, _)| *flag == name);
+            flags.next().map_or(default, |(_, value)| *value)
+        };
+        version::render(given("short", "false"), given("output", ""))
+            .map_err(|what| Stop::usage("version", &what))
     });
     done.map_or_else(|stop| stop, Stop::done)
 }
@@ -201,28 +206,19 @@ fn help_of(command: &str) -> Box<Stop> {
         "run" => run::help(),
         "init" => init::help(),
         "version" => version::help(),
-        "request" | "wait" | "probe" | "status" => client::help(command),
+        "request" | "wait" | "probe" | "status" | "drain" | "quit" => client::help(command),
         _ => top(),
     })
 }
 
 fn normalised(command: &str, table: flags::Table, arguments: &[Word]) -> Result<Normal, Box<Stop>> {
-    normalise::normalise(table, arguments).map_err(|refusal| match refusal {
+    normalise::normalise(table, arguments).map_err(|refusal| refused(command, refusal))
+}
+
+fn refused(command: &str, refusal: Refusal) -> Box<Stop> {
+    match refusal {
         Refusal::Usage(what) => Stop::usage(command, &what),
-        Refusal::Gone(what) => Stop::failed(EXIT_CONFIG, ["pintle: ", &what, "\n"].concat()),
-    })
-}
-
-fn parsed<T: FromArgs>(command: &str, normal: &Normal) -> Result<T, Box<Stop>> {
-    let canonical = normal.canonical();
-    let words: Vec<&str> = canonical.iter().map(String::as_str).collect();
-    T::from_args(&["pintle", command], &words).map_err(|exit| early(command, exit))
-}
-
-fn early(command: &str, exit: argh::EarlyExit) -> Box<Stop> {
-    match exit.status {
-        Ok(()) => Stop::done(exit.output),
-        Err(()) => Stop::usage(command, &exit.output),
+        Refusal::Value(what) => Stop::failed(EXIT_CONFIG, ["pintle: ", &what, "\n"].concat()),
     }
 }
 
@@ -253,6 +249,8 @@ const COMMANDS: &[(&str, &str)] = &[
     ("wait", "wait until the proxy is ready"),
     ("probe", "ask once whether the proxy is ready"),
     ("status", "show what the running agent is doing"),
+    ("drain", "drain the proxy without stopping it"),
+    ("quit", "stop the proxy and the agent now, without a drain"),
     ("init", "run any program as its init"),
     ("version", "print the version"),
     ("help", "print this"),
@@ -303,6 +301,15 @@ mod tests {
             ("pintle init", Some(64)),
             ("pintle init -- true", None),
             ("pintle init --help", Some(0)),
+            ("pintle init --grup -- true", Some(64)),
+            ("pintle --help=true", Some(0)),
+            ("pintle proxy --help=true", Some(0)),
+            ("pintle version --help=1", Some(0)),
+            ("pintle proxy --help=maybe", Some(78)),
+            ("pintle drain", None),
+            ("pintle drain --help", Some(0)),
+            ("pintle help quit", Some(0)),
+            ("pintle quit now", Some(64)),
             ("pintle run", Some(64)),
             ("pintle run --", Some(64)),
             ("pintle run sidecar", Some(64)),

@@ -1,11 +1,12 @@
 //! Brings pilot-agent's spellings to one: every flag becomes `--kebab-case value`, each scalar once.
 //!
-//! What comes out has one spelling, for argh or for `config`. Nothing here knows what a flag means.
+//! What comes out has one spelling. Nothing here knows what a flag means.
 
 #![forbid(unsafe_code)]
 
 use super::flags::{Flag, Kind, Table};
 use super::{Word, nearest};
+use crate::config::values;
 
 /// An argument list in one spelling.
 #[derive(Debug, Default)]
@@ -27,8 +28,8 @@ pub(super) struct Normal {
 pub(super) enum Refusal {
     /// A usage error.
     Usage(String),
-    /// A flag that nothing can honour any more.
-    Gone(String),
+    /// A value that cannot be used, or a flag that nothing can honour any more.
+    Value(String),
 }
 
 /// Sorts `arguments` into flags, words and the rest.
@@ -43,11 +44,13 @@ pub(super) fn normalise(table: Table, arguments: &[Word]) -> Result<Normal, Refu
         let argument = text(argument)?;
         if argument == "--help" || argument == "-h" {
             normal.help = true;
+        } else if let Some(value) = argument.strip_prefix("--help=") {
+            normal.help = switch("help", value)?;
         } else if let Some(flag) = argument.strip_prefix("--") {
             let (flag, value) = one(table, flag, &mut arguments)?;
             normal.add(flag, value)?;
         } else if argument.starts_with('-') && argument.len() > 1 {
-            return Err(Refusal::Usage(["unknown flag ", argument].concat()));
+            return Err(unknown(table, argument, argument.trim_start_matches('-')));
         } else {
             normal.words.push(argument);
         }
@@ -66,7 +69,7 @@ fn one(
         None => (written, None),
     };
     let Some(flag) = table.find(&kebab(name)) else {
-        return Err(unknown(table, name));
+        return Err(unknown(table, &["--", name].concat(), name));
     };
     let value = match value {
         Some(value) => value,
@@ -105,7 +108,7 @@ impl Normal {
                 if !value.is_empty() && value != "false" {
                     let cause = ": Envoy has no Lightstep tracer any more";
                     let gone = ["cannot use --", flag.name, cause];
-                    return Err(Refusal::Gone(gone.concat()));
+                    return Err(Refusal::Value(gone.concat()));
                 }
             }
             Kind::Bool | Kind::Text | Kind::Number | Kind::Duration => {
@@ -123,7 +126,8 @@ impl Normal {
         }
     }
 
-    /// What argh is given.
+    /// All of it in its one spelling, for tests.
+    #[cfg(test)]
     pub(super) fn canonical(&self) -> Vec<String> {
         let mut canonical = Vec::with_capacity(self.flags.len() * 2 + self.words.len() + 1);
         for (flag, value) in &self.flags {
@@ -145,11 +149,17 @@ fn text(argument: Word) -> Result<&'static str, Refusal> {
 }
 
 #[cold]
-fn unknown(table: Table, name: &str) -> Refusal {
-    let known = table.flags().filter(|flag| !flag.kind.is_history());
-    let near = nearest::nearest(&kebab(name), &mut known.map(|flag| flag.name));
-    let (mean, near, end) = near.map_or(("", "", ""), |near| ("; did you mean --", near, "?"));
-    Refusal::Usage(["unknown flag --", name, mean, near, end].concat())
+fn unknown(table: Table, written: &str, name: &str) -> Refusal {
+    let near = nearest::did_you_mean(table, &kebab(name));
+    Refusal::Usage(["unknown flag ", written, &near].concat())
+}
+
+/// True or false, as every other switch takes it.
+pub(super) fn switch(name: &str, value: &str) -> Result<bool, Refusal> {
+    values::switch(value).map_err(|cause| {
+        let what = ["cannot use --", name, " \"", value, "\": ", cause];
+        Refusal::Value(what.concat())
+    })
 }
 
 /// `configPath`, `config_path` and `config-path` are one flag.
@@ -229,8 +239,14 @@ mod tests {
                 "--drainDurations=1s",
                 "unknown flag --drainDurations; did you mean --drain-duration?",
             ),
-            ("--utterly-else", "unknown flag --utterly-else"),
-            ("-x", "unknown flag -x"),
+            (
+                "-confg-path",
+                "unknown flag -confg-path; did you mean --config-path?",
+            ),
+            (
+                "--logLevel debug",
+                "unknown flag --logLevel; did you mean --proxy-log-level, --proxy-component-log-level or --log-output-level?",
+            ),
             ("--", ""),
             ("--ip", "--ip needs a value"),
         ];
@@ -240,6 +256,23 @@ mod tests {
                 Err(refusal) => assert_eq!(refusal, Refusal::Usage(expected.to_owned())),
             }
         }
+    }
+
+    #[test]
+    fn help_is_a_switch_like_any_other() {
+        let help = |line: &str| normalise(flags::PROXY, &words(line)).map(|normal| normal.help);
+        for line in [
+            "--help",
+            "-h",
+            "--help=true",
+            "--help=1",
+            "router --help=T --ip x",
+        ] {
+            assert_eq!(help(line), Ok(true), "{line}");
+        }
+        assert_eq!(help("--help=false"), Ok(false));
+        let refused = Refusal::Value("cannot use --help \"maybe\": true or false".to_owned());
+        assert_eq!(help("--help=maybe"), Err(refused));
     }
 
     #[test]
@@ -254,9 +287,12 @@ mod tests {
     fn lightstep_is_refused_unless_it_asks_for_nothing() {
         assert!(matches!(
             normal("--lightstepAddress ls:80"),
-            Err(Refusal::Gone(_))
+            Err(Refusal::Value(_))
         ));
-        assert!(matches!(normal("--lightstepSecure"), Err(Refusal::Gone(_))));
+        assert!(matches!(
+            normal("--lightstepSecure"),
+            Err(Refusal::Value(_))
+        ));
         assert!(normal("--lightstepSecure=false --lightstepAddress=").is_ok());
     }
 

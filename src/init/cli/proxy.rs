@@ -1,7 +1,7 @@
 //! `pintle proxy` and `pintle run`: the flags as typed, and their help.
 //!
 //! Every value is kept as text: what it means, and whether it may be, is for `config`, which also knows the variables.
-//! argh made 11 kB of a structure with a field for each flag; the table that the normaliser knows does as well.
+//! A structure with a field for each flag was 11 kB; the table that the normaliser knows does as well.
 
 #![forbid(unsafe_code)]
 
@@ -68,7 +68,7 @@ pub(super) fn help() -> String {
     help_with(ABOUT)
 }
 
-/// `about` and the flags, in the form that argh gives the help of the others.
+/// `about` and the flags, in the form of the others' help.
 pub(super) fn help_with(about: &str) -> String {
     let mut help = [about, ROLE].concat();
     for (flag, described) in PROXY.flags().zip(PROXY_HELP.split_terminator('\n')) {

@@ -2,8 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use argh::FromArgs;
-
 use super::Word;
 
 /// The number.
@@ -14,36 +12,29 @@ pub(crate) const REVISION: &str = match option_env!("PINTLE_REVISION") {
     None => "unknown",
 };
 
-/// print the version
-#[derive(Debug, FromArgs)]
-#[argh(
-    name = "version",
-    help_triggers("--help", "-h"),
-    usage = "[-s] [-o json|yaml]"
-)]
-pub(super) struct VersionFlags {
-    /// the number only
-    #[argh(option, short = 's', arg_name = "bool")]
-    pub(super) short: Option<String>,
-    /// json or yaml
-    #[argh(option, short = 'o', arg_name = "format")]
-    pub(super) output: Option<String>,
+pub(super) fn help() -> String {
+    HELP.to_owned()
 }
 
-pub(super) fn help() -> String {
-    let exit = VersionFlags::from_args(&["pintle", "version"], &["--help"]).err();
-    exit.map(|exit| exit.output).unwrap_or_default()
-}
+const HELP: &str = "Usage: pintle version [-s] [-o json|yaml]
+
+print the version
+
+Options:
+  -s, --short       the number only
+  -o, --output      json or yaml
+  --help, -h        display usage information
+";
 
 /// What is printed, or what is wrong.
-pub(super) fn render(flags: &VersionFlags) -> Result<String, String> {
+pub(super) fn render(short: &str, output: &str) -> Result<String, String> {
     let revision = REVISION;
-    let short = match flags.short.as_deref() {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(other) => return Err(format!("cannot use --short \"{other}\": true or false")),
+    let short = match short {
+        "false" => false,
+        "true" => true,
+        other => return Err(format!("cannot use --short \"{other}\": true or false")),
     };
-    match flags.output.as_deref().unwrap_or("") {
+    match output {
         "" if short => Ok(format!("{VERSION}\n")),
         "" => Ok(format!("pintle {VERSION} ({revision})\n")),
         // Both are made of letters, digits and a few signs that JSON takes as they are.

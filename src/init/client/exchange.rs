@@ -30,6 +30,8 @@ pub(crate) enum Failure {
     Late(Duration),
     /// Whoever reads our output has what it wanted, like `head`.
     ReaderGone,
+    /// Our own output takes nothing.
+    Output(String),
     Other(String),
 }
 
@@ -54,7 +56,7 @@ impl Failure {
     /// The cause, in words.
     pub(super) fn why(&self) -> String {
         match self {
-            Self::Unheard(why) | Self::Other(why) => why.clone(),
+            Self::Unheard(why) | Self::Output(why) | Self::Other(why) => why.clone(),
             Self::Late(whole) => ["no answer within ", &Seconds(*whole).to_string()].concat(),
             Self::ReaderGone => String::new(),
         }
@@ -127,6 +129,10 @@ pub(crate) struct Ask<'a> {
 impl Ask<'static> {
     pub(crate) const GET: Self = Self {
         method: "GET",
+        body: None,
+    };
+    pub(crate) const POST: Self = Self {
+        method: "POST",
         body: None,
     };
 }

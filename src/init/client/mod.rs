@@ -1,4 +1,4 @@
-//! The everyday commands: `request`, `wait`, `probe` and `status`. They ask the agent or its proxy from outside, as any
+//! The everyday commands: `request`, `wait`, `probe`, `status`, `drain` and `quit`. They ask the agent or its proxy from outside, as any
 //! client does, and share nothing with the event loop but the parser of answers.
 //!
 //! Here things may block: each command is a process of its own, with one bound on its waiting. A signal ends it.
@@ -47,21 +47,45 @@ pub(crate) fn run(args: &ClientArgs) -> u8 {
             let answered = ask_200(&args.url, QUICK_TIMEOUT);
             ("get 200 from", &args.url, answered)
         }
+        ClientArgs::Order(args) => {
+            let mut answer = Response::new(REASON_BYTES);
+            let done = fetch(&args.url, Ask::POST, QUICK_TIMEOUT, &mut answer);
+            ("POST", &args.url, done)
+        }
         ClientArgs::Status(args) => ("GET", &args.url, status(args)),
     };
     match result {
         Ok(()) | Err(Failure::ReaderGone) => 0,
-        Err(failure) => {
-            // A reader that has gone has no use for it.
-            sys::write_all(sys::stderr(), said(verb, url, &failure).as_bytes());
-            1
-        }
+        Err(failure) => fail(&said(verb, url, &failure)),
     }
+}
+
+/// Prints all of a text, as a command that has nothing else to do; returns its exit code, which is `code` if that was
+/// possible.
+#[must_use]
+pub(crate) fn print(text: &str, code: u8) -> u8 {
+    match put(text.as_bytes()) {
+        Ok(()) | Err(Failure::ReaderGone) => code,
+        Err(failure) => fail(&not_written(&failure.why())),
+    }
+}
+
+fn fail(line: &str) -> u8 {
+    // A reader that has gone has no use for it.
+    sys::write_all(sys::stderr(), line.as_bytes());
+    1
+}
+
+fn not_written(why: &str) -> String {
+    ["pintle: cannot write to stdout: ", why, "\n"].concat()
 }
 
 /// `cannot <verb> <object>: <cause>`, as a line.
 fn said(verb: &str, url: &Url, failure: &Failure) -> String {
     let (url, why) = (url.to_string(), failure.why());
+    if matches!(failure, Failure::Output(_)) {
+        return not_written(&why);
+    }
     ["pintle: cannot ", verb, " ", &url, ": ", &why, "\n"].concat()
 }
 
@@ -121,7 +145,7 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
 /// What is shown of the status.
 fn look(args: &StatusArgs, paint: Paint) -> Result<Vec<u8>, Failure> {
     let mut response = Response::new(STATUS_BYTES);
-    fetch(&args.url, QUICK_TIMEOUT, &mut response)?;
+    fetch(&args.url, Ask::GET, QUICK_TIMEOUT, &mut response)?;
     if response.is_cut() {
         return Err(Failure::other("the answer is longer than 256 kB"));
     }
@@ -141,13 +165,13 @@ fn variable_says(name: &str, other: &str) -> bool {
 
 /// One try: whether the answer is 200.
 fn ask_200(url: &Url, limit: Duration) -> Result<(), Failure> {
-    fetch(url, limit, &mut Response::new(REASON_BYTES))
+    fetch(url, Ask::GET, limit, &mut Response::new(REASON_BYTES))
 }
 
-/// Takes the answer to a GET, if its status is 200.
-fn fetch(url: &Url, limit: Duration, response: &mut Response) -> Result<(), Failure> {
+/// Takes the answer, if its status is 200.
+fn fetch(url: &Url, ask: Ask<'_>, limit: Duration, response: &mut Response) -> Result<(), Failure> {
     let allowance = Allowance::new(limit);
-    let result = exchange(url, Ask::GET, &allowance, &mut |bytes| {
+    let result = exchange(url, ask, &allowance, &mut |bytes| {
         response.take(bytes).map_err(|_| Failure::malformed())
     });
     match response.status() {
@@ -213,6 +237,9 @@ fn reason(body: &[u8]) -> String {
 /// Writes to stdout, all of it and without a buffer.
 fn put(mut bytes: &[u8]) -> Result<(), Failure> {
     while !bytes.is_empty() {
+        if sys::stdout_was_closed() {
+            return Err(Failure::Output("it is closed".to_owned()));
+        }
         let error = match sys::write(sys::stdout(), bytes) {
             Ok(written) => {
                 bytes = bytes.get(written..).unwrap_or_default();
@@ -228,7 +255,7 @@ fn put(mut bytes: &[u8]) -> Result<(), Failure> {
             // Somebody else made it non-blocking: a terminal is shared.
             sys::pause(OUTPUT_PAUSE);
         } else if kind != ErrorKind::Interrupted {
-            return Err(Failure::Other(error.to_string()));
+            return Err(Failure::Output(error.to_string()));
         }
     }
     Ok(())

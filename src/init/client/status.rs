@@ -70,6 +70,8 @@ enum Kind {
     State,
     /// Seconds, as a person counts them.
     Age,
+    /// Seconds until then.
+    In,
     /// The beginning of a hash.
     Hash,
 }
@@ -80,10 +82,14 @@ type Column = (&'static str, &'static str, Kind);
 const SUMMARY: &[Column] = &[
     ("version", "version", Kind::Text),
     ("uptime", "uptime_seconds", Kind::Age),
+    ("role", "role", Kind::Text),
+    ("node", "node", Kind::Text),
     ("state", "state", Kind::State),
     ("ready", "ready", Kind::Text),
     ("configuration", "configuration", Kind::Hash),
     ("retry budget", "retry_budget", Kind::Text),
+    ("next try", "next_try_seconds", Kind::In),
+    ("certificate", "certificate_seconds_left", Kind::In),
 ];
 
 const EPOCHS: &[Column] = &[
@@ -141,15 +147,20 @@ fn summary(status: &Value) -> Vec<Vec<Cell>> {
     for column in SUMMARY {
         let mut cell = cell(status, column);
         let more = match column.1 {
-            "ready" if cell.mood == Mood::Bad => Some((": ", "reason")),
-            "retry_budget" => Some((" of ", "retry_budget_of")),
+            "ready" if cell.mood == Mood::Bad => Some((": ", "reason", "")),
+            "retry_budget" => Some((" of ", "retry_budget_of", "")),
+            "next_try_seconds" if cell.text != NONE => Some((" (", "next_why", ")")),
+            "certificate_seconds_left" if cell.text != NONE => {
+                Some((", ", "certificate_expires", ""))
+            }
             _ => None,
         };
-        if let Some((joint, name)) = more
+        if let Some((joint, name, end)) = more
             && let Some(value) = status.get(name)
         {
-            cell.text.push_str(joint);
-            cell.text.push_str(&text(value));
+            for part in [joint, &text(value), end] {
+                cell.text.push_str(part);
+            }
         }
         let title = column.0.to_owned();
         let mood = Mood::Plain;
@@ -176,6 +187,8 @@ fn cell(object: &Value, column: &Column) -> Cell {
     let value = object.get(column.1).unwrap_or(&Value::Null);
     let mut text = match column.2 {
         Kind::Age => age(value),
+        Kind::In if column.1 == "next_try_seconds" => remaining(value, "in ", "now"),
+        Kind::In => remaining(value, "ends in ", "ended"),
         Kind::Text | Kind::State | Kind::Hash => text(value),
     };
     if matches!(column.2, Kind::Hash) {
@@ -230,11 +243,23 @@ fn text(value: &Value) -> String {
         Value::Null | Value::Array(_) | Value::Object(_) => String::new(),
     };
     if text.is_empty() {
-        return "-".to_owned();
+        return NONE.to_owned();
     }
     match text.char_indices().nth(CELL) {
         Some((end, _)) => [text.get(..end).unwrap_or_default(), "…"].concat(),
         None => text,
+    }
+}
+
+/// What is not known, or is not there.
+const NONE: &str = "-";
+
+/// Seconds until something.
+fn remaining(seconds: &Value, until: &str, over: &str) -> String {
+    match seconds.as_u64() {
+        None => text(seconds),
+        Some(0) => over.to_owned(),
+        Some(_) => [until, &age(seconds)].concat(),
     }
 }
 
@@ -287,6 +312,12 @@ mod tests {
             "retry_budget": 7,
             "retry_budget_of": 10,
             "uptime_seconds": 90_000,
+            "role": "router",
+            "node": "router~10.0.0.1~p.ns~ns.svc.cluster.local",
+            "next_why": "change",
+            "next_try_seconds": 7,
+            "certificate_expires": "2026-12-01T00:00:00.000000Z",
+            "certificate_seconds_left": 183_600,
             "epochs": [
                 {"epoch": 1, "pid": 8737, "state": "live", "age_seconds": 252, "why": "change"},
                 {"epoch": 0, "pid": 857_400, "state": "draining", "age_seconds": 11_100, "why": "start", "more": {}},
@@ -304,10 +335,14 @@ mod tests {
         let expected = "\
 version        0.1.0
 uptime         1d1h
+role           router
+node           router~10.0.0.1~p.ns~ns.svc.cluster.local
 state          restarting
 ready          yes
 configuration  01a2f95d5c80
 retry budget   7 of 10
+next try       in 7s (change)
+certificate    ends in 2d3h, 2026-12-01T00:00:00.000000Z
 
 EPOCH  PID     STATE     AGE    WHY
 1      8737    live      4m12s  change
@@ -346,15 +381,29 @@ TIME                  EVENT
         let expected = "\
 version        -
 uptime         -
+role           -
+node           -
 state          starting
 ready          no: epoch 0 is not LIVE
 configuration  -
 retry budget   -
+next try       -
+certificate    -
 
 EPOCH  PID  STATE  AGE  WHY
 0      -    -      -    -
 ";
         assert_eq!(plain(&status).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_certificate_that_is_over_and_a_try_that_is_due_say_so() {
+        let status = json!({"state": "live", "next_try_seconds": 0, "next_why": null,
+            "certificate_seconds_left": 0, "certificate_expires": "2026-11-01T00:00:00.000000Z"});
+        let table = plain(&status).unwrap();
+        assert!(table.contains("next try       now (-)\n"), "{table}");
+        let ended = "certificate    ended, 2026-11-01T00:00:00.000000Z\n";
+        assert!(table.contains(ended), "{table}");
     }
 
     #[test]

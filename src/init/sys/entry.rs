@@ -7,6 +7,7 @@
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The argument list as the C library passes it: it is the process's, and stays where it is.
 ///
@@ -56,8 +57,19 @@ pub(crate) fn start() {
         if stream.revents & libc::POLLNVAL != 0 {
             // SAFETY: the path is a C string; the lowest number that is free is this one.
             let _: c_int = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+            if stream.fd == 1 {
+                STDOUT_CLOSED.store(true, Ordering::Relaxed);
+            }
         }
     }
+}
+
+static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process was started without a stdout: nobody reads what is written there.
+#[must_use]
+pub(crate) fn stdout_was_closed() -> bool {
+    STDOUT_CLOSED.load(Ordering::Relaxed)
 }
 
 /// Without std's buffer and lock, which one thread that writes whole lines does not need.

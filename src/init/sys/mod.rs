@@ -24,7 +24,7 @@ use std::time::Duration;
 pub(crate) use child::{ChildSetup, Streams, spawn, take_terminal_back};
 pub(crate) use directory::{current_directory, names};
 pub use entry::arguments;
-pub(crate) use entry::{own_name, start, stderr, stdout, write_all};
+pub(crate) use entry::{own_name, start, stderr, stdout, stdout_was_closed, write_all};
 use fault::report_faults;
 pub use heap::Heap;
 pub(crate) use heap::{heap_is_high, release_heap};
