@@ -12,7 +12,7 @@ use std::thread;
 use serde_json::json;
 
 use super::support::client::{Application, Reply, answer, request};
-use super::support::{Setup, envoy, until};
+use super::support::{Setup, envoy, is_alive, kill, until};
 
 /// Whether tests may do what only root may: they say so when they may not.
 fn is_root() -> bool {
@@ -150,4 +150,88 @@ fn an_address_of_ipv6_loopback_is_enough() {
         agent.signal(libc::SIGTERM);
         assert_eq!(agent.wait().code(), Some(0), "{}", agent.log());
     });
+}
+
+/// Starts what leaves its process group and outlives the shell: one that heeds TERM, with a child of its own, and one that
+/// does not. Their pids go to files in `folder`.
+fn orphans(folder: &Path) -> String {
+    let folder = folder.display();
+    let one = |name: &str, script: &str| {
+        let told = format!("echo $$ > {folder}/{name}.tmp; mv {folder}/{name}.tmp {folder}/{name}");
+        format!("setsid sh -c '{told}; {script}' <&- >&- 2>&- &")
+    };
+    [
+        one("meek", "exec sleep 1000"),
+        one("parent", "setsid sleep 1000 & echo $! > child; wait").replace("> child", &format!("> {folder}/child")),
+        one("deaf", "trap : TERM; while :; do sleep 0.1; done"),
+        format!("while ! [ -s {folder}/meek ] || ! [ -s {folder}/child ] || ! [ -s {folder}/deaf ]; do sleep 0.05; done; : > {folder}/all"),
+    ]
+    .join("\n")
+}
+
+fn assert_none_is_left(folder: &Path) {
+    for name in ["meek", "parent", "child", "deaf"] {
+        let pid = fs::read_to_string(folder.join(name)).unwrap();
+        assert!(!is_alive(pid.trim().parse().unwrap()), "{name} is alive");
+    }
+}
+
+#[test]
+fn no_adopted_process_outlives_a_proxy_that_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = format!(
+        "{}\ntrap 'exit 0' TERM; sleep 1000 & wait\nexit 0",
+        orphans(folder.path())
+    );
+    let mut agent = Setup::bare(&script(&folder, &lines))
+        .args(&["--kill-timeout", "1s"])
+        .start();
+    until("its orphans", || {
+        folder.path().join("all").exists().then_some(())
+    });
+    agent.signal(libc::SIGTERM);
+    let status = agent.wait();
+    assert_none_is_left(folder.path());
+    let log = agent.log();
+    // The code is the one that it would have been without them.
+    assert_eq!(status.code(), Some(143), "{log}");
+    assert!(log.contains("stopping adopted process "), "{log}");
+    assert!(
+        log.contains("\twarn\tadopted processes have had their time, killing them\n"),
+        "{log}"
+    );
+    assert!(log.ends_with("exit code 143\n"), "{log}");
+}
+
+#[test]
+fn no_adopted_process_outlives_the_command_of_run() {
+    let setup = Setup::run("hello").args(&["--kill-timeout", "1s"]);
+    let folder = setup.path("orphans");
+    fs::create_dir(&folder).unwrap();
+    let lines = format!("{}\nexit 3", orphans(&folder));
+    let mut agent = setup.args(&["--", "/bin/sh", "-c", &lines]).start();
+    assert_eq!(agent.wait().code(), Some(3), "{}", agent.log());
+    assert_none_is_left(&folder);
+}
+
+#[test]
+fn no_adopted_process_outlives_init_and_who_asks_again_does_not_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = format!("{}\nexit 7", orphans(folder.path()));
+    let mut init = Command::new(env!("CARGO_BIN_EXE_pintle"))
+        .args(["init", "--", "/bin/sh", "-c", &lines])
+        .stdin(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = i32::try_from(init.id()).unwrap();
+    let gone = |name: &str| {
+        let pid = fs::read_to_string(folder.path().join(name)).ok()?;
+        (!is_alive(pid.trim().parse().ok()?)).then_some(())
+    };
+    until("the end of those that heed TERM", || {
+        gone("meek").and_then(|()| gone("child"))
+    });
+    kill(pid, libc::SIGTERM);
+    assert_eq!(init.wait().unwrap().code(), Some(7));
+    assert_none_is_left(folder.path());
 }

@@ -133,6 +133,11 @@ impl Children {
     }
 
     #[must_use]
+    pub(crate) fn knows(&self, pid: Pid) -> bool {
+        self.0.iter().any(|(known, _)| *known == pid)
+    }
+
+    #[must_use]
     pub(crate) fn pid(&self, kind: Kind) -> Option<Pid> {
         self.0
             .iter()

@@ -25,7 +25,7 @@
 //! - [`cli`]: what was typed; [`environment`], [`config`]: what it means, checked.
 //! - [`bootstrap`]: the document for Envoy, pure. `store` writes it.
 //! - [`supervisor`]: epochs, retries, the end. Read `event.rs` and `action.rs` first, then `tests.rs` for stories.
-//! - `event_loop`: the shell. `children`: processes and their command lines.
+//! - `event_loop`: the shell. `children`: processes and their command lines. `adopted`: orphans, at the end.
 //! - [`watcher`] notices, [`fingerprint`] judges.
 //! - `hot_restart`: what Envoy keeps outside its processes, and the two repairs that it needs.
 //! - `admin`: the client of Envoy's admin port. `plain`: `pintle init`, with no Envoy in it.
@@ -46,6 +46,7 @@
 #![deny(unsafe_code)]
 
 mod admin;
+mod adopted;
 pub mod bootstrap;
 mod certificate;
 mod children;

@@ -4,11 +4,14 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
-use crate::children::spawn_code;
+use crate::adopted::Adopted;
+use crate::children::{Children, spawn_code};
 use crate::cli::InitArgs;
+use crate::event_loop::read_clock;
 use crate::log::{self, Level, Target};
 use crate::signals::Signals;
 use crate::supervisor::Exit;
@@ -16,6 +19,13 @@ use crate::sys::{self, ChildSetup, Inherited, Pid, Streams, signal};
 
 const ENDS: Token = Token(0);
 const SIGNALS: Token = Token(1);
+
+/// From TERM to KILL of what the command leaves behind: the default of `--kill-timeout`.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// After an error of `poll` itself, which should not happen: not a spin.
+const POLL_ERROR_PAUSE: Duration = Duration::from_millis(100);
+/// Who sends one of these while we wait for that does not want to wait.
+const ENDING: [i32; 3] = [signal::SIGTERM, signal::SIGINT, signal::SIGQUIT];
 
 /// Sources of signals.
 struct Sources {
@@ -60,7 +70,9 @@ pub(crate) fn run(args: &InitArgs) -> u8 {
     sys::set_apart();
     sys::give_back();
     sys::release_stack();
-    supervise(&mut sources, pid, args.group).code()
+    let how = supervise(&mut sources, pid, args.group);
+    end_adopted(&mut sources);
+    how.code()
 }
 
 fn open() -> io::Result<Sources> {
@@ -95,7 +107,7 @@ fn supervise(sources: &mut Sources, main: Pid, group: bool) -> Exit {
             && error.kind() != io::ErrorKind::Interrupted
         {
             log::error!("cannot poll: {error}");
-            sys::pause(std::time::Duration::from_millis(100));
+            sys::pause(POLL_ERROR_PAUSE);
         }
         let mut reap = false;
         for event in &events {
@@ -114,6 +126,35 @@ fn supervise(sources: &mut Sources, main: Pid, group: bool) -> Exit {
         if reap && let Some(how) = reap_all(main) {
             return how;
         }
+    }
+}
+
+/// Ends what the command has left behind; with PID 1 the kernel does.
+fn end_adopted(sources: &mut Sources) {
+    if std::process::id() == 1 {
+        return;
+    }
+    let (none, mut now) = (Children::default(), read_clock());
+    let mut adopted = Adopted::new(now, PATIENCE);
+    let mut events = Events::with_capacity(4);
+    while !adopted.have_ended(now, &none) {
+        let rest = adopted.deadline().saturating_duration_since(now);
+        if sources.poll.poll(&mut events, Some(rest)).is_err() {
+            // Interrupted, or what should not happen: not a spin.
+            sys::pause(POLL_ERROR_PAUSE);
+        }
+        now = read_clock();
+        loop {
+            let batch = sources.signals.others();
+            if ENDING.iter().any(|end| batch.contains(&Some(*end))) {
+                adopted.hurry(now);
+            }
+            if batch.contains(&None) {
+                break;
+            }
+        }
+        sources.signals.handled().for_each(drop);
+        while sys::reap().is_some() {}
     }
 }
 

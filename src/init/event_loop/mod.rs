@@ -10,6 +10,7 @@
 
 mod command;
 mod companions;
+mod leaving;
 mod processes;
 mod sources;
 mod status_port;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token};
 
 use crate::admin::{self, AdminClient, Answer, Knowledge};
+use crate::adopted::Adopted;
 use crate::bootstrap;
 use crate::children::{Children, Kind};
 use crate::config::{Config, Source};
@@ -34,7 +36,7 @@ use crate::hot_restart::{HotRestart, StandIn};
 use crate::log;
 use crate::signals::Signals;
 use crate::status::{PLACES, Readiness, Stage, StatusServer};
-use crate::store::{Of, Store};
+use crate::store::Store;
 use crate::supervisor::{
     Action, Call, Cause, Configuration, Epoch, Event, Note, Outcome, Send, Supervisor,
 };
@@ -102,6 +104,8 @@ pub(crate) struct EventLoop {
     /// Set while the first epoch is started: then a bootstrap that cannot be made is an error of the start.
     starting: Option<Option<StartError>>,
     outcome: Option<Outcome>,
+    /// Once there is an outcome.
+    adopted: Option<Adopted>,
 }
 
 impl EventLoop {
@@ -154,6 +158,7 @@ impl EventLoop {
             used_seldom: false,
             starting: Some(None),
             outcome: None,
+            adopted: None,
             config,
         });
         this.start_first()?;
@@ -213,7 +218,7 @@ impl EventLoop {
         let mut events = Events::with_capacity(EVENTS);
         let outcome = loop {
             self.turn(&mut events);
-            if let Some(outcome) = self.outcome {
+            if let Some(outcome) = self.has_left() {
                 break outcome;
             }
         };
@@ -277,6 +282,8 @@ impl EventLoop {
             let mut actions = self.supervisor.handle(self.now, event);
             self.carry_out(&mut actions);
             self.supervisor.take_back(actions);
+        } else if let Event::Signalled(signal) = event {
+            self.hurry(*signal);
         }
     }
 
@@ -302,6 +309,7 @@ impl EventLoop {
             self.supervisor.next_deadline(),
             self.admin.next_deadline(),
             self.status.next_deadline(),
+            self.adopted.as_ref().map(Adopted::deadline),
         ];
         let nearest = deadlines.into_iter().flatten().min()?;
         Some(nearest.saturating_duration_since(self.now))
@@ -353,19 +361,6 @@ impl EventLoop {
             cause,
         });
     }
-
-    /// Leaves nothing behind: no process, no file.
-    fn clean_up(&mut self) {
-        self.children.kill_all();
-        self.reap();
-        self.store.remove(Of::Validator);
-        for process in self.supervisor.processes() {
-            self.store.remove(Of::Epoch(process.epoch));
-        }
-        if !self.config.launch.disable_hot_restart {
-            self.hot_restart.remove_shared_memory();
-        }
-    }
 }
 
 fn knowledge(config: &Config) -> Knowledge {
@@ -384,6 +379,6 @@ fn knowledge(config: &Config) -> Knowledge {
     clippy::disallowed_methods,
     reason = "the one reader of the clock, once in a turn"
 )]
-fn read_clock() -> Instant {
+pub(crate) fn read_clock() -> Instant {
     Instant::now()
 }

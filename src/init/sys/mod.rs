@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "this is the module for it")]
 
 mod child;
+mod children;
 mod copy;
 mod directory;
 mod entry;
@@ -22,6 +23,7 @@ use std::ptr;
 use std::time::Duration;
 
 pub(crate) use child::{ChildSetup, Streams, spawn, take_terminal_back};
+pub(crate) use children::{children, has_children};
 pub(crate) use directory::{current_directory, names};
 pub use entry::arguments;
 pub(crate) use entry::{own_name, start, stderr, stdout, stdout_was_closed, write_all};
