@@ -95,7 +95,7 @@ fn files_that_cannot_be_used_are_named_with_the_reason() {
     write("good", "{}");
     write("long", &json!({"a": "x".repeat(200_000)}).to_string());
     std::fs::File::create(path("large"))
-        .and_then(|file| file.set_len(9 << 20))
+        .and_then(|file| file.set_len((4 << 20) + 1))
         .unwrap();
     let fifo = Command::new("mkfifo").arg(path("fifo")).status().unwrap();
     assert!(fifo.success());
@@ -115,7 +115,7 @@ fn files_that_cannot_be_used_are_named_with_the_reason() {
         ),
         (
             template_of(path("large")),
-            "cannot read template {}/large: larger than 8 MiB",
+            "cannot read template {}/large: larger than 4 MiB",
         ),
         (
             template_of(path("list")),

@@ -15,6 +15,7 @@
 
 mod command;
 mod companions;
+mod files;
 mod helpers;
 mod lifecycle;
 mod logs;

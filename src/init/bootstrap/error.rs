@@ -25,11 +25,11 @@ pub enum BootstrapError {
     },
     /// JSON, but a list or a scalar.
     NotAnObject { object: Object, path: PathBuf },
-    /// A `${name}` that stands for nothing.
-    UnknownName {
+    /// A `${name}` that stands for nothing, or values that make it too large.
+    Unfilled {
         object: Object,
         path: PathBuf,
-        name: String,
+        why: String,
     },
     /// An override that does not fit into one argument.
     TooLong { path: PathBuf, length: usize },
@@ -72,9 +72,8 @@ impl fmt::Display for BootstrapError {
                 let path = path.display();
                 write!(f, "cannot use {object} {path}: not a JSON object")
             }
-            Self::UnknownName { object, path, name } => {
-                let path = path.display();
-                write!(f, "cannot fill {object} {path}: unknown name {name}")
+            Self::Unfilled { object, path, why } => {
+                write!(f, "cannot fill {object} {}: {why}", path.display())
             }
             Self::TooLong { path, length } => write!(
                 f,
@@ -91,7 +90,7 @@ impl Error for BootstrapError {
         match self {
             Self::Read { source, .. } => Some(source),
             Self::Parse { source, .. } => Some(source),
-            Self::NotAnObject { .. } | Self::UnknownName { .. } | Self::TooLong { .. } => None,
+            Self::NotAnObject { .. } | Self::Unfilled { .. } | Self::TooLong { .. } => None,
         }
     }
 }

@@ -8,8 +8,9 @@ use super::{BootstrapError, Object};
 use crate::json::{self, Value};
 use crate::regular;
 
-/// The largest file we read. A bootstrap has tens of kilobytes; a container of 64 MiB must survive a wrong path.
-const FILE_BYTES: u64 = 8 * 1024 * 1024;
+/// The largest document. A bootstrap has tens of kilobytes, and a document takes up to forty times its size in memory: a
+/// wrong path must not cost the container its life.
+pub(super) const DOCUMENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The JSON object in `path`.
 pub(super) fn read_object(object: Object, path: &Path) -> Result<Value, BootstrapError> {
@@ -37,9 +38,9 @@ pub(super) fn check(object: Object, path: &Path) -> Result<(), BootstrapError> {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    regular::read(path, FILE_BYTES).map_err(|error| {
+    regular::read(path, DOCUMENT_BYTES as u64).map_err(|error| {
         if error.kind() == io::ErrorKind::FileTooLarge {
-            io::Error::other("larger than 8 MiB")
+            io::Error::other("larger than 4 MiB")
         } else {
             error
         }

@@ -62,10 +62,10 @@ fn from_template(template: &Template, epoch: u32) -> Result<Value, BootstrapErro
     for (name, value) in &template.values {
         values.push((name.as_str(), value.clone()));
     }
-    template::fill(document, &values).map_err(|unknown| BootstrapError::UnknownName {
+    template::fill(document, &values).map_err(|unfilled| BootstrapError::Unfilled {
         object: Object::Template,
         path: template.file.clone(),
-        name: unknown.0,
+        why: unfilled.0,
     })
 }
 

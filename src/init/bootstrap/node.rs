@@ -85,6 +85,7 @@ pub fn describe(inputs: &NodeInputs<'_>) -> NodeDescription {
 
 /// `ISTIO_META_<K>=v`.
 fn add_plain(metadata: &mut Map, variables: &[(OsString, OsString)], warnings: &mut Vec<String>) {
+    let mut entries = Vec::new();
     for (name, value) in variables {
         let bytes = name.as_encoded_bytes();
         if bytes.starts_with(WORKLOAD) {
@@ -97,11 +98,12 @@ fn add_plain(metadata: &mut Map, variables: &[(OsString, OsString)], warnings: &
             Ok("") => warnings.push("ISTIO_META_ has no name, ignored".to_owned()),
             Ok(key) => {
                 let value = text(name, value, warnings).into_owned();
-                metadata.insert(key, Value::String(value));
+                entries.push((key.to_owned(), Value::String(value)));
             }
             Err(_) => warnings.push(format!("{} is not UTF-8, ignored", name.display())),
         }
     }
+    metadata.extend(entries);
 }
 
 /// `ISTIO_METAJSON_*`; returns the labels.

@@ -8,76 +8,121 @@
 
 use std::borrow::Cow;
 
+use super::files::DOCUMENT_BYTES;
 use crate::json::Value;
 
 /// Names and what they stand for.
 pub(super) type Values<'a> = [(&'a str, Value)];
 
-/// A name that nobody knows, as it was written.
+/// Why there is no document: a name that nobody knows, say.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct UnknownName(pub(super) String);
+pub(super) struct Unfilled(pub(super) String);
 
 /// `part` with every name replaced; null when it was itself a name without a value.
-pub(super) fn fill(mut part: Value, values: &Values<'_>) -> Result<Value, UnknownName> {
-    let mut unknown = None;
-    fill_in(&mut part, values, &mut unknown);
-    match unknown {
+pub(super) fn fill(mut part: Value, values: &Values<'_>) -> Result<Value, Unfilled> {
+    let mut filler = Filler {
+        values,
+        left: DOCUMENT_BYTES,
+        unfilled: None,
+    };
+    filler.fill(&mut part);
+    match filler.unfilled {
         None => Ok(part),
-        Some(unknown) => Err(unknown),
+        Some(unfilled) => Err(unfilled),
     }
 }
 
-/// Whether `part` is there: it is not when it was the name of something absent. Of what is unknown the first is told.
-fn fill_in(part: &mut Value, values: &Values<'_>, unknown: &mut Option<UnknownName>) -> bool {
-    match part {
-        Value::String(text) if text.contains("${") => match replaced(text, values) {
-            Ok(value) => {
-                *part = value;
-                return !part.is_null();
-            }
-            Err(name) => {
-                unknown.get_or_insert(name);
-            }
-        },
-        Value::Array(items) => items.retain_mut(|item| fill_in(item, values, unknown)),
-        Value::Object(map) => map.retain(&mut |_, value| fill_in(value, values, unknown)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-    true
+struct Filler<'v> {
+    values: &'v Values<'v>,
+    /// Bytes that may still be put in: a short name may stand for a long value, and a million times.
+    left: usize,
+    /// The first one.
+    unfilled: Option<Unfilled>,
 }
 
-fn replaced(text: &str, values: &Values<'_>) -> Result<Value, UnknownName> {
-    let whole = text
-        .strip_prefix("${")
-        .and_then(|rest| rest.strip_suffix('}'));
-    if let Some(name) = whole.filter(|name| !name.contains('}')) {
-        return value_of(name, values).cloned();
-    }
-    let mut result = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("${") {
-        if let Some(before) = before.strip_suffix('$') {
-            result.push_str(before);
-            result.push_str("${");
-            rest = after;
-            continue;
+impl Filler<'_> {
+    /// Whether `part` is there: it is not when it was the name of something absent.
+    fn fill(&mut self, part: &mut Value) -> bool {
+        match part {
+            Value::String(text) if self.unfilled.is_none() && text.contains("${") => {
+                match self.replaced(text) {
+                    Ok(value) => {
+                        *part = value;
+                        return !part.is_null();
+                    }
+                    Err(unfilled) => self.unfilled = Some(unfilled),
+                }
+            }
+            Value::Array(items) => items.retain_mut(|item| self.fill(item)),
+            Value::Object(map) => map.retain(&mut |_, value| self.fill(value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
-        let Some((name, after)) = after.split_once('}') else {
-            return Err(UnknownName(format!("${{{after}")));
-        };
-        result.push_str(before);
-        result.push_str(&as_text(value_of(name, values)?));
-        rest = after;
+        true
     }
-    result.push_str(rest);
-    Ok(Value::String(result))
+
+    fn replaced(&mut self, text: &str) -> Result<Value, Unfilled> {
+        let whole = text
+            .strip_prefix("${")
+            .and_then(|rest| rest.strip_suffix('}'));
+        if let Some(name) = whole.filter(|name| !name.contains('}')) {
+            let value = value_of(name, self.values)?;
+            self.put(size(value))?;
+            return Ok(value.clone());
+        }
+        self.replaced_in(text)
+    }
+
+    fn put(&mut self, size: usize) -> Result<(), Unfilled> {
+        let left = self.left.checked_sub(size);
+        self.left = left.ok_or_else(|| Unfilled("larger than 4 MiB".to_owned()))?;
+        Ok(())
+    }
+
+    fn replaced_in(&mut self, text: &str) -> Result<Value, Unfilled> {
+        let mut result = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            if let Some(before) = before.strip_suffix('$') {
+                result.push_str(before);
+                result.push_str("${");
+                rest = after;
+                continue;
+            }
+            let Some((name, after)) = after.split_once('}') else {
+                return Err(unknown(&["${", after]));
+            };
+            let value = as_text(value_of(name, self.values)?);
+            self.put(value.len())?;
+            result.push_str(before);
+            result.push_str(&value);
+            rest = after;
+        }
+        result.push_str(rest);
+        Ok(Value::String(result))
+    }
 }
 
-fn value_of<'a>(name: &str, values: &'a Values<'_>) -> Result<&'a Value, UnknownName> {
+/// Bytes of a value's text, about.
+fn size(value: &Value) -> usize {
+    // A comma, a colon, quotes or brackets.
+    4 + match value {
+        Value::Null | Value::Bool(_) => 0,
+        Value::Number(number) => number.as_str().len(),
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| key.len() + size(value)).sum(),
+    }
+}
+
+fn unknown(name: &[&str]) -> Unfilled {
+    Unfilled(["unknown name ", &name.concat()].concat())
+}
+
+fn value_of<'a>(name: &str, values: &'a Values<'_>) -> Result<&'a Value, Unfilled> {
     let found = values.iter().find(|(known, _)| *known == name);
     found
         .map(|(_, value)| value)
-        .ok_or_else(|| UnknownName(format!("${{{name}}}")))
+        .ok_or_else(|| unknown(&["${", name, "}"]))
 }
 
 /// A value inside a longer string: strings bare, nothing for null, the rest as JSON.
@@ -143,8 +188,21 @@ mod tests {
         ] {
             assert_eq!(
                 fill(json!([{"k": text}]), &values()),
-                Err(UnknownName(name.to_owned()))
+                Err(Unfilled(["unknown name ", name].concat()))
             );
+        }
+    }
+
+    #[test]
+    fn values_cannot_make_a_document_larger_than_the_bound() {
+        let long = json!({"k": "x".repeat(100_000)});
+        let values = [("long", long), ("short", json!("y"))];
+        let whole = |count| Value::Array(vec![Value::from("${long}"); count]);
+        let inside = |count| Value::from("${long}${short}".repeat(count));
+        let refused = Err(Unfilled("larger than 4 MiB".to_owned()));
+        for (few, many) in [(whole(41), whole(42)), (inside(41), inside(42))] {
+            assert!(fill(few, &values).is_ok());
+            assert_eq!(fill(many, &values), refused);
         }
     }
 }

@@ -146,6 +146,10 @@ impl Map {
     /// Of equal keys the last counts. All at once, because one by one would take a square of the time.
     pub fn extend(&mut self, mut entries: Vec<(String, Value)>) {
         self.0.append(&mut entries);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
         self.0.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.0.dedup_by(|later, kept| {
             let same = later.0 == kept.0;
@@ -179,8 +183,10 @@ impl Map {
 
 impl From<Vec<(String, Value)>> for Map {
     fn from(entries: Vec<(String, Value)>) -> Self {
-        let mut map = Self::new();
-        map.extend(entries);
+        let mut map = Self(entries);
+        map.settle();
+        // A list grows by more than it needs: of many small ones, most would be empty.
+        map.0.shrink_to_fit();
         map
     }
 }

@@ -84,6 +84,8 @@ impl<'de> Visitor<'de> for Pieces {
                 items.push(item);
             }
         }
+        // As for an object.
+        items.shrink_to_fit();
         Ok(Piece::Value(Value::Array(items)))
     }
 

@@ -140,6 +140,15 @@ fn people_get_a_line_for_each_entry() {
 }
 
 #[test]
+fn a_deep_document_is_not_mostly_blanks() {
+    let zeros = vec!["0"; 100_000].join(",");
+    let text = ["[".repeat(100), zeros, "]".repeat(100)].concat();
+    let pretty = read(&text).pretty();
+    assert!(pretty.len() < 5 << 20, "{} bytes", pretty.len());
+    assert_eq!(read(&pretty).compact(), text);
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_place() {
     for (text, expected) in [
         ("", "EOF while parsing a value at line 1 column 0"),

@@ -36,6 +36,9 @@ impl Value {
 /// document that is usual.
 const BREAK: &str = ",\n                                                                ";
 
+/// Bytes from which on a text has no line ends and blanks: at a hundred levels they would be most of it. Ours.
+const INDENTED_BYTES: usize = 4 * 1024 * 1024;
+
 impl Writer {
     /// As `pretty` writes, with room for so many bytes.
     pub(crate) fn pretty(room: usize) -> Self {
@@ -136,7 +139,8 @@ impl Writer {
 
     /// `from` 0: with a comma. A document in one line has nothing else.
     fn line(&mut self, from: usize) {
-        let end = self.level.map_or(1, |level| 2 + 2 * level);
+        let level = self.level.filter(|_| self.text.len() < INDENTED_BYTES);
+        let end = level.map_or(1, |level| 2 + 2 * level);
         let blanks = BREAK.get(from..end.min(BREAK.len()));
         self.text.push_str(blanks.unwrap_or_default());
         // Deeper than that.
