@@ -42,7 +42,7 @@
 //! | `epochs[].why` | string | `start`, `change`, `crash`, `signal` or `rescan` | 1 |
 //! | `epochs[].configuration` | string | what it was started with | 1 |
 //! | `companions` | array | in the order of their flags, at most 8 | 1 |
-//! | `companions[].command` | string | as it was typed | 1 |
+//! | `companions[].command` | string | its program; the arguments may hold a secret | 1 |
 //! | `companions[].pid` | number | | 1 |
 //! | `companions[].state` | string | `waiting`, `running`, `backoff`, `stopping` or `ended` | 1 |
 //! | `companions[].restarts` | number | | 1 |
@@ -100,7 +100,7 @@ pub(super) fn render(view: &View<'_>) -> Vec<u8> {
         json.object(
             "command pid state restarts age_seconds",
             &[
-                Value::Text(view.companion_command(companion.id)),
+                Value::Text(view.companion_program(companion.id)),
                 pid(view.companion_pid(companion.id)),
                 Value::Text(companion.state.name()),
                 Value::Number(companion.restarts),

@@ -194,11 +194,7 @@ fn companions(out: &mut Exposition, view: &View<'_>) {
 
 fn each_companion(out: &mut Exposition, view: &View<'_>, value: fn(&Companion) -> u64) {
     for companion in view.snapshot.companions {
-        let index = usize::from(companion.id.0);
-        let flag = view.companions.get(index);
-        // The program alone: its arguments may hold a secret.
-        let program = flag.and_then(|flag| flag.words.first());
-        let program = escaped(program.and_then(|word| word.to_str()).unwrap_or_default());
+        let program = escaped(view.companion_program(companion.id));
         let place = u64::from(companion.id.0) + 1;
         out.number(
             &[

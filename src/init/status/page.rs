@@ -185,7 +185,7 @@ fn companions(page: &mut Buffer, view: &View<'_>) {
                 &Known(view.companion_pid(companion.id)),
                 &companion.state.name(),
                 &companion.restarts,
-                &view.companion_command(companion.id),
+                &view.companion_program(companion.id),
             ],
         );
     }

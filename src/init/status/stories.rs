@@ -36,13 +36,13 @@ pub(super) struct Story {
 }
 
 impl Story {
-    /// Started, with these companions.
+    /// Started, with these programs as companions, each with an argument.
     pub(super) fn new(companions: &[&str]) -> Self {
         let companions: Vec<_> = companions
             .iter()
-            .map(|text| Companion {
-                words: vec![(*text).into()],
-                text: (*text).to_owned(),
+            .map(|program| Companion {
+                words: vec![(*program).into(), "--password=secret".into()],
+                text: [program, " --password=secret"].concat(),
             })
             .collect();
         let start = clock();
@@ -68,7 +68,7 @@ impl Story {
 
     /// A start, a rotation, a child that fails twice, a crash, a companion that ends, and the drain at the end.
     pub(super) fn full() -> Self {
-        let mut story = Self::new(&["routing-agent --port 179", "sh -c 'exec \"watch <me>\"'"]);
+        let mut story = Self::new(&["/bin/routing-agent", "/opt/\"watch\" <me>'s"]);
         story.live(180, 0);
         story.change(90_000, 2);
         story.live(100_210, 1);

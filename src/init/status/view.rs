@@ -51,11 +51,12 @@ impl View<'_> {
         self.children.pid(Kind::Companion(id)).map(Pid::number)
     }
 
-    /// What a companion's flag says.
+    /// A companion's program alone: its arguments may hold a secret, and anybody may ask.
     #[must_use]
-    pub(crate) fn companion_command(&self, id: CompanionId) -> &str {
+    pub(crate) fn companion_program(&self, id: CompanionId) -> &str {
         let companion = self.companions.get(usize::from(id.0));
-        companion.map_or("", |companion| companion.text.as_str())
+        let program = companion.and_then(|companion| companion.words.first());
+        program.and_then(|word| word.to_str()).unwrap_or_default()
     }
 
     /// An instant as time since 1970.

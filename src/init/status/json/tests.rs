@@ -94,6 +94,11 @@ fn a_retry_says_when_and_why() {
 }
 
 #[test]
+fn no_argument_of_a_companion_is_told() {
+    assert!(!parsed(&Story::full()).to_string().contains("secret"));
+}
+
+#[test]
 fn an_answer_has_a_limit() {
     let command = "\u{1}".repeat(4096);
     let mut story = Story::new(&[command.as_str(); 8]);

@@ -70,6 +70,11 @@ fn it_loads_nothing_and_runs_nothing() {
 }
 
 #[test]
+fn no_argument_of_a_companion_is_told() {
+    assert!(!page(&Story::full()).contains("secret"));
+}
+
+#[test]
 fn an_agent_that_has_just_begun_has_a_page() {
     let mut story = Story::new(&[]);
     story.expiry = None;
