@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,9 @@ use serde_json::json;
 use super::probes::{
     children, echo, helpers, leaves_nothing, nobody, said, settled, started, with,
 };
-use super::support::client::{Application, Reply, answer, asked, request, send, wait_for_close};
+use super::support::client::{
+    Application, Reply, answer, asked, narrow, request, send, wait_for_close,
+};
 use super::support::{Setup, envoy, kill, port, quick, until};
 
 /// A server of TLS, and what it needs.
@@ -200,6 +202,40 @@ fn the_helper_finds_an_application_on_ipv6_and_after_a_redirect() {
 }
 
 /// The server of TLS is stopped while they pile up.
+/// Its answer is nobody else's.
+fn unlike_others(number: u32) -> String {
+    let header = format!("X-Number: {number}\r\n");
+    request("GET /app-health/tls/livez", &header)
+}
+
+/// From where Envoy passes on what comes from outside.
+#[test]
+fn strangers_leave_four_helpers_to_kubelet() {
+    need_helper();
+    let tls = Tls::start();
+    let agent = started(with(&json!({"/app-health/tls/livez":
+        {"httpGet": {"port": tls.port.number, "scheme": "HTTPS"}, "timeoutSeconds": 50}})));
+    let before = settled(&agent);
+    tls.signal(libc::SIGSTOP);
+    let crowd: Vec<_> = (0..40)
+        .map(|number| {
+            let mut stream = narrow(Ipv4Addr::new(127, 0, 0, 6), agent.status.number).unwrap();
+            write!(stream, "{}", unlike_others(number)).unwrap();
+            stream
+        })
+        .collect();
+    until("four helpers", || (helpers(&agent) == 4).then_some(()));
+    let ask = |number| send(agent.status.number, &unlike_others(number)).unwrap();
+    let mut kubelets = [ask(100), ask(101), ask(102), ask(103)];
+    until("eight helpers", || (helpers(&agent) == 8).then_some(()));
+    tls.signal(libc::SIGCONT);
+    for stream in kubelets.iter_mut().chain(&mut { crowd }) {
+        assert_eq!(Reply::read(stream).unwrap().status, 200);
+    }
+    leaves_nothing(&agent, before);
+    agent.stop();
+}
+
 #[test]
 fn eight_helpers_run_at_once_and_the_others_wait_for_their_turn() {
     need_helper();
@@ -209,13 +245,7 @@ fn eight_helpers_run_at_once_and_the_others_wait_for_their_turn() {
     let before = settled(&agent);
     tls.signal(libc::SIGSTOP);
     let probes: Vec<_> = (0..12)
-        .map(|_| {
-            send(
-                agent.status.number,
-                &request("GET /app-health/tls/livez", ""),
-            )
-            .unwrap()
-        })
+        .map(|number| send(agent.status.number, &unlike_others(number)).unwrap())
         .collect();
     until("eight helpers", || (helpers(&agent) == 8).then_some(()));
     let end = Instant::now() + Duration::from_millis(500);
@@ -284,7 +314,8 @@ fn a_helper_that_is_late_is_killed() {
     assert_eq!(status, 500, "{why}");
     leaves_nothing(&agent, before);
     let patient = request("GET /app-health/tls/readyz", "");
-    let gone = send(agent.status.number, &patient).unwrap();
+    let other = request("GET /app-health/tls/readyz", "X-Other: yes\r\n");
+    let gone = send(agent.status.number, &other).unwrap();
     drop(gone);
     // Stopped, it cannot obey its own deadline.
     let mut stopped = send(agent.status.number, &patient).unwrap();
@@ -371,13 +402,7 @@ fn helpers_that_cannot_be_started_any_more_do_not_hold_up_the_others() {
     let before = settled(&agent);
     tls.signal(libc::SIGSTOP);
     let probes: Vec<_> = (0..16)
-        .map(|_| {
-            send(
-                agent.status.number,
-                &request("GET /app-health/tls/livez", ""),
-            )
-            .unwrap()
-        })
+        .map(|number| send(agent.status.number, &unlike_others(number)).unwrap())
         .collect();
     until("eight helpers", || (helpers(&agent) == 8).then_some(()));
     fs::remove_file(directory.path().join("pintle-probe")).unwrap();

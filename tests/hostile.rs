@@ -18,6 +18,7 @@
 #[allow(dead_code, reason = "other tests need more of it")]
 mod support;
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -26,10 +27,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use support::client::narrow;
 use support::{Agent, Port, Setup, port, quick, until};
 
 /// The contract's places.
@@ -270,6 +272,10 @@ fn reset(stream: TcpStream) {
 
 fn request(method: &str, target: &str, headers: &str) -> Vec<u8> {
     format!("{method} {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n").into_bytes()
+}
+
+fn local_order(target: &str, headers: &str) -> Vec<u8> {
+    format!("POST {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n").into_bytes()
 }
 
 /// Rubbish of every kind, each with the status that it deserves; 0: the connection is just closed.
@@ -564,6 +570,57 @@ fn scrapes_that_nobody_reads_keep_nobody_out_and_end() {
     target.assert_well();
 }
 
+/// 300 at once, and then more and more, who ask for a page that is larger than what the kernel takes, and do not read. Half
+/// of them come from where Envoy's inbound pass-through does.
+#[test]
+fn pages_that_nobody_reads_fail_no_probe() {
+    let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let long = format!("/bin/sleep{} 1000", "/".repeat(4000));
+    let target = Target::with(&pintle(), |mut setup| {
+        for _ in 0..8 {
+            setup = setup.args(&["--companion", &long]);
+        }
+        setup
+    });
+    let (before, resident) = (target.descriptors(), target.agent.memory("Rss:"));
+    assert!(target.talk(&request("GET", "/status", "")).len() > 32_000);
+    for topic in ["/status", "/", "/metrics"] {
+        let asked = request("GET", topic, "");
+        let (stop, port) = (AtomicBool::new(false), target.status);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut held = VecDeque::new();
+                for number in 0_u32.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let source = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 6)];
+                    if let Some(mut stream) = narrow(source[number as usize % 2], port) {
+                        send(&mut stream, &asked);
+                        held.push_back(stream);
+                    }
+                    if number > 300 {
+                        drop(held.pop_front());
+                        thread::sleep(Duration::from_millis(2));
+                    }
+                }
+                held.into_iter().for_each(reset);
+            });
+            thread::sleep(Duration::from_millis(100));
+            let probes = Probes::of(&target);
+            thread::sleep(Duration::from_millis(2500));
+            let grown = target.agent.memory("Rss:").saturating_sub(resident);
+            stop.store(true, Ordering::Relaxed);
+            probes.finish(topic);
+            eprintln!("{topic}: {grown} kB more");
+            assert!(grown < 1536, "{topic}: {grown} kB");
+        });
+        target.assert_well();
+    }
+    target.wait_descriptors(before);
+    target.agent.stop();
+}
+
 /// `ISTIO_KUBE_APP_PROBERS` with one probe.
 fn prober(port: u16, seconds: u8) -> String {
     format!(
@@ -585,7 +642,7 @@ fn a_crowd_that_is_answered_at_once_holds_up_nobody() {
     let mut stays = target.connect();
     send(&mut stays, &request("GET", "/app-health/app/readyz", ""));
     let asked = silent.accept().unwrap();
-    assert_eq!(target.status_of(&request("POST", "/drain", "")), 200);
+    assert_eq!(target.status_of(&local_order("/drain", "")), 200);
     until("the drain", || (target.probe() == Ok(503)).then_some(()));
     quick("a crowd of probes", PATIENCE, || {
         target.agent.signal(libc::SIGSTOP);
@@ -633,9 +690,128 @@ fn probes_of_a_silent_application_keep_nobody_out() {
     answers.sort_unstable();
     let late = answers.iter().filter(|status| **status == 500).count();
     let refused = answers.iter().filter(|status| **status == 503).count();
-    assert_eq!((late, refused), (40, 160), "{answers:?}");
+    assert_eq!(
+        (late, refused),
+        (PLACES - 3, 200 - (PLACES - 3)),
+        "{answers:?}"
+    );
     target.wait_descriptors(before);
-    drop(silent);
+    // One asked for all; when its time was over another did, if that had some left.
+    silent.set_nonblocking(true).unwrap();
+    let asked = silent.incoming().take_while(Result::is_ok).count();
+    assert!((1..=20).contains(&asked), "{asked}");
+}
+
+/// Nobody reads the head; each is answered after a while, all at the same time.
+fn slow_application(after: Duration) -> (u16, Arc<Mutex<Vec<Instant>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&asked);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            kept.lock().unwrap().push(Instant::now());
+            thread::spawn(move || {
+                let mut stream = stream.unwrap();
+                drop(stream.read(&mut [0; 4096]));
+                thread::sleep(after);
+                drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"));
+            });
+        }
+    });
+    (port, asked)
+}
+
+const APPLICATION_PROBE: &[u8] = b"GET /app-health/app/readyz HTTP/1.1\r\nHost: 10.0.0.7:15020\r\nUser-Agent: kube-probe/1.35\r\nAccept: */*\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn sixty_askers_of_a_slow_application_do_not_refuse_kubelet() {
+    let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let (port, asked) = slow_application(Duration::from_secs(2));
+    let target = Target::with(&pintle(), |setup| {
+        setup.env("ISTIO_KUBE_APP_PROBERS", &prober(port, 20))
+    });
+    let before = target.descriptors();
+    let ask = |bytes: &[u8]| {
+        let mut stream = target.connect();
+        send(&mut stream, bytes);
+        stream
+    };
+    let path = "/app-health/app/readyz";
+    let askers: Vec<_> = (0..60).map(|_| ask(&request("GET", path, ""))).collect();
+    let kubelet = [ask(APPLICATION_PROBE)];
+    for mut stream in askers.into_iter().chain(kubelet) {
+        let answer = receive(&mut stream);
+        assert!(
+            status_of(&answer) == 200 && answer.ends_with("fine"),
+            "{answer}"
+        );
+    }
+    // The others' headers are not kubelet's.
+    assert_eq!(asked.lock().unwrap().len(), 2);
+    target.assert_well();
+    target.wait_descriptors(before);
+    target.agent.stop();
+}
+
+/// In a network with other pods in it. Each of theirs asks for something else, so that nothing can be shared.
+#[test]
+fn strangers_do_not_keep_the_node_out() {
+    let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    in_a_network_of_its_own(|| {
+        let (port, asked) = slow_application(Duration::from_secs(2));
+        let target = Target::with(&pintle(), |setup| {
+            setup
+                .args(&["--status-address", "0.0.0.0"])
+                .env("ISTIO_KUBE_APP_PROBERS", &prober(port, 20))
+                .env("HOST_IP", "10.9.1.1")
+        });
+        let before = target.descriptors();
+        let ask = |from: &str, bytes: &[u8]| {
+            let mut stream = narrow(from.parse().unwrap(), target.status).unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_secs(20)))
+                .unwrap();
+            send(&mut stream, bytes);
+            stream
+        };
+        // What the kernel thinks of as the node's own is not what `HOST_IP` says.
+        let mut node = ask("10.9.1.2", PROBE);
+        assert_eq!(status_of(&receive(&mut node)), 200);
+        let path = "/app-health/app/readyz";
+        let crowd: Vec<_> = (0..300)
+            .map(|number| {
+                let own = request("GET", path, &format!("X-Mine: {number}\r\n"));
+                ask(&format!("10.9.2.{}", number % 250 + 1), &own)
+            })
+            .collect();
+        for address in ["127.0.0.1", "10.9.1.1", "10.9.1.2"] {
+            for path in ["/healthz/live", "/healthz/ready"] {
+                let answer = quick(address, PATIENCE, || {
+                    receive(&mut ask(address, &request("GET", path, "")))
+                });
+                assert_eq!(status_of(&answer), 200, "{path} from {address}");
+            }
+        }
+        let held: Vec<_> = ["127.0.0.1", "10.9.1.1", "10.9.1.2"]
+            .map(|address| ask(address, APPLICATION_PROBE))
+            .into();
+        for mut stream in held {
+            assert_eq!(status_of(&receive(&mut stream)), 200);
+        }
+        let answers = crowd
+            .into_iter()
+            .map(|mut stream| status_of(&receive(&mut stream)));
+        let passed = answers.filter(|status| *status == 200).count();
+        assert!((40..=PLACES - 8).contains(&passed), "{passed}");
+        assert_eq!(
+            asked.lock().unwrap().len(),
+            passed + 1,
+            "the last three are one"
+        );
+        target.wait_descriptors(before);
+        target.agent.stop();
+    });
 }
 
 /// Connections one after the other, of every kind, and few of them read an answer.
@@ -715,7 +891,7 @@ fn in_a_network_of_its_own(what: impl FnOnce() + Send) {
         scope.spawn(|| {
             // SAFETY: an integer; it is this thread, and what it starts, that moves.
             assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
-            for line in ["link set lo up", "addr add 10.9.9.9/32 dev lo"] {
+            for line in ["link set lo up", "addr add 10.9.0.0/16 dev lo"] {
                 let done = Command::new("ip").args(line.split(' ')).status().unwrap();
                 assert!(done.success(), "ip {line}");
             }
@@ -735,7 +911,7 @@ fn orders_are_taken_from_loopback_only() {
             send(&mut stream, bytes);
             status_of(&receive(&mut stream))
         };
-        let order = |target: &str, headers: &str| request("POST", target, headers);
+        let order = |target: &str, headers: &str| local_order(target, headers);
         let (quit, drain) = ("/quitquitquit", "/drain");
         let lies = [
             "",
@@ -759,6 +935,21 @@ fn orders_are_taken_from_loopback_only() {
         for local in ["127.0.0.1", "127.9.9.9", six] {
             let page = order(drain, "Origin: http://evil.example\r\n");
             assert_eq!(ask(local, &page), 403, "{local}");
+        }
+        let own = |headers: &str| format!("POST {drain} HTTP/1.1\r\n{headers}\r\n").into_bytes();
+        for lie in [
+            "Host: evil.example\r\n",
+            "Host: evil.example\r\nOrigin: http://localhost\r\n",
+            "Host: localhost\r\nHost: evil.example\r\n",
+            "Host: 10.9.9.9\r\n",
+        ] {
+            assert_eq!(ask("127.0.0.1", &own(lie)), 403, "{lie}");
+        }
+        // From where Envoy's inbound pass-through comes.
+        for path in [quit, drain] {
+            let mut stream = narrow(Ipv4Addr::new(127, 0, 0, 6), status).unwrap();
+            send(&mut stream, &order(path, ""));
+            assert_eq!(status_of(&receive(&mut stream)), 403, "{path}");
         }
         assert_eq!(ask("127.0.0.1", PROBE), 200, "nothing has been drained");
         // The first is a mapped address to who listens on `::`.

@@ -4,12 +4,15 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::support::client::{Application, answer, ask, asked, request, wait_for_close};
+use super::support::client::{
+    Application, Reply, answer, ask, asked, request, send, wait_for_close,
+};
 use super::support::{Agent, Setup, quick, until};
 
 pub(crate) fn with(probers: &Value) -> Setup {
@@ -301,6 +304,64 @@ fn whoever_is_late_is_answered_for_in_time() {
     agent.stop();
 }
 
+/// The application says nothing to the first. Who came while that one waited has time left when it is late.
+#[test]
+fn who_waits_for_anothers_probe_is_not_late_with_it() {
+    let asked = AtomicUsize::new(0);
+    let app = Application::start(move |head, stream| {
+        if asked.fetch_add(1, Ordering::Relaxed) == 0 {
+            wait_for_close(stream);
+            return Ok(());
+        }
+        echo(head, stream)
+    });
+    let agent = started(with(&json!({
+        "/app-health/app/livez": {"httpGet": {"port": app.port, "path": "/200"}, "timeoutSeconds": 1},
+        "/app-health/app/readyz": {"httpGet": {"port": app.port, "path": "/200"}, "timeoutSeconds": 20},
+    })));
+    let port = agent.status.number;
+    let mut first = send(port, &request("GET /app-health/app/livez", "")).unwrap();
+    until("the first", || (app.heads().len() == 1).then_some(()));
+    let mut others = ["livez", "readyz", "readyz"].map(|probe| {
+        thread::sleep(Duration::from_millis(200));
+        send(port, &request(&format!("GET /app-health/app/{probe}"), "")).unwrap()
+    });
+    assert_eq!(
+        Reply::read(&mut first).unwrap().text(),
+        "no answer in time\n"
+    );
+    for stream in &mut others {
+        assert_eq!(Reply::read(stream).unwrap().text(), "/200 it is");
+    }
+    assert!(app.heads().len() <= 4, "{:?}", app.heads());
+    agent.stop();
+}
+
+/// Whatever its redirects lead to, it is the same probe.
+#[test]
+fn a_probe_that_is_redirected_is_shared_all_the_same() {
+    let app = Application::start(|head, stream| {
+        if head.starts_with("GET /302 ") {
+            return stream.write_all(answer("302 Found", "Location: /200\r\n", "").as_bytes());
+        }
+        thread::sleep(Duration::from_secs(1));
+        echo(head, stream)
+    });
+    let agent = started(with(&json!({
+        "/app-health/app/livez": {"httpGet": {"port": app.port, "path": "/302"}, "timeoutSeconds": 20},
+    })));
+    let probe = request("GET /app-health/app/livez", "");
+    let ask = || send(agent.status.number, &probe).unwrap();
+    let mut first = ask();
+    until("the redirect", || (app.heads().len() == 2).then_some(()));
+    let mut other = ask();
+    for stream in [&mut first, &mut other] {
+        assert_eq!(Reply::read(stream).unwrap().text(), "/200 it is");
+    }
+    assert_eq!(app.heads().len(), 2);
+    agent.stop();
+}
+
 #[test]
 fn what_goes_wrong_is_500_with_the_reason() {
     let rubbish = Application::saying("SSH-2.0-OpenSSH_10.0\r\n");
@@ -458,6 +519,37 @@ fn the_probe_ports_header_reaches_application_ports_and_no_others() {
         403
     );
     assert_eq!(forwarded("/200", "http").status, 400);
+    let port = agent.status.number;
+    let header = format!("istio-app-probe-port: {}\r\n", app.port);
+    for (line, more, status, allow, why) in [
+        (
+            "POST /200",
+            "Content-Length: 2\r\n",
+            405,
+            "\r\nAllow: GET, HEAD",
+            "passes on GET and HEAD only",
+        ),
+        (
+            "PUT /200",
+            "",
+            405,
+            "\r\nAllow: GET, HEAD",
+            "passes on GET and HEAD only",
+        ),
+        (
+            "GET /200",
+            "Content-Length: 2\r\n",
+            413,
+            "",
+            "passes on no body",
+        ),
+    ] {
+        let reply = ask(port, &request(line, &[&header, more].concat())).unwrap();
+        assert_eq!(reply.status, status, "{line}");
+        assert!(reply.text().contains(why), "{line}: {}", reply.text());
+        assert!(reply.head.contains(allow), "{}", reply.head);
+    }
+    assert_eq!(app.heads().len(), 2, "none of them was passed on");
     assert_eq!(forwarded("/200", "1").status, 500);
     assert_eq!(other.heads(), Vec::<String>::new());
     agent.stop();

@@ -68,6 +68,13 @@ impl Config {
             status,
             application_ports: application_ports(&layers),
             probers: probers::probers(&layers),
+            // A hint and no more: what is no address is none.
+            node: layers
+                .environment
+                .get("HOST_IP")
+                .ok()
+                .flatten()
+                .and_then(|ip| ip.parse().ok()),
             scrape: scrape::targets(&layers, admin, status),
             warnings,
         };

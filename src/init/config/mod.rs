@@ -66,6 +66,8 @@ pub struct Config {
     pub probers: Vec<Prober>,
     /// The application's metrics.
     pub scrape: Vec<ScrapeTarget>,
+    /// `HOST_IP`: where kubelet's probes come from, mostly.
+    pub node: Option<IpAddr>,
     /// Said once the log is open: flags and variables that were accepted but mean nothing, doubtful values.
     pub warnings: Vec<String>,
 }

@@ -326,6 +326,7 @@ pub(super) fn open_status_port(
         probers: std::mem::take(&mut config.probers),
         scrape: std::mem::take(&mut config.scrape),
         admin: config.admin,
+        node: config.node,
     };
     let address = config.status;
     let tokens = (STATUS.0, FIRST_CLIENT);

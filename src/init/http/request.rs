@@ -29,6 +29,8 @@ pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
     /// Without scheme, host and query.
     pub(crate) path: &'a str,
+    /// Host and port of a target that names them: they count, not the header.
+    pub(crate) authority: Option<&'a str>,
     /// After `?`; without it.
     pub(crate) query: Option<&'a str>,
     /// HTTP/1.0 knows no chunks.
@@ -58,12 +60,14 @@ impl<'a> Request<'a> {
             head.path.unwrap_or_default(),
         );
         let (minor, count) = (head.version, head.headers.len());
-        let Some((path, query)) = split(target) else {
+        let (authority, local) = local(target);
+        let Some((path, query)) = split(local) else {
             return Parsed::Malformed;
         };
         let mut request = Request {
             method,
             path,
+            authority,
             query,
             chunks: minor == Some(1),
             more: bytes.len() > length,
@@ -113,15 +117,20 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Path and query of a request target: `/x?y` or `http://host/x?y`.
-fn split(target: &str) -> Option<(&str, Option<&str>)> {
-    let local = match target.split_once("://") {
-        Some((scheme, rest)) if !scheme.contains(['/', '?']) => rest
-            .find(['/', '?'])
-            .and_then(|at| rest.get(at..))
-            .unwrap_or("/"),
-        _ => target,
-    };
+/// What comes before the path of a request target, and the path: `/x?y` or `http://host/x?y`.
+fn local(target: &str) -> (Option<&str>, &str) {
+    match target.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
+            let at = rest.find(['/', '?']).unwrap_or(rest.len());
+            let (authority, local) = rest.split_at(at);
+            (Some(authority), if local.is_empty() { "/" } else { local })
+        }
+        _ => (None, target),
+    }
+}
+
+/// Path and query.
+fn split(local: &str) -> Option<(&str, Option<&str>)> {
     let (path, query) = match local.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (local, None),
@@ -183,7 +192,7 @@ mod tests {
             ("h:443", None),
             ("healthz", None),
         ] {
-            assert_eq!(split(target), expected, "{target}");
+            assert_eq!(split(local(target).1), expected, "{target}");
         }
     }
 

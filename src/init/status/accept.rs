@@ -3,15 +3,13 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use mio::Poll;
 
-use super::connection::{Connection, Phase};
-use super::routes::Peer;
+use super::connection::Connection;
 use super::server::{Pause, StatusServer};
-use super::{ACCEPT_PAUSE, FAIR_SHARE, HEAD_TIMEOUT, PLACES, Turn, UNREAD, count};
+use super::{ACCEPT_PAUSE, HEAD_TIMEOUT, PLACES, Turn, count};
 use crate::sys::{self, Watch};
 
 impl StatusServer {
@@ -42,7 +40,8 @@ impl StatusServer {
                 let connection = Connection::new(
                     stream,
                     self.token(place),
-                    whence(peer),
+                    // An IPv4 client of an IPv6 socket has a mapped address.
+                    peer.ip().to_canonical(),
                     (turn.now, deadline),
                 );
                 self.put(place, Box::new(connection));
@@ -73,20 +72,8 @@ impl StatusServer {
             self.places.push(None);
             return Some(self.places.len().saturating_sub(1));
         }
-        let gives_way = |connection: &Connection| {
-            let age = turn.now.saturating_duration_since(connection.opened);
-            match connection.phase {
-                Phase::Head | Phase::Lingering { .. } => true,
-                Phase::Finishing => age > UNREAD,
-                Phase::Waiting(_) | Phase::Probing(_) | Phase::Merging(_) => age > FAIR_SHARE,
-            }
-        };
-        let (place, _) = self
-            .connections()
-            .filter(|(_, connection)| gives_way(connection))
-            .min_by_key(|(_, connection)| connection.opened)?;
-        count(&mut turn.counters.connections_refused);
-        self.close(turn, place);
+        let place = self.late_place(turn.now)?;
+        self.give_way(turn, place);
         Some(place)
     }
 
@@ -115,25 +102,10 @@ impl StatusServer {
     }
 }
 
-/// An IPv4 client of an IPv6 socket has a mapped address.
-fn whence(peer: SocketAddr) -> Peer {
-    let local = match peer.ip() {
-        IpAddr::V4(address) => address.is_loopback(),
-        IpAddr::V6(address) => {
-            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
-        }
-    };
-    if local {
-        Peer::Loopback
-    } else {
-        Peer::Elsewhere
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
-    use std::net::{Ipv4Addr, TcpStream};
+    use std::net::{Ipv4Addr, SocketAddr, TcpStream};
     use std::time::Duration;
 
     use super::*;

@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+/// Of a 405, with the methods that would do.
+pub(super) const TEXT_GET: &str = "text/plain; charset=utf-8\r\nAllow: GET, HEAD";
+pub(super) const TEXT_POST: &str = "text/plain; charset=utf-8\r\nAllow: POST";
 pub(super) const JSON: &str = "application/json";
 pub(super) const HTML: &str = "text/html; charset=utf-8";
 /// The Prometheus text format.
@@ -22,10 +25,6 @@ pub(super) enum Length {
 #[must_use]
 pub(super) fn head(status: u16, kind: &str, length: Length) -> Vec<u8> {
     let status_text = status.to_string();
-    let allow = match status {
-        405 => "Allow: GET, HEAD, POST\r\n",
-        _ => "",
-    };
     let number;
     let (name, value) = match length {
         Length::Known(bytes) => {
@@ -45,9 +44,7 @@ pub(super) fn head(status: u16, kind: &str, length: Length) -> Vec<u8> {
         "\r\n",
         name,
         value,
-        "\r\nConnection: close\r\n",
-        allow,
-        "\r\n",
+        "\r\nConnection: close\r\n\r\n",
     ];
     parts.concat().into_bytes()
 }

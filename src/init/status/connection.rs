@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read as _, Write as _};
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
@@ -13,15 +13,16 @@ use super::LINGER_BYTES;
 use super::answer::{self, Length};
 use super::merge::Merge;
 use super::probing::Probing;
-use super::routes::{Peer, Topic};
+use super::routes::Topic;
 use crate::http::{HEAD_BYTES, READ_BYTES};
 
 /// See the module.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Connection {
     stream: TcpStream,
     token: Token,
-    pub(super) peer: Peer,
+    pub(super) from: IpAddr,
     pub(super) opened: Instant,
     pub(super) deadline: Instant,
     pub(super) phase: Phase,
@@ -32,6 +33,8 @@ pub(super) struct Connection {
     moved: bool,
     /// epoll knows the socket: only once something has to be waited for.
     registered: bool,
+    /// A page, the status or metrics were asked for: see `PAGES`.
+    pub(super) page: bool,
     /// The request goes on after its head: see `LINGER`.
     pub(super) unread: bool,
 }
@@ -88,14 +91,14 @@ impl Connection {
     pub(super) fn new(
         stream: TcpStream,
         token: Token,
-        peer: Peer,
+        from: IpAddr,
         times: (Instant, Instant),
     ) -> Self {
         let (opened, deadline) = times;
         Self {
             stream,
             token,
-            peer,
+            from,
             opened,
             deadline,
             phase: Phase::Head,
@@ -103,6 +106,7 @@ impl Connection {
             sent: 0,
             moved: false,
             registered: false,
+            page: false,
             unread: false,
         }
     }

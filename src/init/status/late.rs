@@ -47,6 +47,7 @@ impl StatusServer {
                 }
                 finish_probe(turn, &mut connection, 500, &line(&["no answer in time"]));
                 self.settle(turn, place, connection, Flow::Later);
+                self.hand_over(turn, place);
             }
             // The source is late; if it were the client, there would be something for it.
             Phase::Merging(_) if !connection.has_unsent() => {
@@ -71,6 +72,7 @@ impl StatusServer {
                 self.demands.push(Demand::KillHelper(serial));
             }
             count(&mut turn.counters.app_probes_failed);
+            self.hand_over(turn, place);
         }
     }
 }

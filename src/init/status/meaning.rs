@@ -23,6 +23,8 @@ pub(super) struct Meaning {
     pub(super) errand: Option<Order>,
     pub(super) query: Option<Box<str>>,
     pub(super) patience: Duration,
+    /// A probe that says it is kubelet's.
+    pub(super) kubelet: bool,
 }
 
 /// What an application is to be asked.
@@ -44,6 +46,7 @@ pub(super) fn understand(bytes: &[u8], peer: Peer, settings: &Settings) -> Optio
         errand: None,
         query: None,
         patience: PAUSE,
+        kubelet: false,
     };
     match Request::parse(bytes) {
         Parsed::Incomplete => None,
@@ -62,9 +65,22 @@ pub(super) fn understand(bytes: &[u8], peer: Peer, settings: &Settings) -> Optio
                 errand: order(route, &request, settings),
                 query: request.query.filter(|_| about_metrics).map(Box::from),
                 patience: patience(&request, settings),
+                kubelet: is_probe(route) && is_kubelet(&request),
             })
         }
     }
+}
+
+const fn is_probe(route: Route) -> bool {
+    matches!(
+        route,
+        Route::Alive | Route::About(Topic::Ready) | Route::Probe(_)
+    )
+}
+
+fn is_kubelet(request: &Request<'_>) -> bool {
+    let agent = request.header("user-agent");
+    agent.is_some_and(|agent| agent.starts_with(b"kube-probe/"))
 }
 
 /// A source of metrics may not use up the time that Prometheus has for all of them.

@@ -21,10 +21,12 @@ mod probing;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 mod readiness;
+mod room;
 mod routes;
 mod scrape;
 mod server;
 mod serving;
+mod sharing;
 #[cfg(test)]
 mod stories;
 mod target;
@@ -32,7 +34,7 @@ mod text;
 mod usage;
 mod view;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use mio::Registry;
@@ -61,14 +63,20 @@ const LINGER_BYTES: usize = 64 * 1024;
 const FAIR_SHARE: Duration = Duration::from_secs(30);
 /// When all places are taken, an answer that its client has not taken within this time gives way. Ours: a probe's patience.
 const UNREAD: Duration = Duration::from_secs(1);
-/// Scrapes at once; more are refused (503). Ours: two Prometheus have two, and whoever opens more must not take all places.
-const SCRAPES: usize = 16;
-/// Probes of the application at once; more are refused (503). Ours: with the scrapes, 8 places are left to other requests.
-const PROBES: usize = 40;
+/// Pages, statuses and scrapes at once; more are refused (503). Two Prometheus have two, and each may hold up to a page's
+/// bytes for as long as its client does not read them.
+const PAGES: usize = 16;
+/// Places that strangers leave to probes from loopback and from the node: a pod of five containers has ten.
+const KEPT: usize = 8;
+/// Places that probes of the application and pages leave to everything else, which is over soon: a request that is read,
+/// and readiness for two.
+const SPARE: usize = 3;
 /// After an error of `accept` itself (no descriptor left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// Helper programs at once; others wait for their turn (the contract's 8).
 const HELPERS: usize = 8;
+/// Of these so many are run for strangers: half.
+const STRANGERS_HELPERS: usize = HELPERS / 2;
 
 /// What the server answers by, known at the start.
 #[derive(Debug)]
@@ -77,6 +85,8 @@ pub(crate) struct Settings {
     pub(crate) probers: Vec<Prober>,
     pub(crate) scrape: Vec<ScrapeTarget>,
     pub(crate) admin: SocketAddr,
+    /// Where kubelet is, if somebody says so.
+    pub(crate) node: Option<IpAddr>,
 }
 
 /// What a client's request makes the agent do.
@@ -142,6 +152,7 @@ mod tests {
             }],
             scrape: Vec::new(),
             admin: SocketAddr::from(([127, 0, 0, 1], 15000)),
+            node: None,
         }
     }
 }

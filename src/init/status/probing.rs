@@ -35,6 +35,8 @@ pub(super) struct Probing {
     pub(super) form: Form,
     errand: Errand,
     follow: bool,
+    /// What was asked at first, if a redirect has led elsewhere.
+    first: Option<Errand>,
     /// All of it, redirects included, must be over by then.
     deadline: Instant,
     state: State,
@@ -42,7 +44,7 @@ pub(super) struct Probing {
 }
 
 /// What is to be found out.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Errand {
     Http(Target),
     Tcp { port: u16 },
@@ -51,6 +53,8 @@ pub(super) enum Errand {
 
 #[derive(Debug)]
 enum State {
+    /// The connection in that place asks the same, and its answer will do.
+    Shared(usize),
     /// Not begun, or waiting for a place for its helper.
     Idle,
     Direct {
@@ -79,6 +83,7 @@ impl Probing {
             form,
             errand,
             follow,
+            first: None,
             deadline,
             state: State::Idle,
             response: Response::new(BODY_BYTES),
@@ -89,8 +94,28 @@ impl Probing {
     pub(super) const fn helper(&self) -> Option<u64> {
         match &self.state {
             State::Helped { serial, .. } => Some(*serial),
-            State::Idle | State::Direct { .. } => None,
+            State::Idle | State::Shared(_) | State::Direct { .. } => None,
         }
+    }
+
+    /// Whether it asks what `other` is going to ask, byte for byte: the headers of a stranger must not decide about a
+    /// probe of kubelet's.
+    pub(super) fn asks(&self, other: &Self) -> bool {
+        let asked = self.first.as_ref().unwrap_or(&self.errand);
+        self.follow == other.follow && *asked == other.errand
+    }
+
+    /// Whose answer will do.
+    pub(super) const fn shares(&self) -> Option<usize> {
+        match self.state {
+            State::Shared(place) => Some(place),
+            State::Idle | State::Direct { .. } | State::Helped { .. } => None,
+        }
+    }
+
+    /// It asks nobody itself, but waits for the one in `place`.
+    pub(super) fn share(&mut self, place: usize) {
+        self.state = State::Shared(place);
     }
 
     /// Waits for a place for its helper.
@@ -100,6 +125,7 @@ impl Probing {
 
     /// Begins, or begins again after a redirect.
     pub(super) fn begin(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
+        self.state = State::Idle;
         match &self.errand {
             Errand::Grpc { .. } => Progress::NeedsHelper,
             Errand::Http(target) if target.https => Progress::NeedsHelper,
@@ -168,7 +194,7 @@ impl Probing {
     /// Its socket is ready.
     pub(super) fn advance(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
         let result = match (&mut self.state, &self.errand) {
-            (State::Idle, _) => return Progress::Going,
+            (State::Idle | State::Shared(_), _) => return Progress::Going,
             (State::Direct { exchange, .. }, Errand::Tcp { .. }) => exchange.is_connected(),
             (State::Direct { exchange, .. } | State::Helped { exchange, .. }, _) => {
                 let response = &mut self.response;
@@ -182,7 +208,7 @@ impl Probing {
                 let address = *address;
                 self.failed(turn, token, address, &error)
             }
-            (Err(_), State::Idle | State::Helped { .. }) => Progress::Answer(
+            (Err(_), State::Idle | State::Shared(_) | State::Helped { .. }) => Progress::Answer(
                 500,
                 line(&["pintle-probe gave no answer; its reason is in the log"]),
             ),
@@ -204,7 +230,8 @@ impl Probing {
         };
         match target.clone().redirect(location) {
             Redirect::Follow(next) => {
-                self.errand = Errand::Http(next);
+                let asked = std::mem::replace(&mut self.errand, Errand::Http(next));
+                self.first.get_or_insert(asked);
                 self.state = State::Idle;
                 self.begin(turn, token)
             }

@@ -25,6 +25,7 @@ fn settings() -> Settings {
             path: "/metrics".to_owned(),
         }],
         admin: ([127, 0, 0, 1], 15000).into(),
+        node: None,
     }
 }
 

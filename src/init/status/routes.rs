@@ -2,11 +2,17 @@
 
 #![forbid(unsafe_code)]
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use super::Settings;
+use super::target::name_and_port;
 use crate::http::Request;
 
 /// With this header a request is passed on to a port of the application (pilot-agent 1.1.0's snapshots).
 const PORT_HEADER: &str = "istio-app-probe-port";
+/// From here (and from `::6`, which is no loopback address) Envoy passes on what came to the pod from outside.
+const PASS_THROUGH: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
+pub(super) const ONLY_POST: &str = "only POST is allowed";
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +51,17 @@ pub(crate) enum Topic {
 pub(super) enum Peer {
     Loopback,
     Elsewhere,
+}
+
+impl Peer {
+    #[must_use]
+    pub(super) fn at(address: IpAddr) -> Self {
+        if address.is_loopback() && address != PASS_THROUGH {
+            Self::Loopback
+        } else {
+            Self::Elsewhere
+        }
+    }
 }
 
 /// What a request means.
@@ -90,24 +107,54 @@ fn forward(port: &[u8], request: &Request<'_>, settings: &Settings) -> Route {
             403,
             "istio-app-probe-port is not one of --application-ports",
         ),
-        Some(_) if request.body => Route::Refused(413, "a probe has no body"),
-        Some(_) if !matches!(request.method, "GET" | "HEAD") => {
-            Route::Refused(405, "only GET and HEAD are allowed")
-        }
+        Some(_) if !matches!(request.method, "GET" | "HEAD") => Route::Refused(
+            405,
+            "istio-app-probe-port passes on GET and HEAD only, as kubelet probes",
+        ),
+        Some(_) if request.body => Route::Refused(
+            413,
+            "istio-app-probe-port passes on no body: a probe has none",
+        ),
         Some(port) => Route::Forward(port),
     }
 }
 
-/// Orders are taken from the pod only. A browser that is led to them by a page elsewhere sends no POST from loopback in
-/// any pod, but it may on a desk: what comes from a web page says so.
+/// Orders are taken from the pod only. A browser there may be led to them by a page elsewhere: what comes from it says so
+/// in `Origin`, and in `Host` where the page's own name was made to mean loopback.
 fn order(request: &Request<'_>, peer: Peer, route: Route) -> Route {
-    if peer != Peer::Loopback || request.header("origin").is_some() {
-        Route::Refused(403, "only requests from localhost are allowed")
-    } else if request.method == "POST" {
-        route
-    } else {
-        Route::Refused(405, "only POST is allowed")
+    if peer != Peer::Loopback {
+        return Route::Refused(403, "only requests from localhost are allowed");
     }
+    if request.method != "POST" {
+        return Route::Refused(405, ONLY_POST);
+    }
+    let foreign = |(name, value): (&str, &[u8])| {
+        let value = std::str::from_utf8(value).unwrap_or_default().trim();
+        if name.eq_ignore_ascii_case("host") {
+            !is_local(value)
+        } else {
+            let page = value.split_once("://").map(|(_, authority)| authority);
+            name.eq_ignore_ascii_case("origin") && !page.is_some_and(is_local)
+        }
+    };
+    let elsewhere = request.authority.is_some_and(|named| !is_local(named));
+    if elsewhere || request.headers().any(foreign) {
+        return Route::Refused(403, "only a Host and an Origin of localhost are allowed");
+    }
+    route
+}
+
+/// Whether `host[:port]` can only mean this host.
+fn is_local(authority: &str) -> bool {
+    let (name, port) = name_and_port(authority);
+    let address = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let local = match address.unwrap_or(name).parse() {
+        Ok(address) => Peer::at(address) == Peer::Loopback,
+        Err(_) => name.eq_ignore_ascii_case("localhost"),
+    };
+    local && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
 #[cfg(test)]
@@ -116,6 +163,110 @@ mod tests {
 
     use super::*;
     use crate::http::Parsed;
+
+    /// Envoy's inbound pass-through connects from 127.0.0.6 and from ::6.
+    #[test]
+    fn who_is_in_the_pod() {
+        for (address, local) in [
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("::1", true),
+            ("127.0.0.6", false),
+            ("::6", false),
+            ("10.0.0.7", false),
+            ("fe80::1", false),
+        ] {
+            let peer = Peer::at(address.parse().unwrap());
+            assert_eq!(peer == Peer::Loopback, local, "{address}");
+        }
+    }
+
+    #[test]
+    fn an_order_names_no_host_but_this_one() {
+        for (lines, allowed) in [
+            ("POST /drain HTTP/1.0", true),
+            ("POST /drain HTTP/1.1\r\nHost: localhost", true),
+            ("POST /drain HTTP/1.1\r\nHost: LOCALHOST:15020", true),
+            ("POST /drain HTTP/1.1\r\nHost: 127.0.0.1:15020", true),
+            ("POST /drain HTTP/1.1\r\nHost: 127.9.9.9", true),
+            ("POST /drain HTTP/1.1\r\nHost: [::1]:15020", true),
+            (
+                "POST http://localhost/drain HTTP/1.1\r\nHost: localhost",
+                true,
+            ),
+            (
+                "POST /drain HTTP/1.1\r\nHost: localhost:15020\r\nOrigin: http://localhost:15020",
+                true,
+            ),
+            // A name of somebody's that was made to mean 127.0.0.1, asked by a page of its own: no Origin needed.
+            ("POST /drain HTTP/1.1\r\nHost: evil.example:15020", false),
+            (
+                "POST /drain HTTP/1.1\r\nHost: localhost.evil.example",
+                false,
+            ),
+            (
+                "POST /drain HTTP/1.1\r\nHost: 127.0.0.1.evil.example",
+                false,
+            ),
+            (
+                "POST /drain HTTP/1.1\r\nHost: localhost:x@evil.example",
+                false,
+            ),
+            ("POST /drain HTTP/1.1\r\nHost: 127.0.0.6:15020", false),
+            ("POST /drain HTTP/1.1\r\nHost: 10.0.0.7", false),
+            ("POST /drain HTTP/1.1\r\nHost: [::6]", false),
+            ("POST /drain HTTP/1.1\r\nHost:", false),
+            (
+                "POST /drain HTTP/1.1\r\nHost: localhost\r\nHost: evil.example",
+                false,
+            ),
+            (
+                "POST http://evil.example/drain HTTP/1.1\r\nHost: localhost",
+                false,
+            ),
+            (
+                "POST /drain HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example",
+                false,
+            ),
+            (
+                "POST /drain HTTP/1.1\r\nHost: localhost\r\nOrigin: null",
+                false,
+            ),
+        ] {
+            let found = routed(lines, Peer::Loopback);
+            let good = if allowed {
+                found == Route::Drain
+            } else {
+                matches!(found, Route::Refused(403, _))
+            };
+            assert!(good, "{lines}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_passed_on_says_why() {
+        for (method, more, status, why) in [
+            ("POST", "", 405, "passes on GET and HEAD only"),
+            (
+                "POST",
+                "\r\nContent-Length: 3",
+                405,
+                "passes on GET and HEAD only",
+            ),
+            ("GET", "\r\nContent-Length: 3", 413, "passes on no body"),
+        ] {
+            let head = format!("{method} /x HTTP/1.1\r\nistio-app-probe-port: 8080{more}");
+            match routed(&head, Peer::Elsewhere) {
+                Route::Refused(found, said) => {
+                    assert!(
+                        found == status && said.contains(why),
+                        "{head}: {found} {said}"
+                    );
+                }
+                other => panic!("{head}: {other:?}"),
+            }
+        }
+    }
 
     fn routed(head: &str, peer: Peer) -> Route {
         let settings = Settings {
@@ -153,11 +304,6 @@ mod tests {
             ("GET /healthz/ready/ HTTP/1.1", Err(404), Err(404)),
             ("POST /drain HTTP/1.1", Ok(Route::Drain), Err(403)),
             ("POST /quitquitquit HTTP/1.1", Ok(Route::Quit), Err(403)),
-            (
-                "POST /quitquitquit HTTP/1.1\r\nOrigin: http://evil.example",
-                Err(403),
-                Err(403),
-            ),
             ("GET /quitquitquit HTTP/1.1", Err(405), Err(403)),
             (
                 "GET /app-health/app/readyz HTTP/1.1",
@@ -179,11 +325,6 @@ mod tests {
                 "GET /x HTTP/1.1\r\nistio-app-probe-port: ssh",
                 Err(400),
                 Err(400),
-            ),
-            (
-                "POST /x HTTP/1.1\r\nistio-app-probe-port: 8080\r\nContent-Length: 3",
-                Err(413),
-                Err(413),
             ),
             (
                 "POST /x HTTP/1.1\r\nistio-app-probe-port: 8080",

@@ -12,8 +12,9 @@ use mio::{Poll, Token};
 use super::connection::{Ask, Connection, Flow, Phase};
 use super::meaning::{Meaning, understand};
 use super::probing::{Probing, line};
-use super::routes::{Route, Topic};
-use super::{Demand, LINGER, PAUSE, PLACES, PROBES, Settings, Turn, answer, count};
+use super::room::Nodes;
+use super::routes::{ONLY_POST, Peer, Route, Topic};
+use super::{Demand, LINGER, PAUSE, PLACES, Settings, Turn, answer, count};
 use crate::config::Prober;
 use crate::sys::{self, Watch};
 
@@ -44,6 +45,7 @@ pub(crate) struct StatusServer {
     /// Helper programs demanded so far, and those of them that have not been reaped.
     pub(super) helpers: u64,
     pub(super) helpers_alive: usize,
+    pub(super) nodes: Nodes,
 }
 
 impl StatusServer {
@@ -71,6 +73,7 @@ impl StatusServer {
             used_seldom: false,
             helpers: 0,
             helpers_alive: 0,
+            nodes: Nodes::default(),
         })
     }
 
@@ -203,7 +206,7 @@ impl StatusServer {
         place: usize,
         connection: &mut Connection,
     ) -> Flow {
-        let peer = connection.peer;
+        let peer = Peer::at(connection.from);
         let mut meaning = None;
         let flow = connection.read_head(&mut |bytes| {
             meaning = understand(bytes, peer, &self.settings);
@@ -225,6 +228,9 @@ impl StatusServer {
         meaning: Meaning,
     ) {
         let form = meaning.form;
+        if meaning.kubelet {
+            self.learn_node(connection.from, turn.now);
+        }
         match meaning.route {
             Route::Alive => connection.answer(200, answer::TEXT, b"alive\n", form),
             Route::Drain => {
@@ -239,28 +245,32 @@ impl StatusServer {
                 if status == 431 {
                     count(&mut turn.counters.connections_refused);
                 }
-                connection.answer(status, answer::TEXT, &line(&[why]), form);
+                connection.answer(status, kind_of_refusal(status, why), &line(&[why]), form);
             }
             Route::About(topic) => {
-                self.wants_readiness = true;
-                connection.deadline = turn.after(PAUSE);
-                connection.phase = Phase::Waiting(Ask {
-                    topic,
-                    form,
-                    query: meaning.query,
-                    patience: meaning.patience,
-                });
-            }
-            Route::Probe(_) | Route::Forward(_) if self.probing() >= PROBES => {
-                connection.answer(503, answer::TEXT, b"too many probes at once\n", form);
+                connection.page = topic != Topic::Ready;
+                if self.make_room(turn, connection, Some(topic)) {
+                    self.wants_readiness = true;
+                    connection.deadline = turn.after(PAUSE);
+                    connection.phase = Phase::Waiting(Ask {
+                        topic,
+                        form,
+                        query: meaning.query,
+                        patience: meaning.patience,
+                    });
+                } else {
+                    connection.page = false;
+                    connection.answer(503, answer::TEXT, b"too many requests at once\n", form);
+                }
             }
             Route::Probe(_) | Route::Forward(_) => {
-                if let Some(errand) = meaning.errand {
+                if !self.make_room(turn, connection, None) {
+                    connection.answer(503, answer::TEXT, b"too many probes at once\n", form);
+                } else if let Some(errand) = meaning.errand {
                     connection.deadline = turn.after(errand.timeout);
                     let deadline = connection.deadline;
                     let probing = Probing::new(errand.errand, form, errand.follow, deadline);
-                    connection.phase = Phase::Probing(Box::new(probing));
-                    self.probe(turn, place, connection, Probing::begin);
+                    self.begin_probe(turn, place, connection, probing);
                 }
             }
         }
@@ -294,6 +304,15 @@ impl StatusServer {
     /// Of the socket to whom a connection asks.
     pub(super) const fn far_token(&self, place: usize) -> Token {
         Token(self.token(place).0.saturating_add(1))
+    }
+}
+
+/// What may be asked instead stands in the answer.
+fn kind_of_refusal(status: u16, why: &str) -> &'static str {
+    match status {
+        405 if why == ONLY_POST => answer::TEXT_POST,
+        405 => answer::TEXT_GET,
+        _ => answer::TEXT,
     }
 }
 

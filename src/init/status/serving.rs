@@ -10,7 +10,7 @@ use super::probing::{Probing, Progress, line};
 use super::routes::Topic;
 use super::server::StatusServer;
 use super::{
-    Demand, FAIR_SHARE, HELPERS, PAUSE, SCRAPES, Stage, Turn, View, answer, count, json, metrics,
+    Demand, HELPERS, PAUSE, STRANGERS_HELPERS, Stage, Turn, View, answer, count, json, metrics,
     page,
 };
 
@@ -42,20 +42,15 @@ impl StatusServer {
     ) {
         match progress {
             Progress::Going => {}
-            Progress::NeedsHelper if self.helpers_alive < HELPERS => {
+            Progress::NeedsHelper if self.may_run_helper(connection) => {
                 self.demand_helper(turn, place, connection);
             }
             // Its turn comes when another ends.
             Progress::NeedsHelper => {}
-            Progress::Answer(status, body) => finish_probe(turn, connection, status, &body),
+            Progress::Answer(status, body) => {
+                self.finish_probes(turn, place, connection, (status, &body));
+            }
         }
-    }
-
-    /// Connections whose application is asked.
-    pub(super) fn probing(&self) -> usize {
-        self.connections()
-            .filter(|(_, connection)| matches!(connection.phase, Phase::Probing(_)))
-            .count()
     }
 
     /// Connections to which metrics are passed on.
@@ -63,21 +58,6 @@ impl StatusServer {
         self.connections()
             .filter(|(_, connection)| matches!(connection.phase, Phase::Merging(_)))
             .count()
-    }
-
-    /// Makes room for a scrape, if one has lasted so long that it is no scrape. Whether there is room.
-    fn end_old_scrape(&mut self, turn: &mut Turn<'_>) -> bool {
-        let oldest = self
-            .connections()
-            .filter(|(_, connection)| matches!(connection.phase, Phase::Merging(_)))
-            .min_by_key(|(_, connection)| connection.opened)
-            .filter(|(_, oldest)| turn.now.saturating_duration_since(oldest.opened) > FAIR_SHARE);
-        let Some((place, _)) = oldest else {
-            return false;
-        };
-        count(&mut turn.counters.connections_refused);
-        self.close(turn, place);
-        true
     }
 
     fn demand_helper(&mut self, turn: &mut Turn<'_>, place: usize, connection: &mut Connection) {
@@ -93,7 +73,7 @@ impl StatusServer {
             }
             Err(error) => {
                 let body = line(&["cannot open a pair of sockets: ", &error.to_string()]);
-                finish_probe(turn, connection, 500, &body);
+                self.finish_probes(turn, place, connection, (500, &body));
             }
         }
     }
@@ -102,6 +82,15 @@ impl StatusServer {
     pub(crate) fn helper_ended(&mut self, turn: &mut Turn<'_>) {
         self.helpers_alive = self.helpers_alive.saturating_sub(1);
         self.start_queued(turn);
+    }
+
+    fn may_run_helper(&self, connection: &Connection) -> bool {
+        let most = if self.is_kept(connection.from) {
+            HELPERS
+        } else {
+            STRANGERS_HELPERS
+        };
+        self.helpers_alive < most
     }
 
     fn start_queued(&mut self, turn: &mut Turn<'_>) {
@@ -113,12 +102,12 @@ impl StatusServer {
             | Phase::Finishing
             | Phase::Lingering { .. } => false,
         };
-        while self.helpers_alive < HELPERS {
-            let oldest = self
+        loop {
+            let next = self
                 .connections()
-                .filter(|(_, connection)| queued(connection))
-                .min_by_key(|(_, connection)| connection.opened);
-            let Some((place, _)) = oldest else {
+                .filter(|(_, connection)| queued(connection) && self.may_run_helper(connection))
+                .min_by_key(|(_, connection)| (!self.is_kept(connection.from), connection.opened));
+            let Some((place, _)) = next else {
                 return;
             };
             let Some(mut connection) = self.take(place) else {
@@ -135,7 +124,7 @@ impl StatusServer {
     /// A helper could not be started.
     pub(crate) fn helper_failed(&mut self, turn: &mut Turn<'_>, place: usize, why: &str) {
         if let Some(mut connection) = self.take(place) {
-            finish_probe(turn, &mut connection, 500, &line(&[why]));
+            self.finish_probes(turn, place, &mut connection, (500, &line(&[why])));
             self.settle(turn, place, connection, Flow::Later);
         }
         self.helper_ended(turn);
@@ -184,10 +173,6 @@ impl StatusServer {
                 connection.answer(200, answer::JSON, &json::render(view), ask.form);
             }
             Topic::Page => connection.answer(200, answer::HTML, &page::render(view), ask.form),
-            Topic::Metrics if self.merging() >= SCRAPES && !self.end_old_scrape(turn) => {
-                let body = b"too many scrapes at once\n";
-                connection.answer(503, answer::TEXT, body, ask.form);
-            }
             Topic::Metrics => {
                 count(&mut turn.counters.scrapes);
                 let own = metrics::render(view, &super::usage::Usage::read());

@@ -24,7 +24,7 @@ const OURS: [&str; 11] = [
 ];
 
 /// One request to an application, and what is needed for the next after a redirect.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) https: bool,
     pub(super) port: u16,
@@ -209,7 +209,7 @@ fn host_with_port(host: &[u8], port: u16) -> String {
 }
 
 /// `[::1]:80`, `a:80`, `a`; brackets stay.
-fn name_and_port(authority: &str) -> (&str, Option<&str>) {
+pub(super) fn name_and_port(authority: &str) -> (&str, Option<&str>) {
     let after_bracket = authority.rfind(']').map_or(0, |at| at.saturating_add(1));
     match authority.rfind(':') {
         Some(colon) if colon >= after_bracket => {

@@ -1,0 +1,384 @@
+//! Who gets a place when not all can have one.
+//!
+//! Probes from loopback and from the node are kubelet's, or the pod's own: `KEPT` places are theirs alone, and for one of
+//! them a stranger gives way. The node's address is what `HOST_IP` says, which not every injector sets and not every
+//! network plugin sends probes from; so the first few addresses from which kubelet's probes come count as well, each for
+//! as long as it goes on. Among equals no address holds a place that one with fewer wants.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Reverse;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::connection::{Connection, Phase};
+use super::routes::{Peer, Topic};
+use super::server::StatusServer;
+use super::{FAIR_SHARE, KEPT, PAGES, PLACES, SPARE, Turn, UNREAD, count};
+
+/// Addresses that are remembered as the node's: two of each family, since kubelet probes from one, or from two while the
+/// network is set up.
+const NODES: usize = 4;
+/// Then another address may be remembered instead: probes with a period of minutes keep theirs.
+const FORGET: Duration = Duration::from_secs(3600);
+
+/// From where kubelet's probes came, and when the last did.
+#[derive(Debug, Default)]
+pub(super) struct Nodes([Option<(IpAddr, Instant)>; NODES]);
+
+impl Nodes {
+    fn knows(&self, from: IpAddr) -> bool {
+        self.0.iter().flatten().any(|(known, _)| *known == from)
+    }
+
+    fn learn(&mut self, from: IpAddr, now: Instant) {
+        let is_free = |seen: Instant| now.saturating_duration_since(seen) > FORGET;
+        let at = self
+            .0
+            .iter()
+            .position(|node| node.is_some_and(|(known, _)| known == from))
+            .or_else(|| {
+                let free = |node: &Option<_>| node.is_none_or(|(_, seen)| is_free(seen));
+                self.0.iter().position(free)
+            });
+        if let Some(node) = at.and_then(|at| self.0.get_mut(at)) {
+            *node = Some((from, now));
+        }
+    }
+}
+
+/// Connections that compete for places.
+#[derive(Clone, Copy)]
+enum Among {
+    Everyone,
+    /// With a whole request.
+    Strangers,
+    Pages,
+    /// Those that may last: all but who waits for readiness or has not asked yet.
+    Lasting,
+}
+
+/// Whoever is this late gives way to anybody, a stranger to who is none, a page to a probe; then it is about how many there
+/// are of one address.
+const STRANGER: usize = 2 * PLACES;
+const LATE: usize = 4 * PLACES;
+
+impl StatusServer {
+    /// Whether places are kept for who comes from there.
+    pub(super) fn is_kept(&self, from: IpAddr) -> bool {
+        Peer::at(from) == Peer::Loopback
+            || self.settings.node == Some(from)
+            || self.nodes.knows(from)
+    }
+
+    /// A probe of kubelet's, as it says.
+    pub(super) fn learn_node(&mut self, from: IpAddr, now: Instant) {
+        if Peer::at(from) != Peer::Loopback {
+            self.nodes.learn(from, now);
+        }
+    }
+
+    /// Makes room for a request that will have to wait, if need be at the cost of another. Whether there is room.
+    pub(super) fn make_room(
+        &mut self,
+        turn: &mut Turn<'_>,
+        newcomer: &Connection,
+        topic: Option<Topic>,
+    ) -> bool {
+        let stranger = !self.is_kept(newcomer.from);
+        let among = if newcomer.page && self.count(Among::Pages) >= PAGES {
+            Among::Pages
+        } else if stranger && self.count(Among::Strangers) >= PLACES.saturating_sub(KEPT) {
+            Among::Strangers
+        } else if topic != Some(Topic::Ready)
+            && self.count(Among::Lasting) >= PLACES.saturating_sub(SPARE)
+        {
+            Among::Lasting
+        } else {
+            return true;
+        };
+        let own = self.burden(among, newcomer);
+        let Some((place, burden)) = self.heaviest(among, turn.now) else {
+            return false;
+        };
+        // With one more than the newcomer's address would have, it would only be the other way round.
+        let room = burden > own.saturating_add(1);
+        if room {
+            self.give_way(turn, place);
+        }
+        room
+    }
+
+    /// All places are taken: one that may be taken away from anybody.
+    pub(super) fn late_place(&self, now: Instant) -> Option<usize> {
+        let (place, burden) = self.heaviest(Among::Everyone, now)?;
+        (burden >= LATE).then_some(place)
+    }
+
+    pub(super) fn give_way(&mut self, turn: &mut Turn<'_>, place: usize) {
+        count(&mut turn.counters.connections_refused);
+        self.close(turn, place);
+    }
+
+    fn belongs(&self, among: Among, connection: &Connection) -> bool {
+        let asks = !matches!(connection.phase, Phase::Head | Phase::Lingering { .. });
+        match among {
+            Among::Everyone => true,
+            Among::Strangers => asks && !self.is_kept(connection.from),
+            Among::Pages => connection.page,
+            Among::Lasting => {
+                let ready =
+                    matches!(&connection.phase, Phase::Waiting(ask) if ask.topic == Topic::Ready);
+                asks && !ready
+            }
+        }
+    }
+
+    fn members(&self, among: Among) -> impl Iterator<Item = (usize, &Connection)> {
+        self.connections()
+            .filter(move |(_, connection)| self.belongs(among, connection))
+    }
+
+    fn count(&self, among: Among) -> usize {
+        self.members(among).count()
+    }
+
+    /// How much it weighs on the others: see `STRANGER`.
+    fn burden(&self, among: Among, connection: &Connection) -> usize {
+        let same = |(_, other): &(usize, &Connection)| other.from == connection.from;
+        let page = if connection.page { PLACES } else { 0 };
+        let stranger = if self.is_kept(connection.from) {
+            0
+        } else {
+            STRANGER
+        };
+        self.members(among)
+            .filter(same)
+            .count()
+            .saturating_add(page)
+            .saturating_add(stranger)
+    }
+
+    /// The oldest of those that weigh most.
+    fn heaviest(&self, among: Among, now: Instant) -> Option<(usize, usize)> {
+        let weighed = self.members(among).map(|(place, connection)| {
+            let late = if is_late(connection, now) { LATE } else { 0 };
+            let burden = self.burden(among, connection).saturating_add(late);
+            (burden, Reverse(connection.opened), place)
+        });
+        let (burden, _, place) = weighed.max()?;
+        Some((place, burden))
+    }
+}
+
+/// Whether it may be asked to go when places are scarce: without a whole request at once.
+fn is_late(connection: &Connection, now: Instant) -> bool {
+    let age = now.saturating_duration_since(connection.opened);
+    match connection.phase {
+        Phase::Head | Phase::Lingering { .. } => true,
+        Phase::Finishing => age > UNREAD,
+        Phase::Waiting(_) | Phase::Probing(_) | Phase::Merging(_) => age > FAIR_SHARE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use mio::{Poll, Token};
+
+    use super::*;
+    use crate::counters::Counters;
+    use crate::status::stories::clock;
+    use crate::status::tests::settings;
+
+    /// A server whose connections are put into their places by a test.
+    struct Crowd {
+        server: StatusServer,
+        listener: TcpListener,
+        began: Instant,
+        count: u32,
+    }
+
+    impl Crowd {
+        fn new() -> Self {
+            let mut server = StatusServer::open(None, settings(), (1, 2)).unwrap();
+            server.settings.node = Some("10.0.0.1".parse().unwrap());
+            Self {
+                server,
+                listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(),
+                began: clock(),
+                count: 0,
+            }
+        }
+
+        /// The newest of all.
+        fn connection(&mut self, from: &str, page: bool, phase: Phase) -> Connection {
+            let to = self.listener.local_addr().unwrap();
+            let stream = TcpStream::connect(to).unwrap();
+            drop(self.listener.accept().unwrap());
+            stream.set_nonblocking(true).unwrap();
+            self.count += 1;
+            let opened = self.began + Duration::from_millis(self.count.into());
+            let stream = mio::net::TcpStream::from_std(stream);
+            let times = (opened, opened);
+            let mut connection = Connection::new(stream, Token(9), from.parse().unwrap(), times);
+            connection.page = page;
+            connection.phase = phase;
+            connection
+        }
+
+        fn add(&mut self, from: &str, page: bool, phase: Phase) {
+            let connection = self.connection(from, page, phase);
+            self.server.places.push(Some(Box::new(connection)));
+        }
+
+        /// Whether a request of that kind is let in, a second after the last; and how many had to go for it, of whom.
+        fn asks(&mut self, from: &str, page: bool, topic: Option<Topic>) -> (bool, Vec<String>) {
+            let newcomer = self.connection(from, page, Phase::Head);
+            let poll = Poll::new().unwrap();
+            let mut turn = Turn {
+                registry: poll.registry(),
+                now: newcomer.opened,
+                counters: &mut Counters::default(),
+            };
+            let before = self.addresses();
+            let room = self.server.make_room(&mut turn, &newcomer, topic);
+            let mut after = self.addresses().into_iter();
+            let mut next = after.next();
+            let gone = before.into_iter().filter(|old| {
+                let same = next.as_ref() == Some(old);
+                if same {
+                    next = after.next();
+                }
+                !same
+            });
+            (room, gone.map(|(from, _)| from).collect())
+        }
+
+        fn addresses(&self) -> Vec<(String, usize)> {
+            let all = self.server.connections();
+            all.map(|(place, connection)| (connection.from.to_string(), place))
+                .collect()
+        }
+    }
+
+    fn gone(from: &str) -> (bool, Vec<String>) {
+        (true, vec![from.to_owned()])
+    }
+
+    const REFUSED: (bool, Vec<String>) = (false, Vec::new());
+    const THERE_IS: (bool, Vec<String>) = (true, Vec::new());
+
+    #[test]
+    fn pages_have_sixteen_places_and_no_address_has_all() {
+        let mut crowd = Crowd::new();
+        for _ in 0..PAGES {
+            assert_eq!(crowd.asks("10.0.0.9", true, Some(Topic::Page)), THERE_IS);
+            crowd.add("10.0.0.9", true, Phase::Finishing);
+        }
+        for topic in [Topic::Page, Topic::Status, Topic::Metrics] {
+            assert_eq!(crowd.asks("10.0.0.9", true, Some(topic)), REFUSED);
+        }
+        assert_eq!(crowd.asks("10.0.0.9", false, Some(Topic::Ready)), THERE_IS);
+        assert_eq!(
+            crowd.asks("10.0.0.8", true, Some(Topic::Page)),
+            gone("10.0.0.9")
+        );
+        crowd.add("10.0.0.8", true, Phase::Finishing);
+        assert_eq!(
+            crowd.asks("127.0.0.1", true, Some(Topic::Page)),
+            gone("10.0.0.9")
+        );
+    }
+
+    #[test]
+    fn strangers_leave_eight_places_to_loopback_and_the_node() {
+        let mut crowd = Crowd::new();
+        let known = "10.0.0.2".parse().unwrap();
+        crowd.server.learn_node(known, crowd.began);
+        for number in 0..PLACES - KEPT {
+            let from = format!("10.0.1.{number}");
+            assert_eq!(crowd.asks(&from, false, None), THERE_IS);
+            crowd.add(&from, false, Phase::Finishing);
+        }
+        // Each has one: no other stranger is better.
+        assert_eq!(crowd.asks("10.0.0.9", false, None), REFUSED);
+        assert_eq!(crowd.asks("127.0.0.6", false, None), REFUSED);
+        for (number, from) in (0_usize..).zip(["127.0.0.1", "10.0.0.1", "10.0.0.2", "::1"]) {
+            assert_eq!(crowd.asks(from, false, None), THERE_IS, "{from}");
+            assert_eq!(
+                crowd.asks(from, false, Some(Topic::Ready)),
+                THERE_IS,
+                "{from}"
+            );
+            crowd.add(from, false, Phase::Finishing);
+            assert!(crowd.server.connections().count() == PLACES - KEPT + number + 1);
+        }
+        crowd.add("127.0.0.1", false, Phase::Finishing);
+        // With three left a stranger goes.
+        assert_eq!(crowd.asks("10.0.0.1", false, None), gone("10.0.1.0"));
+    }
+
+    #[test]
+    fn a_stranger_with_many_places_gives_way_to_one_with_none() {
+        let mut crowd = Crowd::new();
+        crowd.add("10.0.0.8", false, Phase::Finishing);
+        for _ in 0..PLACES - KEPT - 1 {
+            crowd.add("10.0.0.9", false, Phase::Finishing);
+        }
+        assert_eq!(crowd.asks("10.0.0.9", false, None), REFUSED);
+        for topic in [None, Some(Topic::Ready)] {
+            assert_eq!(crowd.asks("10.0.0.8", false, topic), gone("10.0.0.9"));
+            crowd.add("10.0.0.8", false, Phase::Finishing);
+        }
+    }
+
+    #[test]
+    fn a_page_gives_way_to_a_probe() {
+        let mut crowd = Crowd::new();
+        for _ in 0..PLACES - SPARE - 1 {
+            crowd.add("127.0.0.1", false, Phase::Finishing);
+        }
+        crowd.add("127.0.0.2", true, Phase::Finishing);
+        assert_eq!(crowd.asks("127.0.0.1", false, Some(Topic::Ready)), THERE_IS);
+        assert_eq!(crowd.asks("127.0.0.1", false, None), gone("127.0.0.2"));
+        crowd.add("127.0.0.1", false, Phase::Finishing);
+        assert_eq!(crowd.asks("127.0.0.1", false, None), REFUSED);
+        assert_eq!(crowd.asks("127.0.0.1", true, Some(Topic::Status)), REFUSED);
+    }
+
+    #[test]
+    fn without_a_request_strangers_go_first_and_the_oldest_of_them() {
+        let mut crowd = Crowd::new();
+        crowd.add("127.0.0.1", false, Phase::Head);
+        assert_eq!(crowd.server.late_place(crowd.began), Some(0));
+        for from in ["10.0.0.8", "10.0.0.9", "127.0.0.1"] {
+            crowd.add(from, false, Phase::Head);
+        }
+        crowd.add("10.0.0.7", false, Phase::Finishing);
+        assert_eq!(crowd.server.late_place(crowd.began), Some(1));
+        crowd.add("10.0.0.9", false, Phase::Head);
+        assert_eq!(crowd.server.late_place(crowd.began), Some(2), "it has two");
+    }
+
+    #[test]
+    fn a_few_nodes_are_remembered_as_long_as_they_probe() {
+        let mut nodes = Nodes::default();
+        let address = |n| IpAddr::from(Ipv4Addr::new(10, 0, 0, n));
+        let began = clock();
+        for n in 0..6 {
+            nodes.learn(address(n), began);
+        }
+        let known = |nodes: &Nodes| {
+            (0..9)
+                .filter(|n| nodes.knows(address(*n)))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(known(&nodes), [0, 1, 2, 3]);
+        nodes.learn(address(1), began + FORGET);
+        nodes.learn(address(7), began + FORGET + Duration::from_secs(1));
+        nodes.learn(address(1), began + FORGET + Duration::from_secs(1));
+        assert_eq!(known(&nodes), [1, 2, 3, 7]);
+    }
+}

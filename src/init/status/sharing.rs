@@ -1,0 +1,99 @@
+//! Probes of an application that ask the same are done once: who comes while one is under way gets its answer.
+
+#![forbid(unsafe_code)]
+
+use super::Turn;
+use super::connection::{Connection, Flow, Phase};
+use super::probing::{Probing, line};
+use super::server::StatusServer;
+use super::serving::finish_probe;
+
+impl StatusServer {
+    /// Asks, or waits for the answer to who asks already.
+    pub(super) fn begin_probe(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: usize,
+        connection: &mut Connection,
+        mut probing: Probing,
+    ) {
+        let asked = self.connections().find(|(_, other)| {
+            probe_of(other).is_some_and(|other| other.shares().is_none() && other.asks(&probing))
+        });
+        let asked = asked.map(|(asked, _)| asked);
+        if let Some(asked) = asked {
+            probing.share(asked);
+        }
+        connection.phase = Phase::Probing(Box::new(probing));
+        if asked.is_none() {
+            self.probe(turn, place, connection, Probing::begin);
+        }
+    }
+
+    /// The answer for the probe in `place`, and for all that wait for it.
+    pub(super) fn finish_probes(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: usize,
+        connection: &mut Connection,
+        (status, body): (u16, &[u8]),
+    ) {
+        finish_probe(turn, connection, status, body);
+        self.finish_sharers(turn, place, status, body);
+    }
+
+    fn finish_sharers(&mut self, turn: &mut Turn<'_>, place: usize, status: u16, body: &[u8]) {
+        for sharer in 0..self.places.len() {
+            let shares = |other: &Connection| probe_of(other)?.shares();
+            if self.connection(sharer).and_then(shares) != Some(place) {
+                continue;
+            }
+            let Some(mut connection) = self.take(sharer) else {
+                continue;
+            };
+            finish_probe(turn, &mut connection, status, body);
+            self.settle(turn, sharer, connection, Flow::Later);
+        }
+    }
+
+    /// The probe in `place` has ended without an answer, for want of time or of room. The one of those that wait for it
+    /// that has most time left asks anew for all of them.
+    pub(super) fn hand_over(&mut self, turn: &mut Turn<'_>, place: usize) {
+        let heir = self.sharers(place).max_by_key(|(_, other)| other.deadline);
+        let Some((heir, deadline)) = heir.map(|(heir, other)| (heir, other.deadline)) else {
+            return;
+        };
+        if deadline <= turn.now {
+            self.finish_sharers(turn, place, 500, &line(&["no answer in time"]));
+            return;
+        }
+        for connection in self.places.iter_mut().flatten() {
+            if let Phase::Probing(probing) = &mut connection.phase
+                && probing.shares() == Some(place)
+            {
+                probing.share(heir);
+            }
+        }
+        if let Some(mut connection) = self.take(heir) {
+            self.probe(turn, heir, &mut connection, Probing::begin);
+            self.settle(turn, heir, connection, Flow::Later);
+        }
+    }
+
+    fn sharers(&self, place: usize) -> impl Iterator<Item = (usize, &Connection)> {
+        self.connections().filter(move |(_, connection)| {
+            probe_of(connection).is_some_and(|probing| probing.shares() == Some(place))
+        })
+    }
+}
+
+fn probe_of(connection: &Connection) -> Option<&Probing> {
+    match &connection.phase {
+        Phase::Probing(probing) => Some(probing),
+        Phase::Head
+        | Phase::Waiting(_)
+        | Phase::Merging(_)
+        | Phase::Finishing
+        | Phase::Lingering { .. } => None,
+    }
+}
