@@ -433,3 +433,27 @@ fn a_full_log_pipe_does_not_block_the_agent() {
     assert_eq!(agent.wait().code(), Some(0));
     drop(pipe);
 }
+
+/// SIGSTOP stands for a main thread that hangs: connections are taken, and nothing is answered.
+#[test]
+fn a_proxy_that_hangs_is_killed_and_started_again() {
+    let agent = Setup::new("hello")
+        .args(&["--proxy-hang-timeout", "2s"])
+        .start();
+    agent.wait_log("epoch 0 is LIVE");
+    // It answers for longer than the time-out.
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        assert_eq!(agent.get().as_deref(), Ok("hello"));
+        thread::sleep(Duration::from_millis(100));
+    }
+    let hung = agent.proxy_pid(0);
+    assert!(!agent.log().contains("hangs"), "{}", agent.log());
+    kill(hung, libc::SIGSTOP);
+    agent.wait_log("epoch 0 hangs, killing it: its admin port is silent for ");
+    agent.wait_log("epoch 0 was killed by signal 9");
+    agent.wait_log_times("epoch 0 is LIVE", 2);
+    assert!(!is_alive(hung));
+    assert_eq!(agent.get().as_deref(), Ok("hello"));
+    agent.stop();
+}

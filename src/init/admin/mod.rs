@@ -43,7 +43,7 @@ impl Answer {
             Self::Core(event) => matches!(
                 event,
                 Event::AdminReplied {
-                    reply: Reply::Failed,
+                    reply: Reply::Failed | Reply::Silent,
                     ..
                 }
             ),
@@ -149,7 +149,8 @@ impl AdminClient {
             return None;
         }
         let Some(slot) = self.slots.iter().position(Option::is_none) else {
-            return Some(failed(process, purpose, Heard::Silent));
+            // Nobody was asked.
+            return Some(failed(process, purpose, Heard::Unclear));
         };
         let exchange = match self.connect(registry, slot, request) {
             Ok(exchange) => exchange,
@@ -332,6 +333,9 @@ fn heard(error: &io::Error) -> Heard {
 
 fn failed(process: ProcessId, purpose: Purpose, heard: Heard) -> Answer {
     match purpose {
+        Purpose::Core(Call::Live) if heard == Heard::Silent => {
+            replied(process, Call::Live, Reply::Silent)
+        }
         Purpose::Core(call) => replied(process, call, Reply::Failed),
         Purpose::Ready => Answer::Ready(process, heard),
     }

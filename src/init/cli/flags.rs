@@ -305,6 +305,7 @@ flags_of_proxy! {
     "retry-reset d 10m" => "an epoch that ran this long refills the budget",
     "on-clean-exit t exit" => "exit, restart or idle when the last proxy exits 0 by itself",
     "live-timeout d 20s" => "longest wait for an epoch to be LIVE before the next starts",
+    "proxy-hang-timeout d 0s" => "kill a LIVE proxy whose admin port is silent for so long; 0: off",
     "validate b false" => "try a new bootstrap with --mode validate before it replaces an epoch",
     "disable-hot-restart b false" => "stop, then start; never two processes",
     "no-parent-stand-in b false" => "do not answer for a parent that died while it drained",

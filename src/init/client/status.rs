@@ -50,7 +50,7 @@ impl Mood {
     fn of_state(state: &str) -> Self {
         match state {
             "live" | "running" => Self::Good,
-            "starting" | "restarting" | "draining" | "waiting" => Self::Busy,
+            "starting" | "restarting" | "idle" | "draining" | "waiting" => Self::Busy,
             "stopping" | "stopped" | "failed" => Self::Bad,
             _ => Self::Plain,
         }

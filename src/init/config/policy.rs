@@ -19,6 +19,7 @@ pub(super) fn policy(
             .given("rescan-interval")
             .refuse("it must be 0 or at least 1s");
     }
+    let hang = layers.duration("proxy-hang-timeout", Duration::ZERO);
     let termination_drain = termination_drain(layers, warnings);
     let budget = layers.number("retry-budget", 0..=i64::from(u32::MAX));
     Policy {
@@ -37,6 +38,7 @@ pub(super) fn policy(
             .parse(clean_exit)
             .unwrap_or(CleanExit::Exit),
         live_timeout: layers.duration("live-timeout", TICK),
+        hang_timeout: (!hang.is_zero()).then_some(hang),
         validate: layers.switch("validate"),
         hot_restart: !layers.switch("disable-hot-restart"),
         parent_shutdown: layers.duration("parent-shutdown-duration", TICK),

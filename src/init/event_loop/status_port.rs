@@ -17,7 +17,7 @@ use crate::history::{Happening, Life};
 use crate::log;
 use crate::regular;
 use crate::status::{Demand, Heard, Helper, Plan, Settings, Stage, StatusServer, Turn, View};
-use crate::supervisor::{Call, Epoch, Event, Exit, Note, Process, Reason, Reply, State};
+use crate::supervisor::{Call, Epoch, Event, Exit, Note, Reason, Reply};
 use crate::sys;
 use crate::sys::Pid;
 
@@ -267,11 +267,10 @@ impl EventLoop {
 
     /// A proxy was reaped, or could not be started; the core does not know yet.
     pub(super) fn proxy_ended(&mut self, epoch: Epoch, how: Exit) {
-        let ends = |process: &Process| process.is_stopping() || process.state == State::Draining;
         let asked = self
             .supervisor
             .processes()
-            .any(|process| process.epoch == epoch && ends(process));
+            .any(|process| process.epoch == epoch && process.may_end());
         let asked = if asked { Asked::Yes } else { Asked::No };
         self.counters.ended(how, asked);
         self.history.ended(self.now, epoch, how);

@@ -12,7 +12,7 @@
 //! |---|---|---|---|
 //! | `schema` | number | 1 | 1 |
 //! | `version` | string | of the agent | 1 |
-//! | `state` | string | `starting`, `live`, `restarting`, `draining` or `stopping` | 1 |
+//! | `state` | string | `starting`, `live`, `restarting`, `idle`, `draining` or `stopping` | 1 |
 //! | `ready` | boolean | what `/healthz/ready` says | 1 |
 //! | `reason` | string | the stage that is missing, or `ready` | 1 |
 //! | `configuration` | string | SHA-256 of what should run, 64 hexadecimal digits | 1 |

@@ -38,6 +38,7 @@ fn agent(out: &mut Exposition, view: &View<'_>) {
         AgentState::Starting,
         AgentState::Live,
         AgentState::Restarting,
+        AgentState::Idle,
         AgentState::Draining,
         AgentState::Stopping,
     ] {
@@ -272,6 +273,7 @@ mod tests {
             retry_reset: secs(600),
             on_clean_exit: CleanExit::Exit,
             live_timeout: secs(20),
+            hang_timeout: None,
             validate: false,
             hot_restart: true,
             parent_shutdown: secs(60),

@@ -132,7 +132,8 @@ impl Readiness {
     pub(crate) fn plan(&self, snapshot: &Snapshot<'_>) -> Plan {
         match snapshot.state {
             AgentState::Draining | AgentState::Stopping => return Plan::Answer(Stage::Draining),
-            AgentState::Starting | AgentState::Live | AgentState::Restarting => {}
+            AgentState::Starting | AgentState::Live | AgentState::Restarting | AgentState::Idle => {
+            }
         }
         if snapshot.waits_for_certificates {
             return Plan::Answer(Stage::Certificates);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::action::Reason;
 use super::event::{Configuration, Epoch, ProcessId};
+use super::hang::Silence;
 
 /// The first poll for LIVE: a small static configuration is LIVE after about 50 ms (peers.md §3.3).
 const FIRST_POLL: Duration = Duration::from_millis(50);
@@ -32,6 +33,8 @@ pub enum Why {
     Afresh,
     /// It was not LIVE in time; counts as a failure.
     TooLate,
+    /// It was LIVE, and does not answer any more; counts as a crash.
+    Hangs,
     /// It is a parent whose child has ended cleanly.
     Leftover,
     /// The agent ends.
@@ -56,11 +59,12 @@ pub struct Process {
     pub owes_reopen: bool,
     /// Its admin port may be closed for good, or never was where it should be: then silence there means nothing.
     pub admin_gone: bool,
+    pub(super) silence: Silence,
     polls: u32,
 }
 
 impl Process {
-    pub(super) const fn new(
+    pub(super) fn new(
         ProcessId { epoch, serial }: ProcessId,
         reason: Reason,
         configuration: Configuration,
@@ -77,6 +81,7 @@ impl Process {
             had_parent: false,
             owes_reopen: false,
             admin_gone: false,
+            silence: Silence::default(),
             polls: 0,
         }
     }
@@ -98,6 +103,16 @@ impl Process {
     #[must_use]
     pub const fn is_stopping(&self) -> bool {
         matches!(self.state, State::Stopping(_))
+    }
+
+    /// Whether its end is nothing that went wrong: it was asked to end, or has handed over.
+    #[must_use]
+    pub const fn may_end(&self) -> bool {
+        match self.state {
+            State::Draining => true,
+            State::Stopping(why) => !matches!(why, Why::TooLate | Why::Hangs),
+            State::Starting | State::Live => false,
+        }
     }
 
     pub(super) fn age(&self, now: Instant) -> Duration {

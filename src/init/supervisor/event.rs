@@ -102,7 +102,9 @@ pub enum Reply {
     /// The drain has begun.
     Draining,
     Connections(u64),
-    /// Refused, silent, or not understood.
+    /// Of `Call::Live`: the port does not answer. It may take connections.
+    Silent,
+    /// Refused, not understood, or silent.
     Failed,
 }
 

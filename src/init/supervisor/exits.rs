@@ -70,6 +70,7 @@ impl Supervisor {
         // If the child got far enough, it has closed the parent's admin port for good.
         parent.admin_gone = true;
         self.newest = Some(parent);
+        self.watch_hang(now);
         out.push(Action::Note(Note::ChildFailed {
             epoch: child.epoch,
             how,

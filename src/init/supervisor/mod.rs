@@ -32,6 +32,7 @@ mod drain;
 mod epoch;
 mod event;
 mod exits;
+mod hang;
 #[cfg(debug_assertions)]
 mod invariants;
 mod note;
@@ -273,6 +274,7 @@ impl Supervisor {
         self.timers.disarm(Timer::Retry);
         self.timers.disarm(Timer::Gate);
         self.timers.disarm(Timer::Refill);
+        self.timers.disarm(Timer::Hang);
         out.push(Action::Spawn { epoch, reason });
     }
 
@@ -318,6 +320,7 @@ impl Supervisor {
             older.state = State::Draining;
             out.push(Action::Note(Note::Draining(older.epoch)));
         }
+        self.watch_hang(now);
         self.start_companions(now, out);
         self.ask_ready(out);
         true
@@ -353,6 +356,7 @@ impl Supervisor {
                 Timer::LivePoll,
                 Timer::LiveDeadline,
                 Timer::Gate,
+                Timer::Hang,
                 Timer::Kill,
             ] {
                 self.timers.disarm(timer);

@@ -47,6 +47,11 @@ pub enum Note {
     },
     /// It took longer than `--live-timeout`.
     TooLate(Epoch),
+    /// It was silent for `--proxy-hang-timeout`.
+    Hangs {
+        epoch: Epoch,
+        silent: Duration,
+    },
     /// The budget is spent on a child; the parent keeps its configuration. `again`: one more try failed, too.
     GaveUp {
         parent: Epoch,
@@ -120,6 +125,7 @@ impl Note {
             Self::CertificatesMissing
                 | Self::ChildFailed { .. }
                 | Self::TooLate(_)
+                | Self::Hangs { .. }
                 | Self::LiveByMemory(_)
                 | Self::GaveUp { .. }
                 | Self::Refused { .. }
@@ -165,23 +171,15 @@ impl fmt::Display for Note {
             Self::ChildFailed { epoch, how, parent } => {
                 write!(f, "{epoch} {how} before it was LIVE, keeping {parent}")
             }
-            Self::TooLate(epoch) => write!(f, "{epoch} is not LIVE in time, killing it"),
-            Self::GaveUp {
-                parent,
-                delay,
-                again,
-            } => gave_up(*parent, *delay, *again, f),
+            Self::TooLate(_)
+            | Self::Hangs { .. }
+            | Self::GaveUp { .. }
+            | Self::Refused { .. }
+            | Self::NotValidated(_) => self.failing(f),
             Self::RetryIn { delay, left } => {
                 write!(f, "next try in {}, {left} more after it", Seconds(*delay))
             }
             Self::Refilled => f.write_str("proxy ran long enough, retry budget is full again"),
-            Self::Refused { how, keeps } => {
-                write!(f, "the proxy does not accept the new bootstrap (it {how})")?;
-                keeps.map_or(Ok(()), |epoch| write!(f, ", keeping {epoch}"))
-            }
-            Self::NotValidated(how) => {
-                write!(f, "cannot validate the new bootstrap: the proxy {how}")
-            }
             Self::ParentDied { parent, child, how } => {
                 write!(f, "{parent} {how} before {child} had dismissed it")
             }
@@ -210,6 +208,42 @@ impl fmt::Display for Note {
 }
 
 impl Note {
+    /// The words for what a proxy or a change came to nothing by.
+    fn failing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::TooLate(epoch) = self {
+            write!(f, "{epoch} is not LIVE in time, killing it")
+        } else if let Self::Hangs { epoch, silent } = self {
+            let silent = Seconds(*silent);
+            write!(
+                f,
+                "{epoch} hangs, killing it: its admin port is silent for {silent}"
+            )
+        } else if let Self::GaveUp {
+            parent,
+            delay,
+            again,
+        } = self
+        {
+            f.write_str(if *again {
+                "the new configuration fails still"
+            } else {
+                "retry budget spent, giving the new configuration up"
+            })?;
+            let delay = Seconds(*delay);
+            write!(
+                f,
+                ", keeping {parent}: tried again in {delay}, and at the next change"
+            )
+        } else if let Self::Refused { how, keeps } = self {
+            write!(f, "the proxy does not accept the new bootstrap (it {how})")?;
+            keeps.map_or(Ok(()), |epoch| write!(f, ", keeping {epoch}"))
+        } else if let Self::NotValidated(how) = self {
+            write!(f, "cannot validate the new bootstrap: the proxy {how}")
+        } else {
+            Ok(())
+        }
+    }
+
     /// The words of a drain and of the end.
     fn ending(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::DrainBegan(longest) = self {
@@ -237,19 +271,6 @@ impl Note {
             "a killed process is still there, ending without it"
         })
     }
-}
-
-fn gave_up(parent: Epoch, delay: Duration, again: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str(if again {
-        "the new configuration fails still"
-    } else {
-        "retry budget spent, giving the new configuration up"
-    })?;
-    let delay = Seconds(delay);
-    write!(
-        f,
-        ", keeping {parent}: tried again in {delay}, and at the next change"
-    )
 }
 
 fn finished(outcome: Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -27,6 +27,8 @@ pub struct Policy {
     pub retry_reset: Duration,
     pub on_clean_exit: CleanExit,
     pub live_timeout: Duration,
+    /// A LIVE proxy whose admin port is silent for so long is killed; `None`: it is not asked.
+    pub hang_timeout: Option<Duration>,
     pub validate: bool,
     pub hot_restart: bool,
     /// Envoy's `--parent-shutdown-time-s`: a parent that ends sooner ended too soon.

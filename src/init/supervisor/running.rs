@@ -82,6 +82,7 @@ impl Supervisor {
                 self.budget = self.policy.retry_budget;
                 out.push(Action::Note(Note::Refilled));
             }
+            Timer::Hang => self.ask_whether_it_hangs(now, out),
             Timer::Ready => self.ask_ready(out),
             Timer::Command => self.command_hangs(now, out),
             Timer::Companions => self.restart_companions(now, out),
@@ -280,8 +281,11 @@ impl Supervisor {
         out: &mut Vec<Action>,
     ) {
         match answer {
-            (Call::Live, Reply::Live) => {
-                self.became_live(now, epoch, out);
+            (Call::Live, reply) => {
+                if reply == Reply::Live {
+                    self.became_live(now, epoch, out);
+                }
+                self.heard(now, epoch, reply, out);
             }
             (Call::Memory, Reply::Live) => {
                 if self.became_live(now, epoch, out) {
@@ -300,7 +304,7 @@ impl Supervisor {
                 }
             }
             (Call::Drain, Reply::Failed) => out.push(Action::Note(Note::DrainRefused)),
-            (Call::Live | Call::Drain | Call::Connections, _) => {}
+            (Call::Drain | Call::Connections, _) => {}
         }
     }
 

@@ -20,6 +20,8 @@ pub enum AgentState {
     Live,
     /// The next epoch starts, or waits for its turn.
     Restarting,
+    /// No proxy runs, and none is wanted until a change or SIGHUP (`--on-clean-exit=idle`).
+    Idle,
     /// Asked to drain, or to stop and draining.
     Draining,
     /// The processes have been asked to end.
@@ -33,6 +35,7 @@ impl AgentState {
             Self::Starting => "starting",
             Self::Live => "live",
             Self::Restarting => "restarting",
+            Self::Idle => "idle",
             Self::Draining => "draining",
             Self::Stopping => "stopping",
         }
@@ -92,6 +95,9 @@ impl Supervisor {
             Phase::Stopping(stop) if !stop.is_past_drain() => AgentState::Draining,
             Phase::Stopping(_) | Phase::Done => AgentState::Stopping,
             Phase::Running if self.drained => AgentState::Draining,
+            Phase::Running if self.next == Next::Nothing && self.processes().next().is_none() => {
+                AgentState::Idle
+            }
             Phase::Running if !self.ever_live => AgentState::Starting,
             Phase::Running => {
                 let newest_lives = self

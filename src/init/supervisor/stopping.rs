@@ -196,6 +196,7 @@ impl Supervisor {
                 | Timer::Certificates
                 | Timer::LiveDeadline
                 | Timer::Gate
+                | Timer::Hang
                 | Timer::Retry
                 | Timer::Refill
                 | Timer::Validation,

@@ -10,6 +10,7 @@
 
 mod changes;
 mod command;
+mod hang;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -39,6 +40,7 @@ fn policy() -> Policy {
         retry_reset: secs(600),
         on_clean_exit: CleanExit::Exit,
         live_timeout: secs(20),
+        hang_timeout: None,
         validate: false,
         hot_restart: true,
         parent_shutdown: secs(60),
@@ -71,6 +73,8 @@ struct Sim {
     /// Orders that have been given, notes left out, with their time since the start.
     orders: Vec<(Duration, Action)>,
     notes: Vec<Note>,
+    /// Calls under way, of stories of silence.
+    calls: Vec<(Instant, u32)>,
     outcome: Option<Outcome>,
     /// What Envoy's shared memory would say.
     initialised: bool,
@@ -93,6 +97,7 @@ impl Sim {
             complete: true,
             orders: Vec::new(),
             notes: Vec::new(),
+            calls: Vec::new(),
             outcome: None,
             initialised: false,
             ready: true,
@@ -1612,6 +1617,8 @@ enum Step {
     },
     /// The newest process says that it is LIVE.
     Live,
+    /// The newest's admin port is.
+    Silent,
     Files(u8),
     Signal(Signal),
     Drain,
@@ -1648,6 +1655,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (any::<bool>(), how.clone()).prop_map(|(older, how)| Step::Exit { older, how }),
         6 => Just(Step::Live),
+        4 => Just(Step::Silent),
         5 => (1..5_u8).prop_map(Step::Files),
         2 => signal.prop_map(Step::Signal),
         1 => prop_oneof![9 => Just(Step::Drain), 1 => Just(Step::Quit)],
@@ -1674,11 +1682,11 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         switches,
         0..4_u32,
         prop_oneof![Just(None), (0..9_u64).prop_map(Some)],
-        (0..3_u64, 0..4_u8, any::<bool>()),
+        (0..3_u64, 0..4_u8, any::<bool>(), 0..2_u64),
     )
         .prop_map(
             |(on_clean_exit, (validate, hot_restart, wait, rescan), retry_budget, zero, more)| {
-                let (delay, companions, command) = more;
+                let (delay, companions, command, hang) = more;
                 Policy {
                     command,
                     companions,
@@ -1688,6 +1696,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
                     wait_for_certificates: wait,
                     rescan_interval: rescan.then(|| secs(300)),
                     retry_budget,
+                    hang_timeout: (hang > 0).then(|| secs(3)),
                     exit_on_zero: zero.map(secs),
                     pre_drain_delay: secs(delay),
                     ..policy()
@@ -1828,6 +1837,11 @@ impl World {
             Step::Live => {
                 if let Some(newest) = self.alive.keys().max().copied() {
                     self.sim.is_live(newest);
+                }
+            }
+            Step::Silent => {
+                if let Some(newest) = self.alive.keys().max().copied() {
+                    self.sim.on(replied(newest, Call::Live, Reply::Silent));
                 }
             }
             Step::Files(files) => {

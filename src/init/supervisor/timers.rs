@@ -19,6 +19,8 @@ pub enum Timer {
     LiveDeadline,
     /// A change has waited long enough for the sole epoch to be LIVE.
     Gate,
+    /// The LIVE epoch is asked whether it still answers.
+    Hang,
     /// The backoff is over.
     Retry,
     /// The newest epoch has run long enough to give the retry budget back.
@@ -44,13 +46,14 @@ pub enum Timer {
 }
 
 impl Timer {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Debounce,
         Self::Rescan,
         Self::Certificates,
         Self::LivePoll,
         Self::LiveDeadline,
         Self::Gate,
+        Self::Hang,
         Self::Retry,
         Self::Refill,
         Self::Validation,

@@ -60,6 +60,7 @@ impl Supervisor {
                 Timer::LivePoll
                 | Timer::LiveDeadline
                 | Timer::Gate
+                | Timer::Hang
                 | Timer::Retry
                 | Timer::Refill
                 | Timer::Validation

@@ -1,0 +1,107 @@
+//! `--proxy-hang-timeout`: a LIVE proxy whose admin port is silent for so long is killed, and counts as crashed.
+//!
+//! Silent is a port that takes connections, or drops them, and does not answer: so it is when Envoy's main thread hangs. A
+//! port that refuses has been closed (by a child that took over and died, say), and one that answers whatever it is
+//! belongs to somebody who lives. A port that has never answered for this process may be another's altogether. Nobody is
+//! asked during a hand-over, when the port changes its owner, nor while the agent ends, which has time-outs of its own.
+//!
+//! Silence counts from the first call without an answer, so a proxy is never killed before its time; and it takes two such
+//! calls: a machine that stood still as a whole looks the same for one.
+
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use super::Supervisor;
+use super::action::{Action, Send};
+use super::epoch::{State, Why};
+use super::event::{Call, Epoch, Reply};
+use super::note::Note;
+use super::timers::Timer;
+
+/// Calls within the time-out. Three find a hang in at most four thirds of it.
+const CALLS: u32 = 3;
+/// The shortest interval; an answer has as long (the admin client's time).
+const SECOND: Duration = Duration::from_secs(1);
+/// Calls in a row without an answer that make a hang.
+const UNANSWERED: u32 = 2;
+
+/// What is known of a process's silence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Silence {
+    /// Its port has answered for it.
+    answered: bool,
+    /// When it was first asked since the last answer.
+    asked: Option<Instant>,
+    /// Calls since then whose time is over.
+    unanswered: u32,
+}
+
+impl Supervisor {
+    /// The newest epoch serves alone, or beside a parent that drains: its answers are waited for anew.
+    pub(super) fn watch_hang(&mut self, now: Instant) {
+        if let Some(limit) = self.policy.hang_timeout
+            && let Some(newest) = &mut self.newest
+        {
+            newest.silence.asked = None;
+            newest.silence.unanswered = 0;
+            self.timers.arm(Timer::Hang, now, interval(limit));
+        }
+    }
+
+    /// `Timer::Hang`.
+    pub(super) fn ask_whether_it_hangs(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if let Some(limit) = self.policy.hang_timeout
+            && let Some(newest) = self.newest.as_mut().filter(|newest| newest.serves())
+        {
+            newest.silence.asked.get_or_insert(now);
+            self.timers.arm(Timer::Hang, now, interval(limit));
+            out.push(Action::Ask(newest.epoch, Call::Live));
+        }
+    }
+
+    /// What came of a call to the admin port of `epoch`.
+    pub(super) fn heard(
+        &mut self,
+        now: Instant,
+        epoch: Epoch,
+        reply: Reply,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(limit) = self.policy.hang_timeout else {
+            return;
+        };
+        let Some(newest) = self.newest.as_mut().filter(|newest| newest.serves()) else {
+            return;
+        };
+        if newest.epoch != epoch {
+            return;
+        }
+        let silence = &mut newest.silence;
+        if reply != Reply::Silent {
+            silence.answered |= reply == Reply::Live;
+            silence.asked = None;
+            silence.unanswered = 0;
+            return;
+        }
+        let Some(asked) = silence.asked.filter(|_| silence.answered) else {
+            return;
+        };
+        silence.unanswered = silence.unanswered.saturating_add(1);
+        let silent = now.saturating_duration_since(asked);
+        if silent < limit || silence.unanswered < UNANSWERED {
+            // The last call is over when its time is.
+            let left = limit.saturating_sub(silent).saturating_sub(SECOND);
+            self.timers.arm_at_most(Timer::Hang, now, left);
+            return;
+        }
+        newest.state = State::Stopping(Why::Hangs);
+        self.timers.disarm(Timer::Hang);
+        out.push(Action::Note(Note::Hangs { epoch, silent }));
+        out.push(Action::Signal(epoch, Send::Kill));
+    }
+}
+
+fn interval(limit: Duration) -> Duration {
+    limit.checked_div(CALLS).unwrap_or(limit).max(SECOND)
+}

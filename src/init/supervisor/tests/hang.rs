@@ -1,0 +1,175 @@
+//! Stories of proxies that do not answer.
+
+use super::*;
+
+/// Epoch 0 is LIVE, and its port has said so.
+fn watched(limit: u64) -> Sim {
+    Sim::live(Policy {
+        hang_timeout: Some(secs(limit)),
+        ..policy()
+    })
+}
+
+impl Sim {
+    /// Time passes, a second at a time; calls have this answer within it.
+    fn answers(&mut self, seconds: u64, reply: Reply) {
+        for _ in 0..seconds {
+            self.pass_with_calls(secs(1), reply);
+        }
+    }
+
+    /// Calls are answered a second later: that is the admin client's patience.
+    fn pass_with_calls(&mut self, duration: Duration, reply: Reply) {
+        let end = self.now + duration;
+        while let Some(deadline) = self.core.next_deadline().filter(|at| *at <= end) {
+            self.now = self.now.max(deadline);
+            while let Some(timer) = self.core.expire(self.now) {
+                let before = self.orders.len();
+                self.on(Event::Due(timer));
+                let asked = self.orders.drain(before..);
+                let asked: Vec<_> = asked.map(|(_, order)| order).collect();
+                for order in asked {
+                    if let Action::Ask(epoch, Call::Live) = order {
+                        self.calls.push((self.now, epoch.0));
+                    } else {
+                        self.orders.push((self.now - self.began, order));
+                    }
+                }
+            }
+        }
+        self.now = end;
+        let due = |(asked, _): &(Instant, u32)| *asked + secs(1) <= end;
+        while let Some(at) = self.calls.iter().position(due) {
+            let (_, epoch) = self.calls.remove(at);
+            self.on(replied(epoch, Call::Live, reply));
+        }
+    }
+}
+
+#[test]
+fn without_a_time_out_nobody_is_asked() {
+    let mut sim = Sim::live(Policy {
+        rescan_interval: None,
+        ..policy()
+    });
+    assert_eq!(sim.core.next_deadline(), None);
+    sim.is_live(0);
+    assert_eq!(sim.core.next_deadline(), None);
+}
+
+#[test]
+fn a_proxy_that_is_silent_for_the_time_out_is_killed_and_counts_as_crashed() {
+    let mut sim = watched(30);
+    sim.answers(3600, Reply::Live);
+    assert_eq!(sim.ordered(), []);
+    sim.answers(29, Reply::Silent);
+    assert_eq!(sim.ordered(), [], "not before its time");
+    sim.answers(12, Reply::Silent);
+    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    let silent = |note: &Note| matches!(note, Note::Hangs { silent, .. } if *silent >= secs(30));
+    assert!(sim.notes.last().is_some_and(silent), "{:?}", sim.notes);
+    assert!(!sim.core.newest.as_ref().unwrap().may_end());
+    sim.exits(0, Exit::Signal(9));
+    assert_eq!(sim.core.budget, 10 - 1);
+    sim.pass(millis(200));
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Crash)]);
+}
+
+#[test]
+fn a_short_time_out_takes_two_calls() {
+    let mut sim = watched(1);
+    sim.answers(100, Reply::Live);
+    sim.answers(1, Reply::Silent);
+    assert_eq!(sim.ordered(), []);
+    sim.answers(4, Reply::Silent);
+    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+}
+
+#[test]
+fn an_answer_of_any_kind_ends_the_silence() {
+    for reply in [Reply::Live, Reply::NotLive, Reply::Failed] {
+        let mut sim = watched(30);
+        for _ in 0..20 {
+            sim.answers(25, Reply::Silent);
+            sim.answers(12, reply);
+        }
+        assert_eq!(sim.ordered(), [], "{reply:?}");
+    }
+}
+
+#[test]
+fn a_port_that_never_answered_for_it_says_nothing_about_a_proxy() {
+    let mut sim = Sim::new(Policy {
+        hang_timeout: Some(secs(30)),
+        ..policy()
+    });
+    sim.initialised = true;
+    sim.change(2);
+    sim.pass(secs(20));
+    sim.exits(1, CRASH);
+    assert_eq!(sim.running(), [(0, State::Live)], "LIVE by its memory");
+    sim.files = 1;
+    sim.on(hashed(1));
+    sim.ordered();
+    sim.answers(600, Reply::Silent);
+    assert_eq!(sim.ordered(), []);
+}
+
+#[test]
+fn nobody_is_asked_during_a_hand_over_and_both_are_watched_after_it() {
+    let mut sim = watched(6);
+    sim.answers(4, Reply::Silent);
+    sim.change(2);
+    sim.calls.clear();
+    sim.ordered();
+    sim.answers(15, Reply::Silent);
+    assert_eq!(sim.ordered(), [], "it is the child's time that counts");
+    sim.exits(1, CRASH);
+    sim.ordered();
+    assert_eq!(sim.running(), [(0, State::Live)]);
+    sim.files = 1;
+    sim.on(hashed(1));
+    sim.answers(6, Reply::Silent);
+    assert_eq!(sim.ordered(), [], "the silence before is forgotten");
+    sim.answers(4, Reply::Silent);
+    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+
+    let mut sim = watched(6);
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.calls.clear();
+    sim.answers(10, Reply::Silent);
+    assert_eq!(
+        sim.ordered(),
+        [send(1, Send::Kill)],
+        "never the one that drains"
+    );
+}
+
+#[test]
+fn an_agent_that_ends_asks_nobody() {
+    let mut sim = watched(3);
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.ordered();
+    sim.answers(4, Reply::Silent);
+    assert_eq!(sim.ordered(), []);
+}
+
+#[test]
+fn idle_is_not_restarting() {
+    let mut sim = Sim::live(Policy {
+        on_clean_exit: CleanExit::Idle,
+        ..policy()
+    });
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.core.snapshot().state, AgentState::Idle);
+    sim.on(Event::Signalled(Signal::Hangup));
+    assert_eq!(sim.core.snapshot().state, AgentState::Restarting);
+    let mut sim = Sim::new(Policy {
+        on_clean_exit: CleanExit::Idle,
+        ..policy()
+    });
+    sim.exits(0, CLEAN);
+    assert_eq!(sim.core.snapshot().state, AgentState::Idle, "not starting");
+}
