@@ -399,6 +399,33 @@ fn an_application_that_listens_on_ipv6_only_is_found() {
     agent.stop();
 }
 
+/// To the admin port, say, which takes orders from loopback and tells everything.
+#[test]
+fn redirects_never_lead_to_envoy_or_the_agent() {
+    let app = Application::start(|head, stream| {
+        let port = head.split([' ', '/']).nth(2).unwrap();
+        let location = format!("Location: http://localhost:{port}/status\r\n");
+        stream.write_all(answer("302 Found", &location, "moved").as_bytes())
+    });
+    let setup = Setup::new("hello");
+    let ports = [setup.admin_port(), setup.status_port(), 15090];
+    let probers: serde_json::Map<_, _> = ports
+        .iter()
+        .map(|port| {
+            let key = format!("/app-health/{port}/livez");
+            (key, json!({"port": app.port, "path": format!("/{port}")}))
+        })
+        .collect();
+    let probers = Value::Object(probers).to_string();
+    let agent = started(setup.env("ISTIO_KUBE_APP_PROBERS", &probers));
+    for port in ports {
+        let expected = format!("redirected to http://localhost:{port}/status\n");
+        let path = format!("/app-health/{port}/livez");
+        assert_eq!(said(&agent, &path), (200, expected));
+    }
+    agent.stop();
+}
+
 #[test]
 fn redirects_are_followed_on_the_same_host_and_are_a_good_sign_elsewhere() {
     let other = Application::saying(answer("418 Teapot", "", "other port"));

@@ -34,6 +34,7 @@ pub use self::companion::Companion;
 pub use self::error::ConfigError;
 pub use self::probers::{HttpProbe, ProbeAction, Prober};
 pub use self::scrape::ScrapeTarget;
+pub(crate) use self::scrape::is_reserved;
 
 /// All that the agent needs to know before it starts.
 #[derive(Debug)]

@@ -31,6 +31,11 @@ const RESERVED: [u16; 9] = [
     15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090,
 ];
 
+/// Whether nobody's application can be at this port, where it is not one of `own`.
+pub(crate) fn is_reserved(port: u16, own: &[u16]) -> bool {
+    own.contains(&port) || RESERVED.contains(&port)
+}
+
 /// In the order in which they are given, each once.
 pub(super) fn targets(
     layers: &Layers<'_>,
@@ -88,7 +93,7 @@ fn target(fields: &Map, own: [u16; 2]) -> Result<ScrapeTarget, ConfigError> {
             ));
         }
     };
-    if own.contains(&port) || RESERVED.contains(&port) {
+    if is_reserved(port, &own) {
         let cause = "the port is the agent's or Envoy's own, not the application's";
         return Err(ConfigError::value(VARIABLE, &text, cause));
     }

@@ -368,10 +368,14 @@ fn knowledge(config: &Config) -> Knowledge {
         hot_restart: !config.launch.disable_hot_restart,
         skip_generation: config.launch.skip_parent_stats,
         drain: config.drain,
-        prometheus_port: match &config.source {
-            Source::Generated { inputs, .. } => inputs.prometheus_port,
-            Source::Template { .. } | Source::Custom { .. } => 15090,
-        },
+        prometheus_port: prometheus_port(&config.source),
+    }
+}
+
+fn prometheus_port(source: &Source) -> u16 {
+    match source {
+        Source::Generated { inputs, .. } => inputs.prometheus_port,
+        Source::Template { .. } | Source::Custom { .. } => 15090,
     }
 }
 

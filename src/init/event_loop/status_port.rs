@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mio::{Poll, Token};
 
-use super::{Answer, Asked, EventLoop, FIRST_CLIENT, STATUS};
+use super::{Answer, Asked, EventLoop, FIRST_CLIENT, STATUS, prometheus_port};
 use crate::admin::Ports;
 use crate::certificate;
 use crate::children::Kind;
@@ -326,6 +326,11 @@ pub(super) fn open_status_port(
         scrape: std::mem::take(&mut config.scrape),
         admin: config.admin,
         node: config.node,
+        own: [
+            config.admin.port(),
+            prometheus_port(&config.source),
+            config.status.map_or(0, |status| status.port()),
+        ],
     };
     let address = config.status;
     let tokens = (STATUS.0, FIRST_CLIENT);

@@ -108,7 +108,7 @@ fn order(route: Route, request: &Request<'_>, settings: &Settings) -> Option<Ord
                 None => request.path.to_owned(),
             };
             Some(Order {
-                errand: Errand::Http(Target::new(request, port, &path, &[])),
+                errand: Errand::Http(Target::new(request, (port, settings.own), &path, &[])),
                 timeout: PAUSE,
                 follow: false,
             })
@@ -117,7 +117,8 @@ fn order(route: Route, request: &Request<'_>, settings: &Settings) -> Option<Ord
             let prober = settings.probers.get(index)?;
             let errand = match &prober.action {
                 ProbeAction::Http(http) => {
-                    let mut target = Target::new(request, http.port, &http.path, &http.headers);
+                    let port = (http.port, settings.own);
+                    let mut target = Target::new(request, port, &http.path, &http.headers);
                     target.https = http.https;
                     Errand::Http(target)
                 }

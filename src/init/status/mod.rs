@@ -87,6 +87,8 @@ pub(crate) struct Settings {
     pub(crate) admin: SocketAddr,
     /// Where kubelet is, if somebody says so.
     pub(crate) node: Option<IpAddr>,
+    /// Ports of Envoy's and of the agent: admin, metrics, status.
+    pub(crate) own: [u16; 3],
 }
 
 /// What a client's request makes the agent do.
@@ -153,6 +155,7 @@ mod tests {
             scrape: Vec::new(),
             admin: SocketAddr::from(([127, 0, 0, 1], 15000)),
             node: None,
+            own: [15000, 14090, 14020],
         }
     }
 }

@@ -26,6 +26,7 @@ fn settings() -> Settings {
         }],
         admin: ([127, 0, 0, 1], 15000).into(),
         node: None,
+        own: [15000, 14090, 14020],
     }
 }
 
@@ -89,7 +90,8 @@ pub(crate) fn redirect(location: &[u8]) {
         return;
     };
     let location = String::from_utf8_lossy(location);
-    let mut target = Target::new(&request, 8080, "/ready?full", &[]);
+    let own = settings().own;
+    let mut target = Target::new(&request, (8080, own), "/ready?full", &[]);
     let longest = target.path.len().saturating_add(location.len());
     for _ in 0..12 {
         target = match target.redirect(&location) {
@@ -97,6 +99,7 @@ pub(crate) fn redirect(location: &[u8]) {
             Redirect::Elsewhere | Redirect::TooMany | Redirect::Malformed => return,
         };
         assert!(target.path.starts_with('/'));
+        assert!(!own.contains(&target.port));
         assert_one_request(&target);
         assert!(target.path.len() <= longest.saturating_mul(12));
     }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::config::is_reserved;
 use crate::http::Request;
 
 /// Redirects followed at most, as Go's client and so kubelet does.
@@ -28,6 +29,8 @@ const OURS: [&str; 11] = [
 pub(super) struct Target {
     pub(super) https: bool,
     pub(super) port: u16,
+    /// Where no redirect may lead.
+    own: [u16; 3],
     /// With its query.
     pub(super) path: String,
     /// The value of `Host`.
@@ -43,7 +46,7 @@ pub(super) struct Target {
 #[derive(Debug)]
 pub(super) enum Redirect {
     Follow(Target),
-    /// To another host: the application is there, and that is what was asked.
+    /// To another host, or to Envoy or the agent: the application is there, and that is what was asked.
     Elsewhere,
     TooMany,
     /// The location cannot be understood.
@@ -55,7 +58,7 @@ impl Target {
     #[must_use]
     pub(super) fn new(
         request: &Request<'_>,
-        port: u16,
+        (port, own): (u16, [u16; 3]),
         path: &str,
         configured: &[(String, String)],
     ) -> Self {
@@ -91,6 +94,7 @@ impl Target {
         Self {
             https: false,
             port,
+            own,
             path: path.to_owned(),
             host,
             method: if request.method == "HEAD" {
@@ -172,12 +176,17 @@ impl Target {
         if name != own && !LOCAL.contains(&name) {
             return Redirect::Elsewhere;
         }
-        self.port = match port.map(str::parse) {
+        let port = match port.map(str::parse) {
             Some(Ok(port)) => port,
             Some(Err(_)) => return Redirect::Malformed,
             None if self.https => 443,
             None => 80,
         };
+        // From loopback Envoy takes orders, and the agent, too; or a probe would come round to itself.
+        if port != self.port && is_reserved(port, &self.own) {
+            return Redirect::Elsewhere;
+        }
+        self.port = port;
         self.path = match path {
             path if path.starts_with('/') => path.to_owned(),
             query => ["/", query].concat(),
@@ -237,7 +246,8 @@ mod tests {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        Target::new(&request, 8080, "/ready?full", &configured)
+        let own = crate::status::tests::settings().own;
+        Target::new(&request, (8080, own), "/ready?full", &configured)
     }
 
     #[test]
@@ -284,6 +294,11 @@ mod tests {
             ("//10.0.0.7:81/x", "http 81 /x"),
             ("http://10.0.0.7?q", "http 80 /?q"),
             ("http://user:pw@10.0.0.7:81/", "http 81 /"),
+            ("http://127.0.0.1:15000/quitquitquit", "Elsewhere"),
+            ("https://[::1]:15000/", "Elsewhere"),
+            ("//localhost:14090/stats/prometheus", "Elsewhere"),
+            ("http://10.0.0.7:14020/app-health/app/readyz", "Elsewhere"),
+            ("http://10.0.0.7:15001/", "Elsewhere"),
             ("http://shop.example/login", "Elsewhere"),
             ("ftp://10.0.0.7/", "Elsewhere"),
             ("http://10.0.0.7:99999/", "Malformed"),
