@@ -185,6 +185,8 @@ struct Foe {
     port: u16,
     /// Connections on which `deed` gave something to do.
     attacks: Arc<AtomicUsize>,
+    /// Those of them that are over.
+    ended: Arc<AtomicUsize>,
 }
 
 impl Foe {
@@ -192,12 +194,12 @@ impl Foe {
     fn at(port: u16, deed: impl Fn(usize, &str) -> Option<Deed> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let attacks = Arc::new(AtomicUsize::new(0));
-        let (count, deed) = (Arc::clone(&attacks), Arc::new(deed));
+        let [attacks, ended] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let (count, over, deed) = (Arc::clone(&attacks), Arc::clone(&ended), Arc::new(deed));
         // It ends with the test's process.
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (count, deed) = (Arc::clone(&count), Arc::clone(&deed));
+                let (count, over, deed) = (count.clone(), over.clone(), deed.clone());
                 thread::spawn(move || {
                     let mut stream = stream.unwrap();
                     let mut head = [0; 4096];
@@ -207,14 +209,20 @@ impl Foe {
                     drop(match deed(count.load(Ordering::Relaxed), &head) {
                         Some(deed) => {
                             count.fetch_add(1, Ordering::Relaxed);
-                            deed.to(&mut stream)
+                            let done = deed.to(&mut stream);
+                            over.fetch_add(1, Ordering::Relaxed);
+                            done
                         }
                         None => stream.write_all(honest(&head).as_bytes()),
                     });
                 });
             }
         });
-        Self { port, attacks }
+        Self {
+            port,
+            attacks,
+            ended,
+        }
     }
 
     /// To everybody the same.
@@ -387,6 +395,74 @@ fn an_application_that_is_scraped() {
         }
         survives(agent, "sources of metrics");
     }
+}
+
+/// A source from which nothing passes gives no occasion to write to the client, and so to learn that it has gone.
+#[test]
+fn a_scrape_ends_with_its_client() {
+    let deeds = [
+        Deed::Endless(OK, "<p>no metric</p>\n"),
+        Deed::Endless(LONG, "# TYPE a unknown\n"),
+        Deed::Slow(OK, "<p>no metric</p>\n"),
+        Deed::Silent(""),
+    ];
+    for deed in deeds {
+        let foe = Foe::new(deed);
+        let (_folder, setup) = setup(&pintle());
+        let _admin = Foe::at(setup.admin_port(), |_, _| None);
+        let annotations = format!("{{\"scrape\": \"true\", \"port\": \"{}\"}}", foe.port);
+        let agent = start(setup.env("ISTIO_PROMETHEUS_ANNOTATIONS", &annotations));
+        agent.wait_readiness(200, "ready");
+        let scrape = |timeout: &str| {
+            let header = format!("X-Prometheus-Scrape-Timeout-Seconds: {timeout}\r\n");
+            send(agent.status.number, &request("GET /metrics", &header)).unwrap()
+        };
+        let mut clients = [(); 2].map(|()| scrape("60"));
+        foe.wait(2);
+        let [read, unread] = &mut clients;
+        // Nothing is left to be taken, so that its close is no reset; and the other's is one.
+        let wait = Some(Duration::from_millis(100));
+        read.set_read_timeout(wait).unwrap();
+        while read.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
+        unread.peek(&mut [0; 1]).unwrap();
+        let began = Instant::now();
+        drop(clients);
+        until("the end of both", || {
+            (foe.ended.load(Ordering::Relaxed) == 2).then_some(())
+        });
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(5), "{deed:?}: {took:?}");
+        // One that stays gets the end of its answer: 2 s are for both sources and their way.
+        let mut stays = scrape("2");
+        let reply = support::client::Reply::read(&mut stays).unwrap();
+        assert!(reply.text().contains("pintle_build_info"), "{deed:?}");
+        agent.stop();
+    }
+}
+
+/// It said all that it has to say, and listens.
+#[test]
+fn a_scrape_goes_on_for_a_client_that_has_closed_its_side() {
+    let foe = Foe::new(Deed::Slow(OK, "a 1\n"));
+    let (_folder, setup) = setup(&pintle());
+    let _admin = Foe::at(setup.admin_port(), |_, _| None);
+    let annotations = format!("{{\"scrape\": \"true\", \"port\": \"{}\"}}", foe.port);
+    let agent = start(setup.env("ISTIO_PROMETHEUS_ANNOTATIONS", &annotations));
+    agent.wait_readiness(200, "ready");
+    let mut client = send(agent.status.number, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut seen = Vec::new();
+    while String::from_utf8_lossy(&seen).matches("\na 1").count() < 20 {
+        let mut piece = [0; 4096];
+        let read = client.read(&mut piece).unwrap();
+        assert!(read > 0, "cut off after {}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&piece[..read]);
+    }
+    drop(client);
+    until("its end", || {
+        (foe.ended.load(Ordering::Relaxed) == 1).then_some(())
+    });
+    agent.stop();
 }
 
 /// Eight at a time; stdin and stdout are one socket.

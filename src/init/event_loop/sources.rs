@@ -38,7 +38,7 @@ impl EventLoop {
                         self.admin_answered(answer);
                     }
                 }
-                token @ Token(FIRST_CLIENT..=LAST_CLIENT) => self.client_ready(token),
+                Token(FIRST_CLIENT..=LAST_CLIENT) => self.client_ready(event),
                 _ => {}
             }
         }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mio::{Poll, Token};
+use mio::Poll;
 
 use super::{Answer, Asked, EventLoop, FIRST_CLIENT, STATUS, prometheus_port};
 use crate::admin::Ports;
@@ -39,13 +39,13 @@ impl EventLoop {
     }
 
     /// A client's socket is ready, or that of somebody who is asked for a client.
-    pub(super) fn client_ready(&mut self, token: Token) {
+    pub(super) fn client_ready(&mut self, event: &mio::event::Event) {
         let mut turn = Turn {
             registry: self.poll.registry(),
             now: self.now,
             counters: &mut self.counters,
         };
-        self.status.ready(&mut turn, token);
+        self.status.ready(&mut turn, event);
     }
 
     /// What the status port does without being called: what is late ends, what was held up goes on, what clients want

@@ -22,8 +22,8 @@ pub(super) struct Merge {
     form: Form,
     /// For Envoy: what the client asked for (`usedonly`, say).
     query: Option<Box<str>>,
-    /// How long a source may pause.
-    pub(super) patience: Duration,
+    /// How long a source may take from one line that passes to the next.
+    patience: Duration,
     /// 0: Envoy; n: the application's place n - 1.
     source: usize,
     /// The application was not to be had by IPv4.
@@ -36,7 +36,7 @@ struct Current {
     exchange: Exchange,
     decoder: Decoder,
     lines: Lines,
-    /// When the source said something last, and its time-out.
+    /// The time-out of what the source says next.
     deadline: Instant,
 }
 
@@ -84,13 +84,15 @@ impl Merge {
         let result = current.read(&mut text);
         match result {
             Ok(Read::Nothing) if current.deadline > turn.now => return Pumped::Waiting,
-            Ok(Read::Some) => {
+            Ok(Read::Some) if !text.is_empty() => {
                 current.deadline = turn.after(self.patience);
             }
+            // What does not pass gains no time.
+            Ok(Read::Some) if current.deadline > turn.now => {}
             Ok(Read::End) if current.lines.dropped() == 0 => self.next(),
             Err(()) if current.decoder.head().is_none() && self.tries_six() => {}
             // All of it but for lines that nobody could have wanted counts as a failure, too: somebody should look.
-            Ok(Read::End | Read::Nothing) | Err(()) => self.fail(turn),
+            Ok(_) | Err(()) => self.fail(turn),
         }
         if self.form.chunks {
             answer::chunk(out, &text);
@@ -98,6 +100,17 @@ impl Merge {
             out.append(&mut text);
         }
         Pumped::More
+    }
+
+    /// What changes nothing, and fails if the client has gone: an empty line.
+    pub(super) fn blank(&self) -> Vec<u8> {
+        let mut blank = Vec::new();
+        if self.form.chunks {
+            answer::chunk(&mut blank, b"\n");
+        } else {
+            blank.push(b'\n');
+        }
+        blank
     }
 
     /// When the source runs out of time.

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
+use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Poll, Token};
 
@@ -124,9 +125,24 @@ impl StatusServer {
     }
 
     /// One of our sockets is ready.
-    pub(crate) fn ready(&mut self, turn: &mut Turn<'_>, token: Token) {
-        let place = token.0.saturating_sub(self.first) / 2;
+    pub(crate) fn ready(&mut self, turn: &mut Turn<'_>, event: &Event) {
+        let offset = event.token().0.saturating_sub(self.first);
+        let place = offset / 2;
+        if offset.is_multiple_of(2) && event.is_read_closed() {
+            self.ask_whether_there(place);
+        }
         self.step(turn, place);
+    }
+
+    /// A client that says no more may still listen. A scrape has to know, for its source may give no occasion to find out.
+    fn ask_whether_there(&mut self, place: usize) {
+        if let Some(Some(connection)) = self.places.get_mut(place)
+            && let Phase::Merging(merge) = &connection.phase
+            && !connection.has_unsent()
+        {
+            let blank = merge.blank();
+            connection.put(blank);
+        }
     }
 
     /// Goes on with the scrapes that had to let others have their turn.
@@ -187,8 +203,8 @@ impl StatusServer {
         }
         let waits_for_client = match connection.phase {
             Phase::Waiting(_) | Phase::Probing(_) => false,
-            Phase::Merging(_) => connection.has_unsent(),
-            Phase::Head | Phase::Finishing | Phase::Lingering { .. } => true,
+            // A scrape ends with its client.
+            Phase::Merging(_) | Phase::Head | Phase::Finishing | Phase::Lingering { .. } => true,
         };
         if flow == Flow::Later && waits_for_client {
             flow = connection.watch(turn.registry);
