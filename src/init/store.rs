@@ -1,8 +1,8 @@
-//! The directory of bootstrap files: `envoy-rev<epoch>.json`, each there whole or not at all.
+//! The directory of bootstrap files: `envoy-rev<epoch>.json`, each there whole or not at all, and one agent's only.
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,8 @@ pub(crate) struct Store {
     /// Empty: the proxy reads a file of the user's, so nothing is written, and no file in there is the agent's.
     directory: PathBuf,
     user: Option<User>,
+    /// The directory, locked as long as we live.
+    lock: Option<File>,
 }
 
 /// Whose file it is.
@@ -34,20 +36,21 @@ pub(crate) enum Of {
 }
 
 impl Store {
-    /// Makes sure that the directory is there.
+    /// Makes sure that the directory is there, and no other agent's.
     ///
     /// # Errors
-    /// It cannot be made, or not be given to the proxy's user.
+    /// It cannot be made, or not be given to the proxy's user; `ResourceBusy`: it is another agent's.
     pub(crate) fn open(directory: &Path, user: Option<User>) -> io::Result<Self> {
-        let this = Self {
+        let mut this = Self {
             directory: directory.to_path_buf(),
             user,
+            lock: None,
         };
         this.make_directory()?;
         Ok(this)
     }
 
-    fn make_directory(&self) -> io::Result<()> {
+    fn make_directory(&mut self) -> io::Result<()> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(DIRECTORY_MODE);
         sys::without_umask(|| builder.create(&self.directory)).map_err(|error| {
@@ -58,6 +61,7 @@ impl Store {
                 error
             }
         })?;
+        self.lock = lock(&self.directory)?;
         self.user.map_or(Ok(()), |user| {
             chown(&self.directory, Some(user.uid), Some(user.gid))
         })
@@ -81,8 +85,11 @@ impl Store {
     /// again.
     ///
     /// # Errors
-    /// The disk is full, or the directory is out of reach.
-    pub(crate) fn write(&self, of: Of, document: &[u8]) -> io::Result<PathBuf> {
+    /// The disk is full, or the directory is out of reach; `ResourceBusy`: another agent has made it again.
+    pub(crate) fn write(&mut self, of: Of, document: &[u8]) -> io::Result<PathBuf> {
+        if !self.has_directory() {
+            self.make_directory()?;
+        }
         let path = self.path(of);
         let temporary = path.with_extension("json.tmp");
         let mut file = create(&temporary).or_else(|error| {
@@ -105,6 +112,15 @@ impl Store {
         written.map(|()| path)
     }
 
+    /// Whether the directory is still the one that was locked, as far as one could be.
+    fn has_directory(&self) -> bool {
+        let is = |found: fs::Metadata| (found.dev(), found.ino());
+        let locked = self.lock.as_ref().and_then(|lock| lock.metadata().ok());
+        locked.is_none_or(|locked| {
+            fs::metadata(&self.directory).is_ok_and(|found| is(found) == is(locked))
+        })
+    }
+
     /// Removes the file of an epoch that has ended. There is none for a custom file.
     pub(crate) fn remove(&self, of: Of) {
         if !self.directory.as_os_str().is_empty() {
@@ -117,6 +133,19 @@ impl Store {
             Of::Epoch(epoch) => format!("envoy-rev{}.json", epoch.0),
             Of::Validator => "envoy-validate.json".to_owned(),
         })
+    }
+}
+
+/// Locks the directory itself: nothing is left of that when the agent is killed, so no later one is held up.
+fn lock(directory: &Path) -> io::Result<Option<File>> {
+    // Who may write there may not be allowed to read; and not every file system has locks.
+    let Ok(file) = File::open(directory) else {
+        return Ok(None);
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(io::ErrorKind::ResourceBusy.into()),
+        Err(TryLockError::Error(_)) => Ok(None),
     }
 }
 
@@ -135,7 +164,7 @@ mod tests {
     fn a_file_is_private_whole_and_removed() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("a/b");
-        let store = Store::open(&directory, None).unwrap();
+        let mut store = Store::open(&directory, None).unwrap();
         assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o7777, 0o700);
         let path = store.write(Of::Epoch(Epoch(3)), b"{}").unwrap();
         assert_eq!(path, directory.join("envoy-rev3.json"));
@@ -161,7 +190,7 @@ mod tests {
             uid: 1337,
             gid: 1338,
         };
-        let store = Store::open(&directory, Some(user)).unwrap();
+        let mut store = Store::open(&directory, Some(user)).unwrap();
         let file = store.write(Of::Epoch(Epoch(0)), b"{}").unwrap();
         for path in [&directory, &file] {
             let metadata = fs::metadata(path).unwrap();
@@ -178,7 +207,7 @@ mod tests {
     fn a_directory_that_is_gone_is_made_again() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("a/d");
-        let store = Store::open(&directory, None).unwrap();
+        let mut store = Store::open(&directory, None).unwrap();
         fs::remove_dir_all(parent.path().join("a")).unwrap();
         let path = store.write(Of::Validator, b"{}").unwrap();
         assert_eq!(fs::read(path).unwrap(), b"{}");
@@ -189,7 +218,7 @@ mod tests {
     fn what_is_no_directory_is_an_error_and_is_left() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("d");
-        let store = Store::open(&directory, None).unwrap();
+        let mut store = Store::open(&directory, None).unwrap();
         fs::remove_dir(&directory).unwrap();
         fs::write(&directory, "a file").unwrap();
         assert!(store.write(Of::Validator, b"{}").is_err());
@@ -213,5 +242,25 @@ mod tests {
             chown(&store.directory, Some(1337), None).unwrap();
             assert!(store.others_may_write());
         }
+    }
+
+    #[test]
+    fn a_directory_is_one_agents_only() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("d");
+        let open = || Store::open(&directory, None);
+        let busy = |error: io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+        let mut first = open().unwrap();
+        assert!(busy(open().unwrap_err()));
+        first.write(Of::Validator, b"{}").unwrap();
+        // The directory is made again, first by its owner, then by somebody else.
+        fs::remove_dir_all(&directory).unwrap();
+        first.write(Of::Validator, b"{}").unwrap();
+        assert!(busy(open().unwrap_err()));
+        fs::remove_dir_all(&directory).unwrap();
+        let second = open().unwrap();
+        assert!(busy(first.write(Of::Validator, b"{}").unwrap_err()));
+        drop((first, second));
+        open().unwrap();
     }
 }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use super::{EventLoop, STAND_IN};
@@ -216,7 +217,15 @@ pub(super) fn open_store(config: &Config) -> Result<Store, StartError> {
     match config.source {
         Source::Custom { .. } => Ok(Store::default()),
         Source::Generated { .. } | Source::Template { .. } => Store::open(directory, *user)
-            .map_err(StartError::os(format!("prepare {}", directory.display()))),
+            .map_err(|error| {
+                let directory = directory.display();
+                let what = if error.kind() == ErrorKind::ResourceBusy {
+                    format!("share --config-path {directory} with another agent")
+                } else {
+                    format!("prepare {directory}")
+                };
+                StartError::os(what)(error)
+            }),
     }
 }
 
