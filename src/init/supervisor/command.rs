@@ -232,7 +232,7 @@ impl Supervisor {
             stage: Stage::Recalling,
             ..stop
         });
-        self.timers.keep_only(&[Timer::LivePoll]);
+        self.timers.keep_only(&[Timer::LivePoll, Timer::Parent]);
         out.push(Action::Note(Note::Command(CommandNote::Stopping)));
         if stop.verdict == Some(Outcome::ProxyEnded) || !self.term_command(now, out) {
             self.leave_command(now);

@@ -16,7 +16,7 @@
 //! | Starting | – | sole epoch that initialises (waits for its control plane, say): left alone |
 //! | Live | – | the normal state |
 //! | Starting | Live | hand-over: the parent serves until the child is LIVE; a child that dies costs nothing |
-//! | Live | Draining | after the hand-over; the parent is never signalled and ends by itself |
+//! | Live | Draining | after the hand-over; the parent ends by itself, and is not signalled unless it hangs past its time |
 //! | – | Draining | the newest crashed; a retry follows, as the draining one's child |
 //! | Starting | Draining | that retry |
 //! | Stopping | – or any | we asked the newest to end: to start afresh, or because it was not LIVE in time |
@@ -36,6 +36,7 @@ mod hang;
 #[cfg(debug_assertions)]
 mod invariants;
 mod note;
+mod parent;
 mod policy;
 mod running;
 mod snapshot;
@@ -321,31 +322,10 @@ impl Supervisor {
             out.push(Action::Note(Note::Draining(older.epoch)));
         }
         self.watch_hang(now);
+        self.expect_end_of_parent(now);
         self.start_companions(now, out);
         self.ask_ready(out);
         true
-    }
-
-    /// A parent that ended before its child had dismissed it needs somebody to answer for it (peers.md §3.6).
-    fn parent_gone(&self, now: Instant, parent: &Process, how: Exit, out: &mut Vec<Action>) {
-        let Some(child) = &self.newest else { return };
-        // The child dismisses its parent that long after it was LIVE; a second for the clocks of three processes.
-        let due = child
-            .live_since
-            .and_then(|live| live.checked_add(self.policy.parent_shutdown))
-            .and_then(|due| due.checked_sub(Duration::from_secs(1)));
-        if how == Exit::Code(0) && due.is_some_and(|due| now >= due) {
-            out.push(Action::Note(Note::Ended {
-                epoch: parent.epoch,
-                how,
-            }));
-            return;
-        }
-        let (parent, child) = (parent.epoch, child.epoch);
-        out.push(Action::Note(Note::ParentDied { parent, child, how }));
-        if self.policy.parent_stand_in {
-            out.push(Action::StandIn { parent, child });
-        }
     }
 
     /// Takes the process out of the pair; its exit has been seen.
@@ -358,12 +338,14 @@ impl Supervisor {
                 Timer::Gate,
                 Timer::Hang,
                 Timer::Kill,
+                Timer::Parent,
             ] {
                 self.timers.disarm(timer);
             }
             return Some((process, Place::Newest));
         }
         let older = self.older.take_if(|process| process.epoch == epoch)?;
+        self.timers.disarm(Timer::Parent);
         Some((older, Place::Older))
     }
 

@@ -76,6 +76,11 @@ pub enum Note {
         child: Epoch,
         how: Exit,
     },
+    /// A draining parent outlived its time, and its child may wait for it.
+    ParentHangs {
+        parent: Epoch,
+        child: Epoch,
+    },
     /// `--on-clean-exit=idle`.
     Idle,
     Restarting {
@@ -131,6 +136,7 @@ impl Note {
                 | Self::Refused { .. }
                 | Self::NotValidated(_)
                 | Self::ParentDied { .. }
+                | Self::ParentHangs { .. }
                 | Self::DrainRefused
                 | Self::Killing
                 | Self::CompanionFailed { .. }
@@ -182,6 +188,12 @@ impl fmt::Display for Note {
             Self::Refilled => f.write_str("proxy ran long enough, retry budget is full again"),
             Self::ParentDied { parent, child, how } => {
                 write!(f, "{parent} {how} before {child} had dismissed it")
+            }
+            Self::ParentHangs { parent, child } => {
+                write!(
+                    f,
+                    "{parent} did not end in its time, killing it for {child}"
+                )
             }
             Self::Idle => f.write_str("no proxy runs; idle until a change or SIGHUP"),
             Self::Restarting { delay } => write!(f, "restarting in {}", Seconds(*delay)),

@@ -87,6 +87,7 @@ impl Supervisor {
             Timer::Command => self.command_hangs(now, out),
             Timer::Companions => self.restart_companions(now, out),
             Timer::Validation if self.validator => out.push(Action::KillValidator),
+            Timer::Parent => self.parent_hangs(out),
             Timer::Kill => {
                 for process in self.processes().filter(|process| process.is_stopping()) {
                     out.push(Action::Signal(process.epoch, Send::Kill));

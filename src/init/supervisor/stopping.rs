@@ -123,7 +123,7 @@ impl Supervisor {
         self.kill_validator(out);
         self.next = Next::Nothing;
         self.given_up = None;
-        self.timers.keep_only(&[Timer::LivePoll]);
+        self.timers.keep_only(&[Timer::LivePoll, Timer::Parent]);
         self.retire_companions();
         self.retire_command();
     }
@@ -171,6 +171,7 @@ impl Supervisor {
     fn due_in_stop(&mut self, now: Instant, stop: Stop, timer: Timer, out: &mut Vec<Action>) {
         match (timer, stop.stage) {
             (Timer::LivePoll, _) => self.poll_live(now, out),
+            (Timer::Parent, _) => self.parent_hangs(out),
             (Timer::PreDrain, Stage::PreDrain) => self.drain(now, stop, out),
             (Timer::Drain, Stage::Draining) => self.dismiss(now, stop, out),
             (Timer::Connections, Stage::Draining) => self.count_connections(now, out),
@@ -226,7 +227,7 @@ impl Supervisor {
             ..stop
         };
         self.phase = Phase::Stopping(stop);
-        self.timers.keep_only(&[Timer::LivePoll]);
+        self.timers.keep_only(&[Timer::LivePoll, Timer::Parent]);
         if self.companions_live() {
             out.push(Action::Note(Note::StoppingCompanions));
             self.term_companions(now, out);

@@ -472,7 +472,7 @@ fn a_change_that_is_taken_back_while_it_waits_is_called_off() {
     sim.ordered();
     sim.change(3);
     sim.change(2);
-    sim.pass(secs(60));
+    sim.pass(secs(40));
     sim.exits(0, CLEAN);
     assert_eq!(sim.ordered(), []);
 }
@@ -486,7 +486,7 @@ fn sighup_restarts_although_nothing_changed_and_is_not_called_off() {
     sim.on(Event::Signalled(Signal::Hangup));
     sim.change(2);
     sim.change(1);
-    sim.pass(secs(60));
+    sim.pass(secs(40));
     sim.exits(0, CLEAN);
     assert_eq!(sim.ordered(), [spawn(2, Reason::Signal)]);
 }
@@ -849,6 +849,65 @@ fn no_stand_in_when_it_is_switched_off() {
 }
 
 #[test]
+fn a_draining_parent_that_hangs_is_killed_after_its_time_and_replaced() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.change(3);
+    sim.ordered();
+    sim.pass(secs(54));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(secs(1));
+    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    sim.exits(0, Exit::Signal(9));
+    let stand_in = Action::StandIn {
+        parent: Epoch(0),
+        child: Epoch(1),
+    };
+    assert_eq!(sim.ordered(), [stand_in, spawn(2, Reason::Change)]);
+}
+
+/// Nobody was there to dismiss it: it has not outlived its time, and is the next child's parent.
+#[test]
+fn a_draining_parent_without_a_live_child_is_left_alone() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.pass(secs(40));
+    sim.ordered();
+    sim.exits(1, CRASH);
+    sim.pass(millis(200));
+    assert_eq!(sim.ordered(), [spawn(1, Reason::Crash)]);
+    sim.pass(secs(15));
+    sim.is_live(1);
+    sim.pass(secs(64));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(secs(1));
+    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+}
+
+#[test]
+fn a_parent_that_hangs_is_replaced_during_a_long_drain_too() {
+    let mut sim = Sim::live(Policy {
+        termination_drain: secs(300),
+        ..policy()
+    });
+    sim.change(2);
+    sim.is_live(1);
+    sim.pass(secs(50));
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.ordered();
+    sim.pass(secs(15));
+    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    sim.exits(0, Exit::Signal(9));
+    let stand_in = Action::StandIn {
+        parent: Epoch(0),
+        child: Epoch(1),
+    };
+    assert_eq!(sim.ordered(), [stand_in]);
+}
+
+#[test]
 fn a_child_orphaned_in_the_hand_over_is_not_waited_for_long() {
     let mut sim = Sim::live(policy());
     sim.change(2);
@@ -1123,12 +1182,12 @@ fn term_during_a_hand_over_drains_the_parent_and_then_the_child_that_took_over()
 }
 
 #[test]
-fn a_draining_parent_is_never_signalled_while_its_child_lives() {
+fn a_draining_parent_is_never_signalled_in_its_time_while_its_child_lives() {
     let mut sim = Sim::live(policy());
     sim.change(2);
     sim.is_live(1);
     sim.ordered();
-    sim.pass(secs(3600));
+    sim.pass(secs(59));
     sim.on(Event::Signalled(Signal::Terminate));
     sim.pass(secs(5));
     assert_eq!(sim.ordered(), [ask(1, Call::Drain), send(1, Send::Term)]);

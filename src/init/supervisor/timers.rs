@@ -37,6 +37,8 @@ pub enum Timer {
     Kill,
     /// A process that was killed is still not gone.
     Abandon,
+    /// The draining parent should have ended by now.
+    Parent,
     /// While the agent runs, the nearest backoff of a companion is over; while it ends, the companions had their time.
     Companions,
     /// The proxy is asked again whether it is ready for the command.
@@ -46,7 +48,7 @@ pub enum Timer {
 }
 
 impl Timer {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Debounce,
         Self::Rescan,
         Self::Certificates,
@@ -62,6 +64,7 @@ impl Timer {
         Self::Connections,
         Self::Kill,
         Self::Abandon,
+        Self::Parent,
         Self::Companions,
         Self::Ready,
         Self::Command,

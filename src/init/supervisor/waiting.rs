@@ -69,6 +69,7 @@ impl Supervisor {
                 | Timer::Connections
                 | Timer::Kill
                 | Timer::Abandon
+                | Timer::Parent
                 | Timer::Companions
                 | Timer::Ready
                 | Timer::Command,
