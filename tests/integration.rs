@@ -15,6 +15,7 @@
 
 mod command;
 mod companions;
+mod epochs;
 mod files;
 mod helpers;
 mod lifecycle;

@@ -9,14 +9,11 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
-
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
-use std::os::fd::AsRawFd as _;
 
 use crate::config::BaseId;
 use crate::regular;
@@ -35,10 +32,11 @@ const INITIALIZING: u64 = 1;
 const NAME_BYTES: usize = 107;
 /// Messages are shorter than a datagram of Envoy's, 4096 bytes.
 const DATAGRAM_BYTES: usize = 4096;
+/// Datagrams that the stand-in takes in one turn; a child sends one every five seconds. Ours.
+const DATAGRAMS_PER_TURN: usize = 8;
 /// A message: its length as 8 bytes, then a `HotRestartMessage` of protobuf.
 const LENGTH_BYTES: usize = 8;
 const STATS_REQUEST: &[u8] = &[0x0a, 0x02, 0x1a, 0x00];
-const TERMINATE_REQUEST: &[u8] = &[0x0a, 0x02, 0x2a, 0x00];
 /// The length and an empty Stats reply.
 const STATS_REPLY: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 4, 0x12, 0x02, 0x1a, 0x00];
 
@@ -48,7 +46,14 @@ pub(crate) struct HotRestart {
     base_id: u32,
     /// Held while we live, so that no other pintle's `auto` picks the same id between two epochs.
     _lock: Option<UnixDatagram>,
+    /// The file in /dev/shm that was there before epoch 0 was started last.
+    before: Option<FileId>,
+    /// The one that a proxy of ours has made. Only that is ever removed or changed.
+    made: Option<FileId>,
 }
+
+/// Device and inode: what a file is, whatever its name leads to by now.
+type FileId = (u64, u64);
 
 impl HotRestart {
     /// Settles the base id, for proxies that run as `owner`.
@@ -57,22 +62,25 @@ impl HotRestart {
     /// `auto` found none.
     pub(crate) fn new(base_id: BaseId, owner: u32) -> io::Result<Self> {
         match base_id {
-            BaseId::Fixed(base_id) => Ok(Self {
-                base_id,
-                _lock: None,
-            }),
+            BaseId::Fixed(base_id) => Ok(Self::with(base_id, None)),
             // 0 is left to those who do not choose.
             BaseId::Auto => (1..=AUTO_TRIES)
                 .find_map(|base_id| {
                     let lock = bind(&format!("pintle_base_id_{base_id}")).ok()?;
-                    let candidate = Self {
-                        base_id,
-                        _lock: Some(lock),
-                    };
+                    let mut candidate = Self::with(base_id, Some(lock));
                     let free = candidate.taken().is_none() && candidate.remove_stale(owner).is_ok();
                     free.then_some(candidate)
                 })
                 .ok_or_else(|| io::ErrorKind::AddrInUse.into()),
+        }
+    }
+
+    const fn with(base_id: u32, lock: Option<UnixDatagram>) -> Self {
+        Self {
+            base_id,
+            _lock: lock,
+            before: None,
+            made: None,
         }
     }
 
@@ -104,21 +112,56 @@ impl HotRestart {
         ))
     }
 
-    /// Clears the INITIALIZING flag, if the file is one that we know and `owner`'s. Whether it was set.
+    /// The file that has the name now.
+    fn memory(&self) -> Option<FileId> {
+        let metadata = fs::symlink_metadata(self.shared_memory()).ok()?;
+        metadata
+            .is_file()
+            .then_some((metadata.dev(), metadata.ino()))
+    }
+
+    /// A proxy of ours is LIVE: it uses the file that is there.
+    pub(crate) fn proxy_is_live(&mut self) {
+        self.made = self.memory();
+    }
+
+    /// Epoch 0 has ended, maybe before it was LIVE. A file that was not there before is what it has made, unless another
+    /// Envoy took the id: then it was refused, and the file is the other's.
+    pub(crate) fn first_epoch_ended(&mut self) {
+        let unknown = self.made.is_none() || self.made == self.before;
+        if unknown && self.taken().is_none() {
+            self.made = self
+                .memory()
+                .filter(|file| Some(*file) != self.before)
+                .or(self.made);
+        }
+    }
+
+    /// Clears the INITIALIZING flag, if the file is what our proxies have made, one that we know, and `owner`'s. Whether
+    /// it was set.
     ///
     /// INVARIANT: called when the failed child has been reaped, its parent was LIVE and no other child lives.
     ///
     /// # Errors
     /// What reading and writing the file says; `InvalidData` for a file that we do not know.
     pub(crate) fn clear_initializing(&self, owner: u32) -> io::Result<bool> {
+        if self.memory() != self.made {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         clear_flag(&self.shared_memory(), owner)
     }
 
-    /// Whether Envoy's own flag says that no process of `owner`'s initialises any more.
+    /// Whether `epoch` has attached to the memory, and Envoy's own flag says that no process of `owner`'s initialises any
+    /// more. The flag alone says nothing of a child that has not come so far: it is clear while only the parent is there.
+    ///
+    /// Envoy binds its sockets, as a parent to come the last of them, attaches, and sets the flag, one right after the other.
     ///
     /// # Errors
-    /// As above.
-    pub(crate) fn has_initialised(&self, owner: u32) -> io::Result<bool> {
+    /// What reading the file says; `InvalidData` for a file that we do not know.
+    pub(crate) fn has_initialised(&self, epoch: Epoch, owner: u32) -> io::Result<bool> {
+        if !is_there(&UnixDatagram::unbound()?, &self.name("parent", epoch.0)) {
+            return Ok(false);
+        }
         let file = regular::open(&self.shared_memory())?;
         let at = flags_at(&file, owner)?;
         Ok(word(&file, at)? & INITIALIZING == 0)
@@ -129,29 +172,37 @@ impl HotRestart {
     ///
     /// # Errors
     /// It is not ours to remove; with its name.
-    pub(crate) fn remove_stale(&self, owner: u32) -> Result<(), (PathBuf, io::Error)> {
+    pub(crate) fn remove_stale(&mut self, owner: u32) -> Result<(), (PathBuf, io::Error)> {
         let path = self.shared_memory();
-        match fs::symlink_metadata(&path) {
+        let removed = match fs::symlink_metadata(&path) {
             Ok(metadata) if metadata.uid() != owner => {
                 fs::remove_file(&path).map_err(|error| (path, error))
             }
             Ok(_) | Err(_) => Ok(()),
+        };
+        self.before = self.memory();
+        removed
+    }
+
+    /// Removes the file that our proxies have made, on which another user's next Envoy would panic. Another Envoy's, which
+    /// could never be restarted again without it, stays.
+    pub(crate) fn remove_shared_memory(&self) {
+        if self.made.is_some() && self.made == self.memory() && self.taken().is_none() {
+            drop(fs::remove_file(self.shared_memory()));
         }
     }
 
-    /// Removes the file, on which another user's next Envoy would panic.
-    pub(crate) fn remove_shared_memory(&self) {
-        // Absent when hot restart is off or no proxy came that far.
-        drop(fs::remove_file(self.shared_memory()));
-    }
-
-    /// Answers for the dead `parent` from now on.
+    /// Answers `child` for its dead `parent` from now on.
     ///
     /// # Errors
     /// The name is taken: the parent is not as dead as it seemed.
-    pub(crate) fn stand_in(&self, parent: Epoch) -> io::Result<StandIn> {
+    pub(crate) fn stand_in(&self, parent: Epoch, child: Epoch) -> io::Result<StandIn> {
         let socket = bind(&self.name("parent", parent.0))?;
         socket.set_nonblocking(true)?;
+        // The child may wait for an answer that the parent owed it when it hung or died, and for nothing else any more. To
+        // one that does not it is the answer to its next question.
+        let child = address(&self.name("child", child.0))?;
+        drop(socket.send_to_addr(STATS_REPLY, &child));
         Ok(StandIn { socket })
     }
 }
@@ -270,41 +321,31 @@ fn holds(descriptors: &Path, link: &str) -> bool {
     listed.is_ok() && holds
 }
 
-/// Answers a child in place of its dead parent, until the child dismisses it.
+/// Answers a child in place of its dead parent, as long as the child lives. What anybody else sends to it means nothing.
 #[derive(Debug)]
 pub(crate) struct StandIn {
     socket: UnixDatagram,
 }
 
-impl StandIn {
-    /// # Errors
-    /// What epoll says.
-    pub(crate) fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(
-            &mut SourceFd(&self.socket.as_raw_fd()),
-            token,
-            Interest::READABLE,
-        )
+impl AsRawFd for StandIn {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
     }
+}
 
-    /// Answers all that has arrived. `true`: dismissed, drop it.
-    #[must_use]
+impl StandIn {
+    /// Answers some of what has arrived; the rest, if any, in the next turn.
     // Of its own, so that its place on the stack is nobody else's.
     #[inline(never)]
-    pub(crate) fn serve(&self) -> bool {
+    pub(crate) fn serve(&self) {
         let mut datagram = [0; DATAGRAM_BYTES];
-        loop {
-            let (length, child) = match self.socket.recv_from(&mut datagram) {
-                Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return false,
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let Ok((length, child)) = self.socket.recv_from(&mut datagram) else {
+                return;
             };
-            let message = datagram.get(LENGTH_BYTES..length).unwrap_or_default();
-            if message == STATS_REQUEST {
+            if datagram.get(LENGTH_BYTES..length) == Some(STATS_REQUEST) {
                 // A child that has gone, or that does not read, gets none.
                 drop(self.socket.send_to_addr(STATS_REPLY, &child));
-            } else if message == TERMINATE_REQUEST {
-                return true;
             }
         }
     }
@@ -360,8 +401,9 @@ mod tests {
         let path = own.shared_memory();
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(made.unwrap().success());
+        let _attached = bind(&own.name("parent", 0));
         let (asked, cleared) = (
-            own.has_initialised(effective_uid()),
+            own.has_initialised(Epoch(0), effective_uid()),
             own.clear_initializing(effective_uid()),
         );
         fs::remove_file(path).unwrap();
@@ -398,28 +440,101 @@ mod tests {
         assert_ne!(next.unwrap().base_id(), base_id);
     }
 
+    const TERMINATE_REQUEST: &[u8] = &[0x0a, 0x02, 0x2a, 0x00];
+
     #[test]
-    fn the_stand_in_answers_stats_and_leaves_when_dismissed() {
+    fn the_stand_in_answers_stats_and_nobody_dismisses_it() {
         let ours = HotRestart::new(BaseId::Auto, effective_uid()).unwrap();
-        let stand_in = ours.stand_in(Epoch(4)).unwrap();
+        let child = bind(&ours.name("child", 5)).unwrap();
+        child.set_nonblocking(true).unwrap();
+        let stand_in = ours.stand_in(Epoch(4), Epoch(5)).unwrap();
         assert!(
-            ours.stand_in(Epoch(1)).is_err(),
+            ours.stand_in(Epoch(1), Epoch(2)).is_err(),
             "epochs 1 and 4 share a name"
         );
-        let child = bind(&ours.name("child", 5)).unwrap();
+        let mut reply = [0; 64];
+        let mut replied = || {
+            let length = child.recv(&mut reply).ok()?;
+            assert_eq!(&reply[..length], STATS_REPLY);
+            Some(())
+        };
+        // What the parent owed.
+        replied().unwrap();
+        assert_eq!(replied(), None);
         let parent = stand_in.socket.local_addr().unwrap();
         let send = |message: &[u8]| {
             let mut datagram = 4_u64.to_be_bytes().to_vec();
             datagram.extend_from_slice(message);
             child.send_to_addr(&datagram, &parent).unwrap();
         };
+        for message in [TERMINATE_REQUEST, b"else", STATS_REQUEST] {
+            send(message);
+        }
+        stand_in.serve();
+        replied().unwrap();
+        assert_eq!(replied(), None);
         send(STATS_REQUEST);
-        send(b"else");
-        assert!(!stand_in.serve());
-        let mut reply = [0; 64];
-        let length = child.recv(&mut reply).unwrap();
-        assert_eq!(&reply[..length], STATS_REPLY);
-        send(TERMINATE_REQUEST);
-        assert!(stand_in.serve());
+        stand_in.serve();
+        replied().unwrap();
+    }
+
+    /// Only the file of a proxy of ours is removed and changed: not that of another Envoy which came before, came later,
+    /// or lives.
+    #[test]
+    fn only_memory_that_our_proxies_have_made_is_removed_and_changed() {
+        let owner = effective_uid();
+        let mut ours = HotRestart::new(BaseId::Auto, owner).unwrap();
+        let path = ours.shared_memory();
+        let make = || {
+            drop(fs::remove_file(&path));
+            fs::copy(memory(104, 11, 1).path(), &path).unwrap();
+        };
+        let is_ours = |ours: &HotRestart| {
+            let cleared = ours.clear_initializing(owner).is_ok();
+            ours.remove_shared_memory();
+            let removed = !path.exists();
+            (cleared, removed)
+        };
+        make();
+        assert_eq!(is_ours(&ours), (false, false), "nothing was started");
+        ours.remove_stale(owner).unwrap();
+        ours.first_epoch_ended();
+        assert_eq!(is_ours(&ours), (false, false), "it made nothing");
+        // Held, so that the next file cannot be the same one.
+        let _before = File::open(&path).unwrap();
+        make();
+        let envoy = bind(&ours.name("child", 0)).unwrap();
+        ours.first_epoch_ended();
+        assert_eq!(is_ours(&ours), (false, false), "another's, which lives");
+        drop(envoy);
+        ours.first_epoch_ended();
+        assert_eq!(is_ours(&ours), (true, true));
+        make();
+        ours.proxy_is_live();
+        let _ours = File::open(&path).unwrap();
+        make();
+        assert_eq!(
+            is_ours(&ours),
+            (false, false),
+            "another's, which came later"
+        );
+        ours.proxy_is_live();
+        assert_eq!(is_ours(&ours), (true, true));
+    }
+
+    #[test]
+    fn a_flag_that_is_clear_says_nothing_of_a_child_that_has_not_attached() {
+        let owner = effective_uid();
+        let ours = HotRestart::new(BaseId::Auto, owner).unwrap();
+        let path = ours.shared_memory();
+        fs::copy(memory(104, 11, 0).path(), &path).unwrap();
+        let parent = bind(&ours.name("parent", 0));
+        assert!(!ours.has_initialised(Epoch(1), owner).unwrap());
+        let child = bind(&ours.name("parent", 1));
+        assert!(ours.has_initialised(Epoch(1), owner).unwrap());
+        fs::copy(memory(104, 11, 1).path(), &path).unwrap();
+        assert!(!ours.has_initialised(Epoch(1), owner).unwrap());
+        fs::remove_file(&path).unwrap();
+        drop((parent, child));
     }
 }

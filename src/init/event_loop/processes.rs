@@ -14,7 +14,7 @@ use crate::hot_restart::Holder;
 use crate::log;
 use crate::store::{Of, Store};
 use crate::supervisor::{Call, Epoch, Event, Exit, Reason, Reply};
-use crate::sys;
+use crate::sys::{self, Watch};
 
 impl EventLoop {
     /// Starts the proxy for `epoch`; what goes wrong is an exit of it.
@@ -63,7 +63,7 @@ impl EventLoop {
     }
 
     /// Envoy itself would only say `errno 98`, or panic.
-    fn check_base_id(&self) -> Result<(), Exit> {
+    fn check_base_id(&mut self) -> Result<(), Exit> {
         let base_id = self.hot_restart.base_id();
         if let Some(name) = self.hot_restart.taken() {
             let holder = Holder::of(&name);
@@ -173,8 +173,8 @@ impl EventLoop {
         if self.config.launch.disable_hot_restart {
             return;
         }
-        let stand_in = self.hot_restart.stand_in(parent).and_then(|socket| {
-            socket.register(self.poll.registry(), STAND_IN)?;
+        let stand_in = self.hot_restart.stand_in(parent, child).and_then(|socket| {
+            sys::watch_level(&self.poll, &socket, STAND_IN.0, Watch::Begin)?;
             Ok(socket)
         });
         match stand_in {
@@ -192,7 +192,7 @@ impl EventLoop {
         let initialised = hot_restart
             && self
                 .hot_restart
-                .has_initialised(owner(&self.config.launch))
+                .has_initialised(epoch, owner(&self.config.launch))
                 .unwrap_or(false);
         let reply = if initialised {
             Reply::Live

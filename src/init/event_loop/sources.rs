@@ -11,7 +11,7 @@ use super::{
 use crate::children::Kind;
 use crate::log;
 use crate::store::Of;
-use crate::supervisor::{Event, Signal};
+use crate::supervisor::{Epoch, Event, Signal};
 use crate::sys::{self, signal};
 
 impl EventLoop {
@@ -29,7 +29,9 @@ impl EventLoop {
             match event.token() {
                 WATCHER => self.collect_changes(),
                 STAND_IN => {
-                    self.stand_in.take_if(|(socket, _)| socket.serve());
+                    if let Some((socket, _)) = &self.stand_in {
+                        socket.serve();
+                    }
                 }
                 STATUS => self.accept_client(),
                 Token(slot @ FIRST_ADMIN..=LAST_ADMIN) => {
@@ -98,6 +100,9 @@ impl EventLoop {
             match self.children.reaped(pid) {
                 Some(Kind::Proxy(epoch)) => {
                     self.proxy_ended(epoch, how);
+                    if epoch == Epoch(0) {
+                        self.hot_restart.first_epoch_ended();
+                    }
                     self.store.remove(Of::Epoch(epoch));
                     self.stand_in.take_if(|(_, child)| *child == epoch);
                     self.queue.push_back(Event::Exited { epoch, how });

@@ -291,6 +291,9 @@ impl EventLoop {
         if matches!(note, Note::Changed(_) | Note::ChangedBack(_)) {
             self.changed = Some(self.now);
         }
+        if matches!(note, Note::Live { .. }) {
+            self.hot_restart.proxy_is_live();
+        }
         self.counters.noted(note);
         self.history.noted(self.now, note);
     }
