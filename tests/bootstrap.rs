@@ -322,6 +322,7 @@ fn inputs(name: &str, role: Role) -> Generated {
         statsd: None,
         metrics_service: None,
         prometheus_port: 15090,
+        prometheus_local: false,
         ipv6_only: false,
         count_connections: false,
     }

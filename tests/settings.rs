@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::support::Setup;
+use super::support::client::Reply;
+use super::support::{Setup, get};
 
 /// A proxy that does nothing, for ever.
 fn sleeper(directory: &Path) -> PathBuf {
@@ -123,4 +124,41 @@ fn a_drain_refused_with_its_parameters_is_asked_for_without() {
         "{}",
         agent.log()
     );
+}
+
+/// The pod's own address, where it has one.
+fn own_address() -> Option<IpAddr> {
+    // Nothing is sent by that.
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback()).then_some(address)
+}
+
+#[test]
+fn variables_of_pilot_agent_without_a_flag_are_honoured() {
+    let agent = Setup::new("hello")
+        .env("METRICS_LOCALHOST_ACCESS_ONLY", "true")
+        .env("PILOT_AGENT_MERGE_ENVOY_STATS", "false")
+        .env("ENVOY_SKIP_DEPRECATED_LOGS", "true")
+        .env("ISTIO_ENVOY_ENABLE_CORE_DUMP", "true")
+        .env("COMPLIANCE_POLICY", "fips-140-2")
+        .start();
+    agent.wait_log("warn\tCOMPLIANCE_POLICY means nothing here");
+    agent.wait_log("epoch 0 is LIVE");
+    let metrics = get(agent.status.number, "/metrics").unwrap();
+    assert!(metrics.contains("\npintle_ready "), "{metrics}");
+    assert!(!metrics.contains("envoy_"), "{metrics}");
+    // The real Envoy has taken them.
+    let line = fs::read(format!("/proc/{}/cmdline", agent.proxy_pid(0))).unwrap();
+    let line = String::from_utf8_lossy(&line).replace('\0', " ");
+    let flags = " --enable-core-dump --skip-deprecated-logs ";
+    assert!(line.contains(flags), "{line}");
+    if let Some(own) = own_address() {
+        let mut stream = TcpStream::connect((own, agent.status.number)).unwrap();
+        let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).unwrap();
+        assert_eq!(Reply::read(&mut stream).unwrap().status, 403);
+    }
+    agent.stop();
 }

@@ -240,12 +240,13 @@ fn reachable(ip: IpAddr) -> IpAddr {
 }
 
 fn prometheus(inputs: &Generated) -> SocketAddr {
-    let any = if inputs.ipv6_only {
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
-    } else {
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+    let ip: IpAddr = match (inputs.ipv6_only, inputs.prometheus_local) {
+        (true, true) => Ipv6Addr::LOCALHOST.into(),
+        (true, false) => Ipv6Addr::UNSPECIFIED.into(),
+        (false, true) => Ipv4Addr::LOCALHOST.into(),
+        (false, false) => Ipv4Addr::UNSPECIFIED.into(),
     };
-    SocketAddr::new(any, inputs.prometheus_port)
+    SocketAddr::new(ip, inputs.prometheus_port)
 }
 
 /// What is kept of Envoy's statistics: the required prefixes, and what the annotations add.

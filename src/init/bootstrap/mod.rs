@@ -140,6 +140,8 @@ pub struct Generated {
     pub metrics_service: Option<HostPort>,
     /// The Prometheus listener's port (15090).
     pub prometheus_port: u16,
+    /// Only the pod itself reaches it.
+    pub prometheus_local: bool,
     /// The host has no IPv4 address.
     pub ipv6_only: bool,
     /// The drain counts connections: keep `downstream_cx_active`.

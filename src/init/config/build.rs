@@ -12,7 +12,7 @@ use super::layers::{Layer, Layers, TICK};
 use super::source::{self, Documents};
 use super::{
     BaseId, Config, ConfigError, DrainCall, Host, IpVersion, Launch, LogConfig, Source, User,
-    companion, duration, policy, probers, scrape, values, watched,
+    companion, duration, policy, probers, scrape, values, variables, watched,
 };
 use crate::cli::{ProxyArgs, ProxyFlags, skips_parent_stats};
 use crate::environment::Environment;
@@ -44,12 +44,15 @@ impl Config {
         policy.companions = u8::try_from(companions.len()).unwrap_or(u8::MAX);
         policy.command = !args.command.is_empty();
         let launch = launch(&layers, &identity, host, &mut warnings);
+        let metrics = variables::metrics(&layers);
+        variables::warn_of_others(&layers, &mut warnings);
         let basis = source::Basis {
             layers: &layers,
             identity: &identity,
             launch: &launch,
             admin,
             mutual_tls,
+            metrics,
             count_connections: policy.exit_on_zero.is_some(),
         };
         let source = basis.source(documents, &mut warnings);
@@ -76,6 +79,7 @@ impl Config {
                 .flatten()
                 .and_then(|ip| ip.parse().ok()),
             scrape: scrape::targets(&layers, admin, status),
+            metrics,
             warnings,
         };
         layers.error().map_or(Ok(config), Err)
@@ -130,7 +134,7 @@ fn launch(
 ) -> Launch {
     let (drain_time, parent_shutdown_time) = hand_over(layers);
     let (log_level, component_log_level) = proxy_levels(layers);
-    let extra = &layers.args.extra;
+    let extra = variables::proxy_flags(layers);
     Launch {
         binary: layers.given("binary-path").required().into(),
         directory: layers.given("config-path").required().into(),
@@ -151,7 +155,7 @@ fn launch(
             .parse(values::base_id)
             .unwrap_or(BaseId::Auto),
         disable_hot_restart: layers.switch("disable-hot-restart"),
-        skip_parent_stats: skips_parent_stats(extra),
+        skip_parent_stats: skips_parent_stats(&extra),
         extra: extra.iter().map(OsString::from).collect(),
         user: user(layers),
         oom_score_adj: optional_number(layers, "proxy-oom-score-adj", -1000, 1000)

@@ -63,6 +63,14 @@ impl Identity {
 
     /// The control plane's SPIFFE name. Its namespace is read from the discovery address.
     pub(super) fn control_plane_name(&self, layers: &Layers<'_>, discovery: &HostPort) -> String {
+        let trust = self.trust_domain.replace('@', ".");
+        if let Some(given) = layers.given("pilot-identity").some() {
+            // As pilot-agent 1.2 to 1.6 made it; who writes all of it means that.
+            return match given.text.strip_prefix("spiffe://") {
+                Some(_) => given.text.to_owned(),
+                None => ["spiffe://", &trust, "/", given.text].concat(),
+            };
+        }
         let own = layers.variable("POD_NAMESPACE");
         let istio = layers.variable("ISTIO_NAMESPACE").unwrap_or("istio-system");
         let labels: Vec<&str> = discovery.host.split('.').collect();
@@ -72,7 +80,6 @@ impl Identity {
             [_, namespace] => namespace,
             _ => istio,
         };
-        let trust = self.trust_domain.replace('@', ".");
         [
             "spiffe://",
             &trust,
@@ -91,6 +98,14 @@ fn ips(layers: &Layers<'_>, host: &Host) -> Vec<IpAddr> {
         ips.push(layers.address("ip"));
     }
     for address in &host.addresses {
+        // Nobody reaches the pod at an address of one link.
+        let link_local = match address {
+            IpAddr::V4(v4) => v4.is_link_local(),
+            IpAddr::V6(v6) => v6.is_unicast_link_local(),
+        };
+        if link_local {
+            continue;
+        }
         // Loopback's stands alone: it is the proxy's where there is nothing else.
         if !ips.contains(address) && (ips.is_empty() || !address.is_loopback()) {
             ips.push(*address);

@@ -19,6 +19,7 @@ mod proxy_config;
 mod scrape;
 mod source;
 pub(crate) mod values;
+mod variables;
 mod watched;
 
 use std::ffi::OsString;
@@ -69,8 +70,18 @@ pub struct Config {
     pub scrape: Vec<ScrapeTarget>,
     /// `HOST_IP`: where kubelet's probes come from, mostly.
     pub node: Option<IpAddr>,
+    pub metrics: Metrics,
     /// Said once the log is open: flags and variables that were accepted but mean nothing, doubtful values.
     pub warnings: Vec<String>,
+}
+
+/// Who is told the metrics, and whose they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// `METRICS_LOCALHOST_ACCESS_ONLY`: for the pod itself, at the status port and at the generated listener.
+    pub local_only: bool,
+    /// `PILOT_AGENT_MERGE_ENVOY_STATS=false`: Envoy's are left out at the status port.
+    pub without_proxy: bool,
 }
 
 /// The kind of proxy, the first field of the node id.

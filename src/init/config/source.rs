@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::identity::Identity;
 use super::layers::{Given, Layer, Layers, TICK};
 use super::watched::Certificates;
-use super::{BaseId, ConfigError, HostPort, IpVersion, Launch, Source, duration, values};
+use super::{BaseId, ConfigError, HostPort, IpVersion, Launch, Metrics, Source, duration, values};
 use crate::bootstrap::node::{self, NodeDescription, NodeInputs};
 use crate::bootstrap::{ControlPlaneTls, Generated, Template, Tracing};
 use crate::cli::flags::{Kind, PROXY};
@@ -62,6 +62,7 @@ pub(super) struct Basis<'a> {
     pub(super) launch: &'a Launch,
     pub(super) admin: SocketAddr,
     pub(super) mutual_tls: bool,
+    pub(super) metrics: Metrics,
     /// The drain counts connections.
     pub(super) count_connections: bool,
 }
@@ -141,6 +142,7 @@ impl Basis<'_> {
             statsd: statsd.and_then(|given| given.parse(values::socket_address)),
             metrics_service: layers.noted(metrics_service(layers)).flatten(),
             prometheus_port: prometheus_port(layers),
+            prometheus_local: self.metrics.local_only,
             ipv6_only: self.identity.ipv6_only(),
             count_connections: self.count_connections,
         }

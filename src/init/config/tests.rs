@@ -710,3 +710,94 @@ fn nothing_of_a_proxy_config_is_passed_over_in_silence() {
         )],
     );
 }
+
+/// As pilot-agent 1.2 to 1.6: a suffix behind the trust domain.
+#[test]
+fn pilot_identity_is_the_name_that_the_control_plane_must_have() {
+    let names = |line: &str| {
+        let line = format!("--controlPlaneAuthPolicy MUTUAL_TLS {line}");
+        let config = config(&line, &POD);
+        let tls = generated(&config).control_plane_tls.clone();
+        tls.unwrap().subject_alt_names
+    };
+    for (line, expected) in [
+        (
+            "",
+            "spiffe://cluster.local/ns/ns1/sa/istio-pilot-service-account",
+        ),
+        (
+            "--pilotIdentity ns/x/sa/pilot",
+            "spiffe://cluster.local/ns/x/sa/pilot",
+        ),
+        (
+            "--pilotIdentity=pilot --trust-domain a@b",
+            "spiffe://a.b/pilot",
+        ),
+        ("--pilot-identity spiffe://td/pilot", "spiffe://td/pilot"),
+    ] {
+        assert_eq!(names(line), [expected], "{line}");
+    }
+    assert!(config("--pilotIdentity x", &POD).warnings.is_empty());
+}
+
+#[test]
+fn addresses_of_one_link_are_nobodys() {
+    let host = Host {
+        addresses: ["fe80::1", "10.0.0.7", "169.254.1.1", "fd00::7", "febf::1"]
+            .map(|address| address.parse().unwrap())
+            .to_vec(),
+        ..Host::default()
+    };
+    let of = |line: &str| {
+        let config = configured(line, &[], &host).unwrap();
+        let ips = generated(&config).metadata.get("INSTANCE_IPS").unwrap();
+        ips.as_str().unwrap().to_owned()
+    };
+    assert_eq!(of(""), "10.0.0.7,fd00::7");
+    // Who asks for one gets it.
+    assert_eq!(of("--ip fe80::9"), "fe80::9,10.0.0.7,fd00::7");
+}
+
+#[test]
+fn variables_without_a_flag_are_honoured_or_warned_about() {
+    let none = config("", &[]);
+    assert_eq!(none.metrics, Metrics::default());
+    assert!(none.launch.extra.is_empty());
+    let all = [
+        ("METRICS_LOCALHOST_ACCESS_ONLY", "true"),
+        ("PILOT_AGENT_MERGE_ENVOY_STATS", "false"),
+        ("ISTIO_ENVOY_ENABLE_CORE_DUMP", "true"),
+        ("ENVOY_SKIP_DEPRECATED_LOGS", "true"),
+    ];
+    let asked = config("-- --log-path x", &all);
+    let expected = Metrics {
+        local_only: true,
+        without_proxy: true,
+    };
+    assert_eq!(asked.metrics, expected);
+    assert!(generated(&asked).prometheus_local);
+    let flags = [
+        "--enable-core-dump",
+        "--skip-deprecated-logs",
+        "--log-path",
+        "x",
+    ];
+    assert_eq!(asked.launch.extra, flags);
+    // Envoy refuses a flag that stands twice.
+    let twice = config("-- --enable-core-dump", &all);
+    let flags = ["--skip-deprecated-logs", "--enable-core-dump"];
+    assert_eq!(twice.launch.extra, flags);
+    for (name, value) in all {
+        let opposite = if value == "true" { "false" } else { "true" };
+        let config = config("", &[(name, opposite)]);
+        assert_eq!(config.metrics, Metrics::default(), "{name}");
+        assert!(config.launch.extra.is_empty(), "{name}");
+        let said = refused("", &[(name, "often")]);
+        assert_eq!(said, format!("cannot use {name} \"often\": true or false"));
+    }
+    let warned = config(
+        "",
+        &[("ENVOY_STATUS_PORT", "15021"), ("DISABLE_ENVOY", "false")],
+    );
+    assert_eq!(warned.warnings, ["ENVOY_STATUS_PORT means nothing here"]);
+}

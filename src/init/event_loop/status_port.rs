@@ -327,6 +327,7 @@ pub(super) fn open_status_port(
         application_ports: config.application_ports.clone(),
         probers: std::mem::take(&mut config.probers),
         scrape: std::mem::take(&mut config.scrape),
+        metrics: config.metrics,
         admin: config.admin,
         node: config.node,
         own: [

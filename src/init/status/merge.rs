@@ -52,12 +52,18 @@ pub(super) enum Pumped {
 }
 
 impl Merge {
-    pub(super) fn new(form: Form, query: Option<Box<str>>, patience: Duration) -> Self {
+    /// `first`: 0 begins with Envoy, 1 leaves it out.
+    pub(super) fn new(
+        form: Form,
+        query: Option<Box<str>>,
+        patience: Duration,
+        first: usize,
+    ) -> Self {
         Self {
             form,
             query,
             patience,
-            source: 0,
+            source: first,
             six: false,
             current: None,
         }

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 use mio::Registry;
 use mio::net::UnixStream;
 
-use crate::config::{Prober, ScrapeTarget};
+use crate::config::{Metrics, Prober, ScrapeTarget};
 use crate::counters::Counters;
 #[cfg(test)]
 pub(crate) use readiness::Updates;
@@ -84,6 +84,7 @@ pub(crate) struct Settings {
     pub(crate) application_ports: Vec<u16>,
     pub(crate) probers: Vec<Prober>,
     pub(crate) scrape: Vec<ScrapeTarget>,
+    pub(crate) metrics: Metrics,
     pub(crate) admin: SocketAddr,
     /// Where kubelet is, if somebody says so.
     pub(crate) node: Option<IpAddr>,
@@ -153,6 +154,7 @@ mod tests {
                 timeout: Duration::from_secs(1),
             }],
             scrape: Vec::new(),
+            metrics: Metrics::default(),
             admin: SocketAddr::from(([127, 0, 0, 1], 15000)),
             node: None,
             own: [15000, 14090, 14020],

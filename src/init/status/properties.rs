@@ -8,7 +8,7 @@ use super::probing::Errand;
 use super::routes::{Peer, Route};
 use super::scrape::{LINE_BYTES, Lines};
 use super::target::{Redirect, Target};
-use crate::config::{ProbeAction, Prober, ScrapeTarget};
+use crate::config::{Metrics, ProbeAction, Prober, ScrapeTarget};
 use crate::http::{Parsed, Request};
 
 fn settings() -> Settings {
@@ -24,6 +24,7 @@ fn settings() -> Settings {
             port: 9090,
             path: "/metrics".to_owned(),
         }],
+        metrics: Metrics::default(),
         admin: ([127, 0, 0, 1], 15000).into(),
         node: None,
         own: [15000, 14090, 14020],

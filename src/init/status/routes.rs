@@ -14,6 +14,8 @@ const PORT_HEADER: &str = "istio-app-probe-port";
 const PASS_THROUGH: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
 pub(super) const ONLY_POST: &str = "only POST is allowed";
 
+const LOCAL_ONLY: &str = "only requests from localhost are allowed";
+
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
@@ -75,6 +77,11 @@ pub(super) fn route(request: &Request<'_>, peer: Peer, settings: &Settings) -> R
         "/healthz/ready" => Route::About(Topic::Ready),
         "/status" => Route::About(Topic::Status),
         "/" => Route::About(Topic::Page),
+        "/stats/prometheus" | "/metrics"
+            if settings.metrics.local_only && peer != Peer::Loopback =>
+        {
+            return Route::Refused(403, LOCAL_ONLY);
+        }
         "/stats/prometheus" | "/metrics" => Route::About(Topic::Metrics),
         "/drain" => return order(request, peer, Route::Drain),
         "/quitquitquit" => return order(request, peer, Route::Quit),
@@ -123,7 +130,7 @@ fn forward(port: &[u8], request: &Request<'_>, settings: &Settings) -> Route {
 /// in `Origin`, and in `Host` where the page's own name was made to mean loopback.
 fn order(request: &Request<'_>, peer: Peer, route: Route) -> Route {
     if peer != Peer::Loopback {
-        return Route::Refused(403, "only requests from localhost are allowed");
+        return Route::Refused(403, LOCAL_ONLY);
     }
     if request.method != "POST" {
         return Route::Refused(405, ONLY_POST);
@@ -162,6 +169,7 @@ mod tests {
     #![allow(clippy::wildcard_enum_match_arm, reason = "a test names what it wants")]
 
     use super::*;
+    use crate::config::Metrics;
     use crate::http::Parsed;
 
     /// Envoy's inbound pass-through connects from 127.0.0.6 and from ::6.
@@ -277,6 +285,31 @@ mod tests {
         match Request::parse(head.as_bytes()) {
             Parsed::Request(request) => route(&request, peer, &settings),
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn metrics_may_be_for_the_pod_only() {
+        let settings = |local_only| Settings {
+            metrics: Metrics {
+                local_only,
+                without_proxy: false,
+            },
+            ..super::super::tests::settings()
+        };
+        for path in ["/metrics", "/stats/prometheus"] {
+            let head = format!("GET {path} HTTP/1.1\r\n\r\n");
+            let Parsed::Request(request) = Request::parse(head.as_bytes()) else {
+                panic!("{head}");
+            };
+            let told = Route::About(Topic::Metrics);
+            for (local_only, peer, expected) in [
+                (false, Peer::Elsewhere, told),
+                (true, Peer::Loopback, told),
+                (true, Peer::Elsewhere, Route::Refused(403, LOCAL_ONLY)),
+            ] {
+                assert_eq!(route(&request, peer, &settings(local_only)), expected);
+            }
         }
     }
 

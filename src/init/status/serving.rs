@@ -206,7 +206,8 @@ impl StatusServer {
             bytes.extend_from_slice(&own);
         }
         connection.put(bytes);
-        let merge = Merge::new(ask.form, ask.query, ask.patience);
+        let first = usize::from(self.settings.metrics.without_proxy);
+        let merge = Merge::new(ask.form, ask.query, ask.patience, first);
         connection.phase = Phase::Merging(Box::new(merge));
         self.merge(turn, place, connection)
     }
