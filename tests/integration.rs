@@ -23,6 +23,7 @@ mod logs;
 mod orders;
 mod probes;
 mod readiness;
+mod readme;
 mod reload;
 mod run;
 mod scrape;
