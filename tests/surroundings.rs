@@ -4,7 +4,8 @@
 use std::fs;
 use std::io::Write;
 use std::net::{Ipv6Addr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -12,7 +13,7 @@ use std::thread;
 use serde_json::json;
 
 use super::support::client::{Application, Reply, answer, request};
-use super::support::{Setup, envoy, is_alive, kill, until};
+use super::support::{Agent, Setup, envoy, is_alive, kill, until, write_whole};
 
 /// Whether tests may do what only root may: they say so when they may not.
 fn is_root() -> bool {
@@ -234,4 +235,238 @@ fn no_adopted_process_outlives_init_and_who_asks_again_does_not_wait() {
     kill(pid, libc::SIGTERM);
     assert_eq!(init.wait().unwrap().code(), Some(7));
     assert_none_is_left(folder.path());
+}
+
+/// What may stand where a regular file is meant. Root reads what nobody may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Fifo,
+    Socket,
+    Device,
+    Directory,
+    Dangling,
+    Loop,
+    LinkToFifo,
+    /// A terabyte of nothing.
+    Sparse,
+    Unreadable,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Fifo,
+    Kind::Socket,
+    Kind::Device,
+    Kind::Directory,
+    Kind::Dangling,
+    Kind::Loop,
+    Kind::LinkToFifo,
+    Kind::Sparse,
+    Kind::Unreadable,
+];
+
+/// Puts one at `path`, in place of what is there.
+fn put(kind: Kind, path: &Path) {
+    let fifo = |at: &Path| {
+        let made = Command::new("mkfifo").arg(at).status().unwrap();
+        assert!(made.success());
+    };
+    drop(fs::remove_file(path));
+    match kind {
+        Kind::Fifo => fifo(path),
+        // The listener may go, its name stays.
+        Kind::Socket => drop(UnixListener::bind(path).unwrap()),
+        Kind::Device => symlink("/dev/zero", path).unwrap(),
+        Kind::Directory => fs::create_dir(path).unwrap(),
+        Kind::Dangling => symlink("nowhere", path).unwrap(),
+        Kind::Loop => symlink(path, path).unwrap(),
+        Kind::LinkToFifo => {
+            let other = path.with_extension("fifo");
+            fifo(&other);
+            symlink(other, path).unwrap();
+        }
+        Kind::Sparse => fs::File::create(path).unwrap().set_len(1 << 40).unwrap(),
+        Kind::Unreadable => {
+            fs::write(path, "{").unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
+        }
+    }
+}
+
+/// The agent refuses to start with this code, and names the path.
+fn assert_refused(setup: Setup, code: i32, path: &Path, what: &str) {
+    let mut agent = setup.start();
+    let status = agent.wait();
+    let log = agent.log();
+    assert_eq!(status.code(), Some(code), "{what}: {log}");
+    let last = log.lines().last().unwrap_or_default();
+    assert!(last.contains(path.to_str().unwrap()), "{what}: {last}");
+}
+
+#[test]
+fn documents_of_every_kind_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = script(&folder, "");
+    for kind in KINDS {
+        for place in ["--template-file", "--custom-config-file", "override"] {
+            // Its size and its form are the proxy's business.
+            let passed_on = kind == Kind::Sparse || kind == Kind::Unreadable && is_root();
+            if place == "--custom-config-file" && passed_on {
+                continue;
+            }
+            let setup = Setup::bare(&proxy);
+            let path = setup.path("document");
+            put(kind, &path);
+            let setup = match place {
+                "override" => setup.env("ISTIO_BOOTSTRAP_OVERRIDE", path.to_str().unwrap()),
+                flag => setup.arg(flag).arg(&path),
+            };
+            assert_refused(setup, 78, &path, &format!("{place} {kind:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_config_path_of_every_kind_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = script(&folder, "");
+    // Root may enter what nobody may.
+    let fine = [Kind::Directory];
+    for kind in KINDS.into_iter().filter(|kind| !fine.contains(kind)) {
+        let setup = Setup::bare(&proxy);
+        let path = setup.path("run");
+        put(kind, &path);
+        assert_refused(setup, 71, &path, &format!("{kind:?}"));
+    }
+}
+
+#[test]
+fn leftovers_in_the_config_path_are_replaced_and_never_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = script(&folder, "");
+    for name in ["envoy-rev0.json", "envoy-rev0.json.tmp"] {
+        for kind in KINDS {
+            let setup = Setup::bare(&proxy);
+            let run = setup.path("run");
+            fs::create_dir(&run).unwrap();
+            put(kind, &run.join(name));
+            if kind == Kind::Directory {
+                assert_refused(setup, 71, &run, name);
+                continue;
+            }
+            let agent = setup.start();
+            agent.wait_log("epoch 0 started");
+            let file = fs::symlink_metadata(run.join("envoy-rev0.json")).unwrap();
+            assert!(file.is_file() && file.len() < 1 << 20, "{name} {kind:?}");
+            assert!(!run.join("envoy-rev0.json.tmp").exists(), "{name} {kind:?}");
+            assert!(!run.join("nowhere").exists(), "{name} {kind:?}");
+        }
+    }
+}
+
+#[test]
+fn a_proxy_of_every_kind_is_a_failed_start_with_its_code() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("envoy");
+        put(kind, &path);
+        let mut agent = Setup::bare(&path).args(&["--retry-budget", "0"]).start();
+        let code = if kind == Kind::Dangling { 127 } else { 126 };
+        assert_eq!(agent.wait().code(), Some(code), "{kind:?}: {}", agent.log());
+        let told = format!("cannot start {}: ", path.display());
+        assert!(agent.log().contains(&told), "{kind:?}: {}", agent.log());
+    }
+}
+
+/// The certificates, what `--watch` names, and what lies in a folder that it names: at the start, and later.
+#[test]
+fn what_is_watched_may_be_of_every_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = script(&folder, "");
+    for kind in KINDS {
+        for late in [false, true] {
+            if kind == Kind::Sparse && !late {
+                continue;
+            }
+            let setup = Setup::bare(&proxy);
+            let places = ["cert.pem", "watched", "folder/file"].map(|name| setup.path(name));
+            let sentinel = setup.path("sentinel");
+            fs::create_dir(setup.path("folder")).unwrap();
+            for path in &places {
+                fs::write(path, "good").unwrap();
+            }
+            fs::write(&sentinel, "one").unwrap();
+            // A debug build takes a second to hash what counts of a large file.
+            let most = if kind == Kind::Sparse {
+                1
+            } else {
+                places.len()
+            };
+            let put_all = || places.iter().take(most).for_each(|path| put(kind, path));
+            if !late {
+                put_all();
+            }
+            let paths = ["watched", "folder", "sentinel"].map(|name| setup.path(name));
+            let list = paths.map(|path| path.display().to_string()).join(",");
+            let agent = setup.args(&["--watch", &list]).start();
+            agent.wait_log("epoch 0 started");
+            if late {
+                put_all();
+            }
+            // What comes after it is seen all the same.
+            write_whole(&sentinel, "two");
+            agent.wait_log("configuration changed to ");
+            assert_eq!(agent.status("/healthz/live").status, 200);
+            // The end of each certificate is looked up for these.
+            assert_eq!(agent.status("/status").status, 200);
+            assert_eq!(agent.status("/metrics").status, 200);
+            end(agent);
+        }
+    }
+}
+
+/// Asks the agent to end, which it does, without a proxy that was ever LIVE.
+fn end(mut agent: Agent) {
+    agent.signal(libc::SIGTERM);
+    assert_eq!(agent.wait().code(), Some(143), "{}", agent.log());
+}
+
+/// It counts as regular, and waits for the kernel to say something.
+#[test]
+fn a_link_to_the_kernels_log_as_a_certificate_is_not_waited_for() {
+    if !is_root() || fs::File::open("/proc/kmsg").is_err() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup::bare(&script(&folder, ""));
+    let certificate = setup.path("cert.pem");
+    fs::remove_file(&certificate).unwrap();
+    symlink("/proc/kmsg", &certificate).unwrap();
+    let agent = setup.start();
+    agent.wait_log("epoch 0 started");
+    for _ in 0..2 {
+        assert_eq!(agent.status("/status").status, 200);
+        assert_eq!(agent.status("/metrics").status, 200);
+    }
+    end(agent);
+}
+
+/// The proxy's own user may do that, and anybody may in a /dev/shm that is shared.
+#[test]
+fn shared_memory_that_has_become_a_fifo_holds_nothing_up() {
+    let agent = Setup::new("hello").args(&["--retry-budget", "1"]).start();
+    agent.wait_log("epoch 0 is LIVE");
+    let line = fs::read(format!("/proc/{}/cmdline", agent.proxy_pid(0))).unwrap();
+    let line = String::from_utf8(line).unwrap();
+    let (_, id) = line.split_once("--base-id\0").unwrap();
+    let id: u32 = id.split('\0').next().unwrap().parse().unwrap();
+    let segment = PathBuf::from(format!("/dev/shm/envoy_shared_memory_{}", id * 10));
+    assert!(segment.exists());
+    put(Kind::Fifo, &segment);
+    agent.signal(libc::SIGHUP);
+    // Its child has no shared memory; the parent goes on.
+    agent.wait_log("cannot clear the flag in shared memory: not a regular file");
+    assert_eq!(agent.status("/healthz/ready").status, 200);
+    assert_eq!(agent.get().unwrap(), "hello");
+    agent.stop();
+    assert!(!segment.exists());
 }

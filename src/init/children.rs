@@ -174,10 +174,10 @@ impl Children {
 /// The code that a shell gives for a command that it cannot start.
 #[must_use]
 pub(crate) fn spawn_code(error: &io::Error) -> u8 {
-    // ENOENT; EACCES, ENOEXEC, ENOTDIR, EISDIR, ETXTBSY.
+    // ENOENT; EACCES, ENOEXEC, ENOTDIR, EISDIR, ETXTBSY, ENAMETOOLONG, ELOOP.
     match error.raw_os_error() {
         Some(2) => 127,
-        Some(13 | 8 | 20 | 21 | 26) => 126,
+        Some(13 | 8 | 20 | 21 | 26 | 36 | 40) => 126,
         _ => 71,
     }
 }
