@@ -1,12 +1,14 @@
 //! What the status port is told to do, and what it says of itself: the drain, the end, `/status`, the page.
 
+use std::fs;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::support::client::{Reply, ask, asked, request};
-use super::support::{Agent, Setup, get, is_alive, until};
+use super::support::{Agent, Setup, get, is_alive, quick, until};
 
 fn json(agent: &Agent) -> Value {
     let reply = agent.status("/status");
@@ -150,7 +152,7 @@ fn listening(pid: u32) -> Vec<String> {
     let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
         .flat_map(|table| {
-            let text = std::fs::read_to_string(table).unwrap_or_default();
+            let text = fs::read_to_string(table).unwrap_or_default();
             let lines = text.lines().skip(1).map(|line| {
                 let words: Vec<_> = line.split_whitespace().collect();
                 (words[3] == "0A").then(|| format!("socket:[{}]", words[9]))
@@ -158,8 +160,8 @@ fn listening(pid: u32) -> Vec<String> {
             lines.flatten().collect::<Vec<_>>()
         })
         .collect();
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-    open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
         .map(|link| link.to_string_lossy().into_owned())
         .filter(|link| inodes.contains(link))
         .collect()
@@ -286,4 +288,35 @@ fn the_page_is_html_and_needs_nothing_else() {
         assert!(!page.contains(foreign), "{foreign} in the page");
     }
     agent.stop();
+}
+
+/// Real-time signals are queued, and the kernel looks through the whole queue for each: nobody may hold up the agent so.
+#[test]
+fn a_queue_of_signals_holds_up_nothing() {
+    quick("the end", Duration::from_secs(2), || {
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("sleeper");
+        fs::write(&script, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut agent = Setup::bare(&script).arg("--disable-hot-restart").start();
+        agent.wait_log("at the end");
+        let pid = i32::try_from(agent.child.id()).unwrap();
+        agent.signal(libc::SIGSTOP);
+        // As many as there may be, within limits: they are the user's, not the process's.
+        for number in (0..45_000).map(|turn| 34 + turn % 31) {
+            let value = libc::sigval {
+                sival_ptr: std::ptr::null_mut(),
+            };
+            // SAFETY: two integers and a value that nobody reads.
+            if unsafe { libc::sigqueue(pid, number, value) } != 0 {
+                break;
+            }
+        }
+        agent.signal(libc::SIGTERM);
+        agent.signal(libc::SIGCONT);
+        assert_eq!(agent.wait().code(), Some(143), "{}", agent.log());
+        let log = agent.log();
+        assert_eq!(log.matches("signal 35 ignored").count(), 1, "{log}");
+        assert_eq!(log.matches("signal 64 ignored").count(), 1, "{log}");
+    });
 }

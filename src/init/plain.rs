@@ -103,16 +103,20 @@ fn spawn(words: &[OsString]) -> io::Result<Pid> {
 fn supervise(sources: &mut Sources, main: Pid, group: bool) -> Exit {
     let mut events = Events::with_capacity(4);
     loop {
-        if let Err(error) = sources.poll.poll(&mut events, None)
+        let timeout = sources.signals.are_left().then_some(Duration::ZERO);
+        if let Err(error) = sources.poll.poll(&mut events, timeout)
             && error.kind() != io::ErrorKind::Interrupted
         {
             log::error!("cannot poll: {error}");
             sys::pause(POLL_ERROR_PAUSE);
         }
         let mut reap = false;
+        let ready = events.iter().any(|event| event.token() == SIGNALS);
+        if ready || sources.signals.are_left() {
+            forward_some(&mut sources.signals, main, group);
+        }
         for event in &events {
             if event.token() == SIGNALS {
-                forward_all(&sources.signals, main, group);
                 continue;
             }
             for number in sources.signals.handled() {
@@ -138,18 +142,21 @@ fn end_adopted(sources: &mut Sources) {
     let mut adopted = Adopted::new(now, PATIENCE);
     let mut events = Events::with_capacity(4);
     while !adopted.have_ended(now, &none) {
-        let rest = adopted.deadline().saturating_duration_since(now);
+        let mut rest = adopted.deadline().saturating_duration_since(now);
+        if sources.signals.are_left() {
+            rest = Duration::ZERO;
+        }
         if sources.poll.poll(&mut events, Some(rest)).is_err() {
             // Interrupted, or what should not happen: not a spin.
             sys::pause(POLL_ERROR_PAUSE);
         }
         now = read_clock();
-        loop {
+        for _ in 0..sys::SIGNAL_READS_PER_TURN {
             let batch = sources.signals.others();
             if ENDING.iter().any(|end| batch.contains(&Some(*end))) {
                 adopted.hurry(now);
             }
-            if batch.contains(&None) {
+            if !sources.signals.are_left() {
                 break;
             }
         }
@@ -158,13 +165,13 @@ fn end_adopted(sources: &mut Sources) {
     }
 }
 
-fn forward_all(signals: &Signals, main: Pid, group: bool) {
-    loop {
-        let batch = signals.others();
-        for number in batch.into_iter().flatten() {
+/// No more than a turn takes: children end meanwhile.
+fn forward_some(signals: &mut Signals, main: Pid, group: bool) {
+    for _ in 0..sys::SIGNAL_READS_PER_TURN {
+        for number in signals.others().into_iter().flatten() {
             forward(number, main, group);
         }
-        if batch.contains(&None) {
+        if !signals.are_left() {
             return;
         }
     }

@@ -39,6 +39,7 @@ struct Caught {
     handled: SignalDelivery<UnixStream, SignalOnly>,
     /// All others.
     blocked: OwnedFd,
+    left: bool,
 }
 
 impl Signals {
@@ -63,7 +64,11 @@ impl Signals {
         let blocked = sys::signal_descriptor(blocked())?;
         let number = blocked.as_raw_fd();
         registry.register(&mut SourceFd(&number), others, Interest::READABLE)?;
-        self.0 = Some(Caught { handled, blocked });
+        self.0 = Some(Caught {
+            handled,
+            blocked,
+            left: false,
+        });
         Ok(())
     }
 
@@ -73,13 +78,19 @@ impl Signals {
         caught.flat_map(|caught| caught.handled.pending())
     }
 
-    /// The other signals that came since the last call; there may be more only if all places are taken, which else epoll
-    /// would tell.
-    pub(crate) fn others(&self) -> [Option<i32>; sys::SIGNALS_AT_ONCE] {
-        match &self.0 {
-            Some(caught) => sys::read_signals(caught.blocked.as_fd()),
-            None => [None; sys::SIGNALS_AT_ONCE],
-        }
+    /// The other signals that came since the last call, or some of them.
+    pub(crate) fn others(&mut self) -> [Option<i32>; sys::SIGNALS_AT_ONCE] {
+        let Some(caught) = &mut self.0 else {
+            return [None; sys::SIGNALS_AT_ONCE];
+        };
+        let batch = sys::read_signals(caught.blocked.as_fd());
+        caught.left = !batch.contains(&None);
+        batch
+    }
+
+    /// There may be more: all places were taken. Else epoll tells of the next one, but not of these.
+    pub(crate) fn are_left(&self) -> bool {
+        self.0.as_ref().is_some_and(|caught| caught.left)
     }
 }
 

@@ -302,7 +302,7 @@ impl EventLoop {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.queue.is_empty() || self.status.is_runnable() {
+        if self.signals.are_left() || !self.queue.is_empty() || self.status.is_runnable() {
             return Some(Duration::ZERO);
         }
         let deadlines = [

@@ -122,3 +122,54 @@ pub(super) fn keep_dead_children() {
         set_disposition(libc::SIGCHLD, false);
     }
 }
+
+/// Drops the real-time signals that are queued, of each number all at once, where to read them takes a walk through the
+/// queue for each. Returns which there were.
+pub(crate) fn throw_queued_signals_away() -> u64 {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is live memory of the right type.
+    let _: c_int = unsafe { libc::sigpending(set.as_mut_ptr()) };
+    // SAFETY: on Linux a signal set begins with the kernel's 64 bits, and the memory is initialised.
+    let pending = unsafe { set.as_ptr().cast::<u64>().read_unaligned() };
+    // The C library keeps those below to itself.
+    let queued = pending & !(bit(libc::SIGRTMIN()) - 1);
+    for number in libc::SIGRTMIN()..=64 {
+        if queued & bit(number) != 0 {
+            // To ignore a signal is to forget it. Children inherit what was.
+            let ignored = is_ignored(number);
+            set_disposition(number, true);
+            set_disposition(number, ignored);
+        }
+    }
+    queued
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a thread of its own, which alone has them blocked and pending.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test may have a thread")]
+    fn queued_signals_are_forgotten_and_their_dispositions_are_not() {
+        let (one, other, standard) = (50, 51, libc::SIGUSR2);
+        let seen = std::thread::spawn(move || {
+            set_mask(bit(one) | bit(other) | bit(standard));
+            set_disposition(other, true);
+            for number in [one, one, other, standard] {
+                // SAFETY: `raise` takes an integer; the signal is blocked here.
+                let _: c_int = unsafe { libc::raise(number) };
+            }
+            let thrown_away = throw_queued_signals_away();
+            let (after, ignored) = (throw_queued_signals_away(), is_ignored(other));
+            set_disposition(other, false);
+            set_disposition(standard, true);
+            set_disposition(standard, false);
+            (thrown_away, after, ignored, is_ignored(one))
+        });
+        assert_eq!(
+            seen.join().unwrap(),
+            (bit(one) | bit(other), 0, true, false)
+        );
+    }
+}

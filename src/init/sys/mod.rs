@@ -30,7 +30,7 @@ pub(crate) use entry::{own_name, start, stderr, stdout, stdout_was_closed, write
 use fault::report_faults;
 pub use heap::Heap;
 pub(crate) use heap::{heap_is_high, release_heap};
-pub(crate) use inherited::Inherited;
+pub(crate) use inherited::{Inherited, throw_queued_signals_away};
 pub(crate) use interfaces::interface_addresses;
 pub(crate) use net::{Watch, listen, watch_level};
 pub(crate) use outlet::Outlet;
@@ -265,6 +265,9 @@ pub(crate) fn signal_descriptor(set: u64) -> io::Result<OwnedFd> {
 
 /// Signals read by one call; two at a time are many.
 pub(crate) const SIGNALS_AT_ONCE: usize = 4;
+/// How often a turn reads them. Ours: all standard signals at once are half of it, and of real-time ones, of which a
+/// hundred thousand may be queued, the kernel needs up to a millisecond for each.
+pub(crate) const SIGNAL_READS_PER_TURN: usize = 16;
 
 /// The next signals of a `signal_descriptor`, as many as there are; only if all places are taken there may be more.
 #[must_use]
