@@ -31,3 +31,4 @@ mod settings;
 mod shutdown;
 mod support;
 mod surroundings;
+mod users;

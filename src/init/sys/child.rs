@@ -1,26 +1,37 @@
 //! Starting a child: what happens between clone and exec.
 //!
-//! The child borrows the agent's memory until its exec, as after `vfork`: no page table is copied and no page is
+//! The first child borrows the agent's memory until its exec, as after `vfork`: no page table is copied and no page is
 //! written twice for it, which was a third of a start, and a failed exec is told through that memory. So this does not
 //! use `std::process`, which with its environment and pipes is also 18 kB. Until the exec the agent stands still.
+//!
+//! That is only for a child whom nobody may stop: once processes run that have the user which the child has or takes on,
+//! one of them may send SIGSTOP to it, and then the agent would stand still for ever, PID 1 or not; and a change of user
+//! makes the memory that it happens in undumpable, which was the agent's. So every other child, and each one that changes
+//! its user, has a copy of the memory and tells through a pipe, which closes itself at the exec. The agent looks at that
+//! for a moment: what comes later is the end of a process that was started.
 //!
 //! In the child only async-signal-safe calls are made, nothing is allocated, and users are changed by the bare system
 //! call: musl's `setuid` would want to tell other threads.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_long, c_void};
-use std::io;
+use std::io::{self, PipeWriter};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::inherited::{self, Inherited};
-use super::{Pid, check, signal};
+use super::terminal::take_terminal;
+use super::{Pid, check, kill, report};
 
 /// The child's stack, a part of the agent's: no mapping, and pages that a start has touched already. Ours: musl's search of
 /// `PATH` takes 5 kB. A debug build, whose glibc takes more (and for a script without `#!` as much as its arguments), sees
 /// that a quarter is never used.
 const STACK_BYTES: usize = 12 * 1024;
+
+/// Somebody may be there who stops a child.
+static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// How a child differs from its parent.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +68,10 @@ struct Order<'a> {
     parent: c_int,
     /// Why there was no exec: an `errno`, written by the child.
     error: c_int,
-    /// What was refused before it, in the flag's or the system's words; empty: the exec itself.
+    /// What was refused before it: one of `report::STEPS`.
     step: &'static str,
+    /// The child has its own memory: the error goes in here.
+    report: Option<PipeWriter>,
 }
 
 /// Starts a program, found by `PATH` unless it has a slash, in a process group of its own, and dying with this process.
@@ -84,6 +97,13 @@ fn word(text: &OsStr) -> io::Result<CString> {
 
 fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Result<Pid> {
     let ends = std::iter::once(ptr::null());
+    let apart = STARTED.swap(true, Ordering::Relaxed) || setup.user.is_some();
+    let (told, report) = if apart {
+        let (told, report) = io::pipe()?;
+        (Some(told), Some(report))
+    } else {
+        (None, None)
+    };
     let mut order = Order {
         words: words.iter().map(|word| word.as_ptr()).chain(ends).collect(),
         setup,
@@ -93,21 +113,36 @@ fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Resu
         parent: std::process::id().cast_signed(),
         error: 0,
         step: "",
+        report,
     };
     let mut stack = Stack::new();
     // No handler of ours may run in the child.
     let mask = inherited::current_mask();
     inherited::set_mask(u64::MAX);
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let borrowed = if apart {
+        0
+    } else {
+        libc::CLONE_VM | libc::CLONE_VFORK
+    };
     let argument = (&raw mut order).cast();
     // SAFETY: `child` keeps to what the module says; the stack and the order outlive it, since with CLONE_VFORK this
-    // returns only when it has ended or is another program.
-    let pid = unsafe { libc::clone(child, stack.top(), flags, argument) };
+    // returns only when it has ended or is another program, and without CLONE_VM it has its own.
+    let pid = unsafe { libc::clone(child, stack.top(), borrowed | libc::SIGCHLD, argument) };
     let failed = io::Error::last_os_error();
     // The exec wakes this process in its first steps, and on the same processor this would go on before the child does:
     // a fifth of a millisecond later for the proxy, and nothing here is as urgent.
     // SAFETY: `sched_yield` has no arguments, and its result says nothing.
     let _: c_int = unsafe { libc::sched_yield() };
+    drop(order.report.take());
+    let (error, step) = match told {
+        Some(told) if pid > 0 => report::read(told),
+        _ => {
+            // SAFETY: the child has written it, if at all, before this process went on.
+            let error = unsafe { (&raw const order.error).read_volatile() };
+            // SAFETY: as above.
+            (error, unsafe { (&raw const order.step).read_volatile() })
+        }
+    };
     inherited::set_mask(mask);
     debug_assert!(
         stack.unused() >= STACK_BYTES / 4,
@@ -116,10 +151,6 @@ fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Resu
     if pid < 0 {
         return Err(failed);
     }
-    // SAFETY: the child has written it, if at all, before this process went on.
-    let error = unsafe { (&raw const order.error).read_volatile() };
-    // SAFETY: as above.
-    let step = unsafe { (&raw const order.step).read_volatile() };
     if error == 0 {
         return Ok(Pid(pid));
     }
@@ -135,6 +166,8 @@ fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Resu
 
 /// Reaps the child that never became a program: nobody else knows of it.
 fn bury(pid: c_int) {
+    // Also one that was stopped after its report.
+    kill(Pid(pid), libc::SIGKILL);
     loop {
         // SAFETY: a null status is not written; the child has ended or is about to.
         let reaped = unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
@@ -176,14 +209,23 @@ impl Stack {
 
 /// The child, on its own stack in the agent's memory. It returns only when it has failed.
 extern "C" fn child(order: *mut c_void) -> c_int {
-    // SAFETY: `start` passes an order, and stands still meanwhile.
+    // SAFETY: `start` passes an order, and stands still meanwhile or has another one.
     let order = unsafe { &mut *order.cast::<Order<'_>>() };
     let error = match set_up(order) {
         Ok(()) => execute(&order.words),
         Err(error) => error,
     };
     order.error = error.raw_os_error().unwrap_or(libc::EIO);
-    127
+    if let Some(report) = &mut order.report {
+        // The agent may have given up: no signal for that, for then the code is all that tells.
+        inherited::set_mask(u64::MAX);
+        report::write(report, order.error, order.step);
+    }
+    if order.error == libc::ENOENT {
+        127
+    } else {
+        126
+    }
 }
 
 fn execute(words: &[*const c_char]) -> io::Error {
@@ -322,37 +364,52 @@ fn put(from: c_int, to: c_int) -> io::Result<()> {
     check(unsafe { libc::dup2(from, to) }.min(0))
 }
 
-/// Takes the terminal back from the group that a child of ours led, if it has it.
-pub(crate) fn take_terminal_back(leader: Pid) {
-    // SAFETY: `tcgetpgrp` takes an integer; without a terminal it fails.
-    if unsafe { libc::tcgetpgrp(0) } != leader.number() {
-        return;
-    }
-    // We are in the background, see below.
-    let mask = inherited::current_mask();
-    inherited::set_mask(mask | 1 << (signal::SIGTTOU - 1));
-    // SAFETY: `getpgrp` has no arguments and cannot fail.
-    let own = unsafe { libc::getpgrp() };
-    // SAFETY: `tcsetpgrp` takes two integers.
-    let _: c_int = unsafe { libc::tcsetpgrp(0, own) };
-    inherited::set_mask(mask);
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Makes the child's group the foreground of the terminal, if there is one and ours is in the foreground.
-fn take_terminal() {
-    // SAFETY: `tcgetpgrp` takes an integer; without a terminal it fails.
-    let foreground = unsafe { libc::tcgetpgrp(0) };
-    // SAFETY: `getppid` has no arguments and cannot fail.
-    let parent = unsafe { libc::getppid() };
-    // SAFETY: `getpgid` takes an integer.
-    let parents = unsafe { libc::getpgid(parent) };
-    if foreground < 0 || foreground != parents {
-        return;
+    fn started(program: &str, user: Option<(u32, u32)>) -> io::Result<Pid> {
+        let setup = ChildSetup {
+            inherited: Inherited::get(),
+            user,
+            oom_score_adj: None,
+            no_new_privs: false,
+            raise_open_files: false,
+            take_terminal: false,
+        };
+        spawn(OsStr::new(program), ["0"], setup, Streams::Inherited)
     }
-    // From the background, which the child's new group is, `tcsetpgrp` raises TTOU unless it is blocked.
-    inherited::set_mask(1 << (signal::SIGTTOU - 1));
-    // SAFETY: `getpid` has no arguments and cannot fail.
-    let child = unsafe { libc::getpid() };
-    // SAFETY: `tcsetpgrp` takes two integers; the child leads a group of its own number.
-    let _: c_int = unsafe { libc::tcsetpgrp(0, child) };
+
+    /// By its name, through the pipe.
+    #[test]
+    fn a_refused_step_is_told() {
+        let setup = ChildSetup {
+            inherited: Inherited::get(),
+            user: Some((u32::MAX, u32::MAX)),
+            oom_score_adj: None,
+            no_new_privs: false,
+            raise_open_files: false,
+            take_terminal: false,
+        };
+        let sleep = OsStr::new("/bin/sleep");
+        let refused = spawn(sleep, ["0"], setup, Streams::Inherited).unwrap_err();
+        let text = refused.to_string();
+        assert!(text.starts_with("--proxy-user is refused: "), "{text}");
+    }
+
+    /// Each way of telling, and the agent's memory stays its own.
+    #[test]
+    fn a_failed_exec_is_told_and_another_user_changes_nothing_here() {
+        let user = (super::super::effective_uid() == 0).then_some((1337, 1338));
+        for user in [user, None, None] {
+            let absent = started("/absent", user).unwrap_err();
+            assert_eq!(absent.raw_os_error(), Some(libc::ENOENT));
+            let directory = started("/etc", user).unwrap_err();
+            assert_eq!(directory.raw_os_error(), Some(libc::EACCES));
+            let child = started("/bin/sleep", user).unwrap();
+            bury(child.number());
+        }
+        // SAFETY: this `prctl` takes an integer and touches no memory.
+        assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 1);
+    }
 }

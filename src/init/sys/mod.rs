@@ -13,7 +13,9 @@ mod inherited;
 mod interfaces;
 mod net;
 mod outlet;
+mod report;
 mod seldom;
+mod terminal;
 
 use std::ffi::c_int;
 use std::io;
@@ -22,7 +24,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
-pub(crate) use child::{ChildSetup, Streams, spawn, take_terminal_back};
+pub(crate) use child::{ChildSetup, Streams, spawn};
 pub(crate) use children::{children, has_children};
 pub(crate) use directory::{current_directory, names};
 pub use entry::arguments;
@@ -35,6 +37,7 @@ pub(crate) use interfaces::interface_addresses;
 pub(crate) use net::{Watch, listen, watch_level};
 pub(crate) use outlet::Outlet;
 pub(crate) use seldom::{give_back, set_apart};
+pub(crate) use terminal::take_terminal_back;
 
 use crate::supervisor::Exit;
 
