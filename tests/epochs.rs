@@ -115,10 +115,12 @@ fn a_child_that_never_attached_is_not_live() {
     }
 }
 
-/// Its child waits for an answer of it, and does nothing else any more.
+/// Its child waits for an answer of it, and does nothing else any more; nor is the child killed for that.
 #[test]
 fn a_draining_parent_that_hangs_is_replaced() {
-    let agent = Setup::new("hello").start();
+    let agent = Setup::new("hello")
+        .args(&["--proxy-hang-timeout", "3s"])
+        .start();
     agent.wait_log("epoch 0 is LIVE");
     let parent = agent.proxy_pid(0);
     agent.signal(libc::SIGHUP);
@@ -129,5 +131,11 @@ fn a_draining_parent_that_hangs_is_replaced() {
     agent.wait_log("epoch 2 is LIVE");
     agent.wait_readiness(200, "ready");
     assert!(!is_alive(parent));
+    assert!(!agent.log().contains("epoch 1 hangs"), "{}", agent.log());
+    assert!(
+        !agent.log().contains("epoch 1 was killed"),
+        "{}",
+        agent.log()
+    );
     agent.stop();
 }

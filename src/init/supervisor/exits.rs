@@ -218,6 +218,7 @@ impl Supervisor {
             return;
         }
         self.parent_gone(now, process, how, out);
+        self.watch_hang(now);
         if process.serves() {
             self.timers
                 .arm_at_most(Timer::LiveDeadline, now, ORPHAN_TIMEOUT);

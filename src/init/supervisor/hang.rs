@@ -38,7 +38,7 @@ pub(super) struct Silence {
 }
 
 impl Supervisor {
-    /// The newest epoch serves alone, or beside a parent that drains: its answers are waited for anew.
+    /// The newest epoch has begun to serve, or its parent is gone: its answers are waited for anew.
     pub(super) fn watch_hang(&mut self, now: Instant) {
         if let Some(limit) = self.policy.hang_timeout
             && let Some(newest) = &mut self.newest
@@ -93,6 +93,12 @@ impl Supervisor {
             // The last call is over when its time is.
             let left = limit.saturating_sub(silent).saturating_sub(SECOND);
             self.timers.arm_at_most(Timer::Hang, now, left);
+            return;
+        }
+        if self.older.is_some() {
+            // It may wait for an answer of its parent, which is replaced when its time is over: until then, and from then
+            // on, it has its time. Its workers serve meanwhile; one started in its place would wait for the same parent.
+            self.watch_hang(now);
             return;
         }
         newest.state = State::Stopping(Why::Hangs);

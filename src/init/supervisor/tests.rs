@@ -1823,6 +1823,14 @@ impl World {
                         self.alive.contains_key(&epoch.0),
                         "{epoch} is signalled but gone"
                     );
+                    let core = &self.sim.core;
+                    let serves = |parent: &Process| parent.epoch == epoch && parent.serves();
+                    assert!(
+                        what == Send::Reopen
+                            || core.phase != Phase::Running
+                            || !core.older.as_ref().is_some_and(serves),
+                        "{epoch} is signalled, and serves while its child starts"
+                    );
                     if what == Send::Kill {
                         self.alive.insert(epoch.0, true);
                     }
