@@ -278,8 +278,39 @@ fn wait_alive(agent: &Agent) {
     });
 }
 
+/// Clients that mean harm, too, as few as leave places to who asks for the test: silent, half a head, rubbish, answers
+/// that are not read, a reset.
+fn hostile_clients(agent: &Agent) -> Vec<TcpStream> {
+    let whole = |line: &str| request(line, "");
+    let said = [
+        String::new(),
+        "GET /healthz".to_owned(),
+        "\0\u{ff}\r\n\r\n".to_owned(),
+        whole("GET /metrics"),
+        whole("GET /"),
+        whole("GET /status").repeat(100),
+    ];
+    let mut held: Vec<_> = said
+        .iter()
+        .cycle()
+        .take(2 * said.len())
+        .map(|said| send(agent.status.number, said).unwrap())
+        .collect();
+    for stream in held.split_off(said.len()) {
+        reset_at_close(&stream);
+    }
+    held
+}
+
 /// Liveness at once, a few times, and then TERM.
-fn survives(mut agent: Agent, what: &str) {
+fn survives(agent: Agent, what: &str) {
+    let clients = hostile_clients(&agent);
+    stays_alive(&agent, what);
+    ends(agent, what);
+    drop(clients);
+}
+
+fn stays_alive(agent: &Agent, what: &str) {
     for _ in 0..3 {
         quick(&format!("liveness beside {what}"), ALIVE, || {
             let live = send(agent.status.number, &request("GET /healthz/live", ""));
@@ -289,6 +320,9 @@ fn survives(mut agent: Agent, what: &str) {
             drop(live.read(&mut [0; 1]));
         });
     }
+}
+
+fn ends(mut agent: Agent, what: &str) {
     let began = Instant::now();
     agent.signal(libc::SIGTERM);
     let code = agent.wait().code();
@@ -375,6 +409,43 @@ fn an_admin_port_that_was_honest() {
             keep_asking(&agent, "GET /metrics");
             foe.wait(1);
             survives(agent, &format!("{path}: {deed:?}"));
+        }
+    }
+}
+
+/// Hostile once it is asked to drain, or whether connections are left.
+#[test]
+fn an_admin_port_at_the_end() {
+    let deeds = [
+        Deed::Endless("", INTERIM),
+        Deed::Endless(CHUNKED, "1\r\na\r\n"),
+        Deed::Slow("HTTP/1.1 200 OK\r\nx: ", "y"),
+        Deed::Garbage(OK),
+        Deed::HalfClosed("HTTP/1.1 200 OK\r\nx"),
+        Deed::Reset(LONG),
+        Deed::Silent(LONG),
+    ];
+    for path in ["POST /drain_listeners?", "GET /stats?filter=^listener"] {
+        for deed in deeds {
+            let (_folder, setup) = setup(&pintle());
+            let foe = Foe::at(setup.admin_port(), move |_, head| {
+                head.starts_with(path).then_some(deed)
+            });
+            let drain = [
+                "--exit-on-zero-active-connections",
+                "--minimum-drain-duration",
+                "0s",
+                "--termination-drain-duration",
+                "20s",
+            ];
+            let agent = setup.args(&drain).start();
+            agent.wait_readiness(200, "ready");
+            agent.signal(libc::SIGTERM);
+            foe.wait(1);
+            let what = format!("{path}: {deed:?}");
+            stays_alive(&agent, &what);
+            // The second skips the drain.
+            ends(agent, &what);
         }
     }
 }
