@@ -580,6 +580,37 @@ fn a_probe_helper() {
     survives(agent, "helpers");
 }
 
+/// What the agent has killed at its end is not started again by who goes on asking: it would be waited for.
+#[test]
+fn no_helper_is_started_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = folder.path().join("pintle");
+    fs::copy(pintle(), &agent).unwrap();
+    write_script(
+        &folder.path().join("pintle-probe"),
+        "printf 'HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n'",
+    );
+    let (directory, setup) = setup(&agent);
+    let _admin = Foe::at(setup.admin_port(), |_, _| None);
+    // An orphan that does not heed TERM keeps the agent there for a while.
+    write_script(
+        &directory.path().join("envoy"),
+        "setsid sh -c 'trap \"\" TERM; sleep 1000; sleep 1000' & exec sleep 1000",
+    );
+    let grpc = "{\"/app-health/c/readyz\": {\"grpc\": {\"port\": 1}, \"timeoutSeconds\": 20}}";
+    let agent = start(setup.env("ISTIO_KUBE_APP_PROBERS", grpc));
+    agent.wait_readiness(200, "ready");
+    assert_eq!(agent.status("/app-health/c/readyz").status, 200);
+    agent.signal(libc::SIGTERM);
+    agent.wait_log("stopping adopted process");
+    let reply = agent.status("/app-health/c/readyz");
+    assert_eq!(
+        (reply.status, reply.text()),
+        (500, "the agent is stopping\n".to_owned())
+    );
+    ends(agent, "an orphan that does not heed TERM");
+}
+
 /// Nobody reads the pipe that is stdout, and it is full from the beginning.
 #[test]
 fn a_reader_of_the_log() {

@@ -212,11 +212,15 @@ impl EventLoop {
             socket,
         } = helper;
         let program = helper_path();
-        let spawned = self
-            .children
-            .spawn_probe(serial, &program, &arguments, &socket);
-        if let Err(error) = spawned {
-            let why = format!("cannot start {}: {error}", program.display());
+        let spawned = if self.outcome.is_some() {
+            // All of its own have been killed: one more would be waited for.
+            Err("the agent is stopping".to_owned())
+        } else {
+            self.children
+                .spawn_probe(serial, &program, &arguments, &socket)
+                .map_err(|error| format!("cannot start {}: {error}", program.display()))
+        };
+        if let Err(why) = spawned {
             let mut turn = Turn {
                 registry: self.poll.registry(),
                 now: self.now,
