@@ -1,8 +1,9 @@
 //! Start, crash, recovery, exit codes.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -54,7 +55,7 @@ fn the_end_leaves_nothing_behind() {
         agent
             .log()
             .trim_end()
-            .ends_with("stopped on request, exit code 0"),
+            .ends_with("stopped on request (SIGTERM), exit code 0"),
         "{}",
         agent.log()
     );
@@ -95,7 +96,7 @@ fn envoy_ends_by_itself_and_is_restarted_where_that_is_wanted() {
 }
 
 /// A proxy that stays and does nothing.
-fn sleeper(directory: &Path) -> std::path::PathBuf {
+fn sleeper(directory: &Path) -> PathBuf {
     let path = directory.join("sleeper");
     fs::write(&path, "#!/bin/sh\nexec sleep 1000\n").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -456,4 +457,69 @@ fn a_proxy_that_hangs_is_killed_and_started_again() {
     assert!(!is_alive(hung));
     assert_eq!(agent.get().as_deref(), Ok("hello"));
     agent.stop();
+}
+
+/// A cgroup of 64 MB for one test, where the machine lets us make one.
+struct Cramped(PathBuf);
+
+impl Cramped {
+    fn new() -> Option<Self> {
+        let name = format!("pintle_test_{}", std::process::id());
+        [
+            ("/sys/fs/cgroup", "memory.max"),
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        ]
+        .iter()
+        .find_map(|(mount, limit)| {
+            let path = Path::new(mount).join(&name);
+            fs::create_dir(&path).ok()?;
+            let made = Self(path);
+            // Not a cgroup, or one without a limit, has no such file.
+            let limit = fs::OpenOptions::new().write(true).open(made.0.join(limit));
+            limit.ok()?.write_all(b"67108864").ok()?;
+            Some(made)
+        })
+    }
+}
+
+impl Drop for Cramped {
+    fn drop(&mut self) {
+        drop(fs::remove_dir(&self.0));
+    }
+}
+
+#[test]
+fn a_proxy_that_died_for_the_want_of_memory_is_told_from_one_that_somebody_killed() {
+    let Some(cgroup) = Cramped::new() else {
+        eprintln!("no cgroup with a limit can be made here: nothing is shown");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let script = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let procs = cgroup.0.join("cgroup.procs");
+    let pintle = env!("CARGO_BIN_EXE_pintle");
+    let agent = script(
+        "agent",
+        &format!("#!/bin/sh\necho $$ > {procs:?} || exit 9\nexec {pintle} \"$@\"\n"),
+    );
+    for (command, words) in [
+        ("exec /usr/bin/tail /dev/zero", "(SIGKILL, out of memory)"),
+        // The cgroup has counted one by now.
+        ("kill -9 $$", "(SIGKILL)"),
+    ] {
+        let proxy = script("proxy", &format!("#!/bin/sh\n{command}\n"));
+        let mut agent = Setup::with(&agent, "proxy", &proxy)
+            .args(&["--retry-budget", "0"])
+            .start();
+        assert_eq!(agent.wait().code(), Some(137));
+        let log = agent.log();
+        let warning = format!("\twarn\tepoch 0 was killed by signal 9 {words}\n");
+        assert!(log.contains(&warning), "{log}");
+        assert!(log.ends_with(&format!("{words}, exit code 137\n")), "{log}");
+    }
 }

@@ -26,6 +26,36 @@ pub(crate) fn look() -> (Host, Option<OwnedFd>) {
     (host, socket)
 }
 
+/// Of a cgroup: how a line of `/proc/self/cgroup` names it, where such are mounted, and the file that counts kills for the want
+/// of memory. v2, then v1.
+const MEMORY: [(&str, &str, &str); 2] = [
+    ("0::", "/sys/fs/cgroup", "/memory.events"),
+    (":memory:", "/sys/fs/cgroup/memory", "/memory.oom_control"),
+];
+
+/// Processes of the agent's cgroup that were killed for the want of memory, as far as it is told.
+#[must_use]
+pub(crate) fn oom_kills() -> Option<u64> {
+    let mut text = [0; 1024];
+    let own = line("/proc/self/cgroup", &mut text).unwrap_or_default();
+    MEMORY.iter().find_map(|(mark, mount, file)| {
+        let path = own
+            .lines()
+            .find_map(|line| Some(line.split_once(mark)?.1))
+            .map_or("", |path| path.trim_end_matches('/'));
+        // A container may see its own cgroup as the root, whatever it is called outside.
+        [path, ""].iter().find_map(|path| {
+            let mut text = [0; 256];
+            kills(line(&[*mount, *path, *file].concat(), &mut text)?)
+        })
+    })
+}
+
+fn kills(text: &str) -> Option<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
 fn cpu_limit() -> Option<u32> {
     let mut text = [0; 64];
     if let Some(limit) = line(CPU_MAX, &mut text) {
@@ -40,8 +70,8 @@ fn cpu_limit() -> Option<u32> {
     cpus(&[quota.trim(), " ", line(CPU_PERIOD, &mut period)?].concat())
 }
 
-/// A file of one short line.
-fn line<'t>(path: &str, text: &'t mut [u8; 64]) -> Option<&'t str> {
+/// A short file.
+fn line<'t>(path: &str, text: &'t mut [u8]) -> Option<&'t str> {
     let read = File::open(path).ok()?.read(text).ok()?;
     str::from_utf8(text.get(..read)?).ok()
 }
@@ -59,6 +89,16 @@ fn cpus(limit: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kills_are_counted_by_either_cgroup() {
+        let v2 = "low 0\nhigh 0\nmax 17\noom 3\noom_kill 2\noom_group_kill 1\n";
+        assert_eq!(kills(v2), Some(2));
+        let v1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n";
+        assert_eq!(kills(v1), Some(7));
+        // Before Linux 4.13.
+        assert_eq!(kills("oom_kill_disable 0\nunder_oom 0\n"), None);
+    }
 
     #[test]
     fn a_limit_is_rounded_up() {

@@ -32,6 +32,7 @@ use crate::counters::{Asked, Counters};
 use crate::error::StartError;
 use crate::fingerprint;
 use crate::history::History;
+use crate::host;
 use crate::hot_restart::{HotRestart, StandIn};
 use crate::log;
 use crate::signals::Signals;
@@ -96,6 +97,8 @@ pub(crate) struct EventLoop {
     queue: VecDeque<Event>,
     /// The clock, read once in a turn.
     now: Instant,
+    /// Kills that the cgroup had counted for the want of memory.
+    oom_kills: Option<u64>,
     /// Bit n - 1: signal n was said to be ignored.
     ignored: u64,
     degraded: bool,
@@ -153,6 +156,7 @@ impl EventLoop {
             started_wall: Duration::ZERO,
             expiry: None,
             now,
+            oom_kills: None,
             ignored: 0,
             degraded: false,
             used_seldom: false,
@@ -196,6 +200,8 @@ impl EventLoop {
             self.queue.push_back(Event::FilesChanged);
         }
         self.report_watcher();
+        // What others died of before is not what the proxy will.
+        self.oom_kills = host::oom_kills();
         Ok(())
     }
 
@@ -228,7 +234,8 @@ impl EventLoop {
         } else {
             log::Level::Error
         };
-        log::last_words(level, format_args!("{}", Note::Finished(outcome)));
+        let by = self.supervisor.asker();
+        log::last_words(level, format_args!("{}", Note::Finished { outcome, by }));
         outcome.code()
     }
 

@@ -9,9 +9,10 @@ use super::{
     WATCHER,
 };
 use crate::children::Kind;
+use crate::host;
 use crate::log;
 use crate::store::Of;
-use crate::supervisor::{Epoch, Event, Signal};
+use crate::supervisor::{Epoch, Event, Exit, Signal};
 use crate::sys::{self, signal};
 
 impl EventLoop {
@@ -105,7 +106,9 @@ impl EventLoop {
     /// Reaps every dead child, known or adopted, until none is left.
     pub(super) fn reap(&mut self) {
         while let Some((pid, how)) = sys::reap() {
-            match self.children.reaped(pid) {
+            let kind = self.children.reaped(pid);
+            let how = self.cause(kind, how);
+            match kind {
                 Some(Kind::Proxy(epoch)) => {
                     self.proxy_ended(epoch, how);
                     if epoch == Epoch(0) {
@@ -124,6 +127,20 @@ impl EventLoop {
                 Some(Kind::Probe(_)) => self.helper_ended(),
                 None => self.orphan_reaped(pid, how),
             }
+        }
+    }
+
+    /// A program that was killed may have been killed for the want of memory. Looked up then, and not before.
+    fn cause(&mut self, kind: Option<Kind>, how: Exit) -> Exit {
+        let matters = !matches!(kind, None | Some(Kind::Probe(_)));
+        if how != Exit::Signal(9) || !matters {
+            return how;
+        }
+        let before = std::mem::replace(&mut self.oom_kills, host::oom_kills());
+        if before.is_some() && self.oom_kills > before {
+            Exit::OutOfMemory
+        } else {
+            how
         }
     }
 

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use super::action::{Action, Outcome};
 use super::epoch::Process;
-use super::event::{Exit, Signal};
+use super::event::{Asker, Exit, Signal};
 use super::note::{CommandNote, Note};
 use super::stopping::{ABANDON_AFTER, Stage, Stop};
 use super::timers::Timer;
@@ -163,7 +163,7 @@ impl Supervisor {
             .as_mut()
             .filter(|command| command.state.has_process())
         else {
-            self.begin_stop(now, graceful, out);
+            self.begin_stop(now, Asker::Signal(signal), graceful, out);
             return;
         };
         if signal != Signal::Quit {

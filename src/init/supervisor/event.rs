@@ -47,11 +47,40 @@ impl fmt::Display for Configuration {
     }
 }
 
+/// Without its SIG, as `kill -l` has it; `None` for those of real time.
+fn signal_name(number: u8) -> Option<&'static str> {
+    // The same on every Linux that Envoy is built for.
+    const NAMES: &str = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS";
+    NAMES.split(' ').nth(usize::from(number).checked_sub(1)?)
+}
+
+/// Who wants the agent to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    Signal(Signal),
+    /// POST `/quitquitquit`.
+    StatusPort,
+}
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(signal) => {
+                f.write_str("SIG")?;
+                f.write_str(signal_name(signal.number()).unwrap_or_default())
+            }
+            Self::StatusPort => f.write_str("/quitquitquit"),
+        }
+    }
+}
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Code(u8),
     Signal(u8),
+    /// SIGKILL, and its cgroup has counted one for the want of memory.
+    OutOfMemory,
     /// It never ran; the code that a shell would give: 127 not found, 126 not executable, 78 no bootstrap, 71 otherwise.
     NotStarted(u8),
 }
@@ -63,6 +92,7 @@ impl Exit {
         match self {
             Self::Code(code) | Self::NotStarted(code) => code,
             Self::Signal(number) => number.saturating_add(128),
+            Self::OutOfMemory => 137,
         }
     }
 }
@@ -71,8 +101,11 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exited with code {code}"),
-            Self::Signal(9) => f.write_str("was killed by signal 9 (out of memory?)"),
-            Self::Signal(number) => write!(f, "was killed by signal {number}"),
+            Self::Signal(number) => match signal_name(*number) {
+                Some(name) => write!(f, "was killed by signal {number} (SIG{name})"),
+                None => write!(f, "was killed by signal {number}"),
+            },
+            Self::OutOfMemory => f.write_str("was killed by signal 9 (SIGKILL, out of memory)"),
             Self::NotStarted(code) => write!(f, "could not be started (code {code})"),
         }
     }

@@ -20,6 +20,16 @@ const ORPHAN_TIMEOUT: Duration = Duration::from_secs(2);
 /// times 2 to this power.
 pub(super) const MOST_DOUBLINGS: u32 = 9;
 
+/// What to say of an end. One that went wrong and that nobody asked for is a warning.
+pub(super) const fn ended(process: &Process, how: Exit) -> Action {
+    let epoch = process.epoch;
+    Action::Note(if matches!(how, Exit::Code(0)) || process.is_stopping() {
+        Note::Ended { epoch, how }
+    } else {
+        Note::Crashed { epoch, how }
+    })
+}
+
 impl Supervisor {
     /// A process ended, or could not be started.
     pub(super) fn exited(&mut self, now: Instant, epoch: Epoch, how: Exit, out: &mut Vec<Action>) {
@@ -46,10 +56,7 @@ impl Supervisor {
             return;
         }
         self.forget_given_up();
-        out.push(Action::Note(Note::Ended {
-            epoch: process.epoch,
-            how,
-        }));
+        out.push(ended(process, how));
         if how == Exit::Code(0) {
             self.ended_cleanly(now, process, out);
         } else {
@@ -211,10 +218,7 @@ impl Supervisor {
             return;
         }
         if self.newest.is_none() {
-            out.push(Action::Note(Note::Ended {
-                epoch: process.epoch,
-                how,
-            }));
+            out.push(ended(process, how));
             return;
         }
         self.parent_gone(now, process, how, out);

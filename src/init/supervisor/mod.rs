@@ -53,7 +53,7 @@ pub use action::{Action, Outcome, Reason, Send};
 pub use command::CommandState;
 pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
-pub use event::{Call, Cause, Configuration, Epoch, Event, Exit, ProcessId, Reply, Signal};
+pub use event::{Asker, Call, Cause, Configuration, Epoch, Event, Exit, ProcessId, Reply, Signal};
 pub use note::{CommandNote, Note, Seconds};
 pub use policy::{CleanExit, Policy};
 pub use snapshot::{AgentState, Snapshot};
@@ -128,6 +128,8 @@ pub struct Supervisor {
     ever_live: bool,
     /// POST `/drain` was served: not ready from then on, and a later stop does not drain again.
     drained: bool,
+    /// Who has asked for the end.
+    asker: Option<Asker>,
     /// POST `/quitquitquit` was served: the end is wanted, whether an epoch was ever LIVE or not.
     quit: bool,
     companions: Vec<Companion>,
@@ -160,6 +162,7 @@ impl Supervisor {
             degraded: false,
             ever_live: false,
             drained: false,
+            asker: None,
             quit: false,
             timers: Timers::default(),
             room: Vec::with_capacity(ROOM),
@@ -213,6 +216,12 @@ impl Supervisor {
         if room.capacity() <= ROOM {
             self.room = room;
         }
+    }
+
+    /// Who has asked for the end, if it was asked for.
+    #[must_use]
+    pub const fn asker(&self) -> Option<Asker> {
+        self.asker
     }
 
     /// When `expire` will have something to say.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::action::Outcome;
 use super::companions::CompanionId;
-use super::event::{Configuration, Epoch, Exit};
+use super::event::{Asker, Configuration, Epoch, Exit};
 
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,11 @@ pub enum Note {
     /// The parent has handed over and drains.
     Draining(Epoch),
     Ended {
+        epoch: Epoch,
+        how: Exit,
+    },
+    /// Nobody had asked for it.
+    Crashed {
         epoch: Epoch,
         how: Exit,
     },
@@ -90,6 +95,7 @@ pub enum Note {
     Ignored(&'static str),
     StopRequested {
         graceful: bool,
+        by: Asker,
     },
     /// POST `/drain`.
     DrainRequested,
@@ -118,7 +124,10 @@ pub enum Note {
     Command(CommandNote),
     /// A killed process is still there; the agent ends without it.
     Abandoned,
-    Finished(Outcome),
+    Finished {
+        outcome: Outcome,
+        by: Option<Asker>,
+    },
 }
 
 impl Note {
@@ -128,6 +137,7 @@ impl Note {
         matches!(
             self,
             Self::CertificatesMissing
+                | Self::Crashed { .. }
                 | Self::ChildFailed { .. }
                 | Self::TooLate(_)
                 | Self::Hangs { .. }
@@ -173,7 +183,7 @@ impl fmt::Display for Note {
                 "{epoch} has initialised, but its admin port does not say so: is --proxy-admin-port the one of its configuration?"
             ),
             Self::Draining(epoch) => write!(f, "{epoch} has handed over and drains"),
-            Self::Ended { epoch, how } => write!(f, "{epoch} {how}"),
+            Self::Ended { epoch, how } | Self::Crashed { epoch, how } => write!(f, "{epoch} {how}"),
             Self::ChildFailed { epoch, how, parent } => {
                 write!(f, "{epoch} {how} before it was LIVE, keeping {parent}")
             }
@@ -214,7 +224,7 @@ impl fmt::Display for Note {
             Self::CompanionEnded { id, how } => write!(f, "{id} {how}"),
             Self::KillingCompanion(id) => write!(f, "{id} did not stop in time, killing it"),
             Self::Command(note) => note.fmt(f),
-            Self::Finished(outcome) => finished(*outcome, f),
+            Self::Finished { outcome, by } => finished(*outcome, *by, f),
         }
     }
 }
@@ -261,11 +271,11 @@ impl Note {
         if let Self::DrainBegan(longest) = self {
             return write!(f, "draining for at most {}", Seconds(*longest));
         }
-        f.write_str(if matches!(self, Self::StopRequested { graceful: true }) {
-            "stop requested, draining"
-        } else if matches!(self, Self::StopRequested { .. }) {
-            "stop requested, no drain"
-        } else if matches!(self, Self::DrainRequested) {
+        if let Self::StopRequested { graceful, by } = self {
+            let how = if *graceful { "draining" } else { "no drain" };
+            return write!(f, "stop requested by {by}, {how}");
+        }
+        f.write_str(if matches!(self, Self::DrainRequested) {
             "drain requested on the status port, not stopping"
         } else if matches!(self, Self::QuitRequested) {
             "stop requested on the status port"
@@ -285,21 +295,28 @@ impl Note {
     }
 }
 
-fn finished(outcome: Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn finished(outcome: Outcome, by: Option<Asker>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if matches!(
+        outcome,
+        Outcome::Stopped | Outcome::Killed | Outcome::NeverLive | Outcome::NeverStarted
+    ) {
+        f.write_str("stopped on request")?;
+        if let Some(by) = by {
+            write!(f, " ({by})")?;
+        }
+    }
     match outcome {
-        Outcome::Stopped => f.write_str("stopped on request")?,
+        Outcome::Stopped => {}
         Outcome::ProxyEnded => f.write_str("the proxy exited with code 0 by itself")?,
-        Outcome::Killed => f.write_str("stopped on request, a process had to be killed")?,
-        Outcome::NeverLive => f.write_str("stopped on request before the proxy was ever LIVE")?,
+        Outcome::Killed => f.write_str(", a process had to be killed")?,
+        Outcome::NeverLive => f.write_str(" before the proxy was ever LIVE")?,
         Outcome::BudgetSpent(how) => {
             write!(
                 f,
                 "retry budget spent and nothing serves: the last proxy {how}"
             )?;
         }
-        Outcome::NeverStarted => {
-            f.write_str("stopped on request before the command was started")?;
-        }
+        Outcome::NeverStarted => f.write_str(" before the command was started")?,
         Outcome::CommandEnded(how) => write!(f, "the command {how}")?,
     }
     write!(f, ", exit code {}", outcome.code())

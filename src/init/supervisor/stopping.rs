@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::action::{Action, Outcome, Send};
 use super::epoch::{State, Why};
-use super::event::{Epoch, Event, Exit, Signal};
+use super::event::{Asker, Epoch, Event, Exit, Signal};
+use super::exits::ended;
 use super::note::Note;
 use super::timers::Timer;
 use super::{Next, Phase, Place, Supervisor};
@@ -47,7 +48,14 @@ impl Stop {
 
 impl Supervisor {
     /// A stop was requested.
-    pub(super) fn begin_stop(&mut self, now: Instant, graceful: bool, out: &mut Vec<Action>) {
+    pub(super) fn begin_stop(
+        &mut self,
+        now: Instant,
+        by: Asker,
+        graceful: bool,
+        out: &mut Vec<Action>,
+    ) {
+        self.asker = Some(by);
         self.stop_with(now, None, graceful, out);
     }
 
@@ -64,8 +72,8 @@ impl Supervisor {
             .any(|process| matches!(process.state, State::Live | State::Draining));
         // What POST `/drain` has drained does not drain again.
         let graceful = graceful && serving && !self.drained;
-        if verdict.is_none() {
-            out.push(Action::Note(Note::StopRequested { graceful }));
+        if let (None, Some(by)) = (verdict, self.asker) {
+            out.push(Action::Note(Note::StopRequested { graceful, by }));
         }
         self.leave_running(out);
         let stop = Stop {
@@ -89,8 +97,7 @@ impl Supervisor {
     /// POST `/quitquitquit`.
     pub(super) fn quit(&mut self, now: Instant, out: &mut Vec<Action>) {
         self.quit = true;
-        out.push(Action::Note(Note::QuitRequested));
-        self.begin_stop(now, false, out);
+        self.begin_stop(now, Asker::StatusPort, false, out);
         self.leave_command(now);
     }
 
@@ -331,7 +338,7 @@ impl Supervisor {
         if place == Place::Older && !process.is_stopping() && stop.stage < Stage::Terminating {
             self.parent_gone(now, &process, how, out);
         } else {
-            out.push(Action::Note(Note::Ended { epoch, how }));
+            out.push(ended(&process, how));
         }
         if place == Place::Newest && stop.stage == Stage::Terminating && self.older.is_some() {
             self.term_first(now, out);

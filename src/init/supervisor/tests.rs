@@ -11,6 +11,7 @@
 mod changes;
 mod command;
 mod hang;
+mod words;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::action::{Action, Outcome, Reason};
-use super::event::{Cause, Event, Signal};
+use super::event::{Asker, Cause, Event, Signal};
 use super::note::Note;
 use super::timers::Timer;
 use super::{Phase, Supervisor};
@@ -31,7 +31,8 @@ impl Supervisor {
                 }
             }
             Event::WatchDegraded(degraded) => self.watch_degraded(now, degraded),
-            Event::Signalled(Signal::Terminate | Signal::Interrupt | Signal::Quit) => {
+            Event::Signalled(signal @ (Signal::Terminate | Signal::Interrupt | Signal::Quit)) => {
+                self.asker = Some(Asker::Signal(signal));
                 self.exit(Outcome::NeverLive, out);
             }
             Event::Signalled(Signal::Hangup) => {
@@ -42,6 +43,7 @@ impl Supervisor {
             Event::DrainRequested => self.drain_only(out),
             Event::QuitRequested => {
                 out.push(Action::Note(Note::QuitRequested));
+                self.asker = Some(Asker::StatusPort);
                 self.exit(Outcome::Stopped, out);
             }
             Event::Due(Timer::Debounce) => out.push(Action::Hash(Cause::Noticed)),
