@@ -78,7 +78,10 @@ impl History {
             self.living(*epoch, |life| life.live = Some(now));
         } else if let Note::Draining(epoch) = note {
             self.living(*epoch, |life| life.draining = Some(now));
-        } else if let Note::ChildFailed { epoch, .. } = note {
+        } else if let Note::ChildFailed { epoch, how, .. } = note
+            && !matches!(how, Exit::NotStarted(_))
+        {
+            // One that was never started has no life; the last of its number was another's.
             self.last(*epoch, |life| life.failed = true);
         }
         self.happened(now, Happening::Note(note.clone()));
@@ -124,4 +127,33 @@ fn push<T>(ring: &mut VecDeque<T>, item: T) {
         ring.pop_front();
     }
     ring.push_back(item);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "some moment to begin with")]
+    fn a_child_that_never_started_is_no_failure_of_who_had_its_number() {
+        let (now, epoch) = (Instant::now(), Epoch(1));
+        let mut history = History::default();
+        history.started(Life {
+            epoch,
+            pid: 7,
+            reason: Reason::Change,
+            configuration: Configuration([1; 32]),
+            started: now,
+            live: Some(now),
+            draining: None,
+            ended: None,
+            failed: false,
+        });
+        history.ended(now, epoch, Exit::Code(0));
+        for (how, failed) in [(Exit::NotStarted(71), false), (Exit::Code(0), true)] {
+            let parent = Epoch(0);
+            history.noted(now, &Note::ChildFailed { epoch, how, parent });
+            assert_eq!(history.lives().any(|life| life.failed), failed, "{how}");
+        }
+    }
 }
