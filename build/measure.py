@@ -20,6 +20,8 @@ import threading
 import time
 import tomllib
 
+from ports import free_port
+
 ENVOY = os.path.abspath("target/envoy/envoy-1.40.0")
 PINTLE = os.path.abspath(f"target/dist/{os.uname().machine}/pintle")
 CHILD = os.path.abspath("target/bench/child")
@@ -47,15 +49,6 @@ def promises():
     """The limits that build/promises.toml names."""
     with open("build/promises.toml", "rb") as file:
         return tomllib.load(file)
-
-
-def free_port():
-    """A port below the range of outgoing connections, one of which could take it meanwhile."""
-    while True:
-        with socket.socket() as probe:
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", random.randrange(20000, 32000)))
-                return probe.getsockname()[1]
 
 
 def environment(mode, **more):

@@ -11,6 +11,8 @@ import time
 import urllib.error
 import urllib.request
 
+from ports import free_port
+
 PINTLE, ENVOY = (os.path.abspath(path) for path in sys.argv[1:3])
 PROBES = int(sys.argv[3])
 # Seconds of one wrk, between two looks at the counters.
@@ -21,12 +23,6 @@ LOOKS = 6
 OTHERS = ["/status", "/metrics", "/", "/healthz/live", "/stats/prometheus?usedonly", "/nothing"]
 COUNTER = 'pintle_probes_total{kind="readiness",result="%s"} '
 BAD = re.compile(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def fetch(port, path):
