@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use super::support::{Agent, Setup, until};
+use super::support::{Agent, Setup, client, quick, until};
 
 /// The largest document, in bytes.
 const DOCUMENT_BYTES: usize = 4 << 20;
@@ -104,4 +105,154 @@ fn a_document_above_the_bound_is_refused_by_name() {
         template.display()
     );
     assert!(agent.log().contains(&expected), "{}", agent.log());
+}
+
+/// A proxy that does nothing, and a directory of that name that is watched.
+fn watching(name: &str, prepare: impl FnOnce(&Path)) -> (Agent, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let setup = Setup::bare(&sleeper(directory.path()));
+    let watched = setup.path(name);
+    prepare(&watched);
+    let agent = setup
+        .arg("--watch")
+        .arg(&watched)
+        .args(&["--rescan-interval", "1s"])
+        .start();
+    agent.wait_log("epoch 0 started");
+    (agent, watched)
+}
+
+#[test]
+fn what_the_agent_writes_is_not_watched() {
+    let setup = Setup::bare(Path::new("/bin/true"));
+    let root = setup.path("");
+    let mut agent = setup.arg("--watch").arg(&root).start();
+    assert_eq!(agent.wait().code(), Some(78), "{}", agent.log());
+    let expected = format!("cannot use --watch {} with --config-path: ", root.display());
+    assert!(agent.log().contains(&expected), "{}", agent.log());
+
+    let setup = Setup::bare(Path::new("/bin/true"));
+    let (log, other) = (setup.path("own.log"), setup.path("other"));
+    fs::write(&log, "").unwrap();
+    std::os::unix::fs::symlink(&log, &other).unwrap();
+    let setup = setup.arg("--log-target").arg(&log).arg("--watch");
+    let mut agent = setup.arg(&other).args(&["--log-target", "stdout"]).start();
+    assert_eq!(agent.wait().code(), Some(78), "{}", agent.log());
+}
+
+#[test]
+fn what_cannot_be_read_is_told_once_and_is_no_change() {
+    let (agent, watched) = watching("watched", |watched| {
+        fs::create_dir(watched).unwrap();
+        fs::write(watched.join("one"), "1").unwrap();
+        fs::write(watched.join("two"), "2").unwrap();
+    });
+    let away = watched.with_extension("away");
+    let unreadable = format!("cannot read {}: ", watched.display());
+    fs::rename(&watched, &away).unwrap();
+    agent.wait_log(&unreadable);
+    // Descriptors come to an end while it is gone, and after it has come back.
+    let limit = |soft| {
+        let pid = i32::try_from(agent.child.id()).unwrap();
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: the structure is live.
+        let got =
+            unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut limit) };
+        assert_eq!(got, 0);
+        limit.rlim_cur = soft;
+        // SAFETY: as above.
+        let set = unsafe {
+            libc::prlimit(
+                pid,
+                libc::RLIMIT_NOFILE,
+                &raw const limit,
+                std::ptr::null_mut(),
+            )
+        };
+        assert_eq!(set, 0);
+    };
+    limit(0);
+    let certificate = agent.path("cert.pem");
+    agent.wait_log(&format!(
+        "cannot read {}: Too many open files",
+        certificate.display()
+    ));
+    fs::rename(&away, &watched).unwrap();
+    limit(1024);
+    agent.wait_log(&format!("{} can be read again", certificate.display()));
+    agent.wait_log(&format!("{} can be read again", watched.display()));
+    assert_eq!(
+        agent.log().matches(&unreadable).count(),
+        1,
+        "{}",
+        agent.log()
+    );
+    assert!(
+        !agent.log().contains("configuration changed"),
+        "{}",
+        agent.log()
+    );
+    // A file that leaves a watched directory is a change, and it is named.
+    fs::remove_file(watched.join("two")).unwrap();
+    agent.wait_log("configuration changed to ");
+    let line = format!(": {}\n", watched.display());
+    assert!(agent.log().contains(&line), "{}", agent.log());
+    fs::write(watched.join("one"), "other").unwrap();
+    agent.wait_log(&format!(": {}\n", watched.join("one").display()));
+    end(agent);
+}
+
+#[test]
+fn much_that_is_watched_does_not_hold_up_probes() {
+    const FILES: usize = 4;
+    let (agent, watched) = watching("watched", |watched| fs::create_dir(watched).unwrap());
+    let aside = agent.path("aside");
+    fs::create_dir(&aside).unwrap();
+    for number in 0..FILES {
+        let file = fs::File::create(aside.join(number.to_string())).unwrap();
+        file.set_len(16 << 20).unwrap();
+    }
+    for number in 0..FILES {
+        let number = number.to_string();
+        fs::rename(aside.join(&number), watched.join(&number)).unwrap();
+    }
+    let mut probes = 0;
+    while !agent.log().contains("configuration changed") {
+        quick("liveness", Duration::from_millis(200), || {
+            let answer = client::asked(agent.status.number, "GET /healthz/live");
+            assert_eq!(answer.status, 200);
+        });
+        probes += 1;
+    }
+    assert!(probes > 5, "only {probes} probes while it was hashed");
+    end(agent);
+}
+
+/// It has expired in June 2026.
+const EXPIRED: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBCzCBvqADAgECAgECMAUGAytlcDAXMRUwEwYDVQQDDAxpbnRlcm1lZGlhdGUw
+HhcNMjUwMTAxMDAwMDAwWhcNMjYwNjMwMDAwMDAwWjAXMRUwEwYDVQQDDAxpbnRl
+cm1lZGlhdGUwKjAFBgMrZXADIQBg2VCJe7re+G52yuHFOlnLOnK3vimta9xrchI0
+4ah+PaMvMC0wDAYDVR0TBAUwAwEB/zAdBgNVHQ4EFgQU+bIuzC5jJRM7Bvn8YbKN
+XzulimowBQYDK2VwA0EAFYq/Geys+vXMbPakoF+YqldHocZBiAZzGeD7KOChZ0jU
+TaXY6TseRWssU1PmQMFV3wRWw3gAiAItpAqSJ8nNDw==
+-----END CERTIFICATE-----
+";
+
+#[test]
+fn a_certificate_that_has_expired_is_told_and_not_again_at_each_look() {
+    let (agent, watched) = watching("old.pem", |path| fs::write(path, EXPIRED).unwrap());
+    let told = format!(
+        "certificate {} expired at 2026-06-30T00:00:00",
+        watched.display()
+    );
+    agent.wait_log(&told);
+    fs::write(&watched, [EXPIRED, "\n"].concat()).unwrap();
+    agent.wait_log(&format!(": {}\n", watched.display()));
+    assert_eq!(agent.log().matches(&told).count(), 1, "{}", agent.log());
+    end(agent);
 }

@@ -8,8 +8,13 @@
 /// Bytes of a PEM file; a bundle of all public roots is a quarter of it.
 pub(crate) const LARGEST_FILE: u64 = 1 << 20;
 
-const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
-const END: &[u8] = b"-----END CERTIFICATE-----";
+/// What a line begins with that begins or ends a block; its label and `-----` follow.
+const BEGIN: &[u8] = b"-----BEGIN ";
+const END: &[u8] = b"-----END ";
+/// The labels that OpenSSL and BoringSSL, which Envoy uses, take for a certificate. Of a trusted one, OpenSSL's own form,
+/// more follows in the same block.
+const TRUSTED: &[u8] = b"TRUSTED CERTIFICATE-----";
+const LABELS: [&[u8]; 3] = [b"CERTIFICATE-----", b"X509 CERTIFICATE-----", TRUSTED];
 
 /// Tags of DER.
 const INTEGER: u8 = 0x02;
@@ -28,10 +33,11 @@ pub(crate) fn expiry(pem: &[u8]) -> Option<u64> {
     let mut block = None;
     for line in pem.split(|byte| *byte == b'\n') {
         let line = line.trim_ascii();
-        if line == BEGIN {
-            block = Some(Base64::default());
-        } else if line == END {
-            let time = block.take().and_then(|block| not_after(&block.bytes));
+        if let Some(label) = line.strip_prefix(BEGIN) {
+            let trusted = label == TRUSTED;
+            block = LABELS.contains(&label).then(|| Base64::new(trusted));
+        } else if line.starts_with(END) {
+            let time = block.take().and_then(|block| block.not_after());
             earliest = earliest.into_iter().chain(time).min();
         } else {
             block = block.and_then(|block| block.with(line));
@@ -47,9 +53,21 @@ struct Base64 {
     /// The lowest `held` of them are not in `bytes` yet.
     bits: u32,
     held: u32,
+    trusted: bool,
 }
 
 impl Base64 {
+    fn new(trusted: bool) -> Self {
+        Self {
+            trusted,
+            ..Self::default()
+        }
+    }
+
+    fn not_after(&self) -> Option<u64> {
+        not_after(&self.bytes, self.trusted)
+    }
+
     fn with(mut self, line: &[u8]) -> Option<Self> {
         for byte in line {
             let six = match byte {
@@ -73,10 +91,11 @@ impl Base64 {
     }
 }
 
-fn not_after(der: &[u8]) -> Option<u64> {
-    let (certificate, &[]) = tagged(der, SEQUENCE)? else {
+fn not_after(der: &[u8], trusted: bool) -> Option<u64> {
+    let (certificate, more) = tagged(der, SEQUENCE)?;
+    if !trusted && !more.is_empty() {
         return None;
-    };
+    }
     let (mut rest, _) = tagged(certificate, SEQUENCE)?;
     if let Some((_, behind)) = tagged(rest, VERSION) {
         rest = behind;
@@ -238,6 +257,17 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
         assert_eq!(expiry(chain.as_bytes()), Some(1_782_777_600));
     }
 
+    /// What `openssl x509 -trustout` writes: what the certificate is trusted for stands behind it.
+    #[test]
+    fn a_certificate_is_one_by_any_of_its_names() {
+        let old = LEAF.replace(" CERTIFICATE", " X509 CERTIFICATE");
+        assert_eq!(expiry(old.as_bytes()), Some(1_803_904_496));
+        let trusted = INTERMEDIATE.replace(" CERTIFICATE", " TRUSTED CERTIFICATE");
+        assert_eq!(expiry(trusted.as_bytes()), Some(1_782_777_600));
+        let more = trusted.replace("\n-----END", "\nMAwwCgYIKwYBBQUHAwE=\n-----END");
+        assert_eq!(expiry(more.as_bytes()), Some(1_782_777_600));
+    }
+
     #[test]
     fn what_is_no_certificate_is_passed_over() {
         let key = LEAF.replace("CERTIFICATE", "PRIVATE KEY");
@@ -251,7 +281,10 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
             assert_eq!(expiry(both.as_bytes()), Some(1_803_904_496), "{other}");
         }
         assert_eq!(expiry(b""), None);
-        assert_eq!(expiry(&[BEGIN, b"\n", END].concat()), None);
+        assert_eq!(
+            expiry(b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----"),
+            None
+        );
     }
 
     #[test]
@@ -343,9 +376,10 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300), tag in any::<u8>()) {
             expiry(&bytes);
-            not_after(&bytes);
+            not_after(&bytes, true);
             unix_seconds(tag, &bytes);
-            expiry(&[BEGIN, b"\n", &bytes, b"\n", END].concat());
+            let begin = b"-----BEGIN TRUSTED CERTIFICATE-----\n";
+            expiry(&[begin, &bytes[..], b"\n-----END"].concat());
         }
 
         #[test]
@@ -364,9 +398,9 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
                     *index.get_mut(&mut der) = *byte;
                 }
                 expiry(&text);
-                not_after(&der);
+                not_after(&der, false);
                 der.truncate(end.index(der.len()));
-                not_after(&der);
+                not_after(&der, false);
             }
         }
     }

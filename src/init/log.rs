@@ -122,6 +122,12 @@ pub fn open(config: &LogConfig) -> Result<(), (PathBuf, io::Error)> {
     result
 }
 
+/// Nothing that this thread does is logged.
+#[cfg(test)]
+pub(crate) fn be_quiet() {
+    LOG.with_borrow_mut(|log| log.level = Level::None);
+}
+
 /// Opens the log files anew, after somebody has renamed them (USR1). A file that cannot be opened keeps its old one.
 pub fn reopen() {
     let mut failed = None;

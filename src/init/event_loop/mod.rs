@@ -10,11 +10,13 @@
 
 mod command;
 mod companions;
+mod files;
 mod leaving;
 mod processes;
 mod sources;
 mod status_port;
 
+use files::{Expiry, Hashing};
 use processes::{open_store, owner};
 use status_port::{open_status_port, ports};
 
@@ -30,7 +32,7 @@ use crate::children::{Children, Kind};
 use crate::config::{Config, Source};
 use crate::counters::{Asked, Counters};
 use crate::error::StartError;
-use crate::fingerprint;
+use crate::fingerprint::Files;
 use crate::history::History;
 use crate::host;
 use crate::hot_restart::{HotRestart, StandIn};
@@ -39,7 +41,7 @@ use crate::signals::Signals;
 use crate::status::{PLACES, Readiness, Stage, StatusServer};
 use crate::store::Store;
 use crate::supervisor::{
-    Action, Call, Cause, Configuration, Epoch, Event, Note, Outcome, Send, Supervisor,
+    Action, Call, Configuration, Epoch, Event, Note, Outcome, Send, Supervisor,
 };
 use crate::sys::{self, signal};
 use crate::timeline;
@@ -91,8 +93,9 @@ pub(crate) struct EventLoop {
     changed: Option<Instant>,
     /// `started` as time since 1970.
     started_wall: Duration,
-    /// The earliest end of a certificate, of the configuration for which it was looked up.
-    expiry: Option<(Configuration, Option<u64>)>,
+    files: Files,
+    hashing: Hashing,
+    expiry: Expiry,
     /// Events that have not been handled.
     queue: VecDeque<Event>,
     /// The clock, read once in a turn.
@@ -126,6 +129,8 @@ impl EventLoop {
         let hot_restart = HotRestart::new(config.launch.base_id, owner(&config.launch))
             .map_err(StartError::os("find a free base id"))?;
         let watcher = Watcher::not_yet(config.watch.paths.clone());
+        let required = std::mem::take(&mut config.watch.required);
+        let files = Files::new(std::mem::take(&mut config.watch.paths), required);
         let status = open_status_port(&mut config, &poll)?;
         let now = read_clock();
         // On the heap: it is large, and each place on the stack that it passes through would stay.
@@ -154,7 +159,9 @@ impl EventLoop {
             started: now,
             changed: None,
             started_wall: Duration::ZERO,
-            expiry: None,
+            files,
+            hashing: Hashing::default(),
+            expiry: Expiry::default(),
             now,
             oom_kills: None,
             ignored: 0,
@@ -177,8 +184,7 @@ impl EventLoop {
             // The first epoch may start in two minutes; a bootstrap that cannot be made is said now.
             bootstrap::render(&self.config.source, 0).map_err(StartError::Bootstrap)?;
         }
-        let watch = &self.config.watch;
-        let scan = fingerprint::scan(&watch.paths, &watch.required);
+        let scan = self.files.scan();
         let configuration = Configuration(scan.fingerprint.0);
         let mut actions = self
             .supervisor
@@ -194,11 +200,7 @@ impl EventLoop {
         }
         // A change since the hash was taken, which nobody has watched, is seen by hashing again.
         self.watcher.refresh();
-        let watch = &self.config.watch;
-        let now = fingerprint::scan(&watch.paths, &watch.required);
-        if now.fingerprint != scan.fingerprint || now.complete != scan.complete {
-            self.queue.push_back(Event::FilesChanged);
-        }
+        self.hash_again(scan);
         self.report_watcher();
         // What others died of before is not what the proxy will.
         self.oom_kills = host::oom_kills();
@@ -250,6 +252,7 @@ impl EventLoop {
         }
         self.now = read_clock();
         self.collect(events);
+        self.hash_on();
         self.handle_events();
         self.serve();
         self.handle_events();
@@ -309,7 +312,8 @@ impl EventLoop {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if self.signals.are_left() || !self.queue.is_empty() || self.status.is_runnable() {
+        let busy = self.signals.are_left() || self.status.is_runnable() || self.files.is_walking();
+        if busy || !self.queue.is_empty() {
             return Some(Duration::ZERO);
         }
         let deadlines = [
@@ -317,6 +321,7 @@ impl EventLoop {
             self.admin.next_deadline(),
             self.status.next_deadline(),
             self.adopted.as_ref().map(Adopted::deadline),
+            self.expiry.due,
         ];
         let nearest = deadlines.into_iter().flatten().min()?;
         Some(nearest.saturating_duration_since(self.now))
@@ -352,21 +357,6 @@ impl EventLoop {
                 Action::Exit(outcome) => self.outcome = Some(outcome),
             }
         }
-    }
-
-    fn hash(&mut self, cause: Cause) {
-        self.used_seldom = true;
-        if self.degraded || cause == Cause::Rescan {
-            // Watches may be had again; and a mount that came over a directory is seen by nobody else.
-            self.watcher.refresh();
-            self.report_watcher();
-        }
-        let scan = fingerprint::scan(&self.config.watch.paths, &self.config.watch.required);
-        self.queue.push_back(Event::Hashed {
-            configuration: Configuration(scan.fingerprint.0),
-            complete: scan.complete,
-            cause,
-        });
     }
 }
 

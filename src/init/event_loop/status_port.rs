@@ -2,20 +2,18 @@
 
 #![forbid(unsafe_code)]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mio::Poll;
 
 use super::{Answer, Asked, EventLoop, FIRST_CLIENT, STATUS, prometheus_port};
 use crate::admin::Ports;
-use crate::certificate;
 use crate::children::Kind;
 use crate::config::{Config, ProbeAction, Role};
 use crate::error::StartError;
 use crate::history::{Happening, Life};
 use crate::log;
-use crate::regular;
 use crate::status::{Demand, Heard, Helper, Plan, Settings, Stage, StatusServer, Turn, View};
 use crate::supervisor::{Call, Epoch, Event, Exit, Note, Reason, Reply};
 use crate::sys;
@@ -138,9 +136,6 @@ impl EventLoop {
             self.queue
                 .push_back(Event::ReadinessKnown(stage.is_ready()));
         }
-        if self.status.wants_more() {
-            self.look_up_expiry();
-        }
         let wall = self.wall();
         let counters = self.counters.clone();
         let view = View {
@@ -157,7 +152,7 @@ impl EventLoop {
             node: &self.config.launch.service_node,
             admin: self.config.admin,
             changed: self.changed,
-            certificate_expiry: self.expiry.and_then(|(_, expiry)| expiry),
+            certificate_expiry: self.files.expiry().map(|(at, _)| *at),
         };
         let mut turn = Turn {
             registry: self.poll.registry(),
@@ -169,7 +164,7 @@ impl EventLoop {
 
     /// Time since 1970, as far from the start as the clock of the loop is: an event has one time, however often it is
     /// told. Set anew when somebody sets the host's clock.
-    fn wall(&mut self) -> Duration {
+    pub(super) fn wall(&mut self) -> Duration {
         let elapsed = self.now.saturating_duration_since(self.started);
         let clock = log::wall_clock();
         let ours = self.started_wall.saturating_add(elapsed);
@@ -191,16 +186,6 @@ impl EventLoop {
             log::info!("not ready: {stage}");
         }
         self.history.happened(self.now, Happening::Readiness(stage));
-    }
-
-    /// Once for a configuration, and only when somebody asks.
-    fn look_up_expiry(&mut self) {
-        let configuration = self.supervisor.snapshot().desired;
-        if self.expiry.is_none_or(|(known, _)| known != configuration) {
-            let paths = &self.config.watch.paths;
-            let earliest = paths.iter().filter_map(|path| expiry(path)).min();
-            self.expiry = Some((configuration, earliest));
-        }
     }
 
     fn run_helper(&mut self, helper: Helper) {
@@ -287,12 +272,14 @@ impl EventLoop {
 
     /// The core says something.
     pub(super) fn say(&mut self, note: &Note) {
+        let changed = matches!(note, Note::Changed(_) | Note::ChangedBack(_));
+        let files = if changed { self.files.changed() } else { "" };
         if note.is_warning() {
             log::warning!("{note}");
         } else {
-            log::info!("{note}");
+            log::info!("{note}{files}");
         }
-        if matches!(note, Note::Changed(_) | Note::ChangedBack(_)) {
+        if changed {
             self.changed = Some(self.now);
         }
         if matches!(note, Note::Live { .. }) {
@@ -301,12 +288,6 @@ impl EventLoop {
         self.counters.noted(note);
         self.history.noted(self.now, note);
     }
-}
-
-/// The certificate in a watched file, if there is one.
-#[inline(never)]
-fn expiry(path: &Path) -> Option<u64> {
-    certificate::expiry(&regular::read(path, certificate::LARGEST_FILE).ok()?)
 }
 
 fn helper_path() -> PathBuf {

@@ -101,19 +101,6 @@ impl StatusServer {
         self.connections().next().is_none()
     }
 
-    /// Whether somebody waits for more than readiness.
-    pub(crate) fn wants_more(&self) -> bool {
-        self.connections()
-            .any(|(_, connection)| match &connection.phase {
-                Phase::Waiting(ask) => ask.topic != Topic::Ready,
-                Phase::Head
-                | Phase::Probing(_)
-                | Phase::Merging(_)
-                | Phase::Finishing
-                | Phase::Lingering { .. } => false,
-            })
-    }
-
     /// Somebody wants to know whether the proxy is ready; said once.
     pub(crate) fn wants_readiness(&mut self) -> bool {
         std::mem::take(&mut self.wants_readiness)

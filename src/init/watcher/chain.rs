@@ -12,13 +12,14 @@ use std::path::{Component, Path, PathBuf};
 
 use inotify::{WatchDescriptor, WatchMask, Watches};
 
-use crate::fingerprint::{MAX_DEPTH, MAX_ENTRIES, counts, entries};
+use crate::fingerprint::{MAX_DEPTH, MAX_FILES, counts, entries};
 use crate::sys;
 
 /// As many links as the kernel follows in one path.
 const MAX_LINKS: usize = 40;
-/// All watches together; users share a limit of 8192 on older kernels.
-const MAX_WATCHES: usize = 4096;
+/// All watches together: of each file that is read, and of the directories on the way. Linux before 5.11 gives a user 8192,
+/// and says so.
+const MAX_WATCHES: usize = MAX_FILES + 2048;
 
 /// Names come and go, and permissions on the way change. Not what files in it say: those have watches of their own, so
 /// that a busy neighbour wakes nobody.
@@ -66,6 +67,8 @@ pub(super) struct Chain<'a> {
     /// The first watch that could not be had.
     failure: Option<String>,
     entries_left: usize,
+    /// From a watched directory down to the one that is looked into: a link that leads back is not followed.
+    open: Vec<i32>,
 }
 
 /// What is left of a path while it is followed.
@@ -83,7 +86,8 @@ impl<'a> Chain<'a> {
             kernel,
             wanted: Vec::new(),
             failure: None,
-            entries_left: 0,
+            entries_left: MAX_FILES,
+            open: Vec::new(),
         }
     }
 
@@ -93,7 +97,6 @@ impl<'a> Chain<'a> {
 
     /// Watches all that decides what `path` leads to.
     pub(super) fn follow(&mut self, path: &Path) {
-        self.entries_left = MAX_ENTRIES;
         let mut rest = Rest::below(PathBuf::from("/"));
         rest.enter(path);
         if path.is_relative() {
@@ -144,14 +147,25 @@ impl<'a> Chain<'a> {
         let Some(index) = self.watch(directory, DIRECTORY) else {
             return;
         };
+        let mut id = -1;
         if let Some(watch) = index.and_then(|index| self.wanted.get_mut(index)) {
             watch.whole = true;
+            id = watch.id();
+            if self.open.contains(&id) {
+                return;
+            }
         }
-        for name in entries(directory, &mut self.entries_left).unwrap_or_default() {
+        self.open.push(id);
+        let names = entries(directory, &mut self.entries_left).unwrap_or_default();
+        if self.entries_left == 0 {
+            self.fail(directory, &format_args!("more than {MAX_FILES} files"));
+        }
+        for name in names {
             let mut rest = Rest::below(directory.to_path_buf());
             rest.ahead.push(name);
             self.walk(rest, depth + 1);
         }
+        self.open.pop();
     }
 
     /// Watches an inode. `None`: it is gone, go no further; `Some(None)`: it is there but cannot be watched.

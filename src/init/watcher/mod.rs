@@ -25,6 +25,8 @@ use chain::{Chain, Watch};
 
 /// Walks per `drain`: a tree that changes as fast as it is walked must not hold up the loop.
 const MAX_WALKS: usize = 8;
+/// From so many watches on a walk takes milliseconds, and there is one in a `drain`. Ours.
+const MANY_WATCHES: usize = 512;
 /// Reads per walk, for the same reason.
 const MAX_READS: usize = 256;
 /// Room for 15 events with the longest names; the kernel never splits one.
@@ -103,6 +105,9 @@ impl Watcher {
             if seen.changed {
                 noticed.changed = true;
                 self.follow();
+                if self.watches.len() > MANY_WATCHES {
+                    break;
+                }
             } else if emptied {
                 return noticed;
             }
