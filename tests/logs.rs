@@ -409,3 +409,108 @@ fn the_end_is_the_same_line_in_the_termination_log() {
         }
     }
 }
+
+/// The first line says who it is.
+#[test]
+fn the_start_is_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let agent = quiet(directory.path())
+        .args(&["--ip", "10.1.2.3", "--id", "p.n", "--domain", "d"])
+        .start();
+    agent.wait_log("at the end");
+    let (admin, status) = (agent.admin.number, agent.status.number);
+    let log = agent.log();
+    let first = log.lines().next().unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(
+        first.contains(&format!("\tinfo\tpintle {version} (")),
+        "{first}"
+    );
+    let rest = format!(
+        "), sidecar, node sidecar~10.1.2.3~p.n~d, admin port {admin}, status port {status}"
+    );
+    assert!(first.ends_with(&rest), "{first}");
+    assert_eq!(log.matches("node sidecar~").count(), 1, "{log}");
+}
+
+/// Whom the system refused something, and the flag that does without it.
+#[test]
+fn a_refusal_names_the_user_and_the_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    let refused = |user: &str, words: &[&str]| {
+        let output = Command::new("setpriv")
+            .args([
+                "--reuid",
+                user,
+                "--clear-groups",
+                PINTLE,
+                "proxy",
+                "--log-target",
+                "stderr",
+                "--disable-hot-restart",
+            ])
+            .args(["--status-port", "0", "--retry-budget", "0"])
+            .args(words)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let run = run.to_str().unwrap();
+    let said = refused("65534", &["--config-path", "/root/none"]);
+    assert!(said.contains("cannot prepare /root/none: Permission denied (os error 13) to user 65534; --config-path chooses another, exit code 71"), "{said}");
+    let said = refused("65534", &["--log-target", "/root/log"]);
+    assert!(said.contains("cannot open log /root/log: Permission denied (os error 13) to user 65534; --log-target chooses another"), "{said}");
+    let said = refused("0", &["--config-path", run, "--binary-path", "/absent"]);
+    assert!(said.contains("cannot start /absent: No such file or directory (os error 2); --binary-path chooses another"), "{said}");
+    let said = refused(
+        "65534",
+        &[
+            "--custom-config-file",
+            "/etc/hostname",
+            "--binary-path",
+            "/bin/true",
+            "--proxy-user",
+            "1",
+        ],
+    );
+    assert!(
+        said.contains("only an agent that is root may have another --proxy-user"),
+        "{said}"
+    );
+    let taken = std::net::TcpListener::bind("[::]:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let said = refused("0", &["--config-path", run, "--status-port", &port]);
+    assert!(
+        said.contains("; --status-port chooses another, 0 none, exit code 71"),
+        "{said}"
+    );
+}
+
+/// Envoy would say that it cannot open a region, five times, and abort.
+#[test]
+fn missing_shared_memory_is_said_with_the_flag_that_does_without() {
+    for (flag, expected) in [("--base-id=auto", 1), ("--disable-hot-restart", 0)] {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("termination-log"), "").unwrap();
+        let run = directory.path().join("run");
+        let (_, stdout, stderr) = with_termination_log(
+            directory.path(),
+            &[
+                "proxy",
+                "--binary-path",
+                "/bin/false",
+                "--retry-budget",
+                "0",
+                flag,
+                "--status-port",
+                "0",
+                "--config-path",
+                run.to_str().unwrap(),
+            ],
+        );
+        let said =
+            "/dev/shm is missing, and Envoy needs it: mount it, or use --disable-hot-restart";
+        assert_eq!(stdout.matches(said).count(), expected, "{stdout}{stderr}");
+    }
+}

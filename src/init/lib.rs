@@ -81,6 +81,7 @@ use std::ffi::OsStr;
 use crate::cli::{Command, ProxyArgs, Stop};
 use crate::config::{Config, LogConfig};
 use crate::environment::Environment;
+use crate::error::Refused;
 use crate::event_loop::EventLoop;
 use crate::log::Target;
 pub use crate::sys::{Heap, arguments};
@@ -132,7 +133,14 @@ fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
     if let Err((path, error)) = log::open(&config.log) {
         return Err(refuse(
             71,
-            format_args!("cannot open log {}: {error}", path.display()),
+            format_args!(
+                "cannot open log {}: {}",
+                path.display(),
+                Refused {
+                    error: &error,
+                    remedy: "--log-target chooses another"
+                }
+            ),
         ));
     }
     for warning in &config.warnings {

@@ -1,15 +1,43 @@
-//! How long the end may take, said at the start: four settings make it, and the pod grants another number.
+//! What is said at the start: who this is, what is missing, and how long the end may take, which four settings make, and the
+//! pod grants another number.
 
 #![forbid(unsafe_code)]
 
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::cli::{REVISION, VERSION};
 use crate::config::Config;
 use crate::log;
 use crate::supervisor::{Policy, Seconds};
 
+/// Where Envoy keeps what a hot restart hands over.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Says who this is, in one line, once.
+pub(crate) fn introduce(config: &Config) {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let (role, node) = (config.role.name(), &config.launch.service_node);
+    let status = config.status.map_or(0, |status| status.port());
+    let admin = config.admin.port();
+    log::info!(
+        "pintle {VERSION} ({REVISION}), {role}, node {node}, admin port {admin}, status port {status}"
+    );
+    if !config.launch.disable_hot_restart && !Path::new(SHARED_MEMORY).is_dir() {
+        log::error!(
+            "{SHARED_MEMORY} is missing, and Envoy needs it: mount it, or use --disable-hot-restart"
+        );
+    }
+}
+
 /// Logs the timeline, with a warning where the pod's grace period is shorter.
 pub(crate) fn log(config: &Config) {
+    // Where nothing has been started yet.
+    introduce(config);
     let policy = &config.policy;
     let total = longest_end(policy);
     log::info!(

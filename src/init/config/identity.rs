@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::layers::Layers;
-use super::{Host, HostPort, Role};
+use super::{Host, HostPort};
 
 /// The second half of the node id, and what it is made of.
 #[derive(Debug)]
@@ -37,12 +37,7 @@ impl Identity {
             _ => String::new(),
         });
         let trust_domain = part(layers, "trust-domain", || "cluster.local".to_owned());
-        let kind = match layers.args.role {
-            Role::Sidecar => "sidecar",
-            Role::Router => "router",
-            Role::Ingress => "ingress",
-        };
-        let node = [kind, &ip, &id, &domain].join("~");
+        let node = [layers.args.role.name(), &ip, &id, &domain].join("~");
         Self {
             ips,
             id,

@@ -93,6 +93,17 @@ pub enum Role {
     Ingress,
 }
 
+impl Role {
+    /// As it is typed, and in the node id.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sidecar => "sidecar",
+            Self::Router => "router",
+            Self::Ingress => "ingress",
+        }
+    }
+}
+
 /// Where the file after `-c` comes from.
 #[derive(Debug)]
 pub enum Source {

@@ -126,8 +126,9 @@ impl EventLoop {
         }
         let poll = Poll::new().map_err(StartError::os("create an epoll instance"))?;
         let store = open_store(&config)?;
-        let hot_restart = HotRestart::new(config.launch.base_id, owner(&config.launch))
-            .map_err(StartError::os("find a free base id"))?;
+        let hot_restart = HotRestart::new(config.launch.base_id, owner(&config.launch)).map_err(
+            StartError::os_but("find a free base id", "--disable-hot-restart needs none"),
+        )?;
         let watcher = Watcher::not_yet(config.watch.paths.clone());
         let required = std::mem::take(&mut config.watch.required);
         let files = Files::new(std::mem::take(&mut config.watch.paths), required);

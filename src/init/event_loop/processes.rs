@@ -2,19 +2,20 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use super::{EventLoop, STAND_IN};
 use crate::bootstrap::{self, BootstrapError};
 use crate::children::{self, Kind, Run};
 use crate::config::{Config, Launch, Source};
-use crate::error::StartError;
+use crate::error::{Refused, StartError};
 use crate::hot_restart::Holder;
 use crate::log;
 use crate::store::{Of, Store};
 use crate::supervisor::{Call, Epoch, Event, Exit, Reason, Reply};
 use crate::sys::{self, Watch};
+use crate::timeline;
 
 impl EventLoop {
     /// Starts the proxy for `epoch`; what goes wrong is an exit of it.
@@ -40,7 +41,12 @@ impl EventLoop {
             config_yaml: yaml.as_deref(),
         };
         let arguments = children::arguments(launch, run);
-        match self.children.spawn(Kind::Proxy(epoch), launch, &arguments) {
+        let spawned = self.children.spawn(Kind::Proxy(epoch), launch, &arguments);
+        if self.starting.is_some() {
+            // Not before the proxy has been started.
+            timeline::introduce(&self.config);
+        }
+        match spawned {
             Ok(pid) => {
                 let (name, pid) = (reason.name(), pid.number());
                 log::info!("{epoch} started: pid {pid}, reason {name}");
@@ -49,13 +55,17 @@ impl EventLoop {
             }
             Err((how, error)) => {
                 let what = format!("start {}", launch.binary.display());
+                let remedy = remedy(launch, &error);
                 self.store.remove(Of::Epoch(epoch));
                 // Without a number it is not about the program: a setting was refused, and would be at each try.
                 match &mut self.starting {
                     Some(slot) if error.raw_os_error().is_none() => {
-                        *slot = Some(StartError::Os { what, error });
+                        *slot = Some(StartError::os_but(what, remedy)(error));
                     }
-                    _ => log::error!("cannot {what}: {error}"),
+                    _ => {
+                        let error = &error;
+                        log::error!("cannot {what}: {}", Refused { error, remedy });
+                    }
                 }
                 Err(how)
             }
@@ -96,9 +106,10 @@ impl EventLoop {
                 Ok(path) => Ok((path, yaml)),
                 Err(error) => {
                     let what = format!("write to {}", self.config.launch.directory.display());
-                    log::error!("cannot {what}: {error}");
+                    let error = StartError::os_but(what, OTHER_PATH)(error);
+                    log::error!("{error}");
                     if let Some(slot) = &mut self.starting {
-                        *slot = Some(StartError::Os { what, error });
+                        *slot = Some(error);
                     }
                     Err(Exit::NotStarted(71))
                 }
@@ -224,8 +235,22 @@ pub(super) fn open_store(config: &Config) -> Result<Store, StartError> {
                 } else {
                     format!("prepare {directory}")
                 };
-                StartError::os(what)(error)
+                StartError::os_but(what, OTHER_PATH)(error)
             }),
+    }
+}
+
+/// For a configuration path that does not serve.
+const OTHER_PATH: &str = "--config-path chooses another";
+
+/// For a proxy that cannot be started.
+fn remedy(launch: &Launch, error: &io::Error) -> &'static str {
+    if launch.user.is_some() && sys::effective_uid() != 0 && error.raw_os_error().is_none() {
+        "only an agent that is root may have another --proxy-user"
+    } else if error.kind() == ErrorKind::NotFound {
+        "--binary-path chooses another"
+    } else {
+        ""
     }
 }
 

@@ -329,9 +329,7 @@ pub(super) fn open_status_port(
     });
     server.map_err(|error| {
         let address = address.map(|address| address.to_string());
-        StartError::os(format!(
-            "listen on status port {}",
-            address.unwrap_or_default()
-        ))(error)
+        let what = format!("listen on status port {}", address.unwrap_or_default());
+        StartError::os_but(what, "--status-port chooses another, 0 none")(error)
     })
 }

@@ -65,7 +65,7 @@
 use std::fmt::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use super::text::{Buffer, Escape, Words, role_name, state_name};
+use super::text::{Buffer, Escape, Words, state_name};
 use super::view::View;
 use crate::counters::REASONS;
 use crate::history::Life;
@@ -150,7 +150,7 @@ fn agent(json: &mut Json, view: &View<'_>) {
             Value::Shown(&Hash(&snapshot.desired)),
             Value::Number(left.into()),
             Value::Number(of.into()),
-            Value::Text(role_name(view.role)),
+            Value::Text(view.role.name()),
             Value::Text(view.node),
             Value::Shown(&view.admin),
             Value::Time(view.wall),

@@ -9,7 +9,6 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use crate::config::Role;
 use crate::history::Happening;
 use crate::supervisor::State;
 
@@ -183,14 +182,5 @@ pub(super) const fn state_name(state: State) -> &'static str {
         State::Live => "live",
         State::Draining => "draining",
         State::Stopping(_) => "stopping",
-    }
-}
-
-/// A role as it is typed.
-pub(super) const fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Sidecar => "sidecar",
-        Role::Router => "router",
-        Role::Ingress => "ingress",
     }
 }
