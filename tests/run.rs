@@ -277,7 +277,7 @@ fn one_that_quits_the_agent_keeps_its_code() {
     let number = status.number.to_string();
     let quit = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{number} || exit 9; \
-         printf 'POST /quitquitquit HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 0\\r\\n\\r\\n' >&3; \
+         printf 'POST /quitquitquit HTTP/1.1\\r\\nHost: localhost\\r\\nContent-Length: 0\\r\\n\\r\\n' >&3; \
          until [ -e {} ]; do /bin/sleep 0.05; done; exit 5",
         setup.path("go").display()
     );
