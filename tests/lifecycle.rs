@@ -35,7 +35,7 @@ fn a_killed_envoy_is_started_again() {
 /// Everything that was ours is gone: processes, the bootstrap, the shared memory.
 #[test]
 fn the_end_leaves_nothing_behind() {
-    let mut agent = Setup::new("hello").start();
+    let mut agent = Setup::written("hello").start();
     agent.wait_log("epoch 0 is LIVE");
     let pid = agent.proxy_pid(0);
     let command_line = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
@@ -241,7 +241,9 @@ fn the_proxy_runs_as_another_user() {
     let id = (1_000_000 + std::process::id() % 1_000_000).to_string();
     let stale = format!("/dev/shm/envoy_shared_memory_{id}0");
     fs::write(&stale, "left").unwrap();
-    let setup = Setup::new("hello").args(&user).args(&["--base-id", &id]);
+    let setup = Setup::written("hello")
+        .args(&user)
+        .args(&["--base-id", &id]);
     // The other user must reach the configuration.
     fs::set_permissions(setup.path("."), fs::Permissions::from_mode(0o755)).unwrap();
     let agent = setup.start();

@@ -116,12 +116,21 @@ impl Setup {
         Self::of("run", &envoy()).with_listener(body)
     }
 
+    /// As `new`, but the configuration is a template, so that the agent writes the file that the proxy reads.
+    pub(crate) fn written(body: &str) -> Self {
+        Self::bare(&envoy()).with_file("--template-file", body)
+    }
+
     fn with_listener(self, body: &str) -> Self {
+        self.with_file("--custom-config-file", body)
+    }
+
+    fn with_file(self, flag: &str, body: &str) -> Self {
         let setup = self;
         let configuration = setup.configuration(body);
         setup.write("envoy.json", &configuration.to_string());
         let file = setup.path("envoy.json");
-        setup.arg("--custom-config-file").arg(file)
+        setup.arg(flag).arg(file)
     }
 
     /// An agent for any proxy binary, with quick timings, and nothing said about its configuration.
