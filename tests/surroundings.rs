@@ -468,5 +468,6 @@ fn shared_memory_that_has_become_a_fifo_holds_nothing_up() {
     assert_eq!(agent.status("/healthz/ready").status, 200);
     assert_eq!(agent.get().unwrap(), "hello");
     agent.stop();
-    assert!(!segment.exists());
+    // What our proxies did not make stays.
+    fs::remove_file(segment).unwrap();
 }
