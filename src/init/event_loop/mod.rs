@@ -267,10 +267,15 @@ impl EventLoop {
     /// an application's long answer.
     fn tidy(&mut self) {
         self.used_seldom |= self.status.used_seldom();
-        self.used_seldom |= self.status.is_idle() && sys::heap_is_high();
+        if self.status.is_idle() {
+            if self.queue.is_empty() {
+                // Its place may be above all that a crowd has left: nothing would be high then.
+                self.queue = VecDeque::new();
+            }
+            self.used_seldom |= sys::heap_is_high();
+        }
         if self.used_seldom && self.queue.is_empty() && !self.status.is_runnable() {
             self.used_seldom = false;
-            // Empty; its place may be above all the rest.
             self.queue = VecDeque::new();
             sys::give_back();
             sys::release_stack();
