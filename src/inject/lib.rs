@@ -3,5 +3,23 @@
 //! It knows `api` and nothing of who asks: the webhook and the command line call the same functions. It is pure: no socket,
 //! no file, no clock, no environment and no tokio; equal input gives equal bytes. A pod stays JSON from end to end, so that
 //! fields of a newer Kubernetes and large numbers survive.
+//!
+//! ```text
+//! texts ── yaml ──► config ──► template (data, functions) ── yaml ──► typing (schema) ──► fragment │ overlay
+//!                     │                                                                        │
+//! pod ──────────── decision ── annotations ── status (an earlier injection goes) ───────► probes ── patch ──► Outcome
+//! ```
 
 #![forbid(unsafe_code)]
+
+pub mod patch;
+pub mod pod;
+pub mod schema;
+mod surface;
+pub mod typing;
+pub mod yaml;
+
+pub use surface::{
+    Broken, Injected, NativeSidecars, Origin, Outcome, Outer, Parameters, Request, Source, Sources,
+    reason,
+};

@@ -1,0 +1,438 @@
+//! The difference of two pods as a JSON Patch (RFC 6902).
+//!
+//! Operations apply in order to the object exactly as it was sent, so every index is the one at that moment. The order is fixed:
+//! elements taken out of lists, elements put in, other fields of the spec, annotations, labels, and last what changes within
+//! elements that stay (probes). Both ways of injecting end here.
+
+use std::collections::{HashMap, VecDeque};
+
+use serde_json::{Map, Value, json};
+
+use crate::pod::{self, LISTS};
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Operation {
+    Add(String, Value),
+    Replace(String, Value),
+    Remove(String),
+}
+
+/// Operations that turn `sent` into `wanted`. Neither is expected to hold a null that means something.
+#[must_use]
+pub fn between(sent: &Value, wanted: &Value) -> Vec<Operation> {
+    let mut patch = Patch::default();
+    let spec = patch.parent(sent, wanted, "spec");
+    let empty = Map::new();
+    let object = |root: &Value, key| pod::object(root, key).cloned().unwrap_or_else(Map::new);
+    let (sent_spec, wanted_spec) = (object(sent, "spec"), object(wanted, "spec"));
+    if spec {
+        patch.lists(&sent_spec, &wanted_spec);
+        patch.fields("/spec", &sent_spec, &wanted_spec, &LISTS);
+    }
+    if patch.parent(sent, wanted, "metadata") {
+        let (sent_meta, wanted_meta) = (object(sent, "metadata"), object(wanted, "metadata"));
+        for key in ["annotations", "labels"] {
+            patch.field("/metadata", key, sent_meta.get(key), wanted_meta.get(key));
+        }
+        patch.fields(
+            "/metadata",
+            &sent_meta,
+            &wanted_meta,
+            &["annotations", "labels"],
+        );
+    }
+    let (sent_top, wanted_top) = (
+        sent.as_object().unwrap_or(&empty),
+        wanted.as_object().unwrap_or(&empty),
+    );
+    patch.fields("", sent_top, wanted_top, &["spec", "metadata"]);
+    patch.operations.append(&mut patch.within);
+    patch.operations
+}
+
+/// The operations as the text that a response carries.
+#[must_use]
+pub fn to_text(operations: &[Operation]) -> Vec<u8> {
+    let list = operations
+        .iter()
+        .map(|operation| match operation {
+            Operation::Add(path, value) => json!({"op": "add", "path": path, "value": value}),
+            Operation::Replace(path, value) => {
+                json!({"op": "replace", "path": path, "value": value})
+            }
+            Operation::Remove(path) => json!({"op": "remove", "path": path}),
+        })
+        .collect();
+    Value::Array(list).to_string().into_bytes()
+}
+
+/// A key as a step of a path.
+#[must_use]
+pub fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+#[derive(Default)]
+struct Patch {
+    operations: Vec<Operation>,
+    /// What changes within elements that stay: it comes last, when indices are final.
+    within: Vec<Operation>,
+}
+
+impl Patch {
+    /// Whether `key` is an object on both sides. Where only the new pod has it, it is added: with its first field, as all
+    /// further operations expect.
+    fn parent(&mut self, sent: &Value, wanted: &Value, key: &str) -> bool {
+        let path = format!("/{key}");
+        match (present(sent.get(key)), present(wanted.get(key))) {
+            (Some(Value::Object(_)), Some(Value::Object(_))) => true,
+            (None, Some(value)) => {
+                self.operations.push(Operation::Add(path, value.clone()));
+                false
+            }
+            (Some(a), Some(b)) => {
+                if a != b {
+                    self.operations.push(Operation::Replace(path, b.clone()));
+                }
+                false
+            }
+            (Some(_), None) => {
+                self.operations.push(Operation::Remove(path));
+                false
+            }
+            (None, None) => false,
+        }
+    }
+
+    fn lists(&mut self, sent: &Map<String, Value>, wanted: &Map<String, Value>) {
+        let mut plans = Vec::new();
+        for list in LISTS {
+            let (before, after) = (items(sent.get(list)), items(wanted.get(list)));
+            // A list that goes, or comes whole, has no elements to look into.
+            if present(sent.get(list)).is_some() && present(wanted.get(list)).is_none() {
+                self.operations
+                    .push(Operation::Remove(format!("/spec/{list}")));
+                continue;
+            }
+            let plan = Plan::by(before, after, "name");
+            plan.remove(&format!("/spec/{list}"), &mut self.operations);
+            plans.push((list, before, after, plan));
+        }
+        for (list, before, after, plan) in plans {
+            let path = format!("/spec/{list}");
+            let absent = present(sent.get(list)).is_none();
+            plan.add(&path, absent, after, &mut self.operations);
+            plan.within(&path, before, after, &mut self.within);
+        }
+    }
+
+    fn fields(
+        &mut self,
+        path: &str,
+        sent: &Map<String, Value>,
+        wanted: &Map<String, Value>,
+        except: &[&str],
+    ) {
+        for key in keys(sent, wanted) {
+            if !except.contains(&key) {
+                self.field(path, key, sent.get(key), wanted.get(key));
+            }
+        }
+    }
+
+    fn field(&mut self, path: &str, key: &str, sent: Option<&Value>, wanted: Option<&Value>) {
+        field(path, key, sent, wanted, &mut self.operations);
+    }
+}
+
+/// Null is as good as absent.
+fn present(value: Option<&Value>) -> Option<&Value> {
+    value.filter(|value| !value.is_null())
+}
+
+fn items(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The keys of both, sorted, each once.
+fn keys<'a>(a: &'a Map<String, Value>, b: &'a Map<String, Value>) -> Vec<&'a str> {
+    let mut keys: Vec<&str> = a.keys().chain(b.keys()).map(String::as_str).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn field(
+    path: &str,
+    key: &str,
+    sent: Option<&Value>,
+    wanted: Option<&Value>,
+    operations: &mut Vec<Operation>,
+) {
+    let here = format!("{path}/{}", escape(key));
+    match (present(sent), present(wanted)) {
+        (None, Some(Value::Object(entries))) if grows_by_key(&here) && !entries.is_empty() => {
+            by_key(&here, entries, operations);
+        }
+        (None, Some(value)) => operations.push(Operation::Add(here, value.clone())),
+        (Some(_), None) => operations.push(Operation::Remove(here)),
+        (Some(a), Some(b)) => changes(&here, a, b, operations),
+        (None, None) => {}
+    }
+}
+
+/// Maps that are written key by key, so that the patch reads as what it does.
+fn grows_by_key(path: &str) -> bool {
+    matches!(path, "/metadata/annotations" | "/metadata/labels")
+}
+
+fn by_key(path: &str, entries: &Map<String, Value>, operations: &mut Vec<Operation>) {
+    let mut sorted: Vec<_> = entries.iter().collect();
+    sorted.sort_unstable_by_key(|(key, _)| *key);
+    let mut first = true;
+    for (key, value) in sorted {
+        operations.push(if first {
+            Operation::Add(path.to_owned(), json!({key: value}))
+        } else {
+            Operation::Add(format!("{path}/{}", escape(key)), value.clone())
+        });
+        first = false;
+    }
+}
+
+/// What changes between two values that are both there.
+fn changes(path: &str, sent: &Value, wanted: &Value, operations: &mut Vec<Operation>) {
+    if sent == wanted {
+        return;
+    }
+    match (sent, wanted) {
+        // A handler is one thing: half of one probe and half of another would be seen in between.
+        (Value::Object(a), Value::Object(b)) if !path.ends_with("/httpGet") => {
+            for removed in [true, false] {
+                for key in keys(a, b) {
+                    if removed == present(b.get(key)).is_none() {
+                        field(path, key, a.get(key), b.get(key), operations);
+                    }
+                }
+            }
+        }
+        (Value::Array(a), Value::Array(b)) => list(path, a, b, operations),
+        _ => operations.push(Operation::Replace(path.to_owned(), wanted.clone())),
+    }
+}
+
+/// A list whose elements have keys changes element by element, any other whole.
+fn list(path: &str, sent: &[Value], wanted: &[Value], operations: &mut Vec<Operation>) {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let Some(key) = pod::merge_key(name) else {
+        operations.push(Operation::Replace(
+            path.to_owned(),
+            Value::Array(wanted.to_vec()),
+        ));
+        return;
+    };
+    let plan = Plan::by(sent, wanted, key);
+    plan.remove(path, operations);
+    plan.add(path, false, wanted, operations);
+    plan.within(path, sent, wanted, operations);
+}
+
+/// Which elements of a list stay: pairs of old and new index, both rising, as many as there can be.
+#[derive(Debug)]
+struct Plan {
+    kept: Vec<(usize, usize)>,
+    /// For each old element whether it goes, for each new one whether it comes.
+    goes: Vec<bool>,
+    comes: Vec<bool>,
+}
+
+impl Plan {
+    fn by(before: &[Value], after: &[Value], key: &str) -> Self {
+        // The nth of a key is paired with the nth: a list may hold a key twice.
+        let mut waiting: HashMap<String, VecDeque<usize>> = HashMap::new();
+        for (old, element) in before.iter().enumerate() {
+            waiting
+                .entry(identity(element, key))
+                .or_default()
+                .push_back(old);
+        }
+        let mut pairs = Vec::new();
+        for (new, element) in after.iter().enumerate() {
+            let found = waiting
+                .get_mut(&identity(element, key))
+                .and_then(VecDeque::pop_front);
+            pairs.extend(found.map(|old| (old, new)));
+        }
+        let kept = rising(&pairs);
+        let (mut goes, mut comes) = (vec![true; before.len()], vec![true; after.len()]);
+        for (old, new) in &kept {
+            if let (Some(goes), Some(comes)) = (goes.get_mut(*old), comes.get_mut(*new)) {
+                (*goes, *comes) = (false, false);
+            }
+        }
+        Self { kept, goes, comes }
+    }
+
+    /// Takes out what goes, the last first.
+    fn remove(&self, path: &str, operations: &mut Vec<Operation>) {
+        let going = self
+            .goes
+            .iter()
+            .enumerate()
+            .rev()
+            .filter(|(_, goes)| **goes);
+        operations.extend(going.map(|(index, _)| Operation::Remove(format!("{path}/{index}"))));
+    }
+
+    /// Puts in what comes, the first first; the list itself where it is absent.
+    fn add(&self, path: &str, mut absent: bool, after: &[Value], operations: &mut Vec<Operation>) {
+        let coming = after.iter().enumerate();
+        let coming = coming.filter(|(index, _)| self.comes.get(*index) == Some(&true));
+        for (length, (index, value)) in (self.kept.len()..).zip(coming) {
+            operations.push(match (absent, index == length) {
+                (true, _) => Operation::Add(path.to_owned(), json!([value])),
+                (false, true) => Operation::Add(format!("{path}/-"), value.clone()),
+                (false, false) => Operation::Add(format!("{path}/{index}"), value.clone()),
+            });
+            absent = false;
+        }
+    }
+
+    fn within(
+        &self,
+        path: &str,
+        before: &[Value],
+        after: &[Value],
+        operations: &mut Vec<Operation>,
+    ) {
+        for (old, new) in &self.kept {
+            if let (Some(a), Some(b)) = (before.get(*old), after.get(*new)) {
+                changes(&format!("{path}/{new}"), a, b, operations);
+            }
+        }
+    }
+}
+
+/// What tells an element from others: the text of its key's value.
+fn identity(element: &Value, key: &str) -> String {
+    match element.get(key) {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => format!("={other}"),
+        None => String::new(),
+    }
+}
+
+/// The longest subsequence whose old indices rise; the new ones rise already.
+fn rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    // tails[n]: where the run of n + 1 pairs that ends lowest ends.
+    let mut tails: Vec<usize> = Vec::new();
+    let mut before: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
+    let old = |index: &usize| pairs.get(*index).map_or(0, |(old, _)| *old);
+    for (index, (this, _)) in pairs.iter().enumerate() {
+        let length = tails.partition_point(|tail| old(tail) < *this);
+        before.push(
+            length
+                .checked_sub(1)
+                .and_then(|last| tails.get(last).copied()),
+        );
+        match tails.get_mut(length) {
+            Some(tail) => *tail = index,
+            None => tails.push(index),
+        }
+    }
+    let mut next = tails.last().copied();
+    let mut kept = Vec::new();
+    while let Some(index) = next {
+        kept.extend(pairs.get(index).copied());
+        next = before.get(index).copied().flatten();
+    }
+    kept.reverse();
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(sent: &Value, wanted: &Value) -> Value {
+        let operations = between(sent, wanted);
+        let patch = serde_json::from_slice::<Value>(&to_text(&operations)).unwrap();
+        let mut applied = sent.clone();
+        json_patch::patch(
+            &mut applied,
+            &serde_json::from_value::<json_patch::Patch>(patch.clone()).unwrap(),
+        )
+        .unwrap();
+        assert_eq!(&applied, wanted, "{patch}");
+        patch
+    }
+
+    #[test]
+    fn parents_come_with_the_first_that_needs_them() {
+        let patch = check(
+            &json!({}),
+            &json!({"metadata": {"annotations": {"a/b": "1", "c~d": "2"}}, "spec": {"volumes": [{"name": "v"}, {"name": "w"}]}}),
+        );
+        assert_eq!(patch[0]["path"], "/spec");
+        let patch = check(
+            &json!({"spec": {}, "metadata": {"annotations": null}}),
+            &json!({"metadata": {"annotations": {"a/b": "1", "c~d": "2"}}, "spec": {"volumes": [{"name": "v"}, {"name": "w"}]}}),
+        );
+        assert_eq!(
+            patch,
+            json!([
+                {"op": "add", "path": "/spec/volumes", "value": [{"name": "v"}]},
+                {"op": "add", "path": "/spec/volumes/-", "value": {"name": "w"}},
+                {"op": "add", "path": "/metadata/annotations", "value": {"a/b": "1"}},
+                {"op": "add", "path": "/metadata/annotations/c~0d", "value": "2"},
+            ])
+        );
+    }
+
+    #[test]
+    fn indices_are_those_of_the_moment() {
+        let sent = json!({"spec": {"containers": [{"name": "a"}, {"name": "b", "x": {"httpGet": {"a": 1}}}, {"name": "c"}, {"name": "d"}], "initContainers": [{"name": "i"}]}});
+        let wanted = json!({"spec": {"containers": [{"name": "b", "x": {"httpGet": {"b": 1}}}, {"name": "d"}, {"name": "e"}], "initContainers": []}});
+        let patch = check(&sent, &wanted);
+        let paths: Vec<_> = patch
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|operation| operation["path"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                "/spec/initContainers/0",
+                "/spec/containers/2",
+                "/spec/containers/0",
+                "/spec/containers/-",
+                "/spec/containers/0/x/httpGet"
+            ]
+        );
+    }
+
+    #[test]
+    fn nested_lists_change_by_their_keys() {
+        let sent = json!({"spec": {"containers": [{"name": "a", "env": [{"name": "A", "value": "1"}, {"name": "B"}], "args": ["x"]}]}});
+        let wanted = json!({"spec": {"containers": [{"name": "a", "env": [{"name": "C"}, {"name": "A", "value": "2"}], "args": ["x", "y"]}]}});
+        let patch = check(&sent, &wanted);
+        assert_eq!(patch.as_array().unwrap().len(), 4, "{patch}");
+    }
+
+    #[test]
+    fn equal_is_nothing() {
+        let pod = json!({"spec": {"containers": [{"name": "a"}], "x": null}});
+        assert_eq!(between(&pod, &pod), []);
+        assert_eq!(between(&json!({}), &json!({})), []);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_order_becomes_any_other(before in proptest::collection::vec(0_u8..6, 0..8), after in proptest::collection::vec(0_u8..6, 0..8)) {
+            let pod = |names: &[u8], mark: u8| json!({"spec": {"containers": names.iter().map(|name| json!({"name": name.to_string(), "x": name % mark})).collect::<Vec<_>>()}});
+            check(&pod(&before, 2), &pod(&after, 3));
+        }
+    }
+}

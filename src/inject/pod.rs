@@ -1,0 +1,102 @@
+//! A pod as JSON: how its parts are reached, and which lists have keys.
+
+use serde_json::{Map, Value};
+
+/// The lists of a pod that an injection adds to, in the order in which they are patched.
+pub const LISTS: [&str; 4] = [
+    "initContainers",
+    "containers",
+    "volumes",
+    "imagePullSecrets",
+];
+
+/// The key by which the elements of a list are told apart, for lists that have one.
+#[must_use]
+pub fn merge_key(list: &str) -> Option<&'static str> {
+    match list {
+        "containers"
+        | "initContainers"
+        | "ephemeralContainers"
+        | "volumes"
+        | "imagePullSecrets"
+        | "env" => Some("name"),
+        "ports" => Some("containerPort"),
+        "volumeMounts" => Some("mountPath"),
+        "volumeDevices" => Some("devicePath"),
+        "hostAliases" => Some("ip"),
+        _ => None,
+    }
+}
+
+/// The object at `key`; null and anything else are no object.
+#[must_use]
+pub fn object<'a>(value: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {
+    value.get(key).and_then(Value::as_object)
+}
+
+/// The object at `key`, made where there is none.
+pub fn object_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
+    let entry = value.as_object_mut()?.entry(key).or_insert(Value::Null);
+    if entry.is_null() {
+        *entry = Value::Object(Map::new());
+    }
+    entry.as_object_mut()
+}
+
+/// The elements of a list of the spec.
+#[must_use]
+pub fn list<'a>(pod: &'a Value, name: &str) -> &'a [Value] {
+    pod.get("spec")
+        .and_then(|spec| spec.get(name))
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// A list of the spec, made where there is none.
+pub fn list_mut<'a>(pod: &'a mut Value, name: &str) -> Option<&'a mut Vec<Value>> {
+    let entry = object_mut(pod, "spec")?.entry(name).or_insert(Value::Null);
+    if entry.is_null() {
+        *entry = Value::Array(Vec::new());
+    }
+    entry.as_array_mut()
+}
+
+/// A list of the spec where there is one.
+pub fn existing_list_mut<'a>(pod: &'a mut Value, name: &str) -> Option<&'a mut Vec<Value>> {
+    pod.get_mut("spec")?.get_mut(name)?.as_array_mut()
+}
+
+/// The name of an element.
+#[must_use]
+pub fn name(element: &Value) -> &str {
+    element
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+#[must_use]
+pub fn annotation<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
+    metadata(pod, "annotations", name)
+}
+
+#[must_use]
+pub fn label<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
+    metadata(pod, "labels", name)
+}
+
+fn metadata<'a>(pod: &'a Value, map: &str, name: &str) -> Option<&'a str> {
+    pod.get("metadata")?.get(map)?.get(name)?.as_str()
+}
+
+/// The container that is the proxy, wherever it is: native sidecars are init containers.
+#[must_use]
+pub fn proxy(pod: &Value) -> Option<&Value> {
+    ["containers", "initContainers"]
+        .into_iter()
+        .flat_map(|name| list(pod, name))
+        .find(|container| name(container) == PROXY)
+}
+
+/// The proxy's container.
+pub const PROXY: &str = "istio-proxy";

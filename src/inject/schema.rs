@@ -1,0 +1,237 @@
+//! What core/v1 Pod looks like: which fields there are at which place, and what each of them wants.
+//!
+//! The table is a generated text; nothing about a type is written by hand. A [`Kind`] is a place in it, cheap to copy, and all
+//! that walks a pod (typing, the template's data, comparing) walks kinds beside it.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("schema.txt")));
+
+/// What a place in a pod wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    Boolean,
+    Integer,
+    Number,
+    Quantity,
+    IntegerOrText,
+    /// An object that nobody describes.
+    Any,
+    List(Id),
+    Map(Id),
+    Object(Object),
+}
+
+/// The kind of the elements of a list or map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Id(usize);
+
+/// An object with fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Object(usize);
+
+#[derive(Debug)]
+pub struct Field {
+    /// As in JSON.
+    pub name: &'static str,
+    pub kind: Kind,
+    pub required: bool,
+}
+
+#[derive(Debug)]
+struct Record {
+    name: &'static str,
+    fields: Vec<Field>,
+    by_name: HashMap<&'static str, usize>,
+}
+
+#[derive(Debug)]
+struct Table {
+    records: Vec<Record>,
+    elements: Vec<Kind>,
+}
+
+/// The object of that name: `Pod`, `PodSpec`, `Container`, `Volume`, …
+#[must_use]
+pub fn object(name: &str) -> Option<Object> {
+    TABLE
+        .records
+        .iter()
+        .position(|record| record.name == name)
+        .map(Object)
+}
+
+impl Id {
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        TABLE.elements.get(self.0).copied().unwrap_or(Kind::Any)
+    }
+}
+
+impl Object {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        TABLE.records.get(self.0).map_or("", |record| record.name)
+    }
+
+    #[must_use]
+    pub fn fields(self) -> &'static [Field] {
+        TABLE
+            .records
+            .get(self.0)
+            .map_or(&[], |record| &record.fields)
+    }
+
+    /// The field of that name in JSON.
+    #[must_use]
+    pub fn field(self, name: &str) -> Option<&'static Field> {
+        let record = TABLE.records.get(self.0)?;
+        record.fields.get(*record.by_name.get(name)?)
+    }
+}
+
+impl Kind {
+    /// What is wanted at `name` below a place of this kind.
+    #[must_use]
+    pub fn below(self, name: &str) -> Option<Self> {
+        match self {
+            Self::Object(object) => object.field(name).map(|field| field.kind),
+            Self::Map(element) => Some(element.kind()),
+            Self::Text
+            | Self::Boolean
+            | Self::Integer
+            | Self::Number
+            | Self::Quantity
+            | Self::IntegerOrText
+            | Self::Any
+            | Self::List(_) => None,
+        }
+    }
+}
+
+impl Table {
+    fn read(text: &'static str) -> Self {
+        let lines = || text.lines().filter(|line| !line.starts_with('#'));
+        let names: HashMap<_, _> = lines()
+            .filter_map(|line| line.split(' ').next())
+            .zip(0..)
+            .collect();
+        let mut table = Self {
+            records: Vec::new(),
+            elements: Vec::new(),
+        };
+        for line in lines() {
+            let mut words = line.split(' ');
+            let name = words.next().unwrap_or_default();
+            let mut fields = Vec::new();
+            for word in words {
+                let Some((name, kind)) = word.split_once('=') else {
+                    continue;
+                };
+                let (name, required) = name
+                    .strip_suffix('!')
+                    .map_or((name, false), |name| (name, true));
+                fields.push(Field {
+                    name,
+                    kind: table.kind(kind, &names),
+                    required,
+                });
+            }
+            let by_name = fields.iter().map(|field| field.name).zip(0..).collect();
+            table.records.push(Record {
+                name,
+                fields,
+                by_name,
+            });
+        }
+        table
+    }
+
+    fn kind(&mut self, word: &str, names: &HashMap<&str, usize>) -> Kind {
+        if let Some(element) = word.strip_prefix('[') {
+            return Kind::List(self.element(element.trim_end_matches(']'), names));
+        }
+        if let Some(element) = word.strip_prefix('{') {
+            return Kind::Map(self.element(element.trim_end_matches('}'), names));
+        }
+        match word {
+            "string" => Kind::Text,
+            "boolean" => Kind::Boolean,
+            "integer" => Kind::Integer,
+            "number" => Kind::Number,
+            "quantity" => Kind::Quantity,
+            "int-or-string" => Kind::IntegerOrText,
+            _ => names
+                .get(word)
+                .map_or(Kind::Any, |index| Kind::Object(Object(*index))),
+        }
+    }
+
+    fn element(&mut self, word: &str, names: &HashMap<&str, usize>) -> Id {
+        let kind = self.kind(word, names);
+        let id = self
+            .elements
+            .iter()
+            .position(|known| *known == kind)
+            .unwrap_or_else(|| {
+                self.elements.push(kind);
+                self.elements.len() - 1
+            });
+        Id(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_knows_a_container() {
+        let container = object("Container").unwrap();
+        assert_eq!(
+            container.field("args").map(|field| field.kind),
+            Some(Kind::List(texts()))
+        );
+        let name = container.field("name").unwrap();
+        assert!(name.required && name.kind == Kind::Text);
+        let Kind::Object(resources) = container.field("resources").unwrap().kind else {
+            panic!()
+        };
+        let Kind::Map(limits) = resources.field("limits").unwrap().kind else {
+            panic!()
+        };
+        assert_eq!(
+            (resources.name(), limits.kind()),
+            ("ResourceRequirements", Kind::Quantity)
+        );
+        assert!(container.field("future").is_none());
+    }
+
+    #[test]
+    fn every_word_of_the_table_is_understood() {
+        for record in &TABLE.records {
+            assert!(!record.fields.is_empty(), "{}", record.name);
+            for field in &record.fields {
+                let is_any = field.kind == Kind::Any
+                    || matches!(field.kind, Kind::List(id) | Kind::Map(id) if id.kind() == Kind::Any);
+                assert!(
+                    !is_any || field.name == "fieldsV1",
+                    "{}.{}",
+                    record.name,
+                    field.name
+                );
+            }
+        }
+    }
+
+    /// Where a list of texts stands in the table.
+    fn texts() -> Id {
+        Id(TABLE
+            .elements
+            .iter()
+            .position(|kind| *kind == Kind::Text)
+            .unwrap())
+    }
+}

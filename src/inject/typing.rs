@@ -1,0 +1,421 @@
+//! From what a template printed to what Kubernetes wants.
+//!
+//! Stock templates print numbers where strings are wanted, leave keys without a value, and name fields that Kubernetes has long
+//! forgotten. So the text decides nothing: the place does. Only what a template made goes through here; a user's pod is looked at
+//! ([`shape`]) and never changed.
+
+use std::fmt::{self, Write as _};
+
+use serde_json::{Map, Value};
+
+use crate::schema::{Kind, Object};
+use crate::yaml::{self, Node, Scalar};
+
+/// How a template's output is to be read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reading {
+    /// `restartPolicy` of containers goes without a word: templates of old say `Always` on an init container, and since
+    /// Kubernetes 1.28 that would keep it running for ever.
+    pub drop_restart_policy: bool,
+    /// `null` stays, because it deletes; otherwise it is as good as absent.
+    pub nulls: bool,
+    /// `$patch` and its like stay.
+    pub directives: bool,
+}
+
+/// What was seen on the way.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Paths of fields that no Kubernetes has there.
+    pub pruned: Vec<String>,
+}
+
+/// A value that cannot be what its place wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    pub path: String,
+    pub cause: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.cause)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+/// Where in the output the reader is, written as a path.
+#[derive(Debug, Default)]
+struct Path(String);
+
+impl Path {
+    fn key<T>(&mut self, key: &str, work: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.0.len();
+        if !self.0.is_empty() {
+            self.0.push('.');
+        }
+        self.0.push_str(key);
+        let done = work(self);
+        self.0.truncate(length);
+        done
+    }
+
+    fn index<T>(&mut self, index: usize, work: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.0.len();
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "[{index}]");
+        let done = work(self);
+        self.0.truncate(length);
+        done
+    }
+
+    fn mistake(&self, cause: String) -> Mistake {
+        Mistake {
+            path: self.0.clone(),
+            cause,
+        }
+    }
+}
+
+/// The value of `node` as `kind` wants it; `None` is absent. `path` is what a message begins with.
+pub fn typed(
+    node: &Node,
+    kind: Kind,
+    path: &str,
+    reading: Reading,
+    findings: &mut Findings,
+) -> Result<Option<Value>, Mistake> {
+    Reader { reading, findings }.value(node, kind, &mut Path(path.to_owned()))
+}
+
+struct Reader<'a> {
+    reading: Reading,
+    findings: &'a mut Findings,
+}
+
+impl Reader<'_> {
+    fn value(
+        &mut self,
+        node: &Node,
+        kind: Kind,
+        path: &mut Path,
+    ) -> Result<Option<Value>, Mistake> {
+        if let yaml::Kind::Scalar(scalar) = &node.kind
+            && scalar.is_null()
+        {
+            return Ok(self.reading.nulls.then_some(Value::Null));
+        }
+        match (kind, &node.kind) {
+            (Kind::Object(object), yaml::Kind::Map(entries)) => {
+                self.object(entries, object, path).map(Some)
+            }
+            (Kind::Map(element), yaml::Kind::Map(entries)) => {
+                self.map(entries, element.kind(), path).map(Some)
+            }
+            (Kind::List(element), yaml::Kind::List(items)) => {
+                self.list(items, element.kind(), path).map(Some)
+            }
+            (Kind::Any, _) => Ok(Some(node.to_json())),
+            (_, yaml::Kind::Scalar(found)) => scalar(found, kind)
+                .map(Some)
+                .map_err(|cause| path.mistake(cause)),
+            (_, yaml::Kind::Map(_)) => {
+                Err(path.mistake(format!("want {}, got an object", wanted(kind))))
+            }
+            (_, yaml::Kind::List(_)) => {
+                Err(path.mistake(format!("want {}, got a list", wanted(kind))))
+            }
+        }
+    }
+
+    fn object(
+        &mut self,
+        entries: &[(String, Node)],
+        object: Object,
+        path: &mut Path,
+    ) -> Result<Value, Mistake> {
+        let mut made = Map::new();
+        for (key, node) in entries {
+            if self.reading.drop_restart_policy
+                && key == "restartPolicy"
+                && object.name() == "Container"
+            {
+                continue;
+            }
+            if self.reading.directives && key.starts_with('$') {
+                made.insert(key.clone(), node.to_json());
+                continue;
+            }
+            let Some(field) = object.field(key) else {
+                path.key(key, |path| self.findings.pruned.push(path.0.clone()));
+                continue;
+            };
+            if let Some(value) = path.key(key, |path| self.value(node, field.kind, path))? {
+                made.insert(key.clone(), value);
+            }
+        }
+        Ok(Value::Object(made))
+    }
+
+    fn map(
+        &mut self,
+        entries: &[(String, Node)],
+        element: Kind,
+        path: &mut Path,
+    ) -> Result<Value, Mistake> {
+        let mut made = Map::new();
+        for (key, node) in entries {
+            if let Some(value) = path.key(key, |path| self.value(node, element, path))? {
+                made.insert(key.clone(), value);
+            }
+        }
+        Ok(Value::Object(made))
+    }
+
+    fn list(&mut self, items: &[Node], element: Kind, path: &mut Path) -> Result<Value, Mistake> {
+        let mut made = Vec::with_capacity(items.len());
+        for (index, node) in items.iter().enumerate() {
+            match path.index(index, |path| self.value(node, element, path))? {
+                Some(Value::Null) | None if element == Kind::Text => {
+                    made.push(Value::String(String::new()));
+                }
+                Some(Value::Null) | None => {}
+                Some(value) => made.push(value),
+            }
+        }
+        Ok(Value::Array(made))
+    }
+}
+
+/// A scalar that is not null, as its place wants it.
+fn scalar(found: &Scalar, kind: Kind) -> Result<Value, String> {
+    let refused = || format!("want {}, got {}", wanted(kind), shown(found));
+    match kind {
+        Kind::Text | Kind::Quantity => Ok(Value::String(found.text.clone())),
+        Kind::Boolean => found.boolean().map(Value::Bool).ok_or_else(refused),
+        Kind::Number => found.number().map(Value::Number).ok_or_else(refused),
+        Kind::Integer => found
+            .number()
+            .filter(|number| number.is_i64() || number.is_u64())
+            .map(Value::Number)
+            .ok_or_else(refused),
+        Kind::IntegerOrText => Ok(match found.number() {
+            Some(number) if number.is_i64() => Value::Number(number),
+            _ => Value::String(found.text.clone()),
+        }),
+        Kind::Any => Ok(found.to_json()),
+        Kind::List(_) | Kind::Map(_) | Kind::Object(_) => Err(refused()),
+    }
+}
+
+fn wanted(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Text => "a string",
+        Kind::Boolean => "a boolean",
+        Kind::Integer | Kind::Number => "a number",
+        Kind::Quantity => "a quantity",
+        Kind::IntegerOrText => "a number or a string",
+        Kind::Any => "anything",
+        Kind::List(_) => "a list",
+        Kind::Map(_) | Kind::Object(_) => "an object",
+    }
+}
+
+/// A scalar in a message: text in quotes, shortened.
+fn shown(found: &Scalar) -> String {
+    let plain = !found.quoted && (found.number().is_some() || found.boolean().is_some());
+    let short: String = found.text.chars().take(64).collect();
+    if plain { short } else { format!("{short:?}") }
+}
+
+/// Whether a user's value has the shape that `kind` wants; fields that are not known pass, and nothing is changed.
+pub fn shape(value: &Value, kind: Kind, path: &str) -> Result<(), Mistake> {
+    check(value, kind, &mut Path(path.to_owned()), 0)
+}
+
+fn check(value: &Value, kind: Kind, path: &mut Path, depth: usize) -> Result<(), Mistake> {
+    if depth > yaml::MAX_DEPTH {
+        return Err(path.mistake(format!("nested deeper than {}", yaml::MAX_DEPTH)));
+    }
+    match (kind, value) {
+        (_, Value::Null) | (Kind::Any, _) => Ok(()),
+        (Kind::Text, Value::String(_))
+        | (Kind::Boolean, Value::Bool(_))
+        | (Kind::Integer | Kind::Number, Value::Number(_)) => Ok(()),
+        (Kind::Quantity | Kind::IntegerOrText, Value::String(_) | Value::Number(_)) => Ok(()),
+        (Kind::Object(object), Value::Object(entries)) => {
+            for (key, value) in entries {
+                if let Some(field) = object.field(key) {
+                    path.key(key, |path| check(value, field.kind, path, depth + 1))?;
+                }
+            }
+            Ok(())
+        }
+        (Kind::Map(element), Value::Object(entries)) => {
+            entries.iter().try_for_each(|(key, value)| {
+                path.key(key, |path| check(value, element.kind(), path, depth + 1))
+            })
+        }
+        (Kind::List(element), Value::Array(items)) => {
+            items.iter().enumerate().try_for_each(|(index, value)| {
+                path.index(index, |path| check(value, element.kind(), path, depth + 1))
+            })
+        }
+        (_, other) => Err(path.mistake(format!("want {}, got {}", wanted(kind), of_json(other)))),
+    }
+}
+
+fn of_json(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => format!("{:?}", text.chars().take(64).collect::<String>()),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema;
+    use serde_json::json;
+
+    fn container(text: &str) -> (Result<Value, String>, Vec<String>) {
+        let mut findings = Findings::default();
+        let node = yaml::read(text).unwrap().unwrap();
+        let reading = Reading {
+            drop_restart_policy: true,
+            ..Reading::default()
+        };
+        let made = typed(
+            &node,
+            Kind::Object(schema::object("Container").unwrap()),
+            "containers[0]",
+            reading,
+            &mut findings,
+        );
+        (
+            made.map(|value| value.unwrap_or(Value::Null))
+                .map_err(|mistake| mistake.to_string()),
+            findings.pruned,
+        )
+    }
+
+    #[test]
+    fn the_place_decides_what_a_scalar_is() {
+        let rows = [
+            (
+                "args: [1, 1.50, true, null, ~, yes, '']",
+                json!({"args": ["1", "1.50", "true", "", "", "yes", ""]}),
+            ),
+            ("image:", json!({})),
+            ("name: 0644", json!({"name": "0644"})),
+            (
+                "env: [{name: A, value: 15000}, {name: B, value: null}, null]",
+                json!({"env": [{"name": "A", "value": "15000"}, {"name": "B"}]}),
+            ),
+            (
+                "resources: {limits: {cpu: 2, memory: 1.5Gi, x: 0.1}}",
+                json!({"resources": {"limits": {"cpu": "2", "memory": "1.5Gi", "x": "0.1"}}}),
+            ),
+            (
+                "livenessProbe: {httpGet: {port: http}}",
+                json!({"livenessProbe": {"httpGet": {"port": "http"}}}),
+            ),
+            (
+                "livenessProbe: {httpGet: {port: 80}, periodSeconds: 0o17}",
+                json!({"livenessProbe": {"httpGet": {"port": 80}, "periodSeconds": 15}}),
+            ),
+            (
+                "livenessProbe: {httpGet: {port: '80'}}",
+                json!({"livenessProbe": {"httpGet": {"port": "80"}}}),
+            ),
+            ("tty: yes\nstdin: off", json!({"tty": true, "stdin": false})),
+            (
+                "restartPolicy: Always\nsecurityContext: {restartPolicy: Always, runAsUser: 0}",
+                json!({"securityContext": {"runAsUser": 0}}),
+            ),
+        ];
+        for (text, wanted) in rows {
+            assert_eq!(container(text).0, Ok(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_an_error_with_its_path() {
+        let rows = [
+            (
+                "ports: [{containerPort: x}]",
+                "containers[0].ports[0].containerPort: want a number, got \"x\"",
+            ),
+            (
+                "ports: [{containerPort: '80'}]",
+                "containers[0].ports[0].containerPort: want a number, got \"80\"",
+            ),
+            (
+                "ports: [{containerPort: 1.5}]",
+                "containers[0].ports[0].containerPort: want a number, got 1.5",
+            ),
+            ("tty: 1", "containers[0].tty: want a boolean, got 1"),
+            (
+                "tty: 'true'",
+                "containers[0].tty: want a boolean, got \"true\"",
+            ),
+            ("args: x", "containers[0].args: want a list, got \"x\""),
+            ("args: {}", "containers[0].args: want a list, got an object"),
+            (
+                "resources: []",
+                "containers[0].resources: want an object, got a list",
+            ),
+            (
+                "env: [{name: []}]",
+                "containers[0].env[0].name: want a string, got a list",
+            ),
+        ];
+        for (text, wanted) in rows {
+            assert_eq!(container(text).0, Err(wanted.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_kubernetes_does_not_have_is_pruned() {
+        let (made, pruned) =
+            container("future: 1\nports: [{containerPort: 80, x: {y: 1}}]\nenvFrom: []\n");
+        assert_eq!(
+            made,
+            Ok(json!({"ports": [{"containerPort": 80}], "envFrom": []}))
+        );
+        assert_eq!(pruned, ["containers[0].future", "containers[0].ports[0].x"]);
+    }
+
+    #[test]
+    fn a_users_pod_is_looked_at_only() {
+        let pod = Kind::Object(schema::object("Pod").unwrap());
+        let good = json!({"future": [1], "metadata": {"annotations": null}, "spec": {"containers": [{"name": "a", "x": 1}], "overhead": {"cpu": 1}}});
+        assert_eq!(shape(&good, pod, ""), Ok(()));
+        let rows = [
+            (
+                json!({"spec": {"containers": "x"}}),
+                "spec.containers: want a list, got \"x\"",
+            ),
+            (
+                json!({"metadata": {"annotations": {"a": 1}}}),
+                "metadata.annotations.a: want a string, got 1",
+            ),
+            (
+                json!({"spec": {"containers": [{}, 7]}}),
+                "spec.containers[1]: want an object, got 7",
+            ),
+            (
+                json!({"spec": {"hostNetwork": "true"}}),
+                "spec.hostNetwork: want a boolean, got \"true\"",
+            ),
+        ];
+        for (bad, wanted) in rows {
+            assert_eq!(shape(&bad, pod, "").unwrap_err().to_string(), wanted);
+        }
+    }
+}
