@@ -11,5 +11,34 @@
 //!
 //! This crate knows none of the others. It is pure: no socket, no file, no clock, no environment and no tokio; what it judges
 //! is an argument, and equal input gives equal output.
+//!
+//! # From text to a type
+//!
+//! [`yaml`] makes a tree, bounded; `read` holds it against the table of a message ([`schema`]) and says the path of what is
+//! wrong; `overlay` lays it over defaults; the generated code makes the type of it. A new kind is a `.proto` file and a file
+//! with its rules: see [`mesh`].
 
 #![forbid(unsafe_code)]
+
+pub mod duration;
+pub mod mesh;
+mod overlay;
+mod read;
+pub mod schema;
+pub mod yaml;
+
+#[allow(
+    missing_debug_implementations,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction,
+    clippy::nursery,
+    reason = "generated"
+)]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/modules.rs"));
+}
+
+pub use generated::{istio, k8s};

@@ -1,0 +1,80 @@
+//! Types, proto JSON and tables from every `.proto` file under `proto`: a new kind is a new file there, and nothing here.
+//!
+//! Three outputs for each package: the messages (prost), their JSON (pbjson), and a table of their fields (`schema`), by
+//! which text is read with paths in its errors. The compiler of the files is protox, so that no machine needs protoc.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a build script talks to cargo, and says why it cannot go on"
+)]
+
+mod modules;
+mod schema;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use prost::Message as _;
+
+/// Their Rust types come from pbjson-types, which knows their JSON.
+const WELL_KNOWN: &str = "google.protobuf";
+
+fn main() {
+    let root = Path::new("proto");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo:rerun-if-changed=proto");
+    println!("cargo:rerun-if-changed=build");
+
+    let mut files = Vec::new();
+    collect(root, &mut files);
+    files.sort();
+    let set = protox::compile(&files, [root]).unwrap_or_else(|error| panic!("{error:?}"));
+    let packages: BTreeSet<String> = set
+        .file
+        .iter()
+        .map(|file| file.package().to_owned())
+        .filter(|package| package != WELL_KNOWN)
+        .collect();
+
+    prost_build::Config::new()
+        // Instead of prost-types, whose JSON is not proto's.
+        .compile_well_known_types()
+        .extern_path(".google.protobuf", "::pbjson_types")
+        // Equal input, equal bytes.
+        .btree_map(["."])
+        .compile_fds(set.clone())
+        .expect("the messages are generated");
+    pbjson_build::Builder::new()
+        .register_descriptors(&set.encode_to_vec())
+        .expect("the descriptors are read")
+        .extern_path(".google.protobuf", "::pbjson_types")
+        .btree_map(["."])
+        .build(
+            &packages
+                .iter()
+                .map(|package| format!(".{package}"))
+                .collect::<Vec<_>>(),
+        )
+        .expect("the JSON is generated");
+    fs::write(out.join("modules.rs"), modules::tree(&packages)).expect("modules.rs is written");
+    fs::write(out.join("schema.rs"), schema::tables(&set)).expect("schema.rs is written");
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the folder is listed") {
+        let path = entry.expect("the folder is listed").path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "proto")
+        {
+            files.push(path);
+        }
+    }
+}

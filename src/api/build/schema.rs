@@ -1,0 +1,165 @@
+//! The table of all messages and their fields, as Rust statics for `schema.rs` in the crate.
+
+use std::fmt::Write as _;
+
+use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet};
+
+/// The text of all tables.
+pub(crate) fn tables(set: &FileDescriptorSet) -> String {
+    let mut text = String::new();
+    for file in &set.file {
+        let scope = format!(".{}", file.package());
+        if file.package() == super::WELL_KNOWN {
+            continue;
+        }
+        for message in &file.message_type {
+            write_message(&scope, message, &mut text);
+        }
+        for kinds in &file.enum_type {
+            write_enum(&scope, kinds, &mut text);
+        }
+    }
+    text
+}
+
+fn write_message(scope: &str, message: &DescriptorProto, text: &mut String) {
+    let name = format!("{scope}.{}", message.name());
+    let plain = name.trim_start_matches('.');
+    let fields: String = message
+        .field
+        .iter()
+        .map(|field| row(message, field))
+        .collect();
+    writeln!(
+        text,
+        "/// `{plain}`.\npub static {}: Message = Message {{ name: \"{plain}\", fields: &[{fields}] }};",
+        constant(&name)
+    )
+    .expect("a string takes all");
+    for inner in &message.nested_type {
+        if !is_map_entry(inner) {
+            write_message(&name, inner, text);
+        }
+    }
+    for kinds in &message.enum_type {
+        write_enum(&name, kinds, text);
+    }
+}
+
+fn write_enum(scope: &str, kinds: &EnumDescriptorProto, text: &mut String) {
+    let name = format!("{scope}.{}", kinds.name());
+    let plain = name.trim_start_matches('.');
+    let values: String = kinds
+        .value
+        .iter()
+        .map(|value| format!("({:?}, {}),", value.name(), value.number()))
+        .collect();
+    writeln!(
+        text,
+        "/// `{plain}`.\npub static {}: Enum = Enum {{ name: \"{plain}\", values: &[{values}] }};",
+        constant(&name)
+    )
+    .expect("a string takes all");
+}
+
+fn row(message: &DescriptorProto, field: &FieldDescriptorProto) -> String {
+    let entry = message.nested_type.iter().find(|inner| {
+        is_map_entry(inner) && field.type_name().ends_with(&format!(".{}", inner.name()))
+    });
+    let (shape, kind) = match entry {
+        Some(entry) => {
+            let value = entry
+                .field
+                .iter()
+                .find(|part| part.number() == 2)
+                .expect("a map has values");
+            ("Map", kind(value))
+        }
+        None if field.label() == Label::Repeated => ("List", kind(field)),
+        None => ("One", kind(field)),
+    };
+    let oneof = field
+        .oneof_index
+        .and_then(|at| usize::try_from(at).ok())
+        .and_then(|at| message.oneof_decl.get(at))
+        .filter(|_| !field.proto3_optional())
+        .map_or_else(
+            || "None".to_owned(),
+            |oneof| format!("Some({:?})", oneof.name()),
+        );
+    format!(
+        "Field {{ name: {:?}, json: {:?}, go: {:?}, shape: Shape::{shape}, kind: {kind}, oneof: {oneof} }},",
+        field.name(),
+        field.json_name(),
+        go_name(field.name()),
+    )
+}
+
+fn kind(field: &FieldDescriptorProto) -> String {
+    let well_known = match field.type_name() {
+        ".google.protobuf.Duration" => "Kind::Duration",
+        ".google.protobuf.Timestamp" => "Kind::Timestamp",
+        ".google.protobuf.BoolValue" => "Kind::Wrapper(&Kind::Bool)",
+        ".google.protobuf.StringValue" => "Kind::Wrapper(&Kind::String)",
+        ".google.protobuf.BytesValue" => "Kind::Wrapper(&Kind::Bytes)",
+        ".google.protobuf.Int32Value" => "Kind::Wrapper(&Kind::Int32)",
+        ".google.protobuf.Int64Value" => "Kind::Wrapper(&Kind::Int64)",
+        ".google.protobuf.UInt32Value" => "Kind::Wrapper(&Kind::Uint32)",
+        ".google.protobuf.UInt64Value" => "Kind::Wrapper(&Kind::Uint64)",
+        ".google.protobuf.FloatValue" => "Kind::Wrapper(&Kind::Float)",
+        ".google.protobuf.DoubleValue" => "Kind::Wrapper(&Kind::Double)",
+        name if name.starts_with(".google.protobuf.") => "Kind::Json",
+        _ => "",
+    };
+    if !well_known.is_empty() {
+        return well_known.to_owned();
+    }
+    let scalar = match field.r#type() {
+        Type::Enum => return format!("Kind::Enum(&{})", constant(field.type_name())),
+        Type::Message | Type::Group => {
+            return format!("Kind::Message(&{})", constant(field.type_name()));
+        }
+        Type::String => "String",
+        Type::Bytes => "Bytes",
+        Type::Bool => "Bool",
+        Type::Int32 | Type::Sint32 | Type::Sfixed32 => "Int32",
+        Type::Int64 | Type::Sint64 | Type::Sfixed64 => "Int64",
+        Type::Uint32 | Type::Fixed32 => "Uint32",
+        Type::Uint64 | Type::Fixed64 => "Uint64",
+        Type::Float => "Float",
+        Type::Double => "Double",
+    };
+    format!("Kind::{scalar}")
+}
+
+fn is_map_entry(message: &DescriptorProto) -> bool {
+    message
+        .options
+        .as_ref()
+        .is_some_and(prost_types::MessageOptions::map_entry)
+}
+
+/// `.istio.mesh.v1alpha1.MeshConfig` is `ISTIO_MESH_V1ALPHA1_MESHCONFIG`.
+fn constant(name: &str) -> String {
+    name.trim_start_matches('.')
+        .replace('.', "_")
+        .to_ascii_uppercase()
+}
+
+/// As protoc-gen-go names a field: `sds_uds_path` is `SdsUdsPath`.
+fn go_name(name: &str) -> String {
+    let mut text = String::new();
+    let mut upper = true;
+    for letter in name.chars() {
+        match letter {
+            '_' if !upper => upper = true,
+            letter if upper => {
+                text.push(letter.to_ascii_uppercase());
+                upper = false;
+            }
+            letter => text.push(letter),
+        }
+    }
+    text
+}

@@ -1,0 +1,48 @@
+//! What a mesh configuration says where nobody wrote anything.
+
+use pbjson_types::{BoolValue, Duration};
+
+use super::{AuthenticationPolicy, MeshConfig, ProxyConfig, proxy_config};
+
+/// Of the whole.
+#[must_use]
+pub fn mesh_config() -> MeshConfig {
+    MeshConfig {
+        proxy_listen_port: 15001,
+        proxy_inbound_listen_port: 15006,
+        connect_timeout: seconds(1),
+        root_namespace: "istio-system".to_owned(),
+        access_log_file: "/dev/stdout".to_owned(),
+        enable_tracing: true,
+        enable_prometheus_merge: Some(BoolValue { value: true }),
+        default_config: Some(proxy_config()),
+        ..MeshConfig::default()
+    }
+}
+
+/// Of one proxy.
+#[must_use]
+pub fn proxy_config() -> ProxyConfig {
+    ProxyConfig {
+        config_path: "/etc/istio/proxy".to_owned(),
+        binary_path: "/usr/local/bin/envoy".to_owned(),
+        cluster_name: Some(proxy_config::ClusterName::ServiceCluster(
+            "istio-proxy".to_owned(),
+        )),
+        drain_duration: seconds(45),
+        parent_shutdown_duration: seconds(60),
+        termination_drain_duration: seconds(5),
+        discovery_address: "istio-pilot:15010".to_owned(),
+        connect_timeout: seconds(1),
+        proxy_admin_port: 15000,
+        status_port: 15020,
+        control_plane_auth_policy: AuthenticationPolicy::None.into(),
+        stat_name_length: 189,
+        interception_mode: proxy_config::InboundInterceptionMode::Redirect.into(),
+        ..ProxyConfig::default()
+    }
+}
+
+fn seconds(seconds: i64) -> Option<Duration> {
+    Some(Duration { seconds, nanos: 0 })
+}

@@ -1,0 +1,541 @@
+//! Mesh configurations as people write them, and as generators do.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::schema::{Kind, Shape};
+
+fn read(text: &str) -> MeshConfig {
+    let parsed = parse(text).unwrap();
+    assert_eq!(parsed.warnings, Vec::<String>::new(), "{text}");
+    parsed.config
+}
+
+fn cause(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+fn proxy(config: MeshConfig) -> ProxyConfig {
+    config.default_config.unwrap()
+}
+
+#[test]
+fn nothing_is_the_defaults() {
+    for text in [
+        "",
+        "# nothing\n",
+        "---\n",
+        "{}",
+        "null",
+        "defaultConfig: {}\n",
+        "trustDomain:\n",
+    ] {
+        assert_eq!(read(text), defaults(), "{text}");
+    }
+    let printed = serde_json::to_string(&json(&defaults()).unwrap()).unwrap();
+    for part in [
+        r#""proxyListenPort":15001"#,
+        r#""proxyInboundListenPort":15006"#,
+        r#""connectTimeout":"1s""#,
+        r#""rootNamespace":"istio-system""#,
+        r#""enablePrometheusMerge":true"#,
+        r#""discoveryAddress":"istio-pilot:15010""#,
+        r#""parentShutdownDuration":"60s""#,
+        r#""serviceCluster":"istio-proxy""#,
+        r#""statNameLength":189"#,
+    ] {
+        assert!(printed.contains(part), "{part} in {printed}");
+    }
+}
+
+#[test]
+fn what_is_left_out_keeps_its_default() {
+    let config = read(
+        "defaultConfig:\n  statusPort: 15021\n  drainDuration: 1m0s\n  parentShutdownDuration: 2m\n",
+    );
+    let proxy = proxy(config);
+    assert_eq!(proxy.status_port, 15021);
+    assert_eq!(proxy.proxy_admin_port, 15000);
+    assert_eq!(proxy.drain_duration.unwrap().seconds, 60);
+    assert_eq!(proxy.termination_drain_duration.unwrap().seconds, 5);
+}
+
+#[test]
+fn what_was_written_wins_even_if_it_is_nothing() {
+    let config = read(
+        "enableTracing: false\naccessLogFile: \"\"\nenablePrometheusMerge: false\nproxyHttpPort: 0\n\
+         protocolDetectionTimeout: 0s\ndefaultConfig:\n  serviceCluster: ''\n  concurrency: 0\n  statsdUdpAddress: ''\n",
+    );
+    assert!(!config.enable_tracing);
+    assert_eq!(config.access_log_file, "");
+    assert!(!config.enable_prometheus_merge.unwrap().value);
+    let proxy = proxy(config);
+    assert_eq!(proxy.concurrency.unwrap().value, 0);
+    assert_eq!(
+        proxy.cluster_name,
+        Some(proxy_config::ClusterName::ServiceCluster(String::new()))
+    );
+}
+
+/// As the chart of 1.1 renders it.
+#[test]
+fn a_file_of_istio_1_1_is_read() {
+    let config = read(
+        r#"disablePolicyChecks: false
+enableTracing: true
+accessLogFile: "/dev/stdout"
+accessLogFormat: ""
+accessLogEncoding: 'TEXT'
+mixerCheckServer: istio-policy.istio-system.svc.cluster.local:9091
+mixerReportServer: istio-telemetry.istio-system.svc.cluster.local:9091
+policyCheckFailOpen: false
+ingressService: istio-ingressgateway
+connectTimeout: 10s
+sdsUdsPath: "unix:/var/run/sds/uds_path"
+enableSdsTokenMount: true
+sdsUseK8sSaJwt: false
+trustDomain:
+outboundTrafficPolicy:
+  mode: ALLOW_ANY
+localityLbSetting:
+  {}
+rootNamespace: istio-system
+configSources:
+- address: istio-galley.istio-system.svc:9901
+  tlsSettings:
+    mode: ISTIO_MUTUAL
+defaultConfig:
+  connectTimeout: 10s
+  configPath: "/etc/istio/proxy"
+  binaryPath: "/usr/local/bin/envoy"
+  serviceCluster: istio-proxy
+  drainDuration: 45s
+  parentShutdownDuration: 1m0s
+  proxyAdminPort: 15000
+  concurrency: 2
+  tracing:
+    lightstep:
+      address: lightstep.example:443
+      accessToken: abc
+      secure: true
+      cacertPath: /etc/lightstep/cacert.pem
+  controlPlaneAuthPolicy: MUTUAL_TLS
+  discoveryAddress: istio-pilot.istio-system:15011
+"#,
+    );
+    assert!(config.enable_sds_token_mount);
+    assert_eq!(config.sds_uds_path, "unix:/var/run/sds/uds_path");
+    let proxy = proxy(config);
+    assert_eq!(proxy.control_plane_auth_policy, 1);
+    assert_eq!(proxy.concurrency.unwrap().value, 2);
+    let Some(tracing::Tracer::Lightstep(lightstep)) = proxy.tracing.unwrap().tracer else {
+        panic!("lightstep");
+    };
+    assert!(lightstep.secure);
+    assert_eq!(lightstep.access_token, "abc");
+}
+
+#[test]
+fn a_file_of_today_is_read() {
+    let config = read(
+        r#"accessLogFile: /dev/stdout
+defaultProviders:
+  metrics:
+  - prometheus
+discoverySelectors:
+- matchLabels: {mesh: "yes"}
+  matchExpressions:
+  - {key: app, operator: In, values: [a, b]}
+enablePrometheusMerge: true
+meshMTLS: {minProtocolVersion: TLSV1_3}
+defaultConfig:
+  discoveryAddress: istiod.istio-system.svc:15012
+  holdApplicationUntilProxyStarts: yes
+  image: {imageType: distroless}
+  proxyMetadata: {ISTIO_META_DNS_CAPTURE: "true"}
+  tracing:
+    sampling: 12.5
+    datadog: {address: "$(HOST_IP):8126"}
+rootNamespace: null
+trustDomain: cluster.local
+"#,
+    );
+    assert_eq!(config.trust_domain, "cluster.local");
+    assert_eq!(config.root_namespace, "istio-system");
+    let proxy = proxy(config);
+    assert!(proxy.hold_application_until_proxy_starts.unwrap().value);
+    assert_eq!(proxy.proxy_metadata["ISTIO_META_DNS_CAPTURE"], "true");
+    assert!((proxy.tracing.unwrap().sampling - 12.5).abs() < f64::EPSILON);
+}
+
+#[test]
+fn unknown_fields_are_named_in_one_warning() {
+    let parsed =
+        parse("a: 1\ndefaultConfig:\n  bé: [2]\n  statusPort: 15021\n\"c\\n\": {d: 1}\n").unwrap();
+    assert_eq!(proxy(parsed.config).status_port, 15021);
+    assert_eq!(
+        parsed.warnings,
+        [r#"unknown fields are ignored: a, defaultConfig.bé, "c\n""#]
+    );
+    let many: String = (0..20).map(|at| format!("x{at}: 1\n")).collect();
+    let warnings = parse(&many).unwrap().warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].ends_with("x15 and 4 more"), "{warnings:?}");
+}
+
+/// Text and what is said of it.
+const WRONG: &[(&str, &str)] = &[
+    ("5", "line 1: want an object, got 5"),
+    ("- a", "line 1: want an object, got a list"),
+    (
+        "trustDomain: 5",
+        "line 1: trustDomain: want a string, got 5",
+    ),
+    (
+        "trustDomain: [a]",
+        "line 1: trustDomain: want a string, got a list",
+    ),
+    (
+        "enable_tracing: 'true'",
+        "line 1: enableTracing: want true or false, got \"true\"",
+    ),
+    (
+        "proxyListenPort: x",
+        "line 1: proxyListenPort: want a whole number, got \"x\"",
+    ),
+    (
+        "proxyListenPort: 1.5",
+        "line 1: proxyListenPort: want a whole number, got 1.5",
+    ),
+    (
+        "proxyListenPort: 0",
+        "line 1: proxyListenPort: want a port, 1 to 65535, got 0",
+    ),
+    (
+        "proxyListenPort: 65536",
+        "line 1: proxyListenPort: want a port, 1 to 65535, got 65536",
+    ),
+    (
+        "proxyListenPort: 3000000000",
+        "line 1: proxyListenPort: want a number from -2147483648 to 2147483647, got 3000000000",
+    ),
+    (
+        "\ndefaultConfig:\n  statusPort: 0",
+        "line 3: defaultConfig.statusPort: want a port, 1 to 65535, got 0",
+    ),
+    (
+        "defaultConfig: {concurrency: -1}",
+        "line 1: defaultConfig.concurrency: want a number from 0, got -1",
+    ),
+    (
+        "defaultConfig: {interceptionMode: tproxy}",
+        "line 1: defaultConfig.interceptionMode: want one of REDIRECT, TPROXY, NONE, got \"tproxy\"",
+    ),
+    (
+        "configSources: [{}, {address: [1]}]",
+        "line 1: configSources[1].address: want a string, got a list",
+    ),
+    (
+        "defaultConfig: {proxyMetadata: {A: 1}}",
+        "line 1: defaultConfig.proxyMetadata.A: want a string, got 1",
+    ),
+    (
+        "connectTimeout: 5",
+        "line 1: connectTimeout: want a duration such as 1.5s or 1m0s, got 5",
+    ),
+    (
+        "connectTimeout: 999us",
+        "line 1: connectTimeout: want 1ms or more, got 999µs",
+    ),
+    (
+        "connectTimeout: -1s",
+        "line 1: connectTimeout: want 1ms or more, got -1s",
+    ),
+    (
+        "defaultConfig: {discoveryAddress: istiod}",
+        "line 1: defaultConfig.discoveryAddress: want host:port, got \"istiod\"",
+    ),
+    (
+        "defaultConfig: {tracing: {zipkin: {address: 'a:0'}}}",
+        "line 1: defaultConfig.tracing.zipkin.address: want host:port, got \"a:0\"",
+    ),
+    (
+        "defaultConfig: {tracing: {zipkin: {}, datadog: {}}}",
+        "line 1: defaultConfig.tracing.datadog: not beside zipkin",
+    ),
+    (
+        "defaultConfig: {configPath: a, config_path: b}",
+        "line 1: defaultConfig.configPath: given twice, in both spellings",
+    ),
+    (
+        "defaultConfig:\n  drainDuration: 2m\n",
+        "line 2: defaultConfig.drainDuration: want less than parentShutdownDuration, 1m0s, got 2m0s",
+    ),
+    (
+        "default_config:\n  parent_shutdown_duration: 45s\n",
+        "line 2: defaultConfig.drainDuration: want less than parentShutdownDuration, 45s, got 45s",
+    ),
+    ("a: 1\na: 2", "line 2: the key \"a\" twice"),
+];
+
+#[test]
+fn what_is_wrong_is_named_by_its_path() {
+    for (text, expected) in WRONG {
+        assert_eq!(cause(text), *expected, "{text}");
+    }
+}
+
+#[test]
+fn addresses_are_host_and_port() {
+    let address = |text: &str| {
+        let text = serde_json::json!({"defaultConfig": {"discoveryAddress": text}}).to_string();
+        parse(&text).is_ok()
+    };
+    for text in [
+        "istiod.istio-system.svc:15012",
+        "127.0.0.1:1",
+        "[::1]:65535",
+        "$(HOST_IP):8126",
+        "localhost:80",
+        "a.b.:80",
+        "_x.y:1",
+        "1.2.3.4x:1",
+    ] {
+        assert!(address(text), "{text}");
+    }
+    for text in [
+        "",
+        ":1",
+        "a:",
+        "a:b",
+        "a:+1",
+        "a:65536",
+        "::1:80",
+        "[::1:80",
+        "[x]:80",
+        "a b:1",
+        "-a:1",
+        "a-:1",
+        "a..b:1",
+        "1.2.3:1",
+        "1.2.3.4.5:1",
+        "$():1",
+        "$(A B):1",
+        "http://a:1",
+        "a:1/x",
+    ] {
+        assert!(!address(text), "{text}");
+    }
+}
+
+#[test]
+fn a_pod_lays_its_own_over_the_mesh() {
+    let mesh = read(
+        "defaultConfig:\n  concurrency: 2\n  proxyMetadata: {A: a, B: b}\n  tracing:\n    sampling: 5\n    zipkin: {address: 'z:1'}\n",
+    );
+    let base = proxy(mesh);
+    let parsed = parse_proxy(
+        &base,
+        "concurrency: 0\nproxy_metadata: {B: x, C: c}\ntracing: {datadog: {address: 'd:1'}}\nstrange: 1\n",
+    )
+    .unwrap();
+    assert_eq!(parsed.warnings, ["unknown fields are ignored: strange"]);
+    let config = parsed.config;
+    assert_eq!(config.concurrency.unwrap().value, 0);
+    let metadata: Vec<_> = config.proxy_metadata.into_iter().collect();
+    assert_eq!(
+        metadata,
+        [("A", "a"), ("B", "x"), ("C", "c")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    );
+    let tracing = config.tracing.unwrap();
+    // Another field of its group took its place.
+    assert!(matches!(tracing.tracer, Some(tracing::Tracer::Datadog(_))));
+    assert!((tracing.sampling - 5.0).abs() < f64::EPSILON);
+    let wrong = parse_proxy(&base, "a: 1\ndrainDuration: 60s").unwrap_err();
+    assert_eq!((wrong.path.as_str(), wrong.line), ("drainDuration", 2));
+    assert_eq!(parse_proxy(&base, "").unwrap().config, base);
+}
+
+#[test]
+fn what_was_chosen_is_told_from_what_is_usual() {
+    assert_eq!(chosen(&proxy_defaults()).unwrap(), Map::new());
+    let config = parse_proxy(&proxy_defaults(), "concurrency: 3\nstatusPort: 15020")
+        .unwrap()
+        .config;
+    assert_eq!(
+        Json::Object(chosen(&config).unwrap()),
+        serde_json::json!({"concurrency": 3})
+    );
+}
+
+#[test]
+fn numbers_on_the_wire_are_istios() {
+    // Key, then value: `number << 3 | wire type`.
+    let bytes = |key: u32| {
+        let mut out = Vec::new();
+        prost::encoding::encode_varint(key.into(), &mut out);
+        out
+    };
+    let mesh = |config: MeshConfig| prost::Message::encode_to_vec(&config);
+    let port = MeshConfig {
+        proxy_inbound_listen_port: 1,
+        ..MeshConfig::default()
+    };
+    assert_eq!(mesh(port), [bytes(65 << 3), vec![1]].concat());
+    let token = MeshConfig {
+        enable_sds_token_mount: true,
+        ..MeshConfig::default()
+    };
+    assert_eq!(mesh(token), [bytes(23 << 3), vec![1]].concat());
+    let proxy = ProxyConfig {
+        status_port: 1,
+        ..ProxyConfig::default()
+    };
+    assert_eq!(
+        prost::Message::encode_to_vec(&proxy),
+        [bytes(26 << 3), vec![1]].concat()
+    );
+    let nested = MeshConfig {
+        default_config: Some(ProxyConfig::default()),
+        ..MeshConfig::default()
+    };
+    assert_eq!(mesh(nested), [bytes(14 << 3 | 2), vec![0]].concat());
+}
+
+/// Any valid text of a message, by its table.
+struct Generator(u64);
+
+impl Generator {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+
+    fn message(&mut self, message: &'static Message) -> (Json, Json) {
+        let (mut one, mut other) = (Map::new(), Map::new());
+        let mut groups = Vec::new();
+        for field in message.fields {
+            let taken = field.oneof.is_some() && groups.contains(&field.oneof);
+            if taken || self.below(3) > 0 {
+                continue;
+            }
+            groups.push(field.oneof);
+            let mut parts = Vec::new();
+            for _ in 0..match field.shape {
+                Shape::One => 1,
+                Shape::List | Shape::Map => 1 + self.below(2),
+            } {
+                parts.push(match field.name {
+                    "address"
+                    | "zipkin_address"
+                    | "discovery_address"
+                    | "statsd_udp_address"
+                    | "envoy_metrics_service_address" => both("a.b:1"),
+                    "drain_duration" => both("3.25s"),
+                    "parent_shutdown_duration" => both("1m0s"),
+                    _ => self.value(field.kind),
+                });
+            }
+            let (left, right): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+            let shaped = |parts: Vec<Json>| match field.shape {
+                Shape::One => parts[0].clone(),
+                Shape::List => Json::Array(parts),
+                Shape::Map => Json::Object(
+                    parts
+                        .into_iter()
+                        .enumerate()
+                        .map(|(at, part)| (format!("k é{at}"), part))
+                        .collect(),
+                ),
+            };
+            one.insert(field.json.to_owned(), shaped(left));
+            other.insert(field.name.to_owned(), shaped(right));
+        }
+        (Json::Object(one), Json::Object(other))
+    }
+
+    fn value(&mut self, kind: Kind) -> (Json, Json) {
+        match kind {
+            Kind::Message(message) => self.message(message),
+            Kind::Wrapper(kind) => self.value(*kind),
+            Kind::Bool => both(true),
+            Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 => both(1 + self.below(60_000)),
+            Kind::Float | Kind::Double => {
+                both(1.0 + f64::from(u16::try_from(self.below(1000)).unwrap()) / 7.0)
+            }
+            Kind::Enum(kinds) => {
+                // The first is not written where it stands alone.
+                let least = usize::from(kinds.values.len() > 1);
+                let at = self.below((kinds.values.len() - least) as u64);
+                let (name, number) = kinds.values[least + usize::try_from(at).unwrap()];
+                (Json::from(name), Json::from(number))
+            }
+            Kind::Duration => {
+                let nanos = i128::from(1_000_000 + self.below(1 << 40));
+                let read = duration::parse(&format!("{nanos}ns")).unwrap();
+                (duration::proto(&read).into(), duration::go(&read).into())
+            }
+            Kind::String | Kind::Bytes | Kind::Timestamp | Kind::Json => {
+                let texts = [
+                    "x", "15000", "true", "a: b", " # ", "ü\n\"\\", "null", "\u{7}{{",
+                ];
+                both(texts[usize::try_from(self.below(texts.len() as u64)).unwrap()])
+            }
+        }
+    }
+}
+
+fn both(value: impl Into<Json>) -> (Json, Json) {
+    let value = value.into();
+    (value.clone(), value)
+}
+
+/// What was given is there.
+fn contains(whole: &Json, part: &Json) -> bool {
+    match (whole, part) {
+        (Json::Object(whole), Json::Object(part)) => part
+            .iter()
+            .all(|(key, part)| whole.get(key).is_some_and(|whole| contains(whole, part))),
+        (Json::Array(whole), Json::Array(part)) => {
+            whole.len() == part.len()
+                && whole
+                    .iter()
+                    .zip(part)
+                    .all(|(whole, part)| contains(whole, part))
+        }
+        // proto JSON writes large numbers as text, and fractions of a second in groups of three.
+        (Json::String(whole), Json::Number(part)) => *whole == part.to_string(),
+        (Json::String(whole), Json::String(part)) => {
+            whole == part
+                || duration::parse(whole).is_some_and(|whole| Some(whole) == duration::parse(part))
+        }
+        (whole, part) => whole == part,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn all_fields_come_back_in_both_spellings(seed in 1u64..) {
+        let (camel, snake) = Generator(seed).message(&schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG);
+        let read = parse(&camel.to_string()).map_err(|error| TestCaseError::fail(format!("{error} in {camel}")))?;
+        prop_assert_eq!(&read.warnings, &Vec::<String>::new());
+        let printed = Json::Object(json(&read.config).unwrap());
+        prop_assert!(contains(&printed, &camel), "{} in {}", camel, printed);
+        let other = parse(&snake.to_string()).map_err(|error| TestCaseError::fail(format!("{error} in {snake}")))?;
+        prop_assert_eq!(&other.config, &read.config);
+        // On the wire, and as its own text.
+        let wire = prost::Message::encode_to_vec(&read.config);
+        prop_assert_eq!(&<MeshConfig as prost::Message>::decode(wire.as_slice()).unwrap(), &read.config);
+        prop_assert_eq!(&serde_json::from_value::<MeshConfig>(printed).unwrap(), &read.config);
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "(defaultConfig: |proxyListenPort: |tracing: |- |\\{|\\}|\n|  |0x1|1e999|-1|'|5s|\\[|\\]|,|: |null|&a |\\*a){0,40}") {
+        let _parsed = parse(&text);
+    }
+}
