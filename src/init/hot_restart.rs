@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use crate::config::BaseId;
 use crate::regular;
 use crate::supervisor::Epoch;
-use crate::sys;
 
 /// `auto` tries that many ids.
 const AUTO_TRIES: u32 = 4096;
@@ -354,8 +353,8 @@ impl StandIn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::effective_uid;
     use std::io::Write as _;
+    use sys::effective_uid;
 
     fn memory(size: usize, version: u64, flags: u64) -> tempfile::NamedTempFile {
         let mut bytes = vec![0_u8; size];
