@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Makes a program of a function that takes the arguments and returns the exit code: the C library's `main`, and the heap.
 ///
-/// The program has one thread, for the heap has no lock.
+/// The program has one thread, for the heap has no lock: std, which alone could start another one in a crate that forbids
+/// `unsafe`, does so by the C library's `pthread_create`, and `build/dist` refuses a release binary that has it. Before
+/// that `clippy.toml` and `tests/layout.rs` refuse the calls by their names.
 #[macro_export]
 macro_rules! program {
     ($main:path) => {
