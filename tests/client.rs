@@ -13,6 +13,7 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -358,7 +359,13 @@ fn an_output_that_takes_nothing_is_a_failure() {
         assert_eq!(stderr, expected, "{arguments:?}");
 
         let mut closed = command(arguments);
-        sys::testing::close_stdout(&mut closed);
+        let close = || {
+            // SAFETY: `close` takes an integer.
+            unsafe { libc::close(1) };
+            Ok(())
+        };
+        // SAFETY: `close` is async-signal-safe.
+        unsafe { closed.pre_exec(close) };
         let output = closed.stderr(Stdio::piped()).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
@@ -529,7 +536,8 @@ fn wait_ends_with_a_signal() {
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}/");
     let mut child = command(&["wait", "--url", &url]).spawn().unwrap();
-    sys::testing::kill(i32::try_from(child.id()).unwrap(), libc::SIGTERM);
+    // SAFETY: two integers; the child has not been waited for.
+    unsafe { libc::kill(i32::try_from(child.id()).unwrap(), libc::SIGTERM) };
     assert_eq!(wait_for(&mut child), None, "it ended by the signal");
 }
 

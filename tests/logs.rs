@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use super::support::client::ask;
 use super::support::{DEADLINE, Setup, kill, until};
-use sys::testing;
 
 const PINTLE: &str = env!("CARGO_BIN_EXE_pintle");
 
@@ -25,6 +25,32 @@ fn sleeper(directory: &Path) -> PathBuf {
 /// An agent whose proxy is a sleeper, without anything outside its directory.
 fn quiet(directory: &Path) -> Setup {
     Setup::bare(&sleeper(directory)).arg("--disable-hot-restart")
+}
+
+fn fifo(path: &Path) {
+    let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: the path is a C string.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+}
+
+/// Both ends of a terminal.
+fn terminal() -> (fs::File, OwnedFd) {
+    let (mut ours, mut its) = (0, 0);
+    // SAFETY: two live integers, and nothing asked of name, modes and size.
+    let opened = unsafe {
+        libc::openpty(
+            &raw mut ours,
+            &raw mut its,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    };
+    assert_eq!(opened, 0);
+    // SAFETY: the descriptor is new and nobody else's.
+    let ours = unsafe { fs::File::from_raw_fd(ours) };
+    // SAFETY: as above.
+    (ours, unsafe { OwnedFd::from_raw_fd(its) })
 }
 
 /// `init -v` says a line for each signal that it forwards: as many as it gets. It must go on forwarding whoever reads.
@@ -63,7 +89,7 @@ fn floods(stderr: impl Into<Stdio>, what: &str) {
 
 #[test]
 fn a_terminal_that_nobody_reads_holds_up_nothing() {
-    let (reader, its) = testing::terminal().unwrap();
+    let (reader, its) = terminal();
     floods(its, "a terminal");
     drop(reader);
 }
@@ -73,7 +99,11 @@ fn a_terminal_that_nobody_reads_holds_up_nothing() {
 fn a_pipe_that_others_fill_holds_up_nothing() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut other = writer.try_clone().unwrap();
-    let before = testing::status_flags(&writer).unwrap();
+    let flags = |fd: &dyn AsRawFd| {
+        // SAFETY: two integers.
+        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) }
+    };
+    let before = flags(&writer);
     let watched = writer.try_clone().unwrap();
     let filler = thread::spawn(move || while other.write_all(&[b'x'; 4096]).is_ok() {});
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
@@ -85,11 +115,7 @@ fn a_pipe_that_others_fill_holds_up_nothing() {
         }
     });
     floods(writer, "a pipe");
-    assert_eq!(
-        testing::status_flags(&watched).unwrap(),
-        before,
-        "the others' descriptor"
-    );
+    assert_eq!(flags(&watched), before, "the others' descriptor");
     stop.send(()).unwrap();
     slow.join().unwrap();
     filler.join().unwrap();
@@ -100,7 +126,7 @@ fn a_pipe_that_others_fill_holds_up_nothing() {
 fn a_fifo_without_a_reader_is_a_log() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("fifo");
-    testing::make_fifo(&log).unwrap();
+    fifo(&log);
     let mut agent = quiet(directory.path())
         .arg("--log-target")
         .arg(&log)
@@ -140,7 +166,7 @@ fn a_log_that_has_become_a_fifo_is_opened_anew() {
         text.contains("epoch 0 started").then_some(())
     });
     fs::remove_file(&log).unwrap();
-    testing::make_fifo(&log).unwrap();
+    fifo(&log);
     agent.signal(libc::SIGUSR1);
     agent.signal(libc::SIGTERM);
     assert_eq!(agent.wait().code(), Some(143));
@@ -151,7 +177,7 @@ fn a_log_that_has_become_a_fifo_is_opened_anew() {
 fn lost_lines_are_told_to_the_sink_that_lost_them() {
     let directory = tempfile::tempdir().unwrap();
     let (log, whole) = (directory.path().join("fifo"), directory.path().join("file"));
-    testing::make_fifo(&log).unwrap();
+    fifo(&log);
     let setup = quiet(directory.path()).args(&["--log-output-level", "debug"]);
     let agent = setup
         .arg("--log-target")
@@ -353,7 +379,7 @@ fn the_end_is_the_same_line_in_the_termination_log() {
         let directory = tempfile::tempdir().unwrap();
         let termination_log = directory.path().join("termination-log");
         if is_fifo {
-            testing::make_fifo(&termination_log).unwrap();
+            fifo(&termination_log);
         } else {
             fs::write(&termination_log, "").unwrap();
         }

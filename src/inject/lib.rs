@@ -12,13 +12,35 @@
 
 #![forbid(unsafe_code)]
 
+pub mod annotations;
+mod config;
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "of the kinds of a template's values and of JSON, all others are one case"
+)]
+mod data;
+pub mod decision;
+mod engine;
+mod fragment;
+mod labels;
 pub mod patch;
 pub mod pod;
+mod probes;
+pub mod quantity;
 pub mod schema;
+pub mod selector;
+mod settle;
+mod status;
 mod surface;
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "of the kinds of a template's values and of JSON, all others are one case"
+)]
+pub mod template;
 pub mod typing;
 pub mod yaml;
 
+pub use config::Configuration;
 pub use surface::{
     Broken, Injected, NativeSidecars, Origin, Outcome, Outer, Parameters, Request, Source, Sources,
     reason,

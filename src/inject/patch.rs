@@ -21,13 +21,23 @@ pub enum Operation {
 /// Operations that turn `sent` into `wanted`. Neither is expected to hold a null that means something.
 #[must_use]
 pub fn between(sent: &Value, wanted: &Value) -> Vec<Operation> {
+    between_fresh(sent, wanted, &[])
+}
+
+/// The same; elements in `fresh`, by list and name, are taken out and put in again rather than changed.
+#[must_use]
+pub fn between_fresh(
+    sent: &Value,
+    wanted: &Value,
+    fresh: &[(&'static str, String)],
+) -> Vec<Operation> {
     let mut patch = Patch::default();
     let spec = patch.parent(sent, wanted, "spec");
     let empty = Map::new();
     let object = |root: &Value, key| pod::object(root, key).cloned().unwrap_or_else(Map::new);
     let (sent_spec, wanted_spec) = (object(sent, "spec"), object(wanted, "spec"));
     if spec {
-        patch.lists(&sent_spec, &wanted_spec);
+        patch.lists(&sent_spec, &wanted_spec, fresh);
         patch.fields("/spec", &sent_spec, &wanted_spec, &LISTS);
     }
     if patch.parent(sent, wanted, "metadata") {
@@ -105,7 +115,12 @@ impl Patch {
         }
     }
 
-    fn lists(&mut self, sent: &Map<String, Value>, wanted: &Map<String, Value>) {
+    fn lists(
+        &mut self,
+        sent: &Map<String, Value>,
+        wanted: &Map<String, Value>,
+        fresh: &[(&'static str, String)],
+    ) {
         let mut plans = Vec::new();
         for list in LISTS {
             let (before, after) = (items(sent.get(list)), items(wanted.get(list)));
@@ -115,7 +130,12 @@ impl Patch {
                     .push(Operation::Remove(format!("/spec/{list}")));
                 continue;
             }
-            let plan = Plan::by(before, after, "name");
+            let is_fresh = |name: &str| {
+                fresh
+                    .iter()
+                    .any(|(known, fresh)| *known == list && fresh == name)
+            };
+            let plan = Plan::by(before, after, "name", is_fresh);
             plan.remove(&format!("/spec/{list}"), &mut self.operations);
             plans.push((list, before, after, plan));
         }
@@ -232,7 +252,7 @@ fn list(path: &str, sent: &[Value], wanted: &[Value], operations: &mut Vec<Opera
         ));
         return;
     };
-    let plan = Plan::by(sent, wanted, key);
+    let plan = Plan::by(sent, wanted, key, |_| false);
     plan.remove(path, operations);
     plan.add(path, false, wanted, operations);
     plan.within(path, sent, wanted, operations);
@@ -248,10 +268,13 @@ struct Plan {
 }
 
 impl Plan {
-    fn by(before: &[Value], after: &[Value], key: &str) -> Self {
+    fn by(before: &[Value], after: &[Value], key: &str, is_fresh: impl Fn(&str) -> bool) -> Self {
         // The nth of a key is paired with the nth: a list may hold a key twice.
         let mut waiting: HashMap<String, VecDeque<usize>> = HashMap::new();
         for (old, element) in before.iter().enumerate() {
+            if is_fresh(pod::name(element)) {
+                continue;
+            }
             waiting
                 .entry(identity(element, key))
                 .or_default()

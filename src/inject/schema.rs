@@ -36,6 +36,8 @@ pub struct Object(usize);
 pub struct Field {
     /// As in JSON.
     pub name: &'static str,
+    /// As in Go.
+    pub go: String,
     pub kind: Kind,
     pub required: bool,
 }
@@ -45,6 +47,7 @@ struct Record {
     name: &'static str,
     fields: Vec<Field>,
     by_name: HashMap<&'static str, usize>,
+    by_go: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
@@ -92,6 +95,44 @@ impl Object {
     }
 }
 
+impl Object {
+    /// The field of that name in Go.
+    #[must_use]
+    pub fn go_field(self, name: &str) -> Option<&'static Field> {
+        let record = TABLE.records.get(self.0)?;
+        record.fields.get(*record.by_go.get(name)?)
+    }
+}
+
+/// Words that Go writes in capitals.
+const INITIALISMS: [&str; 24] = [
+    "api", "aws", "csi", "dns", "fc", "fs", "gce", "gmsa", "grpc", "http", "id", "ip", "ipc",
+    "iscsi", "nfs", "os", "pid", "rbd", "se", "ssl", "tcp", "tty", "uid", "url",
+];
+
+/// Go's name of a field: a capital first, initialisms whole.
+fn go_name(json: &str) -> String {
+    let end = json
+        .find(|letter: char| letter.is_ascii_uppercase())
+        .unwrap_or(json.len());
+    let (first, rest) = json.split_at(end);
+    match first {
+        "cephfs" => "CephFS".to_owned(),
+        "storageos" => "StorageOS".to_owned(),
+        "wwids" => "WWIDs".to_owned(),
+        _ if INITIALISMS.contains(&first) => format!("{}{rest}", first.to_ascii_uppercase()),
+        _ => {
+            let mut letters = first.chars();
+            let capital: String = letters
+                .next()
+                .into_iter()
+                .flat_map(char::to_uppercase)
+                .collect();
+            format!("{capital}{}{rest}", letters.as_str())
+        }
+    }
+}
+
 impl Kind {
     /// What is wanted at `name` below a place of this kind.
     #[must_use]
@@ -133,17 +174,25 @@ impl Table {
                 let (name, required) = name
                     .strip_suffix('!')
                     .map_or((name, false), |name| (name, true));
+                let kind = table.kind(kind, &names);
                 fields.push(Field {
                     name,
-                    kind: table.kind(kind, &names),
+                    go: go_name(name),
+                    kind,
                     required,
                 });
             }
             let by_name = fields.iter().map(|field| field.name).zip(0..).collect();
+            let by_go = fields
+                .iter()
+                .map(|field| field.go.clone())
+                .zip(0..)
+                .collect();
             table.records.push(Record {
                 name,
                 fields,
                 by_name,
+                by_go,
             });
         }
         table
@@ -207,6 +256,40 @@ mod tests {
             ("ResourceRequirements", Kind::Quantity)
         );
         assert!(container.field("future").is_none());
+    }
+
+    #[test]
+    fn go_writes_names_its_way() {
+        let rows = [
+            ("hostIP", "HostIP"),
+            ("podIP", "PodIP"),
+            ("uid", "UID"),
+            ("dnsPolicy", "DNSPolicy"),
+            ("dnsConfig", "DNSConfig"),
+            ("hostPID", "HostPID"),
+            ("hostIPC", "HostIPC"),
+            ("fsGroup", "FSGroup"),
+            ("httpGet", "HTTPGet"),
+            ("httpHeaders", "HTTPHeaders"),
+            ("tcpSocket", "TCPSocket"),
+            ("grpc", "GRPC"),
+            ("apiVersion", "APIVersion"),
+            ("nfs", "NFS"),
+            ("iscsi", "ISCSI"),
+            ("csi", "CSI"),
+            ("tty", "TTY"),
+            ("fc", "FC"),
+            ("rbd", "RBD"),
+            ("downwardAPI", "DownwardAPI"),
+            ("name", "Name"),
+            ("setHostnameAsFQDN", "SetHostnameAsFQDN"),
+            ("image", "Image"),
+            ("ip", "IP"),
+            ("seLinuxOptions", "SELinuxOptions"),
+        ];
+        for (json, go) in rows {
+            assert_eq!(go_name(json), go);
+        }
     }
 
     #[test]

@@ -101,29 +101,29 @@ impl Reader<'_> {
         kind: Kind,
         path: &mut Path,
     ) -> Result<Option<Value>, Mistake> {
-        if let yaml::Kind::Scalar(scalar) = &node.kind
-            && scalar.is_null()
+        if let yaml::Value::Scalar(scalar) = &node.value
+            && yaml::is_null(scalar)
         {
             return Ok(self.reading.nulls.then_some(Value::Null));
         }
-        match (kind, &node.kind) {
-            (Kind::Object(object), yaml::Kind::Map(entries)) => {
+        match (kind, &node.value) {
+            (Kind::Object(object), yaml::Value::Map(entries)) => {
                 self.object(entries, object, path).map(Some)
             }
-            (Kind::Map(element), yaml::Kind::Map(entries)) => {
+            (Kind::Map(element), yaml::Value::Map(entries)) => {
                 self.map(entries, element.kind(), path).map(Some)
             }
-            (Kind::List(element), yaml::Kind::List(items)) => {
+            (Kind::List(element), yaml::Value::List(items)) => {
                 self.list(items, element.kind(), path).map(Some)
             }
-            (Kind::Any, _) => Ok(Some(node.to_json())),
-            (_, yaml::Kind::Scalar(found)) => scalar(found, kind)
+            (Kind::Any, _) => Ok(Some(yaml::to_json(node))),
+            (_, yaml::Value::Scalar(found)) => scalar(found, kind)
                 .map(Some)
                 .map_err(|cause| path.mistake(cause)),
-            (_, yaml::Kind::Map(_)) => {
+            (_, yaml::Value::Map(_)) => {
                 Err(path.mistake(format!("want {}, got an object", wanted(kind))))
             }
-            (_, yaml::Kind::List(_)) => {
+            (_, yaml::Value::List(_)) => {
                 Err(path.mistake(format!("want {}, got a list", wanted(kind))))
             }
         }
@@ -144,7 +144,7 @@ impl Reader<'_> {
                 continue;
             }
             if self.reading.directives && key.starts_with('$') {
-                made.insert(key.clone(), node.to_json());
+                made.insert(key.clone(), yaml::to_json(node));
                 continue;
             }
             let Some(field) = object.field(key) else {
@@ -194,17 +194,16 @@ fn scalar(found: &Scalar, kind: Kind) -> Result<Value, String> {
     match kind {
         Kind::Text | Kind::Quantity => Ok(Value::String(found.text.clone())),
         Kind::Boolean => found.boolean().map(Value::Bool).ok_or_else(refused),
-        Kind::Number => found.number().map(Value::Number).ok_or_else(refused),
-        Kind::Integer => found
-            .number()
+        Kind::Number => yaml::number(found).map(Value::Number).ok_or_else(refused),
+        Kind::Integer => yaml::number(found)
             .filter(|number| number.is_i64() || number.is_u64())
             .map(Value::Number)
             .ok_or_else(refused),
-        Kind::IntegerOrText => Ok(match found.number() {
+        Kind::IntegerOrText => Ok(match yaml::number(found) {
             Some(number) if number.is_i64() => Value::Number(number),
             _ => Value::String(found.text.clone()),
         }),
-        Kind::Any => Ok(found.to_json()),
+        Kind::Any => Ok(yaml::scalar_to_json(found)),
         Kind::List(_) | Kind::Map(_) | Kind::Object(_) => Err(refused()),
     }
 }
@@ -224,7 +223,7 @@ fn wanted(kind: Kind) -> &'static str {
 
 /// A scalar in a message: text in quotes, shortened.
 fn shown(found: &Scalar) -> String {
-    let plain = !found.quoted && (found.number().is_some() || found.boolean().is_some());
+    let plain = found.plain && (yaml::number(found).is_some() || found.boolean().is_some());
     let short: String = found.text.chars().take(64).collect();
     if plain { short } else { format!("{short:?}") }
 }

@@ -1,0 +1,65 @@
+//! This process's children, adopted ones among them.
+
+use std::io;
+use std::mem::MaybeUninit;
+
+use super::Pid;
+
+/// The children of the only thread, as the kernel lists them.
+const LIST: &str = "/proc/thread-self/children";
+
+/// Whether there is a child, dead or alive.
+#[must_use]
+pub(crate) fn has_children() -> bool {
+    waits_for(libc::P_ALL, 0)
+}
+
+/// The children that have not been reaped. One that is reaped meanwhile may cost another its place in the list: look again.
+///
+/// # Errors
+/// There is no /proc, or the kernel keeps no such list (CONFIG_PROC_CHILDREN).
+pub(crate) fn children() -> io::Result<Vec<Pid>> {
+    let list = std::fs::read_to_string(LIST)?;
+    let numbers = list.split_ascii_whitespace();
+    // A /proc of other numbers than ours would name strangers: only who can be waited for is a child.
+    Ok(numbers
+        .filter_map(|number| number.parse().ok())
+        .filter(|number| waits_for(libc::P_PID, *number))
+        .map(|number| Pid(number.cast_signed()))
+        .collect())
+}
+
+/// Whether such a child could be waited for.
+fn waits_for(kind: libc::idtype_t, number: libc::id_t) -> bool {
+    let mut unused = MaybeUninit::<libc::siginfo_t>::uninit();
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `waitid` writes to live memory of the right type; with these options it reaps nobody and returns at once.
+    unsafe { libc::waitid(kind, number, unused.as_mut_ptr(), options) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a child of the test's")]
+    fn a_child_is_listed_until_it_is_reaped_and_a_stranger_is_none() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let number = child.id();
+        assert!(has_children());
+        assert!(waits_for(libc::P_PID, number));
+        assert!(!waits_for(libc::P_PID, 1), "not ours");
+        // Other tests have threads and children of their own: it is this thread that has started this one.
+        let listed = children().unwrap();
+        assert!(
+            listed
+                .iter()
+                .any(|pid| pid.number().unsigned_abs() == number)
+        );
+        child.kill().unwrap();
+        assert!(waits_for(libc::P_PID, number), "dead, not reaped");
+        child.wait().unwrap();
+        assert!(!waits_for(libc::P_PID, number));
+    }
+}

@@ -1,0 +1,98 @@
+//! What happens before the agent's own first line.
+//!
+//! The binary has no `fn main` of Rust's: std's runtime around it brings a main thread with a name, a buffered stdout
+//! and the handlers of stack overflows, 9 kB and as many pages, for a program that has other ones. So what it does that
+//! matters is done here.
+
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The argument list as the C library passes it: it is the process's, and stays where it is.
+///
+/// # Safety
+/// `list` points to `count` C strings.
+#[must_use]
+pub unsafe fn arguments(count: c_int, list: *const *const c_char) -> Vec<&'static OsStr> {
+    let argument = |at: usize| {
+        // SAFETY: `at` is below the count.
+        let word = unsafe { *list.wrapping_add(at) };
+        text(word)
+    };
+    (0..usize::try_from(count).unwrap_or(0))
+        .map(argument)
+        .collect()
+}
+
+/// The name that this program was called by, for where /proc cannot tell.
+#[must_use]
+pub(crate) fn own_name() -> OsString {
+    unsafe extern "C" {
+        static program_invocation_name: *const c_char;
+    }
+    // SAFETY: the C library sets it before anything runs, and nobody else does.
+    text(unsafe { program_invocation_name }).to_owned()
+}
+
+fn text<'a>(word: *const c_char) -> &'a OsStr {
+    // SAFETY: a C string of the process's own, which lives as long as it does.
+    OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes())
+}
+
+/// Puts the process in order: faults are told, a reader that has gone is an error of `write` and no signal, and the
+/// first three descriptors are open, so that nothing that is opened later takes the place of one.
+pub(crate) fn start() {
+    super::report_faults();
+    // SAFETY: `signal` takes an integer and a constant.
+    let _: libc::sighandler_t = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    let mut streams = [0, 1, 2].map(|fd| libc::pollfd {
+        fd,
+        events: 0,
+        revents: 0,
+    });
+    // SAFETY: three `pollfd` of this stack frame; it returns at once.
+    let _: c_int = unsafe { libc::poll(streams.as_mut_ptr(), 3, 0) };
+    for stream in streams {
+        if stream.revents & libc::POLLNVAL != 0 {
+            // SAFETY: the path is a C string; the lowest number that is free is this one.
+            let _: c_int = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+            if stream.fd == 1 {
+                STDOUT_CLOSED.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process was started without a stdout: nobody reads what is written there.
+#[must_use]
+pub(crate) fn stdout_was_closed() -> bool {
+    STDOUT_CLOSED.load(Ordering::Relaxed)
+}
+
+/// Without std's buffer and lock, which one thread that writes whole lines does not need.
+#[must_use]
+pub(crate) fn stdout() -> BorrowedFd<'static> {
+    // SAFETY: `start` has seen to it that it is open, and nobody closes it.
+    unsafe { BorrowedFd::borrow_raw(1) }
+}
+
+/// As `stdout`.
+#[must_use]
+pub(crate) fn stderr() -> BorrowedFd<'static> {
+    // SAFETY: as for `stdout`.
+    unsafe { BorrowedFd::borrow_raw(2) }
+}
+
+/// Writes all of it, or as much as somebody reads.
+pub(crate) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match super::write(fd, bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! The agent's heap: what a start needs for a tenth of a second goes back to the kernel at once.
+//!
+//! Of the free blocks the first that fits is taken, in the order of their addresses, and neighbours are joined. So what
+//! was allocated together becomes one piece again, and a long life leaves no holes that grow. What is free at the top is
+//! given back. Sizes are not stored: Rust says them again when it frees.
+//!
+//! The free blocks are a treap: a search tree by address, balanced by a hash of the address, in which each node knows the
+//! largest block below it. So taking and giving are steps in the logarithm of their number, whatever a document does.
+//!
+//! Why not musl's: it maps and unmaps pages one group at a time, some ninety system calls and as many page faults in a
+//! start, and a rendered bootstrap leaves it with 60 kB that stay dirty. Why no lock: there is one thread.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::ptr;
+
+/// Every block's size and place are multiples of it: what a free block says of itself, and the widest alignment in use.
+const UNIT: usize = 16;
+/// From here on a block is a mapping of its own, which goes back when it is freed. Ours.
+const LARGE: usize = 64 * 1024;
+/// Addresses that are set aside, not memory. Ours: more than the largest documents take; beyond it, mappings.
+const RESERVED: usize = 256 << 20;
+/// By how much the usable part of them grows. Ours: a start in one step.
+const STEP: usize = 512 * 1024;
+/// Used memory above the top that is kept for the next turn. Ours: more than a probe takes.
+const SLACK: usize = 2 * 1024;
+/// Bytes of a page, or a multiple of it.
+const PAGE: usize = 4096;
+
+/// A place in the reserve or a size, in units.
+type Units = u32;
+/// No block.
+const NONE: Units = Units::MAX;
+
+/// What a free block says of itself.
+#[derive(Clone, Copy)]
+struct Free {
+    /// The trees of those at lower and at higher addresses.
+    left: Units,
+    right: Units,
+    size: Units,
+    /// The size of the largest block of this tree.
+    largest: Units,
+}
+
+/// The finaliser of MurmurHash3: who is above whom depends on every bit of the place.
+const fn rank(place: Units) -> u32 {
+    let mixed = (place ^ place >> 16).wrapping_mul(0x85eb_ca6b);
+    (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35)
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Heap(());
+
+/// The one heap of the process; untouched where another allocator serves.
+static SHARED: Shared = Shared(UnsafeCell::new(State::new()));
+
+struct Shared(UnsafeCell<State>);
+
+struct State {
+    /// The reserve; null before the first allocation.
+    base: *mut u8,
+    /// Above it nothing is allocated. This and the next two are offsets in the reserve.
+    top: usize,
+    /// Up to here it has been used since it was last given back.
+    used: usize,
+    /// Up to here it may be used.
+    usable: usize,
+    /// The tree of the free blocks.
+    free: Units,
+}
+
+// SAFETY: the binary has one thread (the tests, which have more, do not use this); no signal handler allocates.
+unsafe impl Sync for Shared {}
+
+/// Gives back what is free above the last block, but for a little: after something that is not done often.
+pub(crate) fn release_heap() {
+    // SAFETY: one thread, and no call within a call. Where this heap is not in use there is nothing to give back.
+    let state = unsafe { &mut *SHARED.0.get() };
+    if !state.base.is_null() {
+        state.trim(0);
+    }
+}
+
+/// Whether there is something to give back.
+pub(crate) fn heap_is_high() -> bool {
+    // SAFETY: as above.
+    let state = unsafe { &*SHARED.0.get() };
+    state.used > state.kept()
+}
+
+impl Heap {
+    /// For the one thread of the binary.
+    ///
+    /// # Safety
+    /// A program that allocates with it has one thread.
+    #[must_use]
+    pub const unsafe fn new() -> Self {
+        Self(())
+    }
+
+    #[allow(clippy::mut_from_ref, reason = "one thread, and no call within a call")]
+    fn state(&self) -> &mut State {
+        // SAFETY: one thread, and the state is borrowed for one call only.
+        unsafe { &mut *SHARED.0.get() }
+    }
+}
+
+// SAFETY: blocks do not overlap, are as large and aligned as asked for, and stay until they are freed.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let size = rounded(layout.size());
+        if size >= LARGE || layout.align() > UNIT {
+            return map(size);
+        }
+        let state = self.state();
+        if state.base.is_null() {
+            // As a place, and not as memory: nobody may touch it yet.
+            state.base = reserve();
+        }
+        state.take(size)
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let size = rounded(layout.size());
+        if self.state().holds(block) {
+            self.state().give(block, size);
+        } else {
+            // SAFETY: it is not in the reserve, so it is a mapping of its own.
+            let _: c_int = unsafe { libc::munmap(block.cast(), size) };
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let (old, new) = (rounded(layout.size()), rounded(new_size));
+        if old == new || (new < LARGE && self.state().stretch(block, old, new)) {
+            return block;
+        }
+        // SAFETY: the alignment is that of a layout, and the caller keeps the size within its limit.
+        let wanted = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        // SAFETY: as for `alloc`.
+        let moved = unsafe { self.alloc(wanted) };
+        if !moved.is_null() {
+            // SAFETY: both are at least that large, and are not the same block.
+            unsafe { ptr::copy_nonoverlapping(block, moved, layout.size().min(new_size)) };
+            // SAFETY: as for `dealloc`.
+            unsafe { self.dealloc(block, layout) };
+        }
+        moved
+    }
+}
+
+const fn rounded(size: usize) -> usize {
+    size.saturating_add(UNIT - 1) & !(UNIT - 1)
+}
+
+/// Of a size within the reserve, which has far fewer than 2^32.
+#[allow(clippy::cast_possible_truncation, reason = "see above")]
+const fn units(bytes: usize) -> Units {
+    (bytes / UNIT) as Units
+}
+
+const fn bytes(units: Units) -> usize {
+    units as usize * UNIT
+}
+
+/// Pages of their own; null when there are none.
+fn map(size: usize) -> *mut u8 {
+    mapping(size, libc::PROT_READ | libc::PROT_WRITE)
+}
+
+/// Addresses without memory; null when there are none, and then every block is a mapping.
+fn reserve() -> *mut u8 {
+    mapping(RESERVED, libc::PROT_NONE)
+}
+
+fn mapping(size: usize, access: c_int) -> *mut u8 {
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, where the kernel likes.
+    let memory = unsafe { libc::mmap(ptr::null_mut(), size, access, kind, -1, 0) };
+    if memory == libc::MAP_FAILED {
+        return ptr::null_mut();
+    }
+    memory.cast()
+}
+
+impl State {
+    const fn new() -> Self {
+        Self {
+            base: ptr::null_mut(),
+            top: 0,
+            used: 0,
+            usable: 0,
+            free: NONE,
+        }
+    }
+
+    fn holds(&self, block: *mut u8) -> bool {
+        block.addr().wrapping_sub(self.base.addr()) < RESERVED && !self.base.is_null()
+    }
+
+    /// The first free block that fits, or what is above the top.
+    fn take(&mut self, size: usize) -> *mut u8 {
+        let wanted = units(size);
+        if self.largest(self.free) < wanted {
+            let block = self.place(self.top);
+            return if self.raise(size) { block } else { map(size) };
+        }
+        let mut block = self.free;
+        let found = loop {
+            let free = self.read(block);
+            block = if self.largest(free.left) >= wanted {
+                free.left
+            } else if free.size >= wanted {
+                break free.size;
+            } else {
+                free.right
+            };
+        };
+        let (below, rest) = self.part(self.free, block);
+        let (_, mut above) = self.part(rest, block + 1);
+        if found > wanted {
+            let rest = block + wanted;
+            self.write(rest, NONE, NONE, found - wanted);
+            above = self.join(rest, above);
+        }
+        self.free = self.join(below, above);
+        self.block(block)
+    }
+
+    /// Puts a block back in its place and joins it to its neighbours.
+    fn give(&mut self, block: *mut u8, size: usize) {
+        let mut block = units(block.addr() - self.base.addr());
+        let mut size = units(size);
+        let (mut below, mut above) = self.part(self.free, block);
+        let (after, found) = self.outermost(above, |free| free.left);
+        if after == block + size {
+            size += found;
+            (_, above) = self.part(above, after + 1);
+        }
+        let (before, found) = self.outermost(below, |free| free.right);
+        if before != NONE && before + found == block {
+            block = before;
+            size += found;
+            (below, _) = self.part(below, before);
+        }
+        if self.block(block + size) == self.place(self.top) {
+            self.free = below;
+            self.lower(bytes(size));
+        } else {
+            self.write(block, NONE, NONE, size);
+            let above = self.join(block, above);
+            self.free = self.join(below, above);
+        }
+    }
+
+    /// The last block of a tree on the side that `next` leads to, and its size.
+    fn outermost(&self, tree: Units, next: fn(Free) -> Units) -> (Units, Units) {
+        let (mut found, mut size, mut block) = (NONE, 0, tree);
+        while block != NONE {
+            let free = self.read(block);
+            (found, size, block) = (block, free.size, next(free));
+        }
+        (found, size)
+    }
+
+    /// Parts a tree into what lies below `place` and the rest.
+    fn part(&self, tree: Units, place: Units) -> (Units, Units) {
+        if tree == NONE {
+            return (NONE, NONE);
+        }
+        let free = self.read(tree);
+        if tree < place {
+            let (below, above) = self.part(free.right, place);
+            self.write(tree, free.left, below, free.size);
+            (tree, above)
+        } else {
+            let (below, above) = self.part(free.left, place);
+            self.write(tree, above, free.right, free.size);
+            (below, tree)
+        }
+    }
+
+    /// Makes one tree of two, all of the first below the second.
+    fn join(&self, below: Units, above: Units) -> Units {
+        if below == NONE {
+            return above;
+        }
+        if above == NONE {
+            return below;
+        }
+        if rank(below) > rank(above) {
+            let free = self.read(below);
+            let right = self.join(free.right, above);
+            self.write(below, free.left, right, free.size);
+            below
+        } else {
+            let free = self.read(above);
+            let left = self.join(below, free.left);
+            self.write(above, left, free.right, free.size);
+            above
+        }
+    }
+
+    /// The size of the largest block of a tree.
+    fn largest(&self, tree: Units) -> Units {
+        if tree == NONE {
+            0
+        } else {
+            self.read(tree).largest
+        }
+    }
+
+    /// A block of the tree.
+    fn read(&self, block: Units) -> Free {
+        // SAFETY: it is in the tree, so it is free, of at least a unit, and was written by `write`.
+        unsafe { *self.block(block).cast() }
+    }
+
+    /// Makes a block of the tree of memory that nobody has.
+    fn write(&self, block: Units, left: Units, right: Units, size: Units) {
+        let largest = size.max(self.largest(left)).max(self.largest(right));
+        // SAFETY: it is free, of at least a unit, and aligned to one.
+        let free: &mut Free = unsafe { &mut *self.block(block).cast() };
+        (free.left, free.right, free.size, free.largest) = (left, right, size, largest);
+    }
+
+    fn block(&self, block: Units) -> *mut u8 {
+        self.place(bytes(block))
+    }
+
+    /// Makes the last block longer in place, if this is the last.
+    fn stretch(&mut self, block: *mut u8, old: usize, new: usize) -> bool {
+        new > old
+            && block.wrapping_add(old) == self.place(self.top)
+            && self.holds(block)
+            && self.raise(new - old)
+    }
+
+    fn place(&self, offset: usize) -> *mut u8 {
+        self.base.wrapping_add(offset)
+    }
+
+    /// Takes the next `size` bytes into use.
+    fn raise(&mut self, size: usize) -> bool {
+        let top = self.top + size;
+        if top > self.usable && !self.extend(top) {
+            return false;
+        }
+        self.top = top;
+        self.used = self.used.max(top);
+        true
+    }
+
+    fn extend(&mut self, top: usize) -> bool {
+        let usable = top.next_multiple_of(STEP);
+        if usable > RESERVED {
+            return false;
+        }
+        let from = self.place(self.usable).cast();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: these pages of the reserve have not been in use.
+        if unsafe { libc::mprotect(from, usable - self.usable, access) } != 0 {
+            return false;
+        }
+        self.usable = usable;
+        true
+    }
+
+    /// The last `size` bytes are free: they are used again from the first on, and given back when they are many.
+    fn lower(&mut self, size: usize) {
+        self.top -= size;
+        self.trim(LARGE);
+    }
+
+    /// Up to here it is kept.
+    const fn kept(&self) -> usize {
+        (self.top + SLACK).next_multiple_of(PAGE)
+    }
+
+    /// Gives back what is free above the top, if that is more than so many bytes.
+    fn trim(&mut self, tolerated: usize) {
+        let keep = self.kept();
+        if self.used > keep + tolerated {
+            let from = self.place(keep).cast();
+            // SAFETY: nothing above the top is in use; it reads as zeros from now on.
+            let _: c_int = unsafe { libc::madvise(from, self.used - keep, libc::MADV_DONTNEED) };
+            self.used = keep;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A state with a reserve of its own.
+    fn state() -> State {
+        State {
+            base: reserve(),
+            ..State::new()
+        }
+    }
+
+    /// What is allocated: where, how much, and the byte that it is filled with.
+    struct Block(*mut u8, usize, u8);
+
+    impl Block {
+        fn fill(&self) {
+            // SAFETY: the block is ours and that large.
+            unsafe { ptr::write_bytes(self.0, self.2, self.1) };
+        }
+
+        fn check(&self) {
+            // SAFETY: as above.
+            let bytes = unsafe { std::slice::from_raw_parts(self.0, self.1) };
+            assert!(
+                bytes.iter().all(|byte| *byte == self.2),
+                "written by another"
+            );
+        }
+    }
+
+    /// Found the long way round.
+    fn first_fit(state: &State, blocks: &[Block], size: usize) -> *mut u8 {
+        let mut taken: Vec<_> = blocks.iter().map(|block| (block.0, block.1)).collect();
+        taken.sort_unstable();
+        let mut free = state.base;
+        for (block, length) in taken {
+            if block.addr() - free.addr() >= size {
+                break;
+            }
+            free = block.wrapping_add(rounded(length));
+        }
+        free
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// No block overlaps another, whatever the order, and each is where the first hole was that takes it; when all
+        /// are free nothing is left but the top.
+        #[test]
+        fn blocks_are_apart_and_all_comes_back(steps in proptest::collection::vec((0..3_u8, 1..5000_usize, any::<prop::sample::Index>()), 0..300)) {
+            let mut state = state();
+            let mut blocks: Vec<Block> = Vec::new();
+            for (number, (what, size, which)) in steps.into_iter().enumerate() {
+                let mark = u8::try_from(number % 256).unwrap();
+                if what < 2 || blocks.is_empty() {
+                    let expected = first_fit(&state, &blocks, rounded(size));
+                    let block = Block(state.take(rounded(size)), size, mark);
+                    prop_assert_eq!(block.0, expected);
+                    prop_assert!(state.holds(block.0) && block.0.addr().is_multiple_of(UNIT));
+                    block.fill();
+                    blocks.push(block);
+                } else {
+                    let block = blocks.swap_remove(which.index(blocks.len()));
+                    block.check();
+                    state.give(block.0, rounded(block.1));
+                }
+                if number % 8 == 0 {
+                    blocks.iter().for_each(Block::check);
+                }
+            }
+            for block in blocks.drain(..) {
+                block.check();
+                state.give(block.0, rounded(block.1));
+            }
+            prop_assert!(state.free == NONE && state.top == 0);
+            state.trim(0);
+            prop_assert!(state.used <= SLACK.next_multiple_of(PAGE));
+        }
+    }
+
+    #[test]
+    fn the_last_block_grows_in_place_and_no_other() {
+        let mut state = state();
+        let (first, last) = (state.take(32), state.take(32));
+        assert!(!state.stretch(first, 32, 64));
+        assert!(state.stretch(last, 32, 4096));
+        assert_eq!(state.top, 32 + 4096);
+    }
+
+    #[test]
+    fn what_the_reserve_has_not_is_a_mapping_of_its_own() {
+        let mut state = state();
+        state.usable = RESERVED;
+        state.top = RESERVED;
+        let block = state.take(64);
+        assert!(!block.is_null() && !state.holds(block));
+    }
+
+    #[test]
+    fn without_a_reserve_there_are_mappings() {
+        let mut state = State::new();
+        let block = state.take(64);
+        assert!(!block.is_null() && !state.holds(block));
+    }
+
+    /// Frees every second of so many blocks in any order, then takes as many again that fit into no hole.
+    fn scattered(count: usize) -> Duration {
+        let mut state = state();
+        let mut blocks: Vec<*mut u8> = (0..2 * count).map(|_| state.take(32)).collect();
+        let mut holes: Vec<*mut u8> = blocks.iter().copied().step_by(2).collect();
+        holes.sort_by_key(|block| block.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let begun = cpu_time();
+        for hole in holes {
+            state.give(hole, 32);
+        }
+        blocks.extend((0..count).map(|_| state.take(48)));
+        cpu_time().saturating_sub(begun)
+    }
+
+    /// Of this thread: what else the machine does is not counted.
+    fn cpu_time() -> Duration {
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: the structure is live.
+        let got = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+        assert_eq!(got, 0);
+        Duration::new(
+            u64::try_from(time.tv_sec).unwrap(),
+            u32::try_from(time.tv_nsec).unwrap(),
+        )
+    }
+
+    #[test]
+    fn the_time_grows_with_the_blocks_and_not_with_their_square() {
+        const FEW: usize = 2_000;
+        const TIMES: u32 = 16;
+        let best = |count| (0..3).map(|_| scattered(count)).min().unwrap();
+        let (few, many) = (best(FEW), best(FEW * TIMES as usize));
+        // A square would be 16 times as much again.
+        assert!(
+            many < few * TIMES * 5,
+            "{few:?}, and {many:?} for {TIMES} times as many"
+        );
+    }
+}

@@ -1,0 +1,316 @@
+//! Every call that needs `unsafe`, behind a safe signature: one block, one call, one SAFETY sentence.
+
+#![allow(unsafe_code, reason = "this is the module for it")]
+
+mod child;
+mod children;
+mod copy;
+mod directory;
+mod entry;
+mod fault;
+mod heap;
+mod inherited;
+mod interfaces;
+mod net;
+mod outlet;
+mod report;
+mod seldom;
+mod terminal;
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+pub(crate) use child::{ChildSetup, Streams, spawn};
+pub(crate) use children::{children, has_children};
+pub(crate) use directory::{current_directory, names};
+pub use entry::arguments;
+pub(crate) use entry::{own_name, start, stderr, stdout, stdout_was_closed, write_all};
+use fault::report_faults;
+pub use heap::Heap;
+pub(crate) use heap::{heap_is_high, release_heap};
+pub(crate) use inherited::{Inherited, throw_queued_signals_away};
+pub(crate) use interfaces::interface_addresses;
+pub(crate) use net::{Watch, listen, watch_level};
+pub(crate) use outlet::Outlet;
+pub(crate) use seldom::{give_back, set_apart};
+pub(crate) use terminal::take_terminal_back;
+
+use crate::supervisor::Exit;
+
+/// A process that was started and has not been reaped, so its number cannot mean another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pid(i32);
+
+impl Pid {
+    #[cfg(test)]
+    pub(crate) const fn pretend(number: i32) -> Self {
+        Self(number)
+    }
+
+    #[must_use]
+    pub(crate) const fn number(self) -> i32 {
+        self.0
+    }
+}
+
+/// The numbers of the signals that the agent names.
+pub(crate) mod signal {
+    pub(crate) use libc::{
+        SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTRAP, SIGTTOU, SIGUSR1,
+    };
+}
+
+/// Reaps one dead child, known or adopted; `None` when none is left to reap now.
+#[must_use]
+pub(crate) fn reap() -> Option<(Pid, Exit)> {
+    loop {
+        let mut status = 0;
+        // SAFETY: `waitpid` writes the status to a live integer; with WNOHANG it returns at once.
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+        match pid {
+            1.. => return Some((Pid(pid), exit(status))),
+            0 => return None,
+            _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            _ => return None,
+        }
+    }
+}
+
+/// `WIFSIGNALED` and `WEXITSTATUS`; stops are not reported without `WUNTRACED`.
+fn exit(status: c_int) -> Exit {
+    let byte = |value: c_int| u8::try_from(value).unwrap_or(u8::MAX);
+    if libc::WIFSIGNALED(status) {
+        Exit::Signal(byte(libc::WTERMSIG(status)))
+    } else {
+        Exit::Code(byte(libc::WEXITSTATUS(status)))
+    }
+}
+
+/// Sends a signal to a child that has not been reaped.
+pub(crate) fn kill(pid: Pid, signal: c_int) {
+    // SAFETY: `kill` takes two integers; the pid is a child's, which is ours until it is reaped.
+    let _: c_int = unsafe { libc::kill(pid.0, signal) };
+}
+
+/// Sends a signal to the process group that the child leads.
+pub(crate) fn kill_group(pid: Pid, signal: c_int) {
+    // SAFETY: `kill` takes two integers; the group has the number of a child that leads it.
+    let _: c_int = unsafe { libc::kill(-pid.0, signal) };
+}
+
+/// Orphans below us become our children, as they do for PID 1.
+///
+/// # Errors
+/// A kernel before 3.4.
+pub(crate) fn become_subreaper() -> io::Result<()> {
+    // SAFETY: this `prctl` takes an integer and touches no memory.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) })
+}
+
+/// Closes every descriptor above 2: what the agent was started with is not its own, and must not reach a proxy.
+///
+/// Called before the agent opens anything.
+pub(crate) fn close_inherited_descriptors() {
+    // SAFETY: nothing has been opened yet, so no owner of a descriptor above 2 exists in this process.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    if closed == 0 {
+        return;
+    }
+    // Before Linux 5.9: one by one, up to the limit.
+    let last = open_files_limit().map_or(1024, |limit| limit.rlim_cur.min(65_536));
+    for fd in 3..c_int::try_from(last).unwrap_or(1024) {
+        // SAFETY: as above.
+        let _: c_int = unsafe { libc::close(fd) };
+    }
+}
+
+fn open_files_limit() -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `prlimit` writes to a live structure, and reads none.
+    check(unsafe { libc::prlimit(0, libc::RLIMIT_NOFILE, ptr::null(), &raw mut limit) })?;
+    Ok(limit)
+}
+
+/// How many descriptors this process may have open now; `None`: no limit, or not known.
+#[must_use]
+pub(crate) fn open_files_soft_limit() -> Option<u64> {
+    let soft = open_files_limit().ok()?.rlim_cur;
+    (soft != libc::RLIM_INFINITY).then_some(soft)
+}
+
+/// User and system time that this process has used.
+#[must_use]
+pub(crate) fn cpu_time() -> Duration {
+    // SAFETY: the structure is made of integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `getrusage` writes to a live structure; where it fails, the zeros stay.
+    let _: c_int = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    let unsigned = |part: i64| u64::try_from(part).unwrap_or(0);
+    let seconds = usage.ru_utime.tv_sec.saturating_add(usage.ru_stime.tv_sec);
+    // Each is below a million.
+    let micros = usage
+        .ru_utime
+        .tv_usec
+        .saturating_add(usage.ru_stime.tv_usec);
+    Duration::from_secs(unsigned(seconds)).saturating_add(Duration::from_micros(unsigned(micros)))
+}
+
+/// Bytes of a page of memory.
+#[must_use]
+pub(crate) fn page_size() -> u64 {
+    // SAFETY: `sysconf` takes an integer and touches no memory of ours.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(0)
+}
+
+/// Flags for opening a file that somebody else named: a FIFO does not wait for its other end, and a terminal does not
+/// become ours.
+pub(crate) const OPEN_WITHOUT_WAITING: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
+
+/// Whether `fd` has room now: for a pipe, for `PIPE_BUF` bytes if nobody else is quicker.
+#[must_use]
+fn is_writable(fd: BorrowedFd<'_>) -> bool {
+    let mut poll = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: `poll` reads and writes one `pollfd`, which lives on this stack frame; it returns at once.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    ready == 1 && poll.revents & libc::POLLOUT != 0
+}
+
+/// What `action` creates gets the mode that it asks for, whatever the agent was started with; children are started with
+/// that again.
+pub(crate) fn without_umask<T>(action: impl FnOnce() -> T) -> T {
+    // SAFETY: `umask` takes an integer and cannot fail.
+    let started_with = unsafe { libc::umask(0) };
+    let result = action();
+    // SAFETY: as above.
+    let _: libc::mode_t = unsafe { libc::umask(started_with) };
+    result
+}
+
+/// One `write`.
+///
+/// # Errors
+/// What the kernel says; `Interrupted` is not retried.
+pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: the pointer and the length describe `bytes`, which outlives the call.
+    let written = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+    usize::try_from(written).map_err(|_| io::Error::last_os_error())
+}
+
+/// The user that the agent runs as.
+#[must_use]
+pub(crate) fn effective_uid() -> u32 {
+    // SAFETY: `geteuid` has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Gives the stack back that the deepest calls have used, down from here. They come at a start and at each epoch; what
+/// remains is what a turn takes.
+pub(crate) fn release_stack() {
+    /// Bytes that no call goes deeper than, or that do not matter. Ours.
+    const DEEPEST: usize = 128 * 1024;
+    const PAGE: usize = 4096;
+    let here = 0_u8;
+    // A page is left for this call and the next ones.
+    let top = ((&raw const here).addr() - PAGE) & !(PAGE - 1);
+    let from = ptr::with_exposed_provenance_mut(top - DEEPEST);
+    // Where there is no stack yet, it says so after it has done the rest.
+    // SAFETY: below the stack pointer, with room for a signal's frame left, is nothing of anybody's.
+    let _: c_int = unsafe { libc::madvise(from, DEEPEST, libc::MADV_DONTNEED) };
+}
+
+/// Waits, for when waiting by `epoll` is what failed.
+pub(crate) fn pause(duration: Duration) {
+    let millis = c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: no descriptors, so the list may be null.
+    let _: c_int = unsafe { libc::poll(ptr::null_mut(), 0, millis) };
+}
+
+/// Blocks the signals of `set` (bit n - 1 is signal n), and no others; the ends of children are told from here on.
+pub(crate) fn hold_signals(set: u64) {
+    inherited::set_mask(set);
+    inherited::keep_dead_children();
+}
+
+/// A descriptor that becomes readable when a signal of `set` (bit n - 1 is signal n) arrives; these are blocked, and all
+/// others are not.
+///
+/// # Errors
+/// No descriptor left.
+pub(crate) fn signal_descriptor(set: u64) -> io::Result<OwnedFd> {
+    inherited::set_mask(set);
+    let signals = inherited::signal_set(set);
+    // SAFETY: the set is initialised; -1 asks for a new descriptor.
+    let fd = unsafe {
+        libc::signalfd(
+            -1,
+            &raw const signals,
+            libc::SFD_NONBLOCK | libc::SFD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Signals read by one call; two at a time are many.
+pub(crate) const SIGNALS_AT_ONCE: usize = 4;
+/// How often a turn reads them. Ours: all standard signals at once are half of it, and of real-time ones, of which a
+/// hundred thousand may be queued, the kernel needs up to a millisecond for each.
+pub(crate) const SIGNAL_READS_PER_TURN: usize = 16;
+
+/// The next signals of a `signal_descriptor`, as many as there are; only if all places are taken there may be more.
+#[must_use]
+pub(crate) fn read_signals(fd: BorrowedFd<'_>) -> [Option<i32>; SIGNALS_AT_ONCE] {
+    const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+    let mut infos = [const { MaybeUninit::<libc::signalfd_siginfo>::uninit() }; SIGNALS_AT_ONCE];
+    // SAFETY: the pointer and the length describe `infos`, which outlives the call.
+    let read = unsafe {
+        libc::read(
+            fd.as_raw_fd(),
+            infos.as_mut_ptr().cast(),
+            SIZE * SIGNALS_AT_ONCE,
+        )
+    };
+    let count = usize::try_from(read).unwrap_or_default() / SIZE;
+    let mut signals = [None; SIGNALS_AT_ONCE];
+    for (signal, info) in signals.iter_mut().zip(&infos).take(count) {
+        // SAFETY: the kernel has written the first `count`.
+        *signal = Some(unsafe { info.assume_init_ref() }.ssi_signo.cast_signed());
+    }
+    signals
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_told_apart() {
+        assert_eq!(exit(0), Exit::Code(0));
+        assert_eq!(exit(3 << 8), Exit::Code(3));
+        assert_eq!(exit(15), Exit::Signal(15));
+        assert_eq!(exit(11 | 0x80), Exit::Signal(11), "with a core dump");
+    }
+}

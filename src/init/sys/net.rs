@@ -1,0 +1,158 @@
+//! The listening socket of the status port.
+
+use std::ffi::c_int;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::check;
+
+/// Connections that the kernel keeps for us between two turns: where there is no room, a probe loses a second until its
+/// SYN is sent again. Ours: 50 ms of work; the memory is the kernel's.
+const BACKLOG: c_int = 1024;
+/// Seconds for which the kernel keeps a connection that says nothing to itself (rounded up to a retransmission).
+const SILENCE: c_int = 1;
+
+/// A socket that listens without blocking. For `::` it takes IPv4 as well, whatever the host's default is.
+///
+/// A connection is handed out with its first bytes: who connects and says nothing costs us nothing, and a probe is
+/// read in the turn in which it is accepted.
+///
+/// # Errors
+/// The address is taken, not ours, or of a family that the host has not.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let family = c_int::from(family(address));
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: `socket` takes three integers.
+    let fd = unsafe { libc::socket(family, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    set(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    if address.is_ipv6() {
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
+    }
+    // Only a saving: without it the first read finds nothing.
+    drop(set(
+        &socket,
+        libc::IPPROTO_TCP,
+        libc::TCP_DEFER_ACCEPT,
+        SILENCE,
+    ));
+    bind(&socket, address)?;
+    // SAFETY: `listen` takes two integers.
+    check(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
+    Ok(TcpListener::from(socket))
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "they are 2 and 10")]
+const fn family(address: SocketAddr) -> libc::sa_family_t {
+    match address {
+        SocketAddr::V4(_) => libc::AF_INET as libc::sa_family_t,
+        SocketAddr::V6(_) => libc::AF_INET6 as libc::sa_family_t,
+    }
+}
+
+fn set(socket: &OwnedFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
+    // SAFETY: the pointer and the length describe `value`, which outlives the call.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_u32::<c_int>(),
+        )
+    })
+}
+
+fn bind(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+    let fd = socket.as_raw_fd();
+    match address {
+        SocketAddr::V4(v4) => {
+            let raw = libc::sockaddr_in {
+                sin_family: family(address),
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: the pointer and the length describe `raw`, which outlives the call.
+            check(unsafe {
+                libc::bind(
+                    fd,
+                    (&raw const raw).cast(),
+                    size_of_u32::<libc::sockaddr_in>(),
+                )
+            })
+        }
+        SocketAddr::V6(v6) => {
+            let raw = libc::sockaddr_in6 {
+                sin6_family: family(address),
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: as above.
+            check(unsafe {
+                libc::bind(
+                    fd,
+                    (&raw const raw).cast(),
+                    size_of_u32::<libc::sockaddr_in6>(),
+                )
+            })
+        }
+    }
+}
+
+/// Whether `epoll` tells of `socket`: on, level-triggered under `token`, or not at all.
+///
+/// mio knows only edges, after which one has to accept until there is nothing left: a system call for every probe.
+///
+/// # Errors
+/// No memory, or `first` although it is there already.
+pub(crate) fn watch_level(
+    epoll: &impl AsRawFd,
+    socket: &impl AsRawFd,
+    token: usize,
+    watch: Watch,
+) -> io::Result<()> {
+    let (operation, events) = match watch {
+        Watch::Begin => (libc::EPOLL_CTL_ADD, libc::EPOLLIN),
+        Watch::Resume => (libc::EPOLL_CTL_MOD, libc::EPOLLIN),
+        Watch::Pause => (libc::EPOLL_CTL_MOD, 0),
+    };
+    let mut event = libc::epoll_event {
+        events: events.cast_unsigned(),
+        u64: token as u64,
+    };
+    // SAFETY: the event lives on this stack frame; both descriptors belong to the references.
+    check(unsafe {
+        libc::epoll_ctl(
+            epoll.as_raw_fd(),
+            operation,
+            socket.as_raw_fd(),
+            &raw mut event,
+        )
+    })
+}
+
+/// See `watch_level`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    Begin,
+    Pause,
+    Resume,
+}
+
+/// The sizes of socket addresses and options fit 32 bits.
+#[allow(clippy::cast_possible_truncation, reason = "at most 28")]
+const fn size_of_u32<T>() -> u32 {
+    size_of::<T>() as u32
+}

@@ -1,0 +1,601 @@
+//! Annotations that a template may read: each is looked at before anything is rendered, because templates paste them into YAML.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use crate::pod;
+use crate::quantity;
+
+/// What a valid value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Valid {
+    Any,
+    /// Text that is never pasted: control characters pass.
+    Text,
+    OneOf(&'static [&'static str]),
+    Port,
+    Count,
+    Ports {
+        all: bool,
+    },
+    Ranges {
+        all: bool,
+    },
+    Interfaces,
+    Quantity,
+    Boolean,
+    Object,
+    ProxyConfig,
+    Templates,
+}
+
+/// An annotation: its name, how a message calls it, and what it holds.
+struct Row(&'static str, &'static str, Valid);
+
+pub const STATUS_PORT: &str = "status.sidecar.istio.io/port";
+pub const PROXY_CONFIG: &str = "proxy.istio.io/config";
+pub const TEMPLATES: &str = "inject.istio.io/templates";
+pub const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
+pub const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";
+pub const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
+
+const INTERCEPTION: Valid = Valid::OneOf(&["REDIRECT", "TPROXY", "NONE"]);
+
+/// Sorted by name, as messages are.
+const ROWS: &[Row] = &[
+    Row(TEMPLATES, "templates", Valid::Templates),
+    Row(
+        "istio.io/reroute-virtual-interfaces",
+        "reroute-virtual-interfaces",
+        Valid::Interfaces,
+    ),
+    Row(MERGE_METRICS, "merge-metrics", Valid::Boolean),
+    Row(PROXY_CONFIG, "config", Valid::ProxyConfig),
+    Row(
+        "readiness.status.sidecar.istio.io/applicationPorts",
+        "readinessApplicationPorts",
+        Valid::Ports { all: true },
+    ),
+    Row(
+        "readiness.status.sidecar.istio.io/failureThreshold",
+        "failureThreshold",
+        Valid::Count,
+    ),
+    Row(
+        "readiness.status.sidecar.istio.io/initialDelaySeconds",
+        "initialDelaySeconds",
+        Valid::Count,
+    ),
+    Row(
+        "readiness.status.sidecar.istio.io/periodSeconds",
+        "periodSeconds",
+        Valid::Count,
+    ),
+    Row(
+        "sidecar.istio.io/agentLogLevel",
+        "agentLogLevel",
+        Valid::Any,
+    ),
+    Row(
+        "sidecar.istio.io/bootstrapOverride",
+        "bootstrapOverride",
+        Valid::Any,
+    ),
+    Row(
+        "sidecar.istio.io/componentLogLevel",
+        "componentLogLevel",
+        Valid::Any,
+    ),
+    Row(
+        "sidecar.istio.io/controlPlaneAuthPolicy",
+        "controlPlaneAuthPolicy",
+        Valid::Any,
+    ),
+    Row(
+        "sidecar.istio.io/discoveryAddress",
+        "discoveryAddress",
+        Valid::Any,
+    ),
+    Row(
+        "sidecar.istio.io/enableCoreDump",
+        "enableCoreDump",
+        Valid::Boolean,
+    ),
+    Row("sidecar.istio.io/inject", "inject", Valid::Any),
+    Row(
+        "sidecar.istio.io/interceptionMode",
+        "interceptionMode",
+        INTERCEPTION,
+    ),
+    Row("sidecar.istio.io/logLevel", "logLevel", Valid::Any),
+    Row(NATIVE_SIDECAR, "nativeSidecar", Valid::Boolean),
+    Row("sidecar.istio.io/proxyCPU", "proxyCPU", Valid::Quantity),
+    Row(
+        "sidecar.istio.io/proxyCPULimit",
+        "proxyCPULimit",
+        Valid::Quantity,
+    ),
+    Row("sidecar.istio.io/proxyImage", "proxyImage", Valid::Any),
+    Row(
+        "sidecar.istio.io/proxyMemory",
+        "proxyMemory",
+        Valid::Quantity,
+    ),
+    Row(
+        "sidecar.istio.io/proxyMemoryLimit",
+        "proxyMemoryLimit",
+        Valid::Quantity,
+    ),
+    Row(REWRITE_PROBES, "rewriteAppHTTPProbers", Valid::Boolean),
+    Row(
+        "sidecar.istio.io/statsInclusionPrefixes",
+        "statsInclusionPrefixes",
+        Valid::Any,
+    ),
+    Row(
+        "sidecar.istio.io/statsInclusionRegexps",
+        "statsInclusionRegexps",
+        Valid::Any,
+    ),
+    Row(
+        "sidecar.istio.io/statsInclusionSuffixes",
+        "statsInclusionSuffixes",
+        Valid::Any,
+    ),
+    Row("sidecar.istio.io/status", "status", Valid::Text),
+    Row("sidecar.istio.io/userVolume", "userVolume", Valid::Object),
+    Row(
+        "sidecar.istio.io/userVolumeMount",
+        "userVolumeMount",
+        Valid::Object,
+    ),
+    Row(STATUS_PORT, "statusPort", Valid::Port),
+    Row(
+        "traffic.sidecar.istio.io/excludeInboundPorts",
+        "excludeInboundPorts",
+        Valid::Ports { all: false },
+    ),
+    Row(
+        "traffic.sidecar.istio.io/excludeInterfaces",
+        "excludeInterfaces",
+        Valid::Interfaces,
+    ),
+    Row(
+        "traffic.sidecar.istio.io/excludeOutboundIPRanges",
+        "excludeIPRanges",
+        Valid::Ranges { all: false },
+    ),
+    Row(
+        "traffic.sidecar.istio.io/excludeOutboundPorts",
+        "excludeOutboundPorts",
+        Valid::Ports { all: false },
+    ),
+    Row(
+        "traffic.sidecar.istio.io/includeInboundPorts",
+        "includeInboundPorts",
+        Valid::Ports { all: true },
+    ),
+    Row(
+        "traffic.sidecar.istio.io/includeOutboundIPRanges",
+        "includeIPRanges",
+        Valid::Ranges { all: true },
+    ),
+    Row(
+        "traffic.sidecar.istio.io/includeOutboundPorts",
+        "includeOutboundPorts",
+        Valid::Ports { all: false },
+    ),
+    Row(
+        "traffic.sidecar.istio.io/kubevirtInterfaces",
+        "kubevirtInterfaces",
+        Valid::Interfaces,
+    ),
+];
+
+/// What only the configuration can judge.
+pub struct Judges<'a> {
+    pub proxy_config: &'a dyn Fn(&str) -> Result<(), String>,
+    pub templates: &'a dyn Fn(&str) -> Result<(), String>,
+}
+
+impl std::fmt::Debug for Judges<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Judges")
+    }
+}
+
+/// All annotations that are not valid, in one message.
+pub fn validate(pod: &Value, judges: &Judges<'_>) -> Result<(), String> {
+    let mut wrong = Vec::new();
+    for Row(name, parameter, valid) in ROWS {
+        let Some(value) = pod::annotation(pod, name) else {
+            continue;
+        };
+        if let Err(cause) = check(value, *valid, judges) {
+            wrong.push(format!(
+                "invalid value '{value}' for annotation '{name}': {parameter} invalid: {cause}"
+            ));
+        }
+    }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong.join("; "))
+    }
+}
+
+/// Whether a parameter of the built-in template is valid, judged like its annotation.
+pub fn parameter(name: &str, value: &str) -> Result<(), String> {
+    let valid = match name {
+        "readinessInitialDelaySeconds"
+        | "readinessPeriodSeconds"
+        | "readinessFailureThreshold"
+        | "sidecarProxyUID" => Valid::Count,
+        "rewriteAppProbe" | "coreDump" => Valid::Boolean,
+        "imagePullPolicy" => Valid::OneOf(&["Always", "IfNotPresent", "Never"]),
+        _ => ROWS
+            .iter()
+            .find(|Row(_, parameter, _)| *parameter == name)
+            .map_or(Valid::Any, |Row(_, _, valid)| *valid),
+    };
+    let judges = Judges {
+        proxy_config: &|_| Ok(()),
+        templates: &|_| Ok(()),
+    };
+    check(value, valid, &judges).map_err(|cause| format!("{name} invalid: {cause}"))
+}
+
+fn check(value: &str, valid: Valid, judges: &Judges<'_>) -> Result<(), String> {
+    if !matches!(valid, Valid::Text | Valid::Object | Valid::ProxyConfig)
+        && value.chars().any(char::is_control)
+    {
+        return Err("it holds a control character".to_owned());
+    }
+    match valid {
+        Valid::Any | Valid::Text => Ok(()),
+        Valid::OneOf(words) if words.contains(&value) => Ok(()),
+        Valid::OneOf(words) => Err(format!("want one of {}", words.join(", "))),
+        Valid::Port => number(value, 65_535),
+        Valid::Count => number(value, u32::MAX),
+        Valid::Ports { all }
+            if all && value == "*" || value.is_empty() && matches!(valid, Valid::Ports { .. }) =>
+        {
+            Ok(())
+        }
+        Valid::Ports { .. } => value
+            .split(',')
+            .try_for_each(|port| number(port.trim_matches(' '), 65_535)),
+        Valid::Ranges { all }
+            if all && value == "*" || value.is_empty() && matches!(valid, Valid::Ranges { .. }) =>
+        {
+            Ok(())
+        }
+        Valid::Ranges { .. } => value.split(',').try_for_each(range),
+        Valid::Interfaces if value.is_empty() => Ok(()),
+        Valid::Interfaces => value.split(',').try_for_each(interface),
+        Valid::Quantity => quantity::nano(value)
+            .map(drop)
+            .ok_or_else(|| "want a quantity, such as 100m or 128Mi".to_owned()),
+        Valid::Boolean => boolean(value)
+            .map(drop)
+            .ok_or_else(|| "want true or false".to_owned()),
+        Valid::Object => match serde_json::from_str::<Value>(value) {
+            Ok(Value::Object(_)) => Ok(()),
+            Ok(_) => Err("want a JSON object".to_owned()),
+            Err(error) => Err(format!("want a JSON object: {error}")),
+        },
+        Valid::ProxyConfig => (judges.proxy_config)(value),
+        Valid::Templates => (judges.templates)(value),
+    }
+}
+
+fn number(value: &str, most: u32) -> Result<(), String> {
+    let digits = !value.is_empty() && value.bytes().all(|digit| digit.is_ascii_digit());
+    match value.parse::<u32>() {
+        Ok(number) if digits && number <= most => Ok(()),
+        _ => Err(format!("want a number from 0 to {most}, got {value:?}")),
+    }
+}
+
+fn range(value: &str) -> Result<(), String> {
+    let refused = || format!("want an address range, such as 10.0.0.0/8, got {value:?}");
+    let (address, bits) = value.split_once('/').ok_or_else(refused)?;
+    let address: IpAddr = address.parse().map_err(|_| refused())?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    if bits.len() > 3 {
+        Err(refused())
+    } else {
+        number(bits, most).map_err(|_| refused())
+    }
+}
+
+fn interface(value: &str) -> Result<(), String> {
+    let fits = (1..=15).contains(&value.len())
+        && value
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte));
+    if fits {
+        Ok(())
+    } else {
+        Err(format!("want names of interfaces, got {value:?}"))
+    }
+}
+
+/// As Go reads a boolean.
+#[must_use]
+pub fn boolean(value: &str) -> Option<bool> {
+    match value {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn judged(name: &str, value: &str) -> Result<(), String> {
+        let judges = Judges {
+            proxy_config: &|text| {
+                if text.contains("bad") {
+                    Err("it is bad".to_owned())
+                } else {
+                    Ok(())
+                }
+            },
+            templates: &|text| {
+                if text.contains("bad") {
+                    Err("no template \"bad\", known: sidecar".to_owned())
+                } else {
+                    Ok(())
+                }
+            },
+        };
+        validate(
+            &json!({"metadata": {"annotations": {name: value}}}),
+            &judges,
+        )
+    }
+
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "one table")]
+    fn each_has_values_that_are_valid_and_one_that_is_not() {
+        let rows: &[(&str, &[&str], &str, &str)] = &[
+            (
+                "sidecar.istio.io/interceptionMode",
+                &["REDIRECT", "TPROXY", "NONE"],
+                "redirect",
+                "interceptionMode invalid: want one of REDIRECT, TPROXY, NONE",
+            ),
+            (
+                STATUS_PORT,
+                &["0", "15020", "65535"],
+                "65536",
+                "statusPort invalid: want a number from 0 to 65535, got \"65536\"",
+            ),
+            (
+                "readiness.status.sidecar.istio.io/initialDelaySeconds",
+                &["0", "4294967295"],
+                "-1",
+                "initialDelaySeconds invalid: want a number from 0 to 4294967295, got \"-1\"",
+            ),
+            (
+                "readiness.status.sidecar.istio.io/periodSeconds",
+                &["2"],
+                "+2",
+                "periodSeconds invalid: want a number from 0 to 4294967295, got \"+2\"",
+            ),
+            (
+                "readiness.status.sidecar.istio.io/failureThreshold",
+                &["2"],
+                "x",
+                "failureThreshold invalid: want a number from 0 to 4294967295, got \"x\"",
+            ),
+            (
+                "readiness.status.sidecar.istio.io/applicationPorts",
+                &["*", "", "80, 81"],
+                "80,,81",
+                "readinessApplicationPorts invalid: want a number from 0 to 65535, got \"\"",
+            ),
+            (
+                "traffic.sidecar.istio.io/includeInboundPorts",
+                &["*", "", " 80 ,81"],
+                "*,80",
+                "includeInboundPorts invalid: want a number from 0 to 65535, got \"*\"",
+            ),
+            (
+                "traffic.sidecar.istio.io/excludeInboundPorts",
+                &["", "80"],
+                "*",
+                "excludeInboundPorts invalid: want a number from 0 to 65535, got \"*\"",
+            ),
+            (
+                "traffic.sidecar.istio.io/excludeOutboundPorts",
+                &["80"],
+                "80,",
+                "excludeOutboundPorts invalid: want a number from 0 to 65535, got \"\"",
+            ),
+            (
+                "traffic.sidecar.istio.io/includeOutboundPorts",
+                &["80"],
+                "http",
+                "includeOutboundPorts invalid: want a number from 0 to 65535, got \"http\"",
+            ),
+            (
+                "traffic.sidecar.istio.io/includeOutboundIPRanges",
+                &["*", "", "10.0.0.1/8,fd00::1/64"],
+                "10.0.0.0/8, 11.0.0.0/8",
+                "includeIPRanges invalid: want an address range, such as 10.0.0.0/8, got \" 11.0.0.0/8\"",
+            ),
+            (
+                "traffic.sidecar.istio.io/excludeOutboundIPRanges",
+                &["", "0.0.0.0/0"],
+                "*",
+                "excludeIPRanges invalid: want an address range, such as 10.0.0.0/8, got \"*\"",
+            ),
+            (
+                "traffic.sidecar.istio.io/kubevirtInterfaces",
+                &["eth0,net1.1", "a:b-c_d"],
+                "eth 0",
+                "kubevirtInterfaces invalid: want names of interfaces, got \"eth 0\"",
+            ),
+            (
+                "traffic.sidecar.istio.io/excludeInterfaces",
+                &["eth0"],
+                "sixteen-letters-x",
+                "excludeInterfaces invalid: want names of interfaces, got \"sixteen-letters-x\"",
+            ),
+            (
+                "istio.io/reroute-virtual-interfaces",
+                &["eth0"],
+                "eth0,",
+                "reroute-virtual-interfaces invalid: want names of interfaces, got \"\"",
+            ),
+            (
+                "sidecar.istio.io/proxyCPU",
+                &["100m"],
+                "1 m",
+                "proxyCPU invalid: want a quantity, such as 100m or 128Mi",
+            ),
+            (
+                "sidecar.istio.io/proxyMemory",
+                &["1Gi"],
+                "1GB",
+                "proxyMemory invalid: want a quantity, such as 100m or 128Mi",
+            ),
+            (
+                "sidecar.istio.io/proxyCPULimit",
+                &["2"],
+                "",
+                "proxyCPULimit invalid: want a quantity, such as 100m or 128Mi",
+            ),
+            (
+                "sidecar.istio.io/proxyMemoryLimit",
+                &["1e6"],
+                "x",
+                "proxyMemoryLimit invalid: want a quantity, such as 100m or 128Mi",
+            ),
+            (
+                REWRITE_PROBES,
+                &["true", "1", "t", "F"],
+                "yes",
+                "rewriteAppHTTPProbers invalid: want true or false",
+            ),
+            (
+                "sidecar.istio.io/enableCoreDump",
+                &["True"],
+                "tRUE",
+                "enableCoreDump invalid: want true or false",
+            ),
+            (
+                NATIVE_SIDECAR,
+                &["false"],
+                "on",
+                "nativeSidecar invalid: want true or false",
+            ),
+            (
+                MERGE_METRICS,
+                &["0"],
+                "",
+                "merge-metrics invalid: want true or false",
+            ),
+            (
+                "sidecar.istio.io/userVolume",
+                &["{\n}"],
+                "[]",
+                "userVolume invalid: want a JSON object",
+            ),
+            (
+                "sidecar.istio.io/userVolumeMount",
+                &["{\"a\":{}}"],
+                "{",
+                "userVolumeMount invalid: want a JSON object: EOF while parsing an object at line 1 column 1",
+            ),
+            (
+                PROXY_CONFIG,
+                &["a: 1\nb: 2"],
+                "bad",
+                "config invalid: it is bad",
+            ),
+            (
+                TEMPLATES,
+                &["sidecar, x"],
+                "bad",
+                "templates invalid: no template \"bad\", known: sidecar",
+            ),
+            ("sidecar.istio.io/status", &["anything\n"], "", ""),
+        ];
+        for (name, good, bad, message) in rows {
+            for value in *good {
+                assert_eq!(judged(name, value), Ok(()), "{name}: {value}");
+            }
+            if !message.is_empty() {
+                assert_eq!(
+                    judged(name, bad),
+                    Err(format!(
+                        "invalid value '{bad}' for annotation '{name}': {message}"
+                    ))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_annotation_smuggles_a_line() {
+        for Row(name, parameter, valid) in ROWS {
+            let wanted = matches!(valid, Valid::Text | Valid::Object | Valid::ProxyConfig);
+            let value = if *valid == Valid::Object {
+                "{\n}"
+            } else {
+                "x\ny: z"
+            };
+            assert_eq!(judged(name, value).is_ok(), wanted, "{name}");
+            assert!(
+                wanted
+                    || judged(name, value).unwrap_err().ends_with(&format!(
+                        "{parameter} invalid: it holds a control character"
+                    ))
+            );
+        }
+        assert_eq!(judged("somebody.else/x", "a\nb"), Ok(()));
+    }
+
+    #[test]
+    fn all_are_told_in_one_message_sorted() {
+        assert!(ROWS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        let pod = json!({"metadata": {"annotations": {STATUS_PORT: "x", "sidecar.istio.io/proxyCPU": "y", "ok": "z"}}});
+        let judges = Judges {
+            proxy_config: &|_| Ok(()),
+            templates: &|_| Ok(()),
+        };
+        assert_eq!(
+            validate(&pod, &judges).unwrap_err(),
+            "invalid value 'y' for annotation 'sidecar.istio.io/proxyCPU': proxyCPU invalid: want a quantity, such as 100m or 128Mi; \
+             invalid value 'x' for annotation 'status.sidecar.istio.io/port': statusPort invalid: want a number from 0 to 65535, got \"x\""
+        );
+    }
+
+    #[test]
+    fn parameters_are_judged_like_annotations() {
+        for (name, value) in [
+            ("includeIPRanges", "*"),
+            ("statusPort", "15020"),
+            ("sidecarProxyUID", "1337"),
+            ("coreDump", "false"),
+            ("imagePullPolicy", "Always"),
+        ] {
+            assert_eq!(parameter(name, value), Ok(()));
+        }
+        assert_eq!(
+            parameter("includeIPRanges", "x"),
+            Err(
+                "includeIPRanges invalid: want an address range, such as 10.0.0.0/8, got \"x\""
+                    .to_owned()
+            )
+        );
+        assert!(parameter("imagePullPolicy", "sometimes").is_err());
+    }
+}

@@ -1,0 +1,439 @@
+//! The configuration: policy, templates, values and mesh, read and checked once for all pods.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::mesh::{MeshConfig, ProxyConfig};
+use gotmpl::Value;
+
+use crate::data;
+use crate::decision::Policy;
+use crate::selector::Selector;
+use crate::surface::{Broken, Parameters, Source, Sources};
+use crate::template::{Delimiters, Dialect, Template, of_json};
+use crate::yaml::{self, Node, Value as Kind};
+
+/// How probes are handed to the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Probers {
+    /// As agents of 1.1 understand it: httpGet only.
+    Legacy,
+    Current,
+}
+
+/// How the result is put into the pod.
+#[derive(Debug)]
+pub(crate) enum Mode {
+    /// The template prints things to add.
+    Fragment(Template),
+}
+
+/// All that is the same for every pod.
+#[derive(Debug)]
+pub struct Configuration {
+    pub(crate) policy: Policy,
+    pub(crate) mode: Mode,
+    pub(crate) injected_annotations: BTreeMap<String, String>,
+    pub(crate) probers: Probers,
+    pub(crate) add_labels: bool,
+    pub(crate) values: Value,
+    pub(crate) values_json: serde_json::Value,
+    pub(crate) mesh: MeshConfig,
+    pub(crate) mesh_value: Value,
+    pub(crate) parameters: Parameters,
+    pub(crate) environment: Arc<BTreeMap<String, String>>,
+}
+
+const KNOWN: [&str; 12] = [
+    "policy",
+    "template",
+    "templates",
+    "defaultTemplates",
+    "aliases",
+    "alwaysInjectSelector",
+    "neverInjectSelector",
+    "injectedAnnotations",
+    "delimiters",
+    "probers",
+    "addLabels",
+    "rewriteAppHTTPProbe",
+];
+
+impl Configuration {
+    /// Reads and checks the three texts; warnings are for who wrote them.
+    pub fn load(
+        sources: Sources<'_>,
+        parameters: Parameters,
+    ) -> Result<(Self, Vec<String>), Broken> {
+        let mut warnings = Vec::new();
+        let (mesh, mesh_value) = mesh(sources.mesh, &mut warnings)?;
+        let values_json = values(sources.values)?;
+        let broken = |cause: String| Broken {
+            source: Source::Config,
+            cause,
+        };
+        let node = match sources.config {
+            Some(text) => yaml::read(text).map_err(|error| broken(error.to_string()))?,
+            None => None,
+        };
+        let file = File::read(node.as_ref(), &mut warnings).map_err(broken)?;
+        let delimiters = file.delimiters();
+        let istio_1_4 = delimiters.left == "[[";
+        let mode = file.mode(&delimiters).map_err(broken)?;
+        let configuration = Self {
+            policy: file.policy,
+            mode,
+            injected_annotations: file.injected_annotations,
+            probers: file.probers.unwrap_or(if istio_1_4 {
+                Probers::Legacy
+            } else {
+                Probers::Current
+            }),
+            add_labels: file.add_labels.unwrap_or(!istio_1_4),
+            values: of_json(&values_json),
+            values_json,
+            mesh,
+            mesh_value,
+            environment: Arc::new(parameters.environment.clone()),
+            parameters,
+        };
+        Ok((configuration, warnings))
+    }
+
+    /// The proxy's configuration for all pods that say nothing.
+    pub(crate) fn proxy_config(&self) -> ProxyConfig {
+        self.mesh
+            .default_config
+            .clone()
+            .unwrap_or_else(api::mesh::proxy_defaults)
+    }
+}
+
+fn mesh(text: Option<&str>, warnings: &mut Vec<String>) -> Result<(MeshConfig, Value), Broken> {
+    let broken = |error: api::mesh::Invalid| Broken {
+        source: Source::Mesh,
+        cause: error.to_string(),
+    };
+    let mesh = match text {
+        Some(text) => {
+            let parsed = api::mesh::parse(text).map_err(broken)?;
+            warnings.extend(
+                parsed
+                    .warnings
+                    .into_iter()
+                    .map(|warning| format!("mesh configuration: {warning}")),
+            );
+            parsed.config
+        }
+        None => api::mesh::defaults(),
+    };
+    let value = data::message(
+        &api::schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG,
+        api::mesh::json(&mesh).map_err(broken)?,
+        None,
+    );
+    Ok((mesh, value))
+}
+
+fn values(text: Option<&str>) -> Result<serde_json::Value, Broken> {
+    let broken = |cause: String| Broken {
+        source: Source::Values,
+        cause,
+    };
+    let node = match text {
+        Some(text) => yaml::read(text).map_err(|error| broken(error.to_string()))?,
+        None => None,
+    };
+    match node.as_ref().map(yaml::to_json) {
+        None => Ok(serde_json::json!({})),
+        Some(object @ serde_json::Value::Object(_)) => Ok(object),
+        Some(_) => Err(broken("want an object".to_owned())),
+    }
+}
+
+/// The file as it says it.
+#[derive(Default)]
+struct File {
+    policy: Policy,
+    template: Option<String>,
+    templates: Option<Vec<(String, String)>>,
+    injected_annotations: BTreeMap<String, String>,
+    delimiters: Option<Delimiters>,
+    probers: Option<Probers>,
+    add_labels: Option<bool>,
+}
+
+impl File {
+    fn read(node: Option<&Node>, warnings: &mut Vec<String>) -> Result<Self, String> {
+        let mut file = Self {
+            policy: Policy {
+                enabled: true,
+                ..Policy::default()
+            },
+            ..Self::default()
+        };
+        let Some(node) = node else { return Ok(file) };
+        let Kind::Map(entries) = &node.value else {
+            return Err(format!("line {}: want an object", node.line));
+        };
+        let mut unknown = Vec::new();
+        for (key, value) in entries {
+            if is_null(value) {
+                continue;
+            }
+            if KNOWN.contains(&key.as_str()) {
+                file.key(key, value)
+                    .map_err(|cause| format!("line {}: {key}: {cause}", value.line))?;
+            } else {
+                unknown.push(key.as_str());
+            }
+        }
+        if file.template.is_some() && file.templates.is_some() {
+            return Err("template and templates together: say which".to_owned());
+        }
+        if !unknown.is_empty() {
+            warnings.push(format!("unknown keys are ignored: {}", unknown.join(", ")));
+        }
+        Ok(file)
+    }
+
+    fn key(&mut self, key: &str, value: &Node) -> Result<(), String> {
+        match key {
+            "policy" => {
+                self.policy.enabled = match text(value)? {
+                    "enabled" => true,
+                    "disabled" => false,
+                    other => return Err(format!("want enabled or disabled, got {other:?}")),
+                }
+            }
+            "template" => self.template = Some(text(value)?.to_owned()),
+            "templates" => self.templates = Some(texts(value)?),
+            "alwaysInjectSelector" => self.policy.always = selectors(value)?,
+            "neverInjectSelector" => self.policy.never = selectors(value)?,
+            "injectedAnnotations" => {
+                self.injected_annotations = texts(value)?.into_iter().collect();
+            }
+            "delimiters" => {
+                self.delimiters = match list(value)?.as_slice() {
+                    [left, right] if !left.is_empty() && !right.is_empty() => {
+                        Some(Delimiters::new(left, right))
+                    }
+                    _ => return Err("want two strings that are not empty".to_owned()),
+                }
+            }
+            "probers" => {
+                self.probers = match text(value)? {
+                    "legacy" => Some(Probers::Legacy),
+                    "current" => Some(Probers::Current),
+                    other => return Err(format!("want legacy or current, got {other:?}")),
+                }
+            }
+            "addLabels" => self.add_labels = Some(boolean(value)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Istio wrote its templates with brackets up to 1.4; since then a template looks like all others of Go.
+    fn delimiters(&self) -> Delimiters {
+        let braces = Delimiters::new("{{", "}}");
+        match (&self.delimiters, &self.template) {
+            (Some(given), _) => given.clone(),
+            (None, Some(text)) if !text.contains("{{") || text.contains("[[") => {
+                Delimiters::new("[[", "]]")
+            }
+            (None, _) => braces,
+        }
+    }
+
+    fn mode(&self, delimiters: &Delimiters) -> Result<Mode, String> {
+        match (&self.template, &self.templates) {
+            (Some(text), _) => Template::parse("template", text, Dialect::Fragment, delimiters)
+                .map(Mode::Fragment)
+                .map_err(|failure| failure.to_string()),
+            (None, Some(templates)) => {
+                for (name, text) in templates {
+                    Template::parse(name, text, Dialect::Overlay, delimiters)
+                        .map_err(|failure| failure.to_string())?;
+                }
+                Err("templates: overlays cannot be put into pods yet".to_owned())
+            }
+            (None, None) => Err("no template, and none is built in yet".to_owned()),
+        }
+    }
+}
+
+fn is_null(node: &Node) -> bool {
+    matches!(&node.value, Kind::Scalar(scalar) if yaml::is_null(scalar))
+}
+
+fn text(node: &Node) -> Result<&str, String> {
+    match &node.value {
+        Kind::Scalar(scalar) => Ok(&scalar.text),
+        Kind::List(_) | Kind::Map(_) => Err("want a string".to_owned()),
+    }
+}
+
+fn boolean(node: &Node) -> Result<bool, String> {
+    match &node.value {
+        Kind::Scalar(scalar) => scalar
+            .boolean()
+            .ok_or_else(|| "want true or false".to_owned()),
+        Kind::List(_) | Kind::Map(_) => Err("want true or false".to_owned()),
+    }
+}
+
+fn texts(node: &Node) -> Result<Vec<(String, String)>, String> {
+    match &node.value {
+        Kind::Map(entries) => entries
+            .iter()
+            .map(|(key, value)| {
+                Ok((
+                    key.clone(),
+                    if is_null(value) { "" } else { text(value)? }.to_owned(),
+                ))
+            })
+            .collect(),
+        Kind::Scalar(_) | Kind::List(_) => Err("want an object of strings".to_owned()),
+    }
+}
+
+fn list(node: &Node) -> Result<Vec<String>, String> {
+    match &node.value {
+        Kind::List(items) => items
+            .iter()
+            .map(|item| text(item).map(str::to_owned))
+            .collect(),
+        Kind::Scalar(_) | Kind::Map(_) => Err("want a list of strings".to_owned()),
+    }
+}
+
+fn selectors(node: &Node) -> Result<Vec<Selector>, String> {
+    match &node.value {
+        Kind::List(items) => items
+            .iter()
+            .filter(|item| !is_null(item))
+            .map(Selector::read)
+            .collect(),
+        Kind::Scalar(_) | Kind::Map(_) => Err("want a list of selectors".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(config: &str) -> Result<(Configuration, Vec<String>), Broken> {
+        Configuration::load(
+            Sources {
+                config: Some(config),
+                ..Sources::default()
+            },
+            Parameters::default(),
+        )
+    }
+
+    #[test]
+    fn delimiters_and_what_hangs_on_them() {
+        let rows = [
+            ("template: '[[ .Revision ]]'", Probers::Legacy, false),
+            ("template: 'x: y'", Probers::Legacy, false),
+            ("template: '{{ .Revision }}'", Probers::Current, true),
+            ("template: '{{ x [[ .Revision ]]'", Probers::Legacy, false),
+            (
+                "template: '<% .Revision %>'\ndelimiters: ['<%', '%>']",
+                Probers::Current,
+                true,
+            ),
+            (
+                "template: '{{ .Revision }}'\nprobers: legacy\naddLabels: no",
+                Probers::Legacy,
+                false,
+            ),
+        ];
+        for (text, probers, labels) in rows {
+            let (loaded, warnings) = load(text).unwrap();
+            assert_eq!(
+                (loaded.probers, loaded.add_labels, warnings.len()),
+                (probers, labels, 0),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_broken_is_said_with_its_line() {
+        let rows = [
+            (
+                "policy: maybe\ntemplate: ''",
+                "line 1: policy: want enabled or disabled, got \"maybe\"",
+            ),
+            (
+                "template: ''\ntemplates: {a: ''}",
+                "template and templates together: say which",
+            ),
+            (
+                "template: ''\ndelimiters: ['', x]",
+                "line 2: delimiters: want two strings that are not empty",
+            ),
+            (
+                "template: ''\nprobers: new",
+                "line 2: probers: want legacy or current, got \"new\"",
+            ),
+            (
+                "template: ''\naddLabels: 3",
+                "line 2: addLabels: want true or false",
+            ),
+            (
+                "template: ''\nneverInjectSelector:\n- matchExpressions:\n  - {key: a, operator: Is}",
+                "line 3: neverInjectSelector: unknown operator \"Is\" in a selector",
+            ),
+            (
+                "template: |\n  a: b\n  [[ nosuch 1 ]]",
+                "template template, line 2: function \"nosuch\" not defined",
+            ),
+            ("template: |\n  {{ if }}", "template template, line 1: "),
+            (
+                "template: '{{ expandenv `x` }}'",
+                "template template, line 1: function \"expandenv\" not defined",
+            ),
+            ("- a", "line 1: want an object"),
+            ("a: 1\na: 2", "line 2: the key \"a\" twice"),
+        ];
+        for (text, wanted) in rows {
+            let error = load(text).unwrap_err();
+            assert_eq!(error.source, Source::Config);
+            assert!(error.cause.starts_with(wanted), "{}", error.cause);
+        }
+    }
+
+    #[test]
+    fn each_source_is_named_where_it_is_broken() {
+        let sources = Sources {
+            config: Some("template: ''"),
+            values: Some("[1]"),
+            mesh: None,
+        };
+        assert_eq!(
+            Configuration::load(sources, Parameters::default())
+                .unwrap_err()
+                .source,
+            Source::Values
+        );
+        let sources = Sources {
+            mesh: Some("proxyListenPort: x"),
+            values: None,
+            ..sources
+        };
+        let error = Configuration::load(sources, Parameters::default()).unwrap_err();
+        assert_eq!(error.source, Source::Mesh);
+        assert!(error.to_string().contains("proxyListenPort"), "{error}");
+    }
+
+    #[test]
+    fn unknown_keys_are_one_warning() {
+        let (_, warnings) =
+            load("template: ''\nfuture: 1\nmore: {}\nneverInjectSelector:").unwrap();
+        assert_eq!(warnings, ["unknown keys are ignored: future, more"]);
+    }
+}

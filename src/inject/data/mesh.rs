@@ -1,0 +1,185 @@
+//! Messages of the mesh: fields and getters by Go's names, from the tables that are generated with the types.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use api::schema::{Field, ISTIO_MESH_V1ALPHA1_MESHCONFIG, Kind, Message, Shape};
+use gotmpl::{TemplateError, Value};
+use serde_json::{Map, Value as Json};
+
+use super::unknown;
+use crate::template::{Object, object, of_json, strings_of_json};
+
+/// The field of a duration that prints as Go does. No template can name it.
+pub(crate) const GO_DURATION: &str = " go";
+
+/// A message, from its proto JSON. `shown` is what `protoToJSON` prints, where that is less.
+pub(crate) fn message(
+    kind: &'static Message,
+    fields: Map<String, Json>,
+    shown: Option<Map<String, Json>>,
+) -> Value {
+    object(Fields {
+        kind,
+        fields: Arc::new(fields),
+        shown,
+    })
+}
+
+struct Fields {
+    kind: &'static Message,
+    fields: Arc<Map<String, Json>>,
+    shown: Option<Map<String, Json>>,
+}
+
+impl Object for Fields {
+    fn walk(&self, names: &[&str]) -> Result<(Value, usize), TemplateError> {
+        let mut kind = self.kind;
+        let mut fields = Some(self.fields.as_ref());
+        let mut walked = 0;
+        for name in names {
+            walked += 1;
+            let field = field(kind, name).ok_or_else(|| unknown(name, short(kind)))?;
+            let json = fields
+                .and_then(|fields| fields.get(field.json))
+                .filter(|json| !json.is_null());
+            let (Kind::Message(inner), Shape::One) = (field.kind, field.shape) else {
+                return value(json, field).map(|value| (value, walked));
+            };
+            fields = json.and_then(Json::as_object);
+            match names.get(walked) {
+                None => return value(json, field).map(|value| (value, walked)),
+                // A getter works on nothing, too.
+                Some(next) if fields.is_none() && !next.starts_with("Get") => {
+                    return Err(TemplateError::Exec(format!(
+                        "nil pointer evaluating *{}.{next}",
+                        short(inner)
+                    )));
+                }
+                Some(_) => kind = inner,
+            }
+        }
+        Err(unknown("", short(kind)))
+    }
+
+    fn json(&self) -> Json {
+        Json::Object(self.shown.as_ref().unwrap_or(&self.fields).clone())
+    }
+}
+
+fn short(kind: &Message) -> &'static str {
+    kind.name.rsplit('.').next().unwrap_or_default()
+}
+
+/// The field that a name, or the name of its getter, is.
+fn field(kind: &'static Message, name: &str) -> Option<&'static Field> {
+    let plain = |name: &str| kind.fields.iter().find(|field| field.go == name);
+    plain(name).or_else(|| plain(name.strip_prefix("Get")?))
+}
+
+fn value(json: Option<&Json>, field: &'static Field) -> Result<Value, TemplateError> {
+    match (field.shape, json) {
+        (Shape::One, json) => single(json, field.kind),
+        (Shape::List, Some(Json::Array(items))) => Ok(Value::from(
+            items
+                .iter()
+                .map(|item| single(Some(item), field.kind))
+                .collect::<Result<Vec<_>, _>>()?,
+        )),
+        (Shape::List, _) => Ok(Value::from(Vec::<Value>::new())),
+        (Shape::Map, json) if matches!(field.kind, Kind::String) => strings_of_json(json),
+        (Shape::Map, Some(Json::Object(entries))) => {
+            let entries = entries
+                .iter()
+                .map(|(key, item)| Ok((Arc::from(key.as_str()), single(Some(item), field.kind)?)));
+            Ok(Value::from(
+                entries.collect::<Result<BTreeMap<Arc<str>, Value>, TemplateError>>()?,
+            ))
+        }
+        (Shape::Map, _) => Ok(Value::from(BTreeMap::<String, Value>::new())),
+    }
+}
+
+fn single(json: Option<&Json>, kind: Kind) -> Result<Value, TemplateError> {
+    Ok(match (kind, json) {
+        (Kind::Wrapper(inner), json) => single(json, *inner)?,
+        (kind, None) => zero(kind),
+        (Kind::Message(inner), Some(Json::Object(fields))) => message(inner, fields.clone(), None),
+        (Kind::Duration, Some(Json::String(text))) => duration(text),
+        (Kind::Int64 | Kind::Uint64, Some(Json::String(text))) => text
+            .parse()
+            .map_or_else(|_| Value::from(text.as_str()), Value::Int),
+        (_, Some(json)) => of_json(json),
+    })
+}
+
+fn zero(kind: Kind) -> Value {
+    match kind {
+        Kind::String | Kind::Bytes => Value::from(""),
+        Kind::Bool => Value::Bool(false),
+        Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 => Value::Int(0),
+        Kind::Float | Kind::Double => Value::Float(0.0),
+        Kind::Enum(names) => names
+            .values
+            .first()
+            .map_or(Value::Nil, |(name, _)| Value::from(*name)),
+        Kind::Wrapper(inner) => zero(*inner),
+        Kind::Message(_) | Kind::Duration | Kind::Timestamp | Kind::Json => Value::Nil,
+    }
+}
+
+/// What a getter gives on a message that is absent, when nobody knows any more which message that is.
+pub(crate) fn absent(name: &str) -> Option<Value> {
+    static ZEROS: LazyLock<BTreeMap<&'static str, Zero>> = LazyLock::new(zeros);
+    let field = name.strip_prefix("Get")?;
+    if field == "Value" {
+        return Some(Value::Bool(false));
+    }
+    ZEROS
+        .get(field)
+        .map(|Zero(field)| value(None, field).unwrap_or(Value::Nil))
+}
+
+struct Zero(&'static Field);
+
+/// All fields of all messages below the mesh configuration.
+fn zeros() -> BTreeMap<&'static str, Zero> {
+    let mut found = BTreeMap::new();
+    let mut seen: Vec<&str> = Vec::new();
+    let mut waiting: Vec<&'static Message> = vec![&ISTIO_MESH_V1ALPHA1_MESHCONFIG];
+    while let Some(message) = waiting.pop() {
+        if seen.contains(&message.name) {
+            continue;
+        }
+        seen.push(message.name);
+        for field in message.fields {
+            found.entry(field.go).or_insert(Zero(field));
+            if let Kind::Message(inner) = field.kind {
+                waiting.push(inner);
+            }
+        }
+    }
+    found
+}
+
+struct Length(pbjson_types::Duration);
+
+fn duration(text: &str) -> Value {
+    api::duration::parse(text).map_or(Value::Nil, |length| object(Length(length)))
+}
+
+impl Object for Length {
+    fn walk(&self, names: &[&str]) -> Result<(Value, usize), TemplateError> {
+        let found = match names.first().copied().unwrap_or_default() {
+            GO_DURATION | "String" => Value::from(api::duration::go(&self.0)),
+            "Seconds" | "GetSeconds" => Value::Int(self.0.seconds),
+            "Nanos" | "GetNanos" => Value::Int(i64::from(self.0.nanos)),
+            name => return Err(unknown(name, "Duration")),
+        };
+        Ok((found, 1))
+    }
+
+    fn json(&self) -> Json {
+        Json::from(api::duration::proto(&self.0))
+    }
+}

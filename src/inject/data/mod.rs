@@ -1,0 +1,71 @@
+//! What a template sees: `.ObjectMeta`, `.Spec`, `.MeshConfig` and the rest, under Go's names.
+
+mod mesh;
+mod owner;
+mod pod;
+mod view;
+
+use std::collections::BTreeMap;
+
+use gotmpl::{TemplateError, Value};
+use serde_json::Value as Json;
+
+use crate::template::{Object, object};
+
+pub(crate) use mesh::{GO_DURATION, absent, message};
+pub(crate) use owner::Owner;
+pub(crate) use pod::part;
+pub(crate) use view::View;
+
+/// The root of a template's data: fields that are values already.
+struct Root(BTreeMap<&'static str, Value>);
+
+impl Object for Root {
+    fn walk(&self, names: &[&str]) -> Result<(Value, usize), TemplateError> {
+        let name = names.first().copied().unwrap_or_default();
+        match self.0.get(name) {
+            Some(value) => Ok((value.clone(), 1)),
+            None => Err(unknown(name, "SidecarTemplateData")),
+        }
+    }
+
+    fn json(&self) -> Json {
+        Json::Null
+    }
+}
+
+pub(crate) fn root(fields: BTreeMap<&'static str, Value>) -> Value {
+    object(Root(fields))
+}
+
+/// An object of a few fields that are known now.
+pub(crate) fn record(name: &'static str, fields: BTreeMap<&'static str, Value>) -> Value {
+    object(Record { name, fields })
+}
+
+struct Record {
+    name: &'static str,
+    fields: BTreeMap<&'static str, Value>,
+}
+
+impl Object for Record {
+    fn walk(&self, names: &[&str]) -> Result<(Value, usize), TemplateError> {
+        let name = names.first().copied().unwrap_or_default();
+        self.fields
+            .get(name)
+            .map(|value| (value.clone(), 1))
+            .ok_or_else(|| unknown(name, self.name))
+    }
+
+    fn json(&self) -> Json {
+        let plain = self.fields.iter().filter_map(|(name, value)| match value {
+            Value::String(text) => Some(((*name).to_owned(), Json::from(text.as_ref()))),
+            _ => None,
+        });
+        Json::Object(plain.collect())
+    }
+}
+
+fn unknown(name: &str, kind: &str) -> TemplateError {
+    TemplateError::Exec(format!("can't evaluate field {name} in type {kind}"))
+}

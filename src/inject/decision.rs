@@ -1,0 +1,242 @@
+//! Whether a pod is to be injected: the first row that applies.
+
+use serde_json::Value;
+
+use crate::pod;
+use crate::selector::Selector;
+
+/// Namespaces without which there is no cluster, or no mesh.
+pub const IGNORED: [&str; 4] = [
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "local-path-storage",
+];
+
+/// Label and annotation by which a pod says it.
+pub const INJECT: &str = "sidecar.istio.io/inject";
+
+/// What the configuration says of pods that do not say it themselves.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    pub enabled: bool,
+    pub never: Vec<Selector>,
+    pub always: Vec<Selector>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub inject: bool,
+    pub reason: &'static str,
+    /// The inject value, where it is not understood.
+    pub warning: Option<String>,
+}
+
+/// Decides. Without a policy (manifests) a pod that says nothing is injected.
+#[must_use]
+pub fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> Decision {
+    let decided = |inject, reason| Decision {
+        inject,
+        reason,
+        warning: None,
+    };
+    if pod
+        .get("spec")
+        .and_then(|spec| spec.get("hostNetwork"))
+        .and_then(Value::as_bool)
+        == Some(true)
+    {
+        return decided(false, "host network");
+    }
+    if IGNORED.contains(&namespace) {
+        return decided(false, "ignored namespace");
+    }
+    for (reason, value) in [
+        ("label", pod::label(pod, INJECT)),
+        ("annotation", pod::annotation(pod, INJECT)),
+    ] {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            return said(value, reason);
+        }
+    }
+    let Some(policy) = policy else {
+        return decided(true, "policy");
+    };
+    let labels = pod
+        .get("metadata")
+        .and_then(|metadata| pod::object(metadata, "labels"));
+    if policy.never.iter().any(|selector| selector.matches(labels)) {
+        return decided(false, "never selector");
+    }
+    if policy
+        .always
+        .iter()
+        .any(|selector| selector.matches(labels))
+    {
+        return decided(true, "always selector");
+    }
+    decided(policy.enabled, "policy")
+}
+
+fn said(value: &str, reason: &'static str) -> Decision {
+    let lower = value.to_ascii_lowercase();
+    let inject = matches!(lower.as_str(), "y" | "yes" | "true" | "on");
+    let understood = inject || matches!(lower.as_str(), "n" | "no" | "false" | "off");
+    let warning = (!understood).then(|| {
+        format!("{reason} {INJECT}: {value:?} is not understood and means no; say true or false")
+    });
+    Decision {
+        inject,
+        reason,
+        warning,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::yaml;
+    use serde_json::json;
+
+    fn policy(enabled: bool) -> Policy {
+        let selector = |text: &str| Selector::read(&yaml::read(text).unwrap().unwrap()).unwrap();
+        Policy {
+            enabled,
+            never: vec![
+                selector("matchLabels: {}"),
+                selector("matchLabels: {never: ''}"),
+            ],
+            always: vec![
+                selector("matchLabels: {always: x}"),
+                selector("matchExpressions: [{key: sure, operator: Exists}]"),
+            ],
+        }
+    }
+
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "one table")]
+    fn the_first_row_that_applies() {
+        let rows = [
+            (
+                json!({"spec": {"hostNetwork": true}, "metadata": {"labels": {"sidecar.istio.io/inject": "true"}}}),
+                "ns",
+                true,
+                false,
+                "host network",
+            ),
+            (
+                json!({"spec": {"hostNetwork": false}}),
+                "kube-system",
+                true,
+                false,
+                "ignored namespace",
+            ),
+            (json!({}), "kube-public", true, false, "ignored namespace"),
+            (
+                json!({}),
+                "kube-node-lease",
+                true,
+                false,
+                "ignored namespace",
+            ),
+            (
+                json!({}),
+                "local-path-storage",
+                true,
+                false,
+                "ignored namespace",
+            ),
+            (
+                json!({"metadata": {"labels": {"sidecar.istio.io/inject": "false"}, "annotations": {"sidecar.istio.io/inject": "true"}}}),
+                "ns",
+                true,
+                false,
+                "label",
+            ),
+            (
+                json!({"metadata": {"labels": {"sidecar.istio.io/inject": ""}, "annotations": {"sidecar.istio.io/inject": "Yes"}}}),
+                "ns",
+                false,
+                true,
+                "annotation",
+            ),
+            (
+                json!({"metadata": {"labels": {"sidecar.istio.io/inject": "true", "never": ""}}}),
+                "ns",
+                false,
+                true,
+                "label",
+            ),
+            (
+                json!({"metadata": {"labels": {"never": "", "always": "x"}}}),
+                "ns",
+                true,
+                false,
+                "never selector",
+            ),
+            (
+                json!({"metadata": {"labels": {"never": "no", "always": "x"}}}),
+                "ns",
+                false,
+                true,
+                "always selector",
+            ),
+            (
+                json!({"metadata": {"labels": {"sure": ""}, "annotations": {"sidecar.istio.io/inject": ""}}}),
+                "ns",
+                false,
+                true,
+                "always selector",
+            ),
+            (json!({}), "ns", true, true, "policy"),
+            (json!({"metadata": null}), "ns", false, false, "policy"),
+        ];
+        for (pod, namespace, enabled, inject, reason) in rows {
+            let found = decide(&pod, namespace, Some(&policy(enabled)));
+            assert_eq!(
+                found,
+                Decision {
+                    inject,
+                    reason,
+                    warning: None
+                },
+                "{pod} {namespace} {enabled}"
+            );
+        }
+        assert!(decide(&json!({"metadata": {"labels": {"never": ""}}}), "ns", None).inject);
+    }
+
+    #[test]
+    fn values_are_read_in_any_case() {
+        for (value, inject, understood) in [
+            ("y", true, true),
+            ("Y", true, true),
+            ("yes", true, true),
+            ("YES", true, true),
+            ("true", true, true),
+            ("True", true, true),
+            ("on", true, true),
+            ("oN", true, true),
+            ("n", false, true),
+            ("No", false, true),
+            ("FALSE", false, true),
+            ("off", false, true),
+            ("1", false, false),
+            ("enabled", false, false),
+            (" true", false, false),
+        ] {
+            for (key, reason) in [("labels", "label"), ("annotations", "annotation")] {
+                let found = decide(
+                    &json!({"metadata": {key: {"sidecar.istio.io/inject": value}}}),
+                    "ns",
+                    Some(&policy(!inject)),
+                );
+                assert_eq!(
+                    (found.inject, found.reason, found.warning.is_none()),
+                    (inject, reason, understood),
+                    "{value}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! From a pod to an outcome: what both ways of injecting have in common.
+
+use api::mesh::ProxyConfig;
+use serde_json::Value;
+
+use crate::annotations::{self, Judges, NATIVE_SIDECAR, PROXY_CONFIG};
+use crate::config::{Configuration, Mode};
+use crate::data::{Owner, View};
+use crate::decision::{self, Policy};
+use crate::fragment::{self, Fragment};
+use crate::labels;
+use crate::patch;
+use crate::pod;
+use crate::probes::Rewriting;
+use crate::schema::{self, Kind};
+use crate::settle;
+use crate::status::{self, STATUS, Status};
+use crate::surface::{Injected, NativeSidecars, Origin, Outcome, Request, reason};
+use crate::template::{Template, hex};
+use crate::typing::{self, Findings};
+use crate::yaml;
+
+/// What a response may carry of warnings.
+const MAX_WARNINGS: usize = 16;
+const MAX_WARNING: usize = 256;
+
+/// One pod on its way.
+pub(crate) struct Job<'a> {
+    pub(crate) configuration: &'a Configuration,
+    pub(crate) request: &'a Request,
+    pub(crate) sent: &'a Value,
+    pub(crate) namespace: String,
+    pub(crate) reason: &'static str,
+    pub(crate) proxy: ProxyConfig,
+    pub(crate) native: bool,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) findings: Findings,
+}
+
+/// Why there is no injected pod.
+pub(crate) enum Stop {
+    Skip(&'static str),
+    /// The configuration is at fault.
+    Template(String),
+}
+
+impl Configuration {
+    /// Decides on a pod, and injects it.
+    #[must_use]
+    pub fn inject(&self, request: &Request, pod: &Value) -> Outcome {
+        let root = schema::object("Pod").map_or(Kind::Any, Kind::Object);
+        if !pod.is_object() {
+            return refused(
+                400,
+                reason::BAD_REQUEST,
+                "not a pod: want an object".to_owned(),
+            );
+        }
+        if let Err(mistake) = typing::shape(pod, root, "") {
+            return refused(400, reason::BAD_REQUEST, format!("not a pod: {mistake}"));
+        }
+        let own = pod
+            .get("metadata")
+            .and_then(|metadata| metadata.get("namespace"))
+            .and_then(Value::as_str);
+        let namespace = own
+            .filter(|namespace| !namespace.is_empty())
+            .unwrap_or(&request.namespace)
+            .to_owned();
+        let policy: Option<&Policy> = match request.origin {
+            Origin::Webhook => Some(&self.policy),
+            Origin::Manifest(_) => None,
+        };
+        let decision = decision::decide(pod, &namespace, policy);
+        let mut warnings: Vec<String> = decision.warning.into_iter().collect();
+        if !decision.inject {
+            return Outcome::Skipped {
+                reason: decision.reason,
+                warnings: capped(warnings),
+            };
+        }
+        let judges = Judges {
+            proxy_config: &|text| self.proxy_of(text).map(drop),
+            templates: &|_| Ok(()),
+        };
+        if let Err(message) = annotations::validate(pod, &judges) {
+            return Outcome::Refused {
+                code: 400,
+                reason: reason::BAD_REQUEST,
+                message,
+                warnings: capped(warnings),
+                pruned: 0,
+            };
+        }
+        let proxy = match pod::annotation(pod, PROXY_CONFIG).map(|text| self.proxy_of(text)) {
+            Some(Ok((config, said))) => {
+                warnings.extend(
+                    said.into_iter()
+                        .map(|warning| format!("annotation {PROXY_CONFIG}: {warning}")),
+                );
+                config
+            }
+            Some(Err(_)) | None => self.proxy_config(),
+        };
+        warnings.extend(dns_policy(pod));
+        let job = Job {
+            configuration: self,
+            request,
+            sent: pod,
+            namespace,
+            reason: decision.reason,
+            proxy,
+            native: native(pod, request.native),
+            warnings,
+            findings: Findings::default(),
+        };
+        match &self.mode {
+            Mode::Fragment(template) => job.fragment(template),
+        }
+    }
+
+    fn proxy_of(&self, text: &str) -> Result<(ProxyConfig, Vec<String>), String> {
+        let parsed = api::mesh::parse_proxy(&self.proxy_config(), text)
+            .map_err(|error| error.to_string())?;
+        Ok((parsed.config, parsed.warnings))
+    }
+}
+
+fn refused(code: u16, reason: &'static str, message: String) -> Outcome {
+    Outcome::Refused {
+        code,
+        reason,
+        message,
+        warnings: Vec::new(),
+        pruned: 0,
+    }
+}
+
+/// Whether the proxy of this pod is a native sidecar; what the pod says wins.
+fn native(pod: &Value, asked: NativeSidecars) -> bool {
+    if let Some(said) = pod::annotation(pod, NATIVE_SIDECAR).and_then(annotations::boolean) {
+        return said;
+    }
+    let policy = pod
+        .get("spec")
+        .and_then(|spec| spec.get("restartPolicy"))
+        .and_then(Value::as_str);
+    match asked {
+        NativeSidecars::Off => false,
+        NativeSidecars::On => true,
+        NativeSidecars::Jobs => {
+            policy.is_some_and(|policy| !policy.is_empty() && policy != "Always")
+        }
+    }
+}
+
+fn dns_policy(pod: &Value) -> Option<String> {
+    let policy = pod.get("spec")?.get("dnsPolicy")?.as_str()?;
+    let usual = policy.is_empty() || policy == "ClusterFirst";
+    (!usual).then(|| format!("dnsPolicy {policy:?}: the proxy may not find its control plane; ClusterFirst is expected"))
+}
+
+/// As many, and as long, as a response may carry.
+fn capped(mut warnings: Vec<String>) -> Vec<String> {
+    warnings.truncate(MAX_WARNINGS);
+    for warning in &mut warnings {
+        let end = (0..=MAX_WARNING.min(warning.len()))
+            .rev()
+            .find(|end| warning.is_char_boundary(*end))
+            .unwrap_or_default();
+        warning.truncate(end);
+    }
+    warnings
+}
+
+/// The sha256 of what the configuration holds.
+pub(crate) fn version(texts: &[&str]) -> String {
+    use sha2::{Digest as _, Sha256};
+    hex(&Sha256::digest(texts.join("\n")))
+}
+
+impl Job<'_> {
+    fn fragment(mut self, template: &Template) -> Outcome {
+        let now = Status {
+            version: version(&[template.text()]),
+            ..Status::default()
+        };
+        match self.fragment_pod(template, now) {
+            Ok((pod, status, fresh)) => self.finish(
+                pod,
+                &status,
+                &fresh,
+                vec![template.name().to_owned()],
+                false,
+            ),
+            Err(stop) => self.stop(stop),
+        }
+    }
+
+    fn fragment_pod(
+        &mut self,
+        template: &Template,
+        mut now: Status,
+    ) -> Result<(Value, Status, settle::Fresh), Stop> {
+        let mut made = self.sent.clone();
+        let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
+        let originals = status::take_out(&mut made, &earlier);
+        let before = made.clone();
+        self.set_injected_annotations(&mut made);
+        let owner = Owner::of(&made, self.request, &self.namespace);
+        let text = self.render(template, &made, &owner)?;
+        let Some(node) = tree(template.name(), &text)? else {
+            return Err(Stop::Skip(reason::EMPTY_TEMPLATE));
+        };
+        let mut fragment = Fragment::read(&node, &mut self.findings)
+            .map_err(|cause| Stop::Template(format!("template {}: {cause}", template.name())))?;
+        fragment.complete(&made);
+        now.lists = fragment.names();
+        if fragment::rewrites(self.sent, &fragment)
+            && let Some(port) = fragment.status_port()
+        {
+            let rewriting = Rewriting {
+                probers: self.configuration.probers,
+                port,
+                earlier: &originals,
+            };
+            let told = rewriting.rewrite(&mut made, |_, _| false, &mut self.warnings);
+            fragment.tell(&told);
+        }
+        fragment.put(&mut made, self.configuration);
+        if self.configuration.add_labels {
+            labels::add(&mut made, &owner);
+        }
+        now.note_metadata(&before, &made);
+        fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
+        let fresh = settle::settle(self.sent, &mut made, &earlier, &now, true);
+        Ok((made, now, fresh))
+    }
+
+    /// Set before anything is rendered, so that templates see them.
+    pub(crate) fn set_injected_annotations(&self, pod: &mut Value) {
+        let wanted = self.configuration.injected_annotations.iter();
+        fragment::set_annotations(
+            pod,
+            wanted.map(|(key, value)| (key.clone(), Value::from(value.as_str()))),
+        );
+    }
+
+    /// What a template prints for the pod.
+    pub(crate) fn render(
+        &self,
+        template: &Template,
+        pod: &Value,
+        owner: &Owner,
+    ) -> Result<String, Stop> {
+        let view = View {
+            configuration: self.configuration,
+            request: self.request,
+            pod,
+            namespace: &self.namespace,
+            owner,
+            proxy: &self.proxy,
+            native: self.native,
+        };
+        let data = view.data().map_err(Stop::Template)?;
+        template
+            .render(&data)
+            .map_err(|failure| Stop::Template(failure.to_string()))
+    }
+
+    pub(crate) fn stop(mut self, stop: Stop) -> Outcome {
+        let pruned = self.note_pruned();
+        let warnings = capped(self.warnings);
+        match stop {
+            Stop::Skip(reason) => Outcome::Skipped { reason, warnings },
+            Stop::Template(message) => Outcome::Refused {
+                code: 500,
+                reason: reason::TEMPLATE,
+                message,
+                warnings,
+                pruned,
+            },
+        }
+    }
+
+    fn note_pruned(&mut self) -> usize {
+        let pruned = self.findings.pruned.iter();
+        self.warnings.extend(pruned.map(|path| {
+            format!(
+                "field {path} of the template is not known to Kubernetes there and was left out"
+            )
+        }));
+        self.findings.pruned.len()
+    }
+
+    pub(crate) fn finish(
+        mut self,
+        pod: Value,
+        status: &Status,
+        fresh: &settle::Fresh,
+        templates: Vec<String>,
+        native: bool,
+    ) -> Outcome {
+        let pruned = self.note_pruned();
+        let warnings = capped(self.warnings);
+        let operations = patch::between_fresh(self.sent, &pod, fresh);
+        if operations.is_empty() {
+            return Outcome::Skipped {
+                reason: reason::UNCHANGED,
+                warnings,
+            };
+        }
+        let owner = Owner::of(self.sent, self.request, &self.namespace);
+        Outcome::Injected(Box::new(Injected {
+            reason: self.reason,
+            patch: patch::to_text(&operations),
+            operations: operations.len(),
+            warnings,
+            templates,
+            version: status.version.clone(),
+            native,
+            containers: status.lists.iter().take(2).flatten().cloned().collect(),
+            pruned,
+            owner: (owner.kind, owner.name),
+            pod,
+        }))
+    }
+}
+
+/// A template's output as a tree; what is wrong has its line, and the text of that line.
+pub(crate) fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, Stop> {
+    yaml::read(text).map_err(|error| {
+        let line: String = text
+            .lines()
+            .nth(error.line.saturating_sub(1))
+            .unwrap_or_default()
+            .chars()
+            .take(MAX_WARNING)
+            .collect();
+        Stop::Template(format!(
+            "template {name}: its output is no YAML: {error}: {line:?}"
+        ))
+    })
+}

@@ -1,0 +1,283 @@
+//! The first way to inject: the template prints things to add (Istio 1.1 to 1.8).
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::annotations::{self, REWRITE_PROBES};
+use crate::config::Configuration;
+use crate::pod::{self, LISTS, PROXY};
+use crate::probes;
+use crate::quantity;
+use crate::schema::{self, Kind};
+use crate::typing::{self, Findings, Reading};
+use crate::yaml::{Node, Value as Tree};
+
+/// Where a container finds its service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The group that may read the token of the secret discovery service.
+const TOKEN_GROUP: i64 = 1337;
+
+/// What a template printed, typed.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Fragment {
+    pub(crate) rewrite_probes: bool,
+    /// By [`LISTS`].
+    pub(crate) lists: [Vec<Value>; 4],
+    dns_config: Option<Map<String, Value>>,
+    security_context: Option<Map<String, Value>>,
+    annotations: Map<String, Value>,
+}
+
+impl Fragment {
+    /// Types the template's output.
+    pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Self, String> {
+        let Tree::Map(entries) = &node.value else {
+            return Err("the template prints no object".to_owned());
+        };
+        let mut fragment = Self::default();
+        for (key, node) in entries {
+            let Some(kind) = kind(key) else {
+                findings.pruned.push(key.clone());
+                continue;
+            };
+            let reading = Reading {
+                drop_restart_policy: true,
+                ..Reading::default()
+            };
+            let Some(value) = typing::typed(node, kind, key, reading, findings)
+                .map_err(|mistake| mistake.to_string())?
+            else {
+                continue;
+            };
+            fragment.set(key, value);
+        }
+        for (list, elements) in LISTS.iter().zip(&fragment.lists) {
+            names(list, elements)?;
+        }
+        Ok(fragment)
+    }
+
+    fn set(&mut self, key: &str, value: Value) {
+        match value {
+            Value::Bool(value) => self.rewrite_probes = value,
+            Value::Array(elements) => {
+                if let Some((_, list)) = LISTS
+                    .iter()
+                    .zip(&mut self.lists)
+                    .find(|(list, _)| **list == key)
+                {
+                    *list = elements;
+                }
+            }
+            Value::Object(entries) => match key {
+                "dnsConfig" => self.dns_config = Some(entries),
+                "securityContext" => self.security_context = Some(entries),
+                _ => self.annotations = entries,
+            },
+            Value::Null | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn list_mut(&mut self, name: &str) -> Option<&mut Vec<Value>> {
+        LISTS
+            .iter()
+            .zip(&mut self.lists)
+            .find(|(list, _)| **list == name)
+            .map(|(_, elements)| elements)
+    }
+
+    pub(crate) fn proxy(&self) -> Option<&Value> {
+        self.lists
+            .iter()
+            .take(2)
+            .flatten()
+            .find(|container| pod::name(container) == PROXY)
+    }
+
+    fn proxy_mut(&mut self) -> Option<&mut Value> {
+        self.list_mut("containers")?
+            .iter_mut()
+            .find(|container| pod::name(container) == PROXY)
+    }
+
+    /// The names of what is added, by [`LISTS`].
+    pub(crate) fn names(&self) -> [Vec<String>; 4] {
+        self.lists.each_ref().map(|elements| {
+            elements
+                .iter()
+                .map(|element| pod::name(element).to_owned())
+                .collect()
+        })
+    }
+
+    /// What the template leaves to us: threads of the proxy by its share of the processor, and the pod's service account.
+    pub(crate) fn complete(&mut self, pod: &Value) {
+        let mount = service_account(pod);
+        let Some(Value::Object(proxy)) = self.proxy_mut() else {
+            return;
+        };
+        if let Some(threads) = threads(proxy) {
+            append(
+                proxy,
+                "args",
+                [
+                    Value::from("--concurrency"),
+                    Value::from(threads.to_string()),
+                ],
+            );
+        }
+        if let Some(mount) = mount {
+            let mounts = proxy
+                .get("volumeMounts")
+                .and_then(Value::as_array)
+                .map_or(&[][..], Vec::as_slice);
+            if !mounts
+                .iter()
+                .any(|known| known.get("mountPath") == mount.get("mountPath"))
+            {
+                append(proxy, "volumeMounts", [mount]);
+            }
+        }
+    }
+
+    /// The status port that the proxy is started with.
+    pub(crate) fn status_port(&self) -> Option<u16> {
+        self.proxy().and_then(probes::status_port)
+    }
+
+    pub(crate) fn tell(&mut self, originals: &probes::Originals) {
+        for container in self
+            .lists
+            .iter_mut()
+            .take(2)
+            .flatten()
+            .filter(|container| pod::name(container) == PROXY)
+        {
+            probes::tell(container, originals);
+        }
+    }
+
+    /// Puts all of it into the pod.
+    pub(crate) fn put(self, pod: &mut Value, configuration: &Configuration) {
+        for (list, elements) in LISTS.into_iter().zip(self.lists) {
+            if !elements.is_empty()
+                && let Some(known) = pod::list_mut(pod, list)
+            {
+                known.extend(elements);
+            }
+        }
+        let mut security_context = self.security_context.unwrap_or_default();
+        if configuration.mesh.enable_sds_token_mount && !configuration.mesh.sds_uds_path.is_empty()
+        {
+            security_context.insert("fsGroup".to_owned(), json!(TOKEN_GROUP));
+        }
+        let objects = [
+            ("dnsConfig", self.dns_config.unwrap_or_default()),
+            ("securityContext", security_context),
+        ];
+        for (key, entries) in objects {
+            if !entries.is_empty()
+                && let Some(spec) = pod.get_mut("spec")
+                && let Some(known) = pod::object_mut(spec, key)
+            {
+                known.extend(entries);
+            }
+        }
+        set_annotations(pod, self.annotations);
+    }
+}
+
+/// Sets annotations; the map is made where there is none.
+pub(crate) fn set_annotations(pod: &mut Value, entries: impl IntoIterator<Item = (String, Value)>) {
+    let mut entries = entries.into_iter().peekable();
+    if entries.peek().is_none() || pod::object_mut(pod, "metadata").is_none() {
+        return;
+    }
+    if let Some(metadata) = pod.get_mut("metadata")
+        && let Some(known) = pod::object_mut(metadata, "annotations")
+    {
+        known.extend(entries);
+    }
+}
+
+/// Whether the application's probes are to be rewritten, as the pod says it, or else the template.
+pub(crate) fn rewrites(pod: &Value, fragment: &Fragment) -> bool {
+    pod::annotation(pod, REWRITE_PROBES)
+        .and_then(annotations::boolean)
+        .unwrap_or(fragment.rewrite_probes)
+}
+
+/// What a key of the fragment wants.
+fn kind(key: &str) -> Option<Kind> {
+    let (object, field) = match key {
+        "rewriteAppHTTPProbe" => return Some(Kind::Boolean),
+        "podRedirectAnnot" => ("ObjectMeta", "annotations"),
+        "initContainers" | "containers" | "volumes" | "dnsConfig" | "imagePullSecrets"
+        | "securityContext" => ("PodSpec", key),
+        _ => return None,
+    };
+    schema::object(object)?.field(field).map(|field| field.kind)
+}
+
+/// Every element has a name of its own.
+pub(crate) fn names(list: &str, elements: &[Value]) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for (index, element) in elements.iter().enumerate() {
+        let name = pod::name(element);
+        if name.is_empty() {
+            return Err(format!("{list}[{index}]: no name"));
+        }
+        if !seen.insert(name) {
+            return Err(format!("{list}[{index}]: {name:?} is there already"));
+        }
+    }
+    Ok(())
+}
+
+fn append<const N: usize>(container: &mut Map<String, Value>, key: &str, values: [Value; N]) {
+    let list = container.entry(key).or_insert_with(|| json!([]));
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    if let Some(list) = list.as_array_mut() {
+        list.extend(values);
+    }
+}
+
+/// How many threads the proxy's share of the processor is, where nobody said how many it has.
+fn threads(proxy: &Map<String, Value>) -> Option<i128> {
+    let args = proxy
+        .get("args")
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let args: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
+    let said = probes::flag(&args, &["--concurrency", "-concurrency"])
+        .and_then(|number| number.parse::<u32>().ok());
+    if said.is_some_and(|number| number > 0) {
+        return None;
+    }
+    let share = |kind: &str| {
+        proxy
+            .get("resources")?
+            .get(kind)?
+            .get("cpu")?
+            .as_str()
+            .and_then(quantity::ceil)
+    };
+    share("limits")
+        .or_else(|| share("requests"))
+        .filter(|threads| *threads > 0)
+}
+
+/// The last mount of the service account among the pod's containers.
+fn service_account(pod: &Value) -> Option<Value> {
+    let mut mounts = pod::list(pod, "containers")
+        .iter()
+        .filter_map(|container| container.get("volumeMounts")?.as_array())
+        .flatten();
+    mounts
+        .rfind(|mount| mount.get("mountPath").and_then(Value::as_str) == Some(SERVICE_ACCOUNT))
+        .cloned()
+}

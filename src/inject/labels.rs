@@ -1,0 +1,44 @@
+//! Labels by which the mesh knows a workload; what a pod says itself stays.
+
+use serde_json::{Value, json};
+
+use crate::data::Owner;
+use crate::pod;
+
+/// A label's value is no longer.
+const LONGEST: usize = 63;
+
+/// Sets the labels that the pod has not.
+pub(crate) fn add(pod: &mut Value, owner: &Owner) {
+    let said = |names: [&str; 2]| {
+        names
+            .into_iter()
+            .find_map(|name| pod::label(pod, name))
+            .filter(|value| !value.is_empty())
+    };
+    let name = said(["app.kubernetes.io/name", "app"]).unwrap_or(&owner.name);
+    let revision = said(["app.kubernetes.io/version", "version"]).unwrap_or("latest");
+    let wanted = [
+        ("security.istio.io/tlsMode", "istio".to_owned()),
+        ("service.istio.io/canonical-name", canonical(name)),
+        ("service.istio.io/canonical-revision", revision.to_owned()),
+    ];
+    if pod::object_mut(pod, "metadata").is_none() {
+        return;
+    }
+    let Some(labels) = pod
+        .get_mut("metadata")
+        .and_then(|metadata| pod::object_mut(metadata, "labels"))
+    else {
+        return;
+    };
+    for (key, value) in wanted {
+        labels.entry(key).or_insert_with(|| json!(value));
+    }
+}
+
+/// Cut to what a label holds.
+pub(crate) fn canonical(name: &str) -> String {
+    let short: String = name.chars().take(LONGEST).collect();
+    short.trim_matches(['-', '_', '.']).to_owned()
+}

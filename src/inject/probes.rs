@@ -1,0 +1,394 @@
+//! Probes of the application. With mutual TLS kubelet's would be refused by Envoy, so they go to the proxy's status port, and
+//! the agent there asks the application in kubelet's place.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::config::Probers;
+use crate::pod::{self, PROXY};
+use crate::status::Status;
+
+/// The variable of the proxy that holds the originals: path → what kubelet would have asked.
+pub(crate) const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
+
+/// Originals by path.
+pub(crate) type Originals = BTreeMap<String, Value>;
+
+/// A probe or hook of a container, by its name in paths.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    parent: Option<&'static str>,
+    field: &'static str,
+    path: &'static str,
+    /// An agent of 1.1 knows it.
+    legacy: bool,
+}
+
+pub(crate) const PLACES: [Place; 5] = [
+    Place {
+        parent: None,
+        field: "readinessProbe",
+        path: "readyz",
+        legacy: true,
+    },
+    Place {
+        parent: None,
+        field: "livenessProbe",
+        path: "livez",
+        legacy: true,
+    },
+    Place {
+        parent: None,
+        field: "startupProbe",
+        path: "startupz",
+        legacy: false,
+    },
+    Place {
+        parent: Some("lifecycle"),
+        field: "preStop",
+        path: "prestopz",
+        legacy: false,
+    },
+    Place {
+        parent: Some("lifecycle"),
+        field: "postStart",
+        path: "poststartz",
+        legacy: false,
+    },
+];
+
+const HANDLERS: [&str; 3] = ["httpGet", "tcpSocket", "grpc"];
+const PREFIXES: [&str; 2] = ["/app-health/", "/app-lifecycle/"];
+
+impl Place {
+    pub(crate) fn get<'a>(&self, container: &'a Value) -> Option<&'a Value> {
+        self.parent
+            .map_or(Some(container), |parent| container.get(parent))?
+            .get(self.field)
+    }
+
+    pub(crate) fn get_mut<'a>(&self, container: &'a mut Value) -> Option<&'a mut Value> {
+        match self.parent {
+            Some(parent) => container.get_mut(parent)?.get_mut(self.field),
+            None => container.get_mut(self.field),
+        }
+    }
+
+    fn path(&self, container: &str) -> String {
+        let prefix = if self.parent.is_some() {
+            "/app-lifecycle"
+        } else {
+            "/app-health"
+        };
+        format!("{prefix}/{container}/{}", self.path)
+    }
+}
+
+/// How probes are rewritten.
+#[derive(Debug)]
+pub(crate) struct Rewriting<'a> {
+    pub(crate) probers: Probers,
+    pub(crate) port: u16,
+    /// What an earlier injection knew of probes that are as before now.
+    pub(crate) earlier: &'a Originals,
+}
+
+impl Rewriting<'_> {
+    /// Rewrites the probes of all containers but those that `is_made` knows by list and name; the originals are for the agent.
+    pub(crate) fn rewrite(
+        &self,
+        pod: &mut Value,
+        is_made: impl Fn(&str, &str) -> bool,
+        warnings: &mut Vec<String>,
+    ) -> Originals {
+        let mut originals = Originals::new();
+        let lists: &[&str] = match self.probers {
+            Probers::Legacy => &["containers"],
+            Probers::Current => &["initContainers", "containers"],
+        };
+        for list in lists {
+            for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
+                let name = pod::name(container).to_owned();
+                if is_made(list, &name) {
+                    continue;
+                }
+                for place in PLACES
+                    .iter()
+                    .filter(|place| place.legacy || self.probers == Probers::Current)
+                {
+                    self.place(container, &name, *place, &mut originals, warnings);
+                }
+            }
+        }
+        originals
+    }
+
+    fn place(
+        &self,
+        container: &mut Value,
+        name: &str,
+        place: Place,
+        originals: &mut Originals,
+        warnings: &mut Vec<String>,
+    ) {
+        let ports = container.get("ports").cloned().unwrap_or_default();
+        let Some(Value::Object(probe)) = place.get_mut(container) else {
+            return;
+        };
+        let Some(handler) = HANDLERS
+            .into_iter()
+            .find(|handler| probe.get(*handler).is_some_and(Value::is_object))
+        else {
+            return;
+        };
+        let hook = place.parent.is_some();
+        if (hook && handler == "grpc") || (self.probers == Probers::Legacy && handler != "httpGet")
+        {
+            return;
+        }
+        let Some(asked) = probe.get(handler).and_then(Value::as_object) else {
+            return;
+        };
+        if asked
+            .get("host")
+            .and_then(Value::as_str)
+            .is_some_and(|host| !host.is_empty())
+            || self.is_ours(asked)
+        {
+            return;
+        }
+        let Some(port) = number(asked.get("port"), &ports) else {
+            let wanted = asked
+                .get("port")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            warnings.push(format!("container {name}: {} names port {wanted:?}, which the container does not have; it is left as it is", place.field));
+            return;
+        };
+        let path = place.path(name);
+        let original = original(handler, asked, &port);
+        let sent = to_status_port(asked, &path, self.port);
+        let original = match self.probers {
+            Probers::Legacy => original,
+            Probers::Current => {
+                let mut entry = Map::from_iter([(handler.to_owned(), original)]);
+                let timeout = match self.earlier.get(&path) {
+                    // The server may have filled it in since.
+                    Some(known) if is_current(known) => known.get("timeoutSeconds").cloned(),
+                    _ => probe.get("timeoutSeconds").cloned(),
+                };
+                entry.extend(
+                    timeout
+                        .filter(|seconds| seconds.as_i64().is_some_and(|seconds| seconds != 0))
+                        .map(|seconds| ("timeoutSeconds".to_owned(), seconds)),
+                );
+                Value::Object(entry)
+            }
+        };
+        originals.insert(path, original);
+        if handler != "httpGet" {
+            probe.shift_remove(handler);
+        }
+        probe.insert("httpGet".to_owned(), sent);
+    }
+
+    /// Points at the status port already: somebody rewrote it before us.
+    fn is_ours(&self, asked: &Map<String, Value>) -> bool {
+        let path = asked
+            .get("path")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let port = asked.get("port").and_then(Value::as_i64);
+        PREFIXES.iter().any(|prefix| path.starts_with(prefix)) && port == Some(i64::from(self.port))
+    }
+}
+
+/// A port by number, or by a name that the container has.
+fn number(port: Option<&Value>, ports: &Value) -> Option<Value> {
+    match port? {
+        Value::Number(number) => Some(Value::Number(number.clone())),
+        Value::String(name) => {
+            let known = ports
+                .as_array()?
+                .iter()
+                .find(|port| port.get("name").and_then(Value::as_str) == Some(name))?;
+            known
+                .get("containerPort")
+                .filter(|number| number.is_number())
+                .cloned()
+        }
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// The handler as the agent gets it, in the order of Kubernetes' types.
+fn original(handler: &str, asked: &Map<String, Value>, port: &Value) -> Value {
+    let order: &[&str] = match handler {
+        "httpGet" => &["path", "port", "host", "scheme", "httpHeaders"],
+        _ => &["port", "host", "service"],
+    };
+    let mut made = Map::new();
+    for key in order {
+        match asked.get(*key) {
+            Some(_) if *key == "port" => drop(made.insert("port".to_owned(), port.clone())),
+            Some(value) if !value.is_null() => drop(made.insert((*key).to_owned(), value.clone())),
+            _ => {}
+        }
+    }
+    for (key, value) in asked {
+        if !made.contains_key(key) && !value.is_null() {
+            made.insert(key.clone(), value.clone());
+        }
+    }
+    Value::Object(made)
+}
+
+/// What kubelet asks from now on: plain HTTP, since the agent speaks nothing else.
+fn to_status_port(asked: &Map<String, Value>, path: &str, port: u16) -> Value {
+    let mut made = Map::from_iter([
+        ("path".to_owned(), Value::from(path)),
+        ("port".to_owned(), Value::from(port)),
+    ]);
+    for (key, value) in asked {
+        match (key.as_str(), value) {
+            ("path" | "port" | "service" | "host", _) => {}
+            ("scheme", Value::String(scheme)) if scheme == "HTTPS" => {
+                drop(made.insert(key.clone(), Value::from("HTTP")));
+            }
+            _ => drop(made.insert(key.clone(), value.clone())),
+        }
+    }
+    Value::Object(made)
+}
+
+fn is_current(original: &Value) -> bool {
+    HANDLERS
+        .iter()
+        .any(|handler| original.get(*handler).is_some())
+}
+
+/// Puts the originals into the proxy's container, last of its variables.
+pub(crate) fn tell(proxy: &mut Value, originals: &Originals) {
+    if originals.is_empty() {
+        return;
+    }
+    let text = serde_json::to_string(originals).unwrap_or_default();
+    let Some(container) = proxy.as_object_mut() else {
+        return;
+    };
+    let env = container.entry("env").or_insert(Value::Null);
+    if !env.is_array() {
+        *env = Value::Array(Vec::new());
+    }
+    if let Some(env) = env.as_array_mut() {
+        env.retain(|variable| pod::name(variable) != VARIABLE);
+        env.push(json!({"name": VARIABLE, "value": text}));
+    }
+}
+
+/// The status port that the proxy's arguments name: the last of them, in any of its spellings.
+pub(crate) fn status_port(proxy: &Value) -> Option<u16> {
+    let args: Vec<&str> = proxy
+        .get("args")
+        .and_then(Value::as_array)?
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let found = flag(
+        &args,
+        &[
+            "--statusPort",
+            "-statusPort",
+            "--status-port",
+            "-status-port",
+        ],
+    )?;
+    found.parse().ok().filter(|port| *port != 0)
+}
+
+/// The last value of a flag, given as `F V` or `F=V`.
+pub(crate) fn flag<'a>(args: &[&'a str], names: &[&str]) -> Option<&'a str> {
+    let mut found = None;
+    for (index, arg) in args.iter().enumerate() {
+        if names.contains(arg) {
+            found = args.get(index + 1).copied();
+        } else if let Some((name, value)) = arg.split_once('=')
+            && names.contains(&name)
+        {
+            found = Some(value);
+        }
+    }
+    found
+}
+
+/// Gives the probes that an earlier injection had rewritten their originals back.
+pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> Originals {
+    let lists = ["containers", "initContainers"];
+    let proxy = lists
+        .into_iter()
+        .filter(|list| earlier.has(list, PROXY))
+        .find_map(|list| {
+            pod::list(pod, list)
+                .iter()
+                .find(|container| pod::name(container) == PROXY)
+        });
+    let env = proxy
+        .and_then(|proxy| proxy.get("env"))
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let text = env
+        .iter()
+        .rev()
+        .find(|variable| pod::name(variable) == VARIABLE)
+        .and_then(|variable| variable.get("value"))
+        .and_then(Value::as_str);
+    let Some(Ok(Value::Object(entries))) = text.map(serde_json::from_str) else {
+        return Originals::new();
+    };
+    let mut restored = Originals::new();
+    for list in lists {
+        for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
+            let name = pod::name(container).to_owned();
+            for place in PLACES {
+                let path = place.path(&name);
+                let Some(original) = entries.get(&path) else {
+                    continue;
+                };
+                if let Some(Value::Object(probe)) = place.get_mut(container)
+                    && put_back(probe, &path, original)
+                {
+                    restored.insert(path, original.clone());
+                }
+            }
+        }
+    }
+    restored
+}
+
+/// Whether the probe points at `path`, and has its original now.
+fn put_back(probe: &mut Map<String, Value>, path: &str, original: &Value) -> bool {
+    if probe
+        .get("httpGet")
+        .and_then(|asked| asked.get("path"))
+        .and_then(Value::as_str)
+        != Some(path)
+    {
+        return false;
+    }
+    let (handler, asked) = match HANDLERS
+        .into_iter()
+        .find(|handler| original.get(*handler).is_some())
+    {
+        Some(handler) => (handler, original.get(handler)),
+        None => ("httpGet", Some(original)),
+    };
+    let Some(asked) = asked.filter(|asked| asked.is_object()) else {
+        return false;
+    };
+    if handler != "httpGet" {
+        probe.shift_remove("httpGet");
+    }
+    probe.insert(handler.to_owned(), asked.clone());
+    true
+}

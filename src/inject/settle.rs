@@ -1,0 +1,209 @@
+//! A second pass over what the API server kept: it has filled in defaults, and they are nobody's change.
+
+use serde_json::Value;
+
+use crate::pod::{self, LISTS, merge_key};
+use crate::probes;
+use crate::quantity;
+use crate::schema::{self, Kind};
+use crate::status::Status;
+
+/// Elements that an earlier pass put in and that are written anew, by list and name.
+pub(crate) type Fresh = Vec<(&'static str, String)>;
+
+/// Lets stay what `sent` has of an earlier pass of the same version, where it holds all that `wanted` would write.
+///
+/// With `keep_order` what stays, stays at its place, and what is new follows; otherwise places are the caller's business.
+pub(crate) fn settle(
+    sent: &Value,
+    wanted: &mut Value,
+    earlier: &Status,
+    now: &Status,
+    keep_order: bool,
+) -> Fresh {
+    let mut fresh = Fresh::new();
+    let same_version = earlier.version == now.version;
+    for list in LISTS {
+        let kind = element(list);
+        let before = pod::list(sent, list);
+        let Some(elements) = pod::existing_list_mut(wanted, list) else {
+            continue;
+        };
+        for made in elements.iter_mut() {
+            let name = pod::name(made).to_owned();
+            if !now.has(list, &name) || !earlier.has(list, &name) {
+                continue;
+            }
+            match before.iter().find(|element| pod::name(element) == name) {
+                Some(kept) if same_version && contains(kept, made, kind) => *made = kept.clone(),
+                Some(_) => fresh.push((list, name)),
+                None => {}
+            }
+        }
+        if keep_order {
+            *elements = ordered(before, std::mem::take(elements), |name| {
+                fresh
+                    .iter()
+                    .any(|(known, fresh)| *known == list && fresh == name)
+            });
+        }
+    }
+    if same_version {
+        for list in ["initContainers", "containers"] {
+            settle_probes(pod::list(sent, list), pod::existing_list_mut(wanted, list));
+        }
+    }
+    fresh
+}
+
+/// What a list holds, in the table of types.
+pub(crate) fn element(list: &str) -> Kind {
+    let field = schema::object("PodSpec").and_then(|spec| spec.field(list));
+    match field.map(|field| field.kind) {
+        Some(Kind::List(element)) => element.kind(),
+        _ => Kind::Any,
+    }
+}
+
+/// Elements that were there first, in their order, then the others in theirs.
+fn ordered(before: &[Value], elements: Vec<Value>, is_fresh: impl Fn(&str) -> bool) -> Vec<Value> {
+    let mut waiting: Vec<Option<Value>> = elements.into_iter().map(Some).collect();
+    let mut made = Vec::with_capacity(waiting.len());
+    for old in before {
+        let name = pod::name(old);
+        if is_fresh(name) {
+            continue;
+        }
+        let found = waiting.iter_mut().find(|element| {
+            element
+                .as_ref()
+                .is_some_and(|element| pod::name(element) == name)
+        });
+        made.extend(found.and_then(Option::take));
+    }
+    made.extend(waiting.into_iter().flatten());
+    made
+}
+
+/// A rewritten probe that holds all that would be written stays as it is.
+fn settle_probes(sent: &[Value], wanted: Option<&mut Vec<Value>>) {
+    let Some(probe) = schema::object("Container")
+        .and_then(|container| container.field("livenessProbe"))
+        .map(|field| field.kind)
+    else {
+        return;
+    };
+    for made in wanted.into_iter().flatten() {
+        let Some(kept) = sent
+            .iter()
+            .find(|element| pod::name(element) == pod::name(made))
+        else {
+            continue;
+        };
+        for place in probes::PLACES {
+            if let (Some(kept), Some(made)) = (place.get(kept), place.get_mut(made))
+                && kept != made
+                && contains(kept, made, probe)
+            {
+                *made = kept.clone();
+            }
+        }
+    }
+}
+
+/// Whether `kept` has all of `wanted`: more fields do not matter, an empty value may be absent, an amount may be written in
+/// another unit, and elements of lists with keys are found by them.
+pub(crate) fn contains(kept: &Value, wanted: &Value, kind: Kind) -> bool {
+    match (kept, wanted) {
+        (_, Value::Null) => true,
+        (Value::Object(kept), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| match kept.get(key) {
+                Some(Value::Null) | None => is_empty(wanted),
+                Some(kept) => {
+                    let below = kind.below(key).unwrap_or(Kind::Any);
+                    match (kept, wanted, merge_key(key)) {
+                        (Value::Array(kept), Value::Array(wanted), Some(merge)) => {
+                            by_key(kept, wanted, merge, below)
+                        }
+                        _ => contains(kept, wanted, below),
+                    }
+                }
+            })
+        }
+        (Value::Array(kept), Value::Array(wanted)) => {
+            let element = of_list(kind);
+            kept.len() == wanted.len()
+                && kept
+                    .iter()
+                    .zip(wanted)
+                    .all(|(kept, wanted)| contains(kept, wanted, element))
+        }
+        (Value::String(a), Value::String(b)) if kind == Kind::Quantity => quantity::equal(a, b),
+        _ => kept == wanted,
+    }
+}
+
+fn of_list(kind: Kind) -> Kind {
+    match kind {
+        Kind::List(element) => element.kind(),
+        Kind::Text
+        | Kind::Boolean
+        | Kind::Integer
+        | Kind::Number
+        | Kind::Quantity
+        | Kind::IntegerOrText
+        | Kind::Any
+        | Kind::Map(_)
+        | Kind::Object(_) => Kind::Any,
+    }
+}
+
+fn by_key(kept: &[Value], wanted: &[Value], key: &str, kind: Kind) -> bool {
+    let element = of_list(kind);
+    wanted.iter().all(|wanted| {
+        kept.iter()
+            .any(|kept| kept.get(key) == wanted.get(key) && contains(kept, wanted, element))
+    })
+}
+
+/// What the server does not keep.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn defaults_are_no_change() {
+        let container = Kind::Object(schema::object("Container").unwrap());
+        let wanted = json!({"name": "p", "args": ["a"], "env": [{"name": "B", "value": ""}], "ports": [{"containerPort": 80}], "tty": false,
+            "resources": {"limits": {"cpu": "1000m"}}, "readinessProbe": {"httpGet": {"path": "/", "port": 1}}});
+        let kept = json!({"name": "p", "args": ["a"], "env": [{"name": "A", "value": "x"}, {"name": "B"}], "ports": [{"containerPort": 80, "protocol": "TCP"}],
+            "resources": {"limits": {"cpu": "1"}}, "readinessProbe": {"httpGet": {"path": "/", "port": 1, "scheme": "HTTP"}, "timeoutSeconds": 1},
+            "terminationMessagePath": "/dev/termination-log"});
+        assert!(contains(&kept, &wanted, container));
+        for (key, value) in [
+            ("args", json!(["a", "b"])),
+            ("args", json!([])),
+            ("image", json!("x")),
+            ("env", json!([{"name": "B", "value": "y"}])),
+            ("tty", json!(true)),
+            ("resources", json!({"limits": {"cpu": "999m"}})),
+            ("env", json!([{"name": "C"}])),
+        ] {
+            let mut other = wanted.clone();
+            other[key] = value;
+            assert!(!contains(&kept, &other, container), "{other}");
+        }
+    }
+}

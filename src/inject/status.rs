@@ -1,0 +1,204 @@
+//! What an injection leaves to know itself by, and how an earlier one is taken out again.
+
+use serde_json::{Map, Value};
+
+use crate::pod::{self, LISTS};
+use crate::probes::{self, Originals};
+
+/// The annotation that tells what was put in.
+pub(crate) const STATUS: &str = "sidecar.istio.io/status";
+/// What a user wrote of a container that a template also makes.
+pub(crate) const OVERRIDES: &str = "proxy.istio.io/overrides";
+
+/// What is put in, as the annotation tells it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) version: String,
+    /// Names by [`LISTS`], in the template's order.
+    pub(crate) lists: [Vec<String>; 4],
+    /// Of overlays only.
+    pub(crate) revision: Option<String>,
+    /// Keys that the pod had not.
+    pub(crate) labels: Vec<String>,
+    pub(crate) annotations: Vec<String>,
+}
+
+impl Status {
+    /// Compact JSON, keys in their order.
+    pub(crate) fn to_text(&self) -> String {
+        let mut entries = Map::new();
+        entries.insert("version".to_owned(), Value::from(self.version.as_str()));
+        for (list, names) in LISTS.iter().zip(&self.lists) {
+            entries.insert(
+                (*list).to_owned(),
+                if names.is_empty() {
+                    Value::Null
+                } else {
+                    Value::from(names.clone())
+                },
+            );
+        }
+        entries.extend(
+            self.revision
+                .as_ref()
+                .map(|revision| ("revision".to_owned(), Value::from(revision.as_str()))),
+        );
+        for (key, keys) in [("labels", &self.labels), ("annotations", &self.annotations)] {
+            if !keys.is_empty() {
+                entries.insert(key.to_owned(), Value::from(keys.clone()));
+            }
+        }
+        Value::Object(entries).to_string()
+    }
+
+    /// The keys that `after` has and `before` has not, of labels and annotations; never the two annotations of ours.
+    pub(crate) fn note_metadata(&mut self, before: &Value, after: &Value) {
+        for (key, noted) in [
+            ("labels", &mut self.labels),
+            ("annotations", &mut self.annotations),
+        ] {
+            let map = |pod: &Value| {
+                pod.get("metadata")
+                    .and_then(|metadata| pod::object(metadata, key))
+                    .cloned()
+                    .unwrap_or_else(Map::new)
+            };
+            let had = map(before);
+            *noted = map(after)
+                .keys()
+                .filter(|key| !had.contains_key(*key) && *key != STATUS && *key != OVERRIDES)
+                .cloned()
+                .collect();
+            noted.sort_unstable();
+        }
+    }
+
+    /// What the pod's annotation names; `None` where it is absent, unreadable or names nothing.
+    pub(crate) fn of(pod: &Value) -> Option<Self> {
+        let Ok(Value::Object(entries)) = serde_json::from_str(pod::annotation(pod, STATUS)?) else {
+            return None;
+        };
+        let names = |key: &str| -> Vec<String> {
+            let items = entries
+                .get(key)
+                .and_then(Value::as_array)
+                .map_or(&[][..], Vec::as_slice);
+            items
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
+        };
+        let text = |key: &str| entries.get(key).and_then(Value::as_str).map(str::to_owned);
+        let status = Self {
+            version: text("version").unwrap_or_default(),
+            lists: LISTS.map(names),
+            revision: text("revision"),
+            labels: names("labels"),
+            annotations: names("annotations"),
+        };
+        let something = status
+            .lists
+            .iter()
+            .chain([&status.labels, &status.annotations])
+            .any(|names| !names.is_empty());
+        something.then_some(status)
+    }
+
+    /// The names that Istio used before it wrote a status that can be read.
+    pub(crate) fn legacy() -> Self {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Self {
+            lists: [
+                names(&["istio-init", "enable-core-dump"]),
+                names(&["istio-proxy"]),
+                names(&["istio-certs", "istio-envoy"]),
+                Vec::new(),
+            ],
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn has(&self, list: &str, name: &str) -> bool {
+        LISTS
+            .iter()
+            .zip(&self.lists)
+            .any(|(known, names)| *known == list && names.iter().any(|known| known == name))
+    }
+}
+
+/// Takes an earlier injection out of `pod`; the probes that it had rewritten are as before, what it knew of them is returned.
+pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
+    let originals = probes::restore(pod, earlier);
+    for list in LISTS {
+        if let Some(elements) = pod::existing_list_mut(pod, list) {
+            elements.retain(|element| !earlier.has(list, pod::name(element)));
+        }
+    }
+    let Some(metadata) = pod.get_mut("metadata") else {
+        return originals;
+    };
+    for (key, keys) in [
+        ("labels", &earlier.labels),
+        ("annotations", &earlier.annotations),
+    ] {
+        if let Some(entries) = metadata.get_mut(key).and_then(Value::as_object_mut) {
+            entries.retain(|key, _| !keys.contains(key));
+        }
+    }
+    if let Some(annotations) = metadata
+        .get_mut("annotations")
+        .and_then(Value::as_object_mut)
+    {
+        annotations.retain(|key, _| key != STATUS && key != OVERRIDES);
+    }
+    originals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(text: &str) -> Option<Status> {
+        Status::of(&json!({"metadata": {"annotations": {STATUS: text}}}))
+    }
+
+    #[test]
+    fn a_status_is_read_as_it_is_written() {
+        let status = Status {
+            version: "v".to_owned(),
+            lists: [
+                vec!["a".to_owned()],
+                Vec::new(),
+                vec!["b".to_owned(), "c".to_owned()],
+                Vec::new(),
+            ],
+            revision: Some("r".to_owned()),
+            labels: vec!["l".to_owned()],
+            annotations: Vec::new(),
+        };
+        let text = r#"{"version":"v","initContainers":["a"],"containers":null,"volumes":["b","c"],"imagePullSecrets":null,"revision":"r","labels":["l"]}"#;
+        assert_eq!(status.to_text(), text);
+        assert_eq!(of(text), Some(status));
+    }
+
+    #[test]
+    fn what_names_nothing_is_no_status() {
+        for text in [
+            "",
+            "{",
+            "{}",
+            "7",
+            "null",
+            "[]",
+            r#"{"version":"v"}"#,
+            r#"{"containers":[]}"#,
+            r#"{"containers":{"a":1}}"#,
+            r#"{"containers":[1]}"#,
+        ] {
+            assert_eq!(of(text), None, "{text}");
+        }
+        assert_eq!(Status::of(&json!({})), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! `.a.b.c`: what Go finds along a chain of fields, of structs, of maps and of nothing.
+
+use gotmpl::{TemplateError, Value};
+
+use super::{object, rewrite, session};
+use crate::data;
+
+/// The call that stands for a walk: where it begins, the value, the names.
+pub(super) fn field(args: &[Value]) -> Result<Value, TemplateError> {
+    let [Value::Int(from), value, names @ ..] = args else {
+        return Err(TemplateError::Exec("a walk without a beginning".to_owned()));
+    };
+    let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+    session::charge(1)?;
+    walk(value.clone(), *from == rewrite::FROM_PARENTHESIS, &names)
+}
+
+fn walk(
+    mut value: Value,
+    behind_parenthesis: bool,
+    names: &[&str],
+) -> Result<Value, TemplateError> {
+    let mut rest = names;
+    while let [name, after @ ..] = rest {
+        if let Some(found) = object::walk(&value, rest) {
+            let (found, walked) = found?;
+            value = found;
+            rest = rest.get(walked.max(1)..).unwrap_or_default();
+            continue;
+        }
+        value = match &value {
+            // `String`, `GetValue` and their like of what is a plain value here.
+            Value::Nil if behind_parenthesis => Value::Nil,
+            Value::Nil => match data::absent(name) {
+                Some(zero) => zero,
+                None => {
+                    return Err(TemplateError::Exec(format!(
+                        "nil pointer evaluating interface {{}}.{name}"
+                    )));
+                }
+            },
+            Value::Map(entries) => match entries.get(*name) {
+                Some(found) => found.clone(),
+                None if session::is_strings(entries) => Value::from(""),
+                None => Value::Nil,
+            },
+            Value::String(_) if *name == "String" => value,
+            Value::Int(_) | Value::Uint(_)
+                if matches!(
+                    *name,
+                    "IntValue" | "IntVal" | "Value" | "GetValue" | "String"
+                ) =>
+            {
+                value
+            }
+            Value::Bool(_) if matches!(*name, "Value" | "GetValue") => value,
+            other => {
+                return Err(TemplateError::Exec(format!(
+                    "can't evaluate field {name} in type {}",
+                    other.type_name()
+                )));
+            }
+        };
+        rest = after;
+    }
+    Ok(value)
+}
+
+/// `index`: a missing key of a map of strings is the empty string, also where that map is absent.
+pub(super) fn index(args: &[Value]) -> Result<Value, TemplateError> {
+    let Some((first, keys)) = args.split_first() else {
+        return Err(TemplateError::Exec("index: nothing to index".to_owned()));
+    };
+    let mut value = first.clone();
+    for key in keys {
+        value = match (&value, key) {
+            (Value::Map(entries), Value::String(name))
+                if !entries.contains_key(name) && session::is_strings(entries) =>
+            {
+                Value::from("")
+            }
+            (Value::Function(_), _) => {
+                return Err(TemplateError::Exec(
+                    "can't index an object of fields".to_owned(),
+                ));
+            }
+            _ => value.index(key)?,
+        };
+    }
+    Ok(value)
+}

@@ -1,0 +1,174 @@
+//! What Istio's templates call.
+
+use std::collections::BTreeMap;
+
+use gotmpl::{TemplateError, Value};
+use serde_json::Value as Json;
+
+use super::{MANY, Row, arg, json, list_of, maps, object, printed, session, string, wrong};
+use crate::data;
+use crate::template::Template;
+use crate::yaml;
+
+pub(super) const ROWS: &[Row] = &[
+    Row("formatDuration", 1, 1, |args| match arg(args, 0) {
+        Value::Nil => Ok(Value::from("1s")),
+        value => walked(value, data::GO_DURATION),
+    }),
+    Row("annotation", 3, 3, annotation),
+    Row("valueOrDefault", 2, 2, |args| match arg(args, 0) {
+        Value::Nil => Ok(arg(args, 1).clone()),
+        Value::String(text) if text.is_empty() => Ok(arg(args, 1).clone()),
+        value => Ok(value.clone()),
+    }),
+    Row("excludeInboundPort", 2, 2, exclude_inbound_port),
+    Row("includeInboundPorts", 1, 1, |args| {
+        ports(list_of(args, 0)?, "")
+    }),
+    Row("applicationPorts", 1, 1, |args| {
+        ports(list_of(args, 0)?, crate::pod::PROXY)
+    }),
+    Row("toJSON", 1, 1, to_json_map),
+    Row("toJsonMap", 0, MANY, |args| {
+        let mut made = BTreeMap::new();
+        for map in args {
+            made.extend(maps::entries(map)?);
+        }
+        Ok(Value::from(json(&Value::from(made))?.to_string()))
+    }),
+    Row("fromJSON", 1, 1, |args| {
+        Ok(maps::parsed(string(args, 0)?).unwrap_or_else(|| Value::from("{}")))
+    }),
+    Row("structToJSON", 1, 1, to_json_map),
+    Row("protoToJSON", 1, 1, to_json_map),
+    Row("toYaml", 1, 1, |args| {
+        Ok(Value::from(yaml::print(&json(arg(args, 0))?)))
+    }),
+    Row("directory", 1, 1, |args| {
+        let path = string(args, 0)?;
+        Ok(Value::from(
+            path.rfind('/')
+                .and_then(|at| path.get(..=at))
+                .unwrap_or_default(),
+        ))
+    }),
+    Row("kubevirtInterfaces", 1, 1, |args| Ok(arg(args, 0).clone())),
+    Row("excludeInterfaces", 1, 1, |args| Ok(arg(args, 0).clone())),
+    Row("env", 2, 2, |args| {
+        let found = session::with(|session| {
+            session
+                .environment
+                .get(string(args, 0).unwrap_or_default())
+                .cloned()
+        })?;
+        Ok(found
+            .filter(|value| !value.is_empty())
+            .map_or_else(|| arg(args, 1).clone(), Value::from))
+    }),
+    Row("render", 1, 1, |args| {
+        Template::render_within(string(args, 0)?)
+    }),
+    Row("appendMultusNetwork", 2, 2, |args| {
+        Ok(Value::from(append_network(
+            string(args, 0)?,
+            string(args, 1)?,
+        )))
+    }),
+    Row("otelResourceAttributes", 0, MANY, |_| Ok(Value::from(""))),
+];
+
+/// Compact JSON, keys sorted; nil is an empty object.
+pub(super) fn to_json_map(args: &[Value]) -> Result<Value, TemplateError> {
+    Ok(Value::from(match json(arg(args, 0))? {
+        Json::Null => "{}".to_owned(),
+        found => found.to_string(),
+    }))
+}
+
+/// A field of an object.
+fn walked(value: &Value, name: &str) -> Result<Value, TemplateError> {
+    match object::walk(value, &[name]) {
+        Some(found) => found.map(|(value, _)| value),
+        None => Err(wrong(format!("wants an object, got {}", value.type_name()))),
+    }
+}
+
+fn annotation(args: &[Value]) -> Result<Value, TemplateError> {
+    let meta = arg(args, 0);
+    let annotations = match meta {
+        Value::Map(map) => map.get("Annotations").cloned().unwrap_or(Value::Nil),
+        other => walked(other, "Annotations")?,
+    };
+    if let Value::Map(entries) = annotations
+        && let Some(found) = entries.get(string(args, 1)?)
+    {
+        return Ok(found.clone());
+    }
+    printed(arg(args, 2)).map(Value::from)
+}
+
+fn exclude_inbound_port(args: &[Value]) -> Result<Value, TemplateError> {
+    let port = printed(arg(args, 0))?.trim().to_owned();
+    let list = string(args, 1)?;
+    if port.is_empty() || port == "0" || list.split(',').any(|element| element == port) {
+        return Ok(Value::from(list));
+    }
+    let mut elements: Vec<&str> = list
+        .split(',')
+        .map(str::trim)
+        .filter(|element| !element.is_empty())
+        .collect();
+    elements.push(&port);
+    Ok(Value::from(elements.join(",")))
+}
+
+/// The TCP ports of all containers but one.
+fn ports(containers: &[Value], except: &str) -> Result<Value, TemplateError> {
+    let mut found = Vec::new();
+    for container in containers {
+        session::charge(1)?;
+        if !except.is_empty() && walked(container, "Name")?.as_str() == Some(except) {
+            continue;
+        }
+        let Value::List(ports) = walked(container, "Ports")? else {
+            continue;
+        };
+        for port in ports.iter() {
+            session::charge(1)?;
+            if !matches!(walked(port, "Protocol")?.as_str(), Some("UDP" | "SCTP")) {
+                found.push(printed(&walked(port, "ContainerPort")?)?);
+            }
+        }
+    }
+    Ok(Value::from(found.join(",")))
+}
+
+/// One network more in the annotation of Multus, which is a list in JSON or with commas.
+fn append_network(old: &str, network: &str) -> String {
+    if old.trim().is_empty() {
+        return network.to_owned();
+    }
+    let (namespace, name) = network
+        .split_once('/')
+        .map_or((None, network), |(namespace, name)| (Some(namespace), name));
+    if let Ok(Json::Array(mut items)) = serde_json::from_str::<Json>(old) {
+        let same = |item: &Json| {
+            let known = item.get("name").and_then(Json::as_str);
+            known == Some(network)
+                || (known == Some(name)
+                    && item.get("namespace").and_then(Json::as_str) == namespace)
+        };
+        if items.iter().any(same) {
+            return old.to_owned();
+        }
+        let mut item = serde_json::Map::new();
+        item.insert("name".to_owned(), Json::from(name));
+        item.extend(namespace.map(|namespace| ("namespace".to_owned(), Json::from(namespace))));
+        items.push(Json::Object(item));
+        return Json::Array(items).to_string();
+    }
+    if old.split(',').any(|known| known.trim() == network) {
+        return old.to_owned();
+    }
+    format!("{old}, {network}")
+}

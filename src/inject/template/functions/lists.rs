@@ -1,0 +1,81 @@
+//! Lists.
+
+use gotmpl::{TemplateError, Value};
+
+use super::{MANY, Row, arg, list_of, nested, session};
+
+pub(super) const ROWS: &[Row] = &[
+    Row("list", 0, MANY, |args| nested(Value::from(args.to_vec()))),
+    Row("tuple", 0, MANY, |args| nested(Value::from(args.to_vec()))),
+    Row("append", 2, 2, |args| {
+        let mut items = list_of(args, 0)?.to_vec();
+        items.push(arg(args, 1).clone());
+        nested(Value::from(items))
+    }),
+    Row("prepend", 2, 2, |args| {
+        let mut items = list_of(args, 0)?.to_vec();
+        items.insert(0, arg(args, 1).clone());
+        nested(Value::from(items))
+    }),
+    Row("first", 1, 1, |args| {
+        Ok(list_of(args, 0)?.first().cloned().unwrap_or(Value::Nil))
+    }),
+    Row("last", 1, 1, |args| {
+        Ok(list_of(args, 0)?.last().cloned().unwrap_or(Value::Nil))
+    }),
+    Row("rest", 1, 1, |args| {
+        Ok(Value::from(
+            list_of(args, 0)?
+                .iter()
+                .skip(1)
+                .cloned()
+                .collect::<Vec<_>>(),
+        ))
+    }),
+    Row("initial", 1, 1, |args| {
+        let items = list_of(args, 0)?;
+        Ok(Value::from(
+            items
+                .iter()
+                .take(items.len().saturating_sub(1))
+                .cloned()
+                .collect::<Vec<_>>(),
+        ))
+    }),
+    Row("uniq", 1, 1, |args| {
+        let mut seen: Vec<Value> = Vec::new();
+        for item in list_of(args, 0)? {
+            if !contains(&seen, item)? {
+                seen.push(item.clone());
+            }
+        }
+        Ok(Value::from(seen))
+    }),
+    Row("has", 2, 2, |args| {
+        contains(list_of(args, 1)?, arg(args, 0)).map(Value::Bool)
+    }),
+    Row("without", 1, MANY, |args| {
+        let unwanted = args.get(1..).unwrap_or_default();
+        let mut kept = Vec::new();
+        for item in list_of(args, 0)? {
+            if !contains(unwanted, item)? {
+                kept.push(item.clone());
+            }
+        }
+        Ok(Value::from(kept))
+    }),
+];
+
+fn contains(items: &[Value], wanted: &Value) -> Result<bool, TemplateError> {
+    for item in items {
+        session::charge(1)?;
+        super::depth(item, 0)?;
+        if let Value::String(text) = item {
+            session::charge_bytes(text.len())?;
+        }
+        if item == wanted {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,258 @@
+//! Maps, JSON, and what asks what a value is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gotmpl::{TemplateError, Value};
+
+use super::{MANY, Row, arg, json, nested, object, printed, session, string, wrong};
+use crate::template::session::strings;
+
+type Entries = BTreeMap<Arc<str>, Value>;
+
+pub(super) const ROWS: &[Row] = &[
+    Row("dict", 0, MANY, |args| nested(Value::from(pairs(args)?))),
+    Row("strdict", 0, MANY, |args| {
+        let pairs = pairs(args)?;
+        Ok(strings(
+            pairs
+                .into_iter()
+                .map(|(key, value)| Ok((key, Value::from(printed(&value)?))))
+                .collect::<Result<_, TemplateError>>()?,
+        ))
+    }),
+    Row("get", 2, 2, |args| {
+        Ok(entries(arg(args, 0))?
+            .get(string(args, 1)?)
+            .cloned()
+            .unwrap_or_else(|| Value::from("")))
+    }),
+    Row("set", 3, 3, |args| {
+        let mut made = entries(arg(args, 0))?;
+        made.insert(Arc::from(string(args, 1)?), arg(args, 2).clone());
+        nested(Value::from(made))
+    }),
+    Row("hasKey", 2, 2, |args| {
+        Ok(Value::Bool(
+            entries(arg(args, 0))?.contains_key(string(args, 1)?),
+        ))
+    }),
+    Row("isset", 2, 2, |args| {
+        Ok(Value::Bool(
+            entries(arg(args, 0))?.contains_key(string(args, 1)?),
+        ))
+    }),
+    Row("keys", 1, MANY, |args| {
+        let mut keys = Vec::new();
+        for map in args {
+            keys.extend(entries(map)?.into_keys().map(Value::String));
+        }
+        Ok(Value::from(keys))
+    }),
+    Row("values", 1, 1, |args| {
+        Ok(Value::from(
+            entries(arg(args, 0))?.into_values().collect::<Vec<_>>(),
+        ))
+    }),
+    Row("pick", 1, MANY, |args| {
+        let wanted = keys(args)?;
+        let mut made = entries(arg(args, 0))?;
+        made.retain(|key, _| wanted.contains(&key.as_ref()));
+        Ok(Value::from(made))
+    }),
+    Row("omit", 1, MANY, |args| {
+        let unwanted = keys(args)?;
+        let mut made = entries(arg(args, 0))?;
+        made.retain(|key, _| !unwanted.contains(&key.as_ref()));
+        // Istio's takes and gives maps of strings.
+        let all_text = made.values().all(|value| matches!(value, Value::String(_)));
+        Ok(if all_text {
+            strings(made)
+        } else {
+            Value::from(made)
+        })
+    }),
+    Row("merge", 1, MANY, |args| merged(args, false)),
+    Row("mergeOverwrite", 1, MANY, |args| merged(args, true)),
+    Row("mergeMaps", 0, MANY, |args| {
+        let mut made = Entries::new();
+        for map in args {
+            made.extend(entries(map)?);
+        }
+        Ok(strings(made))
+    }),
+    // Values never change, so that a copy is the value.
+    Row("deepCopy", 1, 1, |args| Ok(arg(args, 0).clone())),
+    Row("default", 1, 2, |args| {
+        Ok(if arg(args, 1).is_truthy() {
+            arg(args, 1).clone()
+        } else {
+            arg(args, 0).clone()
+        })
+    }),
+    Row("coalesce", 0, MANY, |args| {
+        Ok(args
+            .iter()
+            .find(|value| value.is_truthy())
+            .cloned()
+            .unwrap_or(Value::Nil))
+    }),
+    Row("empty", 1, 1, |args| {
+        Ok(Value::Bool(!arg(args, 0).is_truthy()))
+    }),
+    Row("ternary", 3, 3, |args| {
+        Ok(if arg(args, 2).is_truthy() {
+            arg(args, 0).clone()
+        } else {
+            arg(args, 1).clone()
+        })
+    }),
+    Row("fail", 1, 1, |args| Err(wrong(string(args, 0)?))),
+    Row("kindIs", 2, 2, |args| {
+        Ok(Value::Bool(string(args, 0)? == kind(arg(args, 1))))
+    }),
+    Row("typeOf", 1, 1, |args| {
+        Ok(Value::from(type_of(arg(args, 0))))
+    }),
+    Row("toPrettyJson", 1, 1, |args| {
+        Ok(Value::from(
+            serde_json::to_string_pretty(&json(arg(args, 0))?).unwrap_or_default(),
+        ))
+    }),
+    Row("fromJson", 1, 1, |args| {
+        parsed(string(args, 0)?).map_or_else(|| Ok(Value::Nil), Ok)
+    }),
+    Row("omitNil", 1, 1, |args| without_nil(arg(args, 0))),
+];
+
+pub(super) fn to_json(args: &[Value]) -> Result<Value, TemplateError> {
+    Ok(Value::from(json(arg(args, 0))?.to_string()))
+}
+
+/// JSON as a value; serde_json bounds its depth.
+pub(super) fn parsed(text: &str) -> Option<Value> {
+    serde_json::from_str(text)
+        .ok()
+        .map(|json| object::of_json(&json))
+}
+
+/// The entries of a map; an object's are those of its JSON, nil has none.
+pub(super) fn entries(value: &Value) -> Result<Entries, TemplateError> {
+    match value {
+        Value::Map(map) => {
+            session::charge(u64::try_from(map.len()).unwrap_or(u64::MAX))?;
+            Ok(map.as_ref().clone())
+        }
+        Value::Nil => Ok(Entries::new()),
+        Value::Function(_) => match object::of_json(&json(value)?) {
+            Value::Map(map) => Ok(map.as_ref().clone()),
+            _ => Ok(Entries::new()),
+        },
+        other => Err(wrong(format!("wants a map, got {}", other.type_name()))),
+    }
+}
+
+fn keys(args: &[Value]) -> Result<Vec<&str>, TemplateError> {
+    (1..args.len()).map(|index| string(args, index)).collect()
+}
+
+/// A last key without a value has the empty one.
+fn pairs(args: &[Value]) -> Result<Entries, TemplateError> {
+    let mut made = Entries::new();
+    for pair in args.chunks(2) {
+        if let Some((key, rest)) = pair.split_first() {
+            made.insert(
+                Arc::from(printed(key)?),
+                rest.first().cloned().unwrap_or_else(|| Value::from("")),
+            );
+        }
+    }
+    Ok(made)
+}
+
+/// The first map with what the others have: where both have it the first wins, or with `overwrite` the last.
+fn merged(args: &[Value], overwrite: bool) -> Result<Value, TemplateError> {
+    let mut made = entries(arg(args, 0))?;
+    for map in args.get(1..).unwrap_or_default() {
+        merge_into(&mut made, &entries(map)?, overwrite, 0)?;
+    }
+    nested(Value::from(made))
+}
+
+fn merge_into(
+    made: &mut Entries,
+    other: &Entries,
+    overwrite: bool,
+    depth: usize,
+) -> Result<(), TemplateError> {
+    if depth > session::MAX_NESTING {
+        return Err(wrong(format!(
+            "nested deeper than {}",
+            session::MAX_NESTING
+        )));
+    }
+    for (key, value) in other {
+        session::charge(1)?;
+        match (made.get_mut(key), value) {
+            (Some(Value::Map(below)), Value::Map(other)) => {
+                let mut inner = below.as_ref().clone();
+                merge_into(&mut inner, other, overwrite, depth + 1)?;
+                *below = Arc::new(inner);
+            }
+            // As in Sprig, an empty value gives way, and does not overwrite.
+            (Some(known), value) => {
+                if (overwrite && value.is_truthy()) || !known.is_truthy() {
+                    *known = value.clone();
+                }
+            }
+            (None, value) => drop(made.insert(Arc::clone(key), value.clone())),
+        }
+    }
+    Ok(())
+}
+
+fn without_nil(value: &Value) -> Result<Value, TemplateError> {
+    session::charge(1)?;
+    Ok(match value {
+        Value::List(items) => Value::from(
+            items
+                .iter()
+                .filter(|item| !matches!(item, Value::Nil))
+                .map(without_nil)
+                .collect::<Result<Vec<_>, _>>()?,
+        ),
+        Value::Map(map) => {
+            let kept = map.iter().filter(|(_, value)| !matches!(value, Value::Nil));
+            Value::from(
+                kept.map(|(key, value)| Ok((Arc::clone(key), without_nil(value)?)))
+                    .collect::<Result<Entries, TemplateError>>()?,
+            )
+        }
+        Value::Function(_) => without_nil(&object::of_json(&json(value)?))?,
+        other => other.clone(),
+    })
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Nil => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int",
+        Value::Uint(_) => "uint64",
+        Value::Float(_) => "float64",
+        Value::String(_) => "string",
+        Value::List(_) => "slice",
+        Value::Map(_) => "map",
+        Value::Function(_) => "struct",
+    }
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Nil => "<nil>",
+        Value::List(_) => "[]interface {}",
+        Value::Map(map) if session::is_strings(map) => "map[string]string",
+        Value::Map(_) => "map[string]interface {}",
+        other => kind(other),
+    }
+}

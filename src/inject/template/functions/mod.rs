@@ -1,0 +1,207 @@
+//! The functions of the template language: Istio's own, and those of Sprig that have neither clock, chance nor network.
+//!
+//! Each row says how many arguments a function takes; what it reads and makes is charged here, once for all.
+
+mod istio;
+mod lists;
+mod maps;
+mod numbers;
+mod text;
+mod weigh;
+
+use std::sync::{Arc, LazyLock};
+
+use gotmpl::{FuncMap, TemplateError, Value};
+
+use super::{Dialect, MAX_OUTPUT, field, object, rewrite, session};
+
+pub(crate) use text::hex;
+pub(super) use weigh::{FORMAT, HEAVY, LIGHT, SCALAR, TEXT};
+
+type Call = fn(&[Value]) -> Result<Value, TemplateError>;
+
+/// Name, fewest and most arguments, and what it does.
+pub(super) struct Row(&'static str, usize, usize, Call);
+
+/// As many as one likes.
+const MANY: usize = usize::MAX;
+
+static FRAGMENT: LazyLock<FuncMap> = LazyLock::new(|| build(Dialect::Fragment));
+static OVERLAY: LazyLock<FuncMap> = LazyLock::new(|| build(Dialect::Overlay));
+
+/// Names that Go's templates have themselves.
+const BUILT_IN: [&str; 18] = [
+    "and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "print", "printf", "println", "len",
+    "slice", "call", "html", "js", "urlquery",
+];
+
+pub(super) fn table(dialect: Dialect) -> &'static FuncMap {
+    match dialect {
+        Dialect::Fragment => &FRAGMENT,
+        Dialect::Overlay => &OVERLAY,
+    }
+}
+
+pub(super) fn is_known(name: &str, dialect: Dialect) -> bool {
+    BUILT_IN.contains(&name) || (!name.starts_with(' ') && table(dialect).contains_key(name))
+}
+
+const INNER: [Row; 7] = [
+    Row(rewrite::FIELD, 3, MANY, field::field),
+    Row(rewrite::STEP, 1, 1, |args| {
+        session::at(
+            args.first()
+                .and_then(Value::as_int)
+                .and_then(|line| usize::try_from(line).ok())
+                .unwrap_or_default(),
+        )?;
+        Ok(nothing())
+    }),
+    Row(rewrite::ENTER, 0, 0, |_| {
+        session::enter().map(|()| nothing())
+    }),
+    Row(rewrite::LEAVE, 0, 0, |_| {
+        session::leave().map(|()| nothing())
+    }),
+    Row(TEXT, 1, 1, weigh::text),
+    Row(FORMAT, 1, 1, weigh::format),
+    Row(SCALAR, 1, 1, |args| {
+        Ok(args.first().cloned().unwrap_or(Value::Nil))
+    }),
+];
+
+fn nothing() -> Value {
+    Value::from("")
+}
+
+fn build(dialect: Dialect) -> FuncMap {
+    let own: Row = match dialect {
+        Dialect::Fragment => Row("toJson", 1, 1, istio::to_json_map),
+        Dialect::Overlay => Row("toJson", 1, 1, maps::to_json),
+    };
+    let index = [Row("index", 1, MANY, field::index), own];
+    let rows = [
+        &INNER[..],
+        &index,
+        istio::ROWS,
+        lists::ROWS,
+        maps::ROWS,
+        numbers::ROWS,
+        text::ROWS,
+    ];
+    rows.into_iter()
+        .flatten()
+        .map(|row| (row.0.to_owned(), counted(row)))
+        .collect()
+}
+
+/// The function within its bounds.
+fn counted(row: &Row) -> gotmpl::ValueFunc {
+    let Row(name, fewest, most, call) = *row;
+    Arc::new(move |args: &[Value]| {
+        if args.len() < fewest || args.len() > most {
+            let expected = if args.len() < fewest { fewest } else { most };
+            return Err(TemplateError::ArgCount {
+                name: name.to_owned(),
+                expected,
+                got: args.len(),
+            });
+        }
+        let read: usize = args.iter().filter_map(Value::as_str).map(str::len).sum();
+        session::charge(1)?;
+        session::charge_bytes(read)?;
+        let made = call(args).map_err(|error| match error {
+            TemplateError::Exec(cause)
+                if !name.starts_with(' ') && name != "fail" && !cause.starts_with(name) =>
+            {
+                TemplateError::Exec(format!("{name}: {cause}"))
+            }
+            other => other,
+        })?;
+        if let Value::String(text) = &made {
+            within(text.len())?;
+            session::charge_bytes(text.len())?;
+        }
+        Ok(made)
+    })
+}
+
+/// An error where text would be longer than a template may print.
+fn within(bytes: usize) -> Result<(), TemplateError> {
+    if bytes > MAX_OUTPUT {
+        return Err(TemplateError::Exec(format!(
+            "makes more than {MAX_OUTPUT} bytes"
+        )));
+    }
+    Ok(())
+}
+
+fn wrong(cause: impl Into<String>) -> TemplateError {
+    TemplateError::Exec(cause.into())
+}
+
+/// The argument at a place; counts were checked.
+fn arg(args: &[Value], index: usize) -> &Value {
+    args.get(index).unwrap_or(&Value::Nil)
+}
+
+/// An argument that is text.
+fn string(args: &[Value], index: usize) -> Result<&str, TemplateError> {
+    match arg(args, index) {
+        Value::String(text) => Ok(text),
+        Value::Nil => Ok(""),
+        other => Err(wrong(format!("wants a string, got {}", other.type_name()))),
+    }
+}
+
+/// A value printed as `%v`; nil is nothing.
+fn printed(value: &Value) -> Result<String, TemplateError> {
+    match value {
+        Value::String(text) => Ok(text.to_string()),
+        Value::Nil => Ok(String::new()),
+        other => weigh::displayed(other),
+    }
+}
+
+fn list_of(args: &[Value], index: usize) -> Result<&[Value], TemplateError> {
+    match arg(args, index) {
+        Value::List(items) => {
+            session::charge(u64::try_from(items.len()).unwrap_or(u64::MAX))?;
+            Ok(items)
+        }
+        Value::Nil => Ok(&[]),
+        other => Err(wrong(format!("wants a list, got {}", other.type_name()))),
+    }
+}
+
+/// A list or map that a function made, not nested deeper than one may be.
+fn nested(value: Value) -> Result<Value, TemplateError> {
+    depth(&value, 0)?;
+    Ok(value)
+}
+
+fn depth(value: &Value, above: usize) -> Result<(), TemplateError> {
+    session::charge(1)?;
+    if above > session::MAX_NESTING {
+        return Err(wrong(format!(
+            "nested deeper than {}",
+            session::MAX_NESTING
+        )));
+    }
+    match value {
+        Value::List(items) => items.iter().try_for_each(|item| depth(item, above + 1)),
+        Value::Map(entries) => entries.values().try_for_each(|item| depth(item, above + 1)),
+        Value::Nil
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Uint(_)
+        | Value::Float(_)
+        | Value::String(_)
+        | Value::Function(_) => Ok(()),
+    }
+}
+
+/// What an object has in JSON, and what any value is.
+fn json(value: &Value) -> Result<serde_json::Value, TemplateError> {
+    object::to_json(value)
+}

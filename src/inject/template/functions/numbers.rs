@@ -1,0 +1,166 @@
+//! Numbers, and what compares versions.
+
+use gotmpl::{TemplateError, Value};
+use semver::{Version, VersionReq};
+
+use super::{MANY, Row, arg, session, string, wrong};
+
+pub(super) const ROWS: &[Row] = &[
+    Row("int", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
+    Row("int64", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
+    Row("atoi", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
+    Row("float64", 1, 1, |args| {
+        Ok(Value::Float(float(arg(args, 0))))
+    }),
+    Row("add", 1, MANY, |args| fold(args, 0, i64::wrapping_add)),
+    Row("mul", 1, MANY, |args| fold(args, 1, i64::wrapping_mul)),
+    Row("sub", 2, 2, |args| {
+        Ok(Value::Int(
+            integer(arg(args, 0)).wrapping_sub(integer(arg(args, 1))),
+        ))
+    }),
+    Row("div", 2, 2, |args| quotient(args, i64::checked_div)),
+    Row("mod", 2, 2, |args| quotient(args, i64::checked_rem)),
+    Row("max", 1, MANY, |args| {
+        Ok(Value::Int(
+            args.iter().map(integer).max().unwrap_or_default(),
+        ))
+    }),
+    Row("min", 1, MANY, |args| {
+        Ok(Value::Int(
+            args.iter().map(integer).min().unwrap_or_default(),
+        ))
+    }),
+    Row("until", 1, 1, |args| {
+        let end = integer(arg(args, 0));
+        steps(0, end, if end < 0 { -1 } else { 1 })
+    }),
+    Row("untilStep", 3, 3, |args| {
+        steps(
+            integer(arg(args, 0)),
+            integer(arg(args, 1)),
+            integer(arg(args, 2)),
+        )
+    }),
+    Row("ceil", 1, 1, |args| {
+        Ok(Value::Float(float(arg(args, 0)).ceil()))
+    }),
+    Row("floor", 1, 1, |args| {
+        Ok(Value::Float(float(arg(args, 0)).floor()))
+    }),
+    Row("round", 2, 3, |args| {
+        let places = i32::try_from(integer(arg(args, 1)).clamp(-300, 300)).unwrap_or_default();
+        let scale = 10_f64.powi(places);
+        Ok(Value::Float((float(arg(args, 0)) * scale).round() / scale))
+    }),
+    Row("semverCompare", 2, 2, |args| {
+        satisfies(string(args, 0)?, string(args, 1)?).map(Value::Bool)
+    }),
+];
+
+/// As Sprig casts: text that is no number is 0.
+pub(super) fn integer(value: &Value) -> i64 {
+    match value {
+        Value::Int(number) => *number,
+        Value::Uint(number) => i64::try_from(*number).unwrap_or(i64::MAX),
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a cast is what was asked for; Rust's saturates"
+        )]
+        Value::Float(number) => *number as i64,
+        Value::Bool(value) => i64::from(*value),
+        Value::String(text) => text.trim().parse().unwrap_or_default(),
+        Value::Nil | Value::List(_) | Value::Map(_) | Value::Function(_) => 0,
+    }
+}
+
+pub(super) fn float(value: &Value) -> f64 {
+    match value {
+        Value::String(text) => text.trim().parse().unwrap_or_default(),
+        Value::Bool(value) => f64::from(u8::from(*value)),
+        other => other.as_float().unwrap_or_default(),
+    }
+}
+
+/// A count or a place.
+pub(super) fn index(value: &Value) -> Result<usize, TemplateError> {
+    let number = integer(value);
+    usize::try_from(number).map_err(|_| wrong(format!("wants a count, got {number}")))
+}
+
+fn fold(args: &[Value], start: i64, by: fn(i64, i64) -> i64) -> Result<Value, TemplateError> {
+    Ok(Value::Int(args.iter().map(integer).fold(start, by)))
+}
+
+fn quotient(args: &[Value], by: fn(i64, i64) -> Option<i64>) -> Result<Value, TemplateError> {
+    by(integer(arg(args, 0)), integer(arg(args, 1)))
+        .map(Value::Int)
+        .ok_or_else(|| wrong("division by zero"))
+}
+
+fn steps(start: i64, end: i64, step: i64) -> Result<Value, TemplateError> {
+    let mut numbers = Vec::new();
+    let mut next = start;
+    while step != 0 && (if step > 0 { next < end } else { next > end }) {
+        session::charge(1)?;
+        numbers.push(Value::Int(next));
+        let Some(after) = next.checked_add(step) else {
+            break;
+        };
+        next = after;
+    }
+    Ok(Value::from(numbers))
+}
+
+/// A constraint as Sprig has it: `||` between alternatives, a plain version is itself.
+fn satisfies(constraint: &str, version: &str) -> Result<bool, TemplateError> {
+    let version =
+        Version::parse(&complete(version)).map_err(|error| wrong(format!("{version}: {error}")))?;
+    for alternative in constraint.split("||") {
+        let mut all = true;
+        for part in alternative
+            .split([',', ' '])
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
+            all &= one(part, &version)?;
+        }
+        if all {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn one(part: &str, version: &Version) -> Result<bool, TemplateError> {
+    let (negated, part) = part
+        .strip_prefix("!=")
+        .map_or((false, part), |rest| (true, rest));
+    let (operator, number) = part.split_at(
+        part.find(|letter: char| letter.is_ascii_alphanumeric() || letter == '*')
+            .unwrap_or(part.len()),
+    );
+    let operator = match operator {
+        "" => "=",
+        "=>" => ">=",
+        "=<" => "<=",
+        other => other,
+    };
+    let number = number
+        .strip_prefix('v')
+        .unwrap_or(number)
+        .replace(['x', 'X'], "*");
+    let wanted = VersionReq::parse(&format!("{operator}{number}"))
+        .map_err(|error| wrong(format!("{part}: {error}")))?;
+    Ok(wanted.matches(version) != negated)
+}
+
+/// `v1.2` as `1.2.0`.
+fn complete(version: &str) -> String {
+    let version = version.trim();
+    let version = version.strip_prefix('v').unwrap_or(version);
+    let end = version.find(['-', '+']).unwrap_or(version.len());
+    let (numbers, rest) = version.split_at(end);
+    let missing = 2_usize.saturating_sub(numbers.matches('.').count());
+    format!("{numbers}{}{rest}", ".0".repeat(missing))
+}

@@ -1,0 +1,235 @@
+//! Text.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use gotmpl::{TemplateError, Value};
+use regex_lite::{Regex, RegexBuilder};
+use sha2::{Digest as _, Sha256};
+
+use super::{MANY, Row, arg, list_of, numbers, printed, session, string, within, wrong};
+
+pub(super) const ROWS: &[Row] = &[
+    Row("quote", 0, MANY, |args| {
+        joined(args, |text| format!("{text:?}"))
+    }),
+    Row("squote", 0, MANY, |args| {
+        joined(args, |text| format!("'{text}'"))
+    }),
+    Row("cat", 0, MANY, |args| joined(args, |text| text)),
+    Row("trim", 1, 1, |args| {
+        Ok(Value::from(string(args, 0)?.trim()))
+    }),
+    Row("trimAll", 2, 2, |args| {
+        let set: Vec<char> = string(args, 0)?.chars().collect();
+        Ok(Value::from(string(args, 1)?.trim_matches(set.as_slice())))
+    }),
+    Row("trimPrefix", 2, 2, |args| {
+        let text = string(args, 1)?;
+        Ok(Value::from(
+            text.strip_prefix(string(args, 0)?).unwrap_or(text),
+        ))
+    }),
+    Row("trimSuffix", 2, 2, |args| {
+        let text = string(args, 1)?;
+        Ok(Value::from(
+            text.strip_suffix(string(args, 0)?).unwrap_or(text),
+        ))
+    }),
+    Row("trunc", 2, 2, trunc),
+    Row("upper", 1, 1, |args| {
+        Ok(Value::from(string(args, 0)?.to_uppercase()))
+    }),
+    Row("lower", 1, 1, |args| {
+        Ok(Value::from(string(args, 0)?.to_lowercase()))
+    }),
+    Row("toLower", 1, 1, |args| {
+        Ok(Value::from(string(args, 0)?.to_lowercase()))
+    }),
+    Row("title", 1, 1, title),
+    Row("replace", 3, 3, replace),
+    Row("repeat", 2, 2, |args| {
+        let (count, text) = (numbers::index(arg(args, 0))?, string(args, 1)?);
+        within(text.len().saturating_mul(count))?;
+        Ok(Value::from(text.repeat(count)))
+    }),
+    Row("indent", 2, 2, |args| indented(args, "")),
+    Row("nindent", 2, 2, |args| indented(args, "\n")),
+    Row("contains", 2, 2, |args| {
+        Ok(Value::Bool(string(args, 1)?.contains(string(args, 0)?)))
+    }),
+    Row("hasPrefix", 2, 2, |args| {
+        Ok(Value::Bool(string(args, 1)?.starts_with(string(args, 0)?)))
+    }),
+    Row("hasSuffix", 2, 2, |args| {
+        Ok(Value::Bool(string(args, 1)?.ends_with(string(args, 0)?)))
+    }),
+    Row("splitList", 2, 2, |args| {
+        Ok(Value::from(
+            pieces(args)?
+                .into_iter()
+                .map(Value::from)
+                .collect::<Vec<_>>(),
+        ))
+    }),
+    Row("split", 2, 2, |args| {
+        let pieces = pieces(args)?.into_iter().enumerate();
+        Ok(Value::Map(Arc::new(
+            pieces
+                .map(|(index, piece)| (Arc::from(format!("_{index}")), Value::from(piece)))
+                .collect::<BTreeMap<_, _>>(),
+        )))
+    }),
+    Row("join", 2, 2, join),
+    Row("toString", 1, 1, |args| match arg(args, 0) {
+        Value::Nil => Ok(Value::from("<nil>")),
+        other => printed(other).map(Value::from),
+    }),
+    Row("b64enc", 1, 1, |args| {
+        Ok(Value::from(STANDARD.encode(string(args, 0)?)))
+    }),
+    Row("b64dec", 1, 1, |args| {
+        let bytes = STANDARD
+            .decode(string(args, 0)?)
+            .map_err(|error| wrong(error.to_string()))?;
+        Ok(Value::from(String::from_utf8_lossy(&bytes).into_owned()))
+    }),
+    Row("sha256sum", 1, 1, |args| {
+        Ok(Value::from(hex(&Sha256::digest(string(args, 0)?))))
+    }),
+    Row("regexMatch", 2, 2, |args| {
+        let text = string(args, 1)?;
+        Ok(Value::Bool(regex(string(args, 0)?, text)?.is_match(text)))
+    }),
+    Row("regexFind", 2, 2, |args| {
+        let text = string(args, 1)?;
+        Ok(Value::from(
+            regex(string(args, 0)?, text)?
+                .find(text)
+                .map_or("", |found| found.as_str()),
+        ))
+    }),
+    Row("regexReplaceAll", 3, 3, |args| {
+        let (text, by) = (string(args, 1)?, string(args, 2)?);
+        // A match of nothing at every place: that many times what comes in.
+        within(
+            text.len()
+                .saturating_add(1)
+                .saturating_mul(by.len().saturating_add(1)),
+        )?;
+        Ok(Value::from(
+            regex(string(args, 0)?, text)?
+                .replace_all(text, by)
+                .into_owned(),
+        ))
+    }),
+];
+
+/// Arguments that are not nil, each changed, with blanks between.
+fn joined(args: &[Value], change: impl Fn(String) -> String) -> Result<Value, TemplateError> {
+    let words: Vec<String> = args
+        .iter()
+        .filter(|value| !matches!(value, Value::Nil))
+        .map(|value| printed(value).map(&change))
+        .collect::<Result<_, _>>()?;
+    Ok(Value::from(words.join(" ")))
+}
+
+fn trunc(args: &[Value]) -> Result<Value, TemplateError> {
+    let (length, text) = (numbers::integer(arg(args, 0)), string(args, 1)?);
+    let count = usize::try_from(length.unsigned_abs()).unwrap_or(usize::MAX);
+    let kept = if length < 0 {
+        let all = text.chars().count();
+        text.chars().skip(all.saturating_sub(count)).collect()
+    } else {
+        text.chars().take(count).collect::<String>()
+    };
+    Ok(Value::from(kept))
+}
+
+fn title(args: &[Value]) -> Result<Value, TemplateError> {
+    let mut made = String::new();
+    let mut first = true;
+    for letter in string(args, 0)?.chars() {
+        if first {
+            made.extend(letter.to_uppercase());
+        } else {
+            made.push(letter);
+        }
+        first = !letter.is_alphanumeric() && letter != '\'' && letter != '_';
+    }
+    Ok(Value::from(made))
+}
+
+fn replace(args: &[Value]) -> Result<Value, TemplateError> {
+    let (from, to, text) = (string(args, 0)?, string(args, 1)?, string(args, 2)?);
+    let found = if from.is_empty() {
+        text.chars().count() + 1
+    } else {
+        text.matches(from).count()
+    };
+    within(text.len().saturating_add(found.saturating_mul(to.len())))?;
+    Ok(Value::from(text.replace(from, to)))
+}
+
+/// Every line but the first, or with `before` a line break every one.
+fn indented(args: &[Value], before: &str) -> Result<Value, TemplateError> {
+    let (count, text) = (numbers::index(arg(args, 0))?, string(args, 1)?);
+    within(
+        text.matches('\n')
+            .count()
+            .saturating_add(1)
+            .saturating_mul(count)
+            .saturating_add(text.len()),
+    )?;
+    let blanks = " ".repeat(count);
+    let body = text.replace('\n', &format!("\n{blanks}"));
+    let first = if before.is_empty() { "" } else { &blanks };
+    Ok(Value::from(format!("{before}{first}{body}")))
+}
+
+fn pieces(args: &[Value]) -> Result<Vec<&str>, TemplateError> {
+    let (separator, text) = (string(args, 0)?, string(args, 1)?);
+    session::charge(u64::try_from(text.len() / 8).unwrap_or(u64::MAX))?;
+    if separator.is_empty() {
+        return Ok(text.split("").filter(|piece| !piece.is_empty()).collect());
+    }
+    Ok(text.split(separator).collect())
+}
+
+fn join(args: &[Value]) -> Result<Value, TemplateError> {
+    let separator = string(args, 0)?;
+    if let Value::String(_) = arg(args, 1) {
+        return Ok(arg(args, 1).clone());
+    }
+    let mut made = String::new();
+    for (index, item) in list_of(args, 1)?.iter().enumerate() {
+        if index > 0 {
+            made.push_str(separator);
+        }
+        made.push_str(&printed(item)?);
+        within(made.len())?;
+    }
+    Ok(Value::from(made))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Longest text that a pattern is tried on, and largest program of a pattern: their product is the time that it takes.
+const LONGEST: usize = 1 << 16;
+const PROGRAM: usize = 1 << 16;
+
+fn regex(pattern: &str, text: &str) -> Result<Regex, TemplateError> {
+    if text.len() > LONGEST {
+        return Err(wrong(format!("wants a text of {LONGEST} bytes at most")));
+    }
+    session::charge(u64::try_from(1000 + text.len() * 8).unwrap_or(u64::MAX))?;
+    RegexBuilder::new(pattern)
+        .size_limit(PROGRAM)
+        .build()
+        .map_err(|error| wrong(error.to_string()))
+}

@@ -1,0 +1,250 @@
+//! Go's text/template with the functions that Istio's templates use, within bounds.
+
+mod field;
+pub(crate) mod functions;
+mod object;
+mod rewrite;
+mod session;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use gotmpl::parse::Parser;
+use gotmpl::{TemplateError, Value};
+
+pub(crate) use functions::hex;
+pub(crate) use object::{Object, object, of_json, strings_of_json};
+pub(crate) use session::MAX_OUTPUT;
+
+/// Takes steps of the rendering that goes on, for so many elements.
+pub(crate) fn charge(elements: usize) -> Result<(), TemplateError> {
+    session::charge(u64::try_from(elements).unwrap_or(u64::MAX))
+}
+
+/// Which functions bear which meaning: `toJson` is of a string map in fragments, and Sprig's in overlays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    Fragment,
+    Overlay,
+}
+
+/// Left and right delimiter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delimiters {
+    pub left: String,
+    pub right: String,
+}
+
+impl Delimiters {
+    #[must_use]
+    pub fn new(left: &str, right: &str) -> Self {
+        Self {
+            left: left.to_owned(),
+            right: right.to_owned(),
+        }
+    }
+}
+
+/// A template that is not one, or that went wrong: name, line and cause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub name: String,
+    pub line: usize,
+    pub cause: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "template {}, line {}: {}",
+            self.name, self.line, self.cause
+        )
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What a rendering has besides the template.
+#[derive(Debug, Clone)]
+pub struct Data {
+    pub root: Value,
+    /// What `env` sees.
+    pub environment: Arc<BTreeMap<String, String>>,
+}
+
+/// A parsed template.
+pub struct Template {
+    name: String,
+    /// As the configuration holds it; the version is made of it.
+    text: String,
+    dialect: Dialect,
+    delimiters: Delimiters,
+    engine: gotmpl::Template,
+}
+
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Template")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The name under which the whole of a template's text runs.
+const MAIN: &str = " main";
+
+impl Template {
+    /// Parses `text`; syntax errors and names that nobody defines are found here.
+    pub fn parse(
+        name: &str,
+        text: &str,
+        dialect: Dialect,
+        delimiters: &Delimiters,
+    ) -> Result<Self, Failure> {
+        let failure = |line, cause| Failure {
+            name: name.to_owned(),
+            line,
+            cause,
+        };
+        let broken = |error: TemplateError| {
+            let (line, cause) = position(&error);
+            failure(line, cause)
+        };
+        let parser =
+            Parser::with_name(None, text, &delimiters.left, &delimiters.right).map_err(broken)?;
+        let (main, definitions) = parser.parse().map_err(broken)?;
+        let functions = functions::table(dialect);
+        let mut names = BTreeSet::new();
+        for define in &definitions {
+            // A block may be empty and defined again; two bodies of one name are a mistake.
+            if !names.insert(define.name.to_string()) && !define.body.is_empty_tree() {
+                return Err(failure(
+                    define.pos.line,
+                    format!("template {:?} is defined twice", define.name.as_str()),
+                ));
+            }
+        }
+        let rewriter = rewrite::Rewriter {
+            functions: &|name| functions::is_known(name, dialect),
+            templates: &|name| names.contains(name),
+        };
+        let unknown = |unknown: rewrite::Unknown| failure(unknown.line, unknown.message);
+        let mut engine = gotmpl::Template::new(name).funcs(functions.clone());
+        for define in definitions {
+            let empty = define.body.is_empty_tree();
+            let (name, body) = rewriter.definition(define).map_err(unknown)?;
+            if !(empty && engine.lookup(&name).is_some()) {
+                engine = engine.add_parse_tree(&name, body);
+            }
+        }
+        engine = engine.add_parse_tree(MAIN, rewriter.list(main).map_err(unknown)?);
+        Ok(Self {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            dialect,
+            delimiters: delimiters.clone(),
+            engine,
+        })
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text that the template prints.
+    pub fn render(&self, data: &Data) -> Result<String, Failure> {
+        let delimiters = (
+            Arc::from(self.delimiters.left.as_str()),
+            Arc::from(self.delimiters.right.as_str()),
+        );
+        let mut state =
+            session::Session::new(Arc::clone(&data.environment), data.root.clone(), delimiters);
+        state.dialect = Some(self.dialect);
+        let guard = session::begin(state);
+        let mut output = Output::default();
+        let done = self
+            .engine
+            .execute_template_fmt(&mut output, MAIN, &data.root);
+        let line = session::line();
+        drop(guard);
+        match done {
+            Ok(()) => Ok(output.text),
+            Err(_) if output.full => {
+                Err(self.failure(line, format!("prints more than {MAX_OUTPUT} bytes")))
+            }
+            Err(error) => Err(self.failure(line, position(&error).1)),
+        }
+    }
+
+    fn failure(&self, line: usize, cause: String) -> Failure {
+        Failure {
+            name: self.name.clone(),
+            line,
+            cause,
+        }
+    }
+
+    /// `TEXT` as a template within the rendering that goes on.
+    fn render_within(text: &str) -> Result<Value, TemplateError> {
+        let (data, delimiters, dialect) = session::with(|session| {
+            (
+                session.data.clone(),
+                session.delimiters.clone(),
+                session.dialect,
+            )
+        })?;
+        let (Some(data), Some(dialect)) = (data, dialect) else {
+            return Err(TemplateError::Exec(
+                "render: no rendering is going on".to_owned(),
+            ));
+        };
+        session::enter()?;
+        session::charge_bytes(text.len().saturating_mul(16))?;
+        let delimiters = Delimiters::new(&delimiters.0, &delimiters.1);
+        let template = Self::parse("render", text, dialect, &delimiters)
+            .map_err(|failure| TemplateError::Exec(failure.to_string()))?;
+        let mut output = Output::default();
+        template
+            .engine
+            .execute_template_fmt(&mut output, MAIN, &data)?;
+        session::leave()?;
+        Ok(Value::from(output.text))
+    }
+}
+
+/// Text with an end.
+#[derive(Default)]
+struct Output {
+    text: String,
+    full: bool,
+}
+
+impl fmt::Write for Output {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.text.len() + text.len() > MAX_OUTPUT {
+            self.full = true;
+            return Err(fmt::Error);
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
+}
+
+/// The line of an error, where it has one, and its cause.
+fn position(error: &TemplateError) -> (usize, String) {
+    match error {
+        TemplateError::Parse { line, message, .. } | TemplateError::Lex { line, message, .. } => {
+            (*line, message.clone())
+        }
+        TemplateError::Exec(message) => (session::line(), message.clone()),
+        other => (session::line(), other.to_string()),
+    }
+}

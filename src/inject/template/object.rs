@@ -1,0 +1,128 @@
+//! Values that are more than maps: the pod's typed parts and the mesh's messages.
+//!
+//! The engine has one kind of value that can hold code, so an object is a function: called with names it walks along its fields,
+//! called with nothing it gives its JSON. Nothing is copied until a walk ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gotmpl::{TemplateError, Value};
+use serde_json::Value as Json;
+
+use super::session;
+
+/// Something with fields by Go's names.
+pub(crate) trait Object: Send + Sync {
+    /// Walks along as many of `names` as lie within this object, one at least: the value there, and how many they were.
+    fn walk(&self, names: &[&str]) -> Result<(Value, usize), TemplateError>;
+    /// What `structToJSON` prints.
+    fn json(&self) -> Json;
+}
+
+/// The object as a value.
+pub(crate) fn object(inner: impl Object + 'static) -> Value {
+    Value::Function(Arc::new(move |args| {
+        if args.is_empty() {
+            return Ok(Value::from(inner.json().to_string()));
+        }
+        let names: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
+        let (value, walked) = inner.walk(&names)?;
+        let walked = i64::try_from(walked).unwrap_or(i64::MAX);
+        Ok(Value::from(vec![value, Value::Int(walked)]))
+    }))
+}
+
+/// Walks along names below a value that may be an object; `None` where it is none.
+pub(crate) fn walk(value: &Value, names: &[&str]) -> Option<Result<(Value, usize), TemplateError>> {
+    let Value::Function(function) = value else {
+        return None;
+    };
+    let args: Vec<Value> = names.iter().map(|name| Value::from(*name)).collect();
+    Some(function(&args).and_then(|found| match found {
+        Value::List(pair) => match pair.as_ref() {
+            [value, Value::Int(walked)] => {
+                Ok((value.clone(), usize::try_from(*walked).unwrap_or_default()))
+            }
+            _ => Err(not_an_object()),
+        },
+        _ => Err(not_an_object()),
+    }))
+}
+
+fn not_an_object() -> TemplateError {
+    TemplateError::Exec("a function has no fields".to_owned())
+}
+
+/// JSON as a value, objects as maps.
+pub(crate) fn of_json(json: &Json) -> Value {
+    match json {
+        Json::Null => Value::Nil,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(number) => of_number(number),
+        Json::String(text) => Value::from(text.as_str()),
+        Json::Array(items) => Value::from(items.iter().map(of_json).collect::<Vec<_>>()),
+        Json::Object(entries) => Value::Map(Arc::new(
+            entries
+                .iter()
+                .map(|(key, value)| (Arc::from(key.as_str()), of_json(value)))
+                .collect(),
+        )),
+    }
+}
+
+pub(crate) fn of_number(number: &serde_json::Number) -> Value {
+    if let Some(value) = number.as_i64() {
+        return Value::Int(value);
+    }
+    if let Some(value) = number.as_u64() {
+        return Value::Uint(value);
+    }
+    Value::Float(number.as_f64().unwrap_or_default())
+}
+
+/// A map of strings.
+pub(crate) fn strings_of_json(json: Option<&Json>) -> Result<Value, TemplateError> {
+    let mut entries = BTreeMap::new();
+    for (key, value) in json.and_then(Json::as_object).into_iter().flatten() {
+        session::charge(1)?;
+        let text = match value {
+            Json::String(text) => text.clone(),
+            Json::Null => String::new(),
+            other => other.to_string(),
+        };
+        entries.insert(Arc::from(key.as_str()), Value::from(text));
+    }
+    Ok(session::strings(entries))
+}
+
+/// A value as JSON; what JSON cannot say is null.
+pub(crate) fn to_json(value: &Value) -> Result<Json, TemplateError> {
+    session::charge(1)?;
+    Ok(match value {
+        Value::Nil => Json::Null,
+        Value::Bool(value) => Json::Bool(*value),
+        Value::Int(value) => Json::from(*value),
+        Value::Uint(value) => Json::from(*value),
+        Value::Float(value) => {
+            serde_json::Number::from_f64(*value).map_or(Json::Null, Json::Number)
+        }
+        Value::String(text) => {
+            session::charge_bytes(text.len())?;
+            Json::String(text.to_string())
+        }
+        Value::List(items) => Json::Array(items.iter().map(to_json).collect::<Result<_, _>>()?),
+        Value::Map(entries) => Json::Object(
+            entries
+                .iter()
+                .map(|(key, value)| Ok((key.to_string(), to_json(value)?)))
+                .collect::<Result<_, TemplateError>>()?,
+        ),
+        Value::Function(function) => match function(&[])? {
+            Value::String(text) => {
+                session::charge_bytes(text.len())?;
+                serde_json::from_str(&text).unwrap_or_default()
+            }
+            _ => Json::Null,
+        },
+    })
+}

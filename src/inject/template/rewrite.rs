@@ -1,0 +1,319 @@
+//! A parsed template as the engine shall run it.
+//!
+//! The engine knows maps and lists; Istio's templates walk Go structs with getters, absent messages and typed maps. So every
+//! walk along fields becomes a call of [`FIELD`], which knows these rules; and before each node, at the begin of each loop's body
+//! and around each named template stands a call that counts, so that no template runs for ever.
+
+use std::sync::Arc;
+
+use super::functions;
+use gotmpl::parse::{
+    ActionNode, BranchNode, CommandNode, DefineNode, Expr, ListNode, Node, Number, PipeNode, Pos,
+};
+
+/// Names no template can write: they hold a blank.
+pub(super) const FIELD: &str = " field";
+pub(super) const STEP: &str = " step";
+pub(super) const ENTER: &str = " enter";
+pub(super) const LEAVE: &str = " leave";
+
+/// What a walk begins at; it decides what a field of nil is.
+pub(super) const FROM_VALUE: i64 = 0;
+pub(super) const FROM_PARENTHESIS: i64 = 1;
+
+/// What a template wants that does not exist.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unknown {
+    pub(super) line: usize,
+    pub(super) message: String,
+}
+
+/// Rewrites trees; `functions` says which names are defined, `templates` which templates.
+pub(super) struct Rewriter<'a> {
+    pub(super) functions: &'a dyn Fn(&str) -> bool,
+    pub(super) templates: &'a dyn Fn(&str) -> bool,
+}
+
+type Result<T> = std::result::Result<T, Unknown>;
+
+impl Rewriter<'_> {
+    /// The body of a named template: it counts that it is entered and left.
+    pub(super) fn definition(&self, define: DefineNode) -> Result<(String, ListNode)> {
+        let pos = define.pos;
+        let mut body = self.list(define.body)?;
+        body.nodes.insert(0, call(pos, ENTER, Vec::new()));
+        body.nodes.push(call(pos, LEAVE, Vec::new()));
+        Ok((define.name.to_string(), body))
+    }
+
+    pub(super) fn list(&self, list: ListNode) -> Result<ListNode> {
+        let mut nodes = Vec::with_capacity(list.nodes.len() * 2);
+        for node in list.nodes {
+            match node {
+                Node::Text(_) | Node::Break(_) | Node::Continue(_) => nodes.push(node),
+                Node::List(inner) => nodes.push(Node::List(self.list(inner)?)),
+                // Collected apart.
+                Node::Define(_) => {}
+                Node::Action(action) => {
+                    nodes.push(step(action.pos));
+                    self.action(action, &mut nodes)?;
+                }
+                Node::If(branch) => {
+                    nodes.push(step(branch.pos));
+                    nodes.push(Node::If(self.branch(branch)?));
+                }
+                Node::With(branch) => {
+                    nodes.push(step(branch.pos));
+                    nodes.push(Node::With(self.branch(branch)?));
+                }
+                Node::Range(branch) => {
+                    let pos = branch.pos;
+                    nodes.push(step(pos));
+                    let mut branch = self.branch(branch)?;
+                    branch.body.nodes.insert(0, step(pos));
+                    nodes.push(Node::Range(branch));
+                }
+                Node::Template(mut template) => {
+                    if !(self.templates)(&template.name) {
+                        return Err(Unknown {
+                            line: template.pos.line,
+                            message: format!("template {:?} not defined", template.name.as_str()),
+                        });
+                    }
+                    nodes.push(step(template.pos));
+                    template.pipe = template.pipe.map(|pipe| self.pipe(pipe)).transpose()?;
+                    nodes.push(Node::Template(template));
+                }
+            }
+        }
+        Ok(ListNode {
+            pos: list.pos,
+            nodes,
+        })
+    }
+
+    /// Sprig's `set` and `merge` change the map that a variable holds; here they make a new one, so the variable gets it.
+    fn action(&self, action: ActionNode, nodes: &mut Vec<Node>) -> Result<()> {
+        let pos = action.pos;
+        let changed = match action.pipe.commands.as_slice() {
+            [CommandNode { args, .. }] => match args.as_slice() {
+                [
+                    Expr::Identifier(_, name),
+                    Expr::Variable(_, variable, fields),
+                    ..,
+                ] if matches!(name.as_str(), "set" | "merge" | "mergeOverwrite")
+                    && fields.is_empty() =>
+                {
+                    Some(variable.clone())
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        let mut pipe = self.pipe(action.pipe)?;
+        if let Some(variable) = changed {
+            let value = pipe_of(pos, vec![Expr::Variable(pos, variable.clone(), Vec::new())]);
+            let rest = PipeNode {
+                decl: pipe.decl,
+                is_assign: pipe.is_assign,
+                ..value
+            };
+            nodes.push(Node::Action(ActionNode {
+                pos,
+                pipe: PipeNode {
+                    decl: vec![variable],
+                    is_assign: true,
+                    ..pipe
+                },
+            }));
+            pipe = rest;
+        }
+        nodes.push(Node::Action(ActionNode { pos, pipe }));
+        Ok(())
+    }
+
+    fn branch(&self, branch: BranchNode) -> Result<BranchNode> {
+        Ok(BranchNode {
+            pipe: self.pipe(branch.pipe)?,
+            body: self.list(branch.body)?,
+            else_body: branch.else_body.map(|body| self.list(body)).transpose()?,
+            ..branch
+        })
+    }
+
+    fn pipe(&self, pipe: PipeNode) -> Result<PipeNode> {
+        let mut commands = Vec::with_capacity(pipe.commands.len());
+        for command in pipe.commands {
+            // What is piped into one of the engine's functions is weighed between.
+            if let (false, Some(weigher)) = (commands.is_empty(), weigher(&command)) {
+                let name = if command.args.len() == 1 {
+                    weigher.first
+                } else {
+                    weigher.others
+                };
+                commands.push(CommandNode {
+                    pos: command.pos,
+                    args: vec![Expr::Identifier(command.pos, name.into())],
+                });
+            }
+            commands.push(self.command(command)?);
+        }
+        Ok(PipeNode { commands, ..pipe })
+    }
+
+    fn command(&self, command: CommandNode) -> Result<CommandNode> {
+        let weigher = weigher(&command);
+        let mut args = command.args.into_iter();
+        let mut made = Vec::with_capacity(args.len());
+        if let Some(first) = args.next() {
+            // A command keeps its name in front: the engine calls by it.
+            made.push(match first {
+                Expr::Identifier(pos, name) => {
+                    self.known(pos, &name)?;
+                    Expr::Identifier(pos, name)
+                }
+                Expr::Chain(pos, inner, fields) => match *inner {
+                    // `f.a` calls f with what follows, and walks along the result.
+                    Expr::Identifier(at, name) => {
+                        self.known(at, &name)?;
+                        let mut called = vec![Expr::Identifier(at, name)];
+                        for arg in args.by_ref() {
+                            called.push(self.expression(arg)?);
+                        }
+                        walk(
+                            pos,
+                            FROM_PARENTHESIS,
+                            Expr::Pipe(at, pipe_of(at, called)),
+                            &fields,
+                        )
+                    }
+                    inner => walk(pos, FROM_PARENTHESIS, self.expression(inner)?, &fields),
+                },
+                other => self.expression(other)?,
+            });
+        }
+        for arg in args {
+            let pos = command.pos;
+            let arg = self.expression(arg)?;
+            made.push(match &weigher {
+                Some(weigher) => {
+                    let name = if made.len() == 1 {
+                        weigher.first
+                    } else {
+                        weigher.others
+                    };
+                    Expr::Pipe(
+                        pos,
+                        pipe_of(pos, vec![Expr::Identifier(pos, name.into()), arg]),
+                    )
+                }
+                None => arg,
+            });
+        }
+        Ok(CommandNode {
+            pos: command.pos,
+            args: made,
+        })
+    }
+
+    fn expression(&self, expression: Expr) -> Result<Expr> {
+        Ok(match expression {
+            Expr::Field(pos, fields) => walk(pos, FROM_VALUE, Expr::Dot(pos), &fields),
+            Expr::Variable(pos, name, fields) if !fields.is_empty() => walk(
+                pos,
+                FROM_VALUE,
+                Expr::Variable(pos, name, Vec::new()),
+                &fields,
+            ),
+            Expr::Identifier(pos, name) => {
+                self.known(pos, &name)?;
+                Expr::Identifier(pos, name)
+            }
+            Expr::Pipe(pos, pipe) => Expr::Pipe(pos, self.pipe(pipe)?),
+            Expr::Chain(pos, inner, fields) => {
+                walk(pos, FROM_PARENTHESIS, self.expression(*inner)?, &fields)
+            }
+            other @ (Expr::Dot(_)
+            | Expr::Variable(..)
+            | Expr::String(..)
+            | Expr::Number(..)
+            | Expr::Bool(..)
+            | Expr::Nil(_)) => other,
+        })
+    }
+
+    fn known(&self, pos: Pos, name: &str) -> Result<()> {
+        if (self.functions)(name) {
+            return Ok(());
+        }
+        Err(Unknown {
+            line: pos.line,
+            message: format!("function {name:?} not defined"),
+        })
+    }
+}
+
+/// The calls that weigh the first and the other arguments of one of the engine's own functions.
+struct Weigher {
+    first: &'static str,
+    others: &'static str,
+}
+
+fn weigher(command: &CommandNode) -> Option<Weigher> {
+    let Some(Expr::Identifier(_, name)) = command.args.first() else {
+        return None;
+    };
+    match name.as_str() {
+        "printf" => Some(Weigher {
+            first: functions::FORMAT,
+            others: functions::TEXT,
+        }),
+        name if functions::HEAVY.contains(&name) => Some(Weigher {
+            first: functions::TEXT,
+            others: functions::TEXT,
+        }),
+        name if functions::LIGHT.contains(&name) => Some(Weigher {
+            first: functions::SCALAR,
+            others: functions::SCALAR,
+        }),
+        _ => None,
+    }
+}
+
+/// `from.a.b` as a call.
+fn walk(pos: Pos, from: i64, value: Expr, fields: &[gotmpl::parse::SmolStr]) -> Expr {
+    let mut args = vec![
+        Expr::Identifier(pos, FIELD.into()),
+        Expr::Number(pos, Number::Int(from)),
+        value,
+    ];
+    args.extend(
+        fields
+            .iter()
+            .map(|field| Expr::String(pos, Arc::from(field.as_str()))),
+    );
+    Expr::Pipe(pos, pipe_of(pos, args))
+}
+
+fn pipe_of(pos: Pos, args: Vec<Expr>) -> PipeNode {
+    PipeNode {
+        pos,
+        decl: Vec::new(),
+        commands: vec![CommandNode { pos, args }],
+        is_assign: false,
+    }
+}
+
+/// A call that prints nothing.
+fn call(pos: Pos, name: &str, mut args: Vec<Expr>) -> Node {
+    args.insert(0, Expr::Identifier(pos, name.into()));
+    Node::Action(ActionNode {
+        pos,
+        pipe: pipe_of(pos, args),
+    })
+}
+
+fn step(pos: Pos) -> Node {
+    let line = i64::try_from(pos.line).unwrap_or(i64::MAX);
+    call(pos, STEP, vec![Expr::Number(pos, Number::Int(line))])
+}

@@ -1,0 +1,136 @@
+//! What one rendering may cost, and what functions must know of it.
+//!
+//! Functions of the template language are plain closures without a place for state, and a rendering runs on one thread from
+//! begin to end: so its state lies in a thread-local that exists only while it runs. There is no clock here; time is counted in
+//! steps, of which a machine of today does a million in well under a second, and equal templates end equally everywhere.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gotmpl::{TemplateError, Value};
+
+/// Text that a template may print, and that a function may make.
+pub(crate) const MAX_OUTPUT: usize = 1 << 20;
+/// Templates within each other.
+pub(crate) const MAX_CALLS: usize = 100;
+/// A second, in steps: a node of the template, a call, or [`BYTES_PER_STEP`] of text.
+pub(crate) const MAX_STEPS: u64 = 1_000_000;
+pub(crate) const BYTES_PER_STEP: usize = 64;
+/// Lists and objects within each other.
+pub(crate) const MAX_NESTING: usize = 100;
+
+type Strings = Arc<BTreeMap<Arc<str>, Value>>;
+
+#[derive(Default)]
+pub(super) struct Session {
+    steps: u64,
+    calls: usize,
+    line: usize,
+    /// Maps of strings: what such a map lacks is `""`, what others lack is nil. Held here, so that no other map gets their address.
+    strings: Vec<Strings>,
+    pub(super) environment: Arc<BTreeMap<String, String>>,
+    pub(super) data: Option<Value>,
+    pub(super) delimiters: (Arc<str>, Arc<str>),
+    pub(super) dialect: Option<super::Dialect>,
+}
+
+impl Session {
+    pub(super) fn new(
+        environment: Arc<BTreeMap<String, String>>,
+        data: Value,
+        delimiters: (Arc<str>, Arc<str>),
+    ) -> Self {
+        Self {
+            environment,
+            data: Some(data),
+            delimiters,
+            ..Self::default()
+        }
+    }
+}
+
+thread_local! {
+    static SESSION: RefCell<Option<Session>> = const { RefCell::new(None) };
+}
+
+/// Ends the session with the rendering, however that ends.
+pub(super) struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        SESSION.with(|cell| drop(cell.take()));
+    }
+}
+
+pub(super) fn begin(session: Session) -> Guard {
+    SESSION.with(|cell| *cell.borrow_mut() = Some(session));
+    Guard
+}
+
+/// Work with the session; outside of a rendering there is none, and functions say so.
+pub(super) fn with<T>(work: impl FnOnce(&mut Session) -> T) -> Result<T, TemplateError> {
+    SESSION.with(|cell| match cell.borrow_mut().as_mut() {
+        Some(session) => Ok(work(session)),
+        None => Err(TemplateError::Exec("no rendering is going on".to_owned())),
+    })
+}
+
+/// The line that was last begun.
+pub(super) fn line() -> usize {
+    with(|session| session.line).unwrap_or_default()
+}
+
+/// A node of the template begins.
+pub(super) fn at(line: usize) -> Result<(), TemplateError> {
+    with(|session| session.line = line)?;
+    charge(1)
+}
+
+/// Takes steps away; an error when none are left.
+pub(crate) fn charge(steps: u64) -> Result<(), TemplateError> {
+    let spent = with(|session| {
+        session.steps = session.steps.saturating_add(steps);
+        session.steps
+    })?;
+    if spent > MAX_STEPS {
+        return Err(TemplateError::Exec("runs longer than a second".to_owned()));
+    }
+    Ok(())
+}
+
+/// Text of that length was read or made.
+pub(crate) fn charge_bytes(bytes: usize) -> Result<(), TemplateError> {
+    charge(u64::try_from(bytes / BYTES_PER_STEP).unwrap_or(u64::MAX))
+}
+
+/// A template is entered by name.
+pub(super) fn enter() -> Result<(), TemplateError> {
+    let calls = with(|session| {
+        session.calls += 1;
+        session.calls
+    })?;
+    if calls > MAX_CALLS {
+        return Err(TemplateError::Exec(format!(
+            "calls templates deeper than {MAX_CALLS}"
+        )));
+    }
+    charge(1)
+}
+
+pub(super) fn leave() -> Result<(), TemplateError> {
+    with(|session| session.calls = session.calls.saturating_sub(1))
+}
+
+/// A map of strings; it is remembered as one for the rest of the rendering.
+pub(crate) fn strings(entries: BTreeMap<Arc<str>, Value>) -> Value {
+    let map = Arc::new(entries);
+    let held = Arc::clone(&map);
+    // Outside of a rendering nobody asks.
+    with(|session| session.strings.push(held)).ok();
+    Value::Map(map)
+}
+
+pub(crate) fn is_strings(map: &Strings) -> bool {
+    with(|session| session.strings.iter().any(|known| Arc::ptr_eq(known, map))).unwrap_or(false)
+}
