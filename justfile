@@ -43,3 +43,7 @@ soak probes="1000000":
 # A thousand epochs, ten thousand rotations, a hundred thousand orphans, and the memory before and after.
 endure *amounts:
     build/endure {{amounts}}
+
+# A real Kubernetes API server on loopback, beside a command: `just kube up -- kubectl get namespaces`.
+kube *arguments:
+    build/kube {{arguments}}

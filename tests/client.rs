@@ -13,7 +13,6 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -359,13 +358,7 @@ fn an_output_that_takes_nothing_is_a_failure() {
         assert_eq!(stderr, expected, "{arguments:?}");
 
         let mut closed = command(arguments);
-        let close = || {
-            // SAFETY: `close` takes an integer.
-            unsafe { libc::close(1) };
-            Ok(())
-        };
-        // SAFETY: `close` is async-signal-safe.
-        unsafe { closed.pre_exec(close) };
+        sys::testing::close_stdout(&mut closed);
         let output = closed.stderr(Stdio::piped()).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
@@ -536,8 +529,7 @@ fn wait_ends_with_a_signal() {
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}/");
     let mut child = command(&["wait", "--url", &url]).spawn().unwrap();
-    // SAFETY: two integers; the child has not been waited for.
-    unsafe { libc::kill(i32::try_from(child.id()).unwrap(), libc::SIGTERM) };
+    sys::testing::kill(i32::try_from(child.id()).unwrap(), libc::SIGTERM);
     assert_eq!(wait_for(&mut child), None, "it ended by the signal");
 }
 

@@ -154,25 +154,7 @@ fn what_cannot_be_read_is_told_once_and_is_no_change() {
     // Descriptors come to an end while it is gone, and after it has come back.
     let limit = |soft| {
         let pid = i32::try_from(agent.child.id()).unwrap();
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        // SAFETY: the structure is live.
-        let got =
-            unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut limit) };
-        assert_eq!(got, 0);
-        limit.rlim_cur = soft;
-        // SAFETY: as above.
-        let set = unsafe {
-            libc::prlimit(
-                pid,
-                libc::RLIMIT_NOFILE,
-                &raw const limit,
-                std::ptr::null_mut(),
-            )
-        };
-        assert_eq!(set, 0);
+        sys::testing::limit_open_files(pid, soft).unwrap();
     };
     limit(0);
     let certificate = agent.path("cert.pem");

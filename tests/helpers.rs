@@ -14,9 +14,7 @@ use serde_json::json;
 use super::probes::{
     children, echo, helpers, leaves_nothing, nobody, said, settled, started, with,
 };
-use super::support::client::{
-    Application, Reply, answer, asked, narrow, request, send, wait_for_close,
-};
+use super::support::client::{Application, Reply, answer, asked, request, send, wait_for_close};
 use super::support::{Setup, envoy, kill, port, quick, until};
 
 /// A server of TLS, and what it needs.
@@ -219,7 +217,9 @@ fn strangers_leave_four_helpers_to_kubelet() {
     tls.signal(libc::SIGSTOP);
     let crowd: Vec<_> = (0..40)
         .map(|number| {
-            let mut stream = narrow(Ipv4Addr::new(127, 0, 0, 6), agent.status.number).unwrap();
+            let mut stream =
+                sys::testing::connect_narrowly(Ipv4Addr::new(127, 0, 0, 6), agent.status.number)
+                    .unwrap();
             write!(stream, "{}", unlike_others(number)).unwrap();
             stream
         })

@@ -22,7 +22,6 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,8 +30,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use support::client::narrow;
 use support::{Agent, Port, Setup, port, quick, until};
+use sys::testing;
 
 /// The contract's places.
 const PLACES: usize = 64;
@@ -252,22 +251,7 @@ impl Probes {
 
 /// A close that is a reset, and leaves no waiting behind.
 fn reset(stream: TcpStream) {
-    let linger = libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
-    let (value, size) = ((&raw const linger).cast(), size_of::<libc::linger>());
-    // SAFETY: the pointer and the length describe `linger`, which outlives the call.
-    let set = unsafe {
-        libc::setsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_LINGER,
-            value,
-            u32::try_from(size).unwrap(),
-        )
-    };
-    assert_eq!(set, 0);
+    testing::reset_at_close(&stream).unwrap();
 }
 
 fn request(method: &str, target: &str, headers: &str) -> Vec<u8> {
@@ -595,7 +579,9 @@ fn pages_that_nobody_reads_fail_no_probe() {
                         break;
                     }
                     let source = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 6)];
-                    if let Some(mut stream) = narrow(source[number as usize % 2], port) {
+                    if let Ok(mut stream) =
+                        testing::connect_narrowly(source[number as usize % 2], port)
+                    {
                         send(&mut stream, &asked);
                         held.push_back(stream);
                     }
@@ -768,7 +754,8 @@ fn strangers_do_not_keep_the_node_out() {
         });
         let before = target.descriptors();
         let ask = |from: &str, bytes: &[u8]| {
-            let mut stream = narrow(from.parse().unwrap(), target.status).unwrap();
+            let mut stream =
+                testing::connect_narrowly(from.parse().unwrap(), target.status).unwrap();
             stream
                 .set_read_timeout(Some(Duration::from_secs(20)))
                 .unwrap();
@@ -882,15 +869,13 @@ fn ten_thousand_connections_leave_nothing_behind() {
 
 /// Runs `what` in a network namespace of its own, with a loopback and an address that is not one.
 fn in_a_network_of_its_own(what: impl FnOnce() + Send) {
-    // SAFETY: no arguments that matter.
-    if unsafe { libc::geteuid() } != 0 {
+    if sys::effective_uid() != 0 {
         eprintln!("not root: there is no network namespace to be had");
         return;
     }
     thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: an integer; it is this thread, and what it starts, that moves.
-            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+            testing::leave_network().unwrap();
             for line in ["link set lo up", "addr add 10.9.0.0/16 dev lo"] {
                 let done = Command::new("ip").args(line.split(' ')).status().unwrap();
                 assert!(done.success(), "ip {line}");
@@ -947,7 +932,8 @@ fn orders_are_taken_from_loopback_only() {
         }
         // From where Envoy's inbound pass-through comes.
         for path in [quit, drain] {
-            let mut stream = narrow(Ipv4Addr::new(127, 0, 0, 6), status).unwrap();
+            let mut stream =
+                testing::connect_narrowly(Ipv4Addr::new(127, 0, 0, 6), status).unwrap();
             send(&mut stream, &order(path, ""));
             assert_eq!(status_of(&receive(&mut stream)), 403, "{path}");
         }

@@ -26,6 +26,13 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
+/// Those of `sys`.
+fn sys_sources() -> Vec<(PathBuf, String)> {
+    let found = sources_of(&init().join("../sys"));
+    assert!(found.len() > 10, "the sources are elsewhere");
+    found
+}
+
 /// The probe helper's, without its integration tests.
 fn probe_sources() -> Vec<(PathBuf, String)> {
     let mut found = sources_of(&init().join("../probe"));
@@ -64,40 +71,92 @@ fn is_test(path: &Path) -> bool {
             .is_some_and(|folder| folder.ends_with("tests"))
 }
 
+/// The lints that a manifest sets, from the table of the given name to the next that is none of them.
+fn lints(manifest: &str, table: &str) -> Vec<String> {
+    let (_, lints) = manifest.split_once(table).expect("a table of lints");
+    lints
+        .lines()
+        .take_while(|line| !line.starts_with('[') || line.contains("lints."))
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| line.replace("workspace.", ""))
+        .collect()
+}
+
+/// `unsafe_code = "forbid"` cannot be taken back by any attribute, so the manifests are what there is to look at.
 #[test]
-fn unsafe_is_allowed_in_one_place() {
-    let allowed: Vec<_> = sources()
-        .into_iter()
-        .filter(|(_, text)| text.contains("#![allow(unsafe_code"))
-        .collect();
-    assert_eq!(allowed.len(), 1);
-    assert_eq!(allowed[0].0, Path::new("sys/mod.rs"));
-    for (path, text) in sources() {
-        let free =
-            path.starts_with("sys") || path == Path::new("lib.rs") || path == Path::new("main.rs");
-        assert!(
-            free || is_test(&path) || text.contains("#![forbid(unsafe_code)]"),
-            "{}",
-            path.display()
-        );
+fn unsafe_is_allowed_in_sys_only() {
+    let read = |path: &str| fs::read_to_string(init().join("../..").join(path)).unwrap();
+    let mut workspace = lints(&read("Cargo.toml"), "[workspace.lints.rust]");
+    assert!(workspace.len() > 20, "the lints are elsewhere");
+    let before = workspace.len();
+    workspace.retain(|line| line != "unsafe_code = \"forbid\"");
+    assert_eq!(workspace.len() + 1, before, "the workspace forbids it");
+    let mut members = 0;
+    for entry in fs::read_dir(init().join("..")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let manifest = read(&format!("src/{name}/Cargo.toml"));
+        if name == "sys" {
+            assert_eq!(lints(&manifest, "[lints.rust]"), workspace, "sys");
+            assert_eq!(read("src/sys/clippy.toml"), read("src/init/clippy.toml"));
+        } else {
+            assert!(manifest.contains("\n[lints]\nworkspace = true\n"), "{name}");
+            members += 1;
+        }
     }
-    for (path, text) in probe_sources() {
-        assert!(
-            text.contains("#![forbid(unsafe_code)]"),
-            "{}",
-            path.display()
-        );
-    }
+    assert!(members > 1, "the members are elsewhere");
+}
+
+/// The names in a manifest's table of dependencies.
+fn dependencies(folder: &str) -> BTreeSet<String> {
+    let manifest = init().join("..").join(folder).join("Cargo.toml");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    let table = manifest.split_once("\n[dependencies]\n");
+    let lines = table.map_or("", |(_, table)| table).lines();
+    lines
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split_once(['.', ' ']))
+        .map(|(name, _)| name.to_owned())
+        .collect()
 }
 
 #[test]
-fn libc_is_spoken_in_sys_only() {
-    for (path, text) in sources() {
-        assert!(
-            path.starts_with("sys") || !code(&text).contains("libc::"),
-            "{}",
-            path.display()
-        );
+fn libc_is_spoken_in_sys_and_in_tests_only() {
+    for (path, text) in sources().into_iter().chain(probe_sources()) {
+        assert!(!code(&text).contains("libc::"), "{}", path.display());
+    }
+    for folder in ["init", "probe"] {
+        assert!(!dependencies(folder).contains("libc"), "{folder}");
+    }
+}
+
+/// Whoever needs the operating system asks `sys`, which asks nobody.
+#[test]
+fn sys_knows_nothing_of_other_crates_here() {
+    assert_eq!(
+        dependencies("sys"),
+        ["libc", "mio"].map(str::to_owned).into()
+    );
+    for (path, text) in sys_sources() {
+        for word in ["pintle::", "crate::log", "crate::config"] {
+            assert!(!text.contains(word), "{word} in {}", path.display());
+        }
+    }
+}
+
+/// The heap has no lock, and Envoy dies with the thread that has forked it. Clippy refuses the calls that it knows by name;
+/// `build/symbols.py` refuses a release binary that has the C library's.
+#[test]
+fn no_thread_is_started() {
+    for (path, text) in sources().into_iter().chain(sys_sources()) {
+        if is_test(&path) {
+            continue;
+        }
+        let lines = code(&text).lines();
+        for line in lines.filter(|line| !line.trim_start().starts_with("//")) {
+            for word in ["thread::", "CLONE_THREAD", "pthread_create"] {
+                assert!(!line.contains(word), "{word} in {}", path.display());
+            }
+        }
     }
 }
 
@@ -187,6 +246,7 @@ fn no_file_is_longer_than_400_lines_before_its_tests() {
     for (path, text) in sources()
         .into_iter()
         .chain(probe_sources())
+        .chain(sys_sources())
         .filter(|(path, _)| !is_test(path))
     {
         let lines = code(&text).lines().count();
@@ -203,7 +263,11 @@ const LONGEST_FILE: usize = 400;
 
 #[test]
 fn every_module_says_what_it_is() {
-    for (path, text) in sources().into_iter().chain(probe_sources()) {
+    for (path, text) in sources()
+        .into_iter()
+        .chain(probe_sources())
+        .chain(sys_sources())
+    {
         assert!(text.starts_with("//! "), "{}", path.display());
     }
 }

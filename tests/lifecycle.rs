@@ -417,9 +417,7 @@ fn what_is_wrong_with_the_bootstrap_is_said_without_descriptors() {
 fn a_full_log_pipe_does_not_block_the_agent() {
     let agent = Setup::new("hello").args(&["--log-output-level", "debug"]);
     let fifo = agent.path("fifo");
-    let path = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
-    // SAFETY: the path is a C string.
-    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    sys::testing::make_fifo(&fifo).unwrap();
     // Both ends held here, nothing ever read.
     let pipe = fs::OpenOptions::new()
         .read(true)

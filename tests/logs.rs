@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::support::client::ask;
 use super::support::{DEADLINE, Setup, kill, until};
+use sys::testing;
 
 const PINTLE: &str = env!("CARGO_BIN_EXE_pintle");
 
@@ -25,32 +25,6 @@ fn sleeper(directory: &Path) -> PathBuf {
 /// An agent whose proxy is a sleeper, without anything outside its directory.
 fn quiet(directory: &Path) -> Setup {
     Setup::bare(&sleeper(directory)).arg("--disable-hot-restart")
-}
-
-fn fifo(path: &Path) {
-    let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: the path is a C string.
-    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
-}
-
-/// Both ends of a terminal.
-fn terminal() -> (fs::File, OwnedFd) {
-    let (mut ours, mut its) = (0, 0);
-    // SAFETY: two live integers, and nothing asked of name, modes and size.
-    let opened = unsafe {
-        libc::openpty(
-            &raw mut ours,
-            &raw mut its,
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-        )
-    };
-    assert_eq!(opened, 0);
-    // SAFETY: the descriptor is new and nobody else's.
-    let ours = unsafe { fs::File::from_raw_fd(ours) };
-    // SAFETY: as above.
-    (ours, unsafe { OwnedFd::from_raw_fd(its) })
 }
 
 /// `init -v` says a line for each signal that it forwards: as many as it gets. It must go on forwarding whoever reads.
@@ -89,7 +63,7 @@ fn floods(stderr: impl Into<Stdio>, what: &str) {
 
 #[test]
 fn a_terminal_that_nobody_reads_holds_up_nothing() {
-    let (reader, its) = terminal();
+    let (reader, its) = testing::terminal().unwrap();
     floods(its, "a terminal");
     drop(reader);
 }
@@ -99,11 +73,7 @@ fn a_terminal_that_nobody_reads_holds_up_nothing() {
 fn a_pipe_that_others_fill_holds_up_nothing() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut other = writer.try_clone().unwrap();
-    let flags = |fd: &dyn AsRawFd| {
-        // SAFETY: two integers.
-        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) }
-    };
-    let before = flags(&writer);
+    let before = testing::status_flags(&writer).unwrap();
     let watched = writer.try_clone().unwrap();
     let filler = thread::spawn(move || while other.write_all(&[b'x'; 4096]).is_ok() {});
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
@@ -115,7 +85,11 @@ fn a_pipe_that_others_fill_holds_up_nothing() {
         }
     });
     floods(writer, "a pipe");
-    assert_eq!(flags(&watched), before, "the others' descriptor");
+    assert_eq!(
+        testing::status_flags(&watched).unwrap(),
+        before,
+        "the others' descriptor"
+    );
     stop.send(()).unwrap();
     slow.join().unwrap();
     filler.join().unwrap();
@@ -126,7 +100,7 @@ fn a_pipe_that_others_fill_holds_up_nothing() {
 fn a_fifo_without_a_reader_is_a_log() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("fifo");
-    fifo(&log);
+    testing::make_fifo(&log).unwrap();
     let mut agent = quiet(directory.path())
         .arg("--log-target")
         .arg(&log)
@@ -166,7 +140,7 @@ fn a_log_that_has_become_a_fifo_is_opened_anew() {
         text.contains("epoch 0 started").then_some(())
     });
     fs::remove_file(&log).unwrap();
-    fifo(&log);
+    testing::make_fifo(&log).unwrap();
     agent.signal(libc::SIGUSR1);
     agent.signal(libc::SIGTERM);
     assert_eq!(agent.wait().code(), Some(143));
@@ -177,7 +151,7 @@ fn a_log_that_has_become_a_fifo_is_opened_anew() {
 fn lost_lines_are_told_to_the_sink_that_lost_them() {
     let directory = tempfile::tempdir().unwrap();
     let (log, whole) = (directory.path().join("fifo"), directory.path().join("file"));
-    fifo(&log);
+    testing::make_fifo(&log).unwrap();
     let setup = quiet(directory.path()).args(&["--log-output-level", "debug"]);
     let agent = setup
         .arg("--log-target")
@@ -379,7 +353,7 @@ fn the_end_is_the_same_line_in_the_termination_log() {
         let directory = tempfile::tempdir().unwrap();
         let termination_log = directory.path().join("termination-log");
         if is_fifo {
-            fifo(&termination_log);
+            testing::make_fifo(&termination_log).unwrap();
         } else {
             fs::write(&termination_log, "").unwrap();
         }

@@ -57,11 +57,6 @@ fn pid_of_init(unshare: &Child) -> i32 {
     }
 }
 
-fn signal(pid: i32, number: i32) {
-    // SAFETY: two integers.
-    unsafe { libc::kill(pid, number) };
-}
-
 #[test]
 fn the_commands_code_is_returned() {
     assert_eq!(code("exit 0"), Some(0));
@@ -171,7 +166,7 @@ fn every_signal_is_forwarded() {
         1, 2, 3, 5, 6, 10, 12, 13, 14, 15, 16, 18, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
     ];
     for number in forwarded.into_iter().chain(34..=64) {
-        signal(pid, number);
+        sys::testing::kill(pid, number);
         assert_eq!(next(&mut lines), number.to_string());
     }
     child.kill().unwrap();
@@ -198,7 +193,7 @@ fn with_g_the_whole_group_gets_the_signal() {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         assert_eq!(next(&mut lines), "ready");
-        signal(pid_of_init(&child), libc::SIGTERM);
+        sys::testing::kill(pid_of_init(&child), libc::SIGTERM);
         assert_eq!(child.wait().unwrap().code(), Some(expected), "{flags:?}");
     }
 }
@@ -303,6 +298,6 @@ fn the_agent_is_a_true_pid_1() {
         orphans += usize::from(line.contains("reaped orphan"));
         seen.push_str(&line);
     }
-    signal(pid_of_init(&child), libc::SIGTERM);
+    sys::testing::kill(pid_of_init(&child), libc::SIGTERM);
     assert_eq!(child.wait().unwrap().code(), Some(143));
 }

@@ -62,7 +62,10 @@ fn the_commands_of_the_readme_work_one_after_another() {
     assert_eq!(code, Some(0), "{said}\n--- log:\n{log}");
     assert!(said.contains("server.live: 1"), "{said}");
     assert!(log.contains("drain requested on the status port"), "{log}");
-    assert!(log.contains("stopped on request, exit code 0"), "{log}");
+    assert!(
+        log.contains("stopped on request (/quitquitquit), exit code 0"),
+        "{log}"
+    );
 }
 
 fn run(directory: &Path, script: &str) -> (Option<i32>, String) {

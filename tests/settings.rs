@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -53,14 +52,7 @@ fn a_refused_oom_score_is_named_and_does_not_blame_the_proxy() {
         .args(["--disable-hot-restart", "--config-path"])
         .arg(directory.path().join("run"))
         .stdin(Stdio::null());
-    let drop_capability = || {
-        const CAP_SYS_RESOURCE: libc::c_ulong = 24;
-        // SAFETY: integers; who has no such capability may not drop it, and need not.
-        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0) };
-        Ok(())
-    };
-    // SAFETY: `prctl` is async-signal-safe.
-    unsafe { command.pre_exec(drop_capability) };
+    sys::testing::drop_sys_resource(&mut command);
     let output = command.output().unwrap();
     let log = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(71), "{log}");

@@ -17,8 +17,7 @@ use super::support::{Agent, Setup, envoy, is_alive, kill, until, write_whole};
 
 /// Whether tests may do what only root may: they say so when they may not.
 fn is_root() -> bool {
-    // SAFETY: no arguments, and it cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
+    let root = sys::effective_uid() == 0;
     if !root {
         eprintln!("not root: a part is left out");
     }
@@ -87,8 +86,7 @@ fn a_config_path_that_others_may_write_is_a_warning() {
 fn with_ipv6_loopback_only(what: impl FnOnce() + Send) {
     thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: an integer; it is this thread, and what it starts, that moves.
-            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+            sys::testing::leave_network().unwrap();
             for line in ["link set lo up", "addr del 127.0.0.1/8 dev lo"] {
                 let done = Command::new("ip").args(line.split(' ')).status().unwrap();
                 assert!(done.success(), "ip {line}");

@@ -20,7 +20,6 @@ mod support;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -146,7 +145,7 @@ impl Deed {
             }
             Self::Reset(first) => {
                 stream.write_all(first.as_bytes())?;
-                reset_at_close(stream);
+                sys::testing::reset_at_close(stream).unwrap();
                 Ok(())
             }
             Self::Silent(first) => {
@@ -157,27 +156,6 @@ impl Deed {
             Self::Says(answer) => stream.write_all(answer.as_bytes()),
         }
     }
-}
-
-/// The close will be a reset.
-fn reset_at_close(stream: &TcpStream) {
-    let linger = libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
-    let (value, size) = ((&raw const linger).cast(), size_of::<libc::linger>());
-    let size = u32::try_from(size).unwrap();
-    // SAFETY: the pointer and the length describe `linger`, which outlives the call.
-    let set = unsafe {
-        libc::setsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_LINGER,
-            value,
-            size,
-        )
-    };
-    assert_eq!(set, 0);
 }
 
 /// A server; what it does is said by the number of the connection and by the head of the request.
@@ -297,7 +275,7 @@ fn hostile_clients(agent: &Agent) -> Vec<TcpStream> {
         .map(|said| send(agent.status.number, said).unwrap())
         .collect();
     for stream in held.split_off(said.len()) {
-        reset_at_close(&stream);
+        sys::testing::reset_at_close(&stream).unwrap();
     }
     held
 }

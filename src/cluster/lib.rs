@@ -2,5 +2,39 @@
 //!
 //! It knows `api`, and no role: what it yields are changes, what it is given are wishes, and who makes something of them is
 //! none of its business.
+//!
+//! From the wire upwards:
+//!
+//! * [`Cluster`]: an API server, by the pod's own account or by a kubeconfig. Whatever it answers is read with a bound on
+//!   bytes and on time.
+//! * [`Source`]: where objects of one [`Kind`] come from. [`Listed`] is the API server: listed in pages, then watched.
+//! * [`store`]: what a source has said so far. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a list that
+//!   was read anew is one of them.
+//! * [`Keeper`]: keeps a CA bundle in webhook configurations. Nothing else is ever written.
 
 #![forbid(unsafe_code)]
+
+mod answer;
+mod backoff;
+mod bundle;
+mod connect;
+mod decide;
+mod failure;
+mod keeper;
+mod kind;
+mod ledger;
+mod lines;
+mod listed;
+mod repeats;
+mod store;
+mod webhook;
+
+pub use bundle::{Bundle, OURS};
+pub use connect::{Access, CannotConnect, Cluster, Version};
+pub use failure::{Action, Cause, Failure};
+pub use keeper::{Handle, Keeper, Order};
+pub use kind::{Key, Kind, Metadata, Resource};
+pub use ledger::{Failed, Standing, State};
+pub use listed::{Listed, Pace, Selection, Source};
+pub use store::{Change, Changes, Freshness, Reader, Writer, store};
+pub use webhook::{Webhook, WebhookConfiguration};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::children::Children;
 use crate::log;
-use crate::sys::{self, Pid, signal};
+use sys::{Pid, signal};
 
 /// What KILL has not removed by then hangs in the kernel, or starts others faster than they are killed. Ours.
 const ABANDON_AFTER: Duration = Duration::from_secs(2);

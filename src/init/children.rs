@@ -1,4 +1,5 @@
-//! Our processes: pid ⇄ what it is, the proxies' command lines, start and signals. Reaping is in `sys`, what follows in the core.
+//! Our processes: pid ⇄ what it is, the proxies' command lines, start, signals and reaping. What
+//! follows is in the core.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +11,7 @@ use std::path::Path;
 
 use crate::config::{IpVersion, Launch};
 use crate::supervisor::{CompanionId, Epoch, Exit};
-use crate::sys::{self, ChildSetup, Inherited, Pid, Streams};
+use sys::{ChildSetup, End, Inherited, Pid, Streams};
 
 /// What a child of ours is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,17 @@ pub(crate) enum Kind {
     Probe(u64),
     /// The command of `run`.
     Command,
+}
+
+/// Reaps one dead child, known or adopted; `None` when none is left to reap now.
+#[must_use]
+pub(crate) fn reap() -> Option<(Pid, Exit)> {
+    let (pid, end) = sys::reap()?;
+    let how = match end {
+        End::Code(code) => Exit::Code(code),
+        End::Signal(number) => Exit::Signal(number),
+    };
+    Some((pid, how))
 }
 
 /// Two proxies, a validator, a command, eight companions and eight probes.

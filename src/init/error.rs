@@ -7,7 +7,6 @@ use std::fmt;
 use std::io;
 
 use crate::bootstrap::BootstrapError;
-use crate::sys;
 
 /// A start that failed. After the start there are no errors, only events.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 
 use crate::config::Host;
-use crate::sys;
 
 /// The CPU limit of the cgroup that the container sees as its root: v2, then v1.
 const CPU_MAX: &str = "/sys/fs/cgroup/cpu.max";

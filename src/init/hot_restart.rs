@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use crate::config::BaseId;
 use crate::regular;
 use crate::supervisor::Epoch;
-use crate::sys;
 
 /// `auto` tries that many ids.
 const AUTO_TRIES: u32 = 4096;
@@ -354,8 +353,8 @@ impl StandIn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::effective_uid;
     use std::io::Write as _;
+    use sys::effective_uid;
 
     fn memory(size: usize, version: u64, flags: u64) -> tempfile::NamedTempFile {
         let mut bytes = vec![0_u8; size];
@@ -395,9 +394,16 @@ mod tests {
         }
     }
 
+    /// An id of this test's own, without what a test that was killed may have left behind.
+    fn own_id() -> HotRestart {
+        let id = HotRestart::new(BaseId::Auto, effective_uid()).unwrap();
+        drop(fs::remove_file(id.shared_memory()));
+        id
+    }
+
     #[test]
     fn memory_that_has_become_a_fifo_is_not_waited_for() {
-        let own = HotRestart::new(BaseId::Auto, effective_uid()).unwrap();
+        let own = own_id();
         let path = own.shared_memory();
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(made.unwrap().success());
@@ -444,7 +450,7 @@ mod tests {
 
     #[test]
     fn the_stand_in_answers_stats_and_nobody_dismisses_it() {
-        let ours = HotRestart::new(BaseId::Auto, effective_uid()).unwrap();
+        let ours = own_id();
         let child = bind(&ours.name("child", 5)).unwrap();
         child.set_nonblocking(true).unwrap();
         let stand_in = ours.stand_in(Epoch(4), Epoch(5)).unwrap();
@@ -525,7 +531,7 @@ mod tests {
     #[test]
     fn a_flag_that_is_clear_says_nothing_of_a_child_that_has_not_attached() {
         let owner = effective_uid();
-        let ours = HotRestart::new(BaseId::Auto, owner).unwrap();
+        let ours = own_id();
         let path = ours.shared_memory();
         fs::copy(memory(104, 11, 0).path(), &path).unwrap();
         let parent = bind(&ours.name("parent", 0));

@@ -32,18 +32,17 @@
 //! - `status`: the status port. Read `mod.rs` for the limits, `readiness.rs` for what ready means; `http` has the parsers.
 //!   `history` and `counters` are what it tells of.
 //! - `client`: `request`, `wait`, `probe`, `status`, `drain` and `quit`, which ask an agent from outside.
-//! - `regular`: opens what the user named, if it is a regular file. `sys`: every `unsafe`.
+//! - `regular`: opens what the user named, if it is a regular file.
+//! - `sys`, a crate beside this one: the system calls, the heap, and every `unsafe` of the workspace.
 //!
 //! # What is not here
 //!
 //! - Nothing blocks, but for files that are read or written at a change, and `client`, which is no agent.
 //! - No clock is read outside `event_loop`, but for the time stamp of a log line and the time that `client` waits.
 //! - No thread is ever started: Envoy asks to die with the thread that forked it (peers.md §3.9).
-//! - No child is waited for outside `sys::reap`.
+//! - No child is waited for outside `children::reap`.
 //! - After `EventLoop::start` no error travels upward; the type has no room for one.
 //! - No periodic wake-up, but for the rescan.
-
-#![deny(unsafe_code)]
 
 mod admin;
 mod adopted;
@@ -72,7 +71,6 @@ mod signals;
 mod status;
 mod store;
 pub mod supervisor;
-mod sys;
 mod timeline;
 pub mod watcher;
 
@@ -84,7 +82,6 @@ use crate::environment::Environment;
 use crate::error::Refused;
 use crate::event_loop::EventLoop;
 use crate::log::Target;
-pub use crate::sys::{Heap, arguments};
 
 /// Does what the arguments say; returns the exit code.
 #[must_use]

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::config::LogConfig;
-use crate::sys::{self, OPEN_WITHOUT_WAITING, Outlet};
+use sys::{OPEN_WITHOUT_WAITING, Outlet};
 
 /// The longest line, with its end: what POSIX lets a pipe take at once (`PIPE_BUF` on Linux), so lines never mix.
 const LINE_BYTES: usize = 4096;

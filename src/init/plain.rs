@@ -9,13 +9,13 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 
 use crate::adopted::Adopted;
-use crate::children::{Children, spawn_code};
+use crate::children::{self, Children, spawn_code};
 use crate::cli::InitArgs;
 use crate::event_loop::read_clock;
 use crate::log::{self, Level, Target};
 use crate::signals::Signals;
 use crate::supervisor::Exit;
-use crate::sys::{self, ChildSetup, Inherited, Pid, Streams, signal};
+use sys::{ChildSetup, Inherited, Pid, Streams, signal};
 
 const ENDS: Token = Token(0);
 const SIGNALS: Token = Token(1);
@@ -161,7 +161,7 @@ fn end_adopted(sources: &mut Sources) {
             }
         }
         sources.signals.handled().for_each(drop);
-        while sys::reap().is_some() {}
+        while children::reap().is_some() {}
     }
 }
 
@@ -189,7 +189,7 @@ fn forward(number: i32, main: Pid, group: bool) {
 /// Reaps every dead child; returns how the command ended, if it did.
 fn reap_all(main: Pid) -> Option<Exit> {
     let mut ended = None;
-    while let Some((pid, how)) = sys::reap() {
+    while let Some((pid, how)) = children::reap() {
         if pid == main {
             ended = Some(how);
         } else {

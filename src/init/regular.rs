@@ -16,8 +16,6 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use crate::sys;
-
 /// Opens `path` to be read, if it leads to a regular file.
 ///
 /// # Errors

@@ -19,8 +19,7 @@ use mio::{Interest, Registry, Token};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-use crate::sys;
-use crate::sys::signal;
+use sys::signal;
 
 /// Neither here nor there: KILL and STOP cannot be caught; ILL, BUS, FPE and SEGV come from a fault and are
 /// `sys::report_faults`'.

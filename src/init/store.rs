@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use crate::config::User;
 use crate::supervisor::Epoch;
-use crate::sys;
 
 /// Secrets may stand in a bootstrap: nobody else reads it.
 const FILE_MODE: u32 = 0o600;

@@ -2,8 +2,7 @@
 //! test's own, which says to each request what the test wants.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::FromRawFd;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -87,41 +86,6 @@ pub(crate) fn send(port: u16, request: &str) -> Result<TcpStream, String> {
         .write_all(request.as_bytes())
         .map_err(|error| format!("write: {error}"))?;
     Ok(stream)
-}
-
-/// A client from `source`, whose segments and window are as small as may be: what it does not read stays with the agent.
-pub(crate) fn narrow(source: Ipv4Addr, port: u16) -> Option<TcpStream> {
-    let address = |ip: Ipv4Addr, port: u16| libc::sockaddr_in {
-        sin_family: u16::try_from(libc::AF_INET).unwrap(),
-        sin_port: port.to_be(),
-        sin_addr: libc::in_addr {
-            s_addr: u32::from_ne_bytes(ip.octets()),
-        },
-        sin_zero: [0; 8],
-    };
-    // SAFETY: three integers.
-    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
-    assert!(socket >= 0);
-    // SAFETY: it is new, and nobody else's.
-    let stream = unsafe { TcpStream::from_raw_fd(socket) };
-    for (level, option, value) in [
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG, 88),
-        (libc::SOL_SOCKET, libc::SO_RCVBUF, 1),
-    ] {
-        let size = u32::try_from(size_of::<i32>()).unwrap();
-        let value: *const i32 = &raw const value;
-        // SAFETY: the pointer and the length describe `value`, which outlives the call.
-        let set = unsafe { libc::setsockopt(socket, level, option, value.cast(), size) };
-        assert_eq!(set, 0);
-    }
-    let size = u32::try_from(size_of::<libc::sockaddr_in>()).unwrap();
-    let (from, to) = (address(source, 0), address(Ipv4Addr::LOCALHOST, port));
-    // SAFETY: the pointer and the length describe `from`, which outlives the call.
-    let bound = unsafe { libc::bind(socket, (&raw const from).cast(), size) };
-    assert_eq!(bound, 0);
-    // SAFETY: as above, of `to`.
-    let connected = unsafe { libc::connect(socket, (&raw const to).cast(), size) };
-    (connected == 0).then_some(stream)
 }
 
 /// One request, its answer.

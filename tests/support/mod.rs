@@ -4,10 +4,8 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::FromRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -16,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use sys::testing;
 
 pub(crate) mod client;
 
@@ -150,8 +149,7 @@ impl Setup {
         // What the machine's environment says must not matter.
         command.env_clear().stdin(Stdio::null());
         // Nor that a shell runs the tests in the background, with INT and QUIT ignored.
-        // SAFETY: `signal` is async-signal-safe.
-        unsafe { command.pre_exec(heed_signals) };
+        testing::heed_signals(&mut command);
         let setup = Self {
             command,
             directory,
@@ -216,48 +214,15 @@ impl Setup {
 
     /// The agent in a session of its own, on a terminal; returns the terminal's other end.
     pub(crate) fn on_terminal(mut self) -> (Self, fs::File) {
-        let (mut ours, mut its) = (0, 0);
-        // SAFETY: two live integers, and nothing asked of name, modes and size.
-        let opened = unsafe {
-            libc::openpty(
-                &raw mut ours,
-                &raw mut its,
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-            )
-        };
-        assert_eq!(opened, 0);
-        // SAFETY: the descriptor is new and nobody else's.
-        let ours = unsafe { fs::File::from_raw_fd(ours) };
-        // SAFETY: as above.
-        let its = unsafe { fs::File::from_raw_fd(its) };
+        let (ours, its) = testing::terminal().unwrap();
         self.command.stdin(its);
-        let session = || {
-            // SAFETY: no arguments.
-            let led = unsafe { libc::setsid() };
-            // SAFETY: integers, for the terminal that is stdin.
-            let taken = unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) };
-            if led >= 0 && taken == 0 {
-                Ok(())
-            } else {
-                Err(std::io::Error::last_os_error())
-            }
-        };
-        // SAFETY: `setsid` and `ioctl` are async-signal-safe.
-        unsafe { self.command.pre_exec(session) };
+        testing::lead_session(&mut self.command);
         (self, ours)
     }
 
     /// The agent is started with this umask.
-    pub(crate) fn umask(mut self, mask: libc::mode_t) -> Self {
-        let set = move || {
-            // SAFETY: an integer; it cannot fail.
-            unsafe { libc::umask(mask) };
-            Ok(())
-        };
-        // SAFETY: `umask` is async-signal-safe.
-        unsafe { self.command.pre_exec(set) };
+    pub(crate) fn umask(mut self, mask: u32) -> Self {
+        testing::umask(&mut self.command, mask);
         self
     }
 
@@ -303,16 +268,6 @@ impl Setup {
             status: self.status,
         }
     }
-}
-
-fn heed_signals() -> std::io::Result<()> {
-    for number in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
-        // SAFETY: integers.
-        if unsafe { libc::signal(number, libc::SIG_DFL) } == libc::SIG_ERR {
-            return Err(std::io::Error::last_os_error());
-        }
-    }
-    Ok(())
 }
 
 /// A route that answers by itself.
@@ -464,8 +419,7 @@ impl Drop for Agent {
 }
 
 pub(crate) fn kill(pid: i32, signal: i32) {
-    // SAFETY: two integers.
-    unsafe { libc::kill(pid, signal) };
+    testing::kill(pid, signal);
 }
 
 pub(crate) fn is_alive(pid: i32) -> bool {

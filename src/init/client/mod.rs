@@ -18,7 +18,6 @@ pub(crate) use self::url::{Url, UrlError, path};
 use crate::cli::{ClientArgs, RequestArgs, StatusArgs, WaitArgs};
 use crate::http::{Decoder, Response};
 use crate::supervisor::Seconds;
-use crate::sys;
 
 /// For an answer of Envoy's admin port (the contract's 60 s).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use super::EventLoop;
 use crate::children::Kind;
 use crate::log;
 use crate::supervisor::{Event, Exit};
-use crate::sys::{self, Pid, signal};
+use sys::{Pid, signal};
 
 /// Signals that are harmless by nature and not worth a line: PIPE, CONT, URG, WINCH.
 const QUIET: [u8; 4] = [13, 18, 23, 28];

@@ -6,7 +6,7 @@ use super::EventLoop;
 use crate::children::Kind;
 use crate::log;
 use crate::supervisor::{CompanionId, Event, Exit, Send};
-use crate::sys::{self, Pid, signal};
+use sys::{Pid, signal};
 
 impl EventLoop {
     /// Starts a companion; what goes wrong is an exit of it.

@@ -43,9 +43,9 @@ use crate::store::Store;
 use crate::supervisor::{
     Action, Call, Configuration, Epoch, Event, Note, Outcome, Send, Supervisor,
 };
-use crate::sys::{self, signal};
 use crate::timeline;
 use crate::watcher::Watcher;
+use sys::signal;
 
 /// Readiness taken from the kernel at once; more waits for the next turn.
 const EVENTS: usize = 32;

@@ -14,8 +14,8 @@ use crate::hot_restart::Holder;
 use crate::log;
 use crate::store::{Of, Store};
 use crate::supervisor::{Call, Epoch, Event, Exit, Reason, Reply};
-use crate::sys::{self, Watch};
 use crate::timeline;
+use sys::Watch;
 
 impl EventLoop {
     /// Starts the proxy for `epoch`; what goes wrong is an exit of it.

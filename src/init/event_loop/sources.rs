@@ -8,12 +8,12 @@ use super::{
     ENDS, EventLoop, FIRST_ADMIN, FIRST_CLIENT, LAST_ADMIN, LAST_CLIENT, SIGNALS, STAND_IN, STATUS,
     WATCHER,
 };
-use crate::children::Kind;
+use crate::children::{self, Kind};
 use crate::host;
 use crate::log;
 use crate::store::Of;
 use crate::supervisor::{Epoch, Event, Exit, Signal};
-use crate::sys::{self, signal};
+use sys::signal;
 
 impl EventLoop {
     /// Drains every source that is ready: signals first and past the queue, so that nothing stands between them and whom
@@ -105,7 +105,7 @@ impl EventLoop {
 
     /// Reaps every dead child, known or adopted, until none is left.
     pub(super) fn reap(&mut self) {
-        while let Some((pid, how)) = sys::reap() {
+        while let Some((pid, how)) = children::reap() {
             let kind = self.children.reaped(pid);
             let how = self.cause(kind, how);
             match kind {

@@ -16,8 +16,7 @@ use crate::history::{Happening, Life};
 use crate::log;
 use crate::status::{Demand, Heard, Helper, Plan, Settings, Stage, StatusServer, Turn, View};
 use crate::supervisor::{Call, Epoch, Event, Exit, Note, Reason, Reply};
-use crate::sys;
-use crate::sys::Pid;
+use sys::Pid;
 
 /// When the two clocks have come apart by more, the host's was set. Ours; well above what drift makes in a day.
 const CLOCK_SET: Duration = Duration::from_secs(1);

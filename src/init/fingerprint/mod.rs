@@ -20,7 +20,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::{regular, sys};
+use crate::regular;
 use record::Record;
 use walk::Walk;
 pub(crate) use walk::{MAX_DEPTH, MAX_FILES};

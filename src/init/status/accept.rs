@@ -10,7 +10,7 @@ use mio::Poll;
 use super::connection::Connection;
 use super::server::{Pause, StatusServer};
 use super::{ACCEPT_PAUSE, HEAD_TIMEOUT, PLACES, Turn, count};
-use crate::sys::{self, Watch};
+use sys::Watch;
 
 impl StatusServer {
     /// Accepts one connection, or beside others all that wait: a probe behind a crowd is not to wait a turn for each of

@@ -17,7 +17,7 @@ use super::room::Nodes;
 use super::routes::{ONLY_POST, Peer, Route, Topic};
 use super::{Demand, LINGER, PAUSE, PLACES, Settings, Turn, answer, count};
 use crate::config::Prober;
-use crate::sys::{self, Watch};
+use sys::Watch;
 
 /// Nothing is accepted for a while.
 #[derive(Clone, Copy, Debug)]

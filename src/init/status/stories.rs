@@ -13,7 +13,7 @@ use crate::supervisor::{
     Action, Call, CleanExit, CompanionId, Configuration, Epoch, Event, Exit, Policy, Reply, Signal,
     Supervisor,
 };
-use crate::sys::Pid;
+use sys::Pid;
 
 /// 2026-11-20T23:36:06.292725Z, since 1970.
 const BEGIN: Duration = Duration::from_micros(1_795_217_766_292_725);

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::log;
-use crate::sys;
 
 /// What the agent's own process has used.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use crate::config::{Companion, Role};
 use crate::counters::Counters;
 use crate::history::History;
 use crate::supervisor::{CompanionId, Epoch, Snapshot};
-use crate::sys::Pid;
+use sys::Pid;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]

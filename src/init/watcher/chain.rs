@@ -13,7 +13,6 @@ use std::path::{Component, Path, PathBuf};
 use inotify::{WatchDescriptor, WatchMask, Watches};
 
 use crate::fingerprint::{MAX_DEPTH, MAX_FILES, counts, entries};
-use crate::sys;
 
 /// As many links as the kernel follows in one path.
 const MAX_LINKS: usize = 40;

@@ -10,7 +10,7 @@ const LIST: &str = "/proc/thread-self/children";
 
 /// Whether there is a child, dead or alive.
 #[must_use]
-pub(crate) fn has_children() -> bool {
+pub fn has_children() -> bool {
     waits_for(libc::P_ALL, 0)
 }
 
@@ -18,15 +18,18 @@ pub(crate) fn has_children() -> bool {
 ///
 /// # Errors
 /// There is no /proc, or the kernel keeps no such list (CONFIG_PROC_CHILDREN).
-pub(crate) fn children() -> io::Result<Vec<Pid>> {
+pub fn children() -> io::Result<Vec<Pid>> {
     let list = std::fs::read_to_string(LIST)?;
-    let numbers = list.split_ascii_whitespace();
-    // A /proc of other numbers than ours would name strangers: only who can be waited for is a child.
-    Ok(numbers
-        .filter_map(|number| number.parse().ok())
-        .filter(|number| waits_for(libc::P_PID, *number))
-        .map(|number| Pid(number.cast_signed()))
-        .collect())
+    let mut children = Vec::new();
+    for number in list.split_ascii_whitespace() {
+        // As a type that the agent parses anyway: the function for another one is 200 bytes.
+        let number = number.parse().ok().and_then(|n: u64| i32::try_from(n).ok());
+        // A /proc of other numbers than ours would name strangers: only who can be waited for is a child.
+        if let Some(number) = number.filter(|n| waits_for(libc::P_PID, n.unsigned_abs())) {
+            children.push(Pid(number));
+        }
+    }
+    Ok(children)
 }
 
 /// Whether such a child could be waited for.

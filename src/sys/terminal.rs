@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use super::{Pid, inherited, signal};
 
 /// Takes the terminal back from the group that a child of ours led, if it has it.
-pub(crate) fn take_terminal_back(leader: Pid) {
+pub fn take_terminal_back(leader: Pid) {
     // SAFETY: `tcgetpgrp` takes an integer; without a terminal it fails.
     if unsafe { libc::tcgetpgrp(0) } != leader.number() {
         return;

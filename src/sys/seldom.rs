@@ -7,14 +7,14 @@
 use std::ffi::c_int;
 
 /// Sets the code apart, once: the kernel maps sixteen pages around one that is touched, but none of another mapping.
-pub(crate) fn set_apart() {
+pub fn set_apart() {
     #[cfg(seldom_apart)]
     // A core holds no code anyway; what matters is that the two mappings differ.
     advise(libc::MADV_DONTDUMP);
 }
 
 /// Gives its pages back.
-pub(crate) fn give_back() {
+pub fn give_back() {
     #[cfg(seldom_apart)]
     advise(libc::MADV_DONTNEED);
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::check;
@@ -20,7 +20,7 @@ const SILENCE: c_int = 1;
 ///
 /// # Errors
 /// The address is taken, not ours, or of a family that the host has not.
-pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let family = c_int::from(family(address));
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: `socket` takes three integers.
@@ -55,7 +55,7 @@ const fn family(address: SocketAddr) -> libc::sa_family_t {
     }
 }
 
-fn set(socket: &OwnedFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
+pub(crate) fn set(socket: &OwnedFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: the pointer and the length describe `value`, which outlives the call.
     check(unsafe {
         libc::setsockopt(
@@ -68,18 +68,11 @@ fn set(socket: &OwnedFd, level: c_int, option: c_int, value: c_int) -> io::Resul
     })
 }
 
-fn bind(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+pub(crate) fn bind(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     match address {
         SocketAddr::V4(v4) => {
-            let raw = libc::sockaddr_in {
-                sin_family: family(address),
-                sin_port: v4.port().to_be(),
-                sin_addr: libc::in_addr {
-                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
-                },
-                sin_zero: [0; 8],
-            };
+            let raw = ipv4(v4);
             // SAFETY: the pointer and the length describe `raw`, which outlives the call.
             check(unsafe {
                 libc::bind(
@@ -111,13 +104,24 @@ fn bind(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
     }
 }
 
+pub(crate) fn ipv4(address: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: family(address.into()),
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(address.ip().octets()),
+        },
+        sin_zero: [0; 8],
+    }
+}
+
 /// Whether `epoll` tells of `socket`: on, level-triggered under `token`, or not at all.
 ///
 /// mio knows only edges, after which one has to accept until there is nothing left: a system call for every probe.
 ///
 /// # Errors
 /// No memory, or `first` although it is there already.
-pub(crate) fn watch_level(
+pub fn watch_level(
     epoll: &impl AsRawFd,
     socket: &impl AsRawFd,
     token: usize,
@@ -145,7 +149,7 @@ pub(crate) fn watch_level(
 
 /// See `watch_level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watch {
+pub enum Watch {
     Begin,
     Pause,
     Resume,
@@ -153,6 +157,6 @@ pub(crate) enum Watch {
 
 /// The sizes of socket addresses and options fit 32 bits.
 #[allow(clippy::cast_possible_truncation, reason = "at most 28")]
-const fn size_of_u32<T>() -> u32 {
+pub(crate) const fn size_of_u32<T>() -> u32 {
     size_of::<T>() as u32
 }

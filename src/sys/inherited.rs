@@ -42,15 +42,15 @@ extern "C" fn remember() {
 
 /// What a child gets back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Inherited {
-    pub(crate) mask: u64,
+pub struct Inherited {
+    pub mask: u64,
     /// Of those whose disposition we change.
-    pub(crate) ignored: u64,
+    pub ignored: u64,
 }
 
 impl Inherited {
     #[must_use]
-    pub(crate) fn get() -> Self {
+    pub fn get() -> Self {
         Self {
             mask: MASK.load(Ordering::Relaxed),
             ignored: IGNORED.load(Ordering::Relaxed),
@@ -125,7 +125,7 @@ pub(super) fn keep_dead_children() {
 
 /// Drops the real-time signals that are queued, of each number all at once, where to read them takes a walk through the
 /// queue for each. Returns which there were.
-pub(crate) fn throw_queued_signals_away() -> u64 {
+pub fn throw_queued_signals_away() -> u64 {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is live memory of the right type.
     let _: c_int = unsafe { libc::sigpending(set.as_mut_ptr()) };

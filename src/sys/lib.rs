@@ -1,6 +1,7 @@
-//! Every call that needs `unsafe`, behind a safe signature: one block, one call, one SAFETY sentence.
-
-#![allow(unsafe_code, reason = "this is the module for it")]
+//! Every call of the agent that needs `unsafe`, behind a safe signature: one block, one call, one SAFETY sentence. All other
+//! crates of this workspace forbid `unsafe`.
+//!
+//! It knows nothing of the agent: no configuration, no log, no policy. What it finds out is returned.
 
 mod child;
 mod children;
@@ -16,6 +17,8 @@ mod outlet;
 mod report;
 mod seldom;
 mod terminal;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 use std::ffi::c_int;
 use std::io;
@@ -24,49 +27,56 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
-pub(crate) use child::{ChildSetup, Streams, spawn};
-pub(crate) use children::{children, has_children};
-pub(crate) use directory::{current_directory, names};
+pub use child::{ChildSetup, Streams, spawn};
+pub use children::{children, has_children};
+pub use directory::{current_directory, names};
 pub use entry::arguments;
-pub(crate) use entry::{own_name, start, stderr, stdout, stdout_was_closed, write_all};
+pub use entry::{own_name, start, stderr, stdout, stdout_was_closed, write_all};
 use fault::report_faults;
 pub use heap::Heap;
-pub(crate) use heap::{heap_is_high, release_heap};
-pub(crate) use inherited::{Inherited, throw_queued_signals_away};
-pub(crate) use interfaces::interface_addresses;
-pub(crate) use net::{Watch, listen, watch_level};
-pub(crate) use outlet::Outlet;
-pub(crate) use seldom::{give_back, set_apart};
-pub(crate) use terminal::take_terminal_back;
-
-use crate::supervisor::Exit;
+pub use heap::{heap_is_high, release_heap};
+pub use inherited::{Inherited, throw_queued_signals_away};
+pub use interfaces::interface_addresses;
+pub use net::{Watch, listen, watch_level};
+pub use outlet::Outlet;
+pub use seldom::{give_back, set_apart};
+pub use terminal::take_terminal_back;
 
 /// A process that was started and has not been reaped, so its number cannot mean another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pid(i32);
+pub struct Pid(i32);
 
 impl Pid {
-    #[cfg(test)]
-    pub(crate) const fn pretend(number: i32) -> Self {
+    /// A number that is nobody's, for tests that start no process.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub const fn pretend(number: i32) -> Self {
         Self(number)
     }
 
     #[must_use]
-    pub(crate) const fn number(self) -> i32 {
+    pub const fn number(self) -> i32 {
         self.0
     }
 }
 
 /// The numbers of the signals that the agent names.
-pub(crate) mod signal {
-    pub(crate) use libc::{
-        SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTRAP, SIGTTOU, SIGUSR1,
-    };
+pub mod signal {
+    pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTRAP, SIGTTOU, SIGUSR1};
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this code.
+    Code(u8),
+    /// Killed by the signal of this number.
+    Signal(u8),
 }
 
 /// Reaps one dead child, known or adopted; `None` when none is left to reap now.
 #[must_use]
-pub(crate) fn reap() -> Option<(Pid, Exit)> {
+pub fn reap() -> Option<(Pid, End)> {
     loop {
         let mut status = 0;
         // SAFETY: `waitpid` writes the status to a live integer; with WNOHANG it returns at once.
@@ -81,23 +91,23 @@ pub(crate) fn reap() -> Option<(Pid, Exit)> {
 }
 
 /// `WIFSIGNALED` and `WEXITSTATUS`; stops are not reported without `WUNTRACED`.
-fn exit(status: c_int) -> Exit {
+fn exit(status: c_int) -> End {
     let byte = |value: c_int| u8::try_from(value).unwrap_or(u8::MAX);
     if libc::WIFSIGNALED(status) {
-        Exit::Signal(byte(libc::WTERMSIG(status)))
+        End::Signal(byte(libc::WTERMSIG(status)))
     } else {
-        Exit::Code(byte(libc::WEXITSTATUS(status)))
+        End::Code(byte(libc::WEXITSTATUS(status)))
     }
 }
 
 /// Sends a signal to a child that has not been reaped.
-pub(crate) fn kill(pid: Pid, signal: c_int) {
+pub fn kill(pid: Pid, signal: c_int) {
     // SAFETY: `kill` takes two integers; the pid is a child's, which is ours until it is reaped.
     let _: c_int = unsafe { libc::kill(pid.0, signal) };
 }
 
 /// Sends a signal to the process group that the child leads.
-pub(crate) fn kill_group(pid: Pid, signal: c_int) {
+pub fn kill_group(pid: Pid, signal: c_int) {
     // SAFETY: `kill` takes two integers; the group has the number of a child that leads it.
     let _: c_int = unsafe { libc::kill(-pid.0, signal) };
 }
@@ -106,7 +116,7 @@ pub(crate) fn kill_group(pid: Pid, signal: c_int) {
 ///
 /// # Errors
 /// A kernel before 3.4.
-pub(crate) fn become_subreaper() -> io::Result<()> {
+pub fn become_subreaper() -> io::Result<()> {
     // SAFETY: this `prctl` takes an integer and touches no memory.
     check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) })
 }
@@ -114,7 +124,7 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
 /// Closes every descriptor above 2: what the agent was started with is not its own, and must not reach a proxy.
 ///
 /// Called before the agent opens anything.
-pub(crate) fn close_inherited_descriptors() {
+pub fn close_inherited_descriptors() {
     // SAFETY: nothing has been opened yet, so no owner of a descriptor above 2 exists in this process.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     if closed == 0 {
@@ -140,14 +150,14 @@ fn open_files_limit() -> io::Result<libc::rlimit> {
 
 /// How many descriptors this process may have open now; `None`: no limit, or not known.
 #[must_use]
-pub(crate) fn open_files_soft_limit() -> Option<u64> {
+pub fn open_files_soft_limit() -> Option<u64> {
     let soft = open_files_limit().ok()?.rlim_cur;
     (soft != libc::RLIM_INFINITY).then_some(soft)
 }
 
 /// User and system time that this process has used.
 #[must_use]
-pub(crate) fn cpu_time() -> Duration {
+pub fn cpu_time() -> Duration {
     // SAFETY: the structure is made of integers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `getrusage` writes to a live structure; where it fails, the zeros stay.
@@ -164,7 +174,7 @@ pub(crate) fn cpu_time() -> Duration {
 
 /// Bytes of a page of memory.
 #[must_use]
-pub(crate) fn page_size() -> u64 {
+pub fn page_size() -> u64 {
     // SAFETY: `sysconf` takes an integer and touches no memory of ours.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(0)
@@ -172,7 +182,7 @@ pub(crate) fn page_size() -> u64 {
 
 /// Flags for opening a file that somebody else named: a FIFO does not wait for its other end, and a terminal does not
 /// become ours.
-pub(crate) const OPEN_WITHOUT_WAITING: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
+pub const OPEN_WITHOUT_WAITING: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
 
 /// Whether `fd` has room now: for a pipe, for `PIPE_BUF` bytes if nobody else is quicker.
 #[must_use]
@@ -189,7 +199,7 @@ fn is_writable(fd: BorrowedFd<'_>) -> bool {
 
 /// What `action` creates gets the mode that it asks for, whatever the agent was started with; children are started with
 /// that again.
-pub(crate) fn without_umask<T>(action: impl FnOnce() -> T) -> T {
+pub fn without_umask<T>(action: impl FnOnce() -> T) -> T {
     // SAFETY: `umask` takes an integer and cannot fail.
     let started_with = unsafe { libc::umask(0) };
     let result = action();
@@ -202,7 +212,7 @@ pub(crate) fn without_umask<T>(action: impl FnOnce() -> T) -> T {
 ///
 /// # Errors
 /// What the kernel says; `Interrupted` is not retried.
-pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: the pointer and the length describe `bytes`, which outlives the call.
     let written = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
@@ -210,14 +220,14 @@ pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
 
 /// The user that the agent runs as.
 #[must_use]
-pub(crate) fn effective_uid() -> u32 {
+pub fn effective_uid() -> u32 {
     // SAFETY: `geteuid` has no arguments and cannot fail.
     unsafe { libc::geteuid() }
 }
 
 /// Gives the stack back that the deepest calls have used, down from here. They come at a start and at each epoch; what
 /// remains is what a turn takes.
-pub(crate) fn release_stack() {
+pub fn release_stack() {
     /// Bytes that no call goes deeper than, or that do not matter. Ours.
     const DEEPEST: usize = 128 * 1024;
     const PAGE: usize = 4096;
@@ -231,14 +241,14 @@ pub(crate) fn release_stack() {
 }
 
 /// Waits, for when waiting by `epoll` is what failed.
-pub(crate) fn pause(duration: Duration) {
+pub fn pause(duration: Duration) {
     let millis = c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX);
     // SAFETY: no descriptors, so the list may be null.
     let _: c_int = unsafe { libc::poll(ptr::null_mut(), 0, millis) };
 }
 
 /// Blocks the signals of `set` (bit n - 1 is signal n), and no others; the ends of children are told from here on.
-pub(crate) fn hold_signals(set: u64) {
+pub fn hold_signals(set: u64) {
     inherited::set_mask(set);
     inherited::keep_dead_children();
 }
@@ -248,7 +258,7 @@ pub(crate) fn hold_signals(set: u64) {
 ///
 /// # Errors
 /// No descriptor left.
-pub(crate) fn signal_descriptor(set: u64) -> io::Result<OwnedFd> {
+pub fn signal_descriptor(set: u64) -> io::Result<OwnedFd> {
     inherited::set_mask(set);
     let signals = inherited::signal_set(set);
     // SAFETY: the set is initialised; -1 asks for a new descriptor.
@@ -267,14 +277,14 @@ pub(crate) fn signal_descriptor(set: u64) -> io::Result<OwnedFd> {
 }
 
 /// Signals read by one call; two at a time are many.
-pub(crate) const SIGNALS_AT_ONCE: usize = 4;
+pub const SIGNALS_AT_ONCE: usize = 4;
 /// How often a turn reads them. Ours: all standard signals at once are half of it, and of real-time ones, of which a
 /// hundred thousand may be queued, the kernel needs up to a millisecond for each.
-pub(crate) const SIGNAL_READS_PER_TURN: usize = 16;
+pub const SIGNAL_READS_PER_TURN: usize = 16;
 
 /// The next signals of a `signal_descriptor`, as many as there are; only if all places are taken there may be more.
 #[must_use]
-pub(crate) fn read_signals(fd: BorrowedFd<'_>) -> [Option<i32>; SIGNALS_AT_ONCE] {
+pub fn read_signals(fd: BorrowedFd<'_>) -> [Option<i32>; SIGNALS_AT_ONCE] {
     const SIZE: usize = size_of::<libc::signalfd_siginfo>();
     let mut infos = [const { MaybeUninit::<libc::signalfd_siginfo>::uninit() }; SIGNALS_AT_ONCE];
     // SAFETY: the pointer and the length describe `infos`, which outlives the call.
@@ -308,9 +318,9 @@ mod tests {
 
     #[test]
     fn a_status_is_told_apart() {
-        assert_eq!(exit(0), Exit::Code(0));
-        assert_eq!(exit(3 << 8), Exit::Code(3));
-        assert_eq!(exit(15), Exit::Signal(15));
-        assert_eq!(exit(11 | 0x80), Exit::Signal(11), "with a core dump");
+        assert_eq!(exit(0), End::Code(0));
+        assert_eq!(exit(3 << 8), End::Code(3));
+        assert_eq!(exit(15), End::Signal(15));
+        assert_eq!(exit(11 | 0x80), End::Signal(11), "with a core dump");
     }
 }

@@ -34,7 +34,7 @@ enum Way {
 
 /// Somewhere to write to.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub struct Outlet {
     to: To,
     way: Way,
 }
@@ -53,7 +53,7 @@ const TIOCGDEV: c_ulong = 0x8004_5432;
 
 impl Outlet {
     /// For a descriptor that others share.
-    pub(crate) fn shared(fd: BorrowedFd<'static>) -> Self {
+    pub fn shared(fd: BorrowedFd<'static>) -> Self {
         let given = |way| Self {
             to: To::Given(fd),
             way,
@@ -80,7 +80,7 @@ impl Outlet {
     }
 
     /// For a descriptor that was opened without waiting.
-    pub(crate) const fn own(fd: OwnedFd) -> Self {
+    pub const fn own(fd: OwnedFd) -> Self {
         Self {
             to: To::Own(fd),
             way: Way::Plain,
@@ -91,7 +91,7 @@ impl Outlet {
     ///
     /// # Errors
     /// `WouldBlock`, or what else the kernel says.
-    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let fd = match &self.to {
             To::Given(fd) => *fd,
             To::Own(fd) => fd.as_fd(),

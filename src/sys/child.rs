@@ -35,22 +35,22 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// How a child differs from its parent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ChildSetup {
+pub struct ChildSetup {
     /// The signals' mask and dispositions.
-    pub(crate) inherited: Inherited,
+    pub inherited: Inherited,
     /// User and group.
-    pub(crate) user: Option<(u32, u32)>,
-    pub(crate) oom_score_adj: Option<i32>,
-    pub(crate) no_new_privs: bool,
+    pub user: Option<(u32, u32)>,
+    pub oom_score_adj: Option<i32>,
+    pub no_new_privs: bool,
     /// Raise the soft limit of open files to the hard one.
-    pub(crate) raise_open_files: bool,
+    pub raise_open_files: bool,
     /// Hand over the terminal that is open as stdin, if this is its foreground.
-    pub(crate) take_terminal: bool,
+    pub take_terminal: bool,
 }
 
 /// The first three descriptors of a child.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Streams<'a> {
+pub enum Streams<'a> {
     /// The agent's.
     Inherited,
     /// Its stdout goes nowhere.
@@ -78,7 +78,7 @@ struct Order<'a> {
 ///
 /// # Errors
 /// No process, or what the exec or the setting up said; then nothing is left of the child.
-pub(crate) fn spawn(
+pub fn spawn(
     program: &OsStr,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
     setup: ChildSetup,

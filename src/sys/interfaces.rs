@@ -22,7 +22,7 @@ const NEW_ADDRESS: u16 = 20;
 /// first address where there is no other. The socket that they came by is for the caller to close, since that takes as long
 /// as to open it.
 #[must_use]
-pub(crate) fn interface_addresses() -> (Vec<IpAddr>, Option<OwnedFd>) {
+pub fn interface_addresses() -> (Vec<IpAddr>, Option<OwnedFd>) {
     let mut found = Vec::new();
     let socket = open().ok();
     if let Some(socket) = &socket {

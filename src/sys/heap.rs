@@ -76,7 +76,7 @@ struct State {
 unsafe impl Sync for Shared {}
 
 /// Gives back what is free above the last block, but for a little: after something that is not done often.
-pub(crate) fn release_heap() {
+pub fn release_heap() {
     // SAFETY: one thread, and no call within a call. Where this heap is not in use there is nothing to give back.
     let state = unsafe { &mut *SHARED.0.get() };
     if !state.base.is_null() {
@@ -85,7 +85,7 @@ pub(crate) fn release_heap() {
 }
 
 /// Whether there is something to give back.
-pub(crate) fn heap_is_high() -> bool {
+pub fn heap_is_high() -> bool {
     // SAFETY: as above.
     let state = unsafe { &*SHARED.0.get() };
     state.used > state.kept()

@@ -1,7 +1,10 @@
-"""Refuses a binary in which a name pattern of the linker script has matched nothing: `seldom.py BINARY SCRIPT`.
+"""Refuses a binary for its symbols: `symbols.py BINARY SCRIPT`. The binary still has its names.
 
-A module that was renamed would else stay resident without anybody noticing. A pattern that stands for code that only one
-architecture has would be refused there, too: there is none. The binary still has its symbols.
+* A name pattern of the linker script that has matched nothing: a module that was renamed would else stay resident without
+  anybody noticing. A pattern that stands for code that only one architecture has would be refused there, too: there is none.
+* A function that starts a thread. The heap has no lock, and Envoy dies with the thread that has forked it. All of std's and
+  of musl's ways (`thrd_create`, SIGEV_THREAD, `aio_read`) lead to `pthread_create`, which is linked only where it is
+  called; the only other one is `clone` with CLONE_THREAD, which tests/layout.rs looks for in the sources.
 """
 
 import fnmatch
@@ -10,6 +13,7 @@ import struct
 import sys
 
 SHT_SYMTAB = 2
+THREADS = {"pthread_create", "__pthread_create"}
 
 
 def symbols(binary):
@@ -36,12 +40,17 @@ def main():
     if len(patterns) < 2:
         sys.exit(f"cannot find the name patterns in {script}")
     addresses = dict(found)
-    begin, end = (addresses[f"pintle_seldom_{edge}"] for edge in ("begin", "end"))
+    if "main" not in addresses:
+        sys.exit(f"cannot find the names of {path}")
+    threads = THREADS & addresses.keys()
+    for name in sorted(threads):
+        print(f"cannot accept {path}: it starts threads, by {name}", file=sys.stderr)
+    begin, end = (addresses.get(f"pintle_seldom_{edge}", 0) for edge in ("begin", "end"))
     inside = [name for name, address in found if begin <= address < end]
     missed = [pattern for pattern in patterns if not fnmatch.filter(inside, pattern)]
     for pattern in missed:
         print(f"cannot accept {script}: no function is called {pattern}", file=sys.stderr)
-    return 1 if missed else 0
+    return 1 if threads or missed else 0
 
 
 sys.exit(main())

@@ -9,6 +9,32 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Makes a program of a function that takes the arguments and returns the exit code: the C library's `main`, and the heap.
+///
+/// The program has one thread, for the heap has no lock: std, which alone could start another one in a crate that forbids
+/// `unsafe`, does so by the C library's `pthread_create`, and `build/dist` refuses a release binary that has it. Before
+/// that `clippy.toml` and `tests/layout.rs` refuse the calls by their names.
+#[macro_export]
+macro_rules! program {
+    ($main:path) => {
+        // SAFETY: the program never starts a thread: see this macro's documentation.
+        #[global_allocator]
+        static HEAP: $crate::Heap = unsafe { $crate::Heap::new() };
+
+        /// Called by the C library.
+        // SAFETY: the name is the one that it calls, with these arguments.
+        #[unsafe(no_mangle)]
+        extern "C" fn main(
+            count: ::std::ffi::c_int,
+            list: *const *const ::std::ffi::c_char,
+        ) -> ::std::ffi::c_int {
+            // SAFETY: that is what the C library passes.
+            let arguments = unsafe { $crate::arguments(count, list) };
+            ::std::ffi::c_int::from($main(&arguments))
+        }
+    };
+}
+
 /// The argument list as the C library passes it: it is the process's, and stays where it is.
 ///
 /// # Safety
@@ -27,7 +53,7 @@ pub unsafe fn arguments(count: c_int, list: *const *const c_char) -> Vec<&'stati
 
 /// The name that this program was called by, for where /proc cannot tell.
 #[must_use]
-pub(crate) fn own_name() -> OsString {
+pub fn own_name() -> OsString {
     unsafe extern "C" {
         static program_invocation_name: *const c_char;
     }
@@ -42,7 +68,7 @@ fn text<'a>(word: *const c_char) -> &'a OsStr {
 
 /// Puts the process in order: faults are told, a reader that has gone is an error of `write` and no signal, and the
 /// first three descriptors are open, so that nothing that is opened later takes the place of one.
-pub(crate) fn start() {
+pub fn start() {
     super::report_faults();
     // SAFETY: `signal` takes an integer and a constant.
     let _: libc::sighandler_t = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -68,26 +94,26 @@ static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process was started without a stdout: nobody reads what is written there.
 #[must_use]
-pub(crate) fn stdout_was_closed() -> bool {
+pub fn stdout_was_closed() -> bool {
     STDOUT_CLOSED.load(Ordering::Relaxed)
 }
 
 /// Without std's buffer and lock, which one thread that writes whole lines does not need.
 #[must_use]
-pub(crate) fn stdout() -> BorrowedFd<'static> {
+pub fn stdout() -> BorrowedFd<'static> {
     // SAFETY: `start` has seen to it that it is open, and nobody closes it.
     unsafe { BorrowedFd::borrow_raw(1) }
 }
 
 /// As `stdout`.
 #[must_use]
-pub(crate) fn stderr() -> BorrowedFd<'static> {
+pub fn stderr() -> BorrowedFd<'static> {
     // SAFETY: as for `stdout`.
     unsafe { BorrowedFd::borrow_raw(2) }
 }
 
 /// Writes all of it, or as much as somebody reads.
-pub(crate) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) {
+pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match super::write(fd, bytes) {
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),

@@ -21,6 +21,11 @@ const FAULTS: [(c_int, &[u8]); 5] = [
     (libc::SIGFPE, b"SIGFPE"),
     (libc::SIGSEGV, b"SIGSEGV"),
 ];
+/// Of what commit this is; the build says it.
+const REVISION: &str = match option_env!("PINTLE_REVISION") {
+    Some(revision) => revision,
+    None => "unknown",
+};
 /// Where Kubernetes reads why a container ended.
 const TERMINATION_LOG: &CStr = c"/dev/termination-log";
 /// The longest line. Ours.
@@ -88,9 +93,9 @@ extern "C" fn handle(number: c_int, info: *mut libc::siginfo_t, context: *mut c_
     line.put(b" at ");
     line.put_offset(at);
     line.put(b" (pintle ");
-    line.put(crate::cli::VERSION.as_bytes());
+    line.put(env!("CARGO_PKG_VERSION").as_bytes());
     line.put(b", ");
-    line.put(crate::cli::REVISION.as_bytes());
+    line.put(REVISION.as_bytes());
     line.put(b"), called from");
     callers(stack, &mut line);
     line.put(b"\n");

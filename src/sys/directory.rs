@@ -18,7 +18,7 @@ const NAME_AT: usize = 19;
 ///
 /// # Errors
 /// The directory cannot be opened or read.
-pub(crate) fn names(directory: &Path, mut each: impl FnMut(&OsStr) -> bool) -> io::Result<()> {
+pub fn names(directory: &Path, mut each: impl FnMut(&OsStr) -> bool) -> io::Result<()> {
     // What is no directory any more is refused before it is opened: a FIFO would wait for its other end.
     let file = OpenOptions::new()
         .read(true)
@@ -43,7 +43,7 @@ pub(crate) fn names(directory: &Path, mut each: impl FnMut(&OsStr) -> bool) -> i
 ///
 /// # Errors
 /// It has been removed, or is out of sight.
-pub(crate) fn current_directory() -> io::Result<PathBuf> {
+pub fn current_directory() -> io::Result<PathBuf> {
     // `PATH_MAX`, which the kernel keeps to.
     let mut bytes = Vec::with_capacity(4096);
     let into: *mut u8 = bytes.as_mut_ptr();

@@ -1,0 +1,224 @@
+//! What the API server answers, read with a bound on bytes and on time. Whatever it is, it is what somebody else sent.
+
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use kube::client::{AuthError, Body};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+
+use crate::failure::{Action, Cause, Failure};
+
+/// An answer, or a page of a list. Objects are at most 1.5 MiB in etcd.
+pub(crate) const ANSWER_BYTES: usize = 16 << 20;
+/// Why a request was refused, as far as it is read, and as far as it is said.
+const REFUSAL_BYTES: usize = 64 << 10;
+const REFUSAL_CHARACTERS: usize = 500;
+/// A server may ask to be left alone, but not for ever.
+const AFTER: Duration = Duration::from_secs(60);
+
+/// metav1.Status, as far as it is told on.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Status {
+    code: u16,
+    message: String,
+    reason: String,
+}
+
+impl Status {
+    pub(crate) fn cause(self, code: Option<u16>, after: Option<Duration>) -> Cause {
+        let said = if self.message.is_empty() {
+            self.reason
+        } else {
+            self.message
+        };
+        Cause::Status {
+            code: code.unwrap_or(self.code),
+            message: plain(&said),
+            after,
+        }
+    }
+}
+
+/// One line, and not endless: it goes to a log.
+fn plain(text: &str) -> String {
+    text.chars()
+        .take(REFUSAL_CHARACTERS)
+        .map(|character| {
+            if character.is_control() {
+                ' '
+            } else {
+                character
+            }
+        })
+        .collect()
+}
+
+/// All the causes of an error: the outermost alone says "client error" and no more.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut words = String::new();
+    let mut source = Some(error);
+    while let Some(cause) = source {
+        // What a plugin printed may hold a token.
+        if let Some(AuthError::AuthExecRun { cmd, out }) = cause.downcast_ref() {
+            return plain(&format!("{cmd} failed with {}", out.status));
+        }
+        let more = cause.to_string();
+        if !words.contains(&more) {
+            let separator = if words.is_empty() { "" } else { ": " };
+            words = format!("{words}{separator}{more}");
+        }
+        source = cause.source();
+    }
+    plain(&words)
+}
+
+/// A request on its way, under one deadline from its first byte to the last that is read.
+pub(crate) struct Exchange<'a> {
+    pub(crate) client: &'a kube::Client,
+    pub(crate) action: &'a Action,
+    pub(crate) within: Duration,
+}
+
+impl Exchange<'_> {
+    fn failure(&self, cause: Cause) -> Failure {
+        Failure {
+            action: self.action.clone(),
+            cause,
+        }
+    }
+
+    /// A whole answer, decoded.
+    pub(crate) async fn json<T: DeserializeOwned>(
+        &self,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<T, Failure> {
+        let deadline = Instant::now() + self.within;
+        let body = self.open(request, deadline).await?;
+        let bytes = collect(body, ANSWER_BYTES, deadline, self.within)
+            .await
+            .map_err(|cause| self.failure(cause))?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| self.failure(Cause::Malformed(plain(&error.to_string()))))
+    }
+
+    /// An answer whose body goes on.
+    pub(crate) async fn stream(
+        &self,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Body, Failure> {
+        self.open(request, Instant::now() + self.within).await
+    }
+
+    async fn open(
+        &self,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+        deadline: Instant,
+    ) -> Result<Body, Failure> {
+        let request =
+            request.map_err(|error| self.failure(Cause::Malformed(plain(&error.to_string()))))?;
+        let sent = timeout_at(deadline, self.client.send(request.map(Body::from))).await;
+        let response = match sent {
+            Err(_) => return Err(self.failure(Cause::Silent(self.within))),
+            Ok(Err(error)) => return Err(self.failure(Cause::Broken(chain(&error)))),
+            Ok(Ok(response)) => response,
+        };
+        if response.status().is_success() {
+            return Ok(response.into_body());
+        }
+        Err(self.failure(refusal(response, deadline, self.within).await))
+    }
+}
+
+async fn refusal(response: Response<Body>, deadline: Instant, within: Duration) -> Cause {
+    let code = response.status();
+    let after = response
+        .headers()
+        .get(http::header::RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+        .map(|seconds| Duration::from_secs(seconds).min(AFTER));
+    // What cannot be read is not worth another error: the code says enough.
+    let bytes = collect(response.into_body(), REFUSAL_BYTES, deadline, within)
+        .await
+        .unwrap_or_default();
+    let mut status: Status = serde_json::from_slice(&bytes).unwrap_or_else(|_| Status {
+        message: String::from_utf8_lossy(&bytes).trim().to_owned(),
+        ..Status::default()
+    });
+    if status.message.is_empty() && status.reason.is_empty() {
+        code.canonical_reason()
+            .unwrap_or("refused")
+            .clone_into(&mut status.message);
+    }
+    status.cause(Some(code.as_u16()), after)
+}
+
+/// All of a body.
+async fn collect(
+    mut body: Body,
+    most: usize,
+    deadline: Instant,
+    within: Duration,
+) -> Result<Vec<u8>, Cause> {
+    let mut bytes = Vec::new();
+    while let Some(more) = chunk(&mut body, deadline, within).await? {
+        if bytes.len() + more.len() > most {
+            return Err(Cause::TooLarge(most));
+        }
+        bytes.extend_from_slice(&more);
+    }
+    Ok(bytes)
+}
+
+/// The next part of a body, or its end.
+pub(crate) async fn chunk(
+    body: &mut Body,
+    deadline: Instant,
+    within: Duration,
+) -> Result<Option<impl AsRef<[u8]> + std::ops::Deref<Target = [u8]> + use<>>, Cause> {
+    loop {
+        let Ok(frame) = timeout_at(deadline, body.frame()).await else {
+            return Err(Cause::Silent(within));
+        };
+        match frame {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(Cause::Broken(chain(&error))),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_one_line() {
+        let text = format!("a\nb{}", "x".repeat(1000));
+        let plain = plain(&text);
+        assert!(plain.starts_with("a bx"));
+        assert_eq!(plain.len(), REFUSAL_CHARACTERS);
+    }
+
+    #[test]
+    fn what_a_plugin_printed_is_not_said() {
+        let out = std::process::Command::new("sh")
+            .args(["-c", "echo the-token; exit 3"])
+            .output()
+            .unwrap();
+        let error = AuthError::AuthExecRun {
+            cmd: "plugin".to_owned(),
+            out: Box::new(out),
+        };
+        assert!(error.to_string().contains("the-token"), "kube says it");
+        let words = chain(&kube::Error::Service(Box::new(error)));
+        assert_eq!(words, "plugin failed with exit status: 3");
+    }
+}

@@ -1,0 +1,189 @@
+use super::*;
+use proptest::prelude::*;
+use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
+use std::time::Duration;
+
+/// A CA of that name, valid from the beginning of one year to that of another, as PEM.
+fn ca(name: &str, from: i32, to: i32) -> String {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = date_time_ymd(from, 1, 1);
+    params.not_after = date_time_ymd(to, 1, 1);
+    let key = KeyPair::generate().unwrap();
+    params
+        .self_signed(&key)
+        .unwrap()
+        .pem()
+        .replace("\r\n", "\n")
+}
+
+fn ours(from: i32, to: i32) -> String {
+    ca(OURS, from, to)
+}
+
+/// The beginning of a year, about.
+fn year(year: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs((year - 1970) * 365 * 86_400 + 86_400 * 20)
+}
+
+fn wanted(present: &str, own: &str, now: u64) -> Option<String> {
+    Bundle::Own(own.into())
+        .wanted(present.as_bytes(), year(now))
+        .map(|pem| String::from_utf8(pem).unwrap())
+}
+
+#[test]
+fn a_file_is_written_as_it_is() {
+    let file = Bundle::File(b"# a comment\npem".to_vec());
+    assert_eq!(file.wanted(b"# a comment\npem", year(2026)), None);
+    assert_eq!(
+        file.wanted(b"# a comment\npem\n", year(2026)),
+        Some(b"# a comment\npem".to_vec())
+    );
+}
+
+#[test]
+fn what_others_put_there_stays() {
+    let (own, other, stranger) = (
+        ours(2026, 2027),
+        ours(2025, 2027),
+        ca("corporate", 2020, 2021),
+    );
+    let all = format!("{stranger}{other}{own}");
+    // Expired or not: a stranger's is none of our business.
+    assert_eq!(
+        wanted(&format!("{stranger}{other}"), &own, 2026),
+        Some(all.clone())
+    );
+    assert_eq!(wanted(&all, &own, 2026), None);
+    assert_eq!(wanted("", &own, 2026), Some(own.clone()));
+    // What a chart leaves there before anybody fills it.
+    assert_eq!(wanted("\n", &own, 2026), Some(own));
+}
+
+#[test]
+fn lines_and_comments_are_no_difference() {
+    let own = ours(2026, 2027);
+    let other = ca("corporate", 2020, 2021);
+    for present in [
+        format!("{other}{own}").replace('\n', "\r\n"),
+        format!("# made by hand\n{other}\n\n{own}"),
+        format!("{other}-----BEGIN CERTIFICATE-----\n????\n-----END CERTIFICATE-----\n{own}"),
+    ] {
+        assert_eq!(wanted(&present, &own, 2026), None, "{present}");
+    }
+}
+
+#[test]
+fn a_broken_certificate_hides_no_other() {
+    let (own, other) = (ours(2026, 2027), ca("corporate", 2020, 2030));
+    let broken = "-----BEGIN CERTIFICATE-----\nAAAA";
+    let unread = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    assert_eq!(
+        wanted(&format!("{broken}\n{key}{other}{unread}"), &own, 2026),
+        // What is DER of something stays: a stricter reader than ours may still take it.
+        Some(format!("{other}{unread}{own}"))
+    );
+}
+
+#[test]
+fn ours_that_expired_go() {
+    let (own, expired, valid) = (ours(2026, 2028), ours(2020, 2021), ours(2025, 2030));
+    assert_eq!(
+        wanted(&format!("{expired}{valid}{own}"), &own, 2026),
+        Some(format!("{valid}{own}"))
+    );
+    // Our own too, once it has: its successor is beside it.
+    let next = ours(2027, 2030);
+    let both = format!("{own}{next}");
+    assert_eq!(wanted(&both, &both, 2027), None);
+    assert_eq!(wanted(&both, &both, 2028), Some(next));
+}
+
+#[test]
+fn the_newest_of_ours_stay() {
+    let others: Vec<String> = (2010..2018).map(|from| ours(from, 2030)).collect();
+    let stranger = ca("corporate", 2000, 2030);
+    let own = ours(2020, 2030);
+    let present = format!("{stranger}{}", others.concat());
+    let expected = format!("{stranger}{}{own}", others[1..].concat());
+    assert_eq!(wanted(&present, &own, 2026), Some(expected.clone()));
+    assert_eq!(wanted(&expected, &own, 2026), None);
+    // One that runs on while others start again and again is not pushed out by them.
+    let oldest = ours(2005, 2030);
+    let expected = format!("{}{oldest}", others[1..].concat());
+    assert_eq!(wanted(&others.concat(), &oldest, 2026), Some(expected));
+}
+
+#[test]
+fn two_of_the_same_are_one() {
+    let (own, other) = (ours(2026, 2027), ca("corporate", 2020, 2030));
+    let expected = Some(format!("{other}{own}"));
+    assert_eq!(
+        wanted(&format!("{other}{other}{own}"), &own, 2026),
+        expected
+    );
+    assert_eq!(wanted(&format!("{other}{other}"), &own, 2026), expected);
+}
+
+fn pool() -> &'static [String] {
+    static POOL: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| {
+        let ours = (0..12).map(|n| ours(2010 + n % 7, if n % 4 == 3 { 2025 } else { 2030 }));
+        let others = (0..3).map(|n| ca(&format!("other {n}"), 2020, 2022));
+        ours.chain(others).collect()
+    });
+    &POOL
+}
+
+fn chosen(picks: &[usize]) -> String {
+    picks.iter().map(|pick| pool()[*pick].as_str()).collect()
+}
+
+proptest! {
+    /// Replicas that look one after the other come to rest, whatever they find, and each then has its own there.
+    #[test]
+    fn replicas_come_to_rest(
+        present in prop::collection::vec(0..15_usize, 0..20),
+        own in prop::collection::btree_set(0..12_usize, 1..6),
+    ) {
+        let replicas: Vec<String> = own.iter().map(|pick| chosen(&[*pick])).collect();
+        let mut bundle = chosen(&present);
+        let others_before: Vec<Vec<u8>> = certificates(bundle.as_bytes())
+            .into_iter()
+            .filter(|der| super::ours(der).is_none())
+            .collect();
+        let mut written = 0;
+        let mut quiet = 0;
+        while quiet < replicas.len() {
+            for own in &replicas {
+                match wanted(&bundle, own, 2026) {
+                    Some(next) => {
+                        prop_assert_eq!(wanted(&next, own, 2026), None, "its own work is not mended");
+                        (bundle, quiet, written) = (next, 0, written + 1);
+                    }
+                    None => quiet += 1,
+                }
+            }
+            prop_assert!(written <= 4 * replicas.len(), "they do not rest");
+        }
+        let after = certificates(bundle.as_bytes());
+        let made: Vec<Ours> = after.iter().filter_map(|der| super::ours(der)).collect();
+        prop_assert!(made.len() <= MOST);
+        prop_assert!(made.iter().all(|ours| ours.ends > year(2026)));
+        prop_assert!(others_before.iter().all(|other| after.contains(other)));
+        for (own, pick) in replicas.iter().zip(&own) {
+            let expired = pick % 4 == 3;
+            prop_assert_eq!(after.contains(&certificates(own.as_bytes())[0]), !expired);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read(present in prop::collection::vec(any::<u8>(), 0..200), text in "(-----BEGIN CERTIFICATE-----|-----END CERTIFICATE-----|AAAA|\n){0,12}") {
+        let own = Bundle::Own(pool()[0].clone().into_bytes());
+        for present in [&present, text.as_bytes()] {
+            let next = own.wanted(present, year(2026)).unwrap();
+            prop_assert_eq!(own.wanted(&next, year(2026)), None);
+        }
+    }
+}

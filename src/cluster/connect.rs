@@ -1,0 +1,262 @@
+//! The way to an API server: by the account of the pod that this runs in, or by a kubeconfig. TLS, tokens and their renewal
+//! are kube's; the connection is made here, because one whose other end is gone must be noticed.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::ConfigExt as _;
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::core::Request;
+use kube::core::params::GetParams;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use tower::{BoxError, ServiceBuilder, ServiceExt as _};
+
+use crate::answer::{Exchange, chain};
+use crate::failure::{Action, Failure};
+use crate::kind::Resource;
+
+/// For a connection to be made, and for a request to be answered.
+const CONNECT: Duration = Duration::from_secs(10);
+pub(crate) const REQUEST: Duration = Duration::from_secs(30);
+/// A peer that is gone without a word is noticed after a minute.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_TRIES: u32 = 3;
+/// Connections that nobody uses are closed soon: each holds its buffers.
+const IDLE: Duration = Duration::from_secs(30);
+const HEAD_BYTES: usize = 64 << 10;
+/// A kubeconfig with embedded certificates has some tens of kilobytes.
+const KUBECONFIG_BYTES: u64 = 1 << 20;
+
+const CONFIG_MAPS: Resource = Resource {
+    group: "",
+    version: "v1",
+    name: "configmaps",
+};
+
+/// How to get to the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// By the account of this pod.
+    InCluster,
+    /// By a file, or by `KUBECONFIG` and then `~/.kube/config`; by another context than its current one.
+    Kubeconfig {
+        file: Option<PathBuf>,
+        context: Option<String>,
+    },
+}
+
+impl Access {
+    /// Whether this runs in a pod of a cluster.
+    #[must_use]
+    pub fn in_cluster() -> bool {
+        std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty())
+    }
+}
+
+/// Why there is no way to an API server. That it does not answer is another matter, and found out later.
+#[derive(Debug)]
+pub struct CannotConnect(String);
+
+impl CannotConnect {
+    fn because(what: &str, error: &(dyn std::error::Error + 'static)) -> Self {
+        Self(format!("{what}: {}", chain(error)))
+    }
+}
+
+impl fmt::Display for CannotConnect {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CannotConnect {}
+
+/// What an API server is: 1.20, say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    pub major: u32,
+    pub minor: u32,
+}
+
+/// An API server. Clones share its connections.
+#[derive(Clone)]
+pub struct Cluster {
+    client: kube::Client,
+    address: String,
+}
+
+/// Without what it knows to authenticate.
+impl fmt::Debug for Cluster {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_tuple("Cluster")
+            .field(&self.address)
+            .finish()
+    }
+}
+
+impl Cluster {
+    /// Reads what is needed to get there. Nothing is sent; within a tokio runtime only.
+    ///
+    /// # Errors
+    /// A file that is missing or not valid.
+    pub async fn open(access: &Access) -> Result<Self, CannotConnect> {
+        let config = match access {
+            Access::InCluster => Config::incluster()
+                .map_err(|error| CannotConnect::because("cannot use the pod's account", &error))?,
+            Access::Kubeconfig { file, context } => {
+                from_kubeconfig(file.as_ref(), context.clone()).await?
+            }
+        };
+        let address = config.cluster_url.to_string();
+        if config.proxy_url.is_some() {
+            return Err(CannotConnect(format!(
+                "cannot use the kubeconfig: {address} is behind a proxy (proxy-url), which is not supported"
+            )));
+        }
+        let client = client(&config).map_err(|error| {
+            let what = format!("cannot prepare connections to {address}");
+            CannotConnect::because(&what, &error)
+        })?;
+        Ok(Self { client, address })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) const fn exchange<'a>(
+        &'a self,
+        action: &'a Action,
+        within: Duration,
+    ) -> Exchange<'a> {
+        Exchange {
+            client: &self.client,
+            action,
+            within,
+        }
+    }
+
+    /// Which Kubernetes it is.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub async fn version(&self) -> Result<Version, Failure> {
+        #[derive(Deserialize)]
+        struct Info {
+            major: String,
+            minor: String,
+        }
+        let action = Action {
+            verb: "get",
+            resource: "/version".to_owned(),
+            name: None,
+        };
+        let request = http::Request::get("/version")
+            .body(Vec::new())
+            .map_err(kube::core::request::Error::BuildRequest);
+        let info: Info = self.exchange(&action, REQUEST).json(request).await?;
+        // Some say `20+`.
+        let number = |text: &str| {
+            let digits = text.find(|c: char| !c.is_ascii_digit());
+            text.get(..digits.unwrap_or(text.len()))
+                .and_then(|digits| digits.parse().ok())
+        };
+        match (number(&info.major), number(&info.minor)) {
+            (Some(major), Some(minor)) => Ok(Version { major, minor }),
+            (None, _) | (_, None) => Err(Failure {
+                action,
+                cause: crate::Cause::Malformed(format!("{:?}.{:?}", info.major, info.minor)),
+            }),
+        }
+    }
+
+    /// What a ConfigMap holds.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn config_map(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<BTreeMap<String, String>, Failure> {
+        #[derive(Deserialize)]
+        struct ConfigMap {
+            #[serde(default)]
+            data: Option<BTreeMap<String, String>>,
+        }
+        let action = Action {
+            verb: "get",
+            resource: CONFIG_MAPS.to_string(),
+            name: Some(format!("{namespace}/{name}")),
+        };
+        let request =
+            Request::new(CONFIG_MAPS.path(Some(namespace))).get(name, &GetParams::default());
+        let map: ConfigMap = self.exchange(&action, REQUEST).json(request).await?;
+        Ok(map.data.unwrap_or_default())
+    }
+}
+
+async fn from_kubeconfig(
+    file: Option<&PathBuf>,
+    context: Option<String>,
+) -> Result<Config, CannotConnect> {
+    let options = KubeConfigOptions {
+        context,
+        ..KubeConfigOptions::default()
+    };
+    let Some(file) = file else {
+        return Config::from_kubeconfig(&options)
+            .await
+            .map_err(|error| CannotConnect::because("cannot use the kubeconfig", &error));
+    };
+    let what = format!("cannot use the kubeconfig {}", file.display());
+    let length = std::fs::metadata(file)
+        .map_err(|error| CannotConnect::because(&what, &error))?
+        .len();
+    if length > KUBECONFIG_BYTES {
+        return Err(CannotConnect(format!(
+            "{what}: it is larger than {KUBECONFIG_BYTES} bytes"
+        )));
+    }
+    let read =
+        Kubeconfig::read_from(file).map_err(|error| CannotConnect::because(&what, &error))?;
+    Config::from_custom_kubeconfig(read, &options)
+        .await
+        .map_err(|error| CannotConnect::because(&what, &error))
+}
+
+/// kube's own client, but for the connection and for its retries: a try again is decided where it is known what for.
+fn client(config: &Config) -> Result<kube::Client, kube::Error> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT));
+    connector.set_keepalive(Some(KEEPALIVE));
+    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    connector.set_keepalive_retries(Some(KEEPALIVE_TRIES));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let http: hyper_util::client::legacy::Client<_, kube::client::Body> =
+        hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(1)
+            .http1_max_buf_size(HEAD_BYTES)
+            .build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .service(http.map_err(BoxError::from));
+    Ok(kube::Client::new(service, config.default_namespace.clone()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! What went wrong between here and the API server, in words for whoever can mend it: the verb, the resource, the cause.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What was asked for: one verb on one resource, by the words of RBAC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    pub verb: &'static str,
+    /// `mutatingwebhookconfigurations.admissionregistration.k8s.io`.
+    pub resource: String,
+    /// An object's name, where only one was asked for.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.verb, self.resource)?;
+        self.name
+            .as_ref()
+            .map_or(Ok(()), |name| write!(formatter, " {name}"))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The API server answered, and not with what was asked for.
+    Status {
+        code: u16,
+        message: String,
+        /// How long it wants to be left alone.
+        after: Option<Duration>,
+    },
+    /// No connection, or one that broke.
+    Broken(String),
+    /// Nothing came for so long.
+    Silent(Duration),
+    /// More than so many bytes.
+    TooLarge(usize),
+    /// Not what an API server says.
+    Malformed(String),
+}
+
+impl Cause {
+    pub(crate) const fn code(&self) -> Option<u16> {
+        match self {
+            Self::Status { code, .. } => Some(*code),
+            Self::Broken(_) | Self::Silent(_) | Self::TooLarge(_) | Self::Malformed(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status { code, message, .. } => write!(formatter, "{message} ({code})"),
+            Self::Broken(why) => formatter.write_str(why),
+            Self::Silent(long) => write!(formatter, "nothing came for {} s", long.as_secs_f32()),
+            Self::TooLarge(most) => write!(formatter, "the answer is larger than {most} bytes"),
+            Self::Malformed(why) => write!(formatter, "the answer cannot be understood: {why}"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub action: Action,
+    pub cause: Cause,
+}
+
+impl Failure {
+    pub(crate) const fn code(&self) -> Option<u16> {
+        self.cause.code()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.code() == Some(403) {
+            let Action { verb, resource, .. } = &self.action;
+            return write!(
+                formatter,
+                "cannot {}: the account has no right to the verb \"{verb}\" on \"{resource}\": {}",
+                self.action, self.cause
+            );
+        }
+        write!(formatter, "cannot {}: {}", self.action, self.cause)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(cause: Cause) -> String {
+        let action = Action {
+            verb: "watch",
+            resource: "pods".to_owned(),
+            name: Some("web".to_owned()),
+        };
+        Failure { action, cause }.to_string()
+    }
+
+    #[test]
+    fn each_failure_says_what_was_asked_and_why_not() {
+        let refused = |code| Cause::Status {
+            code,
+            message: "no".to_owned(),
+            after: None,
+        };
+        for (cause, words) in [
+            (
+                refused(403),
+                "cannot watch pods web: the account has no right to the verb \"watch\" on \"pods\": no (403)",
+            ),
+            (refused(409), "cannot watch pods web: no (409)"),
+            (
+                Cause::Silent(Duration::from_millis(1500)),
+                "cannot watch pods web: nothing came for 1.5 s",
+            ),
+            (
+                Cause::TooLarge(10),
+                "cannot watch pods web: the answer is larger than 10 bytes",
+            ),
+        ] {
+            assert_eq!(failure(cause), words);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What a kind of object is here: where it stands in the API, and as much of it as somebody needs. The rest is dropped as it
+//! arrives, because a control plane of a few megabytes cannot keep what nobody reads.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// Where objects of a kind stand in the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Empty for the core group.
+    pub group: &'static str,
+    pub version: &'static str,
+    /// In the plural, as in paths and roles.
+    pub name: &'static str,
+}
+
+impl Resource {
+    /// In all namespaces, or in one.
+    pub(crate) fn path(&self, namespace: Option<&str>) -> String {
+        let Self {
+            group,
+            version,
+            name,
+        } = self;
+        let root = if group.is_empty() { "/api" } else { "/apis/" };
+        match namespace {
+            None => format!("{root}{group}/{version}/{name}"),
+            Some(namespace) => format!("{root}{group}/{version}/namespaces/{namespace}/{name}"),
+        }
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)?;
+        if self.group.is_empty() {
+            return Ok(());
+        }
+        write!(formatter, ".{}", self.group)
+    }
+}
+
+/// An object's place among those of its kind. The namespace is empty where the kind has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+}
+
+impl Key {
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(formatter, "{}/", self.namespace)?;
+        }
+        formatter.write_str(&self.name)
+    }
+}
+
+/// What every object has. A kind that needs its labels, say, has them in a type of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata {
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+    pub resource_version: Box<str>,
+}
+
+impl Metadata {
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+}
+
+/// A kind of object, as much of it as is needed.
+///
+/// Two that are equal are the same to everybody who reads them: a change between them is none. A kind whose readers do not
+/// need the `resourceVersion` leaves it out, and hears nothing of changes to what it has dropped.
+pub trait Kind: DeserializeOwned + PartialEq + fmt::Debug + Send + Sync + 'static {
+    const RESOURCE: Resource;
+
+    fn key(&self) -> Key;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_has_a_path_and_a_name_in_roles() {
+        let pods = Resource {
+            group: "",
+            version: "v1",
+            name: "pods",
+        };
+        let slices = Resource {
+            group: "discovery.k8s.io",
+            version: "v1",
+            name: "endpointslices",
+        };
+        assert_eq!(pods.path(None), "/api/v1/pods");
+        assert_eq!(pods.path(Some("web")), "/api/v1/namespaces/web/pods");
+        assert_eq!(
+            slices.path(Some("web")),
+            "/apis/discovery.k8s.io/v1/namespaces/web/endpointslices"
+        );
+        assert_eq!(slices.to_string(), "endpointslices.discovery.k8s.io");
+        assert_eq!(pods.to_string(), "pods");
+    }
+
+    #[test]
+    fn a_key_is_said_as_kubectl_says_it() {
+        assert_eq!(Key::new("web", "a").to_string(), "web/a");
+        assert_eq!(Key::new("", "a").to_string(), "a");
+    }
+}

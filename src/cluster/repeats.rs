@@ -1,0 +1,59 @@
+//! An error that repeats is said at powers of two, so that an API server that is away for a day does not fill a disk.
+
+/// The same words again, and how often.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    last: String,
+    count: u64,
+}
+
+impl Repeats {
+    /// How often these words have come now, where they are to be said.
+    pub(crate) fn worth_saying(&mut self, words: &str) -> Option<u64> {
+        if self.last == words {
+            self.count = self.count.saturating_add(1);
+        } else {
+            words.clone_into(&mut self.last);
+            self.count = 1;
+        }
+        self.count.is_power_of_two().then_some(self.count)
+    }
+
+    /// All is well: the same words are news again. Whether there had been any.
+    pub(crate) fn forget(&mut self) -> bool {
+        let any = self.count > 0;
+        *self = Self::default();
+        any
+    }
+}
+
+/// What a repeated line ends with.
+pub(crate) fn times(count: u64) -> String {
+    if count == 1 {
+        String::new()
+    } else {
+        format!(" ({count} times)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_words_are_said_at_powers_of_two() {
+        let mut repeats = Repeats::default();
+        let said: Vec<u64> = (0..20)
+            .filter_map(|_| repeats.worth_saying("away"))
+            .collect();
+        assert_eq!(said, [1, 2, 4, 8, 16]);
+        assert_eq!(repeats.worth_saying("forbidden"), Some(1));
+        assert!(repeats.forget());
+        assert!(!repeats.forget());
+        assert_eq!(repeats.worth_saying("forbidden"), Some(1));
+        assert_eq!(
+            (times(1), times(4)),
+            (String::new(), " (4 times)".to_owned())
+        );
+    }
+}

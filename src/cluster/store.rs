@@ -1,0 +1,256 @@
+//! What a source has said so far. One writer, many readers, and no callbacks: a reader asks for what has changed since it
+//! last asked, so one that is slow costs nobody anything, and ten changes of the same object are one by then.
+//!
+//! A list that was read anew appears at once: all that differs from what was there is one write, and a reader sees it whole
+//! or not at all.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::kind::{Key, Kind};
+
+/// Keys of so many changes are remembered. A reader that is further behind is told everything.
+const JOURNAL: usize = 4096;
+
+/// How far what is there can be trusted. What is there is served in any case.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Freshness {
+    /// All objects have been listed at least once.
+    pub listed: bool,
+    /// Since when the source has not been heard, and why.
+    pub stale: Option<(Instant, String)>,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Change<K> {
+    /// New, or another than before.
+    Set(Key, Arc<K>),
+    Gone(Key),
+}
+
+impl<K> Change<K> {
+    pub const fn key(&self) -> &Key {
+        match self {
+            Self::Set(key, _) | Self::Gone(key) => key,
+        }
+    }
+}
+
+/// What is different since a reader last asked.
+#[derive(Debug, PartialEq)]
+pub struct Changes<K> {
+    /// One for each object, sorted by key.
+    pub changes: Vec<Change<K>>,
+    /// These are all objects: whatever else the reader remembers is gone.
+    pub whole: bool,
+    pub freshness: Freshness,
+}
+
+#[derive(Debug)]
+struct Inner<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    /// Counts writes that changed something.
+    generation: u64,
+    /// Which keys changed in which generation, oldest first.
+    journal: VecDeque<(u64, Key)>,
+    /// The journal is complete for what came after this generation.
+    complete_since: u64,
+    freshness: Freshness,
+}
+
+impl<K> Inner<K> {
+    fn record(&mut self, keys: Vec<Key>) {
+        if keys.is_empty() {
+            return;
+        }
+        self.generation = self.generation.saturating_add(1);
+        let generation = self.generation;
+        self.journal
+            .extend(keys.into_iter().map(|key| (generation, key)));
+        // A generation is remembered as a whole or not at all.
+        while self.journal.len() > JOURNAL {
+            let Some(&(oldest, _)) = self.journal.front() else {
+                break;
+            };
+            self.complete_since = oldest;
+            while self.journal.front().is_some_and(|(at, _)| *at == oldest) {
+                self.journal.pop_front();
+            }
+        }
+    }
+
+    fn since(&self, seen: Option<u64>) -> Changes<K> {
+        let freshness = self.freshness.clone();
+        let change = |key: &Key| match self.objects.get(key) {
+            Some(object) => Change::Set(key.clone(), Arc::clone(object)),
+            None => Change::Gone(key.clone()),
+        };
+        match seen {
+            Some(seen) if seen >= self.complete_since => {
+                let newer = self.journal.iter().rev();
+                let keys: BTreeSet<&Key> = newer
+                    .take_while(|(generation, _)| *generation > seen)
+                    .map(|(_, key)| key)
+                    .collect();
+                Changes {
+                    changes: keys.into_iter().map(change).collect(),
+                    whole: false,
+                    freshness,
+                }
+            }
+            Some(_) | None => Changes {
+                changes: self.objects.keys().map(change).collect(),
+                whole: true,
+                freshness,
+            },
+        }
+    }
+}
+
+/// An empty store: the end that a source writes, and one that somebody reads. Clone the latter for more.
+#[must_use]
+pub fn store<K: Kind>() -> (Writer<K>, Reader<K>) {
+    let (sender, receiver) = watch::channel(Inner {
+        objects: BTreeMap::new(),
+        generation: 0,
+        journal: VecDeque::new(),
+        complete_since: 0,
+        freshness: Freshness::default(),
+    });
+    let reader = Reader {
+        receiver,
+        seen: None,
+    };
+    (Writer { sender }, reader)
+}
+
+#[derive(Debug)]
+pub struct Writer<K> {
+    sender: watch::Sender<Inner<K>>,
+}
+
+impl<K: Kind> Writer<K> {
+    /// These are all objects there are, and they are so now.
+    pub fn replace(&mut self, objects: Vec<K>) {
+        self.sender.send_modify(|inner| {
+            let mut before = std::mem::take(&mut inner.objects);
+            let mut changed = Vec::new();
+            for object in objects {
+                let key = object.key();
+                // What is equal stays the one that readers may hold already.
+                let kept = match before.remove(&key) {
+                    Some(old) if *old == object => old,
+                    Some(_) | None => {
+                        changed.push(key.clone());
+                        Arc::new(object)
+                    }
+                };
+                inner.objects.insert(key, kept);
+            }
+            changed.extend(before.into_keys());
+            inner.record(changed);
+            inner.freshness = Freshness {
+                listed: true,
+                stale: None,
+            };
+        });
+    }
+
+    /// New, or another than before.
+    pub fn set(&mut self, object: K) {
+        let key = object.key();
+        self.sender.send_if_modified(|inner| {
+            if inner.objects.get(&key).is_some_and(|old| **old == object) {
+                return false;
+            }
+            inner.objects.insert(key.clone(), Arc::new(object));
+            inner.record(vec![key]);
+            true
+        });
+    }
+
+    pub fn remove(&mut self, key: &Key) {
+        self.sender.send_if_modified(|inner| {
+            let removed = inner.objects.remove(key).is_some();
+            if removed {
+                inner.record(vec![key.clone()]);
+            }
+            removed
+        });
+    }
+
+    /// The source is not heard: what is there is served on, and was last known to be so at `now`, or before.
+    pub fn stale(&mut self, now: Instant, why: String) {
+        self.sender.send_if_modified(|inner| {
+            let since = inner
+                .freshness
+                .stale
+                .as_ref()
+                .map_or(now, |(since, _)| *since);
+            let stale = Some((since, why));
+            let changed = inner.freshness.stale != stale;
+            inner.freshness.stale = stale;
+            changed
+        });
+    }
+
+    /// It is heard again.
+    pub fn fresh(&mut self) {
+        self.sender
+            .send_if_modified(|inner| inner.freshness.stale.take().is_some());
+    }
+}
+
+#[derive(Debug)]
+pub struct Reader<K> {
+    receiver: watch::Receiver<Inner<K>>,
+    /// The generation that this reader has been told of; none before it asks for the first time.
+    seen: Option<u64>,
+}
+
+/// A reader of its own, which has been told nothing yet.
+impl<K> Clone for Reader<K> {
+    fn clone(&self) -> Self {
+        let mut receiver = self.receiver.clone();
+        receiver.mark_changed();
+        Self {
+            receiver,
+            seen: None,
+        }
+    }
+}
+
+impl<K: Kind> Reader<K> {
+    /// Waits until something has changed, objects or freshness. Nothing when the writer is gone and all has been told.
+    ///
+    /// May be dropped while it waits: nothing is lost.
+    pub async fn changed(&mut self) -> Option<Changes<K>> {
+        if self.seen.is_some() {
+            self.receiver.changed().await.ok()?;
+        }
+        Some(self.told())
+    }
+
+    fn told(&mut self) -> Changes<K> {
+        let inner = self.receiver.borrow_and_update();
+        let changes = inner.since(self.seen);
+        self.seen = Some(inner.generation);
+        changes
+    }
+
+    #[must_use]
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.receiver.borrow().objects.get(key).map(Arc::clone)
+    }
+
+    #[must_use]
+    pub fn freshness(&self) -> Freshness {
+        self.receiver.borrow().freshness.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+use super::*;
+use crate::kind::Resource;
+use proptest::prelude::*;
+use serde::Deserialize;
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Thing {
+    name: String,
+    value: u32,
+}
+
+impl Kind for Thing {
+    const RESOURCE: Resource = Resource {
+        group: "",
+        version: "v1",
+        name: "things",
+    };
+
+    fn key(&self) -> Key {
+        Key::new("", &self.name)
+    }
+}
+
+fn thing(name: &str, value: u32) -> Thing {
+    Thing {
+        name: name.to_owned(),
+        value,
+    }
+}
+
+/// What was said, as text: `a=1`, or `-a`.
+fn said(changes: &Changes<Thing>) -> Vec<String> {
+    let say = |change: &Change<Thing>| match change {
+        Change::Set(key, thing) => format!("{key}={}", thing.value),
+        Change::Gone(key) => format!("-{key}"),
+    };
+    changes.changes.iter().map(say).collect()
+}
+
+async fn next(reader: &mut Reader<Thing>) -> Vec<String> {
+    said(&reader.changed().await.unwrap())
+}
+
+fn waits(reader: &mut Reader<Thing>) -> bool {
+    !reader.receiver.has_changed().unwrap()
+}
+
+#[tokio::test]
+async fn a_list_read_anew_is_one_change_set() {
+    let (mut writer, mut reader) = store();
+    assert!(next(&mut reader).await.is_empty());
+    writer.replace(vec![thing("a", 1), thing("b", 1), thing("c", 1)]);
+    assert_eq!(next(&mut reader).await, ["a=1", "b=1", "c=1"]);
+    let before = reader.get(&Key::new("", "a")).unwrap();
+    writer.replace(vec![thing("a", 1), thing("b", 2), thing("d", 1)]);
+    assert_eq!(next(&mut reader).await, ["b=2", "-c", "d=1"]);
+    assert!(Arc::ptr_eq(
+        &before,
+        &reader.get(&Key::new("", "a")).unwrap()
+    ));
+}
+
+#[tokio::test]
+async fn what_is_equal_is_no_change() {
+    let (mut writer, mut reader) = store();
+    writer.replace(vec![thing("a", 1)]);
+    assert_eq!(next(&mut reader).await, ["a=1"]);
+    writer.set(thing("a", 1));
+    writer.remove(&Key::new("", "x"));
+    writer.fresh();
+    assert!(waits(&mut reader));
+    writer.replace(vec![thing("a", 1)]);
+    // Listed once more: that is heard, and nothing is different.
+    assert!(next(&mut reader).await.is_empty());
+}
+
+#[tokio::test]
+async fn changes_between_two_questions_are_merged() {
+    let (mut writer, mut reader) = store();
+    assert!(next(&mut reader).await.is_empty());
+    for value in 0..10 {
+        writer.set(thing("a", value));
+    }
+    writer.set(thing("b", 1));
+    writer.remove(&Key::new("", "b"));
+    assert_eq!(next(&mut reader).await, ["a=9", "-b"]);
+    assert!(waits(&mut reader));
+}
+
+#[tokio::test]
+async fn who_comes_late_is_told_everything() {
+    let (mut writer, reader) = store();
+    writer.replace(vec![thing("a", 1)]);
+    writer.set(thing("b", 1));
+    writer.remove(&Key::new("", "a"));
+    let mut late = reader.clone();
+    let changes = late.changed().await.unwrap();
+    assert!(changes.whole);
+    assert_eq!(said(&changes), ["b=1"]);
+    drop(writer);
+    assert!(late.changed().await.is_none());
+}
+
+#[tokio::test]
+async fn who_is_far_behind_is_told_everything() {
+    let (mut writer, mut reader) = store();
+    assert!(next(&mut reader).await.is_empty());
+    for value in 0..u32::try_from(JOURNAL).unwrap() + 10 {
+        writer.set(thing("a", value));
+    }
+    let changes = reader.changed().await.unwrap();
+    assert!(changes.whole);
+    assert_eq!(changes.changes.len(), 1);
+    let journal = reader.receiver.borrow().journal.len();
+    assert!(journal <= JOURNAL, "{journal}");
+    // A list larger than the journal, too.
+    let many = |value| {
+        (0..JOURNAL + 1)
+            .map(|n| thing(&n.to_string(), value))
+            .collect()
+    };
+    writer.replace(many(1));
+    assert!(reader.changed().await.unwrap().whole);
+    writer.set(thing("1", 2));
+    assert_eq!(next(&mut reader).await, ["1=2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_says_since_when_it_is_stale() {
+    let (mut writer, mut reader) = store::<Thing>();
+    assert_eq!(reader.freshness(), Freshness::default());
+    assert!(next(&mut reader).await.is_empty());
+    let begin = Instant::now();
+    writer.stale(begin, "away".to_owned());
+    tokio::time::advance(Duration::from_secs(5)).await;
+    writer.stale(Instant::now(), "still away".to_owned());
+    let freshness = reader.changed().await.unwrap().freshness;
+    assert_eq!(freshness.stale, Some((begin, "still away".to_owned())));
+    assert!(!freshness.listed);
+    writer.replace(Vec::new());
+    let freshness = reader.changed().await.unwrap().freshness;
+    assert_eq!((freshness.listed, freshness.stale), (true, None));
+    writer.stale(begin, "away".to_owned());
+    writer.fresh();
+    assert_eq!(reader.changed().await.unwrap().freshness.stale, None);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u8, u32),
+    Remove(u8),
+    Replace(Vec<(u8, u32)>),
+    Ask,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let pair = (0..5_u8, 0..3_u32);
+    prop_oneof![
+        pair.clone()
+            .prop_map(|(name, value)| Step::Set(name, value)),
+        (0..5_u8).prop_map(Step::Remove),
+        prop::collection::btree_map(0..5_u8, 0..3_u32, 0..5)
+            .prop_map(|all| Step::Replace(all.into_iter().collect())),
+        Just(Step::Ask),
+    ]
+}
+
+proptest! {
+    /// A reader that applies what it is told has what the writer has, whenever it asks.
+    #[test]
+    fn who_applies_the_changes_has_the_objects(steps in prop::collection::vec(step(), 0..60)) {
+        let (mut writer, mut reader) = store();
+        let (mut truth, mut mirror) = (BTreeMap::new(), BTreeMap::new());
+        for step in steps.into_iter().chain([Step::Ask]) {
+            match step {
+                Step::Set(name, value) => {
+                    writer.set(thing(&name.to_string(), value));
+                    truth.insert(name.to_string(), value);
+                }
+                Step::Remove(name) => {
+                    writer.remove(&Key::new("", &name.to_string()));
+                    truth.remove(&name.to_string());
+                }
+                Step::Replace(all) => {
+                    truth = all.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+                    writer.replace(all.iter().map(|(name, value)| thing(&name.to_string(), *value)).collect());
+                }
+                Step::Ask => {
+                    let told = reader.told();
+                    if told.whole {
+                        mirror.clear();
+                    }
+                    for change in told.changes {
+                        match change {
+                            Change::Set(key, thing) => mirror.insert(key.name.to_string(), thing.value),
+                            Change::Gone(key) => mirror.remove(&*key.name),
+                        };
+                    }
+                    prop_assert_eq!(&mirror, &truth);
+                }
+            }
+        }
+    }
+}
