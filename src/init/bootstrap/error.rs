@@ -21,7 +21,7 @@ pub enum BootstrapError {
     Parse {
         object: Object,
         path: PathBuf,
-        source: json::Error,
+        source: json::ParseError,
     },
     /// JSON, but a list or a scalar.
     NotAnObject { object: Object, path: PathBuf },

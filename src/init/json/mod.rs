@@ -1,8 +1,9 @@
 //! JSON as it is needed here: a value, read (`parse`) and written (`write`).
 //!
-//! serde_json reads; its own value is not used, because what belongs to it (a B-tree, floats and their printing, a
-//! writer for any type) was 15 kB of the program. Here an object is a sorted list, a number stays the text that it was,
-//! so that none loses a digit on its way to Envoy, and there is one writer.
+//! serde_json is not used: its reader, for any type, was 8 kB of the program more, and what belongs to its value (a
+//! B-tree, floats and their printing, a writer) 15 kB. Here an object is a sorted list, a number stays the text that it
+//! was, so that none loses a digit on its way to Envoy, and there is one reader and one writer. The tests compare them with
+//! serde_json's on whatever it writes and on whatever it refuses.
 #![forbid(unsafe_code)]
 
 mod parse;
@@ -11,7 +12,7 @@ mod parse;
 mod tests;
 mod write;
 
-pub use self::parse::{Error, parse};
+pub use self::parse::{ParseError, parse};
 #[cfg(test)]
 pub(crate) use self::tests::json;
 pub(crate) use self::write::Writer;

@@ -1,103 +1,313 @@
-//! Reads JSON: serde_json takes the text apart, and this puts the pieces together.
-//!
-//! With its feature `arbitrary_precision`, serde_json hands over a number that is no whole one of 64 bits as an object
-//! whose value is an owned text. No other text comes owned, whatever the keys of a document, so that is how it is known.
+//! Reads JSON (RFC 8259). A document may come from the user, so nothing in it costs more than its size: its depth is limited,
+//! and numbers stay text.
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
 use std::fmt;
 
-use serde_core::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-pub use serde_json::Error;
-
 use super::{Map, Number, Value};
+
+/// Objects and lists inside each other: recursion must not use up the stack.
+const DEEPEST: usize = 127;
 
 /// What `bytes` hold: one value, no more than 127 levels deep.
 ///
 /// # Errors
 /// What is wrong, with line and column.
-pub fn parse(bytes: &[u8]) -> Result<Value, Error> {
-    match serde_json::from_slice(bytes)? {
-        Piece::Value(value) => Ok(value),
-        Piece::Number(_) => Ok(Value::Null),
-    }
-}
-
-/// What serde_json calls a value.
-enum Piece {
-    Value(Value),
-    /// The text of a number: the object that it came in is none.
-    Number(String),
-}
-
-struct Pieces;
-
-impl<'de> Deserialize<'de> for Piece {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Pieces)
-    }
-}
-
-impl<'de> Visitor<'de> for Pieces {
-    type Value = Piece;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<Piece, E> {
-        Ok(Piece::Value(Value::Null))
-    }
-
-    fn visit_bool<E>(self, flag: bool) -> Result<Piece, E> {
-        Ok(Piece::Value(Value::Bool(flag)))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Piece, E> {
-        Ok(Piece::Value(Value::Number(Number(number.to_string()))))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Piece, E> {
-        Ok(Piece::Value(Value::from(number)))
-    }
-
-    /// Never called; the method that would stand here could print any float.
-    fn visit_f64<E>(self, _: f64) -> Result<Piece, E> {
-        Ok(Piece::Value(Value::Null))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Piece, E> {
-        Ok(Piece::Value(Value::from(text)))
-    }
-
-    fn visit_string<E: de::Error>(self, number: String) -> Result<Piece, E> {
-        if is_too_large(&number) {
-            return Err(E::custom("number out of range"));
+pub fn parse(bytes: &[u8]) -> Result<Value, ParseError> {
+    let (text, valid) = match str::from_utf8(bytes) {
+        Ok(text) => (text, Ok(())),
+        Err(error) => ("", Err(error.valid_up_to())),
+    };
+    let mut reader = Reader { text, at: 0 };
+    let read = match valid {
+        Ok(()) => reader.document(),
+        Err(at) => {
+            reader.at = at;
+            Err("invalid unicode code point")
         }
-        Ok(Piece::Number(number))
+    };
+    read.map_err(|cause| ParseError::new(cause, bytes, reader.at))
+}
+
+/// What is wrong with a text, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    cause: &'static str,
+    line: usize,
+    /// In bytes, from 1 on; where the text ends too early, its last one.
+    column: usize,
+}
+
+impl ParseError {
+    #[cold]
+    fn new(cause: &'static str, bytes: &[u8], at: usize) -> Self {
+        let until = bytes.get(..=at).unwrap_or(bytes);
+        let lines = until.split(|byte| *byte == b'\n');
+        let (line, column) = lines.fold((0, 0), |(line, _), text| (line + 1, text.len()));
+        Self {
+            cause,
+            line,
+            column,
+        }
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            cause,
+            line,
+            column,
+        } = self;
+        write!(f, "{cause} at line {line} column {column}")
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+type Cause = &'static str;
+
+const END_OF_VALUE: Cause = "EOF while parsing a value";
+const END_OF_STRING: Cause = "EOF while parsing a string";
+const SURROGATE: Cause = "lone surrogate in hex escape";
+
+struct Reader<'t> {
+    text: &'t str,
+    /// What is read next; after an error, what is wrong.
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn document(&mut self) -> Result<Value, Cause> {
+        let value = self.value(DEEPEST)?;
+        self.token();
+        if self.at < self.text.len() {
+            return Err("trailing characters");
+        }
+        Ok(value)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Piece, A::Error> {
-        let mut items = Vec::new();
-        while let Some(piece) = list.next_element()? {
-            if let Piece::Value(item) = piece {
-                items.push(item);
+    /// The next byte; 0, which stands nowhere in JSON, at the end.
+    fn byte(&self) -> u8 {
+        self.text.as_bytes().get(self.at).copied().unwrap_or(0)
+    }
+
+    /// The next byte that is no blank.
+    fn token(&mut self) -> u8 {
+        while matches!(self.byte(), b' ' | b'\n' | b'\r' | b'\t') {
+            self.at += 1;
+        }
+        self.byte()
+    }
+
+    /// `cause`, or `end` where nothing follows.
+    fn wrong(&self, end: Cause, cause: Cause) -> Cause {
+        if self.at < self.text.len() {
+            cause
+        } else {
+            end
+        }
+    }
+
+    /// `levels`: how many may be inside each other.
+    fn value(&mut self, levels: usize) -> Result<Value, Cause> {
+        match self.token() {
+            b'{' | b'[' if levels == 0 => Err("recursion limit exceeded"),
+            b'{' => self.object(levels - 1),
+            b'[' => self.array(levels - 1),
+            b'"' => Ok(Value::String(self.string()?)),
+            b'-' | b'0'..=b'9' => self.number(),
+            b'n' => self.word("null", Value::Null),
+            b't' => self.word("true", Value::Bool(true)),
+            b'f' => self.word("false", Value::Bool(false)),
+            _ => Err(self.wrong(END_OF_VALUE, "expected value")),
+        }
+    }
+
+    fn word(&mut self, word: &str, value: Value) -> Result<Value, Cause> {
+        for expected in word.bytes() {
+            if self.byte() != expected {
+                return Err(self.wrong(END_OF_VALUE, "expected ident"));
             }
+            self.at += 1;
+        }
+        Ok(value)
+    }
+
+    fn array(&mut self, levels: usize) -> Result<Value, Cause> {
+        let mut items = Vec::new();
+        while self.has_entry(b']', items.is_empty())? {
+            items.push(self.value(levels)?);
         }
         // As for an object.
         items.shrink_to_fit();
-        Ok(Piece::Value(Value::Array(items)))
+        Ok(Value::Array(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Piece, A::Error> {
+    fn object(&mut self, levels: usize) -> Result<Value, Cause> {
+        const END: Cause = "EOF while parsing an object";
         let mut entries = Vec::new();
-        while let Some(key) = object.next_key()? {
-            match object.next_value()? {
-                Piece::Value(value) => entries.push((key, value)),
-                Piece::Number(number) => return Ok(Piece::Value(Value::Number(Number(number)))),
+        while self.has_entry(b'}', entries.is_empty())? {
+            if self.token() != b'"' {
+                return Err(self.wrong(END, "key must be a string"));
+            }
+            let key = self.string()?;
+            if self.token() != b':' {
+                return Err(self.wrong(END, "expected `:`"));
+            }
+            self.at += 1;
+            entries.push((key, self.value(levels)?));
+        }
+        Ok(Value::Object(Map::from(entries)))
+    }
+
+    /// Takes the opening bracket before the first entry or the comma before another one, or the closing bracket.
+    fn has_entry(&mut self, close: u8, first: bool) -> Result<bool, Cause> {
+        if first {
+            self.at += 1;
+        }
+        let next = self.token();
+        if next == close {
+            self.at += 1;
+            return Ok(false);
+        }
+        if !first && next == b',' {
+            self.at += 1;
+            if self.token() == close {
+                return Err("trailing comma");
+            }
+            return Ok(true);
+        }
+        let (end, cause) = match close {
+            b']' => ("EOF while parsing a list", "expected `,` or `]`"),
+            _ => ("EOF while parsing an object", "expected `,` or `}`"),
+        };
+        let cause = self.wrong(end, cause);
+        if first && cause != end {
+            return Ok(true);
+        }
+        Err(cause)
+    }
+
+    /// What is between `begin` and here.
+    fn since(&self, begin: usize) -> &str {
+        self.text.get(begin..self.at).unwrap_or_default()
+    }
+
+    fn number(&mut self) -> Result<Value, Cause> {
+        let begin = self.at;
+        self.skip(b"-");
+        if self.skip(b"0") {
+            if self.byte().is_ascii_digit() {
+                return Err("invalid number");
+            }
+        } else {
+            self.digits()?;
+        }
+        if self.skip(b".") {
+            self.digits()?;
+        }
+        if self.skip(b"eE") {
+            self.skip(b"+-");
+            self.digits()?;
+        }
+        let number = self.since(begin);
+        if is_too_large(number) {
+            self.at -= 1;
+            return Err("number out of range");
+        }
+        Ok(Value::Number(Number(number.to_owned())))
+    }
+
+    /// Whether one of these bytes was there.
+    fn skip(&mut self, bytes: &[u8]) -> bool {
+        let found = bytes.contains(&self.byte());
+        self.at += usize::from(found);
+        found
+    }
+
+    /// One at least.
+    fn digits(&mut self) -> Result<(), Cause> {
+        let begin = self.at;
+        while self.byte().is_ascii_digit() {
+            self.at += 1;
+        }
+        if self.at == begin {
+            return Err(self.wrong(END_OF_VALUE, "invalid number"));
+        }
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<String, Cause> {
+        let mut string = String::new();
+        loop {
+            // Over the quote, or the last letter of an escape.
+            self.at += 1;
+            let begin = self.at;
+            while !matches!(self.byte(), 0..b' ' | b'"' | b'\\') {
+                self.at += 1;
+            }
+            let plain = self.since(begin);
+            // Most have no escape, and take no more memory than they need.
+            string.reserve_exact(plain.len());
+            string.push_str(plain);
+            match self.byte() {
+                b'"' => break,
+                b'\\' => string.push(self.escape()?),
+                _ => {
+                    let cause = "control character (\\u0000-\\u001F) found while parsing a string";
+                    return Err(self.wrong(END_OF_STRING, cause));
+                }
             }
         }
-        Ok(Piece::Value(Value::Object(Map::from(entries))))
+        self.at += 1;
+        Ok(string)
+    }
+
+    /// What a backslash begins; stays at its last letter.
+    fn escape(&mut self) -> Result<char, Cause> {
+        self.at += 1;
+        Ok(match self.byte() {
+            byte @ (b'"' | b'\\' | b'/') => char::from(byte),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => return self.code_point(),
+            _ => return Err(self.wrong(END_OF_STRING, "invalid escape")),
+        })
+    }
+
+    /// `\u00e4`, or one outside of the first 65,536 as the two surrogates of UTF-16.
+    fn code_point(&mut self) -> Result<char, Cause> {
+        let mut code = self.hexadecimal()?;
+        if (0xd800..0xdc00).contains(&code) {
+            let rest = self.text.get(self.at + 1..).unwrap_or_default();
+            if !rest.starts_with("\\u") {
+                return Err(SURROGATE);
+            }
+            self.at += 2;
+            let low = self.hexadecimal()?;
+            if !(0xdc00..0xe000).contains(&low) {
+                return Err(SURROGATE);
+            }
+            code = 0x10000 + ((code & 0x3ff) << 10) + (low & 0x3ff);
+        }
+        char::from_u32(code).ok_or(SURROGATE)
+    }
+
+    /// Four digits.
+    fn hexadecimal(&mut self) -> Result<u32, Cause> {
+        let mut number = 0;
+        for _ in 0..4 {
+            self.at += 1;
+            let digit = char::from(self.byte()).to_digit(16);
+            let digit = digit.ok_or_else(|| self.wrong(END_OF_STRING, "invalid escape"))?;
+            number = number << 4 | digit;
+        }
+        Ok(number)
     }
 }
 
