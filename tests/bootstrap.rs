@@ -3,12 +3,13 @@
 //! `UPDATE_GOLDEN=1` writes the golden files anew. Envoy is `$PINTLE_ENVOY` or what `build/envoy` fetched.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may fail a test")]
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use pintle::bootstrap::node::{NodeInputs, describe};
+use pintle::bootstrap::node::{NodeInputs, Variable, describe};
 use pintle::bootstrap::{ControlPlaneTls, Generated, Template, Tracing, render};
 use pintle::config::{HostPort, Role, Source};
 use pintle::json;
@@ -274,7 +275,7 @@ const CHANGES: [(&str, Change); 10] = [
             ),
         ];
         let description = describe(&NodeInputs {
-            variables: &variables,
+            variables: &borrowed(&variables),
             ips: &[],
             role: Role::Sidecar,
         });
@@ -290,6 +291,13 @@ const CHANGES: [(&str, Change); 10] = [
     }),
 ];
 
+fn borrowed(variables: &[(OsString, OsString)]) -> Vec<Variable<'_>> {
+    let borrowed = variables
+        .iter()
+        .map(|(n, v)| (n.as_os_str(), v.as_os_str()));
+    borrowed.collect()
+}
+
 fn sidecar() -> Generated {
     inputs("sidecar", Role::Sidecar)
 }
@@ -304,7 +312,7 @@ fn inputs(name: &str, role: Role) -> Generated {
         ("ISTIO_METAJSON_LABELS".into(), format!("{labels}\n").into()),
     ];
     let node = describe(&NodeInputs {
-        variables: &variables,
+        variables: &borrowed(&variables),
         ips: &["10.1.2.3".parse().unwrap()],
         role,
     });

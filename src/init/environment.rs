@@ -5,25 +5,26 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 
-/// A snapshot.
+use crate::cli::Word;
+
+/// A snapshot, of what lies where the process has it.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    variables: Vec<(OsString, OsString)>,
+    variables: Vec<(Word, Word)>,
 }
 
 impl Environment {
     /// Of the process.
     #[must_use]
     pub fn of_process() -> Self {
-        Self::new(std::env::vars_os())
+        Self::new(sys::variables())
     }
 
-    pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        Self {
-            variables: variables.into_iter().collect(),
-        }
+    #[must_use]
+    pub const fn new(variables: Vec<(Word, Word)>) -> Self {
+        Self { variables }
     }
 
     /// The value of `name`; one that is empty or blank counts as not set, as it does to pilot-agent.
@@ -31,45 +32,46 @@ impl Environment {
     /// # Errors
     /// The value, when it is not UTF-8.
     pub fn get(&self, name: &str) -> Result<Option<&str>, &OsStr> {
-        let variable = self.variables.iter().find(|(n, _)| n == name);
+        let variable = self.variables.iter().find(|(n, _)| *n == name);
         let Some((_, value)) = variable else {
             return Ok(None);
         };
-        let text = value.to_str().ok_or(value.as_os_str())?.trim();
+        let text = value.to_str().ok_or(*value)?.trim();
         Ok((!text.is_empty()).then_some(text))
     }
 
     #[must_use]
-    pub fn variables(&self) -> &[(OsString, OsString)] {
+    pub fn variables(&self) -> &[(Word, Word)] {
         &self.variables
     }
 
-    /// Sets what is not set yet.
+    /// Sets what is not set yet: a few texts that are never freed.
     pub(crate) fn stand_in(&mut self, name: &str, value: &str) {
-        if !self.variables.iter().any(|(n, _)| n == name) {
-            self.variables.push((name.into(), value.into()));
+        if !self.variables.iter().any(|(n, _)| *n == name) {
+            let kept = |text: &str| -> Word { Box::leak(OsStr::new(text).into()) };
+            self.variables.push((kept(name), kept(value)));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::ffi::OsStringExt as _;
+    use std::os::unix::ffi::OsStrExt as _;
 
     use super::*;
 
     #[test]
     fn values() {
-        let odd = OsString::from_vec(vec![0xff]);
-        let mut environment = Environment::new([
-            ("A".into(), "1\n".into()),
-            ("EMPTY".into(), " ".into()),
-            ("ODD".into(), odd.clone()),
+        let odd = OsStr::from_bytes(&[0xff]);
+        let mut environment = Environment::new(vec![
+            ("A".as_ref(), "1\n".as_ref()),
+            ("EMPTY".as_ref(), " ".as_ref()),
+            ("ODD".as_ref(), odd),
         ]);
         assert_eq!(environment.get("A"), Ok(Some("1")));
         assert_eq!(environment.get("EMPTY"), Ok(None));
         assert_eq!(environment.get("NONE"), Ok(None));
-        assert_eq!(environment.get("ODD"), Err(odd.as_os_str()));
+        assert_eq!(environment.get("ODD"), Err(odd));
         environment.stand_in("A", "2");
         environment.stand_in("B", "3");
         assert_eq!(environment.get("A"), Ok(Some("1")));

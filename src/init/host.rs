@@ -7,6 +7,7 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 
 use crate::config::Host;
+use crate::search;
 
 /// The CPU limit of the cgroup that the container sees as its root: v2, then v1.
 const CPU_MAX: &str = "/sys/fs/cgroup/cpu.max";
@@ -40,7 +41,7 @@ pub(crate) fn oom_kills() -> Option<u64> {
     MEMORY.iter().find_map(|(mark, mount, file)| {
         let path = own
             .lines()
-            .find_map(|line| Some(line.split_once(mark)?.1))
+            .find_map(|line| Some(search::split_once(line, mark)?.1))
             .map_or("", |path| path.trim_end_matches('/'));
         // A container may see its own cgroup as the root, whatever it is called outside.
         [path, ""].iter().find_map(|path| {

@@ -32,7 +32,7 @@
 //! - `status`: the status port. Read `mod.rs` for the limits, `readiness.rs` for what ready means; `http` has the parsers.
 //!   `history` and `counters` are what it tells of.
 //! - `client`: `request`, `wait`, `probe`, `status`, `drain` and `quit`, which ask an agent from outside.
-//! - `regular`: opens what the user named, if it is a regular file.
+//! - `regular`: opens what the user named, if it is a regular file. `search`: a text in a text.
 //! - `sys`, a crate beside this one: the system calls, the heap, and every `unsafe` of the workspace.
 //!
 //! # What is not here
@@ -67,6 +67,7 @@ mod plain;
 #[cfg(any(test, fuzzing))]
 pub mod properties;
 mod regular;
+mod search;
 mod signals;
 mod status;
 mod store;

@@ -51,6 +51,32 @@ pub unsafe fn arguments(count: c_int, list: *const *const c_char) -> Vec<&'stati
         .collect()
 }
 
+/// The variables that the process was started with: they stay where they are, too.
+#[must_use]
+pub fn variables() -> Vec<(&'static OsStr, &'static OsStr)> {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    let mut variables = Vec::new();
+    // SAFETY: the C library sets it before anything runs, and nobody else does.
+    let mut at = unsafe { environ };
+    loop {
+        // SAFETY: a list that ends with a null pointer.
+        let word = unsafe { *at };
+        if word.is_null() {
+            return variables;
+        }
+        let bytes = text(word).as_bytes();
+        // A name has one letter at least, whichever.
+        let end = bytes.iter().skip(1).position(|byte| *byte == b'=');
+        let split = end.and_then(|end| bytes.split_at_checked(end + 1));
+        if let Some((name, [_, value @ ..])) = split {
+            variables.push((OsStr::from_bytes(name), OsStr::from_bytes(value)));
+        }
+        at = at.wrapping_add(1);
+    }
+}
+
 /// The name that this program was called by, for where /proc cannot tell.
 #[must_use]
 pub fn own_name() -> OsString {

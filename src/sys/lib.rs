@@ -31,7 +31,7 @@ pub use child::{ChildSetup, Streams, spawn};
 pub use children::{children, has_children};
 pub use directory::{current_directory, names};
 pub use entry::arguments;
-pub use entry::{own_name, start, stderr, stdout, stdout_was_closed, write_all};
+pub use entry::{own_name, start, stderr, stdout, stdout_was_closed, variables, write_all};
 use fault::report_faults;
 pub use heap::Heap;
 pub use heap::{heap_is_high, release_heap};

@@ -4,6 +4,7 @@
 
 use crate::config::DrainCall;
 use crate::http::Response;
+use crate::search;
 use crate::supervisor::{Call, Epoch, Reply};
 
 /// `workers_started` is set the moment the workers run; `server.state` would say 0, LIVE, for the first five seconds
@@ -172,7 +173,7 @@ pub(super) fn server_info(epoch: Epoch, body: &[u8], knowledge: &Knowledge) -> R
 }
 
 fn after<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let (_, rest) = text.split_once(key)?;
+    let (_, rest) = search::split_once(text, key)?;
     Some(rest.trim_start())
 }
 
@@ -184,7 +185,7 @@ fn connections(body: &[u8], prometheus_port: u16) -> Option<u64> {
         name.starts_with("listener.")
             && !name.starts_with("listener.admin.")
             && !name.starts_with("listener.envoy_internal_")
-            && !name.contains("worker_")
+            && !search::contains(name, "worker_")
             && !name.ends_with(&prometheus)
             && !name.ends_with("_15021.downstream_cx_active")
     };

@@ -15,6 +15,7 @@ use super::parts::{Part, Put};
 use super::{ControlPlaneTls, Generated, StatsInclusion, Tracing};
 use crate::config::{HostPort, duration};
 use crate::json::{Map, Value, Writer};
+use crate::search;
 
 /// Statistics that pilot-agent's readiness, Istio's dashboards and our own probes need, whatever the annotations say.
 const REQUIRED_PREFIXES: [&str; 6] = [
@@ -275,7 +276,11 @@ fn stats_patterns(inputs: &Generated) -> Value {
 
 /// A SPIFFE id is a URI; anything else that a certificate could carry for a server is its DNS name.
 fn san(name: &str) -> Value {
-    let kind = if name.contains("://") { "URI" } else { "DNS" };
+    let kind = if search::contains(name, "://") {
+        "URI"
+    } else {
+        "DNS"
+    };
     let mut entry = Map::new();
     entry.insert("san_type", string(kind));
     entry.insert("matcher", self::entry("exact", string(name)));

@@ -8,12 +8,13 @@
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::net::IpAddr;
 
 use super::{Locality, StatsInclusion};
 use crate::config::Role;
 use crate::json::{self, Map, Value};
+use crate::search;
 
 /// Plain metadata.
 const META: &[u8] = b"ISTIO_META_";
@@ -35,11 +36,14 @@ const EXCHANGE_KEYS: &str = "NAME,NAMESPACE,INSTANCE_IPS,LABELS,OWNER,PLATFORM_M
 /// Envoy's parser stops at 100 messages inside each other, and one level of JSON is three of them.
 const DEPTH: usize = 16;
 
+/// Name and value.
+pub type Variable<'a> = (&'a OsStr, &'a OsStr);
+
 /// What the description is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeInputs<'a> {
     /// The environment, in its order; of a repeated JSON key the later wins.
-    pub variables: &'a [(OsString, OsString)],
+    pub variables: &'a [Variable<'a>],
     /// The proxy's addresses, its own first; repeated ones are dropped.
     pub ips: &'a [IpAddr],
     pub role: Role,
@@ -84,7 +88,7 @@ pub fn describe(inputs: &NodeInputs<'_>) -> NodeDescription {
 }
 
 /// `ISTIO_META_<K>=v`.
-fn add_plain(metadata: &mut Map, variables: &[(OsString, OsString)], warnings: &mut Vec<String>) {
+fn add_plain(metadata: &mut Map, variables: &[Variable<'_>], warnings: &mut Vec<String>) {
     let mut entries = Vec::new();
     for (name, value) in variables {
         let bytes = name.as_encoded_bytes();
@@ -95,23 +99,19 @@ fn add_plain(metadata: &mut Map, variables: &[(OsString, OsString)], warnings: &
             continue;
         };
         match str::from_utf8(key) {
-            Ok("") => warnings.push("ISTIO_META_ has no name, ignored".to_owned()),
+            Ok("") => warn(warnings, name, " has no name, ignored"),
             Ok(key) => {
                 let value = text(name, value, warnings).into_owned();
                 entries.push((key.to_owned(), Value::String(value)));
             }
-            Err(_) => warnings.push(format!("{} is not UTF-8, ignored", name.display())),
+            Err(_) => warn(warnings, name, " is not UTF-8, ignored"),
         }
     }
     metadata.extend(entries);
 }
 
 /// `ISTIO_METAJSON_*`; returns the labels.
-fn add_json(
-    metadata: &mut Map,
-    variables: &[(OsString, OsString)],
-    warnings: &mut Vec<String>,
-) -> Map {
+fn add_json(metadata: &mut Map, variables: &[Variable<'_>], warnings: &mut Vec<String>) -> Map {
     let mut labels = Map::new();
     for (name, value) in variables {
         if !name.as_encoded_bytes().starts_with(METAJSON) {
@@ -120,16 +120,16 @@ fn add_json(
         let entries = match parse(&text(name, value, warnings)) {
             Ok(entries) => entries,
             Err(why) => {
-                warnings.push(format!("{} is ignored: {why}", name.display()));
+                warn(warnings, name, &[" is ignored: ", &why].concat());
                 continue;
             }
         };
         let mut kept = Vec::with_capacity(entries.len());
         for (key, value) in entries {
-            if name == LABELS {
+            if *name == LABELS {
                 add_label(&mut labels, &key, value, warnings);
             } else if key.is_empty() {
-                warnings.push(format!("{}: an empty key is ignored", name.display()));
+                warn(warnings, name, ": an empty key is ignored");
             } else {
                 kept.push((key, value));
             }
@@ -149,7 +149,12 @@ fn add_label(labels: &mut Map, key: &str, value: Value, warnings: &mut Vec<Strin
             labels.insert(key, Value::String(value.compact()));
         }
         Value::Null | Value::Array(_) | Value::Object(_) => {
-            warnings.push(format!("{LABELS}: label {key:?} is not a string, ignored"));
+            let parts = [
+                ": label ",
+                &Value::from(key).compact(),
+                " is not a string, ignored",
+            ];
+            warn(warnings, LABELS.as_ref(), &parts.concat());
         }
     }
 }
@@ -161,7 +166,7 @@ fn add_identity(
     warnings: &mut Vec<String>,
 ) -> Vec<String> {
     for (variable, key) in IDENTITY {
-        let found = inputs.variables.iter().find(|(name, _)| name == variable);
+        let found = inputs.variables.iter().find(|(name, _)| *name == variable);
         if let Some((name, value)) = found.filter(|(_, value)| !value.is_empty()) {
             let value = text(name, value, warnings).into_owned();
             metadata.insert(key, Value::String(value));
@@ -213,8 +218,8 @@ fn inclusion(metadata: &Map, annotation: &str, ips: &[String]) -> Vec<String> {
     let list = metadata.get(annotation).and_then(Value::as_str);
     let mut entries = Vec::new();
     for entry in list.unwrap_or_default().split(',').map(str::trim) {
-        if entry.contains("{pod_ip}") {
-            entries.extend(ips.iter().map(|ip| entry.replace("{pod_ip}", ip)));
+        if search::contains(entry, "{pod_ip}") {
+            entries.extend(ips.iter().map(|ip| search::replace(entry, "{pod_ip}", ip)));
         } else if !entry.is_empty() {
             entries.push(entry.to_owned());
         }
@@ -226,12 +231,14 @@ fn inclusion(metadata: &Map, annotation: &str, ips: &[String]) -> Vec<String> {
 fn text<'a>(name: &OsStr, value: &'a OsStr, warnings: &mut Vec<String>) -> Cow<'a, str> {
     let text = value.to_string_lossy();
     if matches!(text, Cow::Owned(_)) {
-        warnings.push(format!(
-            "{} is not UTF-8, its bad bytes are replaced",
-            name.display()
-        ));
+        warn(warnings, name, " is not UTF-8, its bad bytes are replaced");
     }
     text
+}
+
+#[cold]
+fn warn(warnings: &mut Vec<String>, name: &OsStr, what: &str) {
+    warnings.push([&name.to_string_lossy(), what].concat());
 }
 
 fn parse(text: &str) -> Result<Map, String> {
@@ -239,7 +246,7 @@ fn parse(text: &str) -> Result<Map, String> {
         Ok(Value::Object(entries)) if entries.iter().all(|(_, value)| is_flat(value, DEPTH)) => {
             Ok(entries)
         }
-        Ok(Value::Object(_)) => Err(format!("more than {DEPTH} levels deep")),
+        Ok(Value::Object(_)) => Err("more than 16 levels deep".to_owned()),
         Ok(_) => Err("not a JSON object".to_owned()),
         Err(error) => Err(error.to_string()),
     }
@@ -261,21 +268,17 @@ fn is_flat(value: &Value, depth: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::ffi::OsStringExt as _;
+    use std::os::unix::ffi::OsStrExt as _;
 
     use super::*;
     use crate::json::json;
 
-    fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
-        let owned = pairs.iter().map(|(n, v)| (n.into(), v.into()));
-        owned.collect()
+    fn variables<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<Variable<'a>> {
+        let words = pairs.iter().map(|(n, v)| (OsStr::new(*n), OsStr::new(*v)));
+        words.collect()
     }
 
-    fn describe_all(
-        variables: &[(OsString, OsString)],
-        ips: &[&str],
-        role: Role,
-    ) -> NodeDescription {
+    fn describe_all(variables: &[Variable<'_>], ips: &[&str], role: Role) -> NodeDescription {
         let ips: Vec<IpAddr> = ips.iter().map(|ip| ip.parse().unwrap()).collect();
         describe(&NodeInputs {
             variables,
@@ -377,10 +380,10 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_utf_8_are_replaced_or_left_out() {
-        let bad = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        let bad = OsStr::from_bytes;
         let variables = [
-            (OsString::from("ISTIO_META_V"), bad(b"a\xffb")),
-            (bad(b"ISTIO_META_\xff"), OsString::from("x")),
+            ("ISTIO_META_V".as_ref(), bad(b"a\xffb")),
+            (bad(b"ISTIO_META_\xff"), "x".as_ref()),
             (bad(b"\xff"), bad(b"\xff")),
         ];
         let description = describe_all(&variables, &[], Role::Router);

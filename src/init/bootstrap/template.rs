@@ -10,6 +10,7 @@ use std::borrow::Cow;
 
 use super::files::DOCUMENT_BYTES;
 use crate::json::Value;
+use crate::search;
 
 /// Names and what they stand for.
 pub(super) type Values<'a> = [(&'a str, Value)];
@@ -44,7 +45,7 @@ impl Filler<'_> {
     /// Whether `part` is there: it is not when it was the name of something absent.
     fn fill(&mut self, part: &mut Value) -> bool {
         match part {
-            Value::String(text) if self.unfilled.is_none() && text.contains("${") => {
+            Value::String(text) if self.unfilled.is_none() && search::contains(text, "${") => {
                 match self.replaced(text) {
                     Ok(value) => {
                         *part = value;
@@ -81,7 +82,7 @@ impl Filler<'_> {
     fn replaced_in(&mut self, text: &str) -> Result<Value, Unfilled> {
         let mut result = String::with_capacity(text.len());
         let mut rest = text;
-        while let Some((before, after)) = rest.split_once("${") {
+        while let Some((before, after)) = search::split_once(rest, "${") {
             if let Some(before) = before.strip_suffix('$') {
                 result.push_str(before);
                 result.push_str("${");

@@ -155,7 +155,8 @@ fn proxy(name: &str, arguments: &[Word]) -> Result<ProxyArgs, Box<Stop>> {
 /// What was wrong is logged: by a pod's log and its termination message, it is one line.
 fn logged(mut stop: Box<Stop>, arguments: &[Word]) -> Box<Stop> {
     if stop.code != 0 {
-        let what = stop.stderr.trim_start_matches("pintle: ").trim_end();
+        let what = stop.stderr.trim_end();
+        let what = what.strip_prefix("pintle: ").unwrap_or(what);
         let (what, help) = what.split_once('\n').unwrap_or((what, ""));
         let question = what.ends_with('?') || help.is_empty();
         stop.stderr = [what, if question { " " } else { "; " }, help].concat();

@@ -28,27 +28,37 @@ Options:
 
 /// What is printed, or what is wrong.
 pub(super) fn render(short: &str, output: &str) -> Result<String, String> {
-    let revision = REVISION;
     let short = match short {
         "false" => false,
         "true" => true,
-        other => return Err(format!("cannot use --short \"{other}\": true or false")),
+        other => return Err(["cannot use --short \"", other, "\": true or false"].concat()),
     };
-    match output {
-        "" if short => Ok(format!("{VERSION}\n")),
-        "" => Ok(format!("pintle {VERSION} ({revision})\n")),
-        // Both are made of letters, digits and a few signs that JSON takes as they are.
-        "json" => Ok(format!(
-            "{{\n  \"clientVersion\": {{\n    \"golang_version\": \"\",\n    \"host\": \"\",\n    \"hub\": \"\",\n    \
-             \"revision\": \"{revision}\",\n    \"status\": \"\",\n    \"tag\": \"{VERSION}\",\n    \
-             \"user\": \"\",\n    \"version\": \"{VERSION}\"\n  }}\n}}\n"
-        )),
-        "yaml" => Ok(format!(
-            "clientVersion:\n  golang_version: \"\"\n  host: \"\"\n  hub: \"\"\n  revision: \"{revision}\"\n  \
-             status: \"\"\n  tag: \"{VERSION}\"\n  user: \"\"\n  version: \"{VERSION}\"\n"
-        )),
-        other => Err(format!("cannot use --output \"{other}\": json or yaml")),
-    }
+    // Both are made of letters, digits and a few signs that JSON and YAML take as they are.
+    let parts: &[&str] = match output {
+        "" if short => &[VERSION, "\n"],
+        "" => &["pintle ", VERSION, " (", REVISION, ")\n"],
+        "json" => &[
+            "{\n  \"clientVersion\": {\n    \"golang_version\": \"\",\n    \"host\": \"\",\n    \"hub\": \"\",\n    \
+             \"revision\": \"",
+            REVISION,
+            "\",\n    \"status\": \"\",\n    \"tag\": \"",
+            VERSION,
+            "\",\n    \"user\": \"\",\n    \"version\": \"",
+            VERSION,
+            "\"\n  }\n}\n",
+        ],
+        "yaml" => &[
+            "clientVersion:\n  golang_version: \"\"\n  host: \"\"\n  hub: \"\"\n  revision: \"",
+            REVISION,
+            "\"\n  status: \"\"\n  tag: \"",
+            VERSION,
+            "\"\n  user: \"\"\n  version: \"",
+            VERSION,
+            "\"\n",
+        ],
+        other => return Err(["cannot use --output \"", other, "\": json or yaml"].concat()),
+    };
+    Ok(parts.concat())
 }
 
 /// `-s`, `-o X`, `-oX` and `-o=X` as long flags.

@@ -14,6 +14,7 @@ use crate::bootstrap::node::{self, NodeDescription, NodeInputs};
 use crate::bootstrap::{ControlPlaneTls, Generated, Template, Tracing};
 use crate::cli::flags::{Kind, PROXY};
 use crate::json::{self, Value};
+use crate::search;
 
 /// The user's documents: at most one of the first two.
 #[derive(Debug)]
@@ -254,7 +255,7 @@ fn tracing(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Option<Tracing> {
 fn collector(layers: &Layers<'_>, name: &'static str) -> Option<HostPort> {
     const LITERAL: &str = "$(HOST_IP)";
     let given = layers.given(name).some()?;
-    if !given.text.contains(LITERAL) {
+    if !search::contains(given.text, LITERAL) {
         return given.parse(values::host_port);
     }
     let node = layers.variable("HOST_IP").unwrap_or("127.0.0.1");
@@ -262,7 +263,7 @@ fn collector(layers: &Layers<'_>, name: &'static str) -> Option<HostPort> {
         Ok(IpAddr::V6(address)) => ["[", &address.to_string(), "]"].concat(),
         Ok(IpAddr::V4(_)) | Err(_) => node.to_owned(),
     };
-    let text = given.text.replace(LITERAL, &node);
+    let text = search::replace(given.text, LITERAL, &node);
     given.parse(|_| values::host_port(&text))
 }
 

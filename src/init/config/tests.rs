@@ -18,11 +18,17 @@ fn configured(line: &str, variables: &[(&str, &str)], host: &Host) -> Result<Con
     let Ok(Command::Proxy(args)) = cli::parse(&arguments) else {
         return Err(format!("usage: {line}"));
     };
-    let environment = Environment::new(variables.iter().map(|(n, v)| (n.into(), v.into())));
+    let environment = environment(variables);
     Config::new(&args, environment, host).map_err(|error| {
         assert_eq!(error.code(), 78);
         error.to_string()
     })
+}
+
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    let word = |text: &str| cli::words([text])[0];
+    let variables = variables.iter().map(|(n, v)| (word(n), word(v)));
+    Environment::new(variables.collect())
 }
 
 fn config(line: &str, variables: &[(&str, &str)]) -> Config {
@@ -668,8 +674,8 @@ proptest::proptest! {
         let flag = cli::flags::PROXY.flags().nth(flag).unwrap().name;
         let line = ["pintle", "proxy", &format!("--{flag}={value}")];
         if let Ok(Command::Proxy(args)) = cli::parse(&cli::words(line)) {
-            let set = [("PROXY_CONFIG".into(), proxy_config.into()), ("POD_NAME".into(), value.into())];
-            drop(Config::new(&args, Environment::new(set), &Host::default()));
+            let set = environment(&[("PROXY_CONFIG", &proxy_config), ("POD_NAME", &value)]);
+            drop(Config::new(&args, set, &Host::default()));
         }
     }
 }

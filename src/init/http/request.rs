@@ -119,7 +119,7 @@ impl<'a> Request<'a> {
 
 /// What comes before the path of a request target, and the path: `/x?y` or `http://host/x?y`.
 fn local(target: &str) -> (Option<&str>, &str) {
-    match target.split_once("://") {
+    match crate::search::split_once(target, "://") {
         Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
             let at = rest.find(['/', '?']).unwrap_or(rest.len());
             let (authority, local) = rest.split_at(at);

@@ -140,7 +140,7 @@ fn order(request: &Request<'_>, peer: Peer, route: Route) -> Route {
         if name.eq_ignore_ascii_case("host") {
             !is_local(value)
         } else {
-            let page = value.split_once("://").map(|(_, authority)| authority);
+            let page = crate::search::split_once(value, "://").map(|(_, authority)| authority);
             name.eq_ignore_ascii_case("origin") && !page.is_some_and(is_local)
         }
     };

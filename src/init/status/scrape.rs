@@ -99,7 +99,7 @@ fn pass(line: &[u8], out: &mut Vec<u8>) -> bool {
         }
         text
     } else {
-        match text.split_once(EXEMPLAR) {
+        match crate::search::split_once(text, EXEMPLAR) {
             Some((sample, _)) if is_sample(sample) => sample,
             _ if is_sample(text) => text,
             _ => return false,

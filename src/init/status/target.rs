@@ -144,7 +144,7 @@ impl Target {
         if self.redirects > REDIRECTS {
             return Redirect::TooMany;
         }
-        let absolute = match location.split_once("://") {
+        let absolute = match crate::search::split_once(location, "://") {
             Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => {
                 if scheme.eq_ignore_ascii_case("https") {
                     self.https = true;

@@ -1,0 +1,58 @@
+//! Searches for a text in a text, byte by byte: `str`'s own, which prepare the search of long ones, are 3 kB of the program.
+
+#![forbid(unsafe_code)]
+
+/// What stands before the first `mark`, and what stands behind it.
+pub(crate) fn split_once<'t>(text: &'t str, mark: &str) -> Option<(&'t str, &'t str)> {
+    let first = mark.bytes().next()?;
+    let bytes = text.as_bytes();
+    let is_there = |(at, byte): &(usize, &u8)| {
+        **byte == first
+            && bytes
+                .get(*at..)
+                .is_some_and(|rest| rest.starts_with(mark.as_bytes()))
+    };
+    let (at, _) = bytes.iter().enumerate().find(is_there)?;
+    Some((text.get(..at)?, text.get(at + mark.len()..)?))
+}
+
+pub(crate) fn contains(text: &str, mark: &str) -> bool {
+    split_once(text, mark).is_some()
+}
+
+/// `text` with `new` for every `mark`.
+pub(crate) fn replace(text: &str, mark: &str, new: &str) -> String {
+    let mut replaced = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = split_once(rest, mark) {
+        replaced.push_str(before);
+        replaced.push_str(new);
+        rest = after;
+    }
+    replaced.push_str(rest);
+    replaced
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_mark_is_found_as_str_finds_it(text in "[aäb]{0,12}", mark in "[aäb]{1,3}", new in "[aä]{0,2}") {
+            prop_assert_eq!(split_once(&text, &mark), text.split_once(mark.as_str()));
+            prop_assert_eq!(contains(&text, &mark), text.contains(mark.as_str()));
+            prop_assert_eq!(replace(&text, &mark, &new), text.replace(mark.as_str(), &new));
+        }
+    }
+
+    #[test]
+    fn nothing_is_found_nowhere() {
+        assert_eq!(split_once("a", ""), None);
+        assert_eq!(replace("a", "", "b"), "a");
+    }
+}
