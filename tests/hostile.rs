@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use support::{Agent, Port, Setup, port, quick, until};
 use sys::testing;
 
-/// The contract's places.
+/// Connections that the status port takes at once: `PLACES` of `src/init/status/mod.rs`.
 const PLACES: usize = 64;
 /// A probe's patience, as kubelet's default.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -169,7 +169,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What is refused half way is no failure of ours.
+/// What is refused half way is no failure of the test.
 fn send(stream: &mut TcpStream, bytes: &[u8]) {
     drop(stream.write_all(bytes));
 }
@@ -456,7 +456,7 @@ fn a_head_that_takes_more_than_five_seconds_is_not_waited_for() {
                     Ok(0) => break,
                     Ok(_) => panic!("an answer"),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    // Closed with bytes of ours unread.
+                    // Closed with bytes of the client unread.
                     Err(_) => break,
                 }
             }

@@ -32,7 +32,7 @@ fn a_killed_envoy_is_started_again() {
     agent.stop();
 }
 
-/// Everything that was ours is gone: processes, the bootstrap, the shared memory.
+/// Everything that the agent made is gone: processes, the bootstrap, the shared memory.
 #[test]
 fn the_end_leaves_nothing_behind() {
     let mut agent = Setup::written("hello").start();

@@ -264,7 +264,7 @@ fn a_terminal_is_handed_over() {
     assert!(shown.contains("foreground"), "{shown}");
 }
 
-/// The proxy agent as PID 1: a real Envoy below it, an orphan reaped, TERM ends all with the code of the contract.
+/// The proxy agent as PID 1: a real Envoy below it, an orphan reaped, TERM ends all with the documented code.
 #[test]
 fn the_agent_is_a_true_pid_1() {
     let directory = tempfile::tempdir().unwrap();

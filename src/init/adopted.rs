@@ -14,7 +14,8 @@ use crate::children::Children;
 use crate::log;
 use sys::{Pid, signal};
 
-/// What KILL has not removed by then hangs in the kernel, or starts others faster than they are killed. Ours.
+/// What KILL has not removed by then hangs in the kernel, or starts others faster than they are killed. Chosen: KILL takes
+/// milliseconds.
 const ABANDON_AFTER: Duration = Duration::from_secs(2);
 
 /// The end of what was adopted.

@@ -1,5 +1,25 @@
-//! Our processes: pid ⇄ what it is, the proxies' command lines, start, signals and reaping. What
+//! The agent's processes: pid ⇄ what it is, the proxies' command lines, start, signals and reaping. What
 //! follows is in the core.
+//!
+//! # PDEATHSIG
+//!
+//! With hot restart on, Envoy asks the kernel for SIGTERM when its parent dies (`PR_SET_PDEATHSIG`), and "parent" means
+//! the thread that forked it: forked by a helper thread, Envoy stopped with exit 0 when that thread ended (tried with
+//! Envoy 1.40). So the agent has one thread. The good side: no Envoy outlives its agent.
+//!
+//! # Envoy's flags for a hot restart
+//!
+//! Envoy 1.40, each tried by hand. A flag given twice ends Envoy with 1; so do `--flag=value` and `-lvalue`.
+//!
+//! - `--restart-epoch` (0): up by one per successful restart; a number that failed may be tried again.
+//! - `--base-id` (0): times 10 in names, so 0x0FFFFFFF at most. `--use-dynamic-base-id` is for epoch 0 only, so the agent
+//!   looks for a free one itself (`--base-id auto`).
+//! - `--drain-time-s` (600): also of `/drain_listeners?graceful`. `--drain-strategy` (gradual): connections close with a
+//!   chance that grows to 1 in that time; `immediate`: all at once.
+//! - `--parent-shutdown-time-s` (900): from the child's LIVE; must be longer than the drain.
+//! - `--disable-hot-restart`: no file, no sockets, no PDEATHSIG.
+//! - `--skip-hot-restart-parent-stats` (since 1.31): a child never asks its parent for counters.
+//! - `--skip-hot-restart-on-no-parent` (since 1.30): an epoch > 0 starts without a parent, if the shared memory is there.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +33,7 @@ use crate::config::{IpVersion, Launch};
 use crate::supervisor::{CompanionId, Epoch, Exit};
 use sys::{ChildSetup, End, Inherited, Pid, Streams};
 
-/// What a child of ours is.
+/// What a child is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Proxy(Epoch),
@@ -205,7 +225,7 @@ pub(crate) struct Run<'a> {
     pub(crate) config_yaml: Option<&'a str>,
 }
 
-/// Envoy's arguments, in the order of the contract.
+/// Envoy's arguments, in pilot-agent's order, so that scripts that read a command line find what they know.
 #[must_use]
 pub(crate) fn arguments(launch: &Launch, run: Run<'_>) -> Vec<OsString> {
     let mut list = Vec::with_capacity(32);

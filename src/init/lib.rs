@@ -18,7 +18,40 @@
 //!
 //! Sleep until the nearest deadline; read the clock, once; take the signals that came, at once; drain what is ready (dead
 //! children, admin replies, files, clients); handle each event; then the timers that are due; answer the probes that wait.
-//! What was needed of code, stack and heap and will not be soon is given back.
+//! Once idle, return unused code, stack and heap pages to the kernel.
+//!
+//! # Glossary
+//!
+//! - **epoch**: the number of a proxy process, Envoy's `--restart-epoch`. It comes again after a failed or fresh start;
+//!   the **serial** never does.
+//! - **LIVE**: initialised, workers run, clients are served; told by the epoch's own admin port.
+//! - **parent, child**: the epoch that serves, and the next one, which takes over its listening sockets.
+//! - **hand-over**: from the child's start until it is LIVE; from then on the parent is **draining**: it finishes its
+//!   connections, is never signalled (`supervisor/parent.rs`), and ends when its child dismisses it.
+//! - **stuck flag**: what a dead child leaves in Envoy's shared memory; no hot restart works until it is cleared.
+//! - **stand-in**: the agent, answering a child for its dead parent (`hot_restart`).
+//! - **base id**: tells the shared memory and sockets of one Envoy and its epochs from another's.
+//! - **configuration**: the hash of all that is watched; **desired** is the one that should run.
+//! - **budget**: retries that are left; **given up**: it is spent, and the parent goes on with the old configuration.
+//! - **companion**: a program that runs beside the proxy; **command**: that of `pintle run`, with whose end the agent ends.
+//! - **orphan**: a process that the agent adopted as PID 1 or subreaper; **helper**: one `pintle-probe`, for one probe.
+//!
+//! # Four flows
+//!
+//! - **change → LIVE**: [`watcher`] → `event_loop/sources` (`FilesChanged`) → [`supervisor`] `running` (debounce, `Hash`) →
+//!   `event_loop/files` → [`fingerprint`] → `running` (`Hashed`; another hash: `Spawn`) → `event_loop/processes` →
+//!   [`bootstrap`] → `store` → `children` → `sys` (clone, exec); then, polled, `supervisor` (`Ask`) → `event_loop/status_port`
+//!   → `admin` (`call`) → `supervisor::became_live` → `parent` (the old epoch drains) → `log`.
+//! - **TERM → exit**: `signals` → `event_loop/sources` → `supervisor/running` → `stopping` → `drain` (`Ask`) → `admin` → Envoy;
+//!   `drain` (time or connections are over) → `stopping` (companions, then TERM to the newest) → `children` → `sys::kill`;
+//!   then `signals` (SIGCHLD) → `event_loop/sources` → `children::reap` → `stopping` (`Exit`) → `event_loop/leaving` → `adopted`,
+//!   `store`, `hot_restart` (files removed) → `log` (last words, termination log).
+//! - **probe** (`/healthz/ready`): `event_loop/sources` → `status` `server`, `accept` → `connection` → `http` (`request`) →
+//!   `meaning`, `routes` → `event_loop/status_port` → `readiness` (answered by what the core knows, or:) → `admin` (`ready`) →
+//!   `serving` → `answer` → `connection`. An application's probe: `routes` → `probing` → `http/exchange`, or `children`
+//!   (`pintle-probe`) → `answer`.
+//! - **scrape** (`/metrics`): as a probe up to `event_loop/status_port` → `view` → `metrics` (`exposition`: the agent's own) →
+//!   `serving` → `merge` (Envoy's, then the application's, by `http/exchange`) → `scrape` (line by line) → `connection`.
 //!
 //! # Where to look
 //!
@@ -27,7 +60,9 @@
 //! - [`supervisor`]: epochs, retries, the end. Read `event.rs` and `action.rs` first, then `tests.rs` for stories.
 //! - `event_loop`: the shell. `children`: processes and their command lines. `adopted`: orphans, at the end.
 //! - [`watcher`] notices, [`fingerprint`] judges.
-//! - `hot_restart`: what Envoy keeps outside its processes, and the two repairs that it needs.
+//! - `hot_restart`: what Envoy keeps outside its processes, and the two repairs that it needs. Facts about Envoy, with how
+//!   they were measured, also stand in `children` (flags, PDEATHSIG), `supervisor/epoch.rs` (hand-over, start-up, exit codes),
+//!   `supervisor/parent.rs`, `supervisor/drain.rs` and `admin/call.rs` (endpoints).
 //! - `admin`: the client of Envoy's admin port. `plain`: `pintle init`, with no Envoy in it.
 //! - `status`: the status port. Read `mod.rs` for the limits, `readiness.rs` for what ready means; `http` has the parsers.
 //!   `history` and `counters` are what it tells of.
@@ -39,7 +74,7 @@
 //!
 //! - Nothing blocks, but for files that are read or written at a change, and `client`, which is no agent.
 //! - No clock is read outside `event_loop`, but for the time stamp of a log line and the time that `client` waits.
-//! - No thread is ever started: Envoy asks to die with the thread that forked it (peers.md §3.9).
+//! - No thread is ever started: Envoy dies with the thread that forked it (PDEATHSIG, see `children`).
 //! - No child is waited for outside `children::reap`.
 //! - After `EventLoop::start` no error travels upward; the type has no room for one.
 //! - No periodic wake-up, but for the rescan.

@@ -10,7 +10,7 @@ use argh::FromArgs;
 
 /// How long a probe may take without a word about it, or with 0. Product.md §6.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A gRPC service's name, in bytes. Ours: it is a header's size.
+/// A gRPC service's name, in bytes. Chosen: longer than any name in use, and small beside the 8 KiB of a request's head.
 const LONGEST_SERVICE: usize = 1024;
 /// What takes a value.
 const OPTIONS: [&str; 2] = ["--service", "--timeout-millis"];

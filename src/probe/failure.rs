@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-/// A line that a person can read, in bytes. Ours: a server's words may be in it.
+/// The longest line of an error, in bytes: a server's words may be in it. Chosen: four lines of a wide terminal.
 const LONGEST_LINE: usize = 512;
 
 /// One line.

@@ -25,7 +25,7 @@ use crate::failure::Failure;
 
 /// A health service's answer, in bytes: one small number.
 const LONGEST_ANSWER: usize = 1024;
-/// The header list of an answer, in bytes. Ours: as much as for HTTPS.
+/// The header list of an answer, in bytes. Chosen: as much as for HTTPS.
 const LONGEST_HEADER_LIST: u32 = 16 * 1024;
 
 /// 200 if it serves; anything else is a failure.

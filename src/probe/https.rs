@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::request::Request;
 use crate::tls::{Encrypted, Lenient, Version, negotiate};
 
-/// The head of an answer, in bytes. Ours: as much as a request's.
+/// The head of an answer, in bytes. Chosen: twice what the status port takes of a request's head.
 const LONGEST_HEAD: usize = 16 * 1024;
 /// The same for HTTP/2, which counts in this type.
 const LONGEST_HEADER_LIST: u32 = 16 * 1024;

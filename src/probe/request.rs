@@ -11,7 +11,7 @@ use hyper::{Method, Uri};
 
 use crate::failure::Failure;
 
-/// Headers in a request. Ours: as many as hyper accepts in an answer.
+/// Headers in a request. Chosen: as many as hyper accepts in an answer.
 const MOST_HEADERS: usize = 100;
 const STEP: &str = "read the request";
 

@@ -61,7 +61,7 @@ pub(crate) fn envoy() -> PathBuf {
     path.canonicalize().unwrap()
 }
 
-/// A port that no other test of ours uses, below the range of outgoing connections. Envoy binds with SO_REUSEPORT, so a
+/// A port that no other test here uses, below the range of outgoing connections. Envoy binds with SO_REUSEPORT, so a
 /// collision would not be an error but a mix-up: the abstract socket is the lock.
 pub(crate) struct Port {
     pub number: u16,

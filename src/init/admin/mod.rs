@@ -23,7 +23,7 @@ use ready::{Gathered, Scan};
 
 /// Calls under way at once: one of each kind, for two epochs.
 pub(crate) const SLOTS: usize = 8;
-/// An admin port that is silent for so long is as good as gone (the contract's 1 s).
+/// An admin port that is silent for so long is as good as gone. Kubernetes' default `timeoutSeconds` of a probe.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What came of a call.

@@ -2,13 +2,13 @@
 //!
 //! A part is JSON with `${name}` where a value goes, as in a user's template, and is filled by the same rules (`template`):
 //! a name is the whole of a string, and one without a value takes its key or its array element with it. What is put in is
-//! written by the writer of JSON, never pasted. But the text is ours, so it needs no parser at each start and becomes no
-//! tree, which was a fifth of it: what is left to do is to copy lines.
+//! written by the writer of JSON, never pasted. But the text is this program's own, so it needs no parser at each start
+//! and becomes no tree, which was a fifth of it: what is left to do is to copy lines.
 #![forbid(unsafe_code)]
 
 use crate::json::{Map, Value, Writer};
 
-/// A text of ours, an object or a list.
+/// A text of this program's, an object or a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text {
     /// What to do, and how many bytes of `bytes` belong to it.

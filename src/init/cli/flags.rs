@@ -290,7 +290,7 @@ flags_of_proxy! {
     "proxy-log-level t warning" => "the proxy's log level",
     "concurrency n 0" => "worker threads; 0: ISTIO_CPU_LIMIT, else the cgroup's CPU limit",
     "template-file t  ISTIO_BOOTSTRAP" => "JSON bootstrap with $-names in it; also ISTIO_BOOTSTRAP",
-    // Ours, and those of later pilot-agents.
+    // pintle's own, and those of later pilot-agents.
     "watch l" => "further files or directories that count as configuration; a list",
     "watch-certificates b true" => "false: certificates come another way, SDS say",
     "cert-debounce d 10s" => "from the first change to the re-hash",

@@ -1,7 +1,7 @@
 //! One request and its answer on a connection of its own: the commands of a person or a script, not the agent.
 //!
-//! What arrives is handed on as it comes, so an answer of any length passes within its time. Only a reader of ours that is
-//! slow (a pager) costs nothing of the allowance.
+//! What arrives is handed on as it comes, so an answer of any length passes within its time. The time that this command's
+//! own reader takes (a pager) does not count.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The everyday commands: `request`, `wait`, `probe`, `status`, `drain` and `quit`. They ask the agent or its proxy from outside, as any
-//! client does, and share nothing with the event loop but the parser of answers.
+//! The everyday commands: `request`, `wait`, `probe`, `status`, `drain` and `quit`. They ask the agent or its proxy from
+//! outside, as any client does, and share nothing with the event loop but the parser of answers.
 //!
 //! Here things may block: each command is a process of its own, with one bound on its waiting. A signal ends it.
 
@@ -19,7 +19,7 @@ use crate::cli::{ClientArgs, RequestArgs, StatusArgs, WaitArgs};
 use crate::http::{Decoder, Response};
 use crate::supervisor::Seconds;
 
-/// For an answer of Envoy's admin port (the contract's 60 s).
+/// For an answer of Envoy's admin port, as in `pilot-agent request`.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// For `probe` and `status`; kubelet ends an exec probe by itself, after 1 s where nothing else is said.
 const QUICK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -12,11 +12,11 @@ use std::ffi::OsString;
 use super::ConfigError;
 use super::layers::Layers;
 
-/// Companions; each costs a process and a line of `/status`. Ours: a sidecar has one or two helpers.
+/// Companions; each costs a process and a line of `/status`. Chosen: a sidecar has one or two helpers.
 const COMPANIONS: usize = 8;
-/// Words of one command. Ours: longer ones belong in a script.
+/// Words of one command. Chosen: longer ones belong in a script.
 const WORDS: usize = 64;
-/// Bytes of one command, since it is shown in the log and in `/status`. Ours.
+/// Bytes of one command, since the log shows it. Chosen: a page of memory.
 const BYTES: usize = 4096;
 
 /// A further process beside the proxy.

@@ -58,7 +58,7 @@ pub struct Config {
     /// Which listeners the drain asks Envoy to close; `None`: all.
     pub drain: DrainCall,
     pub log: LogConfig,
-    /// `TERMINATION_GRACE_PERIOD_SECONDS`: what the pod grants; only compared with ours.
+    /// `TERMINATION_GRACE_PERIOD_SECONDS`: what the pod grants; only compared with the agent's own timeline.
     pub grace_period: Option<Duration>,
     /// The status port; `None`: off.
     pub status: Option<SocketAddr>,
@@ -107,12 +107,12 @@ impl Role {
 /// Where the file after `-c` comes from.
 #[derive(Debug)]
 pub enum Source {
-    /// Ours, from values; written to `<directory>/envoy-rev<epoch>.json`.
+    /// Generated from values; written to `<directory>/envoy-rev<epoch>.json`.
     Generated {
         inputs: Box<Generated>,
         override_file: Option<PathBuf>,
     },
-    /// A JSON document of the user's with `${name}` in it; written like ours.
+    /// A JSON document of the user's with `${name}` in it; written like a generated one.
     Template {
         template: Box<Template>,
         override_file: Option<PathBuf>,

@@ -18,7 +18,7 @@ use crate::status::{Demand, Heard, Helper, Plan, Settings, Stage, StatusServer, 
 use crate::supervisor::{Call, Epoch, Event, Exit, Note, Reason, Reply};
 use sys::Pid;
 
-/// When the two clocks have come apart by more, the host's was set. Ours; well above what drift makes in a day.
+/// When the two clocks have come apart by more, the host's was set. Chosen: well above a day's drift.
 const CLOCK_SET: Duration = Duration::from_secs(1);
 
 /// Does TLS and gRPC for the agent; found beside the agent's own binary.

@@ -27,7 +27,7 @@ pub(crate) use walk::{MAX_DEPTH, MAX_FILES};
 
 /// How many names of one directory are read at all, for they are sorted in memory.
 const MAX_LISTED: usize = 16 * 1024;
-/// Bytes that are hashed in one turn: a millisecond or two. Ours.
+/// Bytes that are hashed in one turn. Chosen: a millisecond or two, so that signals and probes do not wait.
 const SLICE_BYTES: usize = 256 * 1024;
 
 /// SHA-256 over all that is watched.

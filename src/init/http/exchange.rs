@@ -12,7 +12,7 @@ use super::response::Malformed;
 
 /// What is read at once: all that a probe should cost of the stack, and more than it and its answers need.
 pub(crate) const READ_BYTES: usize = 2 * 1024;
-/// Reads from one peer in a turn, 16 KiB in all; ours. Seventy peers that send without end make a turn of milliseconds.
+/// Reads from one peer in a turn, 16 KiB in all. Chosen: seventy peers that send without end make a turn of milliseconds.
 const READS: usize = 8;
 
 /// See the module.

@@ -1,7 +1,7 @@
 //! HTTP/1.1 messages: requests that clients send to the status port, responses of Envoy and of applications, and the
 //! socket on which a request goes out.
 //!
-//! Both parsers are pure and are fed in pieces of any size; heads are httparse's affair, framing and limits are ours.
+//! Both parsers are pure and are fed in pieces of any size; httparse reads heads; framing and limits are here.
 
 #![forbid(unsafe_code)]
 

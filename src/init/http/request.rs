@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-/// The longest head taken (the contract's 8 KiB); more is 431.
+/// The longest head taken, in bytes; more is 431. Chosen: what nginx and Apache take of one header line by default.
 pub(crate) const HEAD_BYTES: usize = 8 * 1024;
 /// kubelet sends five, a browser fifteen.
 const HEADERS: usize = 64;

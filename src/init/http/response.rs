@@ -6,7 +6,7 @@
 const HEAD_BYTES: usize = 16 * 1024;
 /// Interim answers (100 Continue, 103 Early Hints) before the answer; Go's client, and so kubelet, took five.
 const INTERIM_HEADS: u8 = 16;
-/// Headers of an answer; ours, as many as of a request.
+/// Headers of an answer. Chosen: as many as of a request.
 const HEADERS: usize = 64;
 /// A chunk-size line with its end: 16 digits and a little extension.
 const CHUNK_LINE_BYTES: usize = 64;
@@ -224,7 +224,7 @@ impl Decoder {
                     Ok(httparse::Status::Partial) => return self.wait(bytes),
                     Err(_) => return Err(Malformed),
                 },
-                // Trailers, or rubbish after the end: not ours.
+                // Trailers, or rubbish after the end: ignored.
                 Framing::Done => &[],
             };
         }

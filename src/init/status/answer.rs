@@ -49,7 +49,7 @@ pub(super) fn head(status: u16, kind: &str, length: Length) -> Vec<u8> {
     parts.concat().into_bytes()
 }
 
-/// The words for the codes that are ours; a code of the application's is passed on without.
+/// The words for the codes that the agent gives; a code of the application's is passed on without.
 const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Bytes reserved at first: the text without companions is 7 kB, and does not grow by doubling.
 pub(super) const ROOM: usize = 8 * 1024;
-/// Characters of a label's value that is not ours: a companion's program.
+/// Characters of a label's value that comes from outside: a companion's program. Chosen: a line of a dashboard.
 pub(super) const LABEL_CHARS: usize = 64;
 
 /// The text being made.

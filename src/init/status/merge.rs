@@ -13,7 +13,7 @@ use super::scrape::Lines;
 use super::{Settings, Turn, answer, count};
 use crate::http::{Decoder, Exchange};
 
-/// What is read at once, and so what goes on to the client at once. Ours: Envoy writes 16 kB and more.
+/// Bytes that are read at once, and so go on to the client at once. Chosen: half of what Envoy writes at once, 16 kB.
 const READ_BYTES: usize = 8 * 1024;
 
 /// See the module.

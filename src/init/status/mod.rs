@@ -48,20 +48,21 @@ pub(crate) use readiness::{Facts, Heard, Plan, Readiness, Stage};
 pub(crate) use server::StatusServer;
 pub(crate) use view::View;
 
-/// Connections at once (the contract's 64).
+/// Connections at once. Chosen: heads of 8 KiB in all of them are half a megabyte.
 pub(crate) const PLACES: usize = 64;
-/// For a head, from the connection on (the contract's 5 s).
+/// For a head, from the connection on. Chosen: five times a probe's default time-out.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// To the first byte of an answer, and for every pause in it, whoever makes it (the contract's 10 s).
+/// To the first byte of an answer, and for every pause in it, whoever makes it. Prometheus' default `scrape_timeout`.
 const PAUSE: Duration = Duration::from_secs(10);
 /// After an answer to a request that was not read whole: a close at once would take the answer back.
 const LINGER: Duration = Duration::from_secs(1);
 /// Of such a request so much is read and thrown away.
 const LINGER_BYTES: usize = 64 * 1024;
 /// When all places are taken by whole requests, the oldest gives way once it is so old: a reader that takes a byte in
-/// every pause must not keep kubelet out. Ours: three scrapes' time.
+/// every pause must not keep kubelet out. Chosen: three of Prometheus' default `scrape_timeout`.
 const FAIR_SHARE: Duration = Duration::from_secs(30);
-/// When all places are taken, an answer that its client has not taken within this time gives way. Ours: a probe's patience.
+/// When all places are taken, an answer that its client has not taken within this time gives way. Kubernetes' default
+/// `timeoutSeconds` of a probe.
 const UNREAD: Duration = Duration::from_secs(1);
 /// Pages, statuses and scrapes at once; more are refused (503). Two Prometheus have two, and each may hold up to a page's
 /// bytes for as long as its client does not read them.
@@ -73,7 +74,7 @@ const KEPT: usize = 8;
 const SPARE: usize = 3;
 /// After an error of `accept` itself (no descriptor left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-/// Helper programs at once; others wait for their turn (the contract's 8).
+/// Helper programs at once; others wait for their turn. Chosen: two probes each of four containers.
 const HELPERS: usize = 8;
 /// Of these so many are run for strangers: half.
 const STRANGERS_HELPERS: usize = HELPERS / 2;
@@ -97,7 +98,7 @@ pub(crate) struct Settings {
 pub(crate) enum Demand {
     Drain,
     Quit,
-    /// Run `pintle-probe`; the other end of its stdin and stdout is ours.
+    /// Run `pintle-probe`; the agent keeps the other end of its stdin and stdout.
     Helper(Helper),
     /// End that one: its time is over.
     KillHelper(u64),
@@ -128,7 +129,7 @@ impl Turn<'_> {
     }
 }
 
-/// A pair of sockets: ours, and the one for a helper program.
+/// A pair of sockets: the agent's, and the helper program's.
 fn pair() -> std::io::Result<(UnixStream, std::os::unix::net::UnixStream)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;

@@ -14,7 +14,7 @@ use super::target::{Redirect, Target};
 use super::{Helper, Turn, pair};
 use crate::http::{Exchange, Response};
 
-/// Of an application's answer so much is passed on (the contract's 10 KiB).
+/// Of an application's answer so many bytes are passed on. As in pilot-agent, and kubelet reads no more.
 const BODY_BYTES: usize = 10 * 1024;
 /// A helper gives up so much earlier than we do.
 const HEAD_START: Duration = Duration::from_millis(50);
@@ -266,7 +266,7 @@ impl Probing {
         serial: u64,
     ) -> io::Result<Helper> {
         let left = self.deadline.saturating_duration_since(turn.now);
-        // So that its own word about being late comes before ours.
+        // The helper's own report of being late comes before the agent's.
         let left = left.saturating_sub(HEAD_START);
         let timeout = ["--timeout-millis".to_owned(), millis(left)];
         let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string();

@@ -3,12 +3,12 @@
 //! Fed in pieces of any size; what comes out does not depend on where they were cut. One line that is no metric (the
 //! page of a wrong path, say) would make Prometheus refuse the whole answer, so such lines are left out; so is what only
 //! `OpenMetrics` has, for some applications answer in that whatever they are asked for. Names are not kept: a family
-//! that stands in two sources stands twice in the answer. Ours are `pintle_…`, Envoy's `envoy_…` and `istio_…`, and an
-//! application has no reason to choose these.
+//! that stands in two sources stands twice in the answer. The agent's are `pintle_…`, Envoy's `envoy_…` and `istio_…`, and
+//! an application has no reason to choose these.
 
 #![forbid(unsafe_code)]
 
-/// Bytes of a line without its end, and so of what is held back; ours. Envoy's longest lines, with several long labels,
+/// Bytes of a line without its end, and so of what is held back. Chosen: Envoy's longest lines, with several long labels,
 /// have 1 to 2 kB.
 pub(super) const LINE_BYTES: usize = 16 * 1024;
 

@@ -53,7 +53,7 @@ impl StatusServer {
     /// Listens on `address`; without one, nothing is served.
     ///
     /// # Errors
-    /// The address is taken, or not ours.
+    /// The address is taken, or not this host's.
     pub(crate) fn open(
         address: Option<SocketAddr>,
         settings: Settings,

@@ -182,7 +182,7 @@ impl StatusServer {
         Flow::Later
     }
 
-    /// Ours first: they are there whatever becomes of the others.
+    /// The agent's own first: they are there whatever becomes of the others.
     fn begin_merge(
         &mut self,
         turn: &mut Turn<'_>,

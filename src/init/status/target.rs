@@ -9,7 +9,7 @@ use crate::http::Request;
 pub(super) const REDIRECTS: u8 = 10;
 /// The agent's own hosts: probes go to loopback, whatever the pod's address is.
 const LOCAL: [&str; 4] = ["127.0.0.1", "[::1]", "::1", "localhost"];
-/// Not passed on: they belong to one connection, or are ours to set.
+/// Not passed on: they belong to one connection, or the agent sets them.
 const OURS: [&str; 11] = [
     "connection",
     "keep-alive",

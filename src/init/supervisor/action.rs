@@ -29,7 +29,9 @@ impl Reason {
     }
 }
 
-/// What is sent to a proxy process, or to a companion.
+/// What is sent to a proxy process, or to a companion. Nothing else ever is. Envoy 1.40 stops at TERM and INT with no drain
+/// (15 ms, exit 0), takes its draining parent along, and in early start is killed by them; it reopens access logs at USR1,
+/// ignores HUP and PIPE, and dies of USR2, QUIT, ALRM and the like (tried one by one), so these are not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Send {
     Term,

@@ -29,14 +29,14 @@ use super::stopping::{ABANDON_AFTER, Stage, Stop};
 use super::timers::Timer;
 use super::{Phase, Supervisor};
 
-/// How often readiness is asked for until it is there (the contract's 500 ms for LIVE).
+/// How often readiness is asked for until it is there (the same interval as for LIVE).
 const READY_INTERVAL: Duration = Duration::from_millis(500);
-/// Requests to stop until the command is killed (the contract's third TERM or INT).
+/// Requests to stop (TERM or INT) until the command is killed: the third, as for the agent itself.
 const REQUESTS_TO_KILL: u8 = 3;
 /// Signals that a write of the agent's own raises: PIPE when the reader of its log has gone, TTOU in the background of a
 /// terminal, XFSZ at the limit of a file. The command has done nothing to deserve them.
 const OUR_OWN: [u8; 3] = [13, 22, 25];
-/// What a signal of ours ends a command with that does not end by itself.
+/// How a command ends that the agent has to kill.
 const KILLED: Exit = Exit::Signal(9);
 
 /// Where the command is in its life.

@@ -1,4 +1,9 @@
 //! The drain at the end: asked for at the admin port, and over when its time is up or no connection is left.
+//!
+//! Envoy itself does not drain at TERM: it is gone after about 15 ms. So, in this order: readiness says no, the pre-drain
+//! delay lets that spread, `/drain_listeners?graceful&skip_exit`, the time or the last connection, TERM to the newest (which
+//! takes its draining parent along), KILL. Where the admin port refuses, the agent waits the same time.
+//! HTTP connections with keep-alive take up to 5 s longer, the connection manager's default `drain_timeout`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,31 @@
 //! One proxy process, as the core sees it.
+//!
+//! # The order of a hand-over
+//!
+//! Measured with Envoy 1.40.0. The child binds its sockets, attaches to the shared memory and sets INITIALIZING; loads its
+//! bootstrap; ShutdownAdmin: the parent closes its admin port and tells a parent of its own to end; takes the listening
+//! sockets, one per worker; starts its workers; DrainListeners: the parent drains, the flag is cleared, the time of
+//! `--parent-shutdown-time-s` begins; Stats, every 5 s; Terminate: the parent sends itself TERM and exits 0.
+//!
+//! # What comes of a start
+//!
+//! | situation | outcome |
+//! |---|---|
+//! | epoch 0, base id free | LIVE after about 50 ms |
+//! | epoch 0, base id in use | exit 1, errno 98; the first one is unharmed |
+//! | N + 1 while N initialises | exit 1 after 0.06 s, "still initializing"; N is unharmed, the same number can be tried again |
+//! | N + 1 while N - 1 drains | N - 1 ends at once, and its connections are cut |
+//! | bad bootstrap | exit 1; the parent keeps data plane and admin port; the stuck flag (`hot_restart`) |
+//! | failure after ShutdownAdmin (a certificate that is missing) | the same, but the parent's admin port is closed for good |
+//! | epoch > 0, no parent | ten tries of a second, SIGABRT after 10.1 s |
+//! | epoch > 0, no shared memory | SIGABRT at once |
+//!
+//! `--mode validate` finds both failures: it loads certificates, binds nothing and touches neither file nor sockets.
+//!
+//! # Exit codes
+//!
+//! 0: TERM, INT, `/quitquitquit`, dismissed by the child. 1: arguments, configuration, hot restart refused. 134 (SIGABRT):
+//! panic or failed assertion. 137: killed. 143: TERM before Envoy has its handlers.
 
 #![forbid(unsafe_code)]
 
@@ -8,9 +35,9 @@ use super::action::Reason;
 use super::event::{Configuration, Epoch, ProcessId};
 use super::hang::Silence;
 
-/// The first poll for LIVE: a small static configuration is LIVE after about 50 ms (peers.md §3.3).
+/// The first poll for LIVE: a small static configuration is LIVE after about 50 ms (measured, Envoy 1.40).
 const FIRST_POLL: Duration = Duration::from_millis(50);
-/// The contract's interval; polls slow down to it.
+/// Polls slow down to this. Chosen: a proxy that waits for its control plane costs two small requests a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Where an epoch is in its life.

@@ -60,11 +60,11 @@ pub use snapshot::{AgentState, Snapshot};
 use stopping::Stop;
 pub use timers::{Timer, Timers};
 
-/// How long epoch 0 waits for its certificates in all (the contract's two minutes).
+/// How long epoch 0 waits for its certificates in all. pilot-agent 1.1.5 waits two minutes for each file, one after the other.
 const CERTIFICATES_TIMEOUT: Duration = Duration::from_secs(120);
-/// Actions of one event that need no memory; there may be more, at the end say. Ours.
+/// Actions of one event that need no memory. Chosen: more than any event but a stop yields.
 const ROOM: usize = 8;
-/// The longest backoff, whatever the flags multiply to.
+/// The longest backoff, whatever the flags multiply to. Chosen: an hour.
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
 /// What the agent as a whole does.

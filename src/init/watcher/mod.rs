@@ -25,7 +25,7 @@ use chain::{Chain, Watch};
 
 /// Walks per `drain`: a tree that changes as fast as it is walked must not hold up the loop.
 const MAX_WALKS: usize = 8;
-/// From so many watches on a walk takes milliseconds, and there is one in a `drain`. Ours.
+/// From so many watches on a walk takes milliseconds, and a `drain` makes only one. Chosen.
 const MANY_WATCHES: usize = 512;
 /// Reads per walk, for the same reason.
 const MAX_READS: usize = 256;
