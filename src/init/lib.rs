@@ -152,7 +152,7 @@ fn proxy(args: Box<ProxyArgs>) -> u8 {
 /// A function of its own, so that what it needs on the stack is gone when the agent runs, and the arguments are, too.
 #[inline(never)]
 fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
-    // Before anything of our own is opened.
+    // Before the agent opens anything.
     sys::close_inherited_descriptors();
     let (host, socket) = host::look();
     let config = match Config::new(&args, Environment::of_process(), &host) {

@@ -38,7 +38,7 @@ impl Answer {
         }
     }
 
-    /// Our own, with one line of text.
+    /// The helper's own, with one line of text.
     pub(crate) fn text(status: StatusCode, line: &str) -> Self {
         let mut headers = HeaderMap::new();
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -43,7 +43,7 @@ use failure::Failure;
 
 /// An answer was written (of a gRPC server: SERVING).
 const ANSWERED: u8 = 0;
-/// A 500 of our own was written, or nobody was there to read it.
+/// A 500 of the helper's own was written, or nobody was there to read it.
 const FAILED: u8 = 1;
 /// `EX_USAGE` of sysexits.h.
 const USAGE: u8 = 64;

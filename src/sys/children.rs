@@ -24,7 +24,7 @@ pub fn children() -> io::Result<Vec<Pid>> {
     for number in list.split_ascii_whitespace() {
         // As a type that the agent parses anyway: the function for another one is 200 bytes.
         let number = number.parse().ok().and_then(|n: u64| i32::try_from(n).ok());
-        // A /proc of other numbers than ours would name strangers: only who can be waited for is a child.
+        // A /proc of another pid namespace would name strangers: only who can be waited for is a child.
         if let Some(number) = number.filter(|n| waits_for(libc::P_PID, n.unsigned_abs())) {
             children.push(Pid(number));
         }

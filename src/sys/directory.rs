@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Bytes of entries that are read at once. Ours; one entry takes 280 at most.
+/// Bytes of entries that are read at once. Chosen: one entry takes 280 at most.
 const READ_BYTES: usize = 2048;
 /// Where in an entry its length and its name are: `linux_dirent64`.
 const LENGTH_AT: usize = 16;

@@ -28,11 +28,11 @@ const REVISION: &str = match option_env!("PINTLE_REVISION") {
 };
 /// Where Kubernetes reads why a container ended.
 const TERMINATION_LOG: &CStr = c"/dev/termination-log";
-/// The longest line. Ours.
+/// The longest line, in bytes. Chosen: room for the fault, the revision and `CALLERS` addresses.
 const LINE_BYTES: usize = 256;
-/// Return addresses that are named. Ours: what fits the line.
+/// Return addresses that are named. Chosen: what fits the line.
 const CALLERS: usize = 8;
-/// Words of the stack that are looked at for them. Ours: some pages, of which the innermost frames are the first.
+/// Words of the stack that are looked at for them. Chosen: some pages, of which the innermost frames are the first.
 const WORDS: usize = 1024;
 /// Bytes of the handler's stack: more than the kernel asks for with the widest registers (11 kB with AMX). They cost
 /// nothing until a fault.

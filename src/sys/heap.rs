@@ -17,13 +17,14 @@ use std::ptr;
 
 /// Every block's size and place are multiples of it: what a free block says of itself, and the widest alignment in use.
 const UNIT: usize = 16;
-/// From here on a block is a mapping of its own, which goes back when it is freed. Ours.
+/// Bytes from which on a block is a mapping of its own, which goes back when it is freed. Chosen: few blocks of a turn are
+/// that large.
 const LARGE: usize = 64 * 1024;
-/// Addresses that are set aside, not memory. Ours: more than the largest documents take; beyond it, mappings.
+/// Addresses that are set aside, not memory. Chosen: more than the largest documents take; beyond it, mappings.
 const RESERVED: usize = 256 << 20;
-/// By how much the usable part of them grows. Ours: a start in one step.
+/// By how much the usable part of them grows. Chosen: a start in one step.
 const STEP: usize = 512 * 1024;
-/// Used memory above the top that is kept for the next turn. Ours: more than a probe takes.
+/// Used memory above the top that is kept for the next turn. Chosen: more than a probe takes.
 const SLACK: usize = 2 * 1024;
 /// Bytes of a page, or a multiple of it.
 const PAGE: usize = 4096;
@@ -412,7 +413,7 @@ mod tests {
 
     impl Block {
         fn fill(&self) {
-            // SAFETY: the block is ours and that large.
+            // SAFETY: the block belongs to the caller and is that large.
             unsafe { ptr::write_bytes(self.0, self.2, self.1) };
         }
 

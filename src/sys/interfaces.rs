@@ -137,7 +137,7 @@ fn address(
     while let Some((attribute, after)) = split(rest, 4) {
         rest = after;
         let value = attribute.get(4..)?;
-        // On a line with two ends the first is the other end's, the second ours.
+        // On a line with two ends the first is the other end's, the second this host's.
         match number(attribute, 2) {
             Some(libc::IFA_ADDRESS) => address = address.or_else(|| ip(value)),
             Some(libc::IFA_LOCAL) => address = ip(value).or(address),

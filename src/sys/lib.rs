@@ -102,7 +102,7 @@ fn exit(status: c_int) -> End {
 
 /// Sends a signal to a child that has not been reaped.
 pub fn kill(pid: Pid, signal: c_int) {
-    // SAFETY: `kill` takes two integers; the pid is a child's, which is ours until it is reaped.
+    // SAFETY: `kill` takes two integers; the pid is a child's, and no other process's until it is reaped.
     let _: c_int = unsafe { libc::kill(pid.0, signal) };
 }
 
@@ -175,7 +175,7 @@ pub fn cpu_time() -> Duration {
 /// Bytes of a page of memory.
 #[must_use]
 pub fn page_size() -> u64 {
-    // SAFETY: `sysconf` takes an integer and touches no memory of ours.
+    // SAFETY: `sysconf` takes an integer and touches no memory of this process.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(0)
 }
@@ -228,7 +228,7 @@ pub fn effective_uid() -> u32 {
 /// Gives the stack back that the deepest calls have used, down from here. They come at a start and at each epoch; what
 /// remains is what a turn takes.
 pub fn release_stack() {
-    /// Bytes that no call goes deeper than, or that do not matter. Ours.
+    /// Bytes that no call goes deeper than, or that do not matter.
     const DEEPEST: usize = 128 * 1024;
     const PAGE: usize = 4096;
     let here = 0_u8;
@@ -278,7 +278,7 @@ pub fn signal_descriptor(set: u64) -> io::Result<OwnedFd> {
 
 /// Signals read by one call; two at a time are many.
 pub const SIGNALS_AT_ONCE: usize = 4;
-/// How often a turn reads them. Ours: all standard signals at once are half of it, and of real-time ones, of which a
+/// How often a turn reads them. Chosen: all standard signals at once are half of it, and of real-time ones, of which a
 /// hundred thousand may be queued, the kernel needs up to a millisecond for each.
 pub const SIGNAL_READS_PER_TURN: usize = 16;
 

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use super::check;
 
 /// Connections that the kernel keeps for us between two turns: where there is no room, a probe loses a second until its
-/// SYN is sent again. Ours: 50 ms of work; the memory is the kernel's.
+/// SYN is sent again. Chosen: 50 ms of work; the memory is the kernel's.
 const BACKLOG: c_int = 1024;
 /// Seconds for which the kernel keeps a connection that says nothing to itself (rounded up to a retransmission).
 const SILENCE: c_int = 1;
@@ -19,7 +19,7 @@ const SILENCE: c_int = 1;
 /// read in the turn in which it is accepted.
 ///
 /// # Errors
-/// The address is taken, not ours, or of a family that the host has not.
+/// The address is taken, not this host's, or of a family that the host has not.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let family = c_int::from(family(address));
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;

@@ -11,7 +11,7 @@
 //!   description of the agent's own. To look first with `poll` would not do: a terminal that has room may not have enough,
 //!   and another writer may take the room of a pipe between the look and the write.
 //! - Where /proc is missing, or the pipe belongs to another user: a pipe is asked for each call (`RWF_NOWAIT`, of Linux 6.4),
-//!   or gets the line moved from a pipe of our own by `splice`, which can be told not to wait since Linux 2.6. A terminal is
+//!   or gets the line moved from a private pipe by `splice`, which can be told not to wait since Linux 2.6. A terminal is
 //!   opened as /dev/tty, if that is the one. What is left, a terminal of another user's that is not the controlling one, is
 //!   looked at with `poll` first.
 
@@ -46,7 +46,7 @@ enum To {
     Own(OwnedFd),
 }
 
-/// A description of our own, which does not wait and makes no terminal ours.
+/// A separate open file description, which does not wait and takes no controlling terminal.
 const OWN: c_int = libc::O_WRONLY | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
 /// Asks a terminal for its device number: `_IOR('T', 0x32, unsigned int)`, the same on x86-64 and aarch64.
 const TIOCGDEV: c_ulong = 0x8004_5432;
@@ -175,7 +175,7 @@ fn write_to_pipe(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }
 
-/// Moves `bytes` in by way of a pipe of our own, which is empty and so has room for them.
+/// Moves `bytes` in by way of a private pipe, which is empty and so has room for them.
 fn splice(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let (read, write) = io::pipe()?;
     let length = super::write(write.as_fd(), bytes)?;

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 
-/// How long the agent looks whether the exec has worked, in milliseconds. Ours: a hundred times what it takes, and no probe
+/// How long the agent looks whether the exec has worked, in milliseconds. Chosen: a hundred times what it takes, and no probe
 /// is late for it.
 const WAIT_MILLIS: c_int = 100;
 /// What may be refused before the exec, in the flag's or the system's words; empty: the exec itself.

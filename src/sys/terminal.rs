@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use super::{Pid, inherited, signal};
 
-/// Takes the terminal back from the group that a child of ours led, if it has it.
+/// Takes the terminal back from the group that a child led, if it has it.
 pub fn take_terminal_back(leader: Pid) {
     // SAFETY: `tcgetpgrp` takes an integer; without a terminal it fails.
     if unsafe { libc::tcgetpgrp(0) } != leader.number() {
@@ -20,7 +20,7 @@ pub fn take_terminal_back(leader: Pid) {
     inherited::set_mask(mask);
 }
 
-/// Makes the child's group the foreground of the terminal, if there is one and ours is in the foreground.
+/// Makes the child's group the foreground of the terminal, if there is one and this process is in the foreground.
 pub(super) fn take_terminal() {
     // SAFETY: `tcgetpgrp` takes an integer; without a terminal it fails.
     let foreground = unsafe { libc::tcgetpgrp(0) };

@@ -45,7 +45,7 @@ pub(crate) struct Knowledge {
     /// The generation does not count (`--skip-hot-restart-parent-stats`).
     pub(crate) skip_generation: bool,
     pub(crate) drain: DrainCall,
-    /// The port of our own Prometheus listener, whose connections are nobody's requests.
+    /// The port of Envoy's Prometheus listener in a generated bootstrap: its connections are scrapes, not requests.
     pub(crate) prometheus_port: u16,
 }
 

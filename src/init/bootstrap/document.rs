@@ -17,7 +17,7 @@ use crate::config::{HostPort, duration};
 use crate::json::{Map, Value, Writer};
 use crate::search;
 
-/// Statistics that pilot-agent's readiness, Istio's dashboards and our own probes need, whatever the annotations say.
+/// Statistics that pilot-agent's readiness, Istio's dashboards and pintle's readiness need, whatever the annotations say.
 const REQUIRED_PREFIXES: [&str; 6] = [
     "cluster_manager",
     "listener_manager",

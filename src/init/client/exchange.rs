@@ -30,7 +30,7 @@ pub(crate) enum Failure {
     Late(Duration),
     /// Whoever reads our output has what it wanted, like `head`.
     ReaderGone,
-    /// Our own output takes nothing.
+    /// This command's output takes nothing.
     Output(String),
     Other(String),
 }

@@ -103,7 +103,7 @@ fn wait(args: &WaitArgs) -> Result<(), Failure> {
         };
         match ask_200(&args.url, limit) {
             Ok(()) => return Ok(()),
-            // Cut short by our own bound, a try says less than the one before it.
+            // Cut short by this command's bound, a try says less than the one before it.
             Err(Failure::Late(_)) if limit < args.request_timeout => {}
             Err(failure) => last = Some(failure),
         }

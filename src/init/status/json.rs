@@ -291,7 +291,7 @@ impl Json {
         self.0.raw("}");
     }
 
-    /// Our own names, a blank between two; they need no escaping.
+    /// Names of this schema, a blank between two; they need no escaping.
     fn fields(&mut self, names: &str, values: &[Value<'_>]) {
         debug_assert_eq!(names.split(' ').count(), values.len(), "{names}");
         for (name, value) in names.split(' ').zip(values) {

@@ -46,7 +46,7 @@ impl Buffer {
         self.bytes.last().copied()
     }
 
-    /// As it is: our own text, never anybody's string.
+    /// Unescaped: a text of this program's, never a string from outside.
     pub(super) fn raw(&mut self, ours: &str) {
         self.bytes.extend_from_slice(ours.as_bytes());
     }
@@ -58,7 +58,7 @@ impl Buffer {
         let _: fmt::Result = write!(Text { buffer: self, left }, "{what}");
     }
 
-    /// Our own text with a value, escaped, in the place of each `@`.
+    /// A text of this program's with a value, escaped, in the place of each `@`.
     pub(super) fn fill(&mut self, ours: &str, values: &[&dyn fmt::Display]) {
         let mut values = values.iter();
         let mut pieces = ours.split('@');

@@ -37,7 +37,7 @@ impl Supervisor {
         }
     }
 
-    /// A parent that ended before its child had dismissed it needs a stand-in, or the child aborts (why: [`crate::hot_restart`]).
+    /// A parent that ended before its child had dismissed it needs a stand-in, or the child aborts (why: see above).
     pub(super) fn parent_gone(
         &self,
         now: Instant,
