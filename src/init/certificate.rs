@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-/// Bytes of a PEM file; a bundle of all public roots is a quarter of it.
+/// Bytes of a PEM file. Chosen: a bundle of all public roots is a quarter of it.
 pub(crate) const LARGEST_FILE: u64 = 1 << 20;
 
 /// What a line begins with that begins or ends a block; its label and `-----` follow.

@@ -33,7 +33,7 @@ const MEMORY: [(&str, &str, &str); 2] = [
     (":memory:", "/sys/fs/cgroup/memory", "/memory.oom_control"),
 ];
 
-/// Processes of the agent's cgroup that were killed for the want of memory, as far as it is told.
+/// Out-of-memory kills in the agent's cgroup; `None` where /sys/fs/cgroup does not tell.
 #[must_use]
 pub(crate) fn oom_kills() -> Option<u64> {
     let mut text = [0; 1024];
@@ -63,7 +63,7 @@ fn cpu_limit() -> Option<u32> {
     }
     let quota = line(CPU_QUOTA, &mut text)?;
     if quota.starts_with('-') {
-        // None, and each of these files is as dear as ten other system calls.
+        // None; and reading one of these files takes as long as ten other system calls.
         return None;
     }
     let mut period = [0; 64];

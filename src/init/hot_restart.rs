@@ -48,9 +48,9 @@ use crate::config::BaseId;
 use crate::regular;
 use crate::supervisor::Epoch;
 
-/// `auto` tries that many ids.
+/// `auto` tries that many ids. Chosen: more than the Envoys of any network namespace.
 const AUTO_TRIES: u32 = 4096;
-/// The version of the shared memory that we know.
+/// The version of the shared memory that this code knows, Envoy 1.40's: `--hot-restart-version` begins with it (11.104).
 const VERSION: u64 = 11;
 /// Its sizes on x86-64 and aarch64.
 const SIZES: [u64; 2] = [104, 120];
@@ -349,7 +349,7 @@ fn holds(descriptors: &Path, link: &str) -> bool {
     listed.is_ok() && holds
 }
 
-/// Answers a child in place of its dead parent, as long as the child lives. What anybody else sends to it means nothing.
+/// Answers a child in place of its dead parent, as long as the child lives. Ignores other senders.
 #[derive(Debug)]
 pub(crate) struct StandIn {
     socket: UnixDatagram,
@@ -363,7 +363,7 @@ impl AsRawFd for StandIn {
 
 impl StandIn {
     /// Answers some of what has arrived; the rest, if any, in the next turn.
-    // Of its own, so that its place on the stack is nobody else's.
+    // Not inlined: the caller's frame must not hold its locals.
     #[inline(never)]
     pub(crate) fn serve(&self) {
         let mut datagram = [0; DATAGRAM_BYTES];

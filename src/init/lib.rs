@@ -131,7 +131,7 @@ pub fn main(arguments: &[&'static OsStr]) -> u8 {
     }
 }
 
-/// Says what there is to say, and how it ended. A reader that has gone has no use for it.
+/// Prints what the command has to say; returns the exit code. A reader that has gone is no error.
 fn finish(stop: &Stop) -> u8 {
     if let Some(config) = &stop.log {
         // What cannot be opened is not the worst; stderr is left.

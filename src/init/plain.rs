@@ -22,7 +22,7 @@ const SIGNALS: Token = Token(1);
 
 /// From TERM to KILL of what the command leaves behind: the default of `--kill-timeout`.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// After an error of `poll` itself, which should not happen: not a spin.
+/// After an error of `poll` itself, which should not happen. Chosen: ten tries a second, and no spin.
 const POLL_ERROR_PAUSE: Duration = Duration::from_millis(100);
 /// Who sends one of these while we wait for that does not want to wait.
 const ENDING: [i32; 3] = [signal::SIGTERM, signal::SIGINT, signal::SIGQUIT];
@@ -35,7 +35,7 @@ struct Sources {
 
 /// Runs the command until it ends; returns its code.
 #[must_use]
-// Of its own, so that its place on the stack is nobody else's.
+// Not inlined: the caller's frame must not hold its locals.
 #[inline(never)]
 pub(crate) fn run(args: &InitArgs) -> u8 {
     let level = if args.verbose {

@@ -42,8 +42,8 @@ struct Caught {
 }
 
 impl Signals {
-    /// From here on no signal ends or stops this process by accident: those that come wait for `catch`. What is dear about
-    /// catching can so be done when the proxy has been started.
+    /// From here on no signal ends or stops this process by accident: those that come wait for `catch`. The slow part
+    /// of catching them waits until the proxy has been started.
     pub(crate) fn hold() -> Self {
         // But for TRAP: a fault that is blocked would end the process without a word.
         sys::hold_signals(blocked() | 1 << (signal::SIGCHLD - 1));

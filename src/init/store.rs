@@ -252,7 +252,7 @@ mod tests {
         let mut first = open().unwrap();
         assert!(busy(open().unwrap_err()));
         first.write(Of::Validator, b"{}").unwrap();
-        // The directory is made again, first by its owner, then by somebody else.
+        // The directory is made again, first by its owner, then by another user.
         fs::remove_dir_all(&directory).unwrap();
         first.write(Of::Validator, b"{}").unwrap();
         assert!(busy(open().unwrap_err()));

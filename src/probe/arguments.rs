@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use argh::FromArgs;
 
-/// How long a probe may take without a word about it, or with 0. Product.md §6.
+/// How long a probe may take where no time is given, or 0. pilot-agent 1.1.5 waited as long.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A gRPC service's name, in bytes. Chosen: longer than any name in use, and small beside the 8 KiB of a request's head.
 const LONGEST_SERVICE: usize = 1024;

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::deadline::Deadline;
 use crate::failure::Failure;
 
-/// Within this long a connection says goodbye, so that no server logs an error: it waits for nobody, as a rule.
+/// Time for a connection's orderly close, so that no server logs an error. Chosen: as a rule it takes none.
 const FAREWELL: Duration = Duration::from_millis(100);
 
 pub(crate) async fn connect(address: SocketAddr, deadline: Deadline) -> Result<TcpStream, Failure> {

@@ -23,7 +23,7 @@ use crate::connection::{connect, part};
 use crate::deadline::Deadline;
 use crate::failure::Failure;
 
-/// A health service's answer, in bytes: one small number.
+/// A health service's answer, in bytes. Chosen: it is one small number.
 const LONGEST_ANSWER: usize = 1024;
 /// The header list of an answer, in bytes. Chosen: as much as for HTTPS.
 const LONGEST_HEADER_LIST: u32 = 16 * 1024;

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// No host has more that matter.
+/// Addresses that are kept. Chosen: no host has more that matter.
 const MOST_ADDRESSES: usize = 256;
 /// Bytes of an answer that are taken at once. Netlink's own, `NLMSG_GOODSIZE` with the largest pages that it counts.
 const ANSWER_BYTES: usize = 8192;

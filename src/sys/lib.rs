@@ -181,7 +181,7 @@ pub fn page_size() -> u64 {
 }
 
 /// Flags for opening a file that somebody else named: a FIFO does not wait for its other end, and a terminal does not
-/// become ours.
+/// become this process's.
 pub const OPEN_WITHOUT_WAITING: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
 
 /// Whether `fd` has room now: for a pipe, for `PIPE_BUF` bytes if nobody else is quicker.
@@ -228,7 +228,7 @@ pub fn effective_uid() -> u32 {
 /// Gives the stack back that the deepest calls have used, down from here. They come at a start and at each epoch; what
 /// remains is what a turn takes.
 pub fn release_stack() {
-    /// Bytes that no call goes deeper than, or that do not matter.
+    /// Bytes of stack below this call that are given back. Chosen: no call goes deeper.
     const DEEPEST: usize = 128 * 1024;
     const PAGE: usize = 4096;
     let here = 0_u8;
@@ -276,7 +276,7 @@ pub fn signal_descriptor(set: u64) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Signals read by one call; two at a time are many.
+/// Signals read by one call. Chosen: two at a time are many.
 pub const SIGNALS_AT_ONCE: usize = 4;
 /// How often a turn reads them. Chosen: all standard signals at once are half of it, and of real-time ones, of which a
 /// hundred thousand may be queued, the kernel needs up to a millisecond for each.

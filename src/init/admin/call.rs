@@ -34,7 +34,7 @@ const LISTENERS: &str = "/listeners";
 const CONNECTION_STATS: &str = "/stats?filter=^listener\\..*downstream_cx_active$";
 /// The fields of `/server_info` that matter stand in its first 2 kB; `--config-yaml` stands before one of them.
 const LIVE_BYTES: usize = 64 * 1024;
-/// Some 15,000 listeners.
+/// Bytes of the connections' statistics. Chosen: room for some 15,000 listeners.
 const CONNECTION_BYTES: usize = 1024 * 1024;
 
 /// What the answers are judged by.

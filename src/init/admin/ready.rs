@@ -10,7 +10,7 @@ use crate::supervisor::{Epoch, Reply};
 /// Bytes of a line of `/listeners` that are looked at: the address stands at its end.
 pub(super) const LINE_BYTES: usize = 64;
 
-/// The longest `/listeners`, in bytes: 40,000 lines of 100.
+/// The longest `/listeners`, in bytes. Chosen: 40,000 lines of 100.
 const LISTENERS_BYTES: usize = 4 * 1024 * 1024;
 
 /// `--application-ports`: what must have listeners.

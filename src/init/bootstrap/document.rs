@@ -28,9 +28,9 @@ const REQUIRED_PREFIXES: [&str; 6] = [
 ];
 /// What `/stats` shows of open connections; the drain adds it up.
 const CONNECTIONS_SUFFIX: &str = "downstream_cx_active";
-/// For clusters that have no setting of their own.
+/// For clusters that have no setting of their own. The default of pilot-agent 1.1.5's `--connectTimeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Envoy's own admin port is near.
+/// For Envoy's own admin port, which is near. As in pilot-agent 1.1.5's bootstrap.
 const ADMIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Bytes that the document is written into; one with everything in it has 9 kB and the metadata.

@@ -8,8 +8,8 @@ use super::{BootstrapError, Object};
 use crate::json::{self, Value};
 use crate::regular;
 
-/// The largest document. A bootstrap has tens of kilobytes, and a document takes up to forty times its size in memory: a
-/// wrong path must not cost the container its life.
+/// The largest document, in bytes. Chosen: a bootstrap has tens of kilobytes, and a document takes up to forty
+/// times its size in memory: with a wrong path the container must not run out of it.
 pub(super) const DOCUMENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The JSON object in `path`.

@@ -33,7 +33,8 @@ const IDENTITY: [(&str, &str); 5] = [
 ];
 /// What Istio's filters tell the peer of a connection, unless `ISTIO_META_EXCHANGE_KEYS` says something else.
 const EXCHANGE_KEYS: &str = "NAME,NAMESPACE,INSTANCE_IPS,LABELS,OWNER,PLATFORM_METADATA,WORKLOAD_NAME,MESH_ID,SERVICE_ACCOUNT";
-/// Envoy's parser stops at 100 messages inside each other, and one level of JSON is three of them.
+/// Levels of JSON in metadata. Envoy's parser (protobuf) stops at 100 messages inside each other, and one level of JSON is
+/// three of them. Chosen: half of that.
 const DEPTH: usize = 16;
 
 /// Name and value.

@@ -85,7 +85,7 @@ impl Stop {
 ///
 /// # Errors
 /// Help and version, which are done with code 0, and whatever cannot be understood.
-// Of its own, so that its place on the stack is nobody else's.
+// Not inlined: the caller's frame must not hold its locals.
 #[inline(never)]
 pub fn parse(arguments: &[Word]) -> Result<Command, Box<Stop>> {
     let Some((command, rest)) = arguments.get(1..).and_then(<[Word]>::split_first) else {

@@ -4,9 +4,9 @@
 
 use super::flags::Table;
 
-/// Longer words are not compared: the cost is the product of the lengths, and nobody mistypes that much.
+/// Characters of a word that is compared. Chosen: the cost is the product of the lengths, and no flag is that long.
 const LONGEST: usize = 64;
-/// More flags than these are no help.
+/// Flags that are suggested. Chosen: more are no help.
 const MOST: usize = 5;
 
 /// The nearest of `known`, unless it is so far that naming it would only confuse.

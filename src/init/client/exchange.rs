@@ -16,7 +16,7 @@ use super::url::{Host, Url};
 use crate::http::Exchange;
 use crate::supervisor::Seconds;
 
-/// What is read at once; an answer may have a hundred megabytes.
+/// Bytes read at once. Chosen: an answer may have a hundred megabytes.
 const READ_BYTES: usize = 32 * 1024;
 
 /// Why there is no answer, or not the one that was wanted.

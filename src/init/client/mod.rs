@@ -21,22 +21,22 @@ use crate::supervisor::Seconds;
 
 /// For an answer of Envoy's admin port, as in `pilot-agent request`.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// For `probe` and `status`; kubelet ends an exec probe by itself, after 1 s where nothing else is said.
+/// For `probe` and `status`. Chosen: kubelet ends an exec probe by itself, by default after 1 s.
 const QUICK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two looks of `status --watch`.
+/// Between two looks of `status --watch`. Chosen: what a person follows.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
-/// What is kept of an answer that says no, in bytes; a reason is a line.
+/// Bytes kept of an answer that says no. Chosen: a reason is a line.
 const REASON_BYTES: usize = 4 * 1024;
-/// The longest `/status`, in bytes: 32 events and 32 epochs are about 10 kB.
+/// The longest `/status`, in bytes. Chosen: 32 events and 32 epochs are about 10 kB.
 const STATUS_BYTES: usize = 256 * 1024;
-/// Between two tries to write to an output that takes nothing at the moment.
+/// Between two tries to write to an output that takes nothing at the moment. Chosen: a person sees no delay.
 const OUTPUT_PAUSE: Duration = Duration::from_millis(10);
 /// The cursor to the corner, and everything after it gone.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Does it; returns the exit code.
 #[must_use]
-// Of its own, so that its place on the stack is nobody else's.
+// Not inlined: the caller's frame must not hold its locals.
 #[inline(never)]
 pub(crate) fn run(args: &ClientArgs) -> u8 {
     let (verb, url, result) = match args {
@@ -70,7 +70,7 @@ pub(crate) fn print(text: &str, code: u8) -> u8 {
 }
 
 fn fail(line: &str) -> u8 {
-    // A reader that has gone has no use for it.
+    // A reader that has gone is no error.
     sys::write_all(sys::stderr(), line.as_bytes());
     1
 }

@@ -214,7 +214,7 @@ pub struct HostPort {
 pub struct Host {
     /// Addresses of interfaces that are up; loopback's only where there is no other.
     pub addresses: Vec<IpAddr>,
-    /// Tells the CPUs that the cgroup grants, rounded up; not asked where somebody says how many.
+    /// Reads the CPUs that the cgroup grants, rounded up; not called where `--concurrency` is given.
     pub cpu_limit: fn() -> Option<u32>,
 }
 

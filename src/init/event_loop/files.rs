@@ -9,7 +9,8 @@ use crate::fingerprint::Scan;
 use crate::log::{self, Utc};
 use crate::supervisor::{Cause, Configuration, Event};
 
-/// How long before its end a certificate is told, and how often.
+/// How long before its end a certificate is reported, and how often. Chosen: a day to act,
+/// and a line an hour.
 const SOON: Duration = Duration::from_secs(24 * 60 * 60);
 const TOLD_EVERY: Duration = Duration::from_secs(60 * 60);
 

@@ -8,7 +8,7 @@ use crate::store::Of;
 use crate::supervisor::{Outcome, Signal};
 
 impl EventLoop {
-    /// The outcome, once nobody is left whom the kernel would not end with the agent.
+    /// The outcome, once every process is gone that would outlive the agent.
     pub(super) fn has_left(&mut self) -> Option<Outcome> {
         let outcome = self.outcome?;
         if std::process::id() == 1 {
@@ -16,7 +16,7 @@ impl EventLoop {
         }
         let (now, patience) = (self.now, self.config.policy.kill_timeout);
         if self.adopted.is_none() {
-            // What is left of its own has had its time.
+            // Its own processes have had `--kill-timeout`.
             self.children.kill_all();
             self.reap();
         }

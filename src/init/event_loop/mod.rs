@@ -47,11 +47,11 @@ use crate::timeline;
 use crate::watcher::Watcher;
 use sys::signal;
 
-/// Readiness taken from the kernel at once; more waits for the next turn.
+/// Ready sources taken from the kernel at once. Chosen: more wait for the next turn.
 const EVENTS: usize = 32;
-/// Events handled in one turn; a flood cannot keep the timers from their turn.
+/// Events handled in one turn. Chosen: a flood cannot keep the timers from their turn.
 const EVENTS_PER_TURN: usize = 64;
-/// After an error of `poll` itself, which should not happen: not a spin.
+/// After an error of `poll` itself, which should not happen. Chosen: ten lines a second, and no spin.
 const POLL_ERROR_PAUSE: Duration = Duration::from_millis(100);
 
 const ENDS: Token = Token(4);
@@ -100,7 +100,7 @@ pub(crate) struct EventLoop {
     queue: VecDeque<Event>,
     /// The clock, read once in a turn.
     now: Instant,
-    /// Kills that the cgroup had counted for the want of memory.
+    /// The cgroup's count of out-of-memory kills, when it was last read.
     oom_kills: Option<u64>,
     /// Bit n - 1: signal n was said to be ignored.
     ignored: u64,
@@ -203,7 +203,7 @@ impl EventLoop {
         self.watcher.refresh();
         self.hash_again(scan);
         self.report_watcher();
-        // What others died of before is not what the proxy will.
+        // Out-of-memory kills before the start do not count.
         self.oom_kills = host::oom_kills();
         Ok(())
     }
@@ -219,7 +219,7 @@ impl EventLoop {
 
     /// Turns until the end; returns the exit code.
     #[must_use]
-    // Of its own, so that its place on the stack is nobody else's.
+    // Not inlined: the caller's frame must not hold its locals.
     #[inline(never)]
     pub(crate) fn run(mut self: Box<Self>) -> u8 {
         sys::set_apart();
@@ -263,8 +263,8 @@ impl EventLoop {
         self.tidy();
     }
 
-    /// Gives back the memory of what was needed and will not be soon: after the start, an epoch, a page, a crowd of clients,
-    /// an application's long answer.
+    /// Returns unused code, stack and heap pages once idle: after the start, an epoch, a page, a crowd of clients, an
+    /// application's long answer.
     fn tidy(&mut self) {
         self.used_seldom |= self.status.used_seldom();
         if self.status.is_idle() {

@@ -130,7 +130,7 @@ impl EventLoop {
         }
     }
 
-    /// A program that was killed may have been killed for the want of memory. Looked up then, and not before.
+    /// Tells an out-of-memory kill from another SIGKILL. The cgroup's count is read only after a kill.
     fn cause(&mut self, kind: Option<Kind>, how: Exit) -> Exit {
         let matters = !matches!(kind, None | Some(Kind::Probe(_)));
         if how != Exit::Signal(9) || !matters {

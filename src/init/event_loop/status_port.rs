@@ -113,7 +113,7 @@ impl EventLoop {
                     && facts.ours
                     && facts.workers
                 {
-                    // Learnt by the way.
+                    // Readiness has shown that the epoch is LIVE.
                     self.queue.push_back(Event::AdminReplied {
                         process,
                         call: Call::Live,

@@ -25,7 +25,7 @@ use record::Record;
 use walk::Walk;
 pub(crate) use walk::{MAX_DEPTH, MAX_FILES};
 
-/// How many names of one directory are read at all, for they are sorted in memory.
+/// Names read of one directory. Chosen: they are sorted in memory.
 const MAX_LISTED: usize = 16 * 1024;
 /// Bytes that are hashed in one turn. Chosen: a millisecond or two, so that signals and probes do not wait.
 const SLICE_BYTES: usize = 256 * 1024;

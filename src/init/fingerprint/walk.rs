@@ -16,13 +16,15 @@ use super::record::{Hash, Record, key, number, of, of_file, tagged};
 use super::{Memory, entries};
 use crate::{certificate, log, regular};
 
-/// How deep below a watched directory files count.
+/// Levels below a watched directory on which files count. Chosen: Kubernetes' volumes have two
+/// or three.
 pub(crate) const MAX_DEPTH: usize = 8;
-/// Files and directories that are read, in all; of more, size and time of change count.
+/// Files and directories that are read, in all; of more, size and time of change count. Chosen: far above a pod's volumes.
 pub(crate) const MAX_FILES: usize = 10_000;
 /// Entries that are looked at, in all; it also ends links that lead in circles. Chosen: six times the files.
 const MAX_ENTRIES: usize = 64 * 1024;
-/// Bytes of a file and in all that are read; of more, size and time of change count.
+/// Bytes of a file and in all that are read; of more, size and time of change count. Chosen: a Secret has 1 MiB at most
+/// (Kubernetes' limit).
 const MAX_FILE_BYTES: u64 = 16 << 20;
 const MAX_BYTES: u64 = 256 << 20;
 /// Bytes from which on a file with several names is read once. Chosen: smaller ones are read faster than looked up.
@@ -31,7 +33,7 @@ const LINKED_BYTES: u64 = 64 * 1024;
 const MAX_UNREADABLE: usize = 64;
 /// What looking at an entry costs, in bytes that could be hashed in that time. Chosen: about one `stat`.
 const ENTRY_COST: usize = 1024;
-/// Names of changed files that are told.
+/// Names of changed files in a log line. Chosen: a certificate, its key and its root fit.
 const TOLD: usize = 4;
 const BUFFER_BYTES: usize = 4096;
 

@@ -10,7 +10,7 @@ use mio::{Interest, Registry, Token};
 
 use super::response::Malformed;
 
-/// What is read at once: all that a probe should cost of the stack, and more than it and its answers need.
+/// Bytes read at once. Chosen: more than a probe and its answers need, and little of the stack.
 pub(crate) const READ_BYTES: usize = 2 * 1024;
 /// Reads from one peer in a turn, 16 KiB in all. Chosen: seventy peers that send without end make a turn of milliseconds.
 const READS: usize = 8;

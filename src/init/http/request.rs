@@ -4,7 +4,7 @@
 
 /// The longest head taken, in bytes; more is 431. Chosen: what nginx and Apache take of one header line by default.
 pub(crate) const HEAD_BYTES: usize = 8 * 1024;
-/// kubelet sends five, a browser fifteen.
+/// Headers of a request. Chosen: kubelet sends five, a browser fifteen.
 const HEADERS: usize = 64;
 
 /// What the bytes so far are.

@@ -2,13 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-/// The longest head taken; Envoy's are about 250 bytes, applications have cookies and policies.
+/// The longest head taken, in bytes. Chosen: Envoy's are about 250 bytes, applications have cookies and policies.
 const HEAD_BYTES: usize = 16 * 1024;
 /// Interim answers (100 Continue, 103 Early Hints) before the answer; Go's client, and so kubelet, took five.
 const INTERIM_HEADS: u8 = 16;
 /// Headers of an answer. Chosen: as many as of a request.
 const HEADERS: usize = 64;
-/// A chunk-size line with its end: 16 digits and a little extension.
+/// A chunk-size line with its end, in bytes. Chosen: 16 digits and a little extension.
 const CHUNK_LINE_BYTES: usize = 64;
 
 /// How the body's end is known.

@@ -26,7 +26,7 @@ pub(super) struct Connection {
     pub(super) opened: Instant,
     pub(super) deadline: Instant,
     pub(super) phase: Phase,
-    /// The head so far, then what is to be sent.
+    /// The head so far, then the bytes to send.
     buffer: Vec<u8>,
     sent: usize,
     /// Something was sent, or there is something new to send: its time begins anew.

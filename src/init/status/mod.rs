@@ -54,9 +54,10 @@ pub(crate) const PLACES: usize = 64;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// To the first byte of an answer, and for every pause in it, whoever makes it. Prometheus' default `scrape_timeout`.
 const PAUSE: Duration = Duration::from_secs(10);
-/// After an answer to a request that was not read whole: a close at once would take the answer back.
+/// After an answer to a request that was not read whole: a close at once would reset the connection, and the client lose
+/// the answer. Chosen: longer than a round trip.
 const LINGER: Duration = Duration::from_secs(1);
-/// Of such a request so much is read and thrown away.
+/// Bytes of such a request that are read and thrown away. Chosen: a socket buffer's worth.
 const LINGER_BYTES: usize = 64 * 1024;
 /// When all places are taken by whole requests, the oldest gives way once it is so old: a reader that takes a byte in
 /// every pause must not keep kubelet out. Chosen: three of Prometheus' default `scrape_timeout`.
@@ -64,19 +65,19 @@ const FAIR_SHARE: Duration = Duration::from_secs(30);
 /// When all places are taken, an answer that its client has not taken within this time gives way. Kubernetes' default
 /// `timeoutSeconds` of a probe.
 const UNREAD: Duration = Duration::from_secs(1);
-/// Pages, statuses and scrapes at once; more are refused (503). Two Prometheus have two, and each may hold up to a page's
-/// bytes for as long as its client does not read them.
+/// Pages, statuses and scrapes at once; more are refused (503). Chosen: two Prometheus have two, and each may hold up
+/// to a page's bytes for as long as its client does not read them.
 const PAGES: usize = 16;
-/// Places that strangers leave to probes from loopback and from the node: a pod of five containers has ten.
+/// Places that strangers leave to probes from loopback and from the node. Chosen: a pod of five containers has ten.
 const KEPT: usize = 8;
 /// Places that probes of the application and pages leave to everything else, which is over soon: a request that is read,
 /// and readiness for two.
 const SPARE: usize = 3;
-/// After an error of `accept` itself (no descriptor left, say).
+/// After an error of `accept` itself (no descriptor left, say). Chosen: no spin.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// Helper programs at once; others wait for their turn. Chosen: two probes each of four containers.
 const HELPERS: usize = 8;
-/// Of these so many are run for strangers: half.
+/// Of these so many are run for strangers. Chosen: half.
 const STRANGERS_HELPERS: usize = HELPERS / 2;
 
 /// What the server answers by, known at the start.
@@ -87,7 +88,7 @@ pub(crate) struct Settings {
     pub(crate) scrape: Vec<ScrapeTarget>,
     pub(crate) metrics: Metrics,
     pub(crate) admin: SocketAddr,
-    /// Where kubelet is, if somebody says so.
+    /// The node's address, where `HOST_IP` gives it.
     pub(crate) node: Option<IpAddr>,
     /// Ports of Envoy's and of the agent: admin, metrics, status.
     pub(crate) own: [u16; 3],

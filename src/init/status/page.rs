@@ -16,7 +16,7 @@ use crate::history::Life;
 use crate::log::Utc;
 use crate::supervisor::{AgentState, Reason};
 
-/// Characters of a string (a node id, a companion's command); two lines of a wide screen.
+/// Characters of a string (a node id, a companion's command). Chosen: two lines of a wide screen.
 const TEXT: usize = 240;
 /// Bytes reserved at first, and for each event or life: a page does not grow by doubling.
 const ROOM: usize = 7 * 1024;

@@ -16,7 +16,7 @@ use crate::http::{Exchange, Response};
 
 /// Of an application's answer so many bytes are passed on. As in pilot-agent, and kubelet reads no more.
 const BODY_BYTES: usize = 10 * 1024;
-/// A helper gives up so much earlier than we do.
+/// A helper gives up so much earlier than the agent. Chosen: its own report of the time-out arrives first.
 const HEAD_START: Duration = Duration::from_millis(50);
 /// Codes whose location Go's client, and so kubelet, follows.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];

@@ -142,7 +142,7 @@ impl Readiness {
             return Plan::Answer(Stage::NoProxy);
         };
         if let Some(parent) = snapshot.older.filter(|older| older.serves()) {
-            // A hand-over: whose the admin port is nobody knows.
+            // A hand-over: parent or child may own the admin port.
             return Plan::Answer(self.known(parent.id()));
         }
         if newest.is_stopping() {

@@ -16,10 +16,10 @@ use super::routes::{Peer, Topic};
 use super::server::StatusServer;
 use super::{FAIR_SHARE, KEPT, PAGES, PLACES, SPARE, Turn, UNREAD, count};
 
-/// Addresses that are remembered as the node's: two of each family, since kubelet probes from one, or from two while the
-/// network is set up.
+/// Addresses that are remembered as the node's. Chosen: two of each family, since kubelet probes from one, or from two
+/// while the network is set up.
 const NODES: usize = 4;
-/// Then another address may be remembered instead: probes with a period of minutes keep theirs.
+/// Then another address may be remembered instead. Chosen: probes with a period of minutes keep theirs.
 const FORGET: Duration = Duration::from_secs(3600);
 
 /// From where kubelet's probes came, and when the last did.

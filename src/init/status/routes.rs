@@ -103,7 +103,7 @@ pub(super) fn route(request: &Request<'_>, peer: Peer, settings: &Settings) -> R
     }
 }
 
-/// The application's ports are nobody's business but the application's, unless they were named.
+/// `istio-app-probe-port`: only ports that `--application-ports` names are reachable this way.
 fn forward(port: &[u8], request: &Request<'_>, settings: &Settings) -> Route {
     let port = std::str::from_utf8(port)
         .ok()
@@ -206,7 +206,7 @@ mod tests {
                 "POST /drain HTTP/1.1\r\nHost: localhost:15020\r\nOrigin: http://localhost:15020",
                 true,
             ),
-            // A name of somebody's that was made to mean 127.0.0.1, asked by a page of its own: no Origin needed.
+            // DNS rebinding: a page's own name resolves to 127.0.0.1, so the browser sends no Origin.
             ("POST /drain HTTP/1.1\r\nHost: evil.example:15020", false),
             (
                 "POST /drain HTTP/1.1\r\nHost: localhost.evil.example",

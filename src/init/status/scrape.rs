@@ -20,7 +20,7 @@ const EXEMPLAR: &str = " # {";
 pub(crate) struct Lines {
     /// The line that has not ended yet.
     held: Vec<u8>,
-    /// It is too long; what comes of it is let go.
+    /// It is too long; the rest of it is dropped.
     too_long: bool,
     dropped: u64,
 }

@@ -34,7 +34,7 @@ pub(crate) struct StatusServer {
     pub(super) settings: Settings,
     pub(super) listener: Option<TcpListener>,
     pub(super) listener_token: usize,
-    /// Place n has the tokens `first` + 2n, and one more for whom it asks.
+    /// Place n has the token `first` + 2n, and the next one for its upstream.
     first: usize,
     pub(super) places: Vec<Option<Box<Connection>>>,
     pub(super) paused: Option<Pause>,
@@ -304,7 +304,7 @@ impl StatusServer {
         Token(self.first.saturating_add(place.saturating_mul(2)))
     }
 
-    /// Of the socket to whom a connection asks.
+    /// Of a connection's upstream socket.
     pub(super) const fn far_token(&self, place: usize) -> Token {
         Token(self.token(place).0.saturating_add(1))
     }

@@ -97,7 +97,7 @@ pub enum Action {
     SignalCommand(u8),
     /// Kill the command, with all that it has started in its process group.
     KillCommand,
-    /// This signal means nothing, and goes to nobody.
+    /// Report once that this signal is ignored.
     IgnoreSignal(u8),
     /// Ask the admin port of the process that has this number now; answered by `AdminReplied`.
     Ask(Epoch, Call),

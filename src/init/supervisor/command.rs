@@ -34,7 +34,7 @@ const READY_INTERVAL: Duration = Duration::from_millis(500);
 /// Requests to stop (TERM or INT) until the command is killed: the third, as for the agent itself.
 const REQUESTS_TO_KILL: u8 = 3;
 /// Signals that a write of the agent's own raises: PIPE when the reader of its log has gone, TTOU in the background of a
-/// terminal, XFSZ at the limit of a file. The command has done nothing to deserve them.
+/// terminal, XFSZ at the limit of a file. They are not for the command.
 const OUR_OWN: [u8; 3] = [13, 22, 25];
 /// How a command ends that the agent has to kill.
 const KILLED: Exit = Exit::Signal(9);
@@ -179,7 +179,7 @@ impl Supervisor {
         }
     }
 
-    /// A signal that means nothing to the agent.
+    /// A signal that the agent does not use.
     pub(super) fn other_signal(&self, number: u8, out: &mut Vec<Action>) {
         out.push(if self.command_lives() && !OUR_OWN.contains(&number) {
             Action::SignalCommand(number)

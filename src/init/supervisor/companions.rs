@@ -220,7 +220,7 @@ impl Supervisor {
         }
     }
 
-    /// The companion, if it has a process: the exit of another means nothing.
+    /// The companion, if it has a process: the exit of another is ignored.
     fn process_of(&mut self, id: CompanionId) -> Option<&mut Companion> {
         self.companions
             .iter_mut()

@@ -79,7 +79,7 @@ impl fmt::Display for Asker {
 pub enum Exit {
     Code(u8),
     Signal(u8),
-    /// SIGKILL, and its cgroup has counted one for the want of memory.
+    /// SIGKILL, and the cgroup counted an out-of-memory kill.
     OutOfMemory,
     /// It never ran; the code that a shell would give: 127 not found, 126 not executable, 78 no bootstrap, 71 otherwise.
     NotStarted(u8),
@@ -149,7 +149,7 @@ pub enum Signal {
     Quit,
     Hangup,
     Usr1,
-    /// It means nothing; the command of `run` gets it.
+    /// Ignored; the command of `run` gets it.
     Other(u8),
 }
 

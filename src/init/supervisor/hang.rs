@@ -19,11 +19,11 @@ use super::event::{Call, Epoch, Reply};
 use super::note::Note;
 use super::timers::Timer;
 
-/// Calls within the time-out. Three find a hang in at most four thirds of it.
+/// Calls within the time-out. Chosen: three find a hang in at most four thirds of it.
 const CALLS: u32 = 3;
 /// The shortest interval; an answer has as long (the admin client's time).
 const SECOND: Duration = Duration::from_secs(1);
-/// Calls in a row without an answer that make a hang.
+/// Calls in a row without an answer that make a hang. Chosen: one may be a machine that stood still.
 const UNANSWERED: u32 = 2;
 
 /// What is known of a process's silence.

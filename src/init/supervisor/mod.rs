@@ -209,8 +209,8 @@ impl Supervisor {
         out
     }
 
-    /// Takes the list back when it has been carried out. So an event needs no memory, and a signal does not wait for some: it
-    /// was a quarter of what an agent that has slept does for one.
+    /// Takes the list back for the next event, so that a signal does not wait for memory: allocating was a quarter of an idle
+    /// agent's work for one.
     pub fn take_back(&mut self, mut room: Vec<Action>) {
         room.clear();
         if room.capacity() <= ROOM {

@@ -66,7 +66,7 @@ impl Supervisor {
     }
 
     /// The draining parent outlives its time. Its child may wait for an answer of it and do nothing else, so it is killed;
-    /// the child has somebody else to answer it then. While no child is LIVE, nobody was there to dismiss it.
+    /// then the stand-in answers the child. While no child is LIVE, nobody was there to dismiss it.
     pub(super) fn parent_hangs(&self, out: &mut Vec<Action>) {
         if let (Some(child), Some(parent)) = (&self.newest, &self.older)
             && child.serves()

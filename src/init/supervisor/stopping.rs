@@ -12,7 +12,8 @@ use super::note::Note;
 use super::timers::Timer;
 use super::{Next, Phase, Place, Supervisor};
 
-/// A process that SIGKILL has not removed by then hangs in the kernel; its namespace ends with us.
+/// A process that SIGKILL has not removed by then hangs in the kernel; its namespace ends with the agent. Chosen: KILL takes
+/// milliseconds.
 pub(super) const ABANDON_AFTER: Duration = Duration::from_secs(5);
 
 /// How far the end has come.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Each fires at most once per arming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// A change was noticed; now its dust has settled.
+    /// The debounce after a change is over; the files are hashed.
     Debounce,
     /// The files are hashed without any event.
     Rescan,
@@ -27,7 +27,7 @@ pub enum Timer {
     Refill,
     /// The `--validate` run took too long.
     Validation,
-    /// "Not ready" has had time to spread.
+    /// The pre-drain delay is over: "not ready" has had time to spread.
     PreDrain,
     /// The longest drain is over.
     Drain,

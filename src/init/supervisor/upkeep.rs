@@ -10,7 +10,7 @@ use super::epoch::State;
 use super::event::Cause;
 use super::timers::Timer;
 
-/// Without inotify the files are hashed this often, as long as the debounce would have taken anyway.
+/// Without inotify the files are hashed this often: the default of `--cert-debounce`, so a change takes no longer.
 const DEGRADED_RESCAN: Duration = Duration::from_secs(10);
 
 impl Supervisor {

@@ -10,7 +10,7 @@ use super::note::Note;
 use super::timers::Timer;
 use super::{Phase, Supervisor};
 
-/// While it waits, changes are looked at this soon: a start should not wait for the debounce.
+/// While it waits, changes are looked at this soon. Chosen: a start should not wait for the debounce.
 const CERTIFICATES_DEBOUNCE: Duration = Duration::from_millis(100);
 impl Supervisor {
     /// Waiting for the certificates; no process has been started.

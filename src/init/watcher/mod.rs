@@ -23,7 +23,7 @@ use mio::{Interest, Registry, Token};
 
 use chain::{Chain, Watch};
 
-/// Walks per `drain`: a tree that changes as fast as it is walked must not hold up the loop.
+/// Walks per `drain`. Chosen: a tree that changes as fast as it is walked must not hold up the loop.
 const MAX_WALKS: usize = 8;
 /// From so many watches on a walk takes milliseconds, and a `drain` makes only one. Chosen.
 const MANY_WATCHES: usize = 512;
@@ -95,7 +95,7 @@ impl Watcher {
     }
 
     /// Takes all events there are and follows the chains anew where they changed.
-    // Of its own, so that its place on the stack is nobody else's.
+    // Not inlined: the caller's frame must not hold its locals.
     #[inline(never)]
     pub fn drain(&mut self) -> Noticed {
         let mut noticed = Noticed::default();
