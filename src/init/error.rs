@@ -8,57 +8,53 @@ use std::io;
 
 use crate::bootstrap::BootstrapError;
 
-/// A start that failed. After the start there are no errors, only events.
+/// A start that failed, in words. After the start there are no errors, only events.
 #[derive(Debug)]
-pub(crate) enum StartError {
-    /// The operating system refused something that is needed; what, why, and what may be done. Exit code 71.
-    Os {
-        what: String,
-        error: io::Error,
-        remedy: &'static str,
-    },
-    /// A template, an override or a custom file is missing or not valid. Exit code 78.
-    Bootstrap(BootstrapError),
+pub(crate) struct StartError {
+    why: String,
+    code: u8,
 }
 
 impl StartError {
-    pub(crate) fn os(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    /// The operating system refused something that is needed. Exit code 71.
+    pub(crate) fn os(what: &str) -> impl FnOnce(io::Error) -> Self {
         Self::os_but(what, "")
     }
 
     /// `remedy` is the flag that does without, or chooses another.
     pub(crate) fn os_but(
-        what: impl Into<String>,
+        what: impl AsRef<str>,
         remedy: &'static str,
     ) -> impl FnOnce(io::Error) -> Self {
-        move |error| Self::Os {
-            what: what.into(),
-            error,
-            remedy,
-        }
+        move |error| Self::refused(what.as_ref(), remedy, &error)
+    }
+
+    #[cold]
+    fn refused(what: &str, remedy: &str, error: &io::Error) -> Self {
+        let refused = Refused { error, remedy }.to_string();
+        let why = ["cannot ", what, ": ", &refused].concat();
+        Self { why, code: 71 }
+    }
+
+    /// A template, an override or a custom file is missing or not valid. Exit code 78.
+    pub(crate) fn bootstrap(error: &BootstrapError) -> Self {
+        let why = error.to_string();
+        Self { why, code: 78 }
     }
 
     #[must_use]
     pub(crate) const fn code(&self) -> u8 {
-        match self {
-            Self::Os { .. } => 71,
-            Self::Bootstrap(_) => 78,
-        }
+        self.code
     }
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Os {
-                what,
-                error,
-                remedy,
-            } => write!(f, "cannot {what}: {}", Refused { error, remedy }),
-            Self::Bootstrap(error) => error.fmt(f),
-        }
+        f.write_str(&self.why)
     }
 }
+
+impl Error for StartError {}
 
 /// What the system said, to whom if that is why, and the remedy.
 pub(crate) struct Refused<'e> {
@@ -77,14 +73,5 @@ impl fmt::Display for Refused<'_> {
             return Ok(());
         }
         write!(f, "; {}", self.remedy)
-    }
-}
-
-impl Error for StartError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Os { error, .. } => Some(error),
-            Self::Bootstrap(error) => Some(error),
-        }
     }
 }

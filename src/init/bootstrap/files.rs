@@ -4,7 +4,7 @@
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use super::{BootstrapError, Object};
+use super::BootstrapError;
 use crate::json::{self, Value};
 use crate::regular;
 
@@ -12,45 +12,47 @@ use crate::regular;
 /// times its size in memory: with a wrong path the container must not run out of it.
 pub(super) const DOCUMENT_BYTES: usize = 4 * 1024 * 1024;
 
+/// What a file is to us.
+pub(super) const TEMPLATE: &str = "template";
+pub(super) const OVERRIDE: &str = "bootstrap override";
+pub(super) const CUSTOM: &str = "custom configuration";
+
 /// The JSON object in `path`.
-pub(super) fn read_object(object: Object, path: &Path) -> Result<Value, BootstrapError> {
-    let bytes = read(path).map_err(|source| read_error(object, path, source))?;
-    let path = path.to_owned();
-    match json::parse(&bytes) {
+pub(super) fn read_object(object: &str, path: &Path) -> Result<Value, BootstrapError> {
+    let bytes = read(path).map_err(|error| read_error(object, path, &error))?;
+    parse(object, path, &bytes)
+}
+
+/// The JSON object in `bytes`, which are from `path`.
+pub(super) fn parse(object: &str, path: &Path, bytes: &[u8]) -> Result<Value, BootstrapError> {
+    let wrong = |verb, why| Err(BootstrapError::new(verb, object, path, why));
+    match json::parse(bytes) {
         Ok(value @ Value::Object(_)) => Ok(value),
-        Ok(_) => Err(BootstrapError::NotAnObject { object, path }),
-        Err(source) => Err(BootstrapError::Parse {
-            object,
-            path,
-            source,
-        }),
+        Ok(_) => wrong("use", ": not a JSON object"),
+        Err(error) => wrong("parse", &[": ", &error.to_string()].concat()),
     }
 }
 
 /// Whether `path` could be the proxy's configuration, whatever its form (YAML, JSON or proto text).
-pub(super) fn check(object: Object, path: &Path) -> Result<(), BootstrapError> {
+pub(super) fn check(object: &str, path: &Path) -> Result<(), BootstrapError> {
     let has_content = regular::open(path).and_then(|mut file| file.read(&mut [0]));
     match has_content {
-        Ok(0) => Err(read_error(object, path, io::Error::other("it is empty"))),
+        Ok(0) => Err(read_error(object, path, &sys::said("it is empty"))),
         Ok(_) => Ok(()),
-        Err(source) => Err(read_error(object, path, source)),
+        Err(error) => Err(read_error(object, path, &error)),
     }
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     regular::read(path, DOCUMENT_BYTES as u64).map_err(|error| {
         if error.kind() == io::ErrorKind::FileTooLarge {
-            io::Error::other("larger than 4 MiB")
+            sys::said("larger than 4 MiB")
         } else {
             error
         }
     })
 }
 
-fn read_error(object: Object, path: &Path, source: io::Error) -> BootstrapError {
-    BootstrapError::Read {
-        object,
-        path: path.to_owned(),
-        source,
-    }
+fn read_error(object: &str, path: &Path, error: &io::Error) -> BootstrapError {
+    BootstrapError::new("read", object, path, &[": ", &error.to_string()].concat())
 }

@@ -18,9 +18,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use self::error::{BootstrapError, Object};
+pub use self::error::BootstrapError;
 use crate::config::{HostPort, Source};
-use crate::json::{self, Map, Value};
+use crate::json::{Map, Value};
 
 /// Linux takes no longer single argument (`MAX_ARG_STRLEN`, 32 pages of 4 KiB, with its NUL).
 const ARGUMENT_BYTES: usize = 32 * 4096 - 1;
@@ -56,16 +56,19 @@ pub fn render(source: &Source, epoch: u32) -> Result<Rendered, BootstrapError> {
 }
 
 fn from_template(template: &Template, epoch: u32) -> Result<Value, BootstrapError> {
-    let document = files::read_object(Object::Template, &template.file)?;
+    let document = files::read_object(files::TEMPLATE, &template.file)?;
     let mut values = Vec::with_capacity(template.values.len().saturating_add(1));
     values.push(("epoch", Value::from(epoch)));
     for (name, value) in &template.values {
         values.push((name.as_str(), value.clone()));
     }
-    template::fill(document, &values).map_err(|unfilled| BootstrapError::Unfilled {
-        object: Object::Template,
-        path: template.file.clone(),
-        why: unfilled.0,
+    template::fill(document, &values).map_err(|unfilled| {
+        BootstrapError::new(
+            "fill",
+            files::TEMPLATE,
+            &template.file,
+            &[": ", &unfilled.0].concat(),
+        )
     })
 }
 
@@ -77,18 +80,18 @@ fn generated(text: String, override_file: Option<&Path>) -> Result<Rendered, Boo
             config_yaml: None,
         });
     }
-    let document = json::parse(text.as_bytes()).map_err(|source| BootstrapError::Parse {
-        object: Object::BuiltIn,
-        path: "document.json".into(),
-        source,
-    })?;
-    finish(document, override_file)
+    let document = files::parse(
+        "built-in template",
+        "document.json".as_ref(),
+        text.as_bytes(),
+    );
+    finish(document?, override_file)
 }
 
 /// Merges the override and writes the document so that a person can read it.
 fn finish(mut document: Value, override_file: Option<&Path>) -> Result<Rendered, BootstrapError> {
     if let Some(path) = override_file {
-        merge::merge(&mut document, files::read_object(Object::Override, path)?);
+        merge::merge(&mut document, files::read_object(files::OVERRIDE, path)?);
     }
     Ok(Rendered {
         document: Some([&document.pretty(), "\n"].concat().into_bytes()),
@@ -97,7 +100,7 @@ fn finish(mut document: Value, override_file: Option<&Path>) -> Result<Rendered,
 }
 
 fn hand_over(file: &Path, override_file: Option<&Path>) -> Result<Rendered, BootstrapError> {
-    files::check(Object::Custom, file)?;
+    files::check(files::CUSTOM, file)?;
     let config_yaml = match override_file {
         Some(path) => Some(as_argument(path)?),
         None => None,
@@ -110,12 +113,20 @@ fn hand_over(file: &Path, override_file: Option<&Path>) -> Result<Rendered, Boot
 
 /// The override in its shortest form, without the line ends and NULs that an argument cannot carry.
 fn as_argument(path: &Path) -> Result<String, BootstrapError> {
-    let text = files::read_object(Object::Override, path)?.compact();
+    let text = files::read_object(files::OVERRIDE, path)?.compact();
     if text.len() > ARGUMENT_BYTES {
-        return Err(BootstrapError::TooLong {
-            path: path.to_owned(),
-            length: text.len(),
-        });
+        let length = text.len().to_string();
+        let why = [
+            " as --config-yaml: ",
+            &length,
+            " bytes, of which one argument takes 131071",
+        ];
+        return Err(BootstrapError::new(
+            "pass",
+            files::OVERRIDE,
+            path,
+            &why.concat(),
+        ));
     }
     Ok(text)
 }

@@ -183,7 +183,8 @@ impl EventLoop {
     fn start_first(&mut self) -> Result<(), StartError> {
         if self.config.policy.wait_for_certificates {
             // The first epoch may start in two minutes; a bootstrap that cannot be made is said now.
-            bootstrap::render(&self.config.source, 0).map_err(StartError::Bootstrap)?;
+            bootstrap::render(&self.config.source, 0)
+                .map_err(|error| StartError::bootstrap(&error))?;
         }
         let scan = self.files.scan();
         let configuration = Configuration(scan.fingerprint.0);

@@ -97,7 +97,7 @@ impl EventLoop {
         };
         let rendered = match bootstrap::render(&self.config.source, number) {
             Ok(rendered) => rendered,
-            Err(error) => return Err(self.no_bootstrap(error)),
+            Err(error) => return Err(self.no_bootstrap(&error)),
         };
         let yaml = rendered.config_yaml;
         match (&self.config.source, rendered.document) {
@@ -125,9 +125,9 @@ impl EventLoop {
         }
     }
 
-    fn no_bootstrap(&mut self, error: BootstrapError) -> Exit {
+    fn no_bootstrap(&mut self, error: &BootstrapError) -> Exit {
         if let Some(slot) = &mut self.starting {
-            *slot = Some(StartError::Bootstrap(error));
+            *slot = Some(StartError::bootstrap(error));
         } else {
             log::error!("{error}");
         }
