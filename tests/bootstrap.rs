@@ -373,7 +373,7 @@ fn template_of(file: PathBuf) -> Source {
     Source::Template {
         template: Box::new(Template {
             file,
-            values: values.map(|(n, v)| (n.to_owned(), ours(&v))).to_vec(),
+            values: values.map(|(n, v)| (n, ours(&v))).to_vec(),
         }),
         override_file: None,
     }

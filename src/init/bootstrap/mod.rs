@@ -57,11 +57,8 @@ pub fn render(source: &Source, epoch: u32) -> Result<Rendered, BootstrapError> {
 
 fn from_template(template: &Template, epoch: u32) -> Result<Value, BootstrapError> {
     let document = files::read_object(files::TEMPLATE, &template.file)?;
-    let mut values = Vec::with_capacity(template.values.len().saturating_add(1));
-    values.push(("epoch", Value::from(epoch)));
-    for (name, value) in &template.values {
-        values.push((name.as_str(), value.clone()));
-    }
+    let mut values = template.values.clone();
+    values.push(("epoch", epoch.into()));
     template::fill(document, &values).map_err(|unfilled| {
         BootstrapError::new(
             "fill",
@@ -200,5 +197,5 @@ pub enum Tracing {
 pub struct Template {
     pub file: PathBuf,
     /// Name (kebab-case) and value; `epoch` is added at each rendering.
-    pub values: Vec<(String, Value)>,
+    pub values: Vec<(&'static str, Value)>,
 }

@@ -19,6 +19,7 @@ use std::ffi::OsStr;
 pub use self::client::{ClientArgs, OrderArgs, ProbeArgs, RequestArgs, StatusArgs, WaitArgs};
 pub use self::extra::skips_parent_stats;
 pub use self::init::InitArgs;
+pub(crate) use self::normalise::kebab;
 use self::normalise::{Normal, Refusal};
 pub use self::proxy::ProxyArgs;
 pub(crate) use self::proxy::ProxyFlags;

@@ -163,7 +163,7 @@ pub(super) fn switch(name: &str, value: &str) -> Result<bool, Refusal> {
 }
 
 /// `configPath`, `config_path` and `config-path` are one flag.
-pub(super) fn kebab(name: &str) -> String {
+pub(crate) fn kebab(name: &str) -> String {
     let mut kebab = String::with_capacity(name.len() + 4);
     for letter in name.chars() {
         if letter.is_ascii_uppercase() {

@@ -225,16 +225,7 @@ fn concurrency(layers: &Layers<'_>, host: &Host, warnings: &mut Vec<String>) -> 
         match values::cpus(text) {
             Some(0) => {}
             Some(cpus) => return Some(cpus),
-            None => warnings.push(
-                [
-                    "cannot use ",
-                    VARIABLE,
-                    " \"",
-                    text,
-                    "\": not a number of CPUs",
-                ]
-                .concat(),
-            ),
+            None => warnings.push(ConfigError::doubt(VARIABLE, text, "not a number of CPUs")),
         }
     }
     (host.cpu_limit)()
@@ -316,16 +307,11 @@ fn grace_period(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Option<Durat
     if let Ok(seconds) = text.parse::<u32>() {
         return Some(Duration::from_secs(u64::from(seconds)));
     }
-    warnings.push(
-        [
-            "cannot use ",
-            VARIABLE,
-            " \"",
-            text,
-            "\": not a number of seconds",
-        ]
-        .concat(),
-    );
+    warnings.push(ConfigError::doubt(
+        VARIABLE,
+        text,
+        "not a number of seconds",
+    ));
     None
 }
 

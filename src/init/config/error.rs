@@ -25,6 +25,12 @@ impl ConfigError {
         Self::new(&["cannot use ", origin, " \"", value, "\": ", cause])
     }
 
+    /// The same as a warning, where something else counts.
+    #[cold]
+    pub(super) fn doubt(variable: &str, value: &str, cause: &str) -> String {
+        ["cannot use ", variable, " \"", value, "\": ", cause].concat()
+    }
+
     pub(super) fn contradiction(one: &str, other: &str, cause: &str) -> Self {
         Self::new(&["cannot use ", one, " with ", other, ": ", cause])
     }

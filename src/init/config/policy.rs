@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::duration;
 use super::layers::{Layer, Layers, TICK};
+use super::{ConfigError, duration};
 use crate::supervisor::{CleanExit, Policy};
 
 pub(super) fn policy(
@@ -68,7 +68,7 @@ fn termination_drain(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Duratio
         return given;
     };
     let mut warn = |cause: &str| {
-        warnings.push(["cannot use ", VARIABLE, " \"", text, "\": ", cause].concat());
+        warnings.push(ConfigError::doubt(VARIABLE, text, cause));
     };
     match text.parse::<i32>() {
         Ok(seconds) if seconds < 0 => {

@@ -4,6 +4,8 @@
 
 use super::ConfigError;
 use crate::bootstrap::StatsInclusion;
+use crate::cli::flags::PROXY;
+use crate::cli::kebab;
 use crate::json::{self, Map, Value};
 
 /// What it says, as far as it means something here.
@@ -18,9 +20,9 @@ pub(super) struct ProxyConfig {
     pub(super) warnings: Vec<String>,
 }
 
-/// What is at `/key` or `/key/key`.
+/// What is at `key` or `key/key`.
 fn found<'v>(document: &'v Map, pointer: &str) -> Option<&'v Value> {
-    let mut keys = pointer.split('/').skip(1);
+    let mut keys = pointer.split('/');
     let first = document.get(keys.next()?)?;
     keys.try_fold(first, |value, key| value.get(key))
 }
@@ -48,16 +50,21 @@ impl ProxyConfig {
         config.warn_of_tracers(document.get("tracing"));
         config.stats = stats(document.get("proxyStatsMatcher"))?;
         config.metadata = metadata(document.get("proxyMetadata"))?;
-        if found(&document, "/tracing/lightstep").is_some() {
+        if found(&document, "tracing/lightstep").is_some() {
             return Err(wrong(
                 "tracing.lightstep: Envoy has no Lightstep tracer any more",
             ));
         }
-        for (pointer, flag) in KEYS {
-            if let Some(value) = found(&document, pointer) {
-                let key = pointer.get(1..).unwrap_or("");
-                let text = scalar(key, value)?;
-                config.values.push((flag, key, policy(flag, text)));
+        for entry in KEYS.split(' ') {
+            let (key, flag) = entry.split_once('=').unwrap_or((entry, entry));
+            let Some(value) = found(&document, key) else {
+                continue;
+            };
+            let text = scalar(key, value)?;
+            if let Some(flag) = PROXY.find(&kebab(flag)) {
+                config
+                    .values
+                    .push((flag.name, key, policy(flag.name, text)));
             }
         }
         Ok(config)
@@ -74,11 +81,9 @@ impl ProxyConfig {
 
     fn warn_of_unknown(&mut self, document: &Map) {
         let known = |key: &str| {
-            let honoured = KEYS.iter().any(|(pointer, _)| {
-                let path = pointer.trim_start_matches('/');
-                path.split('/').next() == Some(key)
-            });
-            honoured || IGNORED.contains(&key)
+            // The first of a path.
+            let is_key = |entry: &str| entry.split(['/', '=']).next() == Some(key);
+            KEYS.split(' ').any(is_key) || IGNORED.split(' ').any(is_key)
         };
         let unknown: Vec<&str> = document
             .iter()
@@ -154,59 +159,15 @@ const PARTS: &[&str] = &[
     "tracing",
 ];
 
-/// Where a flag's value stands.
-const KEYS: &[(&str, &str)] = &[
-    ("/configPath", "config-path"),
-    ("/binaryPath", "binary-path"),
-    ("/serviceCluster", "service-cluster"),
-    ("/drainDuration", "drain-duration"),
-    ("/parentShutdownDuration", "parent-shutdown-duration"),
-    ("/terminationDrainDuration", "termination-drain-duration"),
-    ("/discoveryAddress", "discovery-address"),
-    ("/connectTimeout", "connect-timeout"),
-    ("/statsdUdpAddress", "statsd-udp-address"),
-    ("/proxyAdminPort", "proxy-admin-port"),
-    ("/statusPort", "status-port"),
-    ("/controlPlaneAuthPolicy", "control-plane-auth-policy"),
-    ("/customConfigFile", "custom-config-file"),
-    ("/proxyBootstrapTemplatePath", "template-file"),
-    ("/concurrency", "concurrency"),
-    ("/statNameLength", "stat-name-length"),
-    ("/zipkinAddress", "zipkin-address"),
-    ("/tracing/zipkin/address", "zipkin-address"),
-    ("/tracing/datadog/address", "datadog-agent-address"),
-    (
-        "/envoyMetricsServiceAddress",
-        "envoy-metrics-service-address",
-    ),
-    (
-        "/envoyMetricsService/address",
-        "envoy-metrics-service-address",
-    ),
-];
+/// Keys that stand for a flag: of the same name, or of the one behind the equals sign.
+const KEYS: &str = "configPath binaryPath serviceCluster drainDuration parentShutdownDuration terminationDrainDuration \
+    discoveryAddress connectTimeout statsdUdpAddress proxyAdminPort statusPort controlPlaneAuthPolicy \
+    customConfigFile proxyBootstrapTemplatePath=template-file concurrency statNameLength zipkinAddress \
+    tracing/zipkin/address=zipkin-address tracing/datadog/address=datadog-agent-address envoyMetricsServiceAddress \
+    envoyMetricsService/address=envoy-metrics-service-address";
 
 /// Of a ProxyConfig, but nothing that an init could do.
-const IGNORED: &[&str] = &[
-    "availabilityZone",
-    "caCertificatesPem",
-    "discoveryRefreshDelay",
-    "envoyAccessLogService",
-    "extraStatTags",
-    "fileFlushInterval",
-    "fileFlushMinSizeKb",
-    "gatewayTopology",
-    "holdApplicationUntilProxyStarts",
-    "image",
-    "interceptionMode",
-    "meshId",
-    "privateKeyProvider",
-    "proxyHeaders",
-    "proxyMetadata",
-    "proxyStatsMatcher",
-    "readinessProbe",
-    "runtimeValues",
-    "sds",
-    "statsCompression",
-    "tracingServiceName",
-    "tracing",
-];
+const IGNORED: &str = "availabilityZone caCertificatesPem discoveryRefreshDelay envoyAccessLogService extraStatTags fileFlushInterval \
+    fileFlushMinSizeKb gatewayTopology holdApplicationUntilProxyStarts image interceptionMode meshId \
+    privateKeyProvider proxyHeaders proxyMetadata proxyStatsMatcher readinessProbe runtimeValues sds \
+    statsCompression tracingServiceName tracing";

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::identity::Identity;
@@ -46,12 +46,8 @@ impl Documents {
     }
 
     /// In the order in which they are watched.
-    pub(super) fn paths(&self) -> [Option<PathBuf>; 3] {
-        [
-            self.custom.clone(),
-            self.template.clone(),
-            self.over.clone(),
-        ]
+    pub(super) fn paths(&self) -> [Option<&Path>; 3] {
+        [&self.custom, &self.template, &self.over].map(Option::as_deref)
     }
 }
 
@@ -156,28 +152,28 @@ impl Basis<'_> {
         let certificates = Certificates::client(self.layers);
         let name = self.identity.control_plane_name(self.layers, discovery);
         Some(ControlPlaneTls {
-            certificate_chain: certificates.chain,
-            private_key: certificates.key,
-            root_certificate: certificates.root,
+            certificate_chain: certificates.chain.into(),
+            private_key: certificates.key.into(),
+            root_certificate: certificates.root.into(),
             subject_alt_names: vec![name],
         })
     }
 
     /// The names that a template may use; `epoch` is added at each rendering.
-    fn template_values(&self, generated: Generated) -> Vec<(String, Value)> {
-        let mut values: Vec<(String, Value)> = vec![
-            ("node-id".to_owned(), generated.node_id.into()),
-            ("node-ip".to_owned(), self.identity.ip().to_string().into()),
-            ("node-metadata".to_owned(), generated.metadata.into()),
-            ("discovery-host".to_owned(), generated.discovery.host.into()),
-            ("discovery-port".to_owned(), generated.discovery.port.into()),
+    fn template_values(&self, generated: Generated) -> Vec<(&'static str, Value)> {
+        let mut values: Vec<(&str, Value)> = vec![
+            ("node-id", generated.node_id.into()),
+            ("node-ip", self.identity.ip().to_string().into()),
+            ("node-metadata", generated.metadata.into()),
+            ("discovery-host", generated.discovery.host.into()),
+            ("discovery-port", generated.discovery.port.into()),
         ];
         for flag in PROXY.flags().filter(|flag| !flag.kind.is_history()) {
             let value = match self.effective(flag.name) {
                 Some(value) => value,
                 None => self.as_given(flag.name, flag.kind),
             };
-            values.push((flag.name.to_owned(), value));
+            values.push((flag.name, value));
         }
         values
     }

@@ -113,7 +113,7 @@ fn control_plane_pods() {
         panic!("{:?}", config.source);
     };
     let value = |name: &str| {
-        let found = template.values.iter().find(|(n, _)| n == name);
+        let found = template.values.iter().find(|(n, _)| *n == name);
         found.map(|(_, value)| value.clone()).unwrap()
     };
     assert_eq!(value("service-cluster"), "istio-pilot");

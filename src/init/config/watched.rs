@@ -10,98 +10,84 @@ use super::layers::Layers;
 use super::{ConfigError, Role, Watch};
 
 /// A certificate with its key and the root that signs the other side's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Certificates {
-    pub(super) chain: PathBuf,
-    pub(super) key: PathBuf,
-    pub(super) root: PathBuf,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Certificates<'l> {
+    pub(super) chain: &'l str,
+    pub(super) key: &'l str,
+    pub(super) root: &'l str,
 }
 
-impl Certificates {
+impl<'l> Certificates<'l> {
     /// Of the proxy as a client, the control plane's included.
-    pub(super) fn client(layers: &Layers<'_>) -> Self {
-        Self::of(
-            layers,
-            [
-                "ISTIO_META_TLS_CLIENT_CERT_CHAIN",
-                "ISTIO_META_TLS_CLIENT_KEY",
-                "ISTIO_META_TLS_CLIENT_ROOT_CERT",
-            ],
-        )
-    }
-
-    fn server(layers: &Layers<'_>) -> Self {
-        Self::of(
-            layers,
-            [
-                "ISTIO_META_TLS_SERVER_CERT_CHAIN",
-                "ISTIO_META_TLS_SERVER_KEY",
-                "ISTIO_META_TLS_SERVER_ROOT_CERT",
-            ],
-        )
-    }
-
-    fn of(layers: &Layers<'_>, [chain, key, root]: [&str; 3]) -> Self {
-        let path = |name, default: &str| PathBuf::from(layers.variable(name).unwrap_or(default));
+    pub(super) fn client(layers: &'l Layers<'_>) -> Self {
+        let path = |name, default| layers.variable(name).unwrap_or(default);
         Self {
-            chain: path(chain, "/etc/certs/cert-chain.pem"),
-            key: path(key, "/etc/certs/key.pem"),
-            root: path(root, "/etc/certs/root-cert.pem"),
+            chain: path("ISTIO_META_TLS_CLIENT_CERT_CHAIN", CHAIN),
+            key: path("ISTIO_META_TLS_CLIENT_KEY", KEY),
+            root: path("ISTIO_META_TLS_CLIENT_ROOT_CERT", ROOT),
         }
     }
 
-    fn paths(self) -> [PathBuf; 3] {
-        [self.chain, self.key, self.root]
+    fn server(layers: &'l Layers<'_>) -> Self {
+        let path = |name, default| layers.variable(name).unwrap_or(default);
+        Self {
+            chain: path("ISTIO_META_TLS_SERVER_CERT_CHAIN", CHAIN),
+            key: path("ISTIO_META_TLS_SERVER_KEY", KEY),
+            root: path("ISTIO_META_TLS_SERVER_ROOT_CERT", ROOT),
+        }
     }
 }
 
+const CHAIN: &str = "/etc/certs/cert-chain.pem";
+const KEY: &str = "/etc/certs/key.pem";
+const ROOT: &str = "/etc/certs/root-cert.pem";
+
 /// `documents`: the custom, template and override files. `mutual_tls`: the certificates must be there at the start.
-pub(super) fn watch(
-    layers: &Layers<'_>,
-    mutual_tls: bool,
-    documents: [Option<PathBuf>; 3],
-) -> Watch {
+pub(super) fn watch(layers: &Layers<'_>, mutual_tls: bool, documents: [Option<&Path>; 3]) -> Watch {
     let mut paths = Vec::new();
     let mut required = Vec::new();
     if layers.switch("watch-certificates") {
-        let server = Certificates::server(layers).paths();
-        add(
-            &mut paths,
-            server
-                .into_iter()
-                .chain(Certificates::client(layers).paths()),
-        );
+        for certificates in [Certificates::server(layers), Certificates::client(layers)] {
+            for path in [certificates.chain, certificates.key, certificates.root] {
+                add(&mut paths, path.as_ref());
+            }
+        }
         if mutual_tls {
             required.clone_from(&paths);
         }
         if layers.args.role == Role::Ingress {
-            add(&mut paths, INGRESS.iter().map(PathBuf::from));
+            for path in INGRESS {
+                add(&mut paths, path.as_ref());
+            }
         }
     }
-    let own = own_files(layers, documents.first().is_some_and(Option::is_some));
+    let custom = documents.first().is_some_and(Option::is_some);
     for watched in layers.args.flags.list("watch").map(Path::new) {
-        if let Some((flag, _)) = own.iter().find(|(_, own)| covers(watched, own)) {
-            let watched = ["--watch ", &watched.to_string_lossy()].concat();
-            let cause = "the agent writes there itself, and each line or file would be a change";
-            layers.refuse(ConfigError::contradiction(&watched, flag, cause));
+        for target in layers.args.flags.list("log-target") {
+            if !matches!(target, "stdout" | "stderr" | "") {
+                refuse_own(layers, watched, "--log-target", target.as_ref());
+            }
         }
-        add(&mut paths, std::iter::once(watched.to_path_buf()));
+        // With a custom file the agent writes no configuration.
+        if !custom {
+            let own = layers.given("config-path").text;
+            refuse_own(layers, watched, "--config-path", own.as_ref());
+        }
+        add(&mut paths, watched);
     }
-    add(&mut paths, documents.into_iter().flatten());
+    for path in documents.into_iter().flatten() {
+        add(&mut paths, path);
+    }
     Watch { paths, required }
 }
 
-/// What the agent writes, and the flag for it. `custom`: it writes no configuration.
-fn own_files<'l>(layers: &'l Layers<'_>, custom: bool) -> Vec<(&'static str, &'l Path)> {
-    let logs = layers.args.flags.list("log-target");
-    let mut own: Vec<_> = logs
-        .filter(|target| !matches!(*target, "stdout" | "stderr" | ""))
-        .map(|target| ("--log-target", Path::new(target)))
-        .collect();
-    if !custom {
-        own.push(("--config-path", Path::new(layers.given("config-path").text)));
+/// Notes it where what the agent writes, as `flag` says, is watched.
+fn refuse_own(layers: &Layers<'_>, watched: &Path, flag: &str, own: &Path) {
+    if covers(watched, own) {
+        let watched = ["--watch ", &watched.to_string_lossy()].concat();
+        let cause = "the agent writes there itself, and each line or file would be a change";
+        layers.refuse(ConfigError::contradiction(&watched, flag, cause));
     }
-    own
 }
 
 /// Whether `own`, or what will be there, is `watched` or lies below it; links and bind mounts are seen through.
@@ -140,11 +126,9 @@ fn covers(watched: &Path, own: &Path) -> bool {
 }
 
 /// Each once, the first place counts.
-fn add(paths: &mut Vec<PathBuf>, more: impl Iterator<Item = PathBuf>) {
-    for path in more {
-        if !paths.contains(&path) {
-            paths.push(path);
-        }
+fn add(paths: &mut Vec<PathBuf>, path: &Path) {
+    if !paths.iter().any(|known| known == path) {
+        paths.push(path.to_path_buf());
     }
 }
 
