@@ -1,7 +1,7 @@
 //! What a CA bundle should be, from what it is. Pure: PEM in, PEM out, and the time is told.
 //!
 //! From a file the bundle is that file, to the byte. With certificates of our own it is shared with other replicas, each of
-//! which has a CA of its own: what others put there stays, ours is added, and of all that a replica of this program made
+//! which has a CA of its own: what others put there stays, this program's is added, and of all that a replica of it made
 //! those that expired go, and the oldest when there are too many. Replicas that look one after the other come to rest: each
 //! finds its own there and changes nothing.
 
@@ -14,7 +14,7 @@ use x509_cert::der::Decode as _;
 
 /// The common name of the CAs that this program makes.
 pub const OURS: &str = "gudgeon-self-signed-ca";
-/// So many of ours stay.
+/// So many of this program's stay.
 const MOST: usize = 8;
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
@@ -39,7 +39,7 @@ impl Bundle {
     }
 }
 
-/// A certificate of ours: who is older goes first.
+/// A certificate of this program's: who is older goes first.
 struct Ours {
     begins: SystemTime,
     ends: SystemTime,

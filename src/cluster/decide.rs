@@ -10,9 +10,9 @@ use crate::webhook::{Webhook, WebhookConfiguration};
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Decision {
-    /// No entry is ours.
+    /// No entry is this program's.
     NoEntry,
-    /// Every entry of ours has the bundle.
+    /// Every entry of this program's has the bundle.
     Held { entries: Vec<String> },
     /// These fields and no others are to become these, of the object as it was seen and of no later one.
     Patch { entries: Vec<String>, patch: Value },

@@ -13,7 +13,7 @@ pub enum State {
     Held,
     /// The configuration does not exist.
     Missing,
-    /// It has no entry of ours.
+    /// It has no entry of this program's.
     NoEntry,
     /// It should be written and could not be.
     Failing,
@@ -65,7 +65,7 @@ impl Failed {
 pub struct Standing {
     pub configuration: String,
     pub state: State,
-    /// The entries of ours in it.
+    /// This program's entries in it.
     pub entries: Vec<String>,
     /// What is wrong now, with the configuration or with the way to it.
     pub error: Option<String>,

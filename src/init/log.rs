@@ -20,7 +20,7 @@ use sys::{OPEN_WITHOUT_WAITING, Outlet};
 
 /// The longest line, with its end: what POSIX lets a pipe take at once (`PIPE_BUF` on Linux), so lines never mix.
 const LINE_BYTES: usize = 4096;
-/// Where Kubernetes reads why a container ended.
+/// The termination log: where Kubernetes reads why a container ended (its default `terminationMessagePath`).
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

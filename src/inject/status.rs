@@ -51,7 +51,7 @@ impl Status {
         Value::Object(entries).to_string()
     }
 
-    /// The keys that `after` has and `before` has not, of labels and annotations; never the two annotations of ours.
+    /// The keys that `after` has and `before` has not, of labels and annotations; never the two annotations of the injector's own.
     pub(crate) fn note_metadata(&mut self, before: &Value, after: &Value) {
         for (key, noted) in [
             ("labels", &mut self.labels),

@@ -26,7 +26,7 @@ const REVISION: &str = match option_env!("PINTLE_REVISION") {
     Some(revision) => revision,
     None => "unknown",
 };
-/// Where Kubernetes reads why a container ended.
+/// The termination log: where Kubernetes reads why a container ended (its default `terminationMessagePath`).
 const TERMINATION_LOG: &CStr = c"/dev/termination-log";
 /// The longest line, in bytes. Chosen: room for the fault, the revision and `CALLERS` addresses.
 const LINE_BYTES: usize = 256;

@@ -82,7 +82,7 @@ fn a_broken_certificate_hides_no_other() {
     let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     assert_eq!(
         wanted(&format!("{broken}\n{key}{other}{unread}"), &own, 2026),
-        // What is DER of something stays: a stricter reader than ours may still take it.
+        // What is DER of something stays: a stricter reader than this one may still take it.
         Some(format!("{other}{unread}{own}"))
     );
 }

@@ -1,6 +1,8 @@
 //! A parent after its hand-over: it drains, is never signalled in its time, and ends when its child dismisses it.
 //!
-//! # Why a draining parent is never signalled
+//! # Draining parent never signalled: why
+//!
+//! A draining parent is never signalled, because its child needs it.
 //!
 //! Its child goes on asking it for statistics every 5 s until it dismisses it (Terminate), `--parent-shutdown-time-s` after
 //! it was LIVE; with 6 s the parent left after 6.03. A parent that ends sooner, by a signal or for want of memory, leaves
