@@ -248,7 +248,7 @@ impl File {
 
     fn mode(&self, delimiters: &Delimiters) -> Result<Mode, String> {
         match (&self.template, &self.templates) {
-            (Some(text), _) => Template::parse("template", text, Dialect::Fragment, delimiters)
+            (Some(text), _) => Template::parse("inject", text, Dialect::Fragment, delimiters)
                 .map(Mode::Fragment)
                 .map_err(|failure| failure.to_string()),
             (None, Some(templates)) => {
@@ -390,12 +390,12 @@ mod tests {
             ),
             (
                 "template: |\n  a: b\n  [[ nosuch 1 ]]",
-                "template template, line 2: function \"nosuch\" not defined",
+                "template inject, line 2: function \"nosuch\" not defined",
             ),
-            ("template: |\n  {{ if }}", "template template, line 1: "),
+            ("template: |\n  {{ if }}", "template inject, line 1: "),
             (
                 "template: '{{ expandenv `x` }}'",
-                "template template, line 1: function \"expandenv\" not defined",
+                "template inject, line 1: function \"expandenv\" not defined",
             ),
             ("- a", "line 1: want an object"),
             ("a: 1\na: 2", "line 2: the key \"a\" twice"),

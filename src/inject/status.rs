@@ -131,26 +131,35 @@ impl Status {
 pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
     let originals = probes::restore(pod, earlier);
     for list in LISTS {
-        if let Some(elements) = pod::existing_list_mut(pod, list) {
-            elements.retain(|element| !earlier.has(list, pod::name(element)));
+        let Some(elements) = pod::existing_list_mut(pod, list) else {
+            continue;
+        };
+        let before = elements.len();
+        elements.retain(|element| !earlier.has(list, pod::name(element)));
+        // What came with the first element goes with the last.
+        if elements.is_empty()
+            && before > 0
+            && let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut)
+        {
+            spec.shift_remove(list);
         }
     }
-    let Some(metadata) = pod.get_mut("metadata") else {
+    let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
         return originals;
     };
-    for (key, keys) in [
-        ("labels", &earlier.labels),
-        ("annotations", &earlier.annotations),
+    let ours = [STATUS, OVERRIDES];
+    for (map, keys, ours) in [
+        ("labels", &earlier.labels, &[][..]),
+        ("annotations", &earlier.annotations, &ours[..]),
     ] {
-        if let Some(entries) = metadata.get_mut(key).and_then(Value::as_object_mut) {
-            entries.retain(|key, _| !keys.contains(key));
+        let Some(entries) = metadata.get_mut(map).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        let before = entries.len();
+        entries.retain(|key, _| !keys.contains(key) && !ours.contains(&key.as_str()));
+        if entries.is_empty() && before > 0 {
+            metadata.shift_remove(map);
         }
-    }
-    if let Some(annotations) = metadata
-        .get_mut("annotations")
-        .and_then(Value::as_object_mut)
-    {
-        annotations.retain(|key, _| key != STATUS && key != OVERRIDES);
     }
     originals
 }

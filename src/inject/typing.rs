@@ -14,8 +14,8 @@ use crate::yaml::{self, Node, Scalar};
 /// How a template's output is to be read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reading {
-    /// `restartPolicy` of containers goes without a word: templates of old say `Always` on an init container, and since
-    /// Kubernetes 1.28 that would keep it running for ever.
+    /// `restartPolicy` of containers goes without a word: templates of old say `Always` on an init container, or slip it
+    /// into its `securityContext`, and since Kubernetes 1.28 that would keep it running for ever.
     pub drop_restart_policy: bool,
     /// `null` stays, because it deletes; otherwise it is as good as absent.
     pub nulls: bool,
@@ -139,7 +139,7 @@ impl Reader<'_> {
         for (key, node) in entries {
             if self.reading.drop_restart_policy
                 && key == "restartPolicy"
-                && object.name() == "Container"
+                && matches!(object.name(), "Container" | "SecurityContext")
             {
                 continue;
             }

@@ -3,7 +3,7 @@
 //! A case has `name`, `config` (text) and `pod`, and may have `values`, `mesh` (text), `namespace`, `native`, `path`,
 //! `environment` and `manifest`. It expects one of `result` (the pod after the patch), `skipped` (the reason) and `refused`
 //! (`code`, `message`), and may name `patch` (the operations) and `warnings`. `base: NAME` takes what a case does not say from
-//! an earlier one, `pod: {of: NAME}` is the result of an earlier case. A result is injected once more, and nothing may change.
+//! an earlier one, `pod: {of: NAME}` is the result of an earlier case. VERSION stands for the sha256 of the template. A result is injected once more, and nothing may change.
 
 #![allow(
     clippy::unwrap_used,
@@ -82,13 +82,26 @@ impl Case {
             base
         });
         said.extend(own);
-        if let Some(of) = said["pod"].get("of") {
-            said["pod"] = known[of.as_str().unwrap()].said["result"].clone();
+        let of = said["pod"].get("of").map(|of| &known[of.as_str().unwrap()]);
+        if let Some(Outcome::Injected(injected)) = of.map(|case| case.outcome(&case.said["pod"])) {
+            said["pod"] = injected.pod;
         }
-        Self {
+        let mut case = Self {
             name: said["name"].as_str().unwrap().to_owned(),
             said,
+        };
+        if case.said["pod"].to_string().contains("VERSION") {
+            let any = json!({"spec": {"containers": [{"name": "any"}]}});
+            let Outcome::Injected(injected) = case.outcome(&any) else {
+                panic!("{}", case.name)
+            };
+            case.said["pod"] = named(&case.said["pod"], &injected.version);
         }
+        case
+    }
+
+    fn outcome(&self, pod: &Value) -> Outcome {
+        self.configuration().inject(&self.request(), pod)
     }
 
     fn text(&self, key: &str) -> Option<&str> {
@@ -182,7 +195,10 @@ impl Case {
                 }
                 if let Some(wanted) = self.said.get("patch") {
                     // As text: the order of keys is part of it.
-                    let (patch, wanted) = (patch.to_string(), wanted.to_string());
+                    let (patch, wanted) = (
+                        patch.to_string(),
+                        named(wanted, &injected.version).to_string(),
+                    );
                     if patch != wanted {
                         return Err(format!("patch:\nfound  {patch}\nwanted {wanted}"));
                     }
@@ -190,16 +206,29 @@ impl Case {
                 (json!({"result": applied}), injected.warnings.clone())
             }
         };
+        let version = match &outcome {
+            Outcome::Injected(injected) => injected.version.clone(),
+            Outcome::Skipped { .. } | Outcome::Refused { .. } => String::new(),
+        };
         for key in ["result", "skipped", "refused"] {
             if let Some(wanted) = self.said.get(key) {
-                same(key, &found, &json!({key: wanted}))?;
+                same(key, &found, &named(&json!({key: wanted}), &version))?;
             }
         }
         if !["result", "skipped", "refused", "patch"]
             .iter()
             .any(|key| self.said.contains_key(*key))
         {
-            return Err(format!("expects nothing; found\n{found}"));
+            let found = found.to_string();
+            let found = if version.is_empty() {
+                found
+            } else {
+                found.replace(&version, "VERSION")
+            };
+            return Err(format!(
+                "expects nothing; found\n{found}\nwarnings {}",
+                json!(warnings)
+            ));
         }
         let wanted = self
             .said
@@ -208,6 +237,11 @@ impl Case {
             .unwrap_or_else(|| json!([]));
         same("warnings", &json!(warnings), &wanted)
     }
+}
+
+/// With the version where a golden writes VERSION.
+fn named(value: &Value, version: &str) -> Value {
+    serde_json::from_str(&value.to_string().replace("VERSION", version)).unwrap()
 }
 
 fn same(what: &str, found: &Value, wanted: &Value) -> Result<(), String> {

@@ -112,7 +112,9 @@ fn counted(row: &Row) -> gotmpl::ValueFunc {
         session::charge_bytes(read)?;
         let made = call(args).map_err(|error| match error {
             TemplateError::Exec(cause)
-                if !name.starts_with(' ') && name != "fail" && !cause.starts_with(name) =>
+                if !name.starts_with(' ')
+                    && name != "fail"
+                    && !cause.starts_with(&format!("{name}: ")) =>
             {
                 TemplateError::Exec(format!("{name}: {cause}"))
             }

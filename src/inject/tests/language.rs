@@ -1,0 +1,667 @@
+//! What templates can say: an expression a row, and what it gives for a pod. Through the front door, as a pod would meet it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    clippy::too_many_lines,
+    reason = "a test fails where it cannot go on; a table is long"
+)]
+
+use std::collections::BTreeMap;
+
+use inject::{Configuration, Outcome, Parameters, Request, Sources};
+use serde_json::{Value, json};
+
+const VALUES: &str = "global: {hub: h.io/i, tag: 1.5.1, proxy: {image: proxyv2}, none: null, yes: yes, n: 3}\nlist: [a, b]\n";
+const MESH: &str = "trustDomain: td\ndefaultConfig:\n  drainDuration: 0.5s\n  parentShutdownDuration: 90s\n  proxyMetadata: {A: b}\n  concurrency: 2\n";
+
+fn pod() -> Value {
+    json!({
+        "metadata": {"name": "web-1", "generateName": "web-", "labels": {"app": "shop", "empty": ""}, "annotations": {"a": "b", "e": "",
+            "sidecar.istio.io/status": "{\"version\":\"old\",\"containers\":[\"istio-proxy\"]}"},
+            "ownerReferences": [{"kind": "StatefulSet", "apiVersion": "apps/v1", "name": "web", "controller": true}]},
+        "spec": {
+            "serviceAccountName": "acct",
+            "initContainers": [{"name": "first"}],
+            "containers": [
+                {"name": "web", "image": "i:1", "args": ["x"], "ports": [{"containerPort": 80, "name": "http"}, {"containerPort": 53, "protocol": "UDP"},
+                    {"containerPort": 81, "protocol": "TCP"}, {"containerPort": 82, "protocol": "SCTP"}],
+                    "resources": {"limits": {"cpu": "1"}}, "readinessProbe": {"httpGet": {"port": "http", "path": "/"}},
+                    "env": [{"name": "E", "value": "v"}]},
+                {"name": "istio-proxy", "ports": [{"containerPort": 15090}]},
+                {"name": "side", "ports": [{"containerPort": 90}], "livenessProbe": {"tcpSocket": {"port": 90}}},
+            ],
+        }
+    })
+}
+
+fn outcome(template: &str, mesh: &str) -> Outcome {
+    let config = format!("template: {}\n", Value::from(template));
+    let sources = Sources {
+        config: Some(&config),
+        values: Some(VALUES),
+        mesh: Some(mesh),
+    };
+    let environment = BTreeMap::from([
+        ("SET".to_owned(), "x".to_owned()),
+        ("EMPTY".to_owned(), String::new()),
+    ]);
+    let parameters = Parameters {
+        environment,
+        revision: "canary".to_owned(),
+        ..Parameters::default()
+    };
+    let configuration = match Configuration::load(sources, parameters) {
+        Ok((configuration, _)) => configuration,
+        Err(broken) => panic!("{template}: {broken}"),
+    };
+    configuration.inject(
+        &Request {
+            namespace: "shop-ns".to_owned(),
+            ..Request::default()
+        },
+        &pod(),
+    )
+}
+
+fn value(expression: &str, mesh: &str) -> Result<String, String> {
+    let template = format!(
+        "{{{{ $r := {expression} }}}}podRedirectAnnot: {{r: {{{{ toJSON $r | toJSON }}}}}}"
+    );
+    match outcome(&template, mesh) {
+        Outcome::Injected(injected) => Ok(injected.pod["metadata"]["annotations"]["r"]
+            .as_str()
+            .unwrap()
+            .to_owned()),
+        Outcome::Refused {
+            code: 500, message, ..
+        } => Err(message),
+        other => panic!("{expression}: {other:?}"),
+    }
+}
+
+fn check(rows: &[(&str, &str)]) {
+    for (expression, wanted) in rows {
+        assert_eq!(
+            value(expression, MESH).as_deref(),
+            Ok(*wanted),
+            "{expression}"
+        );
+    }
+}
+
+#[test]
+fn the_pod_by_gos_names() {
+    check(&[
+        (".ObjectMeta.Name", r#""web-1""#),
+        (".ObjectMeta.Namespace", r#""shop-ns""#),
+        (".ObjectMeta.UID", r#""""#),
+        ("index .ObjectMeta.Labels `app`", r#""shop""#),
+        ("index .ObjectMeta.Labels `nosuch`", r#""""#),
+        (".ObjectMeta.Labels.app", r#""shop""#),
+        (".ObjectMeta.Labels.nosuch", r#""""#),
+        ("eq (index .ObjectMeta.Labels `nosuch`) ``", "true"),
+        ("isset .ObjectMeta.Labels `empty`", "true"),
+        ("isset .ObjectMeta.Labels `nosuch`", "false"),
+        (
+            "isset .ObjectMeta.Annotations `sidecar.istio.io/status`",
+            "false",
+        ),
+        (".Spec.ServiceAccountName", r#""acct""#),
+        (".Spec.HostNetwork", "false"),
+        (".Spec.DNSPolicy", r#""""#),
+        (".Spec.Volumes", "[]"),
+        ("len .Spec.Containers", "2"),
+        (".Spec.SecurityContext", "{}"),
+        ("not .Spec.SecurityContext", "true"),
+        (".Spec.NodeSelector", "{}"),
+        ("(index .Spec.Containers 0).Name", r#""web""#),
+        (
+            "(index .Spec.Containers 0).Resources.Limits",
+            r#"{"cpu":"1"}"#,
+        ),
+        ("(index .Spec.Containers 1).Resources.Limits", "{}"),
+        (
+            "index (index .Spec.Containers 1).Resources.Limits `cpu`",
+            r#""""#,
+        ),
+        (
+            "(index .Spec.Containers 0).ReadinessProbe.HTTPGet.Port",
+            r#""http""#,
+        ),
+        ("(index .Spec.Containers 1).ReadinessProbe", "{}"),
+        (
+            "(index .Spec.Containers 1).LivenessProbe.TCPSocket.Port",
+            "90",
+        ),
+        ("(index (index .Spec.Containers 0).Env 0).Value", r#""v""#),
+        (
+            "(index .Spec.Containers 0).ReadinessProbe",
+            r#"{"httpGet":{"port":"http","path":"/"}}"#,
+        ),
+        (".DeploymentMeta.Name", r#""web""#),
+        (".DeploymentMeta.Namespace", r#""shop-ns""#),
+        ("index .DeploymentMeta.Labels `app`", r#""shop""#),
+        (".TypeMeta.Kind", r#""StatefulSet""#),
+        (".TypeMeta.APIVersion", r#""apps/v1""#),
+        (".Revision", r#""canary""#),
+        (".NativeSidecars", "false"),
+        (".ProxyUID", "1337"),
+        (".ProxyImage", r#""h.io/i/proxyv2:1.5.1""#),
+        (".InboundTrafficPolicyMode", r#""passthrough""#),
+        (".CompliancePolicy", r#""""#),
+    ]);
+}
+
+#[test]
+fn the_mesh_and_its_getters() {
+    check(&[
+        (".MeshConfig.ProxyListenPort", "15001"),
+        (".MeshConfig.GetProxyInboundListenPort", "15006"),
+        (".MeshConfig.TrustDomain", r#""td""#),
+        (".MeshConfig.RootNamespace", r#""istio-system""#),
+        (".MeshConfig.EnableTracing", "true"),
+        (".MeshConfig.AccessLogFile", r#""/dev/stdout""#),
+        (".ProxyConfig.ConfigPath", r#""/etc/istio/proxy""#),
+        (".ProxyConfig.ControlPlaneAuthPolicy", r#""NONE""#),
+        (".ProxyConfig.ControlPlaneAuthPolicy.String", r#""NONE""#),
+        (".ProxyConfig.InterceptionMode", r#""REDIRECT""#),
+        (".ProxyConfig.Concurrency", "2"),
+        (".ProxyConfig.StatusPort", "15020"),
+        (".ProxyConfig.ProxyMetadata", r#"{"A":"b"}"#),
+        ("index .ProxyConfig.ProxyMetadata `X`", r#""""#),
+        (".ProxyConfig.StatsdUdpAddress", r#""""#),
+        (
+            ".ProxyConfig.HoldApplicationUntilProxyStarts.GetValue",
+            "false",
+        ),
+        (
+            ".ProxyConfig.GetHoldApplicationUntilProxyStarts.GetValue",
+            "false",
+        ),
+        ("formatDuration .ProxyConfig.DrainDuration", r#""500ms""#),
+        (
+            "formatDuration .ProxyConfig.ParentShutdownDuration",
+            r#""1m30s""#,
+        ),
+        ("formatDuration .ProxyConfig.ConnectTimeout", r#""1s""#),
+        (
+            "formatDuration .MeshConfig.DefaultConfig.GetDrainDuration",
+            r#""500ms""#,
+        ),
+        ("formatDuration .ProxyConfig.Tracing", r#""1s""#),
+        (
+            "protoToJSON .ProxyConfig | fromJSON",
+            r#"{"concurrency":2,"drainDuration":"0.500s","parentShutdownDuration":"90s","proxyMetadata":{"A":"b"}}"#,
+        ),
+    ]);
+    for (mesh, formatted) in [
+        ("45s", "45s"),
+        ("60s", "1m0s"),
+        ("3600s", "1h0m0s"),
+        ("1m30s", "1m30s"),
+    ] {
+        let mesh = format!("defaultConfig: {{parentShutdownDuration: 2h, drainDuration: {mesh}}}");
+        assert_eq!(
+            value("formatDuration .ProxyConfig.DrainDuration", &mesh),
+            Ok(format!("{formatted:?}"))
+        );
+    }
+}
+
+#[test]
+fn tracing_by_getters() {
+    let chains = [
+        ".ProxyConfig.GetTracing.GetZipkin.GetAddress",
+        ".ProxyConfig.GetTracing.GetLightstep.GetAddress",
+        ".ProxyConfig.GetTracing.GetLightstep.GetAccessToken",
+        ".ProxyConfig.GetTracing.GetLightstep.GetSecure",
+        ".ProxyConfig.GetTracing.GetLightstep.GetCacertPath",
+        ".ProxyConfig.GetTracing.GetDatadog.GetAddress",
+    ];
+    let rows = [
+        ("", [r#""""#, r#""""#, r#""""#, "false", r#""""#, r#""""#]),
+        (
+            "{zipkin: {address: 'z:1'}}",
+            [r#""z:1""#, r#""""#, r#""""#, "false", r#""""#, r#""""#],
+        ),
+        (
+            "{lightstep: {address: 'l:1', accessToken: t, secure: true, cacertPath: /c}}",
+            [r#""""#, r#""l:1""#, r#""t""#, "true", r#""/c""#, r#""""#],
+        ),
+        (
+            "{datadog: {address: 'd:1'}}",
+            [r#""""#, r#""""#, r#""""#, "false", r#""""#, r#""d:1""#],
+        ),
+    ];
+    for (tracing, wanted) in rows {
+        let mesh = format!("defaultConfig:\n  tracing: {tracing}\n");
+        for (chain, wanted) in chains.iter().zip(wanted) {
+            assert_eq!(
+                value(chain, &mesh).as_deref(),
+                Ok(wanted),
+                "{tracing} {chain}"
+            );
+        }
+        let is_lightstep = value(
+            "(and .ProxyConfig.GetTracing .ProxyConfig.GetTracing.GetLightstep true) | empty | not",
+            &mesh,
+        );
+        assert_eq!(
+            is_lightstep,
+            Ok(tracing.contains("lightstep").to_string()),
+            "{tracing}"
+        );
+    }
+    let held = value("(.ProxyConfig.GetTracing).GetZipkin", "");
+    assert_eq!(held.as_deref(), Ok("{}"));
+}
+
+#[test]
+fn values_are_a_tree_of_anything() {
+    check(&[
+        (".Values.global.hub", r#""h.io/i""#),
+        (".Values.global.yes", "true"),
+        (".Values.global.n", "3"),
+        (".Values.nosuch", "{}"),
+        ("(.Values.nosuch).deeper", "{}"),
+        ("((.Values.nosuch).deeper).still", "{}"),
+        ("printf `%v` .Values.nosuch", r#""<nil>""#),
+        ("index .Values `nosuch`", "{}"),
+        ("index .Values.list 1", r#""b""#),
+        (".Values.list", r#"["a","b"]"#),
+        ("default `d` .Values.global.none", r#""d""#),
+    ]);
+    assert!(
+        value(".Values.nosuch.deeper", MESH)
+            .unwrap_err()
+            .contains("nil pointer evaluating interface {}.deeper")
+    );
+    assert!(
+        value(".Values.global.none.deeper", MESH)
+            .unwrap_err()
+            .contains("nil pointer evaluating")
+    );
+}
+
+#[test]
+fn what_does_not_exist_is_named() {
+    for (expression, cause) in [
+        (
+            ".Nosuch",
+            "can't evaluate field Nosuch in type SidecarTemplateData",
+        ),
+        (
+            ".Spec.Nosuch",
+            "can't evaluate field Nosuch in type PodSpec",
+        ),
+        (
+            ".Spec.SecurityContext.FSGroup",
+            "nil pointer evaluating *PodSecurityContext.FSGroup",
+        ),
+        (
+            ".ProxyConfig.Nosuch",
+            "can't evaluate field Nosuch in type ProxyConfig",
+        ),
+        (
+            ".ProxyConfig.Tracing.Zipkin",
+            "nil pointer evaluating *Tracing.Zipkin",
+        ),
+        ("fail `because`", "because"),
+        ("div 1 0", "div: division by zero"),
+        ("index .Values.list 7", "out of range"),
+    ] {
+        let message = value(expression, MESH).unwrap_err();
+        assert!(
+            message.starts_with("template inject, line 1: ") && message.contains(cause),
+            "{expression}: {message}"
+        );
+    }
+}
+
+#[test]
+fn functions_of_istio() {
+    check(&[
+        ("annotation .ObjectMeta `a` `d`", r#""b""#),
+        ("annotation .ObjectMeta `e` `d`", r#""""#),
+        ("annotation .ObjectMeta `x` `d`", r#""d""#),
+        ("annotation .ObjectMeta `x` 15020", r#""15020""#),
+        (
+            "annotation .ObjectMeta `x` .ProxyConfig.InterceptionMode",
+            r#""REDIRECT""#,
+        ),
+        ("valueOrDefault `` `d`", r#""d""#),
+        ("valueOrDefault .Values.nosuch `d`", r#""d""#),
+        ("valueOrDefault `v` `d`", r#""v""#),
+        ("excludeInboundPort `` `80`", r#""80""#),
+        ("excludeInboundPort 0 `80`", r#""80""#),
+        ("excludeInboundPort `0` ` 80, 81 `", r#"" 80, 81 ""#),
+        ("excludeInboundPort 15020 ``", r#""15020""#),
+        ("excludeInboundPort 15020 `15020`", r#""15020""#),
+        ("excludeInboundPort 15020 `80,15020`", r#""80,15020""#),
+        ("excludeInboundPort 15020 ` 80, 81 ,,`", r#""80,81,15020""#),
+        ("excludeInboundPort 80 ` 80`", r#""80,80""#),
+        (
+            "excludeInboundPort `80` (excludeInboundPort 80 ``)",
+            r#""80""#,
+        ),
+        ("includeInboundPorts .Spec.Containers", r#""80,81,90""#),
+        ("applicationPorts .Spec.Containers", r#""80,81,90""#),
+        (
+            "toJSON .ObjectMeta.Labels",
+            r#""{\"app\":\"shop\",\"empty\":\"\"}""#,
+        ),
+        (
+            "toJson .ObjectMeta.Labels",
+            r#""{\"app\":\"shop\",\"empty\":\"\"}""#,
+        ),
+        ("toJSON .Values.nosuch", r#""{}""#),
+        ("fromJSON `{\"a\":[1]}`", r#"{"a":[1]}"#),
+        ("fromJSON `{`", r#""{}""#),
+        (
+            "structToJSON (index .Spec.Containers 1).LivenessProbe",
+            r#""{\"tcpSocket\":{\"port\":90}}""#,
+        ),
+        ("structToJSON .Spec.SecurityContext", r#""{}""#),
+        (
+            "toYaml (fromJSON `{\"b\":1,\"a\":[\"yes\"]}`)",
+            r#""a:\n- \"yes\"\nb: 1\n""#,
+        ),
+        ("indent 2 `a\nb\nc`", r#""a\n  b\n  c""#),
+        ("nindent 2 `a\nb`", r#""\n  a\n  b""#),
+        ("directory `/a/b/c.txt`", r#""/a/b/""#),
+        ("directory `c.txt`", r#""""#),
+        ("contains `b` `abc`", "true"),
+        ("contains `abc` `b`", "false"),
+        ("toLower `ABC`", r#""abc""#),
+        ("kubevirtInterfaces `eth0`", r#""eth0""#),
+        ("excludeInterfaces `eth0`", r#""eth0""#),
+        ("env `SET` `d`", r#""x""#),
+        ("env `EMPTY` `d`", r#""d""#),
+        ("env `NOSUCH` `d`", r#""d""#),
+        (
+            "render `{{ .Revision }}-{{ len .Spec.Containers }}`",
+            r#""canary-2""#,
+        ),
+        ("omit .ObjectMeta.Labels `app`", r#"{"empty":""}"#),
+        ("strdict `a` 1 `b` true", r#"{"a":"1","b":"true"}"#),
+        ("index (strdict `a` 1) `x`", r#""""#),
+        (
+            "mergeMaps (strdict `a` `1`) (strdict `a` `2` `b` `3`)",
+            r#"{"a":"2","b":"3"}"#,
+        ),
+        (
+            "toJsonMap (strdict `b` `1`) (strdict `a` `2`)",
+            r#""{\"a\":\"2\",\"b\":\"1\"}""#,
+        ),
+        (
+            "omitNil (fromJSON `{\"a\":null,\"b\":{\"c\":null,\"d\":[null,1]}}`)",
+            r#"{"b":{"d":[1]}}"#,
+        ),
+        ("appendMultusNetwork `` `cni`", r#""cni""#),
+        ("appendMultusNetwork `a` `cni`", r#""a, cni""#),
+        ("appendMultusNetwork `a, cni` `cni`", r#""a, cni""#),
+        (
+            "appendMultusNetwork `[{\"name\":\"a\"}]` `ns/cni`",
+            r#""[{\"name\":\"a\"},{\"name\":\"cni\",\"namespace\":\"ns\"}]""#,
+        ),
+        (
+            "appendMultusNetwork `[{\"name\":\"cni\",\"namespace\":\"ns\"}]` `ns/cni`",
+            r#""[{\"name\":\"cni\",\"namespace\":\"ns\"}]""#,
+        ),
+        ("otelResourceAttributes .ObjectMeta", r#""""#),
+    ]);
+}
+
+#[test]
+fn functions_of_sprig() {
+    check(&[
+        ("quote `a` 1 .Values.nosuch", r#""\"a\" \"1\"""#),
+        ("squote `a`", r#""'a'""#),
+        ("trim ` a `", r#""a""#),
+        ("trimAll `$` `$5$`", r#""5""#),
+        ("trimPrefix `-` `-a-`", r#""a-""#),
+        ("trimSuffix `-` `-a-`", r#""-a""#),
+        ("trunc 3 `abcde`", r#""abc""#),
+        ("trunc -3 `abcde`", r#""cde""#),
+        ("upper `a`", r#""A""#),
+        ("lower `A`", r#""a""#),
+        ("title `hello world`", r#""Hello World""#),
+        ("replace `a` `b` `banana`", r#""bbnbnb""#),
+        ("repeat 3 `ab`", r#""ababab""#),
+        ("hasPrefix `a` `ab`", "true"),
+        ("hasSuffix `a` `ab`", "false"),
+        ("cat `a` 1 .Values.nosuch `b`", r#""a 1 b""#),
+        ("splitList `,` `a,b`", r#"["a","b"]"#),
+        ("(split `,` `a,b`)._1", r#""b""#),
+        ("join `-` (list 1 2)", r#""1-2""#),
+        ("append (list 1) 2", "[1,2]"),
+        ("prepend (list 1) 2", "[2,1]"),
+        ("first (list 1 2)", "1"),
+        ("last (list 1 2)", "2"),
+        ("rest (list 1 2 3)", "[2,3]"),
+        ("initial (list 1 2 3)", "[1,2]"),
+        ("uniq (list 1 2 1)", "[1,2]"),
+        ("has 2 (list 1 2)", "true"),
+        ("without (list 1 2 3) 1 3", "[2]"),
+        ("dict `a` 1 `b`", r#"{"a":1,"b":""}"#),
+        ("get (dict `a` 1) `a`", "1"),
+        ("get (dict `a` 1) `b`", r#""""#),
+        ("set (dict `a` 1) `b` 2", r#"{"a":1,"b":2}"#),
+        ("hasKey (dict `a` 1) `a`", "true"),
+        ("keys (dict `b` 1 `a` 2)", r#"["a","b"]"#),
+        ("values (dict `b` 1 `a` 2)", "[2,1]"),
+        ("pick (dict `b` 1 `a` 2) `a`", r#"{"a":2}"#),
+        ("merge (dict `a` 1) (dict `a` 2 `b` 3)", r#"{"a":1,"b":3}"#),
+        (
+            "mergeOverwrite (dict `a` (dict `x` 1)) (dict `a` (dict `x` 2 `y` 3))",
+            r#"{"a":{"x":2,"y":3}}"#,
+        ),
+        ("deepCopy (dict `a` 1)", r#"{"a":1}"#),
+        ("coalesce `` 0 `x`", r#""x""#),
+        ("empty (list)", "true"),
+        ("ternary `y` `n` true", r#""y""#),
+        ("default `d` ``", r#""d""#),
+        ("toString 1.5", r#""1.5""#),
+        ("int `12`", "12"),
+        ("int64 1.9", "1"),
+        ("float64 `1.5`", "1.5"),
+        ("add 1 2 3", "6"),
+        ("sub 3 1", "2"),
+        ("mul 2 3", "6"),
+        ("div 7 2", "3"),
+        ("mod 7 2", "1"),
+        ("max 1 3 2", "3"),
+        ("min 3 1 2", "1"),
+        ("until 3", "[0,1,2]"),
+        ("untilStep 3 0 -2", "[3,1]"),
+        ("ceil 1.2", "2.0"),
+        ("floor 1.8", "1.0"),
+        ("round 1.256 2", "1.26"),
+        ("b64enc `a`", r#""YQ==""#),
+        ("b64dec `YQ==`", r#""a""#),
+        (
+            "sha256sum ``",
+            r#""e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855""#,
+        ),
+        ("fromJson `[1]`", "[1]"),
+        ("toPrettyJson (dict `a` 1)", r#""{\n  \"a\": 1\n}""#),
+        ("regexMatch `^a+$` `aaa`", "true"),
+        ("regexFind `b+` `abbc`", r#""bb""#),
+        (
+            "regexReplaceAll `a(x*)b` `-ab-axxb-` `${1}W`",
+            r#""-W-xxW-""#,
+        ),
+        ("semverCompare `>=1.2` `v1.10.0`", "true"),
+        ("semverCompare `^1.2.0 || >3` `4.0.0`", "true"),
+        ("semverCompare `1.2.3` `1.2.4`", "false"),
+        ("semverCompare `!=1.2.3` `1.2.4`", "true"),
+        ("tuple 1 2", "[1,2]"),
+        ("kindIs `map` (dict)", "true"),
+        ("kindIs `string` `x`", "true"),
+        ("typeOf 1", r#""int""#),
+        ("atoi `7`", "7"),
+        ("len `abc`", "3"),
+        ("not true", "false"),
+        (
+            "printf `%05.1f|%-4s|%q` 3.14159 `a` `b`",
+            r#""003.1|a   |\"b\"""#,
+        ),
+    ]);
+    // A map that a variable holds is changed by `set`, as in Sprig.
+    let Outcome::Injected(injected) = outcome(
+        "{{ $d := dict }}{{ $_ := set $d `k` `v` }}podRedirectAnnot: {r: {{ $d.k }}}",
+        MESH,
+    ) else {
+        panic!()
+    };
+    assert_eq!(injected.pod["metadata"]["annotations"]["r"], "v");
+}
+
+#[test]
+fn the_language_of_go() {
+    let print = |template: &str| match outcome(
+        &format!("podRedirectAnnot:\n  r: \"{template}\"\n"),
+        MESH,
+    ) {
+        Outcome::Injected(injected) => injected.pod["metadata"]["annotations"]["r"]
+            .as_str()
+            .unwrap()
+            .to_owned(),
+        other => panic!("{template}: {other:?}"),
+    };
+    for (template, wanted) in [
+        (
+            "{{ range $i, $c := .Spec.Containers }}{{ $i }}{{ $c.Name }} {{ end }}",
+            "0web 1side ",
+        ),
+        (
+            "{{ range $k, $v := .ObjectMeta.Labels }}{{ $k }}={{ $v }} {{ end }}",
+            "app=shop empty= ",
+        ),
+        ("{{ range .Spec.Volumes }}x{{ else }}none{{ end }}", "none"),
+        (
+            "{{ range .Spec.Containers }}{{ if eq .Name `side` }}{{ break }}{{ end }}{{ .Name }}{{ end }}",
+            "web",
+        ),
+        (
+            "{{ range .Spec.Containers }}{{ if eq .Name `web` }}{{ continue }}{{ end }}{{ .Name }}{{ end }}",
+            "side",
+        ),
+        (
+            "{{ with .ObjectMeta.Labels }}{{ .app }}{{ end }}{{ with .Spec.SecurityContext }}x{{ else }}none{{ end }}",
+            "shopnone",
+        ),
+        (
+            "{{ define `t` }}<{{ . }}>{{ end }}{{ template `t` .ObjectMeta.Name }}",
+            "<web-1>",
+        ),
+        ("{{ block `b` . }}{{ .Revision }}{{ end }}", "canary"),
+        ("a {{- /* gone */ -}} b", "ab"),
+        (
+            "{{ .ObjectMeta.Name | printf `%s-%s` `x` | upper }}",
+            "X-WEB-1",
+        ),
+        (
+            "{{ $x := 1 }}{{ if true }}{{ $x = 2 }}{{ end }}{{ $x }}",
+            "2",
+        ),
+        (
+            "{{ if and .Spec.HostNetwork .Nosuch }}x{{ else if or true .Nosuch }}y{{ end }}",
+            "y",
+        ),
+        (
+            "{{ range until 3 }}{{ $.Revision }}{{ . }}{{ end }}",
+            "canary0canary1canary2",
+        ),
+        ("{{ .Values.nosuch }}", "<no value>"),
+        ("{{ 1.5 }}{{ `raw` }}{{ 'a' }}", "1.5raw97"),
+    ] {
+        assert_eq!(print(template), wanted, "{template}");
+    }
+}
+
+#[test]
+fn nothing_runs_for_ever() {
+    let rows = [
+        (
+            "{{ range until 100000 }}{{ range until 100000 }}{{ end }}{{ end }}",
+            "longer than a second",
+        ),
+        ("{{ range 100000000 }}{{ end }}", "longer than a second"),
+        (
+            "{{ define `a` }}{{ template `a` }}{{ end }}{{ template `a` }}",
+            "calls templates deeper than 100",
+        ),
+        (
+            "{{ define `a` }}{{ if lt (len .) 60 }}{{ template `a` (print . `x`) }}{{ template `a` (print . `y`) }}{{ end }}{{ end }}{{ template `a` `` }}",
+            "longer than a second",
+        ),
+        (
+            "{{ range until 20000 }}{{ repeat 100 `x` }}{{ end }}",
+            "prints more than 1048576 bytes",
+        ),
+        (
+            "{{ repeat 1048577 `x` }}",
+            "repeat: makes more than 1048576 bytes",
+        ),
+        (
+            "{{ $s := `x` }}{{ range until 40 }}{{ $s = print $s $s }}{{ end }}",
+            "makes more",
+        ),
+        (
+            "{{ $s := `x` }}{{ range until 40 }}{{ $s = cat $s $s }}{{ end }}",
+            "makes more",
+        ),
+        (
+            "{{ $l := list 1 }}{{ range until 40 }}{{ $l = list $l $l }}{{ end }}{{ $l }}",
+            "longer than a second",
+        ),
+        (
+            "{{ $l := list 1 }}{{ range until 500 }}{{ $l = list $l }}{{ end }}",
+            "nested deeper than 100",
+        ),
+        (
+            "{{ $d := dict }}{{ range until 500 }}{{ $d = dict `k` $d }}{{ end }}",
+            "nested deeper than 100",
+        ),
+        ("{{ printf (repeat 1000 `%65535d`) 1 }}", "makes more than"),
+        (
+            "{{ $s := repeat 1000000 `x` }}{{ range until 100000 }}{{ if eq $s $s }}{{ end }}{{ end }}",
+            "longer than a second",
+        ),
+        (
+            "{{ range until 100000 }}{{ $x := regexMatch `(a|b)*c` `aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa` }}{{ end }}",
+            "longer than a second",
+        ),
+        ("{{ render `{{ render .Values.loop }}` }}", "deeper"),
+    ];
+    for (template, cause) in rows {
+        let Outcome::Refused {
+            code: 500, message, ..
+        } = outcome_with_loop(template)
+        else {
+            panic!("{template}")
+        };
+        assert!(
+            message.contains(cause) || (cause == "makes more" && message.contains("more than")),
+            "{template}: {message}"
+        );
+    }
+}
+
+/// `.Values.loop` renders itself.
+fn outcome_with_loop(template: &str) -> Outcome {
+    let config = format!("template: {}\n", Value::from(template));
+    let sources = Sources {
+        config: Some(&config),
+        values: Some("loop: '{{ render .Values.loop }}'"),
+        mesh: None,
+    };
+    Configuration::load(sources, Parameters::default())
+        .unwrap()
+        .0
+        .inject(&Request::default(), &pod())
+}

@@ -1,0 +1,319 @@
+//! What holds for every pod: the patch applies, what the user wrote is still there, a second pass changes nothing, another
+//! configuration gives what it would have given at first, and equal input gives equal bytes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test fails where it cannot go on"
+)]
+
+use inject::{Configuration, Outcome, Parameters, Request, Sources};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+/// A fragment that does all that one can.
+const FULL: &str = r#"
+injectedAnnotations: {by/us: "x"}
+addLabels: true
+probers: current
+template: |
+  rewriteAppHTTPProbe: true
+  initContainers:
+  - {name: istio-init, image: "init:[[ len .Spec.Containers ]]"}
+  containers:
+  - name: istio-proxy
+    args: [--statusPort, "15020", "[[ applicationPorts .Spec.Containers ]]"]
+    resources: {limits: {cpu: 1.5}}
+    env: [{name: LABELS, value: [[ toJSON (toJSON .ObjectMeta.Labels) ]]}, {name: META, value: [[ toJSON (toJSON .ObjectMeta.Annotations) ]]}]
+  volumes: [{name: istio-envoy, emptyDir: {}}]
+  imagePullSecrets: [{name: pull}]
+  podRedirectAnnot: {net/works: "y"}
+"#;
+
+/// Another, which has less and other things.
+const OTHER: &str = r"
+template: |
+  containers: [{name: istio-proxy, image: other}, {name: second}]
+  volumes: [{name: certs}]
+";
+
+fn load(config: &str) -> Configuration {
+    Configuration::load(
+        Sources {
+            config: Some(config),
+            ..Sources::default()
+        },
+        Parameters::default(),
+    )
+    .unwrap()
+    .0
+}
+
+fn request() -> Request {
+    Request {
+        namespace: "ns".to_owned(),
+        ..Request::default()
+    }
+}
+
+/// The pod after the patch, applied by a library.
+fn injected(configuration: &Configuration, pod: &Value) -> Value {
+    let Outcome::Injected(injected) = configuration.inject(&request(), pod) else {
+        panic!("{pod}")
+    };
+    let patch: json_patch::Patch = serde_json::from_slice(&injected.patch).unwrap();
+    let mut applied = pod.clone();
+    json_patch::patch(&mut applied, &patch).unwrap_or_else(|error| {
+        panic!(
+            "{error}: {pod} {}",
+            String::from_utf8_lossy(&injected.patch)
+        )
+    });
+    assert_eq!(applied, injected.pod);
+    assert!(!String::from_utf8_lossy(&injected.patch).contains(r#""value":null"#));
+    applied
+}
+
+fn is_unchanged(configuration: &Configuration, pod: &Value) -> bool {
+    matches!(
+        configuration.inject(&request(), pod),
+        Outcome::Skipped {
+            reason: "unchanged",
+            ..
+        }
+    )
+}
+
+#[test]
+fn every_parent_may_be_absent() {
+    let configuration = load(FULL);
+    for mask in 0_u8..64 {
+        for absent in [None, Some(Value::Null)] {
+            let mut spec = Map::new();
+            let mut metadata = Map::new();
+            for (bit, key) in [
+                "initContainers",
+                "containers",
+                "volumes",
+                "imagePullSecrets",
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                if mask & (1 << bit) != 0 {
+                    spec.insert(key.to_owned(), json!([{"name": format!("{key}-0")}]));
+                } else if let Some(absent) = &absent {
+                    spec.insert(key.to_owned(), absent.clone());
+                }
+            }
+            if mask & 16 != 0 {
+                metadata.insert("annotations".to_owned(), json!({"a/b": "c"}));
+            } else if let Some(absent) = &absent {
+                metadata.insert("annotations".to_owned(), absent.clone());
+            }
+            let mut pod = json!({"spec": spec});
+            if mask & 32 != 0 {
+                pod["metadata"] = Value::Object(metadata);
+            }
+            let first = injected(&configuration, &pod);
+            assert!(is_unchanged(&configuration, &first), "{first}");
+        }
+    }
+    let first = injected(&configuration, &json!({}));
+    assert!(is_unchanged(&configuration, &first), "{first}");
+}
+
+/// Everything of `pod` is in `after`; probes and the status port apart, which are rewritten.
+fn is_there(pod: &Value, after: &Value, path: &str) -> Result<(), String> {
+    match (pod, after) {
+        (Value::Null, _) => Ok(()),
+        (Value::Object(a), Value::Object(b)) => {
+            a.iter().try_for_each(|(key, value)| match b.get(key) {
+                _ if key.ends_with("Probe") || value.is_null() => Ok(()),
+                Some(other) => is_there(value, other, &format!("{path}.{key}")),
+                None => Err(format!("{path}.{key} is gone")),
+            })
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            let mut rest = b.iter();
+            a.iter().enumerate().try_for_each(|(index, value)| {
+                rest.find(|other| is_there(value, other, path).is_ok())
+                    .map(drop)
+                    .ok_or_else(|| format!("{path}[{index}] is gone"))
+            })
+        }
+        _ if pod == after => Ok(()),
+        _ => Err(format!("{path}: {pod} became {after}")),
+    }
+}
+
+fn probe() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        (0_u16..3, any::<bool>()).prop_map(|(port, https)| json!({"httpGet": {"path": "/p", "port": port, "scheme": if https { "HTTPS" } else { "HTTP" }}, "timeoutSeconds": port})),
+        prop_oneof![Just("http"), Just("nosuch")].prop_map(|name| json!({"httpGet": {"port": name}, "future": {"x": 1.0}})),
+        Just(json!({"httpGet": {"port": 1, "host": "h"}})),
+        (1_u16..3).prop_map(|port| json!({"tcpSocket": {"port": port}})),
+        (1_u16..3).prop_map(|port| json!({"grpc": {"port": port, "service": "s"}, "timeoutSeconds": 5})),
+        Just(json!({"exec": {"command": ["x"]}})),
+        Just(Value::Null),
+    ]
+}
+
+fn container(name: String) -> impl Strategy<Value = Value> {
+    (
+        prop::option::of(probe()),
+        prop::option::of(probe()),
+        prop::option::of(probe()),
+        any::<bool>(),
+    )
+        .prop_map(move |(live, ready, start, ports)| {
+            let mut made = json!({"name": name, "image": "i", "x": 1_152_921_504_606_846_977_u64});
+            for (key, probe) in [
+                ("livenessProbe", live),
+                ("readinessProbe", ready),
+                ("startupProbe", start),
+            ] {
+                if let Some(probe) = probe {
+                    made[key] = probe;
+                }
+            }
+            if ports {
+                made["ports"] = json!([{"name": "http", "containerPort": 80}]);
+            }
+            made
+        })
+}
+
+fn containers(prefix: &'static str) -> impl Strategy<Value = Value> {
+    prop::collection::vec(Just(()), 0..4)
+        .prop_flat_map(move |found| {
+            found
+                .iter()
+                .enumerate()
+                .map(|(index, ())| container(format!("{prefix}{index}")))
+                .collect::<Vec<_>>()
+        })
+        .prop_map(Value::from)
+}
+
+fn texts() -> impl Strategy<Value = Value> {
+    prop::collection::btree_map("[a-z~/.]{1,6}", "[ -~é]{0,8}", 0..3).prop_map(|map| json!(map))
+}
+
+fn pod() -> impl Strategy<Value = Value> {
+    let optional = |strategy: BoxedStrategy<Value>| prop_oneof![2 => strategy.prop_map(Some), 1 => Just(None), 1 => Just(Some(Value::Null))];
+    let named = |names: &'static [&'static str]| {
+        prop::sample::subsequence(names.to_vec(), 0..=names.len())
+            .prop_map(|names| {
+                names
+                    .iter()
+                    .map(|name| json!({"name": name}))
+                    .collect::<Value>()
+            })
+            .boxed()
+    };
+    (
+        optional(containers("c").boxed()),
+        optional(containers("i").boxed()),
+        optional(named(&["data", "istio-data"])),
+        optional(named(&["mine"])),
+        optional(texts().boxed()),
+        optional(texts().boxed()),
+        prop::option::of(Just(json!({"fsGroup": 7}))),
+    )
+        .prop_map(
+            |(containers, init, volumes, secrets, labels, annotations, context)| {
+                let mut pod = json!({"metadata": {"name": "p"}, "spec": {"future": [1.0]}});
+                for (key, value) in [
+                    ("containers", containers),
+                    ("initContainers", init),
+                    ("volumes", volumes),
+                    ("imagePullSecrets", secrets),
+                    ("securityContext", context),
+                ] {
+                    if let Some(value) = value {
+                        pod["spec"][key] = value;
+                    }
+                }
+                for (key, value) in [("labels", labels), ("annotations", annotations)] {
+                    if let Some(value) = value {
+                        pod["metadata"][key] = value;
+                    }
+                }
+                pod
+            },
+        )
+}
+
+/// Null and empty as good as absent, and ports by their number, as a second configuration finds them.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Object(entries) => {
+            let kept = entries.iter().filter(|(_, value)| {
+                !value.is_null() && **value != json!([]) && **value != json!({})
+            });
+            let mut sorted: Vec<_> = kept
+                .map(|(key, value)| {
+                    (
+                        key.clone(),
+                        if key == "port" && value == "http" {
+                            json!(80)
+                        } else {
+                            plain(value)
+                        },
+                    )
+                })
+                .collect();
+            sorted.sort_by(|a, b| a.0.cmp(&b.0));
+            Value::Object(sorted.into_iter().collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(plain).collect()),
+        other => other.clone(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_injection_adds_and_only_adds(pod in pod()) {
+        let configuration = load(FULL);
+        let first = injected(&configuration, &pod);
+        prop_assert_eq!(is_there(&pod, &first, "pod"), Ok(()));
+        prop_assert_eq!(configuration.inject(&request(), &pod), configuration.inject(&request(), &pod));
+        prop_assert!(is_unchanged(&configuration, &first), "{:?}", configuration.inject(&request(), &first));
+    }
+
+    #[test]
+    fn another_configuration_gives_what_it_would_have_given(pod in pod()) {
+        let (full, other) = (load(FULL), load(OTHER));
+        let direct = injected(&other, &pod);
+        let later = injected(&other, &injected(&full, &pod));
+        prop_assert_eq!(plain(&later), plain(&direct));
+        let back = injected(&full, &later);
+        prop_assert!(is_unchanged(&full, &back));
+    }
+
+    #[test]
+    fn what_stands_in_annotations_panics_nowhere(status in "\\PC{0,40}", probers in "\\PC{0,40}", inject in "\\PC{0,8}") {
+        let pod = json!({"metadata": {"labels": {"sidecar.istio.io/inject": inject}, "annotations": {"sidecar.istio.io/status": status, "sidecar.istio.io/inject": inject}},
+            "spec": {"containers": [{"name": "istio-proxy", "env": [{"name": "ISTIO_KUBE_APP_PROBERS", "value": probers}]}, {"name": "a"}]}});
+        drop(load(FULL).inject(&request(), &pod));
+    }
+
+    #[test]
+    fn any_json_has_an_outcome(text in "[\\[\\]{}\":,a-z0-9 ]{0,60}", output in "\\PC{0,80}") {
+        let configuration = load(FULL);
+        if let Ok(value) = serde_json::from_str::<Value>(&text) {
+            drop(configuration.inject(&request(), &value));
+            drop(configuration.inject(&request(), &json!({"spec": value, "metadata": value})));
+        }
+        // Whatever a template prints: typed, or refused.
+        let config = format!("template: {}\n", Value::from(output.as_str()));
+        if let Ok((configuration, _)) = Configuration::load(Sources { config: Some(&config), ..Sources::default() }, Parameters::default()) {
+            drop(configuration.inject(&request(), &json!({"spec": {"containers": []}})));
+        }
+    }
+}
