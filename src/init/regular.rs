@@ -58,7 +58,7 @@ fn check(found: &Metadata) -> io::Result<()> {
     if found.is_file() {
         Ok(())
     } else {
-        Err(sys::said("not a regular file"))
+        Err(io::Error::other("not a regular file"))
     }
 }
 

@@ -161,7 +161,7 @@ fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Resu
     }
     // Without a number, so that it is not taken for what the exec said.
     let why = [step, " is refused: ", &error.to_string()].concat();
-    Err(super::said(&why))
+    Err(io::Error::other(why))
 }
 
 /// Reaps the child that never became a program: nobody else knows of it.

@@ -148,3 +148,16 @@ pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variables_are_those_that_std_finds() {
+        let found = variables().into_iter();
+        let found: Vec<_> = found.map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+        assert_eq!(found, std::env::vars_os().collect::<Vec<_>>());
+        assert!(!found.is_empty());
+    }
+}

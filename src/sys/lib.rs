@@ -15,7 +15,6 @@ mod interfaces;
 mod net;
 mod outlet;
 mod report;
-mod said;
 mod seldom;
 mod terminal;
 #[cfg(feature = "testing")]
@@ -40,7 +39,6 @@ pub use inherited::{Inherited, throw_queued_signals_away};
 pub use interfaces::interface_addresses;
 pub use net::{Watch, listen, watch_level};
 pub use outlet::Outlet;
-pub use said::said;
 pub use seldom::{give_back, set_apart};
 pub use terminal::take_terminal_back;
 

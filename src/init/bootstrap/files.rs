@@ -37,7 +37,7 @@ pub(super) fn parse(object: &str, path: &Path, bytes: &[u8]) -> Result<Value, Bo
 pub(super) fn check(object: &str, path: &Path) -> Result<(), BootstrapError> {
     let has_content = regular::open(path).and_then(|mut file| file.read(&mut [0]));
     match has_content {
-        Ok(0) => Err(read_error(object, path, &sys::said("it is empty"))),
+        Ok(0) => Err(read_error(object, path, &io::Error::other("it is empty"))),
         Ok(_) => Ok(()),
         Err(error) => Err(read_error(object, path, &error)),
     }
@@ -46,7 +46,7 @@ pub(super) fn check(object: &str, path: &Path) -> Result<(), BootstrapError> {
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     regular::read(path, DOCUMENT_BYTES as u64).map_err(|error| {
         if error.kind() == io::ErrorKind::FileTooLarge {
-            sys::said("larger than 4 MiB")
+            io::Error::other("larger than 4 MiB")
         } else {
             error
         }
