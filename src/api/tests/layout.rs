@@ -1,0 +1,265 @@
+//! The rules of the four crates of the control plane, read off their files and their dependencies: who knows whom, what is
+//! pure, how long a file may be.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test may panic, starts cargo and reads files"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Folders under `src`, each with those of the others that it may know.
+const CRATES: &[(&str, &[&str])] = &[
+    ("api", &[]),
+    ("inject", &["gudgeon-api"]),
+    ("cluster", &["gudgeon-api"]),
+    (
+        "gudgeon",
+        &["gudgeon-api", "gudgeon-cluster", "gudgeon-inject"],
+    ),
+];
+
+const PURE: [&str; 2] = ["api", "inject"];
+
+/// A runtime, a socket, a process, entropy or a clock: none of them is below a pure crate.
+const IMPURE: [&str; 24] = [
+    "async-std",
+    "fastrand",
+    "futures-executor",
+    "getrandom",
+    "h2",
+    "hyper",
+    "iana-time-zone",
+    "inotify",
+    "jiff",
+    "kube",
+    "libc",
+    "mio",
+    "nix",
+    "notify",
+    "rand",
+    "ring",
+    "rustix",
+    "rustls",
+    "signal-hook",
+    "smol",
+    "socket2",
+    "time",
+    "tokio",
+    "tonic",
+];
+
+/// Of crates that are pure without them.
+const IMPURE_FEATURES: [&str; 3] = [
+    "chrono feature \"clock\"",
+    "chrono feature \"now\"",
+    "uuid feature \"v4\"",
+];
+
+/// The same in the sources. Parsing an address is no socket.
+const IMPURE_WORDS: [&str; 18] = [
+    "Instant::now",
+    "SystemTime",
+    "TcpListener",
+    "TcpStream",
+    "ToSocketAddrs",
+    "UdpSocket",
+    "UnixListener",
+    "UnixStream",
+    "async fn",
+    "env::args",
+    "env::var",
+    "process::Command",
+    "std::fs",
+    "std::thread",
+    "thread::",
+    "stdin()",
+    "stdout()",
+    "tokio",
+];
+
+const LONGEST_FILE: usize = 400;
+
+fn folder(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(name)
+}
+
+/// All Rust files of a crate, by their path below it.
+fn sources(name: &str) -> Vec<(PathBuf, String)> {
+    fn walk(root: &Path, folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(root, &path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(root).unwrap().to_path_buf(), text));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&folder(name), &folder(name), &mut found);
+    assert!(!found.is_empty(), "the sources of {name} are elsewhere");
+    found
+}
+
+/// Without the inline tests.
+fn code(text: &str) -> &str {
+    text.split_once("#[cfg(test)]\nmod tests {")
+        .map_or(text, |(code, _)| code)
+}
+
+/// Tests and what runs while building are no part of the library.
+fn is_library(path: &Path) -> bool {
+    let beside = path
+        .iter()
+        .any(|part| part == "tests" || part == "build" || part == "examples" || part == "benches");
+    let named = path
+        .file_name()
+        .is_some_and(|name| name == "tests.rs" || name == "build.rs");
+    !beside && !named
+}
+
+/// What a crate is linked with, itself included, one a line.
+fn tree(name: &str, edges: &str) -> String {
+    let package = match name {
+        "gudgeon" => name.to_owned(),
+        name => format!("gudgeon-{name}"),
+    };
+    let tree = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--locked",
+            "-p",
+            &package,
+            "-e",
+            edges,
+            "--prefix",
+            "none",
+            "--no-dedupe",
+        ])
+        .args(["--target", "x86_64-unknown-linux-musl"])
+        .current_dir(folder(name))
+        .output()
+        .unwrap();
+    assert!(
+        tree.status.success(),
+        "{}",
+        String::from_utf8_lossy(&tree.stderr)
+    );
+    String::from_utf8(tree.stdout).unwrap()
+}
+
+fn linked(name: &str) -> BTreeSet<String> {
+    tree(name, "normal,no-proc-macro")
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn each_crate_knows_those_below_it_only() {
+    let ours: BTreeSet<_> = [
+        "gudgeon",
+        "gudgeon-api",
+        "gudgeon-cluster",
+        "gudgeon-inject",
+        "pintle",
+        "pintle-probe",
+    ]
+    .map(str::to_owned)
+    .into();
+    for (name, known) in CRATES {
+        let own = match *name {
+            "gudgeon" => "gudgeon".to_owned(),
+            name => format!("gudgeon-{name}"),
+        };
+        let linked = linked(name);
+        let others: BTreeSet<_> = linked
+            .intersection(&ours)
+            .filter(|found| **found != own)
+            .cloned()
+            .collect();
+        let allowed: BTreeSet<_> = known.iter().map(|name| (*name).to_owned()).collect();
+        assert!(others.is_subset(&allowed), "{name} knows {others:?}");
+    }
+}
+
+#[test]
+fn below_a_pure_crate_is_no_runtime_no_socket_and_no_clock() {
+    for name in PURE {
+        let found: Vec<_> = linked(name)
+            .into_iter()
+            .filter(|linked| IMPURE.contains(&linked.as_str()))
+            .collect();
+        assert!(found.is_empty(), "below {name}: {found:?}");
+        let features = tree(name, "normal,features");
+        for feature in IMPURE_FEATURES {
+            assert!(!features.contains(feature), "below {name}: {feature}");
+        }
+    }
+    // Or the lists say nothing: one of them must be found where it belongs.
+    assert!(tree("api", "normal,features").contains("prost feature \"std\""));
+    assert!(linked("api").contains("prost"));
+}
+
+#[test]
+fn a_pure_crate_asks_for_nothing_but_its_arguments() {
+    for name in PURE {
+        for (path, text) in sources(name).iter().filter(|(path, _)| is_library(path)) {
+            for (at, line) in code(text).lines().enumerate() {
+                if line.trim_start().starts_with("//") {
+                    continue;
+                }
+                for word in IMPURE_WORDS {
+                    assert!(
+                        !line.contains(word),
+                        "{word} in {name}/{}:{}",
+                        path.display(),
+                        at + 1
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn unsafe_is_forbidden() {
+    for (name, _) in CRATES {
+        for (path, text) in sources(name) {
+            let is_root = path == Path::new("lib.rs") || path == Path::new("main.rs");
+            assert!(
+                !is_root || text.contains("#![forbid(unsafe_code)]"),
+                "{name}/{}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn files_are_short_and_say_what_they_are() {
+    for (name, _) in CRATES {
+        for (path, text) in sources(name).iter().filter(|(path, _)| is_library(path)) {
+            assert!(text.starts_with("//! "), "{name}/{}", path.display());
+            let lines = code(text).lines().count();
+            assert!(
+                lines <= LONGEST_FILE,
+                "{name}/{} has {lines} lines",
+                path.display()
+            );
+        }
+    }
+}
