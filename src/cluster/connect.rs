@@ -126,6 +126,18 @@ impl Cluster {
         Ok(Self { client, address })
     }
 
+    /// One without TLS and without an account.
+    #[cfg(test)]
+    pub(crate) fn plain(address: &str) -> Self {
+        let mut config = Config::new(address.parse().unwrap());
+        // Roots of its own, so that this machine's are not read.
+        config.root_cert = Some(Vec::new());
+        Self {
+            client: client(&config).unwrap(),
+            address: address.to_owned(),
+        }
+    }
+
     /// Where it is.
     #[must_use]
     pub fn address(&self) -> &str {

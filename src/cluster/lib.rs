@@ -20,6 +20,8 @@ mod bundle;
 mod connect;
 mod decide;
 mod failure;
+#[cfg(test)]
+mod fake;
 mod keeper;
 mod kind;
 mod ledger;

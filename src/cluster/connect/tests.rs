@@ -1,1 +1,147 @@
+use super::*;
+use crate::failure::Cause;
+use crate::fake::{Fake, Fault};
+use std::io::Write as _;
 
+fn kubeconfig(text: &str) -> (tempfile::NamedTempFile, Access) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let access = Access::Kubeconfig {
+        file: Some(file.path().to_path_buf()),
+        context: None,
+    };
+    (file, access)
+}
+
+fn two_contexts(more: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Config
+current-context: here
+clusters:
+- {{name: here, cluster: {{server: 'http://127.0.0.1:1'{more}}}}}
+- {{name: there, cluster: {{server: 'http://127.0.0.1:2'}}}}
+users: [{{name: me, user: {{token: secret-token}}}}]
+contexts:
+- {{name: here, context: {{cluster: here, user: me}}}}
+- {{name: there, context: {{cluster: there, user: me}}}}
+"
+    )
+}
+
+#[tokio::test]
+async fn a_kubeconfig_names_the_server() {
+    let (_file, access) = kubeconfig(&two_contexts(""));
+    let cluster = Cluster::open(&access).await.unwrap();
+    assert_eq!(cluster.address(), "http://127.0.0.1:1/");
+    assert_eq!(format!("{cluster:?}"), "Cluster(\"http://127.0.0.1:1/\")");
+    let Access::Kubeconfig { file, .. } = access else {
+        panic!("it is one");
+    };
+    let there = Access::Kubeconfig {
+        file,
+        context: Some("there".to_owned()),
+    };
+    let cluster = Cluster::open(&there).await.unwrap();
+    assert_eq!(cluster.address(), "http://127.0.0.1:2/");
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_none_says_so() {
+    let long = format!("# {}\n", "x".repeat(1 << 20));
+    for (text, words) in [
+        ("{", "cannot use the kubeconfig "),
+        (
+            "apiVersion: v1\nkind: Config\n",
+            "cannot use the kubeconfig ",
+        ),
+        (
+            &two_contexts(", proxy-url: 'http://127.0.0.1:3'"),
+            "proxy-url",
+        ),
+        (
+            &two_contexts(", certificate-authority: /absent/ca.pem"),
+            "/absent/ca.pem",
+        ),
+        (&long, "larger than 1048576 bytes"),
+    ] {
+        let (_file, access) = kubeconfig(text);
+        let error = Cluster::open(&access).await.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert!(
+            !error.contains("secret-token") && !error.contains('\n'),
+            "{error}"
+        );
+    }
+    let absent = Access::Kubeconfig {
+        file: Some("/absent/kubeconfig".into()),
+        context: None,
+    };
+    let error = Cluster::open(&absent).await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("cannot use the kubeconfig /absent/kubeconfig: "),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_found_out_later() {
+    let (_file, access) = kubeconfig(&two_contexts(""));
+    let cluster = Cluster::open(&access).await.unwrap();
+    let failure = cluster.version().await.unwrap_err();
+    let words = failure.to_string();
+    assert!(words.starts_with("cannot get /version: "), "{words}");
+    assert!(words.contains("refused"), "{words}");
+    assert!(matches!(failure.cause, Cause::Broken(_)));
+}
+
+#[tokio::test]
+async fn it_says_which_kubernetes_it_is() {
+    let fake = Fake::start().await;
+    let says = |text| fake.fail("get", &[Fault::Says(text)]);
+    says(r#"{"major":"1","minor":"32","gitVersion":"v1.32.0"}"#);
+    let (old, new) = (
+        Version {
+            major: 1,
+            minor: 20,
+        },
+        Version {
+            major: 1,
+            minor: 32,
+        },
+    );
+    assert_eq!(fake.cluster().version().await.unwrap(), new);
+    says(r#"{"major":"1","minor":"20+"}"#);
+    assert_eq!(fake.cluster().version().await.unwrap(), old);
+    assert!(old < new && new < Version { major: 2, minor: 0 });
+    says(r#"{"major":"","minor":"x"}"#);
+    let failure = fake.cluster().version().await.unwrap_err();
+    assert!(matches!(failure.cause, Cause::Malformed(_)));
+}
+
+#[tokio::test]
+async fn a_config_map_is_read() {
+    let fake = Fake::start().await;
+    fake.fail(
+        "get",
+        &[
+            Fault::Says(r#"{"metadata":{"name":"c"},"data":{"config":"policy: enabled\n"}}"#),
+            Fault::Says(r#"{"metadata":{"name":"c"}}"#),
+            Fault::Status(404, 0),
+        ],
+    );
+    let cluster = fake.cluster();
+    let data = cluster.config_map("istio-system", "c").await.unwrap();
+    assert_eq!(data["config"], "policy: enabled\n");
+    assert_eq!(
+        fake.log(),
+        ["get api/v1/namespaces/istio-system/configmaps/c"]
+    );
+    let data = cluster.config_map("istio-system", "c").await.unwrap();
+    assert!(data.is_empty());
+    let failure = cluster.config_map("istio-system", "c").await.unwrap_err();
+    assert_eq!(
+        failure.to_string(),
+        "cannot get configmaps istio-system/c: the fake says 404 (404)"
+    );
+}

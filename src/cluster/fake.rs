@@ -1,0 +1,302 @@
+//! An API server for tests that does what a real one does only now and then: refuses, forgets, falls silent, never ends.
+//! It knows list, watch, get and a strategic merge patch of webhooks, for one kind, on loopback without TLS.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::connect::Cluster;
+
+mod wire;
+
+use wire::{Asked, chunk, misbehave, read, respond, status, value, wanted};
+
+/// What happens to the next request of a verb, instead of an answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// A Status with this code; with a `Retry-After`, where that is not zero.
+    Status(u16, u64),
+    /// Not a byte.
+    Silence,
+    /// A body that never ends, and never has a line either.
+    Endless,
+    /// The connection closes in the middle of the answer.
+    Cut,
+    /// An answer that is none: this text, as the whole body.
+    Says(&'static str),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    /// What watches are sent, with the version that it is of.
+    events: Vec<(u64, Value)>,
+    /// Watches from versions before this one are told 410.
+    forgotten: u64,
+    /// Counts the times when all watches were ended.
+    ended: u64,
+    faults: Vec<(&'static str, Fault)>,
+    log: Vec<String>,
+    /// Queries of lists and watches, decoded no further.
+    queries: VecDeque<String>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Fake {
+    state: Arc<Mutex<State>>,
+    changed: watch::Sender<u64>,
+    address: SocketAddr,
+}
+
+impl Fake {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let fake = Self {
+            state: Arc::default(),
+            changed: watch::Sender::new(0),
+            address: listener.local_addr().unwrap(),
+        };
+        fake.state.lock().unwrap().version = 10;
+        let serving = fake.clone();
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                let fake = serving.clone();
+                tokio::spawn(async move { fake.serve(connection).await });
+            }
+        });
+        fake
+    }
+
+    pub(crate) fn cluster(&self) -> Cluster {
+        Cluster::plain(&format!("http://{}", self.address))
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.state.lock().unwrap());
+        self.changed.send_modify(|count| *count += 1);
+        result
+    }
+
+    /// Creates or replaces an object, as somebody else would.
+    pub(crate) fn put(&self, mut object: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        self.change(|state| {
+            state.version += 1;
+            object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+            let old = state.objects.insert(name, object.clone());
+            let what = if old.is_some() { "MODIFIED" } else { "ADDED" };
+            let event = json!({"type": what, "object": object});
+            state.events.push((state.version, event));
+        });
+    }
+
+    pub(crate) fn delete(&self, name: &str) {
+        self.change(|state| {
+            state.version += 1;
+            if let Some(mut object) = state.objects.remove(name) {
+                object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+                let event = json!({"type": "DELETED", "object": object});
+                state.events.push((state.version, event));
+            }
+        });
+    }
+
+    /// Time passes for the server, and nothing changes.
+    pub(crate) fn bookmark(&self) {
+        self.change(|state| {
+            state.version += 1;
+            let metadata = json!({"resourceVersion": state.version.to_string()});
+            let event = json!({"type": "BOOKMARK", "object": {"metadata": metadata}});
+            state.events.push((state.version, event));
+        });
+    }
+
+    /// Changes an object without telling watches: only a list shows it.
+    pub(crate) fn put_unseen(&self, object: Value) {
+        self.put(object);
+        self.change(|state| state.events.pop());
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Value {
+        self.state.lock().unwrap().objects[name].clone()
+    }
+
+    /// Sends this to all watches.
+    pub(crate) fn send(&self, event: Value) {
+        self.change(|state| {
+            state.version += 1;
+            state.events.push((state.version, event));
+        });
+    }
+
+    pub(crate) fn end_watches(&self) {
+        self.change(|state| state.ended += 1);
+    }
+
+    /// As after a compaction: who watches from what is now, or before, is told 410.
+    pub(crate) fn forget(&self) {
+        self.change(|state| {
+            state.version += 1;
+            state.forgotten = state.version;
+        });
+    }
+
+    /// The next requests of this verb fail, in this order.
+    pub(crate) fn fail(&self, verb: &'static str, faults: &[Fault]) {
+        self.change(|state| {
+            state
+                .faults
+                .extend(faults.iter().cloned().map(|fault| (verb, fault)));
+        });
+    }
+
+    /// What was asked so far.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.state.lock().unwrap().log.clone()
+    }
+
+    pub(crate) fn count(&self, verb: &str) -> usize {
+        let log = self.log();
+        log.iter().filter(|line| line.starts_with(verb)).count()
+    }
+
+    pub(crate) fn queries(&self) -> Vec<String> {
+        self.state.lock().unwrap().queries.iter().cloned().collect()
+    }
+
+    async fn serve(&self, mut connection: TcpStream) -> Option<()> {
+        let mut buffer = Vec::new();
+        loop {
+            let asked = read(&mut connection, &mut buffer).await?;
+            let fault = self.change(|state| {
+                let detail = match asked.verb {
+                    "list" | "watch" => {
+                        state.queries.push_back(asked.query.clone());
+                        let version = value(&asked.query, "resourceVersion");
+                        value(&asked.query, "continue").or(version)
+                    }
+                    _ => Some(asked.name.clone()),
+                };
+                let line = format!("{} {}", asked.verb, detail.unwrap_or_default());
+                state.log.push(line.trim().to_owned());
+                let at = state
+                    .faults
+                    .iter()
+                    .position(|(verb, _)| *verb == asked.verb)?;
+                Some(state.faults.remove(at).1)
+            });
+            match fault {
+                Some(fault) => misbehave(&mut connection, fault).await?,
+                None if asked.verb == "watch" => return self.watch(&mut connection, &asked).await,
+                None => {
+                    let (code, body) = self.answer(&asked);
+                    respond(&mut connection, code, "", body.to_string().as_bytes()).await?;
+                }
+            }
+        }
+    }
+
+    fn answer(&self, asked: &Asked) -> (u16, Value) {
+        let state = self.state.lock().unwrap();
+        match asked.verb {
+            "list" => {
+                let wanted = wanted(&asked.query);
+                let all: Vec<&Value> = state
+                    .objects
+                    .iter()
+                    .filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| wanted == *name))
+                    .map(|(_, object)| object)
+                    .collect();
+                let number = |key| value(&asked.query, key).and_then(|text| text.parse().ok());
+                let from: usize = number("continue").unwrap_or(0);
+                let limit: usize = number("limit").unwrap_or(usize::MAX);
+                let to = from.saturating_add(limit).min(all.len());
+                let more = if to < all.len() {
+                    to.to_string()
+                } else {
+                    String::new()
+                };
+                let metadata =
+                    json!({"resourceVersion": state.version.to_string(), "continue": more});
+                (
+                    200,
+                    json!({"metadata": metadata, "items": all[from.min(to)..to]}),
+                )
+            }
+            "get" => match state.objects.get(&asked.name) {
+                Some(object) => (200, object.clone()),
+                None => (404, status(404)),
+            },
+            "patch" => {
+                drop(state);
+                self.patch(asked)
+            }
+            _ => (405, status(405)),
+        }
+    }
+
+    /// A strategic merge patch: entries are found by their name.
+    fn patch(&self, asked: &Asked) -> (u16, Value) {
+        let patch: Value = serde_json::from_slice(&asked.body).unwrap();
+        let Some(mut object) = self.state.lock().unwrap().objects.get(&asked.name).cloned() else {
+            return (404, status(404));
+        };
+        if patch["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+            return (409, status(409));
+        }
+        for entry in patch["webhooks"].as_array().unwrap() {
+            let entries = object["webhooks"].as_array_mut().unwrap();
+            let found = entries.iter_mut().find(|old| old["name"] == entry["name"]);
+            found.unwrap()["clientConfig"]["caBundle"] = entry["clientConfig"]["caBundle"].clone();
+        }
+        self.put(object);
+        (200, self.get(&asked.name))
+    }
+
+    async fn watch(&self, connection: &mut TcpStream, asked: &Asked) -> Option<()> {
+        let mut sent: u64 = value(&asked.query, "resourceVersion")?.parse().ok()?;
+        let seconds: u64 = value(&asked.query, "timeoutSeconds")?.parse().ok()?;
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(seconds);
+        let wanted = wanted(&asked.query);
+        let mut changed = self.changed.subscribe();
+        let (ended, forgotten) = self.change(|state| (state.ended, state.forgotten));
+        connection
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .await
+            .ok()?;
+        if sent < forgotten {
+            let event = json!({"type": "ERROR", "object": status(410)});
+            chunk(connection, &event).await?;
+            return connection.write_all(b"0\r\n\r\n").await.ok();
+        }
+        loop {
+            let (events, over) = {
+                let state = self.state.lock().unwrap();
+                let newer = state.events.iter().filter(|(version, _)| *version > sent);
+                (newer.cloned().collect::<Vec<_>>(), state.ended > ended)
+            };
+            for (version, event) in events {
+                sent = version;
+                let name = event["object"]["metadata"]["name"].as_str();
+                let all = wanted.is_none() || name.is_none();
+                if all || name == wanted.as_deref() {
+                    chunk(connection, &event).await?;
+                }
+            }
+            if over {
+                return connection.write_all(b"0\r\n\r\n").await.ok();
+            }
+            tokio::select! {
+                changed = changed.changed() => changed.ok()?,
+                () = tokio::time::sleep_until(deadline) => return connection.write_all(b"0\r\n\r\n").await.ok(),
+            }
+        }
+    }
+}

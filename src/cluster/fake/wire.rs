@@ -1,0 +1,130 @@
+//! What goes over the fake's connections: requests in, answers and worse out.
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::Fault;
+
+pub(super) struct Asked {
+    pub(super) verb: &'static str,
+    pub(super) name: String,
+    pub(super) query: String,
+    pub(super) body: Vec<u8>,
+}
+
+pub(super) fn status(code: u16) -> Value {
+    let message = format!("the fake says {code}");
+    json!({"kind": "Status", "status": "Failure", "message": message, "code": code})
+}
+
+/// The object that a field selector names.
+pub(super) fn wanted(query: &str) -> Option<String> {
+    Some(
+        value(query, "fieldSelector")?
+            .strip_prefix("metadata.name%3D")?
+            .to_owned(),
+    )
+}
+
+pub(super) fn value(query: &str, key: &str) -> Option<String> {
+    query
+        .split('&')
+        .find_map(|pair| Some(pair.strip_prefix(key)?.strip_prefix('=')?.to_owned()))
+}
+
+pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Asked> {
+    loop {
+        let mut headers = [httparse::EMPTY_HEADER; 32];
+        let mut request = httparse::Request::new(&mut headers);
+        if let Ok(httparse::Status::Complete(head)) = request.parse(buffer) {
+            let length = request
+                .headers
+                .iter()
+                .find(|header| header.name.eq_ignore_ascii_case("content-length"))
+                .map_or(0, |header| {
+                    str::from_utf8(header.value).unwrap().parse().unwrap()
+                });
+            if buffer.len() >= head + length {
+                let (path, query) = request.path?.split_once('?').unwrap_or((request.path?, ""));
+                let rest = path
+                    .split_once("mutatingwebhookconfigurations")
+                    .map(|(_, rest)| rest);
+                let name = rest.unwrap_or(path).trim_start_matches('/').to_owned();
+                let verb = match (request.method?, &*name) {
+                    ("PATCH", _) => "patch",
+                    (_, "") if query.contains("watch=true") => "watch",
+                    (_, "") => "list",
+                    _ => "get",
+                };
+                let query = query.to_owned();
+                let body = buffer[head..head + length].to_vec();
+                buffer.drain(..head + length);
+                return Some(Asked {
+                    verb,
+                    name,
+                    query,
+                    body,
+                });
+            }
+        }
+        if connection.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+pub(super) async fn respond(
+    connection: &mut TcpStream,
+    code: u16,
+    more: &str,
+    body: &[u8],
+) -> Option<()> {
+    let head = format!(
+        "HTTP/1.1 {code} X\r\nContent-Type: application/json\r\n{more}Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    connection.write_all(head.as_bytes()).await.ok()?;
+    connection.write_all(body).await.ok()
+}
+
+pub(super) async fn chunk(connection: &mut TcpStream, event: &Value) -> Option<()> {
+    let line = format!("{event}\n");
+    let chunk = format!("{:x}\r\n{line}\r\n", line.len());
+    connection.write_all(chunk.as_bytes()).await.ok()
+}
+
+/// Nothing when the connection is of no more use.
+pub(super) async fn misbehave(connection: &mut TcpStream, fault: Fault) -> Option<()> {
+    match fault {
+        Fault::Status(code, after) => {
+            let more = if after > 0 {
+                format!("Retry-After: {after}\r\n")
+            } else {
+                String::new()
+            };
+            respond(connection, code, &more, status(code).to_string().as_bytes()).await
+        }
+        Fault::Says(text) => respond(connection, 200, "", text.as_bytes()).await,
+        Fault::Silence => {
+            std::future::pending::<()>().await;
+            None
+        }
+        Fault::Cut => {
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"meta";
+            connection.write_all(head).await.ok()?;
+            None
+        }
+        Fault::Endless => {
+            connection
+                .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+                .await
+                .ok()?;
+            let mut chunk = b"10000\r\n".to_vec();
+            chunk.extend([b'x'; 0x10000]);
+            chunk.extend(b"\r\n");
+            while connection.write_all(&chunk).await.is_ok() {}
+            None
+        }
+    }
+}
