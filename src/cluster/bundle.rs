@@ -1,9 +1,9 @@
 //! What a CA bundle should be, from what it is. Pure: PEM in, PEM out, and the time is told.
 //!
-//! From a file the bundle is that file, to the byte. With certificates of our own it is shared with other replicas, each of
+//! From a file the bundle is that file, to the byte. With certificates of its own it is shared with other replicas, each of
 //! which has a CA of its own: what others put there stays, this program's is added, and of all that a replica of it made
-//! those that expired go, and the oldest when there are too many. Replicas that look one after the other come to rest: each
-//! finds its own there and changes nothing.
+//! those that expired go, and those added first when there are too many. Replicas that look one after the other come to
+//! rest: each finds its own there and changes nothing.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -24,7 +24,7 @@ const END: &str = "-----END CERTIFICATE-----";
 pub enum Bundle {
     /// PEM that is written as it is.
     File(Vec<u8>),
-    /// PEM of our own CAs: the one in use, and those before and after it.
+    /// PEM of this replica's CAs: the one in use, and those before and after it.
     Own(Vec<u8>),
 }
 
@@ -39,44 +39,41 @@ impl Bundle {
     }
 }
 
-/// A certificate of this program's: who is older goes first.
-struct Ours {
-    begins: SystemTime,
-    ends: SystemTime,
+/// Who made a certificate: a replica of this program, or anybody else, whose certificates are left alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Made {
+    ByOthers,
+    ByReplica,
+    /// By a replica, and its time is over.
+    Expired,
 }
 
 fn shared(present: &[u8], own: &[u8], now: SystemTime) -> Option<Vec<u8>> {
     let before = certificates(present);
     let own = certificates(own);
     let mut seen = HashSet::new();
-    let mut kept: Vec<(Vec<u8>, Option<Ours>)> = Vec::new();
-    for der in before.iter().chain(&own) {
-        let ours = ours(der);
-        let expired = ours.as_ref().is_some_and(|ours| ours.ends <= now);
-        if !expired && seen.insert(der.clone()) {
-            kept.push((der.clone(), ours));
-        }
-    }
-    // Our own are never given up: a replica that lives on while another starts again and again must not be pushed out.
-    let mut others: Vec<(SystemTime, Vec<u8>)> = kept
+    let mut kept: Vec<(&Vec<u8>, Made)> = before
         .iter()
-        .filter(|(der, _)| !own.contains(der))
-        .filter_map(|(der, ours)| Some((ours.as_ref()?.begins, der.clone())))
+        .chain(&own)
+        .map(|der| (der, made(der, now)))
+        .filter(|(der, made)| *made != Made::Expired && seen.insert(*der))
         .collect();
-    let of_own = kept.iter().filter(|(der, _)| own.contains(der)).count();
-    others.sort();
-    let surplus = (others.len() + of_own)
-        .saturating_sub(MOST)
-        .min(others.len());
-    let gone: HashSet<Vec<u8>> = others
-        .into_iter()
-        .take(surplus)
-        .map(|(_, der)| der)
-        .collect();
-    kept.retain(|(der, _)| !gone.contains(der));
-    let kept: Vec<Vec<u8>> = kept.into_iter().map(|(der, _)| der).collect();
+    let ours = kept
+        .iter()
+        .filter(|(_, made)| *made == Made::ByReplica)
+        .count();
+    let mut surplus = ours.saturating_sub(MOST);
+    // From the front: who was pushed out and still lives comes back at the end, so that those that nobody brings back go,
+    // and all who live stay. By age, two old ones would push out each other while newer ones that are dead stay. What this replica
+    // uses is never given up.
+    kept.retain(|(der, made)| {
+        let gone = surplus > 0 && *made == Made::ByReplica && !own.contains(der);
+        surplus -= usize::from(gone);
+        !gone
+    });
     // By their certificates, not their bytes: another release may break lines elsewhere, and the two would never rest.
-    (kept != before).then(|| encode(kept))
+    let same = kept.iter().map(|(der, _)| *der).eq(&before);
+    (!same).then(|| encode(kept.into_iter().map(|(der, _)| der)))
 }
 
 /// The certificates in a text, as DER. What is none is passed over, as the API server does when it uses a bundle.
@@ -93,25 +90,28 @@ fn certificates(text: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn encode(certificates: Vec<Vec<u8>>) -> Vec<u8> {
+fn encode<'a>(certificates: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
     let lines = EncodeConfig::new().set_line_ending(LineEnding::LF);
     certificates
-        .into_iter()
-        .map(|der| pem::encode_config(&Pem::new("CERTIFICATE", der), lines))
+        .map(|der| pem::encode_config(&Pem::new("CERTIFICATE", der.clone()), lines))
         .collect::<String>()
         .into_bytes()
 }
 
-/// Whether a replica of this program made it. A certificate that cannot be read is somebody else's.
-fn ours(der: &[u8]) -> Option<Ours> {
-    let certificate = Certificate::from_der(der).ok()?;
+/// A certificate that cannot be read is somebody else's.
+fn made(der: &[u8], now: SystemTime) -> Made {
+    let Ok(certificate) = Certificate::from_der(der) else {
+        return Made::ByOthers;
+    };
     let certificate = certificate.tbs_certificate();
-    let name = certificate.subject().common_name().ok()??;
-    let validity = certificate.validity();
-    (name.value() == OURS).then(|| Ours {
-        begins: validity.not_before.to_system_time(),
-        ends: validity.not_after.to_system_time(),
-    })
+    let name = certificate.subject().common_name().ok().flatten();
+    if name.is_none_or(|name| name.value() != OURS) {
+        Made::ByOthers
+    } else if certificate.validity().not_after.to_system_time() <= now {
+        Made::Expired
+    } else {
+        Made::ByReplica
+    }
 }
 
 #[cfg(test)]
