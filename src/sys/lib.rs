@@ -14,6 +14,7 @@ mod inherited;
 mod interfaces;
 mod net;
 mod outlet;
+mod pages;
 mod report;
 mod seldom;
 mod terminal;
@@ -39,6 +40,7 @@ pub use inherited::{Inherited, throw_queued_signals_away};
 pub use interfaces::interface_addresses;
 pub use net::{Watch, listen, watch_level};
 pub use outlet::Outlet;
+pub use pages::{page_size, release_stack};
 pub use seldom::{give_back, set_apart};
 pub use terminal::take_terminal_back;
 
@@ -172,14 +174,6 @@ pub fn cpu_time() -> Duration {
     Duration::from_secs(unsigned(seconds)).saturating_add(Duration::from_micros(unsigned(micros)))
 }
 
-/// Bytes of a page of memory.
-#[must_use]
-pub fn page_size() -> u64 {
-    // SAFETY: `sysconf` takes an integer and touches no memory of this process.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(size).unwrap_or(0)
-}
-
 /// Flags for opening a file that somebody else named: a FIFO does not wait for its other end, and a terminal does not
 /// become this process's.
 pub const OPEN_WITHOUT_WAITING: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -223,21 +217,6 @@ pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
 pub fn effective_uid() -> u32 {
     // SAFETY: `geteuid` has no arguments and cannot fail.
     unsafe { libc::geteuid() }
-}
-
-/// Gives the stack back that the deepest calls have used, down from here. They come at a start and at each epoch; what
-/// remains is what a turn takes.
-pub fn release_stack() {
-    /// Bytes of stack below this call that are given back. Chosen: no call goes deeper.
-    const DEEPEST: usize = 128 * 1024;
-    const PAGE: usize = 4096;
-    let here = 0_u8;
-    // A page is left for this call and the next ones.
-    let top = ((&raw const here).addr() - PAGE) & !(PAGE - 1);
-    let from = ptr::with_exposed_provenance_mut(top - DEEPEST);
-    // Where there is no stack yet, it says so after it has done the rest.
-    // SAFETY: below the stack pointer, with room for a signal's frame left, is nothing of anybody's.
-    let _: c_int = unsafe { libc::madvise(from, DEEPEST, libc::MADV_DONTNEED) };
 }
 
 /// Waits, for when waiting by `epoll` is what failed.

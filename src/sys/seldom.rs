@@ -26,7 +26,7 @@ fn advise(advice: c_int) {
         static pintle_seldom_begin: u8;
         static pintle_seldom_end: u8;
     }
-    let page = usize::try_from(super::page_size()).unwrap_or(4096);
+    let page = super::page_size();
     let begin = (&raw const pintle_seldom_begin)
         .addr()
         .next_multiple_of(page);

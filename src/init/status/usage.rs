@@ -46,7 +46,7 @@ fn resident() -> Option<u64> {
     let (_, rest) = text.split_once(' ')?;
     let (pages, _) = rest.split_once(' ')?;
     let pages: u64 = pages.parse().ok()?;
-    pages.checked_mul(sys::page_size())
+    pages.checked_mul(sys::page_size() as u64)
 }
 
 #[cfg(test)]
