@@ -20,6 +20,7 @@ mod config;
 )]
 mod data;
 pub mod decision;
+mod describe;
 mod engine;
 mod fragment;
 mod labels;
@@ -41,6 +42,7 @@ pub mod typing;
 pub mod yaml;
 
 pub use config::Configuration;
+pub use describe::Description;
 pub use surface::{
     Broken, Injected, NativeSidecars, Origin, Outcome, Outer, Parameters, Request, Source, Sources,
     reason,

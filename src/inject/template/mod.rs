@@ -159,6 +159,11 @@ impl Template {
         &self.text
     }
 
+    #[must_use]
+    pub fn delimiters(&self) -> &Delimiters {
+        &self.delimiters
+    }
+
     /// The text that the template prints.
     pub fn render(&self, data: &Data) -> Result<String, Failure> {
         let delimiters = (
