@@ -4,5 +4,110 @@
 //! It alone knows all the others: `api` and `inject` decide, `cluster` talks to Kubernetes, and here they are joined.
 //! One thread, one tokio runtime (`current_thread`). A panic ends the request that it happened in and no more, so the program
 //! is built to unwind: by the profiles `gudgeon` and `gudgeon-dev`.
+//!
+//! ```text
+//!            ┌── cli ── log ── exit              what was asked for, what is said, what it ends with
+//! main ── lib┼── manifest                        `inject`: documents in, documents out
+//!            └── injector                        the webhook: files ── review ── decision ── page
+//!                  ├── serve                     listeners: places, heads, bodies, farewell
+//!                  ├── tls                       the current certificate, from files or made here
+//!                  └── watch, file               what changed on disk
+//! ```
 
 #![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod exit;
+mod file;
+mod injector;
+mod log;
+mod manifest;
+mod serve;
+mod tls;
+mod watch;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+
+use cli::{Asked, Ended, Parsed};
+use exit::{Exit, Failure};
+use inject::Configuration;
+use tracing::{error, warn};
+
+/// Where Kubernetes reads why a container ended.
+const TERMINATION_LOG: &str = "/dev/termination-log";
+
+/// Does what a command line asks for; the first word is the program's name.
+#[must_use]
+pub fn run(words: &[OsString]) -> Exit {
+    let Parsed { asked, warnings } = match cli::parse(words) {
+        Ok(parsed) => parsed,
+        Err(Ended { exit, text }) => {
+            say(exit == Exit::Done, &text);
+            return exit;
+        }
+    };
+    match asked {
+        Asked::Injector(flags) => {
+            if let Err(cause) = log::open(&flags.log, "stdout") {
+                return told(&Failure::config(cause));
+            }
+            for warning in warnings {
+                warn!("{warning}");
+            }
+            injector::run::<Configuration>(*flags).unwrap_or_else(|failure| last_words(&failure))
+        }
+        Asked::Inject(flags) => {
+            for warning in warnings {
+                say(false, &format!("{warning}\n"));
+            }
+            let done = log::open(&flags.log, "stderr")
+                .map_err(Failure::config)
+                .and_then(|()| manifest::run::<Configuration>(&flags));
+            done.unwrap_or_else(|failure| told(&failure))
+        }
+        Asked::Probe(flags) => match injector::probe(&flags) {
+            Ok(()) => {
+                say(true, "OK\n");
+                Exit::Done
+            }
+            Err(failure) => told(&failure),
+        },
+        Asked::Version(flags) => {
+            say(true, &cli::version(&flags));
+            Exit::Done
+        }
+        Asked::Completion(flags) => {
+            say(
+                true,
+                &String::from_utf8_lossy(&cli::completion(words, flags.shell)),
+            );
+            Exit::Done
+        }
+    }
+}
+
+fn say(out: bool, text: &str) {
+    // Where the stream is gone nobody reads it.
+    let _written = if out {
+        std::io::stdout().write_all(text.as_bytes())
+    } else {
+        std::io::stderr().write_all(text.as_bytes())
+    };
+}
+
+fn told(failure: &Failure) -> Exit {
+    say(false, &format!("{}\n", failure.message));
+    failure.exit
+}
+
+/// The last line of a role that could not start, also where Kubernetes shows it.
+fn last_words(failure: &Failure) -> Exit {
+    error!("{}", failure.message);
+    if Path::new(TERMINATION_LOG).exists() {
+        // It is a favour.
+        let _written = std::fs::write(TERMINATION_LOG, format!("{}\n", failure.message));
+    }
+    failure.exit
+}

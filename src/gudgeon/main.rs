@@ -2,17 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::Write as _;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// EX_USAGE of sysexits.h.
-const USAGE: u8 = 64;
-
 fn main() -> ExitCode {
-    // Where stderr is gone nobody reads it.
-    let _written = writeln!(
-        std::io::stderr(),
-        "cannot start a role: this build has none"
-    );
-    ExitCode::from(USAGE)
+    let words: Vec<OsString> = std::env::args_os().collect();
+    gudgeon::run(&words).into()
 }

@@ -1,0 +1,287 @@
+//! The flags of each command, with the names and defaults of the programs whose place they take.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{ArgAction, Args};
+
+use super::values::{boolean, duration};
+
+/// Where a fragment of Istio mounts its configuration; a default path that is absent means "built-in".
+pub(crate) const INJECT_CONFIG: &str = "/etc/istio/inject/config";
+pub(crate) const INJECT_VALUES: &str = "/etc/istio/inject/values";
+pub(crate) const MESH_CONFIG: &str = "/etc/istio/config/mesh";
+
+/// Flags that every command takes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct LogFlags {
+    /// Write log lines as JSON objects.
+    #[arg(long = "log_as_json", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_possible_values = true, hide_default_value = true, global = true)]
+    pub log_as_json: bool,
+    /// Least level that is logged: debug, info, warn, error or none; `SCOPE:LEVEL` as Istio writes it is understood.
+    #[arg(
+        long = "log_output_level",
+        value_name = "LEVEL",
+        default_value = "default:info",
+        global = true
+    )]
+    pub log_output_level: String,
+    /// Where lines go: stdout, stderr or a file; repeatable.
+    #[arg(long = "log_target", value_name = "TARGET", action = ArgAction::Append, global = true)]
+    pub log_target: Vec<String>,
+}
+
+/// `gudgeon injector`, and a link named `sidecar-injector`.
+#[derive(Args, Clone, Debug)]
+pub struct InjectorFlags {
+    /// Policy and templates [default: /etc/istio/inject/config where it exists, else built-in].
+    #[arg(long = "injectConfig", value_name = "FILE")]
+    pub inject_config: Option<PathBuf>,
+    /// YAML or JSON object, `.Values` in templates [default: /etc/istio/inject/values where it exists].
+    #[arg(long = "injectValues", value_name = "FILE")]
+    pub inject_values: Option<PathBuf>,
+    /// Mesh configuration [default: /etc/istio/config/mesh where it exists].
+    #[arg(long = "meshConfig", value_name = "FILE")]
+    pub mesh_config: Option<PathBuf>,
+    /// Certificate chain that is served.
+    #[arg(
+        long = "tlsCertFile",
+        value_name = "FILE",
+        default_value = "/etc/istio/certs/cert-chain.pem"
+    )]
+    pub tls_cert_file: PathBuf,
+    /// Its private key: PKCS#8, PKCS#1 or SEC1.
+    #[arg(
+        long = "tlsKeyFile",
+        value_name = "FILE",
+        default_value = "/etc/istio/certs/key.pem"
+    )]
+    pub tls_key_file: PathBuf,
+    /// CA bundle that is written into the webhook configuration.
+    #[arg(
+        long = "caCertFile",
+        value_name = "FILE",
+        default_value = "/etc/istio/certs/root-cert.pem"
+    )]
+    pub ca_cert_file: PathBuf,
+    /// HTTPS port; 0: a free one.
+    #[arg(long, value_name = "PORT", default_value_t = 443)]
+    pub port: u16,
+    /// Plain HTTP port for metrics, readiness and the page; 0: a free one, -1: off.
+    #[arg(long = "monitoringPort", value_name = "PORT", default_value_t = 15014, value_parser = clap::value_parser!(i32).range(-1..=65535), allow_negative_numbers = true)]
+    pub monitoring_port: i32,
+    /// One more plain HTTP listener, whose /debug anybody may read.
+    #[arg(long = "debugAddr", value_name = "HOST:PORT")]
+    pub debug_addr: Option<String>,
+    /// How often the health file is written; 0: never.
+    #[arg(long = "healthCheckInterval", value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub health_check_interval: Duration,
+    /// The health file.
+    #[arg(long = "healthCheckFile", value_name = "FILE", default_value = "")]
+    pub health_check_file: String,
+    /// How the API server is reached outside of a cluster.
+    #[arg(long, value_name = "FILE", default_value = "")]
+    pub kubeconfig: String,
+    /// Keep the CA bundle of the webhook configurations.
+    #[arg(long = "reconcileWebhookConfig", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
+    pub reconcile_webhook_config: bool,
+    /// MutatingWebhookConfiguration to patch; repeatable.
+    #[arg(long = "webhookConfigName", value_name = "NAME", action = ArgAction::Append, default_value = "istio-sidecar-injector")]
+    pub webhook_config_name: Vec<String>,
+    /// Entries in them: named so, or ending in `.NAME`.
+    #[arg(
+        long = "webhookName",
+        value_name = "NAME",
+        default_value = "sidecar-injector.istio.io"
+    )]
+    pub webhook_name: String,
+    /// Make CA and certificate in memory; the two TLS files are not read.
+    #[arg(long = "selfSigned", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    pub self_signed: bool,
+    /// Name of the Service, for the own certificate.
+    #[arg(
+        long = "webhookService",
+        value_name = "NAME",
+        default_value = "istio-sidecar-injector"
+    )]
+    pub webhook_service: String,
+    /// Namespace of the Service [default: POD_NAMESPACE, else istio-system].
+    #[arg(long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Further names or addresses in the own certificate.
+    #[arg(long = "selfSignedNames", value_name = "NAME,…", value_delimiter = ',')]
+    pub self_signed_names: Vec<String>,
+    /// Its life: renewed at two thirds; the CA lives 12 times as long.
+    #[arg(long = "selfSignedTTL", value_name = "DURATION", default_value = "720h", value_parser = duration)]
+    pub self_signed_ttl: Duration,
+    /// Where the CA certificates in use are written.
+    #[arg(long = "caOut", value_name = "FILE")]
+    pub ca_out: Option<PathBuf>,
+    /// `.Revision` in templates [default: REVISION].
+    #[arg(long, value_name = "REVISION")]
+    pub revision: Option<String>,
+    /// The proxy as a native sidecar: off, on, auto or jobs.
+    #[arg(long = "nativeSidecars", value_name = "WHEN", default_value = "off", value_parser = PossibleValuesParser::new(NATIVE))]
+    pub native_sidecars: String,
+    #[command(flatten)]
+    pub builtin: BuiltinFlags,
+    /// How long the listeners stay after TERM.
+    #[arg(long = "drainDuration", value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    pub drain_duration: Duration,
+    #[command(flatten)]
+    pub log: LogFlags,
+}
+
+/// Words of `--nativeSidecars`.
+pub(crate) const NATIVE: [&str; 4] = ["off", "on", "auto", "jobs"];
+
+/// Parameters of the built-in template, for both commands.
+#[derive(Args, Clone, Debug, Default)]
+pub struct BuiltinFlags {
+    /// Proxy image of the built-in template.
+    #[arg(long = "proxyImage", value_name = "IMAGE")]
+    pub proxy_image: Option<String>,
+    /// Init image of the built-in template.
+    #[arg(long = "initImage", value_name = "IMAGE")]
+    pub init_image: Option<String>,
+    /// Discovery address of the built-in template.
+    #[arg(long = "discoveryAddress", value_name = "HOST:PORT")]
+    pub discovery_address: Option<String>,
+    /// Redirection is a CNI plugin's business: no istio-init in the built-in template.
+    #[arg(long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub cni: Option<bool>,
+}
+
+/// `probe`: whether a file was changed lately.
+#[derive(Args, Clone, Debug)]
+pub struct ProbeFlags {
+    /// The health file.
+    #[arg(long = "probe-path", value_name = "FILE", default_value = "")]
+    pub probe_path: PathBuf,
+    /// How long ago it may have changed.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub interval: Duration,
+    #[command(flatten)]
+    pub log: LogFlags,
+}
+
+/// `version`.
+#[derive(Args, Clone, Debug)]
+pub struct VersionFlags {
+    /// The number only.
+    #[arg(short, long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    pub short: bool,
+    /// json or yaml.
+    #[arg(short, long, value_name = "FORMAT", default_value = "", hide_default_value = true, value_parser = PossibleValuesParser::new(["", "json", "yaml"]), hide_possible_values = true)]
+    pub output: String,
+    #[command(flatten)]
+    pub log: LogFlags,
+}
+
+/// `completion`.
+#[derive(Args, Clone, Debug)]
+pub struct CompletionFlags {
+    /// bash, elvish, fish, powershell or zsh.
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// `gudgeon inject`, `istioctl kube-inject`.
+#[derive(Args, Clone, Debug)]
+pub struct InjectFlags {
+    /// Manifests: a file, a directory or `-`; repeatable.
+    #[arg(short = 'f', long = "filename", value_name = "FILE", action = ArgAction::Append)]
+    pub files: Vec<String>,
+    /// Written only when all went well [default: stdout].
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Policy and templates.
+    #[arg(long = "injectConfigFile", value_name = "FILE")]
+    pub inject_config_file: Option<PathBuf>,
+    /// YAML or JSON object, `.Values` in templates.
+    #[arg(long = "valuesFile", value_name = "FILE")]
+    pub values_file: Option<PathBuf>,
+    /// Mesh configuration.
+    #[arg(long = "meshConfigFile", value_name = "FILE")]
+    pub mesh_config_file: Option<PathBuf>,
+    /// ConfigMap with the keys config and values.
+    #[arg(long = "injectConfigMapName", value_name = "NAME")]
+    pub inject_config_map_name: Option<String>,
+    /// ConfigMap with the key mesh.
+    #[arg(long = "meshConfigMapName", value_name = "NAME")]
+    pub mesh_config_map_name: Option<String>,
+    /// Namespace of these ConfigMaps.
+    #[arg(
+        short = 'i',
+        long = "istioNamespace",
+        value_name = "NAMESPACE",
+        default_value = "istio-system"
+    )]
+    pub istio_namespace: String,
+    /// How the API server is reached.
+    #[arg(short = 'c', long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Which of its contexts.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// `.Revision` in templates [default: REVISION].
+    #[arg(long, value_name = "REVISION")]
+    pub revision: Option<String>,
+    /// The proxy as a native sidecar: off, on, auto or jobs.
+    #[arg(long = "nativeSidecars", value_name = "WHEN", default_value = "off", value_parser = PossibleValuesParser::new(NATIVE))]
+    pub native_sidecars: String,
+    #[command(flatten)]
+    pub builtin: BuiltinFlags,
+    #[command(flatten)]
+    pub kube_inject: KubeInjectFlags,
+    #[command(flatten)]
+    pub log: LogFlags,
+}
+
+/// Parameters that `kube-inject` had for its own template.
+#[derive(Args, Clone, Debug, Default)]
+pub struct KubeInjectFlags {
+    /// Images are HUB/proxyv2:TAG; with --tag.
+    #[arg(long, value_name = "HUB")]
+    pub hub: Option<String>,
+    /// With --hub.
+    #[arg(long, value_name = "TAG")]
+    pub tag: Option<String>,
+    /// Redirected ranges [default: *].
+    #[arg(long = "includeIPRanges", value_name = "CIDRS")]
+    pub include_ip_ranges: Option<String>,
+    /// Ranges that are not redirected.
+    #[arg(long = "excludeIPRanges", value_name = "CIDRS")]
+    pub exclude_ip_ranges: Option<String>,
+    /// Redirected ports [default: *].
+    #[arg(long = "includeInboundPorts", value_name = "PORTS")]
+    pub include_inbound_ports: Option<String>,
+    /// Ports that are not redirected.
+    #[arg(long = "excludeInboundPorts", value_name = "PORTS")]
+    pub exclude_inbound_ports: Option<String>,
+    /// [default: IfNotPresent].
+    #[arg(long = "imagePullPolicy", value_name = "POLICY")]
+    pub image_pull_policy: Option<String>,
+    /// [default: 15020].
+    #[arg(long = "statusPort", value_name = "PORT")]
+    pub status_port: Option<String>,
+    /// [default: 1].
+    #[arg(long = "readinessInitialDelaySeconds", value_name = "SECONDS")]
+    pub readiness_initial_delay_seconds: Option<String>,
+    /// [default: 2].
+    #[arg(long = "readinessPeriodSeconds", value_name = "SECONDS")]
+    pub readiness_period_seconds: Option<String>,
+    /// [default: 30].
+    #[arg(long = "readinessFailureThreshold", value_name = "COUNT")]
+    pub readiness_failure_threshold: Option<String>,
+    /// [default: 1337].
+    #[arg(long = "sidecarProxyUID", value_name = "UID")]
+    pub sidecar_proxy_uid: Option<String>,
+    /// [default: true].
+    #[arg(long = "rewriteAppProbe", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub rewrite_app_probe: Option<String>,
+    /// [default: false].
+    #[arg(long = "coreDump", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub core_dump: Option<String>,
+}

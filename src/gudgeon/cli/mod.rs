@@ -1,0 +1,378 @@
+//! The command line: which program was meant, its flags in both spellings, and what a wrong one gets.
+//!
+//! clap does the work. What it does not know is written here: each flag answers to camelCase and kebab-case, flags that some
+//! version of the originals had are accepted with one warning, and a link's name chooses the role.
+
+mod flags;
+pub(crate) mod values;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::builder::Str;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{
+    Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand,
+};
+
+pub use flags::{
+    BuiltinFlags, CompletionFlags, InjectFlags, InjectorFlags, KubeInjectFlags, LogFlags,
+    ProbeFlags, VersionFlags,
+};
+pub(crate) use flags::{INJECT_CONFIG, INJECT_VALUES, MESH_CONFIG};
+
+use crate::exit::{self, Exit};
+
+/// The number of this build.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The commit, where the build says it.
+pub(crate) const REVISION: &str = match option_env!("PINTLE_REVISION") {
+    Some(revision) => revision,
+    None => "unknown",
+};
+
+/// Flags that some version of the originals had and that mean nothing here; whether they take a value.
+const WITHOUT_MEANING: [(&str, bool); 15] = [
+    ("log_caller", true),
+    ("log_callers", false),
+    ("log_rotate", true),
+    ("log_rotate_max_age", true),
+    ("log_rotate_max_backups", true),
+    ("log_rotate_max_size", true),
+    ("log_stacktrace_level", true),
+    ("log_backtrace_at", true),
+    ("logtostderr", false),
+    ("alsologtostderr", false),
+    ("stderrthreshold", true),
+    ("vmodule", true),
+    ("vklog", true),
+    ("ctrlz_port", true),
+    ("ctrlz_address", true),
+];
+/// The same for `inject`.
+const INJECT_WITHOUT_MEANING: [(&str, bool); 3] = [
+    ("debug", false),
+    ("verbosity", true),
+    ("setVersionString", true),
+];
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    Injector(Box<InjectorFlags>),
+    Inject(Box<InjectFlags>),
+    Probe(ProbeFlags),
+    Version(VersionFlags),
+    Completion(CompletionFlags),
+}
+
+/// A command line that was understood.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    pub asked: Asked,
+    /// Flags without a meaning here.
+    pub warnings: Vec<String>,
+}
+
+/// One that ends here: help, or an error.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub exit: Exit,
+    /// With its newline.
+    pub text: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Serve the mutating admission webhook that adds the proxy to pods.
+    Injector(Box<InjectorFlags>),
+    /// Add the proxy to manifests.
+    #[command(alias = "kube-inject")]
+    Inject(Box<InjectFlags>),
+    /// Ask whether the health file was written lately.
+    Probe(ProbeFlags),
+    /// Print the version.
+    Version(VersionFlags),
+    /// Print a shell's completions.
+    Completion(CompletionFlags),
+}
+
+#[derive(Debug, Parser)]
+#[command(name = "gudgeon", about = "The control plane beside pintle")]
+struct Gudgeon {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "sidecar-injector",
+    about = "The mutating admission webhook that adds the proxy to pods"
+)]
+struct SidecarInjector {
+    #[command(flatten)]
+    flags: InjectorFlags,
+    #[command(subcommand)]
+    instead: Option<Instead>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Instead {
+    /// Ask whether the health file was written lately.
+    Probe(ProbeFlags),
+    /// Print the version.
+    Version(VersionFlags),
+    /// Print a shell's completions.
+    Completion(CompletionFlags),
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "istioctl",
+    about = "The part of istioctl that works on manifests"
+)]
+struct Istioctl {
+    #[command(subcommand)]
+    role: Manifests,
+}
+
+#[derive(Debug, Subcommand)]
+enum Manifests {
+    /// Add the proxy to manifests.
+    #[command(name = "kube-inject", alias = "inject")]
+    Inject(Box<InjectFlags>),
+    /// Print the version.
+    Version(VersionFlags),
+    /// Print a shell's completions.
+    Completion(CompletionFlags),
+}
+
+/// The program that a name asks for: links choose a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    Gudgeon,
+    SidecarInjector,
+    Istioctl,
+}
+
+impl Name {
+    fn of(program: Option<&OsString>) -> Self {
+        let base = program
+            .map(Path::new)
+            .and_then(Path::file_name)
+            .and_then(|name| name.to_str());
+        match base {
+            Some("sidecar-injector") => Self::SidecarInjector,
+            Some("istioctl") => Self::Istioctl,
+            Some(_) | None => Self::Gudgeon,
+        }
+    }
+
+    /// As it is documented: each flag by one name.
+    fn documented(self) -> Command {
+        let command = match self {
+            Self::Gudgeon => Gudgeon::command(),
+            Self::SidecarInjector => SidecarInjector::command(),
+            Self::Istioctl => Istioctl::command(),
+        };
+        command.after_help(exit::TABLE)
+    }
+
+    /// With all that is accepted.
+    fn command(self) -> Command {
+        spelled(self.documented())
+    }
+
+    fn asked(self, matches: &ArgMatches) -> Result<Asked, clap::Error> {
+        Ok(match self {
+            Self::Gudgeon => match Gudgeon::from_arg_matches(matches)?.role {
+                Role::Injector(flags) => Asked::Injector(flags),
+                Role::Inject(flags) => Asked::Inject(flags),
+                Role::Probe(flags) => Asked::Probe(flags),
+                Role::Version(flags) => Asked::Version(flags),
+                Role::Completion(flags) => Asked::Completion(flags),
+            },
+            Self::SidecarInjector => {
+                let this = SidecarInjector::from_arg_matches(matches)?;
+                match this.instead {
+                    None => Asked::Injector(Box::new(this.flags)),
+                    Some(Instead::Probe(flags)) => Asked::Probe(flags),
+                    Some(Instead::Version(flags)) => Asked::Version(flags),
+                    Some(Instead::Completion(flags)) => Asked::Completion(flags),
+                }
+            }
+            Self::Istioctl => match Istioctl::from_arg_matches(matches)?.role {
+                Manifests::Inject(flags) => Asked::Inject(flags),
+                Manifests::Version(flags) => Asked::Version(flags),
+                Manifests::Completion(flags) => Asked::Completion(flags),
+            },
+        })
+    }
+}
+
+/// Every flag by its other spellings too, and the flags without a meaning.
+fn spelled(command: Command) -> Command {
+    let name = command.get_name().to_owned();
+    let mut command = command.args_override_self(true);
+    let has_log = command
+        .get_arguments()
+        .any(|arg| arg.get_long() == Some("log_as_json"));
+    if has_log {
+        command = command.args(WITHOUT_MEANING.map(without_meaning));
+    }
+    if name == "inject" || name == "kube-inject" {
+        command = command.args(INJECT_WITHOUT_MEANING.map(without_meaning));
+    }
+    let command = command.mut_args(|arg| {
+        let Some(long) = arg.get_long().map(ToOwned::to_owned) else {
+            return arg;
+        };
+        let mut others: Vec<String> = vec![values::kebab(&long), values::camel(&long)];
+        others.dedup();
+        others.retain(|other| *other != long);
+        arg.aliases(others.into_iter().map(Str::from))
+    });
+    command.mut_subcommands(spelled)
+}
+
+fn without_meaning((name, takes_value): (&'static str, bool)) -> Arg {
+    let arg = Arg::new(name)
+        .long(name)
+        .hide(true)
+        .action(ArgAction::Append);
+    if takes_value {
+        arg.num_args(1).allow_hyphen_values(true)
+    } else {
+        arg.num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+    }
+}
+
+/// Understands a command line; the first word is the program's name.
+///
+/// # Errors
+/// What to print, and the exit code: help is one, too.
+pub fn parse(words: &[OsString]) -> Result<Parsed, Ended> {
+    let name = Name::of(words.first());
+    let command = name.command();
+    let words = doubled(words, &command);
+    let matches = command
+        .clone()
+        .try_get_matches_from(words)
+        .map_err(|error| ended(&error))?;
+    let asked = name.asked(&matches).map_err(|error| ended(&error))?;
+    let mut given: Vec<&str> = Vec::new();
+    let mut level = Some(&matches);
+    while let Some(matches) = level {
+        for (name, _) in WITHOUT_MEANING.iter().chain(&INJECT_WITHOUT_MEANING) {
+            if matches
+                .try_get_raw(name)
+                .is_ok_and(|values| values.is_some())
+                && !given.contains(name)
+            {
+                given.push(name);
+            }
+        }
+        level = matches.subcommand().map(|(_, below)| below);
+    }
+    let warnings = given
+        .into_iter()
+        .map(|name| format!("ignoring --{name}: it has no meaning here"))
+        .collect();
+    Ok(Parsed { asked, warnings })
+}
+
+/// `-injectConfig X` as Go's own flag package would take it: a known long name after one dash gets its second.
+fn doubled(words: &[OsString], command: &Command) -> Vec<OsString> {
+    fn known(command: &Command, name: &str) -> bool {
+        command.get_arguments().any(|arg| {
+            arg.get_long() == Some(name)
+                || arg
+                    .get_all_aliases()
+                    .is_some_and(|aliases| aliases.contains(&name))
+        }) || command.get_subcommands().any(|below| known(below, name))
+    }
+    let mut only_values = false;
+    words
+        .iter()
+        .map(|word| {
+            only_values |= word == "--";
+            let long = word
+                .to_str()
+                .and_then(|text| text.strip_prefix('-'))
+                .filter(|rest| !rest.starts_with('-') && !only_values)
+                .and_then(|rest| rest.split('=').next())
+                .is_some_and(|name| name.len() > 1 && known(command, name));
+            if long {
+                let mut doubled = OsString::from("-");
+                doubled.push(word);
+                doubled
+            } else {
+                word.clone()
+            }
+        })
+        .collect()
+}
+
+fn ended(error: &clap::Error) -> Ended {
+    let kind = error.kind();
+    let exit = if matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        Exit::Done
+    } else if matches!(kind, ErrorKind::ValueValidation | ErrorKind::InvalidValue)
+        && !is_usage(error)
+    {
+        Exit::Config
+    } else {
+        Exit::Usage
+    };
+    Ended {
+        exit,
+        text: error.to_string(),
+    }
+}
+
+/// A value that is missing, and a shell that nobody knows, are slips of the fingers; any other wrong value is a wrong setting.
+fn is_usage(error: &clap::Error) -> bool {
+    let missing = matches!(
+        error.get(ContextKind::InvalidValue),
+        Some(ContextValue::String(value)) if value.is_empty()
+    );
+    let argument = matches!(
+        error.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(arg)) if arg.starts_with('<')
+    );
+    missing || argument
+}
+
+/// What `completion SHELL` prints: for the name that the program was called by.
+#[must_use]
+pub fn completion(words: &[OsString], shell: clap_complete::Shell) -> Vec<u8> {
+    let mut command = Name::of(words.first()).documented();
+    let name = command.get_name().to_owned();
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut out);
+    out
+}
+
+/// What `version` prints.
+#[must_use]
+pub fn version(flags: &VersionFlags) -> String {
+    // Both are made of letters, digits and a few signs that JSON and YAML take as they are.
+    match flags.output.as_str() {
+        "json" => format!(
+            "{{\n  \"clientVersion\": {{\n    \"golang_version\": \"\",\n    \"host\": \"\",\n    \"hub\": \"\",\n    \
+             \"revision\": \"{REVISION}\",\n    \"status\": \"\",\n    \"tag\": \"{VERSION}\",\n    \"user\": \"\",\n    \
+             \"version\": \"{VERSION}\"\n  }}\n}}\n"
+        ),
+        "yaml" => format!(
+            "clientVersion:\n  golang_version: \"\"\n  host: \"\"\n  hub: \"\"\n  revision: \"{REVISION}\"\n  status: \"\"\n  \
+             tag: \"{VERSION}\"\n  user: \"\"\n  version: \"{VERSION}\"\n"
+        ),
+        _ if flags.short => format!("{VERSION}\n"),
+        _ => format!("gudgeon {VERSION} ({REVISION})\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Tables of command lines.
+
+use super::*;
+
+fn parsed(line: &str) -> Result<Parsed, Ended> {
+    let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+    parse(&words)
+}
+
+fn injector(line: &str) -> InjectorFlags {
+    match parsed(line) {
+        Ok(Parsed {
+            asked: Asked::Injector(flags),
+            ..
+        }) => *flags,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_definitions_hold() {
+    for name in [Name::Gudgeon, Name::SidecarInjector, Name::Istioctl] {
+        name.command().debug_assert();
+    }
+}
+
+#[test]
+fn defaults_are_the_originals() {
+    let flags = injector("gudgeon injector");
+    assert_eq!(flags.port, 443);
+    assert_eq!(flags.monitoring_port, 15014);
+    assert_eq!(
+        flags.tls_cert_file,
+        Path::new("/etc/istio/certs/cert-chain.pem")
+    );
+    assert_eq!(flags.webhook_config_name, ["istio-sidecar-injector"]);
+    assert_eq!(flags.webhook_name, "sidecar-injector.istio.io");
+    assert!(flags.reconcile_webhook_config && !flags.self_signed);
+    assert_eq!(flags.self_signed_ttl.as_secs(), 720 * 3600);
+    assert_eq!(flags.drain_duration.as_secs(), 5);
+    assert_eq!(flags.inject_config, None);
+    assert_eq!(flags.builtin.cni, None);
+}
+
+#[test]
+fn all_spellings_are_one_flag() {
+    for line in [
+        "gudgeon injector --injectConfig /x --selfSignedTTL 2h",
+        "gudgeon injector --inject-config=/x --self-signed-ttl=2h",
+        "gudgeon injector -injectConfig /x -selfSignedTTL=2h",
+        "gudgeon injector --injectConfig /y --injectConfig /x --selfSignedTTL 2h",
+        "sidecar-injector --injectConfig /x --selfSignedTTL 2h",
+        "/usr/local/bin/sidecar-injector --inject-config /x --self-signed-ttl 2h",
+    ] {
+        let flags = injector(line);
+        assert_eq!(
+            flags.inject_config.as_deref(),
+            Some(Path::new("/x")),
+            "{line}"
+        );
+        assert_eq!(flags.self_signed_ttl.as_secs(), 7200, "{line}");
+    }
+}
+
+#[test]
+fn values_of_each_kind() {
+    let flags = injector(
+        "sidecar-injector --port 0 --monitoringPort -1 --selfSigned --reconcileWebhookConfig=false --selfSignedNames a,b \
+         --selfSignedNames c --webhookConfigName one --webhookConfigName two --cni=false --log_output_level debug \
+         --log_as_json --log_target stderr",
+    );
+    assert_eq!((flags.port, flags.monitoring_port), (0, -1));
+    assert!(flags.self_signed && !flags.reconcile_webhook_config && flags.log.log_as_json);
+    assert_eq!(flags.self_signed_names, ["a", "b", "c"]);
+    assert_eq!(flags.webhook_config_name, ["one", "two"]);
+    assert_eq!(flags.builtin.cni, Some(false));
+    assert_eq!(flags.log.log_target, ["stderr"]);
+}
+
+#[test]
+fn what_is_wrong_has_its_code() {
+    for (line, exit, words) in [
+        ("gudgeon", Exit::Usage, "Usage: gudgeon"),
+        ("gudgeon injectr", Exit::Usage, "injector"),
+        (
+            "gudgeon injector --injectConfg x",
+            Exit::Usage,
+            "--injectConfig",
+        ),
+        (
+            "sidecar-injector --web-hook-name x",
+            Exit::Usage,
+            "--web-hook-name",
+        ),
+        ("gudgeon injector extra", Exit::Usage, "extra"),
+        ("gudgeon injector --port", Exit::Usage, "--port"),
+        ("gudgeon injector --port http", Exit::Config, "--port"),
+        ("gudgeon injector --port 65536", Exit::Config, "65536"),
+        ("gudgeon injector --monitoringPort -2", Exit::Config, "-2"),
+        (
+            "gudgeon injector --selfSignedTTL 3",
+            Exit::Config,
+            "duration",
+        ),
+        (
+            "gudgeon injector --selfSigned=yes",
+            Exit::Config,
+            "true or false",
+        ),
+        (
+            "gudgeon injector --nativeSidecars maybe",
+            Exit::Config,
+            "auto",
+        ),
+        ("gudgeon completion tcsh", Exit::Usage, "tcsh"),
+        ("gudgeon --help", Exit::Done, "Exit codes:"),
+        ("gudgeon injector --help", Exit::Done, "--selfSigned"),
+        ("gudgeon help injector", Exit::Done, "--selfSigned"),
+        ("sidecar-injector -h", Exit::Done, "--webhookName"),
+        (
+            "istioctl kube-inject --help",
+            Exit::Done,
+            "--injectConfigFile",
+        ),
+        ("istioctl injector", Exit::Usage, "injector"),
+    ] {
+        let ended = parsed(line).expect_err(line);
+        assert_eq!(ended.exit, exit, "{line}: {}", ended.text);
+        assert!(ended.text.contains(words), "{line}: {}", ended.text);
+    }
+}
+
+#[test]
+fn flags_without_a_meaning_are_warned_about_once() {
+    let parsed = parsed(
+        "sidecar-injector --log_caller default --log_rotate_max_age 30 --logtostderr --log-rotate=/x --log_caller=all",
+    )
+    .unwrap();
+    assert_eq!(
+        parsed.warnings,
+        [
+            "ignoring --log_caller: it has no meaning here",
+            "ignoring --log_rotate: it has no meaning here",
+            "ignoring --log_rotate_max_age: it has no meaning here",
+            "ignoring --logtostderr: it has no meaning here",
+        ]
+    );
+}
+
+#[test]
+fn manifests() {
+    for line in [
+        "gudgeon inject -f a -f b -o c --hub h --tag t --includeIPRanges 10.0.0.0/8 --debug --verbosity 3 -i ns",
+        "istioctl kube-inject -f a --filename b --output c --hub h --tag t --include-ip-ranges 10.0.0.0/8 --debug \
+         --verbosity=3 --istioNamespace ns",
+    ] {
+        let Parsed { asked, warnings } = parsed(line).unwrap();
+        let Asked::Inject(flags) = asked else {
+            panic!("{line}")
+        };
+        assert_eq!(flags.files, ["a", "b"]);
+        assert_eq!(flags.output.as_deref(), Some(Path::new("c")));
+        assert_eq!(
+            flags.kube_inject.include_ip_ranges.as_deref(),
+            Some("10.0.0.0/8")
+        );
+        assert_eq!(flags.istio_namespace, "ns");
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+    }
+}
+
+#[test]
+fn the_rest() {
+    for line in [
+        "gudgeon probe --probe-path /x --interval 4s",
+        "sidecar-injector probe --probePath=/x --interval=4s",
+    ] {
+        let Asked::Probe(flags) = parsed(line).unwrap().asked else {
+            panic!("{line}")
+        };
+        assert_eq!(
+            (flags.probe_path.as_path(), flags.interval.as_secs()),
+            (Path::new("/x"), 4)
+        );
+    }
+    let Asked::Version(flags) = parsed("gudgeon version -o json").unwrap().asked else {
+        panic!()
+    };
+    let shown: serde_json::Value = serde_json::from_str(&version(&flags)).unwrap();
+    assert_eq!(shown["clientVersion"]["version"], VERSION);
+    let bash = completion(&["sidecar-injector".into()], clap_complete::Shell::Bash);
+    let bash = String::from_utf8(bash).unwrap();
+    assert!(
+        bash.contains("--selfSignedTTL") && !bash.contains("log_caller"),
+        "{bash}"
+    );
+}

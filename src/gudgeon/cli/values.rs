@@ -1,0 +1,145 @@
+//! Values of flags, as Go programs read them.
+
+use std::time::Duration;
+
+/// The longest time that is of use here, far below what overflows when it is added to a clock.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// A duration as Go prints it: `45s`, `1m0s`, `1.5s`, `500ms`, `0`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "want a duration such as 10s, 1m30s or 500ms".to_owned();
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut total = Duration::ZERO;
+    if rest.is_empty() {
+        return Err(wrong());
+    }
+    while !rest.is_empty() {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(wrong)?;
+        let (number, after) = rest.split_at(digits);
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let letters = after
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        let seconds = match unit {
+            "ns" => 1e-9,
+            "us" | "\u{b5}s" | "\u{3bc}s" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(wrong()),
+        };
+        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
+        total = total.checked_add(part).ok_or_else(wrong)?;
+        rest = after;
+    }
+    if total > LONGEST {
+        return Err("want less than a hundred years".to_owned());
+    }
+    Ok(total)
+}
+
+/// What `strconv.ParseBool` takes.
+pub(crate) fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("want true or false".to_owned()),
+    }
+}
+
+/// `injectConfig` → `inject-config`, `selfSignedTTL` → `self-signed-ttl`, `log_as_json` → `log-as-json`.
+pub(crate) fn kebab(name: &str) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    let mut out = String::with_capacity(name.len() + 4);
+    for (at, &letter) in letters.iter().enumerate() {
+        if letter == '_' {
+            out.push('-');
+            continue;
+        }
+        let before = at.checked_sub(1).and_then(|at| letters.get(at)).copied();
+        let after = letters.get(at + 1).copied();
+        let begins = letter.is_ascii_uppercase()
+            && before.is_some_and(|before| {
+                !before.is_ascii_uppercase()
+                    || after.is_some_and(|after| after.is_ascii_lowercase())
+            });
+        if begins && before != Some('-') {
+            out.push('-');
+        }
+        out.push(letter.to_ascii_lowercase());
+    }
+    out
+}
+
+/// `probe-path` → `probePath`, `log_as_json` → `logAsJson`.
+pub(crate) fn camel(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut upper = false;
+    for letter in name.chars() {
+        if letter == '-' || letter == '_' {
+            upper = true;
+        } else if upper {
+            out.push(letter.to_ascii_uppercase());
+            upper = false;
+        } else {
+            out.push(letter);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_gos() {
+        for (text, millis) in [
+            ("0", 0),
+            ("0s", 0),
+            ("45s", 45_000),
+            ("1m0s", 60_000),
+            ("1.5s", 1_500),
+            ("500ms", 500),
+            ("720h", 720 * 3_600_000),
+            ("1h2m3s", 3_723_000),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "5", "-5s", "5d", "s", "1..5s", "1e400h", "1000000h1"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        assert!(duration("9999999h").is_err());
+    }
+
+    #[test]
+    fn booleans_are_gos() {
+        assert_eq!(boolean("T"), Ok(true));
+        assert_eq!(boolean("0"), Ok(false));
+        assert!(boolean("yes").is_err());
+    }
+
+    #[test]
+    fn both_spellings() {
+        for (one, other) in [
+            ("injectConfig", "inject-config"),
+            ("selfSignedTTL", "self-signed-ttl"),
+            ("includeIPRanges", "include-ip-ranges"),
+            ("sidecarProxyUID", "sidecar-proxy-uid"),
+            ("log_output_level", "log-output-level"),
+            ("cni", "cni"),
+            ("probe-path", "probe-path"),
+        ] {
+            assert_eq!(kebab(one), other);
+        }
+        assert_eq!(camel("probe-path"), "probePath");
+        assert_eq!(camel("log_as_json"), "logAsJson");
+    }
+}

@@ -1,0 +1,240 @@
+//! What was decided about a pod: the last ones, for the page and the log, and how many in each minute of the last hour.
+
+use std::collections::VecDeque;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::log;
+
+/// Decisions that are remembered.
+const KEPT: usize = 200;
+/// Minutes that are drawn.
+pub(crate) const MINUTES: usize = 60;
+/// Of each text that came from outside.
+const TEXT_BYTES: usize = 256;
+const MESSAGE_BYTES: usize = 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Injected,
+    Skipped,
+    Failed,
+}
+
+impl Verdict {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Injected => "injected",
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Decision {
+    pub(crate) time: SystemTime,
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) owner: String,
+    pub(crate) verdict: Verdict,
+    pub(crate) reason: &'static str,
+    pub(crate) templates: Vec<String>,
+    pub(crate) version: String,
+    pub(crate) native: bool,
+    pub(crate) dry_run: bool,
+    pub(crate) operations: usize,
+    pub(crate) bytes: usize,
+    pub(crate) took: Duration,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) message: String,
+}
+
+impl Decision {
+    /// Cut to what is worth keeping: anybody may send long names.
+    fn clip(&mut self) {
+        for text in [
+            &mut self.uid,
+            &mut self.namespace,
+            &mut self.name,
+            &mut self.owner,
+        ] {
+            clip(text, TEXT_BYTES);
+        }
+        clip(&mut self.message, MESSAGE_BYTES);
+        for text in self.templates.iter_mut().chain(&mut self.warnings) {
+            clip(text, TEXT_BYTES);
+        }
+        for list in [&mut self.templates, &mut self.warnings] {
+            list.truncate(16);
+            list.shrink_to_fit();
+        }
+    }
+
+    pub(crate) fn micros(&self) -> u64 {
+        u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "time": log::stamp(self.time),
+            "uid": self.uid,
+            "namespace": self.namespace,
+            "name": self.name,
+            "owner": self.owner,
+            "decision": self.verdict.word(),
+            "reason": self.reason,
+            "templates": self.templates,
+            "version": self.version,
+            "native": self.native,
+            "dryRun": self.dry_run,
+            "operations": self.operations,
+            "bytes": self.bytes,
+            "micros": self.micros(),
+            "warnings": self.warnings,
+            "message": self.message,
+        })
+    }
+}
+
+/// Cuts a text between two letters.
+pub(crate) fn clip(text: &mut String, bytes: usize) {
+    if text.len() > bytes {
+        let mut end = bytes;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.shrink_to_fit();
+    }
+}
+
+/// Counts of one minute: injected, skipped, failed.
+pub(crate) type Minute = [u64; 3];
+
+/// The last decisions.
+#[derive(Debug, Default)]
+pub(crate) struct Decisions {
+    last: VecDeque<Decision>,
+    /// Minutes since 1970, with their counts, the newest last.
+    minutes: VecDeque<(u64, Minute)>,
+}
+
+impl Decisions {
+    pub(crate) fn add(&mut self, mut decision: Decision) {
+        decision.clip();
+        let now = minute(decision.time);
+        let [injected, skipped, failed] = match self.minutes.back_mut() {
+            // A clock that was set back counts on in the newest.
+            Some((last, counts)) if *last >= now => counts,
+            _ => {
+                if self.minutes.len() == MINUTES {
+                    self.minutes.pop_front();
+                }
+                self.minutes.push_back((now, Minute::default()));
+                match self.minutes.back_mut() {
+                    Some((_, counts)) => counts,
+                    None => return,
+                }
+            }
+        };
+        *match decision.verdict {
+            Verdict::Injected => injected,
+            Verdict::Skipped => skipped,
+            Verdict::Failed => failed,
+        } += 1;
+        if self.last.len() == KEPT {
+            self.last.pop_back();
+        }
+        self.last.push_front(decision);
+    }
+
+    /// The newest first.
+    pub(crate) fn newest(&self) -> impl Iterator<Item = &Decision> {
+        self.last.iter()
+    }
+
+    /// Each minute of the last hour, the oldest first.
+    pub(crate) fn hour(&self, now: SystemTime) -> [Minute; MINUTES] {
+        let mut hour = [Minute::default(); MINUTES];
+        let now = minute(now);
+        for (at, counts) in &self.minutes {
+            let age = usize::try_from(now.saturating_sub(*at)).unwrap_or(usize::MAX);
+            if let Some(place) = (MINUTES - 1)
+                .checked_sub(age)
+                .and_then(|place| hour.get_mut(place))
+            {
+                for (sum, count) in place.iter_mut().zip(counts) {
+                    *sum += count;
+                }
+            }
+        }
+        hour
+    }
+}
+
+fn minute(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+        / 60
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(second: u64, verdict: Verdict) -> Decision {
+        Decision {
+            time: UNIX_EPOCH + Duration::from_secs(second),
+            uid: "ü".repeat(300),
+            namespace: "ns".into(),
+            name: "web".into(),
+            owner: String::new(),
+            verdict,
+            reason: "policy",
+            templates: Vec::new(),
+            version: String::new(),
+            native: false,
+            dry_run: false,
+            operations: 0,
+            bytes: 0,
+            took: Duration::from_micros(12),
+            warnings: Vec::new(),
+            message: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_last_ones_are_kept_and_clipped() {
+        let mut all = Decisions::default();
+        for second in 0..250 {
+            all.add(decision(second, Verdict::Injected));
+        }
+        assert_eq!(all.newest().count(), KEPT);
+        let newest = all.newest().next().unwrap().json();
+        assert_eq!(newest["time"], "1970-01-01T00:04:09.000000Z");
+        assert_eq!(newest["uid"].as_str().unwrap().len(), 256);
+        assert_eq!(newest["micros"], 12);
+    }
+
+    #[test]
+    fn an_hour_by_minutes() {
+        let mut all = Decisions::default();
+        for minute in 0..90 {
+            all.add(decision(minute * 60, Verdict::Injected));
+            all.add(decision(minute * 60 + 59, Verdict::Failed));
+        }
+        // Set back: it counts with the newest.
+        all.add(decision(80 * 60, Verdict::Skipped));
+        let hour = all.hour(UNIX_EPOCH + Duration::from_secs(90 * 60));
+        assert_eq!(hour[MINUTES - 1], [0, 0, 0]);
+        assert_eq!(hour[MINUTES - 2], [1, 1, 1]);
+        assert_eq!(hour[0], [1, 0, 1]);
+        let later = all.hour(UNIX_EPOCH + Duration::from_secs(900 * 60));
+        assert!(later.iter().all(|minute| *minute == [0, 0, 0]));
+    }
+}

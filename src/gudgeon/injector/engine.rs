@@ -1,0 +1,39 @@
+//! What the webhook needs of the core, so that tests can put another in its place: one that panics, say.
+
+use inject::{Broken, Description, Outcome, Parameters, Request, Sources};
+use serde_json::{Value, json};
+
+/// A configuration that is in use.
+pub(crate) trait Engine: Sized + Send + Sync + 'static {
+    /// Reads a configuration; what is odd about it comes as warnings.
+    fn load(sources: Sources<'_>, parameters: &Parameters) -> Result<(Self, Vec<String>), Broken>;
+
+    /// Decides about a pod.
+    fn inject(&self, request: &Request, pod: &Value) -> Outcome;
+
+    /// Policy, delimiters and templates, for the page.
+    fn describe(&self) -> Value;
+}
+
+impl Engine for inject::Configuration {
+    fn load(sources: Sources<'_>, parameters: &Parameters) -> Result<(Self, Vec<String>), Broken> {
+        Self::load(sources, parameters.clone())
+    }
+
+    fn inject(&self, request: &Request, pod: &Value) -> Outcome {
+        self.inject(request, pod)
+    }
+
+    fn describe(&self) -> Value {
+        let Description {
+            policy,
+            delimiters: (left, right),
+            templates,
+        } = self.describe();
+        let templates: Vec<Value> = templates
+            .into_iter()
+            .map(|(name, version)| json!({"name": name, "version": version}))
+            .collect();
+        json!({"policy": policy, "delimiters": [left, right], "templates": templates})
+    }
+}

@@ -1,0 +1,164 @@
+//! Whether it is ready, and why not; and the health file, which says that the loop turns.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tracing::error;
+
+use crate::cli::ProbeFlags;
+use crate::exit::{Exit, Failure};
+use crate::log;
+
+#[derive(Debug, Default)]
+pub(crate) struct Health(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    draining: bool,
+    serving: bool,
+    not_after: Option<SystemTime>,
+}
+
+impl Health {
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn serves(&self) {
+        self.with(|state| state.serving = true);
+    }
+
+    pub(crate) fn drains(&self) {
+        self.with(|state| state.draining = true);
+    }
+
+    /// When the served certificate ends.
+    pub(crate) fn ends(&self, not_after: SystemTime) {
+        self.with(|state| state.not_after = Some(not_after));
+    }
+
+    /// `None`: ready.
+    pub(crate) fn why_not_ready(&self) -> Option<String> {
+        self.with(|state| {
+            if state.draining {
+                Some("draining".to_owned())
+            } else if !state.serving {
+                Some("starting".to_owned())
+            } else {
+                let end = state.not_after.filter(|end| *end <= SystemTime::now())?;
+                Some(format!(
+                    "the certificate has expired at {}",
+                    log::stamp(end)
+                ))
+            }
+        })
+    }
+}
+
+/// Writes the health file at intervals, for ever.
+pub(crate) async fn beat(path: PathBuf, interval: Duration) {
+    let mut beats = tokio::time::interval(interval);
+    // After a pause one beat is enough.
+    beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut failed: u64 = 0;
+    loop {
+        beats.tick().await;
+        match write(&path) {
+            Ok(()) => failed = 0,
+            Err(cause) => {
+                failed += 1;
+                if log::worth_a_line(failed) {
+                    error!("{cause} ({failed} times)");
+                }
+            }
+        }
+    }
+}
+
+/// Writes it once.
+pub(crate) fn write(path: &PathBuf) -> Result<(), String> {
+    std::fs::write(path, b"ok")
+        .map_err(|cause| format!("cannot write health file {}: {cause}", path.display()))
+}
+
+/// `probe`: whether the file was changed lately.
+///
+/// # Errors
+/// That it was not, or that the question makes no sense.
+pub(crate) fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
+    let ProbeFlags {
+        probe_path,
+        interval,
+        ..
+    } = flags;
+    let usage = |message: &str| Failure {
+        exit: Exit::Usage,
+        message: message.to_owned(),
+    };
+    if probe_path.as_os_str().is_empty() {
+        return Err(usage("cannot probe: --probe-path is empty"));
+    }
+    if interval.is_zero() {
+        return Err(usage("cannot probe: --interval is 0"));
+    }
+    let no = |cause: String| Failure {
+        exit: Exit::Failed,
+        message: format!("cannot find {} healthy: {cause}", probe_path.display()),
+    };
+    let changed = std::fs::metadata(probe_path)
+        .and_then(|file| file.modified())
+        .map_err(|cause| no(cause.to_string()))?;
+    // A change in the future is a clock that was set back.
+    let age = changed.elapsed().unwrap_or_default();
+    if age > *interval {
+        return Err(no(format!("changed {} s ago", age.as_secs())));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::LogFlags;
+
+    #[test]
+    fn ready_or_why_not() {
+        let health = Health::default();
+        assert_eq!(health.why_not_ready().as_deref(), Some("starting"));
+        health.serves();
+        assert_eq!(health.why_not_ready(), None);
+        health.ends(SystemTime::UNIX_EPOCH);
+        let why = health.why_not_ready().unwrap();
+        assert!(why.contains("expired at 1970-01-01"), "{why}");
+        health.drains();
+        assert_eq!(health.why_not_ready().as_deref(), Some("draining"));
+    }
+
+    #[test]
+    fn a_probe_asks_for_the_files_age() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("health");
+        let ask = |path: &PathBuf, interval: u64| {
+            let flags = ProbeFlags {
+                probe_path: path.clone(),
+                interval: Duration::from_secs(interval),
+                log: LogFlags::default(),
+            };
+            probe(&flags).map_err(|failure| failure.exit)
+        };
+        assert_eq!(ask(&path, 5), Err(Exit::Failed));
+        write(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"ok");
+        assert_eq!(ask(&path, 5), Ok(()));
+        let old = SystemTime::now() - Duration::from_secs(60);
+        std::fs::File::open(&path)
+            .unwrap()
+            .set_modified(old)
+            .unwrap();
+        assert_eq!(ask(&path, 5), Err(Exit::Failed));
+        assert_eq!(ask(&path, 120), Ok(()));
+        assert_eq!(ask(&path, 0), Err(Exit::Usage));
+        assert_eq!(ask(&PathBuf::new(), 5), Err(Exit::Usage));
+    }
+}

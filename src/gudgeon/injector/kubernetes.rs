@@ -1,0 +1,168 @@
+//! What the injector wants of a cluster: its CA in the webhook configurations, and how new the API server is.
+//!
+//! All of it comes after the start and may take for ever: nothing that is served waits for it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use cluster::{Access, Bundle, Cluster, Handle, Keeper, Order, Pace, Version};
+use inject::NativeSidecars;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use super::engine::Engine;
+use super::webhook::Webhook;
+use crate::cli::InjectorFlags;
+use crate::log;
+
+/// From this on native sidecars are on by default in Kubernetes for long enough.
+const NATIVE_SINCE: Version = Version {
+    major: 1,
+    minor: 32,
+};
+/// An API server is replaced seldom.
+const HOURLY: Duration = Duration::from_secs(3600);
+/// After a failure.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// The way to the API server; `None`: there is none.
+pub(super) fn access(flags: &InjectorFlags) -> Option<Access> {
+    if !flags.kubeconfig.is_empty() {
+        return Some(Access::Kubeconfig {
+            file: Some(PathBuf::from(&flags.kubeconfig)),
+            context: None,
+        });
+    }
+    Access::in_cluster().then_some(Access::InCluster)
+}
+
+/// What is asked of the cluster.
+pub(super) struct Wishes<E> {
+    pub(super) keeper: Option<Keeper>,
+    /// Asks how new the API server is.
+    pub(super) auto: Option<Arc<Webhook<E>>>,
+}
+
+/// The keeper of what the flags name, and by what it is told.
+pub(super) fn keeper(flags: &InjectorFlags) -> (Keeper, Handle) {
+    let order = Order {
+        configurations: flags.webhook_config_name.clone(),
+        entry: flags.webhook_name.clone(),
+    };
+    Keeper::new(order, Pace::default())
+}
+
+/// Tells the keeper each CA bundle as it comes.
+pub(super) async fn tell(
+    handle: Handle,
+    own: bool,
+    mut ca: watch::Receiver<Option<Arc<str>>>,
+    mut unreadable: watch::Receiver<u64>,
+) {
+    loop {
+        if let Some(pem) = ca.borrow_and_update().clone() {
+            let pem = pem.as_bytes().to_vec();
+            handle.keep(if own {
+                Bundle::Own(pem)
+            } else {
+                Bundle::File(pem)
+            });
+        }
+        tokio::select! {
+            changed = ca.changed() => if changed.is_err() { return },
+            Ok(()) = unreadable.changed() => handle.cannot_load(),
+        }
+    }
+}
+
+/// Connects, and does what is wished for, for ever.
+pub(super) async fn run<E: Engine>(access: Access, wishes: Wishes<E>) {
+    let mut failed: u64 = 0;
+    let cluster = loop {
+        match Cluster::open(&access).await {
+            Ok(cluster) => break cluster,
+            Err(cause) => {
+                failed += 1;
+                if log::worth_a_line(failed) {
+                    error!("{cause} ({failed} times): trying again");
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    };
+    info!("using the API server {}", cluster.address());
+    let keeping = async {
+        match wishes.keeper {
+            Some(keeper) => keeper.run(cluster.clone()).await,
+            None => std::future::pending().await,
+        }
+    };
+    let asking = async {
+        match wishes.auto {
+            Some(webhook) => ask(&cluster, &webhook).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::join!(keeping, asking);
+}
+
+/// Native sidecars as the API server has them.
+async fn ask<E: Engine>(cluster: &Cluster, webhook: &Webhook<E>) {
+    let mut failed: u64 = 0;
+    loop {
+        match cluster.version().await {
+            Ok(version) => {
+                failed = 0;
+                set(webhook, version);
+                tokio::time::sleep(HOURLY).await;
+            }
+            Err(cause) => {
+                failed += 1;
+                if log::worth_a_line(failed) {
+                    warn!("{cause} ({failed} times): native sidecars stay as they are");
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+fn set<E: Engine>(webhook: &Webhook<E>, version: Version) {
+    let native = native_for(version);
+    let mut now = webhook
+        .native
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    if *now != native {
+        *now = native;
+        let Version { major, minor } = version;
+        info!("Kubernetes {major}.{minor}: native sidecars are now {native:?}");
+    }
+}
+
+/// What `auto` means for an API server.
+pub(crate) fn native_for(version: Version) -> NativeSidecars {
+    if version >= NATIVE_SINCE {
+        NativeSidecars::On
+    } else {
+        NativeSidecars::Off
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn native_since() {
+        for (major, minor, native) in [
+            (1, 20, NativeSidecars::Off),
+            (1, 31, NativeSidecars::Off),
+            (1, 32, NativeSidecars::On),
+            (2, 0, NativeSidecars::On),
+        ] {
+            assert_eq!(native_for(Version { major, minor }), native);
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The injector's metrics: Istio's names where Istio has them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use cluster::{Failed, Standing};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use super::decision::Verdict;
+use crate::cli::{REVISION, VERSION};
+use crate::log;
+
+/// What the text is; Prometheus and all its kin read it.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Seconds: a quarter of a millisecond to five seconds.
+const BUCKETS: [f64; 14] = [
+    0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+];
+
+type One<V> = Family<[(&'static str, String); 1], V>;
+type Two = Family<[(&'static str, String); 2], Counter>;
+
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Counter,
+    injected: Counter,
+    skipped: Counter,
+    failed: Counter,
+    time: Histogram,
+    decisions: Two,
+    pruned: Counter,
+    valid: One<Gauge>,
+    reloads: Two,
+    not_after: Gauge,
+    panics: Counter,
+    resident: Gauge,
+    lost_lines: Counter,
+    patch_attempts: One<Counter>,
+    patch_retries: One<Counter>,
+    patch_failures: Two,
+}
+
+impl Metrics {
+    pub(crate) fn new(started: SystemTime) -> Self {
+        let mut this = Self {
+            registry: Registry::default(),
+            requests: Counter::default(),
+            injected: Counter::default(),
+            skipped: Counter::default(),
+            failed: Counter::default(),
+            time: Histogram::new(BUCKETS),
+            decisions: Two::default(),
+            pruned: Counter::default(),
+            valid: One::default(),
+            reloads: Two::default(),
+            not_after: Gauge::default(),
+            panics: Counter::default(),
+            resident: Gauge::default(),
+            lost_lines: Counter::default(),
+            patch_attempts: One::default(),
+            patch_retries: One::default(),
+            patch_failures: Two::default(),
+        };
+        this.register_counters();
+        this.register_families();
+        this.register_others(started);
+        this
+    }
+
+    fn register_counters(&mut self) {
+        let counters = [
+            (
+                "sidecar_injection_requests",
+                "Reviews asked for",
+                &self.requests,
+            ),
+            (
+                "sidecar_injection_success",
+                "Reviews answered with a patch",
+                &self.injected,
+            ),
+            (
+                "sidecar_injection_skip",
+                "Reviews answered without a patch",
+                &self.skipped,
+            ),
+            (
+                "sidecar_injection_failure",
+                "Reviews refused, and HTTP errors",
+                &self.failed,
+            ),
+            (
+                "gudgeon_injector_pruned_fields",
+                "Fields of templates that no pod has",
+                &self.pruned,
+            ),
+            (
+                "gudgeon_panics",
+                "Requests that a mistake of this program ended",
+                &self.panics,
+            ),
+            (
+                "gudgeon_log_lines_lost",
+                "Log lines that nobody took",
+                &self.lost_lines,
+            ),
+        ];
+        let r = &mut self.registry;
+        for (name, help, counter) in counters {
+            r.register(name, help, counter.clone());
+        }
+    }
+
+    fn register_families(&mut self) {
+        let r = &mut self.registry;
+        let pairs = [
+            (
+                "gudgeon_injector_decisions",
+                "Decisions by their reason",
+                &self.decisions,
+            ),
+            (
+                "gudgeon_config_reloads",
+                "Changed files that were read",
+                &self.reloads,
+            ),
+            (
+                "webhook_patch_failures",
+                "Patches that failed",
+                &self.patch_failures,
+            ),
+        ];
+        for (name, help, family) in pairs {
+            r.register(name, help, family.clone());
+        }
+        let singles = [
+            (
+                "webhook_patch_attempts",
+                "Patches of webhook configurations",
+                &self.patch_attempts,
+            ),
+            (
+                "webhook_patch_retries",
+                "Patches that were tried again",
+                &self.patch_retries,
+            ),
+        ];
+        for (name, help, family) in singles {
+            r.register(name, help, family.clone());
+        }
+        let valid = "Whether the file as it is now is in use";
+        r.register("gudgeon_config_valid", valid, self.valid.clone());
+    }
+
+    fn register_others(&mut self, started: SystemTime) {
+        let start: Gauge = Gauge::default();
+        start.set(seconds(started));
+        let gauges = [
+            (
+                "gudgeon_tls_not_after_seconds",
+                "End of the served certificate, in seconds since 1970",
+                &self.not_after,
+            ),
+            (
+                "process_resident_memory_bytes",
+                "Resident memory",
+                &self.resident,
+            ),
+            (
+                "process_start_time_seconds",
+                "Start, in seconds since 1970",
+                &start,
+            ),
+        ];
+        let r = &mut self.registry;
+        for (name, help, gauge) in gauges {
+            r.register(name, help, gauge.clone());
+        }
+        let time = "From the end of a review's body to its answer";
+        r.register("sidecar_injection_time_seconds", time, self.time.clone());
+        let build = Info::new([("version", VERSION), ("revision", REVISION)]);
+        r.register("gudgeon_build", "What this is", build);
+    }
+
+    pub(crate) fn asked(&self) {
+        self.requests.inc();
+    }
+
+    /// A request that was asked for ends, with a decision or with an HTTP error.
+    pub(crate) fn decided(&self, verdict: Verdict, reason: &'static str) {
+        match verdict {
+            Verdict::Injected => &self.injected,
+            Verdict::Skipped => &self.skipped,
+            Verdict::Failed => &self.failed,
+        }
+        .inc();
+        self.decisions
+            .get_or_create(&[
+                ("decision", verdict.word().to_owned()),
+                ("reason", reason.to_owned()),
+            ])
+            .inc();
+    }
+
+    pub(crate) fn took(&self, time: Duration) {
+        self.time.observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn pruned(&self, fields: usize) {
+        self.pruned.inc_by(fields as u64);
+    }
+
+    /// Whether the file of a flag is in use as it is now.
+    pub(crate) fn file(&self, flag: &'static str, valid: bool) {
+        self.valid
+            .get_or_create(&[("file", flag.to_owned())])
+            .set(i64::from(valid));
+    }
+
+    pub(crate) fn reloaded(&self, flag: &'static str, result: &'static str) {
+        self.reloads
+            .get_or_create(&[("file", flag.to_owned()), ("result", result.to_owned())])
+            .inc();
+    }
+
+    pub(crate) fn serves_until(&self, not_after: SystemTime) {
+        self.not_after.set(seconds(not_after));
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    /// How it stands with each webhook configuration: the keeper counts, here it is shown.
+    pub(crate) fn standings(&self, standings: &[Standing]) {
+        let up_to = |counter: &Counter, count: u64| {
+            counter.inc_by(count.saturating_sub(counter.get()));
+        };
+        for standing in standings {
+            let name = || ("name", standing.configuration.clone());
+            up_to(
+                &self.patch_attempts.get_or_create(&[name()]),
+                standing.attempts,
+            );
+            up_to(
+                &self.patch_retries.get_or_create(&[name()]),
+                standing.retries,
+            );
+            for failed in Failed::ALL {
+                let labels = [name(), ("reason", failed.as_str().to_owned())];
+                up_to(
+                    &self.patch_failures.get_or_create(&labels),
+                    standing.failures(failed),
+                );
+            }
+        }
+    }
+
+    /// All of it, as text.
+    pub(crate) fn text(&self) -> String {
+        if let Some(bytes) = resident() {
+            self.resident.set(bytes);
+        }
+        let lost = log::lost_lines();
+        self.lost_lines
+            .inc_by(lost.saturating_sub(self.lost_lines.get()));
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _written = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+fn seconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// What the kernel counts, where there is a /proc.
+fn resident() -> Option<i64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kib: i64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn istios_names_and_our_own() {
+        let metrics = Metrics::new(UNIX_EPOCH + Duration::from_secs(7));
+        metrics.asked();
+        metrics.decided(Verdict::Skipped, "policy");
+        metrics.file("injectConfig", false);
+        metrics.reloaded("injectConfig", "broken");
+        metrics.took(Duration::from_millis(2));
+        let text = metrics.text();
+        for line in [
+            "# HELP sidecar_injection_requests Reviews asked for.",
+            "# TYPE sidecar_injection_requests counter",
+            "sidecar_injection_requests_total 1",
+            "sidecar_injection_skip_total 1",
+            "sidecar_injection_success_total 0",
+            "sidecar_injection_failure_total 0",
+            "sidecar_injection_time_seconds_bucket{le=\"0.0025\"} 1",
+            "gudgeon_injector_decisions_total{decision=\"skipped\",reason=\"policy\"} 1",
+            "gudgeon_config_valid{file=\"injectConfig\"} 0",
+            "gudgeon_config_reloads_total{file=\"injectConfig\",result=\"broken\"} 1",
+            "process_start_time_seconds 7",
+            "gudgeon_panics_total 0",
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
+        }
+        assert!(text.contains("gudgeon_build_info{version=") && text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,26 @@
+//! The injector: the webhook, its files, its page, from the start to the end.
+//!
+//! The order of the start: read and check all files, bind, write the health file, become ready, and only then look for the
+//! cluster, which may be away for as long as it likes.
+
+mod decision;
+mod doors;
+mod engine;
+mod files;
+mod health;
+mod kubernetes;
+mod metrics;
+mod monitor;
+mod page;
+mod reload;
+mod review;
+mod selfsigned;
+mod start;
+mod status;
+mod tracked;
+mod webhook;
+
+pub(crate) use engine::Engine;
+pub(crate) use health::probe;
+pub(crate) use kubernetes::native_for;
+pub(crate) use start::{native, run};

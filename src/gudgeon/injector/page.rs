@@ -1,0 +1,319 @@
+//! The page for a browser: one file, no script, drawn anew for each look.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use super::decision::{Decision, Decisions, MINUTES, Verdict};
+use crate::cli::VERSION;
+use crate::log;
+
+/// What is drawn.
+#[derive(Debug)]
+pub(crate) struct Shown<'a> {
+    pub(crate) now: SystemTime,
+    pub(crate) why_not: Option<String>,
+    /// As `/debug/config` has it.
+    pub(crate) config: &'a Value,
+    pub(crate) decisions: &'a Decisions,
+}
+
+const HEAD: &str = "<!doctype html>
+<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">
+<meta http-equiv=\"refresh\" content=\"10\"><title>gudgeon injector</title><style>
+:root{color-scheme:light dark;--line:#8884;--injected:#2a8f5b;--skipped:#8a8f98;--failed:#c8412f}
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}
+h1{font-size:1.4rem}h2{font-size:1.05rem;margin:2rem 0 .5rem}
+table{border-collapse:collapse;width:100%;font-size:.87rem}
+th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
+td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.injected{color:var(--injected)}.skipped{color:var(--skipped)}.failed,.bad{color:var(--failed)}
+svg{width:100%;height:9rem;display:block}code{font-size:.85em}
+</style></head><body>
+";
+
+/// The whole page.
+pub(crate) fn draw(shown: &Shown<'_>) -> String {
+    let mut page = String::with_capacity(16 << 10);
+    page.push_str(HEAD);
+    let state = match &shown.why_not {
+        None => "<span class=\"injected\">ready</span>".to_owned(),
+        Some(why) => format!("<span class=\"bad\">not ready: {}</span>", escaped(why)),
+    };
+    // Writing to a string cannot fail, here and below.
+    let _written = writeln!(
+        page,
+        "<h1>gudgeon injector {VERSION}: {state}</h1><p>{} &middot; <a href=\"/debug/inject\">decisions</a> and \
+         <a href=\"/debug/config\">configuration</a> as JSON, <a href=\"/metrics\">metrics</a></p>",
+        log::stamp(shown.now)
+    );
+    hour(&mut page, shown);
+    files(&mut page, shown.config);
+    templates(&mut page, shown.config);
+    certificates(&mut page, shown.config);
+    decisions(&mut page, shown.decisions);
+    page.push_str("</body></html>\n");
+    page
+}
+
+fn hour(page: &mut String, shown: &Shown<'_>) {
+    const HEIGHT: u64 = 100;
+    const STEP: usize = 10;
+    let hour = shown.decisions.hour(shown.now);
+    let most = hour
+        .iter()
+        .map(|minute| minute.iter().sum())
+        .max()
+        .unwrap_or(0)
+        .max(1);
+    let _written = write!(
+        page,
+        "<h2>Decisions of the last hour, by minute (highest: {most})</h2><svg viewBox=\"0 0 {} 112\" \
+         preserveAspectRatio=\"none\" role=\"img\" aria-label=\"decisions by minute\"><line x1=\"0\" y1=\"100.5\" x2=\"{}\" \
+         y2=\"100.5\" stroke=\"currentColor\" stroke-opacity=\".3\"/>",
+        MINUTES * STEP,
+        MINUTES * STEP
+    );
+    for (at, minute) in hour.iter().enumerate() {
+        let mut top = HEIGHT;
+        for (count, verdict) in
+            minute
+                .iter()
+                .zip([Verdict::Injected, Verdict::Skipped, Verdict::Failed])
+        {
+            if *count == 0 {
+                continue;
+            }
+            // Whatever happened can be seen.
+            let height = (count * HEIGHT / most).max(1).min(top);
+            top -= height;
+            let word = verdict.word();
+            let _written = write!(
+                page,
+                "<rect x=\"{}\" y=\"{top}\" width=\"{}\" height=\"{height}\" fill=\"var(--{word})\"><title>{} min ago: {count} \
+                 {word}</title></rect>",
+                at * STEP + 1,
+                STEP - 2,
+                MINUTES - 1 - at
+            );
+        }
+    }
+    page.push_str("</svg>\n");
+}
+
+fn files(page: &mut String, config: &Value) {
+    page.push_str("<h2>Files</h2><table><tr><th>flag<th>path<th>since<th>sha256<th>state</tr>\n");
+    for file in items(config, "files") {
+        let error = file.get("error").and_then(Value::as_str);
+        let state = match error {
+            None => "<td class=\"injected\">in use".to_owned(),
+            Some(cause) => format!(
+                "<td class=\"bad\">broken, the last good one is in use: {}",
+                escaped(cause)
+            ),
+        };
+        let hash: String = text(file, "sha256").chars().take(12).collect();
+        let _written = writeln!(
+            page,
+            "<tr><td>--{}<td><code>{}</code><td>{}<td><code>{}</code>{state}</tr>",
+            escaped(text(file, "flag")),
+            escaped(text(file, "path")),
+            escaped(text(file, "loaded")),
+            escaped(&hash)
+        );
+    }
+    page.push_str("</table>\n");
+}
+
+fn templates(page: &mut String, config: &Value) {
+    let _written = writeln!(
+        page,
+        "<h2>Templates</h2><p>Policy {}, revision {}</p><table><tr><th>name<th>version</tr>",
+        escaped(text(config, "policy")),
+        escaped(text(config, "revision"))
+    );
+    for template in items(config, "templates") {
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td><code>{}</code></tr>",
+            escaped(text(template, "name")),
+            escaped(text(template, "version"))
+        );
+    }
+    page.push_str("</table>\n");
+}
+
+fn certificates(page: &mut String, config: &Value) {
+    let nothing = Value::Null;
+    let tls = config.get("tls").unwrap_or(&nothing);
+    let names: Vec<String> = items(tls, "names")
+        .iter()
+        .filter_map(Value::as_str)
+        .map(escaped)
+        .collect();
+    let own = tls.get("selfSigned").and_then(Value::as_bool) == Some(true);
+    let _written = writeln!(
+        page,
+        "<h2>Certificate</h2><p>{}until {}, for {}</p>",
+        if own { "Self-signed, " } else { "" },
+        escaped(text(tls, "notAfter")),
+        names.join(", ")
+    );
+    let bundles = items(config, "caBundle");
+    if bundles.is_empty() {
+        return;
+    }
+    page.push_str("<table><tr><th>webhook configuration<th>entries<th>state</tr>\n");
+    for bundle in bundles {
+        let entries: Vec<String> = items(bundle, "entries")
+            .iter()
+            .filter_map(Value::as_str)
+            .map(escaped)
+            .collect();
+        let error = text(bundle, "error");
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td>{}<td{}>{} {}</tr>",
+            escaped(text(bundle, "config")),
+            entries.join("<br>"),
+            if error.is_empty() {
+                ""
+            } else {
+                " class=\"bad\""
+            },
+            escaped(text(bundle, "state")),
+            escaped(error)
+        );
+    }
+    page.push_str("</table>\n");
+}
+
+fn decisions(page: &mut String, decisions: &Decisions) {
+    page.push_str(
+        "<h2>Last decisions</h2><table><tr><th>time<th>pod<th>owner<th>decision<th>reason<th>operations<th>bytes<th>&micro;s<th>\
+         </tr>\n",
+    );
+    for decision in decisions.newest() {
+        row(page, decision);
+    }
+    page.push_str("</table>\n");
+}
+
+fn row(page: &mut String, decision: &Decision) {
+    let word = decision.verdict.word();
+    let mut said: Vec<String> = Vec::new();
+    if decision.dry_run {
+        said.push("dry run".to_owned());
+    }
+    if decision.native {
+        said.push("native sidecar".to_owned());
+    }
+    said.extend(decision.warnings.iter().map(|warning| escaped(warning)));
+    if !decision.message.is_empty() {
+        said.push(escaped(&decision.message));
+    }
+    let _written = writeln!(
+        page,
+        "<tr><td>{}<td>{}/{}<td>{}<td class=\"{word}\">{word}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>{}\
+         </tr>",
+        log::stamp(decision.time),
+        escaped(&decision.namespace),
+        escaped(&decision.name),
+        escaped(&decision.owner),
+        escaped(decision.reason),
+        decision.operations,
+        decision.bytes,
+        decision.micros(),
+        said.join("<br>")
+    );
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value
+        .get(key)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// Text in HTML: nothing in it is a tag or ends a quotation.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            letter if letter.is_control() => out.push('\u{fffd}'),
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_from_outside_is_text() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let mut decisions = Decisions::default();
+        decisions.add(Decision {
+            time: now,
+            uid: "u".into(),
+            namespace: "<script>".into(),
+            name: "a\"b".into(),
+            owner: "Deployment web".into(),
+            verdict: Verdict::Failed,
+            reason: "template",
+            templates: Vec::new(),
+            version: String::new(),
+            native: true,
+            dry_run: true,
+            operations: 0,
+            bytes: 0,
+            took: Duration::from_micros(7),
+            warnings: vec!["<b>".into()],
+            message: "it's & so".into(),
+        });
+        let config = json!({
+            "policy": "enabled", "revision": "", "templates": [{"name": "<i>", "version": "ab"}],
+            "files": [{"flag": "injectConfig", "path": "/x", "sha256": "0123456789abcdef", "loaded": "t", "valid": false,
+                "error": "line 3: <"}],
+            "caBundle": [{"config": "c", "entries": ["e"], "state": "waiting", "error": "403"}],
+            "tls": {"notAfter": "z", "names": ["a.example"], "selfSigned": true},
+        });
+        let page = draw(&Shown {
+            now,
+            why_not: Some("draining".into()),
+            config: &config,
+            decisions: &decisions,
+        });
+        for shown in [
+            "not ready: draining",
+            "&lt;script&gt;/a&quot;b",
+            "it&#39;s &amp; so",
+            "&lt;i&gt;",
+            "line 3: &lt;",
+            "fill=\"var(--failed)\"><title>0 min ago: 1 failed",
+            "0123456789ab<",
+            "dry run<br>native sidecar<br>&lt;b&gt;",
+            "Self-signed, until z, for a.example",
+            "waiting 403",
+        ] {
+            assert!(page.contains(shown), "{shown}\n{page}");
+        }
+        assert!(!page.contains("<script") && !page.contains("<i>") && !page.contains("<b>"));
+    }
+}

@@ -1,0 +1,181 @@
+//! Reviews as a table.
+
+use super::*;
+
+fn read(text: &str) -> (Question, Result<(), String>) {
+    Question::read(text.as_bytes())
+}
+
+fn answered(question: &Question, says: &Says, warnings: &[String]) -> Value {
+    serde_json::from_slice(&question.answer(says, warnings)).unwrap()
+}
+
+const HEAD: &str = r#""apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview""#;
+
+#[test]
+fn both_versions_are_answered_in_kind() {
+    for version in ["v1", "v1beta1"] {
+        let (question, result) = read(&format!(
+            r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/{version}","request":{{"uid":"u-\u00fc\"1","kind":
+            {{"group":"","version":"v1","kind":"Pod"}},"resource":{{"group":"","version":"v1","resource":"pods"}},"namespace":
+            "ns","operation":"CREATE","userInfo":{{"a":[1]}},"object":{{"n":1152921504606846977,"f":1.0}},"oldObject":null,
+            "dryRun":true}}}}"#
+        ));
+        assert_eq!(result, Ok(()));
+        assert_eq!(question.passes_by(), None);
+        assert!(question.dry_run);
+        assert_eq!(
+            question.object.to_string(),
+            r#"{"n":1152921504606846977,"f":1.0}"#
+        );
+        let answer = answered(&question, &Says::Unchanged, &[]);
+        assert_eq!(
+            answer.to_string(),
+            format!(
+                r#"{{"apiVersion":"admission.k8s.io/{version}","kind":"AdmissionReview","response":{{"uid":"u-ü\"1","allowed":true}}}}"#
+            )
+        );
+        let answer = answered(&question, &Says::Patch(b"[]".to_vec()), &[]);
+        assert_eq!(answer["response"]["patch"], "W10=");
+        assert_eq!(answer["response"]["patchType"], "JSONPatch");
+        let says = Says::Refused {
+            code: 500,
+            message: "m".into(),
+        };
+        let answer = answered(&question, &says, &[]);
+        assert_eq!(answer["response"]["allowed"], false);
+        assert_eq!(
+            answer["response"]["status"],
+            json!({"message": "m", "reason": "InternalError", "code": 500})
+        );
+        assert!(answer["response"].get("patch").is_none());
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_with_what_was_read() {
+    let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let cases = [
+        ("", "EOF", ""),
+        ("[]", "an AdmissionReview", ""),
+        ("7", "an AdmissionReview", ""),
+        ("{\"request\":{\"uid\":\"u\"}}", "kind \"\"", "u"),
+        (&format!("{{{HEAD}}}"), "no request", ""),
+        (&format!("{{{HEAD},\"request\":null}}"), "no request", ""),
+        (&format!("{{{HEAD},\"request\":7}}"), "AdmissionRequest", ""),
+        (
+            &format!("{{{HEAD},\"request\":{{\"uid\":\"u\",\"object\":"),
+            "EOF",
+            "u",
+        ),
+        (
+            &format!("{{{HEAD},\"request\":{{\"uid\":\"u\",\"kind\":7}}}}"),
+            "request.kind",
+            "u",
+        ),
+        (
+            &format!("{{{HEAD},\"request\":{{\"uid\":7}}}}"),
+            "expected a string",
+            "",
+        ),
+        (
+            &format!("{{{HEAD},\"request\":{{\"uid\":\"u\"}}}} x"),
+            "trailing",
+            "u",
+        ),
+        (
+            "{\"apiVersion\":\"admission.k8s.io/v2\",\"kind\":\"AdmissionReview\",\"request\":{\"uid\":\"u\"}}",
+            "apiVersion \"admission.k8s.io/v2\"",
+            "u",
+        ),
+        (
+            &format!(
+                "{{{HEAD},\"request\":{{\"uid\":\"u\",\"other\":{}}}}}",
+                deep(127)
+            ),
+            "nested deeper than 128",
+            "u",
+        ),
+        (
+            &format!(
+                "{{{HEAD},\"request\":{{\"uid\":\"u\",\"object\":{}}}}}",
+                deep(100_000)
+            ),
+            "nested deeper than 128",
+            "u",
+        ),
+    ];
+    for (text, cause, uid) in cases {
+        let (question, result) = read(text);
+        let message = result.expect_err(text);
+        assert!(message.contains(cause), "{message}");
+        assert_eq!(question.uid, uid, "{message}");
+        let says = Says::Refused { code: 400, message };
+        let answer = answered(&question, &says, &[]);
+        assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+        assert_eq!(answer["response"]["uid"], uid);
+        assert_eq!(answer["response"]["status"]["reason"], "BadRequest");
+    }
+}
+
+#[test]
+fn as_deep_as_it_goes() {
+    let deep = format!("{}{}", "[".repeat(126), "]".repeat(126));
+    let (_, result) = read(&format!(
+        "{{{HEAD},\"request\":{{\"uid\":\"u\",\"other\":{deep}}}}}"
+    ));
+    assert_eq!(result, Ok(()), "128 in all");
+    let (_, result) = read(&format!(
+        "{{{HEAD},\"request\":{{\"uid\":\"{}\"}}}}",
+        "[".repeat(500)
+    ));
+    assert_eq!(result, Ok(()), "a bracket in a text is none");
+}
+
+#[test]
+fn what_is_no_new_pod_passes_by() {
+    for (request, reason) in [
+        (r#"{"object":{}}"#, None),
+        (r#"{"operation":"CREATE","object":{}}"#, None),
+        (r#"{"operation":"UPDATE","object":{}}"#, Some("operation")),
+        (r#"{"operation":"DELETE"}"#, Some("operation")),
+        (r#"{"subResource":"exec","object":{}}"#, Some("kind")),
+        (
+            r#"{"kind":{"group":"apps","version":"v1","kind":"Deployment"},"object":{}}"#,
+            Some("kind"),
+        ),
+        (
+            r#"{"kind":{"group":"","version":"v2","kind":"Pod"},"object":{}}"#,
+            Some("kind"),
+        ),
+        (
+            r#"{"resource":{"version":"v1","resource":"services"},"object":{}}"#,
+            Some("kind"),
+        ),
+        (
+            r#"{"resource":{"version":"v1","resource":"pods"},"kind":null,"object":{}}"#,
+            None,
+        ),
+        (r#"{"object":null}"#, Some("no object")),
+        ("{}", Some("no object")),
+    ] {
+        let (question, result) = read(&format!("{{{HEAD},\"request\":{request}}}"));
+        assert_eq!(result, Ok(()), "{request}");
+        assert_eq!(question.passes_by(), reason, "{request}");
+    }
+}
+
+#[test]
+fn warnings_are_few_and_short() {
+    let question = Question::default();
+    let many: Vec<String> = (0..20).map(|_| "ü".repeat(200)).collect();
+    let answer = answered(&question, &Says::Unchanged, &many);
+    let shown = answer["response"]["warnings"].as_array().unwrap();
+    assert_eq!(shown.len(), 16);
+    assert_eq!(shown[0].as_str().unwrap().len(), 256);
+    assert!(
+        answered(&question, &Says::Unchanged, &[])["response"]
+            .get("warnings")
+            .is_none()
+    );
+}

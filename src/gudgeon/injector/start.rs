@@ -1,0 +1,397 @@
+//! From flags to a program that serves, and from TERM to its end.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use cluster::Access;
+use inject::{NativeSidecars, Parameters};
+use tokio::runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{error, info};
+
+use super::doors::Doors;
+use super::engine::Engine;
+use super::files::{Files, Wanted};
+use super::health::{self, Health};
+use super::kubernetes::{self, Wishes};
+use super::metrics::Metrics;
+use super::monitor::Monitor;
+use super::status::Status;
+use super::tracked::{Named, chosen};
+use super::webhook::{Webhook, tell_of_panics};
+use super::{reload, selfsigned};
+use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
+use crate::exit::{Exit, Failure};
+use crate::serve::{self, Stage};
+use crate::tls::{self, Authority, Names};
+use crate::{file, log};
+
+/// Between two tries to write the CA where it is wanted.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Serves until TERM.
+///
+/// # Errors
+/// Why it cannot start.
+pub(crate) fn run<E: Engine>(flags: InjectorFlags) -> Result<Exit, Failure> {
+    tell_of_panics();
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
+    let result = runtime.block_on(serve::<E>(flags));
+    // A name that is being resolved must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve<E: Engine>(flags: InjectorFlags) -> Result<Exit, Failure> {
+    // First of all, so that a TERM while it starts is not lost.
+    let mut ends = Ends::new()?;
+    let prepared = tokio::select! {
+        prepared = Prepared::<E>::new(&flags) => prepared?,
+        () = ends.next() => return Ok(Exit::Done),
+    };
+    let health = Arc::clone(&prepared.webhook.health);
+    let (stage, watched) = watch::channel(Stage::Serving);
+    let mut serving = prepared.go(&flags, &watched);
+
+    ends.next().await;
+    health.drains();
+    let drain = flags.drain_duration;
+    info!(
+        "asked to stop: not ready from now on, serving for {} s more",
+        drain.as_secs_f32()
+    );
+    let gently = async {
+        tokio::time::sleep(drain).await;
+        stage.send_replace(Stage::Leaving);
+        while serving.join_next().await.is_some() {}
+    };
+    tokio::select! {
+        () = gently => info!("stopped: all requests are answered"),
+        () = ends.next() => info!("stopped at once: asked twice"),
+    }
+    if !flags.health_check_file.is_empty() {
+        // It says that the loop turns, which is over.
+        let _gone = std::fs::remove_file(&flags.health_check_file);
+    }
+    Ok(Exit::Done)
+}
+
+/// All that can fail is done: files read, ports bound, the health file written.
+struct Prepared<E> {
+    files: Files<E>,
+    authority: Option<Authority>,
+    telling: selfsigned::Served,
+    webhook: Arc<Webhook<E>>,
+    status: Arc<Status>,
+    doors: Doors,
+    beats: Option<(PathBuf, Duration)>,
+    access: Option<Access>,
+}
+
+impl<E: Engine> Prepared<E> {
+    async fn new(flags: &InjectorFlags) -> Result<Self, Failure> {
+        let metrics = Arc::new(Metrics::new(SystemTime::now()));
+        let parameters = parameters(flags);
+        let status = Arc::new(Status::new(parameters.revision.clone(), flags.self_signed));
+        let health = Arc::new(Health::default());
+        let authority = authority(flags)?;
+        let access = kubernetes::access(flags);
+        let wanted = wanted(flags, parameters, access.as_ref())?;
+        let files = Files::<E>::open(wanted, Arc::clone(&metrics))
+            .await
+            .map_err(Failure::config)?;
+        let served = files.served();
+        let current = match (&authority, files.tls()) {
+            (Some(authority), _) => tls::Current::new(authority.leaf()),
+            (None, Some(current)) => current,
+            (None, None) => return Err(Failure::config("cannot serve: there is no certificate")),
+        };
+        let telling = selfsigned::Served {
+            tls: Arc::clone(&current),
+            metrics: Arc::clone(&metrics),
+            status: Arc::clone(&status),
+            health: Arc::clone(&health),
+        };
+        if let Some(authority) = &authority {
+            served.ca.send_replace(Some(authority.bundle().into()));
+            telling.tell(authority.leaf());
+        }
+        if let Some(path) = &flags.ca_out {
+            write_ca(path, served.ca.borrow().as_deref()).map_err(Failure::system)?;
+        }
+        let doors = Doors::bind(flags, current).await?;
+        let beats = heartbeat(flags)?;
+        let native = native(&flags.native_sidecars);
+        Ok(Self {
+            files,
+            authority,
+            telling,
+            webhook: Arc::new(Webhook::new(served, metrics, health, native)),
+            status,
+            doors,
+            beats,
+            access,
+        })
+    }
+
+    /// Serves from now on; what is returned ends with the stage.
+    fn go(self, flags: &InjectorFlags, stage: &watch::Receiver<Stage>) -> JoinSet<()> {
+        let Self {
+            files,
+            authority,
+            telling,
+            webhook,
+            status,
+            doors,
+            beats,
+            access,
+        } = self;
+        webhook.health.serves();
+        doors.announce();
+        let tasks = Tasks {
+            flags,
+            served: &webhook.served,
+            telling,
+        };
+        tasks.spawn(files, authority, beats);
+        look_for_cluster(flags, access, &webhook, &status);
+        let mut serving = JoinSet::new();
+        for (door, open) in [(doors.monitoring, false), (doors.debug, true)] {
+            let Some(door) = door else { continue };
+            let monitor = Arc::new(Monitor {
+                webhook: Arc::clone(&webhook),
+                status: Arc::clone(&status),
+                open,
+            });
+            serving.spawn(serve::run(door, monitor, stage.clone()));
+        }
+        serving.spawn(serve::run(doors.webhook, webhook, stage.clone()));
+        serving
+    }
+}
+
+/// The signals that end it.
+#[derive(Debug)]
+struct Ends {
+    term: Signal,
+    int: Signal,
+}
+
+impl Ends {
+    fn new() -> Result<Self, Failure> {
+        let of = |kind| {
+            signal(kind).map_err(|cause| Failure::system(format!("cannot handle signals: {cause}")))
+        };
+        Ok(Self {
+            term: of(SignalKind::terminate())?,
+            int: of(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
+    }
+}
+
+fn parameters(flags: &InjectorFlags) -> Parameters {
+    let builtin = &flags.builtin;
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let revision = flags.revision.clone();
+    Parameters {
+        revision: revision
+            .or_else(|| environment.get("REVISION").cloned())
+            .unwrap_or_default(),
+        proxy_image: builtin.proxy_image.clone(),
+        init_image: builtin.init_image.clone(),
+        discovery_address: builtin.discovery_address.clone(),
+        cni: builtin.cni.unwrap_or_default(),
+        settings: BTreeMap::new(),
+        environment,
+    }
+}
+
+pub(crate) fn native(word: &str) -> NativeSidecars {
+    match word {
+        "on" => NativeSidecars::On,
+        "jobs" => NativeSidecars::Jobs,
+        // `auto` is off until an API server says that it is new enough.
+        _ => NativeSidecars::Off,
+    }
+}
+
+fn wanted(
+    flags: &InjectorFlags,
+    parameters: Parameters,
+    access: Option<&Access>,
+) -> Result<Wanted, Failure> {
+    if !flags.kubeconfig.is_empty() {
+        chosen("kubeconfig", Some(Path::new(&flags.kubeconfig)), "").map_err(Failure::config)?;
+    }
+    let keeps = flags.reconcile_webhook_config && access.is_some();
+    let choose = |flag, given: &Option<PathBuf>, default| {
+        chosen(flag, given.as_deref(), default).map_err(Failure::config)
+    };
+    let named = |flag, path: &Path| Named {
+        flag,
+        path: path.to_owned(),
+    };
+    Ok(Wanted {
+        config: choose("injectConfig", &flags.inject_config, INJECT_CONFIG)?,
+        values: choose("injectValues", &flags.inject_values, INJECT_VALUES)?,
+        mesh: choose("meshConfig", &flags.mesh_config, MESH_CONFIG)?,
+        pair: (!flags.self_signed).then(|| {
+            (
+                named("tlsCertFile", &flags.tls_cert_file),
+                named("tlsKeyFile", &flags.tls_key_file),
+            )
+        }),
+        ca: (keeps && !flags.self_signed).then(|| named("caCertFile", &flags.ca_cert_file)),
+        parameters,
+    })
+}
+
+fn authority(flags: &InjectorFlags) -> Result<Option<Authority>, Failure> {
+    if !flags.self_signed {
+        return Ok(None);
+    }
+    let namespace = flags
+        .namespace
+        .clone()
+        .or_else(|| {
+            std::env::var("POD_NAMESPACE")
+                .ok()
+                .filter(|name| !name.is_empty())
+        })
+        .unwrap_or_else(|| "istio-system".to_owned());
+    let names = Names::new(&flags.webhook_service, &namespace, &flags.self_signed_names)
+        .map_err(|(name, cause)| Failure::config(format!("cannot certify {name:?}: {cause}")))?;
+    Authority::new(names, flags.self_signed_ttl, SystemTime::now())
+        .map(Some)
+        .map_err(|cause| Failure::config(format!("cannot use --selfSignedTTL: {cause}")))
+}
+
+/// The health file is written at once, then by a task.
+fn heartbeat(flags: &InjectorFlags) -> Result<Option<(PathBuf, Duration)>, Failure> {
+    if flags.health_check_file.is_empty() || flags.health_check_interval.is_zero() {
+        return Ok(None);
+    }
+    let path = PathBuf::from(&flags.health_check_file);
+    health::write(&path).map_err(Failure::system)?;
+    Ok(Some((path, flags.health_check_interval)))
+}
+
+/// What runs beside the listeners.
+struct Tasks<'a, E> {
+    flags: &'a InjectorFlags,
+    served: &'a Arc<super::files::Served<E>>,
+    telling: selfsigned::Served,
+}
+
+impl<E: Engine> Tasks<'_, E> {
+    fn spawn(
+        self,
+        files: Files<E>,
+        authority: Option<Authority>,
+        beats: Option<(PathBuf, Duration)>,
+    ) {
+        if let Some((path, interval)) = beats {
+            tokio::spawn(health::beat(path, interval));
+        }
+        if let Some(path) = self.flags.ca_out.clone() {
+            tokio::spawn(keep_ca(path, self.served.ca.subscribe()));
+        }
+        match authority {
+            Some(authority) => {
+                let ca = self.served.ca.clone();
+                tokio::spawn(selfsigned::run(authority, self.telling, ca));
+            }
+            None => {
+                let pairs = files.not_after.subscribe();
+                tokio::spawn(follow(pairs, self.telling));
+            }
+        }
+        tokio::spawn(reload::run(files));
+    }
+}
+
+/// What needs a cluster, if there is one.
+fn look_for_cluster<E: Engine>(
+    flags: &InjectorFlags,
+    access: Option<Access>,
+    webhook: &Arc<Webhook<E>>,
+    status: &Status,
+) {
+    let auto = flags.native_sidecars == "auto";
+    let Some(access) = access else {
+        if flags.reconcile_webhook_config {
+            info!("keeping no CA bundle: not in a cluster, and no --kubeconfig");
+        }
+        if auto {
+            info!("native sidecars are off: not in a cluster, and no --kubeconfig");
+        }
+        return;
+    };
+    let keeper = flags.reconcile_webhook_config.then(|| {
+        let (keeper, handle) = kubernetes::keeper(flags);
+        status.kept_by(handle.clone());
+        let ca = webhook.served.ca.subscribe();
+        let unreadable = webhook.served.ca_unreadable.subscribe();
+        tokio::spawn(kubernetes::tell(handle, flags.self_signed, ca, unreadable));
+        keeper
+    });
+    let auto = auto.then(|| Arc::clone(webhook));
+    if keeper.is_some() || auto.is_some() {
+        tokio::spawn(kubernetes::run(access, Wishes { keeper, auto }));
+    }
+}
+
+/// Tells page and readiness which certificate the files hold now.
+async fn follow(mut pairs: watch::Receiver<Option<tls::Pair>>, telling: selfsigned::Served) {
+    loop {
+        let pair = pairs.borrow_and_update().clone();
+        if let Some(pair) = pair {
+            telling.tell(&pair);
+        }
+        if pairs.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn write_ca(path: &Path, ca: Option<&str>) -> Result<(), String> {
+    let Some(ca) = ca else { return Ok(()) };
+    file::replace(path, ca.as_bytes())
+        .map_err(|cause| format!("cannot write --caOut {}: {cause}", path.display()))
+}
+
+/// Writes the CA whenever it changes; one that cannot be written is tried again.
+async fn keep_ca(path: PathBuf, mut ca: watch::Receiver<Option<Arc<str>>>) {
+    let mut failed: u64 = 0;
+    while ca.changed().await.is_ok() {
+        loop {
+            let bundle = ca.borrow_and_update().clone();
+            let Err(cause) = write_ca(&path, bundle.as_deref()) else {
+                failed = 0;
+                break;
+            };
+            failed += 1;
+            if log::worth_a_line(failed) {
+                error!("{cause} ({failed} times)");
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}

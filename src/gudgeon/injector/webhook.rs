@@ -1,0 +1,384 @@
+//! The webhook: requests in, reviews answered, decisions noted.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Version};
+use inject::{Injected, NativeSidecars, Outcome};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tracing::{error, info};
+
+use super::decision::{Decision, Decisions, Verdict};
+use super::engine::Engine;
+use super::files::Served;
+use super::health::Health;
+use super::metrics::Metrics;
+use super::review::{Question, Says};
+use crate::serve::{Answer, Answering, Body, Cut, Line, Service, Unread};
+
+/// Reviews that are read or answered at a time; the rest wait.
+const REVIEWS: usize = 64;
+
+/// A bad request, in the words of the metrics.
+const BAD_REQUEST: &str = inject::reason::BAD_REQUEST;
+
+/// Everything a review needs.
+#[derive(Debug)]
+pub(crate) struct Webhook<E> {
+    pub(crate) served: Arc<Served<E>>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) decisions: Mutex<Decisions>,
+    pub(crate) native: Mutex<NativeSidecars>,
+    reviews: Arc<Semaphore>,
+    body: Body,
+}
+
+impl<E: Engine> Webhook<E> {
+    pub(crate) fn new(
+        served: Arc<Served<E>>,
+        metrics: Arc<Metrics>,
+        health: Arc<Health>,
+        native: NativeSidecars,
+    ) -> Self {
+        Self {
+            served,
+            metrics,
+            health,
+            decisions: Mutex::default(),
+            native: Mutex::new(native),
+            reviews: Arc::new(Semaphore::new(REVIEWS)),
+            body: Body::new(),
+        }
+    }
+
+    /// A review from its first byte to its answer.
+    async fn review(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        line: Arc<Line>,
+    ) -> Result<Answer, Cut> {
+        self.metrics.asked();
+        let mut unfinished = Unfinished(Some(Arc::clone(&self.metrics)));
+        // It is closed never.
+        let _permit = self.reviews.acquire().await;
+        let (head, body) = request.into_parts();
+        let (body, _room) = match self.body.read(body).await {
+            Ok(read) => read,
+            Err(Unread::Gone) => return Err(Cut("the body did not come")),
+            Err(Unread::TooLarge) => {
+                line.finish();
+                let mut answer = text(StatusCode::PAYLOAD_TOO_LARGE, "body over 6 MiB");
+                if head.version < Version::HTTP_2 {
+                    answer
+                        .headers_mut()
+                        .insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                return Ok(answer);
+            }
+        };
+        if body.is_empty() {
+            return Ok(text(StatusCode::BAD_REQUEST, "no body found"));
+        }
+        if !is_json(&head.headers) {
+            return Ok(text(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "invalid Content-Type, want `application/json`",
+            ));
+        }
+        let start = Instant::now();
+        let path = head.uri.path().to_owned();
+        unfinished.0 = None;
+        let answer = catch_unwind(AssertUnwindSafe(|| self.decide(&path, &body, start)));
+        self.metrics.took(start.elapsed());
+        Ok(match answer {
+            Ok(answer) => json(answer),
+            Err(_told_by_the_hook) => {
+                self.metrics.panicked();
+                self.metrics.decided(Verdict::Failed, "panic");
+                text(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "this request was ended by a mistake of gudgeon",
+                )
+            }
+        })
+    }
+
+    /// Decides, and notes what was decided.
+    fn decide(&self, path: &str, body: &[u8], start: Instant) -> Vec<u8> {
+        let (question, read) = Question::read(body);
+        let mut warnings = Vec::new();
+        let (says, mut decision) = match read {
+            Err(message) => refused(400, BAD_REQUEST, message),
+            Ok(()) => match question.passes_by() {
+                Some(reason) => (Says::Unchanged, note(Verdict::Skipped, reason)),
+                None => self.ask(path, &question, &mut warnings),
+            },
+        };
+        let answer = question.answer(&says, &warnings);
+        let metadata = question.object.get("metadata");
+        let field = |name: &str| {
+            let text = metadata.and_then(|metadata| metadata.get(name));
+            text.and_then(Value::as_str).filter(|text| !text.is_empty())
+        };
+        decision.time = SystemTime::now();
+        decision.namespace = field("namespace").unwrap_or(&question.namespace).to_owned();
+        decision.name = match (field("name"), field("generateName")) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(begin)) => format!("{begin}*****"),
+            (None, None) => question.name.clone(),
+        };
+        decision.dry_run = question.dry_run;
+        decision.warnings = warnings;
+        decision.took = start.elapsed();
+        decision.uid = question.uid;
+        self.metrics.decided(decision.verdict, decision.reason);
+        let Decision {
+            verdict,
+            reason,
+            namespace,
+            name,
+            uid,
+            message,
+            ..
+        } = &decision;
+        let micros = decision.micros();
+        let verdict = verdict.word();
+        if message.is_empty() {
+            info!("{verdict}: {reason}, {namespace}/{name}, uid {uid}, {micros} us");
+        } else {
+            info!("{verdict}: {reason}, {namespace}/{name}, uid {uid}, {micros} us: {message}");
+        }
+        self.decisions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(decision);
+        answer
+    }
+
+    fn ask(&self, path: &str, question: &Question, warnings: &mut Vec<String>) -> (Says, Decision) {
+        let request = inject::Request {
+            namespace: question.namespace.clone(),
+            path: pairs(path),
+            native: *self.native.lock().unwrap_or_else(PoisonError::into_inner),
+            origin: inject::Origin::Webhook,
+        };
+        match self.served.engine().inject(&request, &question.object) {
+            Outcome::Skipped {
+                reason,
+                warnings: of,
+            } => {
+                *warnings = of;
+                (Says::Unchanged, note(Verdict::Skipped, reason))
+            }
+            Outcome::Refused {
+                code,
+                reason,
+                message,
+                warnings: of,
+                pruned,
+            } => {
+                *warnings = of;
+                self.metrics.pruned(pruned);
+                refused(code, reason, message)
+            }
+            Outcome::Injected(injected) => {
+                let Injected {
+                    reason,
+                    patch,
+                    operations,
+                    warnings: of,
+                    templates,
+                    version,
+                    native,
+                    pruned,
+                    owner,
+                    ..
+                } = *injected;
+                *warnings = of;
+                self.metrics.pruned(pruned);
+                let mut decision = note(Verdict::Injected, reason);
+                decision.operations = operations;
+                decision.bytes = patch.len();
+                decision.templates = templates;
+                decision.version = version;
+                decision.native = native;
+                decision.owner = format!("{} {}", owner.0, owner.1);
+                (Says::Patch(patch), decision)
+            }
+        }
+    }
+}
+
+impl<E: Engine> Service for Webhook<E> {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+        let path = request.uri().path();
+        if path == "/inject" || path.starts_with("/inject/") {
+            if *request.method() == Method::POST {
+                return Box::pin(self.review(request, Arc::clone(line)));
+            }
+            return ready(not_allowed("POST"));
+        }
+        if matches!(path, "/ready" | "/healthz") {
+            return ready(health(&self.health, request.method(), path == "/ready"));
+        }
+        ready(text(StatusCode::NOT_FOUND, "not found"))
+    }
+
+    fn panicked(&self) {
+        self.metrics.panicked();
+    }
+}
+
+/// Counts a review that ends without a decision: an HTTP error, or a client that went.
+#[derive(Debug)]
+struct Unfinished(Option<Arc<Metrics>>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(metrics) = &self.0 {
+            metrics.decided(Verdict::Failed, BAD_REQUEST);
+        }
+    }
+}
+
+fn note(verdict: Verdict, reason: &'static str) -> Decision {
+    Decision {
+        time: SystemTime::UNIX_EPOCH,
+        uid: String::new(),
+        namespace: String::new(),
+        name: String::new(),
+        owner: String::new(),
+        verdict,
+        reason,
+        templates: Vec::new(),
+        version: String::new(),
+        native: false,
+        dry_run: false,
+        operations: 0,
+        bytes: 0,
+        took: std::time::Duration::ZERO,
+        warnings: Vec::new(),
+        message: String::new(),
+    }
+}
+
+fn refused(code: u16, reason: &'static str, message: String) -> (Says, Decision) {
+    let mut decision = note(Verdict::Failed, reason);
+    decision.message.clone_from(&message);
+    (Says::Refused { code, message }, decision)
+}
+
+/// `/inject/cluster/C/net/N` as pairs; a last key without a value is ignored.
+fn pairs(path: &str) -> Vec<(String, String)> {
+    let rest = path.strip_prefix("/inject/").unwrap_or_default();
+    let mut parts = rest.split('/');
+    let mut found = Vec::new();
+    while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
+        if !key.is_empty() {
+            found.push((decoded(key), decoded(value)));
+        }
+    }
+    found
+}
+
+/// Without its percent signs; one that stands for no letter stays.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after
+            .get(..2)
+            .filter(|_| *first == b'%')
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match code {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let plain = !headers.contains_key(CONTENT_ENCODING);
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let json = types
+        .next()
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| {
+            let essence = value.split(';').next().unwrap_or_default();
+            essence.trim().eq_ignore_ascii_case("application/json")
+        });
+    plain && json && types.next().is_none()
+}
+
+/// `/ready` and `/healthz`, the same on every listener.
+pub(crate) fn health(health: &Health, method: &Method, ready: bool) -> Answer {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return not_allowed("GET, HEAD");
+    }
+    let why_not = if ready { health.why_not_ready() } else { None };
+    match why_not {
+        None => text(StatusCode::OK, "ok"),
+        Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &why),
+    }
+}
+
+pub(crate) fn not_allowed(allow: &'static str) -> Answer {
+    let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed");
+    answer
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allow));
+    answer
+}
+
+/// A line of text.
+pub(crate) fn text(status: StatusCode, line: &str) -> Answer {
+    full(
+        status,
+        "text/plain; charset=utf-8",
+        format!("{line}\n").into(),
+    )
+}
+
+fn json(body: Vec<u8>) -> Answer {
+    full(StatusCode::OK, "application/json", body.into())
+}
+
+pub(crate) fn full(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = status;
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
+pub(crate) fn ready(answer: Answer) -> Answering {
+    Box::pin(std::future::ready(Ok(answer)))
+}
+
+/// One line for a panic, without what it was about: that may be anybody's secret.
+pub(crate) fn tell_of_panics() {
+    std::panic::set_hook(Box::new(|panic| match panic.location() {
+        Some(place) => error!("panic at {}:{}", place.file(), place.line()),
+        None => error!("panic"),
+    }));
+}
+
+#[cfg(test)]
+mod tests;

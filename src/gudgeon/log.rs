@@ -1,0 +1,369 @@
+//! The log: one line, one `write`, as pintle writes it: time, level and message between tabs, or a JSON object.
+//!
+//! Everything logs through `tracing`; this is the subscriber. Writing never waits: a sink that takes no line loses it, and the
+//! next line that it takes is how many it has lost. What libraries say is let through from "warn" on.
+
+use std::fmt::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use serde_json::json;
+use time::OffsetDateTime;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::cli::LogFlags;
+
+/// The longest line, with its end: what POSIX lets a pipe take at once (`PIPE_BUF` on Linux), so lines never mix.
+const LINE_BYTES: usize = 4096;
+/// Where our own events come from; anything else is a library.
+const OWN: [&str; 4] = ["gudgeon", "inject", "cluster", "api"];
+
+#[derive(Debug)]
+enum Target {
+    Stdout,
+    Stderr,
+    File(File),
+}
+
+#[derive(Debug)]
+struct Sink {
+    target: Target,
+    lost: u64,
+}
+
+#[derive(Debug)]
+struct Log {
+    level: LevelFilter,
+    json: bool,
+    sinks: Mutex<Vec<Sink>>,
+}
+
+/// Lines that some sink has lost, for the metrics.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// Lines lost since the start.
+#[must_use]
+pub(crate) fn lost_lines() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
+
+/// Opens the log.
+///
+/// # Errors
+/// A level that is none, or a file that cannot be opened.
+pub(crate) fn open(flags: &LogFlags, otherwise: &str) -> Result<(), String> {
+    let mut names = flags.log_target.clone();
+    if names.is_empty() {
+        names.push(otherwise.to_owned());
+    }
+    let mut sinks = Vec::with_capacity(names.len());
+    for name in names {
+        let target = match name.as_str() {
+            "stdout" => Target::Stdout,
+            "stderr" => Target::Stderr,
+            path => Target::File(
+                OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .open(path)
+                    .map_err(|cause| {
+                        format!("cannot open log {}: {cause}", PathBuf::from(path).display())
+                    })?,
+            ),
+        };
+        sinks.push(Sink { target, lost: 0 });
+    }
+    let log = Log {
+        level: level(&flags.log_output_level)?,
+        json: flags.log_as_json,
+        sinks: Mutex::new(sinks),
+    };
+    // Only a second one is refused: the first goes on then.
+    let _first = tracing::subscriber::set_global_default(log);
+    Ok(())
+}
+
+/// `info`, or Istio's `default:info,model:debug`: of the scopes only `default` and `all` count.
+fn level(text: &str) -> Result<LevelFilter, String> {
+    let mut found = LevelFilter::INFO;
+    for part in text.split(',').map(str::trim) {
+        let (scope, word) = part.split_once(':').unwrap_or(("default", part));
+        let level = match word {
+            "debug" => LevelFilter::DEBUG,
+            "info" => LevelFilter::INFO,
+            "warn" => LevelFilter::WARN,
+            "error" | "fatal" => LevelFilter::ERROR,
+            "none" => LevelFilter::OFF,
+            _ => {
+                return Err(format!(
+                    "cannot use --log_output_level {text:?}: want debug, info, warn, error or none"
+                ));
+            }
+        };
+        if matches!(scope, "default" | "all") {
+            found = level;
+        }
+    }
+    Ok(found)
+}
+
+/// A number that says whether the `count`th repetition of an error is worth a line: powers of two are.
+#[must_use]
+pub(crate) const fn worth_a_line(count: u64) -> bool {
+    count.is_power_of_two()
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let own = metadata
+            .target()
+            .split("::")
+            .next()
+            .is_some_and(|crate_name| OWN.contains(&crate_name));
+        let level = if own {
+            self.level
+        } else {
+            self.level.min(LevelFilter::WARN)
+        };
+        *metadata.level() <= level
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut said = Said::default();
+        event.record(&mut said);
+        let line = render(
+            self.json,
+            SystemTime::now(),
+            *event.metadata().level(),
+            &said,
+        );
+        if let Ok(mut sinks) = self.sinks.lock() {
+            for sink in sinks.iter_mut() {
+                sink.put(&line);
+            }
+        }
+    }
+
+    // Nobody here uses spans: one for all.
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// An event's message, and its fields as ` name=value`.
+#[derive(Debug, Default)]
+struct Said {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Said {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string cannot fail.
+        let _written = if field.name() == "message" {
+            write!(self.message, "{value:?}")
+        } else {
+            write!(self.fields, " {}={value:?}", field.name())
+        };
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+}
+
+fn render(json: bool, now: SystemTime, level: Level, said: &Said) -> Vec<u8> {
+    let time = stamp(now);
+    let level = match level {
+        Level::ERROR => "error",
+        Level::WARN => "warn",
+        Level::INFO => "info",
+        _ => "debug",
+    };
+    let Said { message, fields } = said;
+    if json {
+        let mut room = LINE_BYTES;
+        loop {
+            let text = cut(message, fields, room);
+            let mut line = json!({"time": time, "level": level, "msg": text}).to_string();
+            line.push('\n');
+            if line.len() <= LINE_BYTES || room < 64 {
+                return line.into_bytes();
+            }
+            // Escapes take more room than what they stand for.
+            room /= 2;
+        }
+    }
+    let head = format!("{time}\t{level}\t");
+    let mut line = head.clone();
+    // One line is one line, whatever a message quotes; and no escape sequence reaches a terminal.
+    for letter in cut(message, fields, LINE_BYTES - head.len() - 1).chars() {
+        let shown = if letter.is_control() {
+            '\u{fffd}'
+        } else {
+            letter
+        };
+        if line.len() + shown.len_utf8() >= LINE_BYTES {
+            break;
+        }
+        line.push(shown);
+    }
+    line.push('\n');
+    line.into_bytes()
+}
+
+fn cut(message: &str, fields: &str, room: usize) -> String {
+    let mut text = format!("{message}{fields}");
+    if text.len() > room {
+        let mut end = room;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+    }
+    text
+}
+
+/// `2026-11-20T23:36:06.292725Z`.
+pub(crate) fn stamp(time: SystemTime) -> String {
+    let t = OffsetDateTime::from(time);
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",
+        t.year(),
+        u8::from(t.month()),
+        t.day(),
+        t.hour(),
+        t.minute(),
+        t.second(),
+        t.microsecond()
+    )
+}
+
+impl Sink {
+    fn put(&mut self, line: &[u8]) {
+        if !self.takes_a_line() {
+            self.lose();
+            return;
+        }
+        if self.lost > 0 {
+            let said = Said {
+                message: format!("{} log lines were lost", self.lost),
+                fields: String::new(),
+            };
+            if self.write(&render(false, SystemTime::now(), Level::WARN, &said)) {
+                self.lost = 0;
+            }
+            if !self.takes_a_line() {
+                self.lose();
+                return;
+            }
+        }
+        if !self.write(line) {
+            self.lose();
+        }
+    }
+
+    fn lose(&mut self) {
+        self.lost += 1;
+        LOST.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A pipe says that it is writable when it has room for `PIPE_BUF`, so a line that follows cannot wait.
+    fn takes_a_line(&self) -> bool {
+        fn ask(fd: &impl AsFd) -> bool {
+            let now = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            let mut fds = [PollFd::new(fd, PollFlags::OUT)];
+            rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+        }
+        match &self.target {
+            Target::Stdout => ask(&std::io::stdout()),
+            Target::Stderr => ask(&std::io::stderr()),
+            Target::File(file) => ask(file),
+        }
+    }
+
+    fn write(&mut self, line: &[u8]) -> bool {
+        match &mut self.target {
+            // Past the buffer of the standard library: one line, one system call.
+            Target::Stdout => rustix::io::write(std::io::stdout(), line).is_ok(),
+            Target::Stderr => rustix::io::write(std::io::stderr(), line).is_ok(),
+            Target::File(file) => file.write_all(line).is_ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    fn said(message: &str) -> Said {
+        Said {
+            message: message.to_owned(),
+            fields: " port=1".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_line_is_pintles() {
+        let time = UNIX_EPOCH + Duration::from_micros(1_700_000_000_292_725);
+        let line = render(false, time, Level::INFO, &said("a\nb"));
+        assert_eq!(
+            String::from_utf8(line).unwrap(),
+            "2023-11-14T22:13:20.292725Z\tinfo\ta\u{fffd}b port=1\n"
+        );
+        let line = render(true, time, Level::WARN, &said("a\nb"));
+        let shown: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(shown["msg"], "a\nb port=1");
+        assert_eq!(shown["level"], "warn");
+    }
+
+    #[test]
+    fn no_line_is_longer_than_a_pipe_takes() {
+        for text in [
+            "x".repeat(9000),
+            "\u{1}".repeat(9000),
+            "\u{fffd}".repeat(9000),
+        ] {
+            for json in [false, true] {
+                let line = render(json, UNIX_EPOCH, Level::INFO, &said(&text));
+                assert!(
+                    line.len() <= LINE_BYTES && line.ends_with(b"\n"),
+                    "{}",
+                    line.len()
+                );
+                assert!(String::from_utf8(line).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn levels_are_istios_too() {
+        assert_eq!(level("debug"), Ok(LevelFilter::DEBUG));
+        assert_eq!(level("default:warn,model:debug"), Ok(LevelFilter::WARN));
+        assert_eq!(level("all:none"), Ok(LevelFilter::OFF));
+        assert_eq!(level("model:debug"), Ok(LevelFilter::INFO));
+        assert!(level("loud").is_err());
+    }
+}

@@ -1,0 +1,279 @@
+//! The command: which configuration, which manifests, where to.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+
+use cluster::{Access, Cluster};
+use inject::{NativeSidecars, Parameters, Source, Sources};
+
+use super::{Input, inject_all, write};
+use crate::cli::{InjectFlags, KubeInjectFlags};
+use crate::exit::{Exit, Failure};
+use crate::file;
+use crate::injector::{Engine, native, native_for};
+
+/// Injects and writes.
+///
+/// # Errors
+/// What is wrong with flags, configuration or manifests; nothing is written then.
+pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
+    let usage = |message: &str| Failure {
+        exit: Exit::Usage,
+        message: message.to_owned(),
+    };
+    if flags.kube_inject.hub.is_some() != flags.kube_inject.tag.is_some() {
+        return Err(usage("cannot use one of --hub and --tag without the other"));
+    }
+    if flags.files.is_empty() {
+        return Err(usage("cannot inject: no -f names a manifest"));
+    }
+    let mut texts = Texts::read(flags)?;
+    let mut native = native(&flags.native_sidecars);
+    if let Some(asked) = from_cluster(flags)? {
+        texts.config = texts.config.or(asked.config);
+        texts.values = texts.values.or(asked.values);
+        texts.mesh = texts.mesh.or(asked.mesh);
+        native = asked.native.unwrap_or(native);
+    }
+    let configured = texts.config.is_some();
+    let (parameters, ignored) = parameters(flags, configured);
+    for flag in ignored {
+        note(&format!(
+            "ignoring --{flag}: a configuration is in use, and it is a parameter of the built-in template"
+        ));
+    }
+    let (engine, warnings) = E::load(texts.sources(), &parameters)
+        .map_err(|broken| Failure::config(texts.line(&broken)))?;
+    for warning in warnings {
+        note(&warning);
+    }
+    let failed = |message| Failure {
+        exit: Exit::Failed,
+        message,
+    };
+    let inputs = Input::read_all(&flags.files).map_err(failed)?;
+    let made = inject_all(&engine, native, &inputs).map_err(failed)?;
+    for text in &made.notes {
+        note(text);
+    }
+    write(&made, flags.output.as_deref())?;
+    Ok(Exit::Done)
+}
+
+/// For the person at the terminal; the manifests have stdout to themselves.
+fn note(text: &str) {
+    // Where stderr is gone nobody reads it.
+    let _written = writeln!(std::io::stderr(), "{text}");
+}
+
+/// The three texts, and what each is called.
+#[derive(Debug, Default)]
+struct Texts {
+    config: Option<(String, String)>,
+    values: Option<(String, String)>,
+    mesh: Option<(String, String)>,
+}
+
+impl Texts {
+    fn read(flags: &InjectFlags) -> Result<Self, Failure> {
+        let of = |flag: &str, path: &Option<std::path::PathBuf>| match path {
+            None => Ok(None),
+            Some(path) => read(flag, path).map(Some),
+        };
+        Ok(Self {
+            config: of("injectConfigFile", &flags.inject_config_file)?,
+            values: of("valuesFile", &flags.values_file)?,
+            mesh: of("meshConfigFile", &flags.mesh_config_file)?,
+        })
+    }
+
+    fn sources(&self) -> Sources<'_> {
+        fn text(named: Option<&(String, String)>) -> Option<&str> {
+            named.map(|(_, text)| text.as_str())
+        }
+        Sources {
+            config: text(self.config.as_ref()),
+            values: text(self.values.as_ref()),
+            mesh: text(self.mesh.as_ref()),
+        }
+    }
+
+    fn line(&self, broken: &inject::Broken) -> String {
+        let named = match broken.source {
+            Source::Config => &self.config,
+            Source::Values => &self.values,
+            Source::Mesh => &self.mesh,
+        };
+        match named {
+            Some((name, _)) => format!("cannot use {name}: {}", broken.cause),
+            None => format!("cannot use the built-in template: {}", broken.cause),
+        }
+    }
+}
+
+fn read(flag: &str, path: &Path) -> Result<(String, String), Failure> {
+    let name = format!("--{flag} {}", path.display());
+    let cannot = |cause: &str| Failure::config(format!("cannot use {name}: {cause}"));
+    let bytes = file::read(path).map_err(|cause| cannot(&cause.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8"))?;
+    Ok((name, text))
+}
+
+/// What the API server was asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    config: Option<(String, String)>,
+    values: Option<(String, String)>,
+    mesh: Option<(String, String)>,
+    native: Option<NativeSidecars>,
+}
+
+/// ConfigMaps that flags name, and how new the API server is, where that matters.
+fn from_cluster(flags: &InjectFlags) -> Result<Option<Asked>, Failure> {
+    let access = match (&flags.kubeconfig, &flags.context) {
+        (None, None) if Access::in_cluster() => Access::InCluster,
+        (file, context) => Access::Kubeconfig {
+            file: file.clone(),
+            context: context.clone(),
+        },
+    };
+    let maps = flags.inject_config_map_name.is_some() || flags.mesh_config_map_name.is_some();
+    let reachable =
+        access == Access::InCluster || flags.kubeconfig.is_some() || flags.context.is_some();
+    let auto = flags.native_sidecars == "auto" && (maps || reachable);
+    if !maps && !auto {
+        return Ok(None);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
+    let asked = runtime.block_on(ask(flags, &access, auto));
+    runtime.shutdown_background();
+    asked.map(Some)
+}
+
+async fn ask(flags: &InjectFlags, access: &Access, auto: bool) -> Result<Asked, Failure> {
+    let cluster = Cluster::open(access)
+        .await
+        .map_err(|cause| Failure::config(cause.to_string()))?;
+    let mut asked = Asked::default();
+    let namespace = &flags.istio_namespace;
+    if let Some(name) = &flags.inject_config_map_name {
+        let mut map = config_map(&cluster, namespace, name).await?;
+        asked.config = Some(map.take("config")?);
+        // The first versions had no values.
+        asked.values = map.take("values").ok();
+    }
+    if let Some(name) = &flags.mesh_config_map_name {
+        let mut map = config_map(&cluster, namespace, name).await?;
+        asked.mesh = Some(map.take("mesh")?);
+    }
+    if auto {
+        let version = cluster
+            .version()
+            .await
+            .map_err(|cause| Failure::config(cause.to_string()))?;
+        asked.native = Some(native_for(version));
+    }
+    Ok(asked)
+}
+
+/// A ConfigMap, and what it is called in messages.
+struct Map {
+    name: String,
+    data: BTreeMap<String, String>,
+}
+
+impl Map {
+    fn take(&mut self, key: &str) -> Result<(String, String), Failure> {
+        let text = self.data.remove(key).ok_or_else(|| {
+            Failure::config(format!("cannot use {}: it has no key {key}", self.name))
+        })?;
+        Ok((format!("{}, key {key}", self.name), text))
+    }
+}
+
+async fn config_map(cluster: &Cluster, namespace: &str, name: &str) -> Result<Map, Failure> {
+    let data = cluster
+        .config_map(namespace, name)
+        .await
+        .map_err(|cause| Failure::config(cause.to_string()))?;
+    Ok(Map {
+        name: format!("ConfigMap {namespace}/{name}"),
+        data,
+    })
+}
+
+/// The parameters of the built-in template, and the flags that mean nothing beside a configuration.
+fn parameters(flags: &InjectFlags, configured: bool) -> (Parameters, Vec<&'static str>) {
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let revision = flags.revision.clone();
+    let revision = revision
+        .or_else(|| environment.get("REVISION").cloned())
+        .unwrap_or_default();
+    let builtin = &flags.builtin;
+    let of = &flags.kube_inject;
+    let settings = settings(of);
+    let mut given: Vec<&'static str> = settings.iter().map(|(name, _)| *name).collect();
+    for (name, is_given) in [
+        ("hub", of.hub.is_some()),
+        ("tag", of.tag.is_some()),
+        ("proxyImage", builtin.proxy_image.is_some()),
+        ("initImage", builtin.init_image.is_some()),
+        ("discoveryAddress", builtin.discovery_address.is_some()),
+        ("cni", builtin.cni.is_some()),
+    ] {
+        if is_given {
+            given.push(name);
+        }
+    }
+    let mut parameters = Parameters {
+        revision,
+        environment,
+        ..Parameters::default()
+    };
+    if configured {
+        return (parameters, given);
+    }
+    let both = of.hub.as_ref().zip(of.tag.as_ref());
+    let image = both.map(|(hub, tag)| format!("{hub}/proxyv2:{tag}"));
+    parameters.proxy_image = builtin.proxy_image.clone().or_else(|| image.clone());
+    parameters.init_image = builtin.init_image.clone().or(image);
+    parameters
+        .discovery_address
+        .clone_from(&builtin.discovery_address);
+    parameters.cni = builtin.cni.unwrap_or_default();
+    parameters.settings = settings
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.clone()))
+        .collect();
+    (parameters, Vec::new())
+}
+
+fn settings(of: &KubeInjectFlags) -> Vec<(&'static str, &String)> {
+    [
+        ("includeIPRanges", &of.include_ip_ranges),
+        ("excludeIPRanges", &of.exclude_ip_ranges),
+        ("includeInboundPorts", &of.include_inbound_ports),
+        ("excludeInboundPorts", &of.exclude_inbound_ports),
+        ("imagePullPolicy", &of.image_pull_policy),
+        ("statusPort", &of.status_port),
+        (
+            "readinessInitialDelaySeconds",
+            &of.readiness_initial_delay_seconds,
+        ),
+        ("readinessPeriodSeconds", &of.readiness_period_seconds),
+        ("readinessFailureThreshold", &of.readiness_failure_threshold),
+        ("sidecarProxyUID", &of.sidecar_proxy_uid),
+        ("rewriteAppProbe", &of.rewrite_app_probe),
+        ("coreDump", &of.core_dump),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value.as_ref()?)))
+    .collect()
+}

@@ -1,0 +1,196 @@
+//! `gudgeon inject`: manifests in, the same with the proxy out.
+//!
+//! What is not injected comes out byte for byte, so a file is cut into documents by its lines `---` and only an injected
+//! document is written anew. The decision and the pod are the webhook's: the same engine, told that a manifest holds the pod.
+
+mod command;
+mod documents;
+mod input;
+mod kinds;
+mod writer;
+
+use std::path::Path;
+
+use inject::{Injected, NativeSidecars, Origin, Outcome, Request};
+use serde_json::{Map, Value, json};
+
+use crate::exit::{Exit, Failure};
+use crate::file;
+use crate::injector::Engine;
+
+pub(crate) use command::run;
+use input::Input;
+use kinds::Found;
+
+/// What was made of all inputs.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Made {
+    text: String,
+    /// For the person at the terminal.
+    notes: Vec<String>,
+}
+
+/// Injects into every document of every input.
+///
+/// # Errors
+/// The first document that cannot be injected, with its place.
+fn inject_all<E: Engine>(
+    engine: &E,
+    native: NativeSidecars,
+    inputs: &[Input],
+) -> Result<Made, String> {
+    let mut made = Made::default();
+    for input in inputs {
+        if !made.text.is_empty() {
+            documents::separate(&mut made.text, &input.text);
+        }
+        let mut job = Job {
+            engine,
+            native,
+            input,
+            notes: Vec::new(),
+        };
+        job.run(&mut made.text)?;
+        made.notes.append(&mut job.notes);
+    }
+    Ok(made)
+}
+
+/// Writes the result where it is wanted: a file in one step, or stdout.
+///
+/// # Errors
+/// What the operating system says.
+fn write(made: &Made, output: Option<&Path>) -> Result<(), Failure> {
+    use std::io::Write as _;
+    let failed = |what: String| Failure {
+        exit: Exit::Failed,
+        message: what,
+    };
+    match output {
+        Some(path) => file::replace(path, made.text.as_bytes())
+            .map_err(|cause| failed(format!("cannot write {}: {cause}", path.display()))),
+        None => {
+            let mut stdout = std::io::stdout().lock();
+            stdout
+                .write_all(made.text.as_bytes())
+                .and_then(|()| stdout.flush())
+                .map_err(|cause| failed(format!("cannot write stdout: {cause}")))
+        }
+    }
+}
+
+/// One input on its way.
+#[derive(Debug)]
+struct Job<'a, E> {
+    engine: &'a E,
+    native: NativeSidecars,
+    input: &'a Input,
+    notes: Vec<String>,
+}
+
+impl<E: Engine> Job<'_, E> {
+    fn run(&mut self, out: &mut String) -> Result<(), String> {
+        let mut number = 0;
+        for piece in documents::pieces(&self.input.text) {
+            out.push_str(piece.separator);
+            if piece.is_blank() {
+                out.push_str(piece.body);
+                continue;
+            }
+            number += 1;
+            let place = |inner: String| format!("{}: document {number}{inner}", self.input.name);
+            let value = documents::read(piece.body)
+                .map_err(|cause| place(format!(": cannot read YAML: {cause}")))?;
+            let Some(mut value) = value else {
+                out.push_str(piece.body);
+                continue;
+            };
+            let injected = self
+                .object(&mut value)
+                .map_err(|(object, cause)| place(format!(" ({object}): {cause}")))?;
+            if injected {
+                let text = writer::print(&value)
+                    .map_err(|cause| place(format!(": cannot write YAML: {cause}")))?;
+                piece.replace(&text, out);
+            } else {
+                out.push_str(piece.body);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something was injected into an object, or into an item of a list.
+    fn object(&mut self, object: &mut Value) -> Result<bool, (String, String)> {
+        match kinds::find(object) {
+            Found::Nothing => Ok(false),
+            Found::List => {
+                let items = object.get_mut("items").and_then(Value::as_array_mut);
+                let mut injected = false;
+                for item in items.into_iter().flatten() {
+                    injected |= self.object(item)?;
+                }
+                Ok(injected)
+            }
+            Found::Template(path) => {
+                let named = kinds::named(object);
+                self.template(object, path).map_err(|cause| (named, cause))
+            }
+        }
+    }
+
+    fn template(
+        &mut self,
+        object: &mut Value,
+        path: &'static [&'static str],
+    ) -> Result<bool, String> {
+        let outer = kinds::outer(object);
+        let named = kinds::named(object);
+        let template = kinds::template(object, path)?;
+        let pod = json!({
+            "metadata": template.get("metadata").cloned().unwrap_or(Value::Null),
+            "spec": template.get("spec").cloned().unwrap_or(Value::Null),
+        });
+        let request = Request {
+            namespace: outer.namespace.clone(),
+            path: Vec::new(),
+            native: self.native,
+            origin: Origin::Manifest(Box::new(outer)),
+        };
+        let (warnings, pod) = match self.engine.inject(&request, &pod) {
+            Outcome::Skipped { reason, warnings } => {
+                self.notes.push(format!("skipping {named}: {reason}"));
+                (warnings, None)
+            }
+            Outcome::Refused { message, .. } => return Err(message),
+            Outcome::Injected(injected) => {
+                let Injected { warnings, pod, .. } = *injected;
+                (warnings, Some(pod))
+            }
+        };
+        let name = &self.input.name;
+        let warnings = warnings
+            .iter()
+            .map(|text| format!("{name}: {named}: {text}"));
+        self.notes.extend(warnings);
+        let Some(Value::Object(pod)) = pod else {
+            return Ok(false);
+        };
+        Ok(merge(template, pod))
+    }
+}
+
+/// Puts metadata and spec back where they were; whether something changed.
+fn merge(template: &mut Map<String, Value>, pod: Map<String, Value>) -> bool {
+    let mut changed = false;
+    for (key, value) in pod {
+        let before = template.get(&key).unwrap_or(&Value::Null);
+        if *before != value {
+            template.insert(key, value);
+            changed = true;
+        }
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests;

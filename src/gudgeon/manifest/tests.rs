@@ -1,0 +1,252 @@
+//! Documents in, documents out, with an engine that adds one label.
+
+use inject::{Broken, Parameters, Sources};
+
+use super::*;
+
+/// Adds the label `in: OUTER-KIND`, skips pods that have it, refuses those named `bad`.
+#[derive(Debug)]
+struct Label;
+
+impl Engine for Label {
+    fn load(_: Sources<'_>, _: &Parameters) -> Result<(Self, Vec<String>), Broken> {
+        Ok((Self, Vec::new()))
+    }
+
+    fn inject(&self, request: &Request, pod: &Value) -> Outcome {
+        let Origin::Manifest(outer) = &request.origin else {
+            panic!("a manifest is no webhook")
+        };
+        if outer.name == "bad" {
+            return Outcome::Refused {
+                code: 400,
+                reason: "bad request",
+                message: "it is bad".into(),
+                warnings: vec![],
+                pruned: 0,
+            };
+        }
+        if pod["metadata"]["labels"].get("in").is_some() {
+            return Outcome::Skipped {
+                reason: "unchanged",
+                warnings: vec!["odd".into()],
+            };
+        }
+        let mut pod = pod.clone();
+        pod["metadata"]["labels"]["in"] = json!(outer.kind);
+        Outcome::Injected(Box::new(Injected {
+            reason: "policy",
+            pod,
+            patch: Vec::new(),
+            operations: 1,
+            warnings: Vec::new(),
+            templates: Vec::new(),
+            version: String::new(),
+            native: false,
+            containers: Vec::new(),
+            pruned: 0,
+            owner: (String::new(), String::new()),
+        }))
+    }
+
+    fn describe(&self) -> Value {
+        json!({})
+    }
+}
+
+fn inputs(texts: &[&str]) -> Vec<Input> {
+    let name = |at: usize| format!("f{at}.yaml");
+    texts
+        .iter()
+        .enumerate()
+        .map(|(at, text)| Input {
+            name: name(at),
+            text: (*text).to_owned(),
+        })
+        .collect()
+}
+
+fn run(texts: &[&str]) -> Result<Made, String> {
+    inject_all(&Label, NativeSidecars::Off, &inputs(texts))
+}
+
+#[test]
+fn what_is_not_injected_comes_out_byte_for_byte() {
+    for text in [
+        "",
+        "\n",
+        "# only a comment",
+        "---\n---\n",
+        "apiVersion: v1\r\nkind: Service   # odd   spacing\r\nmetadata: {name:   x}",
+        "- a\n- b\n---\njust text\n---\n7\n",
+        "kind: List\napiVersion: v1\nitems:\n- {kind: Service, apiVersion: v1}\n",
+        "kind: Pod\napiVersion: v1\nmetadata: {labels: {in: 'x'}}  # done\nspec: {}\n",
+        "{\"kind\":\t\"Secret\"}\n",
+        "kind: Unknown\nport: 0644\n...\n",
+    ] {
+        assert_eq!(run(&[text]).unwrap().text, text, "{text:?}");
+    }
+}
+
+const DEPLOYMENT: &str = "kind: Deployment
+apiVersion: apps/v1
+metadata:
+  name: web
+  namespace: ns
+spec:
+  replicas: 2 # two
+  template:
+    spec:
+      containers:
+      - name: web
+        image: 'x'
+        args: [\"yes\", '8080', 1.0]
+";
+const INJECTED: &str = "kind: Deployment
+apiVersion: apps/v1
+metadata:
+  name: web
+  namespace: ns
+spec:
+  replicas: 2
+  template:
+    spec:
+      containers:
+      - name: web
+        image: x
+        args:
+        - \"yes\"
+        - \"8080\"
+        - 1.0
+    metadata:
+      labels:
+        in: Deployment
+";
+
+#[test]
+fn an_injected_document_is_written_anew_beside_others() {
+    let service = "# first\napiVersion: v1\nkind: Service # s\n";
+    let made = run(&[&format!("{service}---\n{DEPLOYMENT}---\n\n---\n{service}")]).unwrap();
+    assert_eq!(
+        made.text,
+        format!("{service}---\n{INJECTED}---\n\n---\n{service}")
+    );
+    let again = run(&[&made.text]).unwrap();
+    assert_eq!(again.text, made.text);
+    assert_eq!(
+        again.notes,
+        [
+            "skipping Deployment ns/web: unchanged",
+            "f0.yaml: Deployment ns/web: odd"
+        ]
+    );
+}
+
+#[test]
+fn ends_of_lines_and_separators_stay() {
+    let made = run(&[&format!("--- # x\r\n{}", DEPLOYMENT.replace('\n', "\r\n"))]).unwrap();
+    assert_eq!(
+        made.text,
+        format!("--- # x\r\n{}", INJECTED.replace('\n', "\r\n"))
+    );
+    let made = run(&["--- {kind: Pod, apiVersion: v1, metadata: {labels: {a: b}}}\n"]).unwrap();
+    assert_eq!(
+        made.text,
+        "---\nkind: Pod\napiVersion: v1\nmetadata:\n  labels:\n    a: b\n    in: Pod\n"
+    );
+}
+
+#[test]
+fn json_comes_out_as_yaml() {
+    let made = run(&[
+        "{\n\t\"kind\": \"Job\", \"apiVersion\": \"batch/v1\", \"spec\": {\"template\": {\"metadata\": {\"labels\": {}}}}\n}",
+    ]);
+    assert_eq!(
+        made.unwrap().text,
+        "kind: Job\napiVersion: batch/v1\nspec:\n  template:\n    metadata:\n      labels:\n        in: Job\n"
+    );
+}
+
+#[test]
+fn items_of_a_list_one_by_one() {
+    let text = "apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Service
+  metadata: {name: s}
+- apiVersion: batch/v1beta1
+  kind: CronJob
+  metadata: {name: c}
+  spec: {jobTemplate: {metadata: {labels: {job: yes}}, spec: {template: {spec: {}}}}}
+";
+    let made = run(&[text]).unwrap();
+    let object = documents::read(&made.text).unwrap().unwrap();
+    assert_eq!(
+        object["items"][0],
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}})
+    );
+    let job = &object["items"][1]["spec"]["jobTemplate"];
+    assert_eq!(
+        job["metadata"]["labels"],
+        json!({"job": true}),
+        "the job's metadata is nobody's business"
+    );
+    assert_eq!(
+        job["spec"]["template"]["metadata"]["labels"]["in"],
+        "CronJob"
+    );
+}
+
+#[test]
+fn several_files_are_several_documents() {
+    let made = run(&["a: 1", "# c\nb: 2\n", "---\nc: 3\n"]).unwrap();
+    assert_eq!(made.text, "a: 1\n---\n# c\nb: 2\n---\nc: 3\n");
+}
+
+#[test]
+fn what_is_wrong_is_placed() {
+    let bad = DEPLOYMENT.replace("name: web\n  namespace", "name: bad\n  namespace");
+    for (text, message) in [
+        (
+            format!("# c\n---\na: 1\n---\n{bad}"),
+            "f0.yaml: document 2 (Deployment ns/bad): it is bad",
+        ),
+        ("a: [".to_owned(), "f0.yaml: document 1: cannot read YAML: "),
+        (
+            "kind: DaemonSet\napiVersion: apps/v1\nmetadata: {name: d}\nspec: {}\n".to_owned(),
+            "f0.yaml: document 1 (DaemonSet d): cannot find spec.template",
+        ),
+    ] {
+        let error = run(&[&text]).unwrap_err();
+        assert!(error.starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn inputs_are_files_and_folders() {
+    let root = tempfile::tempdir().unwrap();
+    for name in ["b.yaml", "a.json", "c.yml", "d.txt"] {
+        std::fs::write(root.path().join(name), name).unwrap();
+    }
+    std::fs::create_dir(root.path().join("e.yaml")).unwrap();
+    let folder = root.path().to_str().unwrap().to_owned();
+    let file = format!("{folder}/d.txt");
+    let texts: Vec<_> = Input::read_all(&[folder.clone(), file])
+        .unwrap()
+        .into_iter()
+        .map(|input| input.text)
+        .collect();
+    assert_eq!(texts, ["a.json", "b.yaml", "c.yml", "d.txt"]);
+    std::fs::write(root.path().join("x.yaml"), [0xff]).unwrap();
+    assert!(
+        Input::read_all(&[folder])
+            .unwrap_err()
+            .contains("x.yaml: it is not UTF-8")
+    );
+    assert!(
+        Input::read_all(&["/none".to_owned()])
+            .unwrap_err()
+            .starts_with("cannot read /none: ")
+    );
+}

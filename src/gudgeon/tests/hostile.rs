@@ -1,0 +1,216 @@
+//! Clients that send half of something, too much, or nothing: they cost nobody else anything.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test may panic, wait and read the clock"
+)]
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use support::{Client, Injector, client_config, pod, review};
+
+fn tcp(injector: &Injector) -> TcpStream {
+    let stream = TcpStream::connect(injector.address()).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream
+}
+
+/// How long until the other side has closed.
+fn closes(stream: &mut TcpStream, since: Instant) -> Duration {
+    let mut room = [0; 1024];
+    while matches!(stream.read(&mut room), Ok(1..)) {}
+    since.elapsed()
+}
+
+/// Timers may be early by a tick and late by a busy core.
+fn about(seconds: u64, took: Duration) -> bool {
+    let early = Duration::from_millis(seconds * 1000 - 300);
+    (early..Duration::from_secs(seconds + 4)).contains(&took)
+}
+
+#[test]
+fn who_does_not_shake_hands_is_closed() {
+    let injector = Injector::new();
+    let start = Instant::now();
+    let mut plain = tcp(&injector);
+    plain
+        .write_all(b"GET /ready HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let mut half = tcp(&injector);
+    half.write_all(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3])
+        .unwrap();
+    let mut silent = tcp(&injector);
+    // Nobody waits for them.
+    assert_eq!(injector.client().image(), "proxy:1");
+    assert!(start.elapsed() < Duration::from_secs(4));
+    assert!(
+        closes(&mut plain, start) < Duration::from_secs(4),
+        "it is no handshake at the first byte"
+    );
+    assert!(about(5, closes(&mut half, start)));
+    assert!(about(5, closes(&mut silent, start)));
+}
+
+#[test]
+fn a_head_that_does_not_come_is_not_waited_for() {
+    let injector = Injector::new();
+    let start = Instant::now();
+    // Nothing at all after the handshake; a byte a second; half a head after a whole request.
+    let mut nothing = injector.client();
+    let mut slow = injector.client();
+    let mut second = injector.client();
+    let mut idle = injector.client();
+    assert_eq!(idle.image(), "proxy:1");
+    assert_eq!(second.image(), "proxy:1");
+    second.send(b"POST /inject HT").unwrap();
+    let slowly = std::thread::spawn(move || {
+        for byte in b"GET /ready HTTP/1.1\r\nHost: localhost\r\n" {
+            if slow.send(&[*byte]).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            if start.elapsed() > Duration::from_secs(8) {
+                break;
+            }
+        }
+        assert!(slow.is_closed());
+        start.elapsed()
+    });
+    assert!(nothing.is_closed());
+    assert!(about(5, start.elapsed()), "{:?}", start.elapsed());
+    assert!(second.is_closed());
+    assert!(about(5, start.elapsed()), "{:?}", start.elapsed());
+    assert!(slowly.join().unwrap() < Duration::from_secs(10));
+    // A kept connection is no late head.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(idle.image(), "proxy:1");
+}
+
+#[test]
+fn a_body_that_does_not_come_is_not_waited_for() {
+    let injector = Injector::new();
+    let start = Instant::now();
+    let mut late: Vec<Client> = (0..64).map(|_| injector.client()).collect();
+    for client in &mut late {
+        client
+            .send(b"POST /inject HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+            .unwrap();
+    }
+    // All places for reviews are taken: this one waits, and is answered once they are given up.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(injector.get("/ready").status, 200);
+    assert_eq!(injector.client().image(), "proxy:1");
+    assert!(about(10, start.elapsed()), "{:?}", start.elapsed());
+    for client in &mut late {
+        assert!(client.answer().is_none(), "closed without an answer");
+    }
+    assert_eq!(
+        injector.metric("sidecar_injection_requests_total"),
+        Some(65.0)
+    );
+    assert_eq!(
+        injector.metric("sidecar_injection_failure_total"),
+        Some(64.0)
+    );
+}
+
+#[test]
+fn six_hundred_connections_push_out_each_other() {
+    let injector = Injector::new();
+    let mut kept = injector.client();
+    assert_eq!(kept.image(), "proxy:1");
+    let mut crowd = Vec::new();
+    for _ in 0..600 {
+        crowd.push(tcp(&injector));
+    }
+    // New ones are served at once, the kept one goes on.
+    let start = Instant::now();
+    for _ in 0..20 {
+        let mut client =
+            Client::try_connect(injector.address(), client_config(&injector.trust(), &[])).unwrap();
+        assert_eq!(client.image(), "proxy:1");
+    }
+    assert_eq!(kept.image(), "proxy:1");
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
+    // The first of the crowd had to go before its five seconds were over, or was closed with them.
+    let mut first = crowd.swap_remove(0);
+    assert_eq!(first.read(&mut [0]).unwrap_or(0), 0);
+}
+
+#[test]
+fn the_longest_idle_gives_way() {
+    let injector = Injector::new();
+    let trust = injector.trust();
+    let mut idle: Vec<Client> = Vec::new();
+    for _ in 0..512 {
+        let mut client = Client::connect(injector.address(), &trust);
+        assert_eq!(
+            client.request("GET", "/healthz", &[], b"").unwrap().status,
+            200
+        );
+        idle.push(client);
+    }
+    let mut young = Client::connect(injector.address(), &trust);
+    assert_eq!(young.image(), "proxy:1");
+    assert!(idle[0].is_closed());
+    assert_eq!(idle[511].image(), "proxy:1");
+    assert_eq!(idle[1].image(), "proxy:1");
+}
+
+#[test]
+fn rubbish_after_the_handshake() {
+    let injector = Injector::new();
+    for bytes in [
+        &b"\0\0\0\0\r\n\r\n"[..],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\r\n\r\n\r\n\r\n",
+    ] {
+        let mut client = injector.client();
+        client.send(bytes).unwrap();
+        while client.answer().is_some() {}
+    }
+    let mut client = Client::try_connect(
+        injector.address(),
+        client_config(&injector.trust(), &["h2"]),
+    )
+    .unwrap();
+    client.send(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert!({
+        let mut room = [0; 64];
+        while matches!(client.stream.read(&mut room), Ok(1..)) {}
+        true
+    });
+    let mut client = injector.client();
+    let deep = format!(
+        "{{\"request\":{{\"uid\":\"u\",\"object\":{}",
+        "[".repeat(1 << 20)
+    );
+    let answer = client
+        .request("POST", "/inject", support::JSON, deep.as_bytes())
+        .unwrap()
+        .json();
+    assert_eq!(answer["response"]["uid"], "u");
+    assert_eq!(answer["response"]["allowed"], false);
+    let mut huge = review(&pod("web"));
+    huge["request"]["object"]["metadata"]["annotations"] =
+        serde_json::json!({"a": "x".repeat(4 << 20)});
+    assert_eq!(client.review(&huge).unwrap()["response"]["allowed"], true);
+    assert_eq!(client.image(), "proxy:1");
+    assert_eq!(injector.metric("gudgeon_panics_total"), Some(0.0));
+}

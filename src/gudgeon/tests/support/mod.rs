@@ -1,0 +1,455 @@
+//! The built binary, its files, and clients that are as polite or as rude as a test needs.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::{Value, json};
+
+/// Long enough for a machine whose cores are busy.
+pub const SOON: Duration = Duration::from_secs(10);
+
+pub const TEMPLATE: &str =
+    "policy: enabled\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: proxy:1\n";
+
+/// A certificate for localhost and its key, PEM.
+pub fn pair() -> (String, String) {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let params =
+        CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+/// Waits until it is so; says what was waited for when it never is.
+pub fn until(what: &str, mut check: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !check() {
+        assert!(start.elapsed() < SOON, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn gudgeon() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_gudgeon"))
+}
+
+/// Runs it to its end.
+pub fn run(arguments: &[&str]) -> Output {
+    gudgeon().args(arguments).output().unwrap()
+}
+
+/// Files of an injector.
+pub struct Place {
+    pub root: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let this = Self {
+            root: tempfile::tempdir().unwrap(),
+        };
+        this.write("config", TEMPLATE);
+        let (chain, key) = pair();
+        this.write("chain.pem", &chain);
+        this.write("key.pem", &key);
+        this
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    pub fn arguments(&self) -> Vec<String> {
+        let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
+        [
+            "injector",
+            "--injectConfig",
+            &path("config"),
+            "--tlsCertFile",
+            &path("chain.pem"),
+            "--tlsKeyFile",
+            &path("key.pem"),
+            "--port=0",
+            "--monitoringPort=0",
+            "--drainDuration=0s",
+        ]
+        .map(ToOwned::to_owned)
+        .to_vec()
+    }
+
+    /// Starts and waits until it listens.
+    pub fn start(self, more: &[&str]) -> Injector {
+        let mut arguments = self.arguments();
+        arguments.extend(more.iter().map(|&argument| argument.to_owned()));
+        self.start_with(&arguments)
+    }
+
+    pub fn start_with(self, arguments: &[String]) -> Injector {
+        let mut child = gudgeon()
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let shared = Arc::clone(&lines);
+        let stdout = child.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                shared.lock().unwrap().push(line);
+            }
+        });
+        let mut this = Injector {
+            place: self,
+            child,
+            lines,
+            port: 0,
+            monitoring: 0,
+        };
+        this.port = this.port_after("listening on https://");
+        if !arguments.iter().any(|word| word == "--monitoringPort=-1") {
+            this.monitoring = this.port_after("monitoring on http://");
+        }
+        this
+    }
+}
+
+/// A running one.
+pub struct Injector {
+    pub place: Place,
+    pub child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    pub port: u16,
+    pub monitoring: u16,
+}
+
+impl Drop for Injector {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+impl Injector {
+    pub fn new() -> Self {
+        Place::new().start(&[])
+    }
+
+    fn port_after(&mut self, words: &str) -> u16 {
+        let mut port = None;
+        until(words, || {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "ended: {ended:?} {:?}", self.log());
+            port = self
+                .log()
+                .iter()
+                .find_map(|line| line.split_once(words))
+                .and_then(|(_, address)| address.rsplit(':').next()?.parse().ok());
+            port.is_some()
+        });
+        port.unwrap()
+    }
+
+    /// The log's lines so far.
+    pub fn log(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    pub fn logged(&self, words: &str) -> usize {
+        self.log()
+            .iter()
+            .filter(|line| line.contains(words))
+            .count()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([format!("-{name}"), self.child.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut ended = None;
+        until("its end", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        ended.unwrap()
+    }
+
+    /// The certificate that new connections are to trust: the file as it is now.
+    pub fn trust(&self) -> String {
+        self.place.read("chain.pem")
+    }
+
+    /// A kept connection over HTTP/1.1.
+    pub fn client(&self) -> Client {
+        Client::connect(self.address(), &self.trust())
+    }
+
+    /// A plain request to the monitoring port.
+    pub fn get(&self, path: &str) -> Answer {
+        request_plain(
+            SocketAddr::from((Ipv4Addr::LOCALHOST, self.monitoring)),
+            "GET",
+            path,
+        )
+    }
+
+    /// The value of a metric's line.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let text = String::from_utf8(self.get("/metrics").body).unwrap();
+        let line = text.lines().find(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(' '))
+        })?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+}
+
+pub fn request_plain(address: SocketAddr, method: &str, path: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    Answer::read(&mut stream).unwrap()
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// Reads one; `None` when the connection closes first.
+    pub fn read(from: &mut impl Read) -> Option<Self> {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") {
+            if !matches!(from.read(&mut byte), Ok(1)) {
+                return None;
+            }
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let mut lines = head.lines();
+        let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+        let headers: Vec<(String, String)> = lines
+            .filter_map(|line| line.split_once(": "))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let mut this = Self {
+            status,
+            headers,
+            body: Vec::new(),
+        };
+        if status != 100 {
+            let length = this
+                .header("content-length")
+                .map_or(0, |text| text.parse().unwrap());
+            this.body = vec![0; length];
+            from.read_exact(&mut this.body).ok()?;
+        }
+        Some(this)
+    }
+}
+
+pub fn client_config(trust: &str, alpn: &[&str]) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(trust.as_bytes()) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    config
+}
+
+/// A connection over TLS that speaks HTTP/1.1, and what a test wants to say itself.
+pub struct Client {
+    pub stream: StreamOwned<ClientConnection, TcpStream>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr, trust: &str) -> Self {
+        Self::try_connect(address, client_config(trust, &[])).unwrap()
+    }
+
+    pub fn try_connect(address: SocketAddr, config: ClientConfig) -> std::io::Result<Self> {
+        let socket = TcpStream::connect(address)?;
+        socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+        socket.set_nodelay(true)?;
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut connection =
+            ClientConnection::new(Arc::new(config), name).map_err(std::io::Error::other)?;
+        let mut socket = socket;
+        connection.complete_io(&mut socket)?;
+        Ok(Self {
+            stream: StreamOwned::new(connection, socket),
+        })
+    }
+
+    /// The leaf that was shown.
+    pub fn leaf(&self) -> Vec<u8> {
+        self.stream.conn.peer_certificates().unwrap()[0].to_vec()
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
+    }
+
+    pub fn answer(&mut self) -> Option<Answer> {
+        Answer::read(&mut self.stream)
+    }
+
+    /// Nothing more comes.
+    pub fn is_closed(&mut self) -> bool {
+        !matches!(self.stream.read(&mut [0]), Ok(1))
+    }
+
+    pub fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Option<Answer> {
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !headers
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        {
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        head.push_str("\r\n");
+        let mut bytes = head.into_bytes();
+        bytes.extend_from_slice(body);
+        // The answer may come before all is sent.
+        let _sent = self.send(&bytes);
+        self.answer()
+    }
+
+    /// A review's answer.
+    pub fn review(&mut self, review: &Value) -> Option<Value> {
+        let body = review.to_string();
+        let answer = self.request("POST", "/inject", JSON, body.as_bytes())?;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        Some(answer.json())
+    }
+
+    /// The image of the proxy that a pod gets now.
+    pub fn image(&mut self) -> String {
+        let answer = self.review(&review(&pod("web"))).unwrap();
+        image_in(&answer)
+    }
+}
+
+pub const JSON: &[(&str, &str)] = &[("Content-Type", "application/json")];
+
+/// The image of istio-proxy in an answer's patch.
+pub fn image_in(answer: &Value) -> String {
+    use base64::Engine as _;
+    let patch = answer["response"]["patch"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{answer}"));
+    let patch = base64::engine::general_purpose::STANDARD
+        .decode(patch)
+        .unwrap();
+    let patch: Value = serde_json::from_slice(&patch).unwrap();
+    let added = patch.as_array().unwrap();
+    let proxy = added
+        .iter()
+        .find(|operation| operation["value"]["name"] == "istio-proxy");
+    proxy.unwrap()["value"]["image"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+pub fn pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"containers": [{"name": "web", "image": "web:1"}]}})
+}
+
+pub fn review(pod: &Value) -> Value {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "5b7c", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "namespace": "ns", "operation": "CREATE",
+        "userInfo": {"username": "system:serviceaccount:kube-system:replicaset-controller"}, "object": pod}})
+}
+
+/// A ConfigMap volume as kubelet writes it: `NAME -> ..data/NAME`, `..data -> ..STAMP`, exchanged by a rename.
+pub fn kubelet(root: &Path, number: u32, files: &[(&str, &str)]) {
+    let folder = root.join(format!("..2026_{number}"));
+    fs::create_dir(&folder).unwrap();
+    for (name, text) in files {
+        fs::write(folder.join(name), text).unwrap();
+    }
+    let old = fs::read_link(root.join("..data")).ok();
+    let new = root.join("..data_tmp");
+    std::os::unix::fs::symlink(folder.file_name().unwrap(), &new).unwrap();
+    fs::rename(&new, root.join("..data")).unwrap();
+    for (name, _) in files {
+        let link = root.join(name);
+        if !link.is_symlink() {
+            let _absent = fs::remove_file(&link);
+            std::os::unix::fs::symlink(Path::new("..data").join(name), link).unwrap();
+        }
+    }
+    if let Some(old) = old {
+        fs::remove_dir_all(root.join(old)).unwrap();
+    }
+}

@@ -1,0 +1,55 @@
+//! TLS of the webhook: a certificate that can be exchanged while connections go on, from files or made in memory.
+
+mod own;
+mod pair;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+pub(crate) use own::{Authority, Names};
+pub(crate) use pair::{Flaw, Pair, is_bundle};
+
+/// The certificate of the next handshake. Connections that stand keep theirs.
+#[derive(Debug)]
+pub(crate) struct Current(Mutex<Arc<CertifiedKey>>);
+
+impl Current {
+    pub(crate) fn new(pair: &Pair) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Arc::clone(&pair.key))))
+    }
+
+    pub(crate) fn set(&self, pair: &Pair) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&pair.key);
+    }
+
+    fn get(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.get())
+    }
+}
+
+/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, no client certificates, and no resumption: each handshake shows the certificate
+/// that is current, and no session takes memory.
+///
+/// # Errors
+/// None but a mistake in this build: the provider lacks a version of TLS.
+pub(crate) fn server(current: Arc<Current>) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+        .with_no_client_auth()
+        .with_cert_resolver(current);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,403 @@
+//! Certificates of its own: a CA and a leaf that exist in memory only, and when each is renewed.
+//!
+//! A leaf is renewed at two thirds of its life, the CA at two thirds of its own, which is twelve times as long. A new CA is
+//! shown in the bundle first and signs later, so that whoever trusts the bundle has it by then; an old one stays until it
+//! expires. Time is an argument.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::string::Ia5String;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use time::OffsetDateTime;
+
+use super::pair::{Flaw, Pair};
+
+/// By this subject every replica knows the CAs of the others.
+pub(crate) const SUBJECT: &str = "gudgeon-self-signed-ca";
+/// A CA lives so many times as long as a leaf.
+const CA_LIVES: u32 = 12;
+/// How long a new CA is in the bundle before it signs what is served; a tenth of a leaf's life, where that is shorter.
+const LEAD: Duration = Duration::from_secs(60);
+/// Clocks differ: what is made now is valid since a while ago.
+const SKEW: Duration = Duration::from_secs(300);
+/// Certificates count in seconds, and a third of one is needed.
+const SHORTEST: Duration = Duration::from_secs(3);
+
+/// What the leaf is valid for.
+#[derive(Clone, Debug)]
+pub(crate) struct Names(Vec<SanType>);
+
+impl Names {
+    /// The Service by all its names, this host, and others.
+    ///
+    /// # Errors
+    /// One that is neither a name nor an address.
+    pub(crate) fn new(
+        service: &str,
+        namespace: &str,
+        others: &[String],
+    ) -> Result<Self, (String, &'static str)> {
+        let mut names = vec![
+            service.to_owned(),
+            format!("{service}.{namespace}"),
+            format!("{service}.{namespace}.svc"),
+            format!("{service}.{namespace}.svc.cluster.local"),
+            "localhost".to_owned(),
+            "127.0.0.1".to_owned(),
+            "::1".to_owned(),
+        ];
+        for other in others {
+            if !names.contains(other) {
+                names.push(other.clone());
+            }
+        }
+        let mut found = Vec::with_capacity(names.len());
+        for name in names {
+            let is_name = !name.is_empty()
+                && name.len() <= 253
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-._*".contains(&byte));
+            found.push(match name.parse::<IpAddr>() {
+                Ok(address) => SanType::IpAddress(address),
+                Err(_) => match Ia5String::try_from(name.clone()) {
+                    Ok(name) if is_name => SanType::DnsName(name),
+                    Ok(_) | Err(_) => return Err((name, "neither a name nor an address")),
+                },
+            });
+        }
+        Ok(Self(found))
+    }
+}
+
+#[derive(Debug)]
+struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+    made: SystemTime,
+    not_after: SystemTime,
+}
+
+/// The CA, the leaf that it signed, and what comes next.
+#[derive(Debug)]
+pub(crate) struct Authority {
+    names: Names,
+    life: Duration,
+    current: Ca,
+    /// In the bundle already; signs the next leaf that is due.
+    next: Option<Ca>,
+    /// Former ones, with the time when they expire.
+    old: Vec<(String, SystemTime)>,
+    leaf: Pair,
+    leaf_made: SystemTime,
+}
+
+/// What a step has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) leaf: bool,
+    pub(crate) bundle: bool,
+}
+
+impl Authority {
+    /// A new CA and its first leaf, of use at once: nothing was served before.
+    ///
+    /// # Errors
+    /// A life that is too short, or no random numbers.
+    pub(crate) fn new(names: Names, life: Duration, now: SystemTime) -> Result<Self, String> {
+        if life < SHORTEST {
+            return Err(format!("want at least {} s", SHORTEST.as_secs()));
+        }
+        let current = Ca::new(life, now)?;
+        let leaf = current.sign(&names, life, now)?;
+        Ok(Self {
+            names,
+            life,
+            current,
+            next: None,
+            old: Vec::new(),
+            leaf,
+            leaf_made: now,
+        })
+    }
+
+    pub(crate) const fn leaf(&self) -> &Pair {
+        &self.leaf
+    }
+
+    /// All CA certificates that may be met, PEM, the newest first.
+    pub(crate) fn bundle(&self) -> String {
+        let mut bundle = String::new();
+        if let Some(next) = &self.next {
+            bundle.push_str(&next.pem);
+        }
+        bundle.push_str(&self.current.pem);
+        for (pem, _) in &self.old {
+            bundle.push_str(pem);
+        }
+        bundle
+    }
+
+    fn lead(&self) -> Duration {
+        LEAD.min(self.life / 10)
+    }
+
+    fn leaf_due(&self) -> SystemTime {
+        self.leaf_made + self.life * 2 / 3
+    }
+
+    fn ca_due(&self) -> SystemTime {
+        self.current.made + self.life * CA_LIVES * 2 / 3
+    }
+
+    /// When to step again.
+    pub(crate) fn due(&self) -> SystemTime {
+        let mut due = self.leaf_due();
+        if self.next.is_none() {
+            due = due.min(self.ca_due());
+        }
+        for (_, expires) in &self.old {
+            due = due.min(*expires);
+        }
+        due
+    }
+
+    /// Does what is due.
+    ///
+    /// # Errors
+    /// No random numbers; what was there stays.
+    pub(crate) fn step(&mut self, now: SystemTime) -> Result<Changed, String> {
+        let mut changed = Changed::default();
+        let before = self.old.len();
+        self.old.retain(|(_, expires)| *expires > now);
+        changed.bundle |= self.old.len() != before;
+        if self.next.is_none() && now >= self.ca_due() {
+            self.next = Some(Ca::new(self.life, now)?);
+            changed.bundle = true;
+        }
+        if now >= self.leaf_due() {
+            let lead = self.lead();
+            let ripe = self.next.take_if(|next| now >= next.made + lead);
+            // A clock that has jumped over the CA's whole life: nobody has the new one yet, but the old one helps nobody.
+            let ripe = ripe.or_else(|| self.next.take_if(|_| now >= self.current.not_after));
+            if let Some(ripe) = ripe {
+                let former = std::mem::replace(&mut self.current, ripe);
+                if former.not_after > now {
+                    self.old.push((former.pem, former.not_after));
+                }
+                changed.bundle = true;
+            }
+            self.leaf = self.current.sign(&self.names, self.life, now)?;
+            self.leaf_made = now;
+            changed.leaf = true;
+        }
+        Ok(changed)
+    }
+}
+
+impl Ca {
+    fn new(life: Duration, now: SystemTime) -> Result<Self, String> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, SUBJECT);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        let not_after = valid(&mut params, now, life * CA_LIVES);
+        let key = key()?;
+        let pem = params
+            .self_signed(&key)
+            .map_err(|cause| format!("cannot make a CA: {cause}"))?
+            .pem();
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+            pem,
+            made: now,
+            not_after,
+        })
+    }
+
+    fn sign(&self, names: &Names, life: Duration, now: SystemTime) -> Result<Pair, String> {
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "gudgeon");
+        params.subject_alt_names.clone_from(&names.0);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        valid(&mut params, now, life);
+        let key = key()?;
+        let leaf = params
+            .signed_by(&key, &self.issuer)
+            .map_err(|cause| format!("cannot sign a certificate: {cause}"))?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        Pair::of(vec![leaf.into()], &key).map_err(|flaw| match flaw {
+            Flaw::Chain(cause) | Flaw::Key(cause) => {
+                format!("cannot use the certificate just made: {cause}")
+            }
+            Flaw::Mismatch => "cannot use the certificate just made".to_owned(),
+        })
+    }
+}
+
+fn key() -> Result<KeyPair, String> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+        .map_err(|cause| format!("cannot make a key: {cause}"))
+}
+
+fn valid(params: &mut CertificateParams, now: SystemTime, life: Duration) -> SystemTime {
+    // A certificate counts in whole seconds.
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = UNIX_EPOCH + Duration::from_secs(since);
+    let not_after = now + life;
+    params.not_before = OffsetDateTime::from(now.checked_sub(SKEW).unwrap_or(UNIX_EPOCH));
+    params.not_after = OffsetDateTime::from(not_after);
+    not_after
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::RootCertStore;
+    use rustls::client::WebPkiServerVerifier;
+    use rustls::client::danger::ServerCertVerifier as _;
+    use rustls::crypto::ring;
+    use rustls::pki_types::{ServerName, UnixTime};
+    use std::sync::Arc;
+
+    use super::super::pair::certificates;
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn start() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    }
+
+    fn made(life: Duration) -> Authority {
+        let names = Names::new("hook", "mesh", &["other.example".into(), "10.0.0.1".into()]);
+        Authority::new(names.unwrap(), life, start()).unwrap()
+    }
+
+    /// What a client says that trusts this bundle.
+    fn trusts(bundle: &str, leaf: &Pair, name: &str, now: SystemTime) -> bool {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(bundle.as_bytes()).unwrap() {
+            roots.add(certificate).unwrap();
+        }
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .unwrap();
+        let since = now.duration_since(UNIX_EPOCH).unwrap();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let time = UnixTime::since_unix_epoch(since);
+        verifier
+            .verify_server_cert(&leaf.key.cert[0], &[], &name, &[], time)
+            .is_ok()
+    }
+
+    #[test]
+    fn every_name_is_valid() {
+        let authority = made(HOUR);
+        for name in [
+            "hook",
+            "hook.mesh",
+            "hook.mesh.svc",
+            "hook.mesh.svc.cluster.local",
+            "localhost",
+            "127.0.0.1",
+            "::1",
+            "other.example",
+            "10.0.0.1",
+        ] {
+            assert!(
+                trusts(&authority.bundle(), authority.leaf(), name, start()),
+                "{name}"
+            );
+        }
+        assert!(!trusts(
+            &authority.bundle(),
+            authority.leaf(),
+            "10.0.0.2",
+            start()
+        ));
+        let (name, _) = Names::new("hook", "a b", &[]).unwrap_err();
+        assert_eq!(name, "hook.a b");
+    }
+
+    #[test]
+    fn a_leaf_is_renewed_at_two_thirds() {
+        let mut authority = made(3 * HOUR);
+        assert_eq!(authority.due(), start() + 2 * HOUR);
+        let early = start() + 2 * HOUR - Duration::from_secs(1);
+        assert_eq!(authority.step(early), Ok(Changed::default()));
+        let before = authority.bundle();
+        let changed = authority.step(start() + 2 * HOUR).unwrap();
+        assert_eq!(
+            changed,
+            Changed {
+                leaf: true,
+                bundle: false
+            }
+        );
+        assert_eq!(authority.bundle(), before);
+        assert_eq!(authority.leaf().not_after, start() + 5 * HOUR);
+    }
+
+    /// A client that reads the bundle as late as the lead allows trusts every leaf ever served, for three lives of a CA.
+    #[test]
+    fn who_follows_the_bundle_trusts_each_leaf() {
+        for life in [Duration::from_secs(30), 3 * HOUR, 720 * HOUR] {
+            let mut authority = made(life);
+            let lead = LEAD.min(life / 10);
+            let mut shown = vec![(start(), authority.bundle())];
+            let (mut leaves, mut bundles) = (0, 0);
+            let end = start() + life * 36;
+            while authority.due() < end {
+                let now = authority.due();
+                let changed = authority.step(now).unwrap();
+                if changed.bundle {
+                    shown.push((now, authority.bundle()));
+                    bundles += 1;
+                }
+                if !changed.leaf {
+                    continue;
+                }
+                leaves += 1;
+                let (_, held) = shown
+                    .iter()
+                    .rev()
+                    .find(|(since, _)| *since + lead <= now)
+                    .unwrap();
+                assert!(trusts(held, authority.leaf(), "hook", now), "leaf {leaves}");
+                let late = now + life - Duration::from_secs(1);
+                assert!(trusts(&authority.bundle(), authority.leaf(), "hook", late));
+            }
+            assert!((50..60).contains(&leaves), "{leaves}");
+            assert!(bundles >= 8, "{bundles}");
+            assert!(certificates(authority.bundle().as_bytes()).unwrap().len() <= 3);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_is_survived() {
+        let mut authority = made(HOUR);
+        let now = start() + HOUR * 1000;
+        let changed = authority.step(now).unwrap();
+        assert!(changed.leaf && changed.bundle);
+        assert!(trusts(&authority.bundle(), authority.leaf(), "hook", now));
+    }
+
+    #[test]
+    fn too_short_a_life_is_refused() {
+        let names = Names::new("hook", "mesh", &[]).unwrap();
+        assert!(Authority::new(names, Duration::from_secs(2), start()).is_err());
+    }
+}

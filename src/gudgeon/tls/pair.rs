@@ -1,0 +1,194 @@
+//! A certificate chain and its key, out of PEM.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys};
+use x509_cert::Certificate;
+use x509_cert::der::Decode as _;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+
+/// Certificates in one file at most.
+const MAX_CERTIFICATES: usize = 1000;
+
+/// What is served.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(super) key: Arc<CertifiedKey>,
+    pub(crate) not_after: SystemTime,
+    /// Subject alternative names of the leaf.
+    pub(crate) names: Vec<String>,
+}
+
+/// Why a pair is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// The chain's file is at fault.
+    Chain(String),
+    /// The key's file is.
+    Key(String),
+    /// Each is right, but they do not belong together: seen half-way through a rotation.
+    Mismatch,
+}
+
+impl Pair {
+    /// Reads and checks both.
+    ///
+    /// # Errors
+    /// Which of them is wrong, and why.
+    pub(crate) fn parse(chain: &[u8], key: &[u8]) -> Result<Self, Flaw> {
+        let chain = certificates(chain).map_err(Flaw::Chain)?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|cause| Flaw::Key(format!("no private key in it: {cause}")))?;
+        Self::of(chain, &key)
+    }
+
+    pub(super) fn of(
+        chain: Vec<CertificateDer<'static>>,
+        key: &PrivateKeyDer<'_>,
+    ) -> Result<Self, Flaw> {
+        let leaf = chain
+            .first()
+            .ok_or_else(|| Flaw::Chain("no certificate in it".to_owned()))?;
+        let leaf = Certificate::from_der(leaf)
+            .map_err(|cause| Flaw::Chain(format!("the certificate is not valid: {cause}")))?;
+        let not_after = UNIX_EPOCH
+            + leaf
+                .tbs_certificate()
+                .validity()
+                .not_after
+                .to_unix_duration();
+        let names = names(&leaf);
+        let signer = any_supported_type(key)
+            .map_err(|cause| Flaw::Key(format!("the key is of no use: {cause}")))?;
+        let key = CertifiedKey::new(chain, signer);
+        match key.keys_match() {
+            // "Unknown" is what a provider without public keys says; this one has them.
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(Error::InconsistentKeys(_)) => return Err(Flaw::Mismatch),
+            Err(cause) => {
+                return Err(Flaw::Chain(format!(
+                    "the certificate is not valid: {cause}"
+                )));
+            }
+        }
+        Ok(Self {
+            key: Arc::new(key),
+            not_after,
+            names,
+        })
+    }
+}
+
+/// The certificates of a PEM file, at least one.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let mut found = Vec::new();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        found.push(certificate.map_err(|cause| format!("not PEM: {cause}"))?);
+        if found.len() > MAX_CERTIFICATES {
+            return Err(format!("more than {MAX_CERTIFICATES} certificates in it"));
+        }
+    }
+    if found.is_empty() {
+        return Err("no certificate in it".to_owned());
+    }
+    Ok(found)
+}
+
+/// Whether a file is a bundle that a webhook configuration can hold.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn is_bundle(pem: &[u8]) -> Result<(), String> {
+    for certificate in certificates(pem)? {
+        Certificate::from_der(&certificate)
+            .map_err(|cause| format!("a certificate in it is not valid: {cause}"))?;
+    }
+    Ok(())
+}
+
+fn names(leaf: &Certificate) -> Vec<String> {
+    let Ok(Some((_, found))) = leaf.tbs_certificate().get_extension::<SubjectAltName>() else {
+        return Vec::new();
+    };
+    let mut names = Vec::new();
+    for name in found.0 {
+        match name {
+            GeneralName::DnsName(name) => names.push(name.to_string()),
+            GeneralName::UniformResourceIdentifier(uri) => names.push(uri.to_string()),
+            GeneralName::IpAddress(address) => {
+                let bytes = address.as_bytes();
+                if let Ok(four) = <[u8; 4]>::try_from(bytes) {
+                    names.push(std::net::Ipv4Addr::from(four).to_string());
+                } else if let Ok(sixteen) = <[u8; 16]>::try_from(bytes) {
+                    names.push(std::net::Ipv6Addr::from(sixteen).to_string());
+                }
+            }
+            GeneralName::OtherName(_)
+            | GeneralName::Rfc822Name(_)
+            | GeneralName::DirectoryName(_)
+            | GeneralName::EdiPartyName(_)
+            | GeneralName::RegisteredId(_) => {}
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+
+    use super::*;
+
+    fn made() -> (String, String) {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let params =
+            CertificateParams::new(vec!["a.example".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn a_pair_is_read_and_described() {
+        let (chain, key) = made();
+        let pair = Pair::parse(chain.as_bytes(), key.as_bytes()).unwrap();
+        assert_eq!(pair.names, ["a.example", "127.0.0.1"]);
+        assert!(pair.not_after > SystemTime::now());
+    }
+
+    #[test]
+    fn whose_fault_it_is() {
+        let (chain, key) = made();
+        let (_, other) = made();
+        let (chain, key, other) = (chain.as_bytes(), key.as_bytes(), other.as_bytes());
+        assert_eq!(Pair::parse(chain, other).unwrap_err(), Flaw::Mismatch);
+        for (a, b, is_chain) in [
+            (&b"x"[..], key, true),
+            (key, key, true),
+            (chain, &b"x"[..], false),
+            (chain, chain, false),
+            (&chain[..chain.len() / 2], key, true),
+        ] {
+            let flaw = Pair::parse(a, b).unwrap_err();
+            assert_eq!(matches!(flaw, Flaw::Chain(_)), is_chain, "{flaw:?}");
+        }
+    }
+
+    #[test]
+    fn a_bundle_holds_certificates() {
+        let (chain, key) = made();
+        assert_eq!(is_bundle(chain.as_bytes()), Ok(()));
+        assert!(is_bundle(key.as_bytes()).is_err());
+        assert!(is_bundle(b"").is_err());
+        let forged = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(is_bundle(forged.as_bytes()).is_err());
+    }
+}
