@@ -110,25 +110,20 @@ fn supervise(sources: &mut Sources, main: Pid, group: bool) -> Exit {
             log::error!("cannot poll: {error}");
             sys::pause(POLL_ERROR_PAUSE);
         }
-        let mut reap = false;
         let ready = events.iter().any(|event| event.token() == SIGNALS);
         if ready || sources.signals.are_left() {
             forward_some(&mut sources.signals, main, group);
         }
-        for event in &events {
-            if event.token() == SIGNALS {
-                continue;
+        if events.iter().any(|event| event.token() == ENDS) {
+            let handled = sources.signals.handled();
+            if handled.trap {
+                forward(signal::SIGTRAP, main, group);
             }
-            for number in sources.signals.handled() {
-                if number == signal::SIGCHLD {
-                    reap = true;
-                } else {
-                    forward(number, main, group);
-                }
+            if handled.ends
+                && let Some(how) = reap_all(main)
+            {
+                return how;
             }
-        }
-        if reap && let Some(how) = reap_all(main) {
-            return how;
         }
     }
 }
@@ -160,7 +155,7 @@ fn end_adopted(sources: &mut Sources) {
                 break;
             }
         }
-        sources.signals.handled().for_each(drop);
+        sources.signals.handled();
         while children::reap().is_some() {}
     }
 }

@@ -10,14 +10,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use mio::net::UnixStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use signal_hook::iterator::backend::SignalDelivery;
-use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use sys::signal;
 
@@ -29,16 +27,29 @@ const NOT_CAUGHT: [i32; 6] = [4, 7, 8, 9, 11, 19];
 /// calls the handler for faults first.
 const HANDLED: [i32; 2] = [signal::SIGCHLD, signal::SIGTRAP];
 
+/// Bytes of the pair that are read at once: one for each signal, and few come in one turn.
+const HANDLED_BYTES: usize = 256;
+
 /// Every signal that can be caught: held back at first, then a readable source.
 #[derive(Debug)]
 pub(crate) struct Signals(Option<Caught>);
 
 #[derive(Debug)]
 struct Caught {
-    handled: SignalDelivery<UnixStream, SignalOnly>,
+    /// The handlers write to the other end.
+    handled: UnixStream,
     /// All others.
     blocked: OwnedFd,
     left: bool,
+}
+
+/// What was handled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handled {
+    /// Children have ended.
+    pub(crate) ends: bool,
+    /// TRAP was sent.
+    pub(crate) trap: bool,
 }
 
 impl Signals {
@@ -46,7 +57,7 @@ impl Signals {
     /// of catching them waits until the proxy has been started.
     pub(crate) fn hold() -> Self {
         // But for TRAP: a fault that is blocked would end the process without a word.
-        sys::hold_signals(blocked() | 1 << (signal::SIGCHLD - 1));
+        sys::hold_signals(blocked() | bit(signal::SIGCHLD));
         Self(None)
     }
 
@@ -57,9 +68,9 @@ impl Signals {
     /// No descriptor or no memory left.
     pub(crate) fn catch(&mut self, registry: &Registry, tokens: [Token; 2]) -> io::Result<()> {
         let [ends, others] = tokens;
-        let (read, write) = UnixStream::pair()?;
-        let mut handled = SignalDelivery::with_pipe(read, write, SignalOnly, HANDLED)?;
-        registry.register(handled.get_read_mut(), ends, Interest::READABLE)?;
+        let (mut handled, wake) = UnixStream::pair()?;
+        sys::handle_signals(&HANDLED, wake.into())?;
+        registry.register(&mut handled, ends, Interest::READABLE)?;
         let blocked = sys::signal_descriptor(blocked())?;
         let number = blocked.as_raw_fd();
         registry.register(&mut SourceFd(&number), others, Interest::READABLE)?;
@@ -71,10 +82,22 @@ impl Signals {
         Ok(())
     }
 
-    /// The signals that were handled since the last call, each once, in the order of their numbers.
-    pub(crate) fn handled(&mut self) -> impl Iterator<Item = i32> {
-        let caught = self.0.iter_mut();
-        caught.flat_map(|caught| caught.handled.pending())
+    /// What was handled since the last call.
+    pub(crate) fn handled(&mut self) -> Handled {
+        if let Some(caught) = &mut self.0 {
+            // Until it is empty: epoll tells of what comes after that.
+            let mut bytes = [0; HANDLED_BYTES];
+            while caught
+                .handled
+                .read(&mut bytes)
+                .is_ok_and(|read| read == HANDLED_BYTES)
+            {}
+        }
+        let came = sys::handled_signals();
+        Handled {
+            ends: came & bit(signal::SIGCHLD) != 0,
+            trap: came & bit(signal::SIGTRAP) != 0,
+        }
     }
 
     /// The other signals that came since the last call, or some of them.
@@ -93,8 +116,13 @@ impl Signals {
     }
 }
 
+/// In a set of signals as the kernel has them.
+const fn bit(number: i32) -> u64 {
+    1 << (number - 1)
+}
+
 /// What has no handler: 32 to 34 are among it, for which the C library allows none.
 fn blocked() -> u64 {
     let other_ways = HANDLED.iter().chain(&NOT_CAUGHT);
-    other_ways.fold(u64::MAX, |set, number| set & !(1 << (number - 1)))
+    other_ways.fold(u64::MAX, |set, number| set & !bit(*number))
 }

@@ -58,7 +58,7 @@ impl Inherited {
     }
 }
 
-const fn bit(number: c_int) -> u64 {
+pub(super) const fn bit(number: c_int) -> u64 {
     1 << (number - 1)
 }
 

@@ -15,6 +15,9 @@ use crate::store::Of;
 use crate::supervisor::{Epoch, Event, Exit, Signal};
 use sys::signal;
 
+/// Means nothing; it has a handler because it may be a fault.
+const TRAP: Signal = Signal::Other(5);
+
 impl EventLoop {
     /// Drains every source that is ready: signals first and past the queue, so that nothing stands between them and whom
     /// they are for, then the others as they come, clients of the status port included.
@@ -89,16 +92,11 @@ impl EventLoop {
 
     /// A child has ended; or a signal came that has to have a handler, too.
     fn collect_ends(&mut self) {
-        let mut reap = false;
-        for number in self.signals.handled() {
-            if number == signal::SIGCHLD {
-                reap = true;
-            } else {
-                let other = Signal::Other(u8::try_from(number).unwrap_or_default());
-                self.queue.push_back(Event::Signalled(other));
-            }
+        let handled = self.signals.handled();
+        if handled.trap {
+            self.queue.push_back(Event::Signalled(TRAP));
         }
-        if reap {
+        if handled.ends {
             self.reap();
         }
     }

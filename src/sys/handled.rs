@@ -1,0 +1,40 @@
+//! Signals that come by a handler: it notes which, and wakes whoever reads the other end of a socket.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use signal_hook::low_level::register;
+
+use super::bit;
+
+/// Bit n - 1 stands for signal n.
+static CAME: AtomicU64 = AtomicU64::new(0);
+
+/// Installs handlers for `numbers` that write to the socket `wake`, for as long as the process lives. Who had a handler
+/// before is called first.
+///
+/// # Errors
+/// The kernel, or the C library, keeps such a signal to itself.
+pub fn handle_signals(numbers: &[c_int], wake: OwnedFd) -> io::Result<()> {
+    let wake = std::mem::ManuallyDrop::new(wake).as_raw_fd();
+    for &number in numbers {
+        let note = move || {
+            CAME.fetch_or(bit(number), Ordering::SeqCst);
+            // A socket that is full wakes its reader all the same.
+            // SAFETY: the pointer and the length describe a constant; the descriptor is never closed.
+            let _: isize = unsafe { libc::send(wake, b"!".as_ptr().cast(), 1, libc::MSG_DONTWAIT) };
+        };
+        // SAFETY: an atomic operation and `send` are async-signal-safe; the registry keeps `errno`.
+        unsafe { register(number, note) }?;
+    }
+    Ok(())
+}
+
+/// Those that came since the last call (bit n - 1 is signal n). To be asked when the socket has been emptied: one that comes
+/// in between wakes the reader again.
+#[must_use]
+pub fn handled_signals() -> u64 {
+    CAME.swap(0, Ordering::SeqCst)
+}
