@@ -71,7 +71,7 @@ fn cpu_limit() -> Option<u32> {
 }
 
 /// A short file.
-fn line<'t>(path: &str, text: &'t mut [u8]) -> Option<&'t str> {
+pub(crate) fn line<'t>(path: &str, text: &'t mut [u8]) -> Option<&'t str> {
     let read = File::open(path).ok()?.read(text).ok()?;
     str::from_utf8(text.get(..read)?).ok()
 }

@@ -60,6 +60,8 @@ const INITIALIZING: u64 = 1;
 const NAME_BYTES: usize = 107;
 /// Messages are shorter than a datagram of Envoy's, 4096 bytes.
 const DATAGRAM_BYTES: usize = 4096;
+/// The longest text of /proc that is looked into, in bytes. Chosen: a hundred thousand sockets.
+const TEXT_BYTES: u64 = 16 << 20;
 /// Datagrams that the stand-in takes in one turn. Chosen: a child sends one every five seconds.
 const DATAGRAMS_PER_TURN: usize = 8;
 /// A message: its length as 8 bytes, then a `HotRestartMessage` of protobuf.
@@ -300,15 +302,17 @@ impl Holder {
     /// Looks the name up; slow (it reads all of /proc), so only when there is something to report.
     #[must_use]
     pub(crate) fn of(name: &str) -> Self {
-        let inode = fs::read_to_string("/proc/net/unix").ok().and_then(|table| {
-            let line = table.lines().find(|line| {
-                line.split_once('@')
-                    .is_some_and(|(_, held)| held.trim_end_matches('@') == name)
-            })?;
-            line.split_ascii_whitespace().nth(6).map(str::to_owned)
-        });
+        let table = read(Path::new("/proc/net/unix"));
+        let held_by = |line: &&str| {
+            line.split_once('@')
+                .is_some_and(|(_, held)| held.trim_end_matches('@') == name)
+        };
+        let inode = table
+            .lines()
+            .find(held_by)
+            .and_then(|line| line.split_ascii_whitespace().nth(6));
         Self {
-            pid: inode.and_then(|inode| process_with(&format!("socket:[{inode}]"))),
+            pid: inode.and_then(|inode| process_with(&["socket:[", inode, "]"].concat())),
         }
     }
 }
@@ -322,14 +326,21 @@ impl fmt::Display for Holder {
     }
 }
 
+/// A text of the kernel's; empty where it does not tell.
+fn read(path: &Path) -> String {
+    let bytes = regular::read(path, TEXT_BYTES).unwrap_or_default();
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
 fn process_with(link: &str) -> Option<(String, String)> {
     let mut found = None;
     let processes = Path::new("/proc");
-    let listed = sys::names(processes, |pid| {
+    let listed = sys::names(processes, &mut |pid| {
         // "self" and the like are other names of processes.
         let is_process = pid.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        if is_process && holds(&processes.join(pid).join("fd"), link) {
-            let comm = fs::read_to_string(processes.join(pid).join("comm")).unwrap_or_default();
+        let process = processes.join(pid);
+        if is_process && holds(&process.join("fd"), link) {
+            let comm = read(&process.join("comm"));
             let pid = pid.to_string_lossy().into_owned();
             found = Some((pid, comm.trim().to_owned()));
         }
@@ -341,9 +352,9 @@ fn process_with(link: &str) -> Option<(String, String)> {
 /// Whether one of the descriptors in this directory is the link's.
 fn holds(descriptors: &Path, link: &str) -> bool {
     let mut holds = false;
-    let listed = sys::names(descriptors, |descriptor| {
+    let listed = sys::names(descriptors, &mut |descriptor| {
         let target = fs::read_link(descriptors.join(descriptor));
-        holds = target.is_ok_and(|target| target == Path::new(link));
+        holds = target.is_ok_and(|target| target.as_os_str() == link);
         !holds
     });
     listed.is_ok() && holds

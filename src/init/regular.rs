@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -37,14 +37,7 @@ pub(crate) fn open_to_change(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As for `open`; `FileTooLarge`; `WouldBlock` for a file of the kernel's own that has nothing to say yet.
 pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
-    let mut bytes = Vec::new();
-    // One byte more than allowed tells a full file from one that is too large; its size may not be known or may change.
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    Ok(bytes)
+    sys::read_whole(&mut open(path)?, most)
 }
 
 fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {

@@ -90,7 +90,9 @@ impl Store {
             self.make_directory()?;
         }
         let path = self.path(of);
-        let temporary = path.with_extension("json.tmp");
+        let mut temporary = path.clone().into_os_string();
+        temporary.push(".tmp");
+        let temporary = PathBuf::from(temporary);
         let mut file = create(&temporary).or_else(|error| {
             if error.kind() == io::ErrorKind::NotFound {
                 self.make_directory()?;

@@ -1,5 +1,6 @@
 //! This process's children, adopted ones among them.
 
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 
@@ -7,6 +8,8 @@ use super::Pid;
 
 /// The children of the only thread, as the kernel lists them.
 const LIST: &str = "/proc/thread-self/children";
+/// The longest list, in bytes: of more processes than Linux can have (4 million).
+const LIST_BYTES: u64 = 64 << 20;
 
 /// Whether there is a child, dead or alive.
 #[must_use]
@@ -19,7 +22,8 @@ pub fn has_children() -> bool {
 /// # Errors
 /// There is no /proc, or the kernel keeps no such list (CONFIG_PROC_CHILDREN).
 pub fn children() -> io::Result<Vec<Pid>> {
-    let list = std::fs::read_to_string(LIST)?;
+    let list = super::read_whole(&mut File::open(LIST)?, LIST_BYTES)?;
+    let list = String::from_utf8(list).unwrap_or_default();
     let mut children = Vec::new();
     for number in list.split_ascii_whitespace() {
         // As a type that the agent parses anyway: the function for another one is 200 bytes.

@@ -18,7 +18,7 @@ const NAME_AT: usize = 19;
 ///
 /// # Errors
 /// The directory cannot be opened or read.
-pub fn names(directory: &Path, mut each: impl FnMut(&OsStr) -> bool) -> io::Result<()> {
+pub fn names(directory: &Path, each: &mut dyn FnMut(&OsStr) -> bool) -> io::Result<()> {
     // What is no directory any more is refused before it is opened: a FIFO would wait for its other end.
     let file = OpenOptions::new()
         .read(true)
@@ -93,7 +93,7 @@ mod tests {
             File::create(root.path().join(name)).unwrap();
         }
         let mut found = Vec::new();
-        names(root.path(), |name| {
+        names(root.path(), &mut |name| {
             found.push(name.to_str().unwrap().to_owned());
             true
         })
@@ -102,14 +102,14 @@ mod tests {
         found.sort();
         assert_eq!(found, expected);
         let mut calls = 0;
-        names(root.path(), |_| {
+        names(root.path(), &mut |_| {
             calls += 1;
             calls < 3
         })
         .unwrap();
         assert_eq!(calls, 3);
         let file = root.path().join(&expected[0]);
-        assert!(names(&file, |_| true).is_err());
-        assert!(names(&root.path().join("absent"), |_| true).is_err());
+        assert!(names(&file, &mut |_| true).is_err());
+        assert!(names(&root.path().join("absent"), &mut |_| true).is_err());
     }
 }

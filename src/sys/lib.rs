@@ -23,7 +23,8 @@ mod terminal;
 pub mod testing;
 
 use std::ffi::c_int;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -213,6 +214,29 @@ pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: the pointer and the length describe `bytes`, which outlives the call.
     let written = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
+}
+
+/// What is read at once, in bytes. Chosen: most files take one read.
+const BUFFER_BYTES: usize = 4096;
+
+/// All that is left of a file: its size may not be known, or may change.
+///
+/// # Errors
+/// What the kernel says; `FileTooLarge`: it is more than `most` bytes.
+pub fn read_whole(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; BUFFER_BYTES];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(bytes),
+            Ok(read) => bytes.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if bytes.len() as u64 > most {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+    }
 }
 
 /// The user that the agent runs as.

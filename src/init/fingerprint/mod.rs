@@ -166,7 +166,7 @@ pub(crate) fn scan(paths: &[PathBuf], required: &[PathBuf]) -> Scan {
 /// Kubelet's `..data` and `..<time>` are left out: they say how the files got there, not what they say.
 pub(crate) fn entries(directory: &Path, left: &mut usize) -> io::Result<Vec<OsString>> {
     let mut names: Vec<OsString> = Vec::new();
-    sys::names(directory, |name| {
+    sys::names(directory, &mut |name| {
         if counts(name) {
             names.push(name.to_owned());
         }

@@ -2,10 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::host;
 use crate::log;
 
 /// What the agent's own process has used.
@@ -25,7 +25,7 @@ impl Usage {
     #[must_use]
     pub(crate) fn read() -> Self {
         let mut descriptors: u64 = 0;
-        let listed = sys::names(Path::new("/proc/self/fd"), |_| {
+        let listed = sys::names(Path::new("/proc/self/fd"), &mut |_| {
             descriptors = descriptors.saturating_add(1);
             true
         });
@@ -42,8 +42,8 @@ impl Usage {
 
 /// The second field of statm, in pages.
 fn resident() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/statm").ok()?;
-    let (_, rest) = text.split_once(' ')?;
+    let mut text = [0; 128];
+    let (_, rest) = host::line("/proc/self/statm", &mut text)?.split_once(' ')?;
     let (pages, _) = rest.split_once(' ')?;
     let pages: u64 = pages.parse().ok()?;
     pages.checked_mul(sys::page_size() as u64)
