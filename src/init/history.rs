@@ -84,7 +84,7 @@ impl History {
             // One that was never started has no life; the last of its number was another's.
             self.last(*epoch, |life| life.failed = true);
         }
-        self.happened(now, Happening::Note(note.clone()));
+        self.happened(now, Happening::Note(*note));
     }
 
     /// A proxy process was reaped.

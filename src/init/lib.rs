@@ -151,12 +151,12 @@ fn proxy(args: Box<ProxyArgs>) -> u8 {
 
 /// A function of its own, so that what it needs on the stack is gone when the agent runs, and the arguments are, too.
 #[inline(never)]
-fn start(args: Box<ProxyArgs>) -> Result<Box<EventLoop>, u8> {
+fn start(args: Box<ProxyArgs>) -> Result<&'static mut EventLoop, u8> {
     // Before the agent opens anything.
     sys::close_inherited_descriptors();
     let (host, socket) = host::look();
     let config = match Config::new(&args, Environment::of_process(), &host) {
-        Ok(config) => config,
+        Ok(config) => Box::leak(Box::new(config)),
         Err(error) => {
             drop(log::open(&LogConfig::chosen(&args.flags, Target::Stdout)));
             return Err(refuse(error.code(), format_args!("{error}")));

@@ -27,7 +27,7 @@ const NOT_CAUGHT: [i32; 6] = [4, 7, 8, 9, 11, 19];
 /// calls the handler for faults first.
 const HANDLED: [i32; 2] = [signal::SIGCHLD, signal::SIGTRAP];
 
-/// Bytes of the pair that are read at once: one for each signal, and few come in one turn.
+/// Bytes of the pair that are read at once. Chosen: there is one for each signal, and few come in one turn.
 const HANDLED_BYTES: usize = 256;
 
 /// Every signal that can be caught: held back at first, then a readable source.

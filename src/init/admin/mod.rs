@@ -27,7 +27,7 @@ pub(crate) const SLOTS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What came of a call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     /// The core has asked.
     Core(Event),

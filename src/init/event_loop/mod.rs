@@ -70,7 +70,7 @@ const LAST_CLIENT: usize = FIRST_CLIENT + 2 * PLACES - 1;
 #[derive(Debug)]
 pub(crate) struct EventLoop {
     poll: Poll,
-    config: Config,
+    config: &'static mut Config,
     signals: Signals,
     watcher: Watcher,
     children: Children,
@@ -115,33 +115,29 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
-    /// Takes on the duties of an init, opens everything and starts the first epoch. Nothing may fail after it.
+    /// Takes on the duties of an init, opens everything and starts the first epoch. Nothing may fail after it. What is made
+    /// here lives as long as the process, and is closed with it.
     ///
     /// # Errors
     /// The operating system refuses something, or the bootstrap cannot be made.
-    pub(crate) fn start(mut config: Config) -> Result<Box<Self>, StartError> {
+    pub(crate) fn start(config: &'static mut Config) -> Result<&'static mut Self, StartError> {
         let signals = Signals::hold();
         if std::process::id() != 1 {
             sys::become_subreaper().map_err(StartError::os("become a subreaper"))?;
         }
         let poll = Poll::new().map_err(StartError::os("create an epoll instance"))?;
-        let store = open_store(&config)?;
+        let store = open_store(config)?;
         let hot_restart = HotRestart::new(config.launch.base_id, owner(&config.launch)).map_err(
             StartError::os_but("find a free base id", "--disable-hot-restart needs none"),
         )?;
         let watcher = Watcher::not_yet(config.watch.paths.clone());
         let required = std::mem::take(&mut config.watch.required);
         let files = Files::new(std::mem::take(&mut config.watch.paths), required);
-        let status = open_status_port(&mut config, &poll)?;
+        let status = open_status_port(config, &poll)?;
         let now = read_clock();
         // On the heap: it is large, and each place on the stack that it passes through would stay.
-        let mut this = Box::new(Self {
-            admin: AdminClient::new(
-                config.admin,
-                knowledge(&config),
-                ports(&config),
-                FIRST_ADMIN,
-            ),
+        let this = Box::leak(Box::new(Self {
+            admin: AdminClient::new(config.admin, knowledge(config), ports(config), FIRST_ADMIN),
             supervisor: Supervisor::new(config.policy.clone()),
             poll,
             signals,
@@ -172,9 +168,9 @@ impl EventLoop {
             outcome: None,
             adopted: None,
             config,
-        });
+        }));
         this.start_first()?;
-        timeline::log(&this.config);
+        timeline::log(this.config);
         this.look_for_helper();
         this.look_at_directory();
         Ok(this)
@@ -222,7 +218,7 @@ impl EventLoop {
     #[must_use]
     // Not inlined: the caller's frame must not hold its locals.
     #[inline(never)]
-    pub(crate) fn run(mut self: Box<Self>) -> u8 {
+    pub(crate) fn run(&mut self) -> u8 {
         sys::set_apart();
         self.used_seldom = true;
         let mut events = Events::with_capacity(EVENTS);

@@ -44,7 +44,7 @@ impl EventLoop {
         let spawned = self.children.spawn(Kind::Proxy(epoch), launch, &arguments);
         if self.starting.is_some() {
             // Not before the proxy has been started.
-            timeline::introduce(&self.config);
+            timeline::introduce(self.config);
         }
         match spawned {
             Ok(pid) => {

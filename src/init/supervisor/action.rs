@@ -73,7 +73,7 @@ impl Outcome {
 }
 
 /// An order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Hash everything watched; answered by `Hashed`.
     Hash(Cause),

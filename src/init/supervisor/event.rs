@@ -178,7 +178,7 @@ pub enum Cause {
 }
 
 /// A fact.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The process of this epoch ended, or could not be started.
     Exited { epoch: Epoch, how: Exit },

@@ -10,7 +10,7 @@ use super::companions::CompanionId;
 use super::event::{Asker, Configuration, Epoch, Exit};
 
 /// A line for the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     WaitingForCertificates,
     /// They did not come in time; epoch 0 starts without them.

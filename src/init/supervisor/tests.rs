@@ -1641,7 +1641,7 @@ fn the_table_of_phases_and_events_is_the_written_one() {
                 .find(|(other, _)| *other == phase)
                 .unwrap()
                 .1;
-            let actions = sim.core.handle(sim.now, &sim.meant(event.clone()));
+            let actions = sim.core.handle(sim.now, &sim.meant(event));
             let cells: Vec<_> = actions.iter().filter_map(cell).collect();
             let name = match event {
                 Event::Due(timer) => format!("{timer:?} due"),
