@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::mesh::{MeshConfig, ProxyConfig};
+use api::mesh::MeshConfig;
 use gotmpl::Value;
+use sha2::{Digest as _, Sha256};
 
-use crate::data;
+use crate::annotations::{self, Judges};
+use crate::data::{self, Proxy};
 use crate::decision::Policy;
 use crate::selector::Selector;
 use crate::surface::{Broken, Parameters, Source, Sources};
-use crate::template::{Delimiters, Dialect, Template, of_json};
+use crate::template::{Delimiters, Dialect, Template, hex, of_json};
 use crate::yaml::{self, Node, Value as Kind};
 
 /// How probes are handed to the agent.
@@ -25,7 +27,11 @@ pub(crate) enum Probers {
 #[derive(Debug)]
 pub(crate) enum Mode {
     /// The template prints things to add.
-    Fragment(Template),
+    Fragment {
+        template: Template,
+        /// The sha256 of its text.
+        version: String,
+    },
 }
 
 /// All that is the same for every pod.
@@ -40,6 +46,8 @@ pub struct Configuration {
     pub(crate) values_json: serde_json::Value,
     pub(crate) mesh: MeshConfig,
     pub(crate) mesh_value: Value,
+    /// For all pods that say nothing themselves.
+    pub(crate) proxy: Arc<Proxy>,
     pub(crate) parameters: Parameters,
     pub(crate) environment: Arc<BTreeMap<String, String>>,
 }
@@ -67,6 +75,15 @@ impl Configuration {
     ) -> Result<(Self, Vec<String>), Broken> {
         let mut warnings = Vec::new();
         let (mesh, mesh_value) = mesh(sources.mesh, &mut warnings)?;
+        let proxy = mesh
+            .default_config
+            .clone()
+            .unwrap_or_else(api::mesh::proxy_defaults);
+        let proxy = data::proxy_config(proxy).map_err(|error| Broken {
+            source: Source::Mesh,
+            cause: error.to_string(),
+        })?;
+        let proxy = Arc::new(proxy);
         let values_json = values(sources.values)?;
         let broken = |cause: String| Broken {
             source: Source::Config,
@@ -77,6 +94,21 @@ impl Configuration {
             None => None,
         };
         let file = File::read(node.as_ref(), &mut warnings).map_err(broken)?;
+        let set = file.injected_annotations.iter();
+        let set: serde_json::Map<_, _> = set
+            .map(|(key, value)| (key.clone(), serde_json::Value::from(value.as_str())))
+            .collect();
+        annotations::validate(
+            &serde_json::json!({"metadata": {"annotations": set}}),
+            &Judges {
+                proxy_config: &|text| {
+                    let parsed = api::mesh::parse_proxy(&proxy.config, text);
+                    parsed.map(drop).map_err(|error| error.to_string())
+                },
+                templates: &|_| Ok(()),
+            },
+        )
+        .map_err(|cause| broken(format!("injectedAnnotations: {cause}")))?;
         let delimiters = file.delimiters();
         let istio_1_4 = delimiters.left == "[[";
         let mode = file.mode(&delimiters).map_err(broken)?;
@@ -94,18 +126,11 @@ impl Configuration {
             values_json,
             mesh,
             mesh_value,
+            proxy,
             environment: Arc::new(parameters.environment.clone()),
             parameters,
         };
         Ok((configuration, warnings))
-    }
-
-    /// The proxy's configuration for all pods that say nothing.
-    pub(crate) fn proxy_config(&self) -> ProxyConfig {
-        self.mesh
-            .default_config
-            .clone()
-            .unwrap_or_else(api::mesh::proxy_defaults)
     }
 }
 
@@ -248,9 +273,12 @@ impl File {
 
     fn mode(&self, delimiters: &Delimiters) -> Result<Mode, String> {
         match (&self.template, &self.templates) {
-            (Some(text), _) => Template::parse("inject", text, Dialect::Fragment, delimiters)
-                .map(Mode::Fragment)
-                .map_err(|failure| failure.to_string()),
+            (Some(text), _) => {
+                let template = Template::parse("inject", text, Dialect::Fragment, delimiters)
+                    .map_err(|failure| failure.to_string())?;
+                let version = version(&[template.text()]);
+                Ok(Mode::Fragment { template, version })
+            }
             (None, Some(templates)) => {
                 for (name, text) in templates {
                     Template::parse(name, text, Dialect::Overlay, delimiters)
@@ -261,6 +289,11 @@ impl File {
             (None, None) => Err("no template, and none is built in yet".to_owned()),
         }
     }
+}
+
+/// The sha256 of what the configuration holds; several texts are joined by a newline.
+pub(crate) fn version(texts: &[&str]) -> String {
+    hex(&Sha256::digest(texts.join("\n")))
 }
 
 fn is_null(node: &Node) -> bool {
@@ -396,6 +429,10 @@ mod tests {
             (
                 "template: '{{ expandenv `x` }}'",
                 "template inject, line 1: function \"expandenv\" not defined",
+            ),
+            (
+                "template: ''\ninjectedAnnotations: {sidecar.istio.io/proxyCPU: x}",
+                "injectedAnnotations: invalid value 'x' for annotation 'sidecar.istio.io/proxyCPU'",
             ),
             ("- a", "line 1: want an object"),
             ("a: 1\na: 2", "line 2: the key \"a\" twice"),

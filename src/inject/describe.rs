@@ -1,7 +1,6 @@
 //! What a configuration says of itself, for whoever looks in: no text of a template, no value.
 
 use crate::config::{Configuration, Mode};
-use crate::engine::version;
 
 /// Policy, delimiters, and the templates with their versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +15,7 @@ pub struct Description {
 impl Configuration {
     #[must_use]
     pub fn describe(&self) -> Description {
-        let Mode::Fragment(template) = &self.mode;
+        let Mode::Fragment { template, version } = &self.mode;
         let delimiters = template.delimiters();
         Description {
             policy: if self.policy.enabled {
@@ -25,7 +24,7 @@ impl Configuration {
                 "disabled"
             },
             delimiters: (delimiters.left.clone(), delimiters.right.clone()),
-            templates: vec![(template.name().to_owned(), version(&[template.text()]))],
+            templates: vec![(template.name().to_owned(), version.clone())],
         }
     }
 }

@@ -1,11 +1,12 @@
 //! From a pod to an outcome: what both ways of injecting have in common.
 
-use api::mesh::ProxyConfig;
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use crate::annotations::{self, Judges, NATIVE_SIDECAR, PROXY_CONFIG};
 use crate::config::{Configuration, Mode};
-use crate::data::{Owner, View};
+use crate::data::{self, Owner, Proxy, View};
 use crate::decision::{self, Policy};
 use crate::fragment::{self, Fragment};
 use crate::labels;
@@ -16,7 +17,7 @@ use crate::schema::{self, Kind};
 use crate::settle;
 use crate::status::{self, STATUS, Status};
 use crate::surface::{Injected, NativeSidecars, Origin, Outcome, Request, reason};
-use crate::template::{Template, hex};
+use crate::template::Template;
 use crate::typing::{self, Findings};
 use crate::yaml;
 
@@ -31,7 +32,7 @@ pub(crate) struct Job<'a> {
     pub(crate) sent: &'a Value,
     pub(crate) namespace: String,
     pub(crate) reason: &'static str,
-    pub(crate) proxy: ProxyConfig,
+    pub(crate) proxy: Arc<Proxy>,
     pub(crate) native: bool,
     pub(crate) warnings: Vec<String>,
     pub(crate) findings: Findings,
@@ -92,15 +93,16 @@ impl Configuration {
                 pruned: 0,
             };
         }
-        let proxy = match pod::annotation(pod, PROXY_CONFIG).map(|text| self.proxy_of(text)) {
+        let said = self.annotation(pod, PROXY_CONFIG);
+        let proxy = match said.map(|text| self.proxy_of(text)) {
             Some(Ok((config, said))) => {
                 warnings.extend(
                     said.into_iter()
                         .map(|warning| format!("annotation {PROXY_CONFIG}: {warning}")),
                 );
-                config
+                Arc::new(config)
             }
-            Some(Err(_)) | None => self.proxy_config(),
+            Some(Err(_)) | None => Arc::clone(&self.proxy),
         };
         warnings.extend(dns_policy(pod));
         let job = Job {
@@ -110,19 +112,44 @@ impl Configuration {
             namespace,
             reason: decision.reason,
             proxy,
-            native: native(pod, request.native),
+            native: self.native(pod, request.native),
             warnings,
             findings: Findings::default(),
         };
         match &self.mode {
-            Mode::Fragment(template) => job.fragment(template),
+            Mode::Fragment { template, version } => job.fragment(template, version),
         }
     }
 
-    fn proxy_of(&self, text: &str) -> Result<(ProxyConfig, Vec<String>), String> {
-        let parsed = api::mesh::parse_proxy(&self.proxy_config(), text)
-            .map_err(|error| error.to_string())?;
-        Ok((parsed.config, parsed.warnings))
+    /// An annotation of the pod, as templates see it: what the configuration sets is set already.
+    fn annotation<'a>(&'a self, pod: &'a Value, name: &str) -> Option<&'a str> {
+        let set = self.injected_annotations.get(name).map(String::as_str);
+        set.or_else(|| pod::annotation(pod, name))
+    }
+
+    /// Whether the proxy of this pod is a native sidecar; what the pod says wins.
+    fn native(&self, pod: &Value, asked: NativeSidecars) -> bool {
+        let said = self.annotation(pod, NATIVE_SIDECAR);
+        if let Some(said) = said.and_then(annotations::boolean) {
+            return said;
+        }
+        let policy = pod.get("spec").and_then(|spec| spec.get("restartPolicy"));
+        match asked {
+            NativeSidecars::Off => false,
+            NativeSidecars::On => true,
+            NativeSidecars::Jobs => {
+                let policy = policy.and_then(Value::as_str).unwrap_or_default();
+                !policy.is_empty() && policy != "Always"
+            }
+        }
+    }
+
+    /// The proxy's configuration of a pod that says something, and what is to be said of that.
+    fn proxy_of(&self, text: &str) -> Result<(Proxy, Vec<String>), String> {
+        let parsed =
+            api::mesh::parse_proxy(&self.proxy.config, text).map_err(|error| error.to_string())?;
+        let proxy = data::proxy_config(parsed.config).map_err(|error| error.to_string())?;
+        Ok((proxy, parsed.warnings))
     }
 }
 
@@ -133,24 +160,6 @@ fn refused(code: u16, reason: &'static str, message: String) -> Outcome {
         message,
         warnings: Vec::new(),
         pruned: 0,
-    }
-}
-
-/// Whether the proxy of this pod is a native sidecar; what the pod says wins.
-fn native(pod: &Value, asked: NativeSidecars) -> bool {
-    if let Some(said) = pod::annotation(pod, NATIVE_SIDECAR).and_then(annotations::boolean) {
-        return said;
-    }
-    let policy = pod
-        .get("spec")
-        .and_then(|spec| spec.get("restartPolicy"))
-        .and_then(Value::as_str);
-    match asked {
-        NativeSidecars::Off => false,
-        NativeSidecars::On => true,
-        NativeSidecars::Jobs => {
-            policy.is_some_and(|policy| !policy.is_empty() && policy != "Always")
-        }
     }
 }
 
@@ -173,16 +182,10 @@ fn capped(mut warnings: Vec<String>) -> Vec<String> {
     warnings
 }
 
-/// The sha256 of what the configuration holds.
-pub(crate) fn version(texts: &[&str]) -> String {
-    use sha2::{Digest as _, Sha256};
-    hex(&Sha256::digest(texts.join("\n")))
-}
-
 impl Job<'_> {
-    fn fragment(mut self, template: &Template) -> Outcome {
+    fn fragment(mut self, template: &Template, version: &str) -> Outcome {
         let now = Status {
-            version: version(&[template.text()]),
+            version: version.to_owned(),
             ..Status::default()
         };
         match self.fragment_pod(template, now) {
@@ -205,10 +208,13 @@ impl Job<'_> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
         let originals = status::take_out(&mut made, &earlier);
-        let before = made.clone();
+        let before = made.get("metadata").cloned();
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);
-        let text = self.render(template, &made, &owner)?;
+        let shown = Arc::new(made);
+        let text = self.render(template, &shown, &owner)?;
+        // The rendering has let go of it.
+        let mut made = Arc::unwrap_or_clone(shown);
         let Some(node) = tree(template.name(), &text)? else {
             return Err(Stop::Skip(reason::EMPTY_TEMPLATE));
         };
@@ -216,7 +222,7 @@ impl Job<'_> {
             .map_err(|cause| Stop::Template(format!("template {}: {cause}", template.name())))?;
         fragment.complete(&made);
         now.lists = fragment.names();
-        if fragment::rewrites(self.sent, &fragment)
+        if fragment::rewrites(&made, &fragment)
             && let Some(port) = fragment.status_port()
         {
             let rewriting = Rewriting {
@@ -231,7 +237,7 @@ impl Job<'_> {
         if self.configuration.add_labels {
             labels::add(&mut made, &owner);
         }
-        now.note_metadata(&before, &made);
+        now.note_metadata(before.as_ref(), &made);
         fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
         let fresh = settle::settle(self.sent, &mut made, &earlier, &now, true);
         Ok((made, now, fresh))
@@ -250,7 +256,7 @@ impl Job<'_> {
     pub(crate) fn render(
         &self,
         template: &Template,
-        pod: &Value,
+        pod: &Arc<Value>,
         owner: &Owner,
     ) -> Result<String, Stop> {
         let view = View {

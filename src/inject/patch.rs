@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::pod::{self, LISTS};
@@ -32,31 +33,24 @@ pub fn between_fresh(
     fresh: &[(&'static str, String)],
 ) -> Vec<Operation> {
     let mut patch = Patch::default();
-    let spec = patch.parent(sent, wanted, "spec");
-    let empty = Map::new();
-    let object = |root: &Value, key| pod::object(root, key).cloned().unwrap_or_else(Map::new);
-    let (sent_spec, wanted_spec) = (object(sent, "spec"), object(wanted, "spec"));
-    if spec {
-        patch.lists(&sent_spec, &wanted_spec, fresh);
-        patch.fields("/spec", &sent_spec, &wanted_spec, &LISTS);
+    let none = Map::new();
+    let object = |root, key| pod::object(root, key).unwrap_or(&none);
+    if patch.parent(sent, wanted, "spec") {
+        let (before, after) = (object(sent, "spec"), object(wanted, "spec"));
+        patch.lists(before, after, fresh);
+        patch.fields("/spec", before, after, &LISTS);
     }
     if patch.parent(sent, wanted, "metadata") {
-        let (sent_meta, wanted_meta) = (object(sent, "metadata"), object(wanted, "metadata"));
-        for key in ["annotations", "labels"] {
-            patch.field("/metadata", key, sent_meta.get(key), wanted_meta.get(key));
+        let (before, after) = (object(sent, "metadata"), object(wanted, "metadata"));
+        let first = ["annotations", "labels"];
+        for key in first {
+            patch.field("/metadata", key, before.get(key), after.get(key));
         }
-        patch.fields(
-            "/metadata",
-            &sent_meta,
-            &wanted_meta,
-            &["annotations", "labels"],
-        );
+        patch.fields("/metadata", before, after, &first);
     }
-    let (sent_top, wanted_top) = (
-        sent.as_object().unwrap_or(&empty),
-        wanted.as_object().unwrap_or(&empty),
-    );
-    patch.fields("", sent_top, wanted_top, &["spec", "metadata"]);
+    if let (Some(before), Some(after)) = (sent.as_object(), wanted.as_object()) {
+        patch.fields("", before, after, &["spec", "metadata"]);
+    }
     patch.operations.append(&mut patch.within);
     patch.operations
 }
@@ -64,17 +58,25 @@ pub fn between_fresh(
 /// The operations as the text that a response carries.
 #[must_use]
 pub fn to_text(operations: &[Operation]) -> Vec<u8> {
-    let list = operations
-        .iter()
-        .map(|operation| match operation {
-            Operation::Add(path, value) => json!({"op": "add", "path": path, "value": value}),
-            Operation::Replace(path, value) => {
-                json!({"op": "replace", "path": path, "value": value})
-            }
-            Operation::Remove(path) => json!({"op": "remove", "path": path}),
-        })
-        .collect();
-    Value::Array(list).to_string().into_bytes()
+    // Strings and values that are there already can be written.
+    serde_json::to_vec(operations).unwrap_or_default()
+}
+
+impl Serialize for Operation {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (op, path, value) = match self {
+            Self::Add(path, value) => ("add", path, Some(value)),
+            Self::Replace(path, value) => ("replace", path, Some(value)),
+            Self::Remove(path) => ("remove", path, None),
+        };
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("op", op)?;
+        map.serialize_entry("path", path)?;
+        if let Some(value) = value {
+            map.serialize_entry("value", value)?;
+        }
+        map.end()
+    }
 }
 
 /// A key as a step of a path.

@@ -52,23 +52,22 @@ impl Status {
     }
 
     /// The keys that `after` has and `before` has not, of labels and annotations; never the two annotations of the injector's own.
-    pub(crate) fn note_metadata(&mut self, before: &Value, after: &Value) {
+    pub(crate) fn note_metadata(&mut self, before: Option<&Value>, after: &Value) {
         for (key, noted) in [
             ("labels", &mut self.labels),
             ("annotations", &mut self.annotations),
         ] {
-            let map = |pod: &Value| {
-                pod.get("metadata")
-                    .and_then(|metadata| pod::object(metadata, key))
-                    .cloned()
-                    .unwrap_or_else(Map::new)
+            let had = before.and_then(|metadata| pod::object(metadata, key));
+            let has = after
+                .get("metadata")
+                .and_then(|metadata| pod::object(metadata, key));
+            let is_new = |key: &&String| {
+                !had.is_some_and(|had| had.contains_key(*key))
+                    && *key != STATUS
+                    && *key != OVERRIDES
             };
-            let had = map(before);
-            *noted = map(after)
-                .keys()
-                .filter(|key| !had.contains_key(*key) && *key != STATUS && *key != OVERRIDES)
-                .cloned()
-                .collect();
+            let keys = has.into_iter().flat_map(Map::keys);
+            *noted = keys.filter(is_new).cloned().collect();
             noted.sort_unstable();
         }
     }

@@ -8,7 +8,7 @@ use gotmpl::{TemplateError, Value};
 use serde_json::{Map, Value as Json};
 
 use super::unknown;
-use crate::template::{Object, object, of_json, strings_of_json};
+use crate::template::{Object, first, object, of_json, strings_of_json};
 
 /// The field of a duration that prints as Go does. No template can name it.
 pub(crate) const GO_DURATION: &str = " go";
@@ -33,11 +33,12 @@ struct Fields {
 }
 
 impl Object for Fields {
-    fn walk(&self, names: &[&str]) -> Result<(Value, usize), TemplateError> {
+    fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError> {
         let mut kind = self.kind;
         let mut fields = Some(self.fields.as_ref());
         let mut walked = 0;
         for name in names {
+            let name = name.as_str().unwrap_or_default();
             walked += 1;
             let field = field(kind, name).ok_or_else(|| unknown(name, short(kind)))?;
             let json = fields
@@ -47,7 +48,7 @@ impl Object for Fields {
                 return value(json, field).map(|value| (value, walked));
             };
             fields = json.and_then(Json::as_object);
-            match names.get(walked) {
+            match names.get(walked).and_then(Value::as_str) {
                 None => return value(json, field).map(|value| (value, walked)),
                 // A getter works on nothing, too.
                 Some(next) if fields.is_none() && !next.starts_with("Get") => {
@@ -169,8 +170,8 @@ fn duration(text: &str) -> Value {
 }
 
 impl Object for Length {
-    fn walk(&self, names: &[&str]) -> Result<(Value, usize), TemplateError> {
-        let found = match names.first().copied().unwrap_or_default() {
+    fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError> {
+        let found = match first(names) {
             GO_DURATION | "String" => Value::from(api::duration::go(&self.0)),
             "Seconds" | "GetSeconds" => Value::Int(self.0.seconds),
             "Nanos" | "GetNanos" => Value::Int(i64::from(self.0.nanos)),

@@ -10,19 +10,19 @@ use std::collections::BTreeMap;
 use gotmpl::{TemplateError, Value};
 use serde_json::Value as Json;
 
-use crate::template::{Object, object};
+use crate::template::{Object, first, object};
 
 pub(crate) use mesh::{GO_DURATION, absent, message};
 pub(crate) use owner::Owner;
-pub(crate) use pod::part;
-pub(crate) use view::View;
+pub(crate) use pod::{part, part_of};
+pub(crate) use view::{Proxy, View, proxy_config};
 
 /// The root of a template's data: fields that are values already.
 struct Root(BTreeMap<&'static str, Value>);
 
 impl Object for Root {
-    fn walk(&self, names: &[&str]) -> Result<(Value, usize), TemplateError> {
-        let name = names.first().copied().unwrap_or_default();
+    fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError> {
+        let name = first(names);
         match self.0.get(name) {
             Some(value) => Ok((value.clone(), 1)),
             None => Err(unknown(name, "SidecarTemplateData")),
@@ -49,8 +49,8 @@ struct Record {
 }
 
 impl Object for Record {
-    fn walk(&self, names: &[&str]) -> Result<(Value, usize), TemplateError> {
-        let name = names.first().copied().unwrap_or_default();
+    fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError> {
+        let name = first(names);
         self.fields
             .get(name)
             .map(|value| (value.clone(), 1))

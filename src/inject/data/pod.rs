@@ -7,24 +7,70 @@ use serde_json::Value as Json;
 
 use super::unknown;
 use crate::schema::{Field, Kind, Object as Record};
-use crate::template::{self, Object, object, strings_of_json};
+use crate::template::{self, Object, first, object, strings_of_json};
 
 /// A part of the pod; `null` is an empty one.
 pub(crate) fn part(json: Json, record: Record) -> Value {
-    object(Part {
-        json: Arc::new(json),
-        record,
-        annotations: OnceLock::new(),
-        labels: OnceLock::new(),
-    })
+    Part::value(Arc::new(json), None, record, Vec::new())
+}
+
+/// What lies at `key` of a pod that others hold, too; `said` stands for fields of that name.
+pub(crate) fn part_of(
+    pod: &Arc<Json>,
+    key: &'static str,
+    record: Record,
+    said: Vec<(&'static str, String)>,
+) -> Value {
+    Part::value(Arc::clone(pod), Some(key), record, said)
 }
 
 struct Part {
-    json: Arc<Json>,
+    root: Arc<Json>,
+    key: Option<&'static str>,
     record: Record,
+    said: Vec<(&'static str, String)>,
     /// Asked for again and again, and large.
     annotations: OnceLock<Value>,
     labels: OnceLock<Value>,
+}
+
+impl Part {
+    fn value(
+        root: Arc<Json>,
+        key: Option<&'static str>,
+        record: Record,
+        said: Vec<(&'static str, String)>,
+    ) -> Value {
+        object(Self {
+            root,
+            key,
+            record,
+            said,
+            annotations: OnceLock::new(),
+            labels: OnceLock::new(),
+        })
+    }
+
+    fn here(&self) -> Option<&Json> {
+        match self.key {
+            Some(key) => self.root.get(key),
+            None => Some(&self.root),
+        }
+    }
+
+    fn said(&self, field: &str) -> Option<&str> {
+        let found = self.said.iter().find(|(name, _)| *name == field);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Annotations and labels, which are made once.
+    fn map(&self, key: &str, cell: &OnceLock<Value>) -> Result<(Value, usize), TemplateError> {
+        if let Some(found) = cell.get() {
+            return Ok((found.clone(), 1));
+        }
+        let made = strings_of_json(self.here().and_then(|here| here.get(key)))?;
+        Ok((cell.get_or_init(|| made).clone(), 1))
+    }
 }
 
 /// Structs that Go holds by value, so that their fields can be reached when nothing is set.
@@ -36,36 +82,35 @@ const BY_VALUE: [&str; 4] = [
 ];
 
 impl Object for Part {
-    fn walk(&self, names: &[&str]) -> Result<(Value, usize), TemplateError> {
-        if let [name @ ("Annotations" | "Labels"), ..] = names {
-            let (cell, key) = if *name == "Annotations" {
-                (&self.annotations, "annotations")
-            } else {
-                (&self.labels, "labels")
-            };
-            if let Some(found) = cell.get() {
-                return Ok((found.clone(), 1));
+    fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError> {
+        match first(names) {
+            "Annotations" if self.record.field("annotations").is_some() => {
+                return self.map("annotations", &self.annotations);
             }
-            if self.record.field(key).is_some() {
-                let made = strings_of_json(self.json.get(key))?;
-                return Ok((cell.get_or_init(|| made).clone(), 1));
+            "Labels" if self.record.field("labels").is_some() => {
+                return self.map("labels", &self.labels);
             }
+            _ => {}
         }
         let mut record = self.record;
-        let mut json = Some(self.json.as_ref());
+        let mut json = self.here();
         let mut walked = 0;
         for name in names {
-            walked += 1;
+            let name = name.as_str().unwrap_or_default();
             let Some(field) = record.go_field(name) else {
                 return Err(unknown(name, record.name()));
             };
+            if let (0, Some(said)) = (walked, self.said(field.name)) {
+                return Ok((Value::from(said), 1));
+            }
+            walked += 1;
             json = json
                 .and_then(|json| json.get(field.name))
                 .filter(|json| !json.is_null());
             match field.kind {
                 Kind::Object(inner) if json.is_none() && !is_by_value(field, inner) => {
                     // What is below nothing is an error, which the chain has to say.
-                    return match names.get(walked) {
+                    return match names.get(walked).and_then(Value::as_str) {
                         None => Ok((Value::Nil, walked)),
                         Some(next) => Err(TemplateError::Exec(format!(
                             "nil pointer evaluating *{}.{next}",
@@ -81,7 +126,16 @@ impl Object for Part {
     }
 
     fn json(&self) -> Json {
-        self.json.as_ref().clone()
+        let mut json = self.here().cloned().unwrap_or_default();
+        if !self.said.is_empty() && json.is_null() {
+            json = Json::Object(serde_json::Map::new());
+        }
+        for (name, value) in &self.said {
+            if let Some(fields) = json.as_object_mut() {
+                fields.insert((*name).to_owned(), Json::from(value.as_str()));
+            }
+        }
+        json
     }
 }
 

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use api::mesh::ProxyConfig;
 use gotmpl::Value;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
-use super::{Owner, message, part, record, root};
+use super::{Owner, message, part, part_of, record, root};
 use crate::config::Configuration;
-use crate::pod;
 use crate::schema;
 use crate::surface::{Origin, Request};
 use crate::template::Data;
@@ -22,10 +21,10 @@ pub(crate) struct View<'a> {
     pub(crate) configuration: &'a Configuration,
     pub(crate) request: &'a Request,
     /// Without what an earlier injection put in.
-    pub(crate) pod: &'a Json,
+    pub(crate) pod: &'a Arc<Json>,
     pub(crate) namespace: &'a str,
     pub(crate) owner: &'a Owner,
-    pub(crate) proxy: &'a ProxyConfig,
+    pub(crate) proxy: &'a Proxy,
     pub(crate) native: bool,
 }
 
@@ -34,10 +33,9 @@ impl View<'_> {
         let configuration = self.configuration;
         let revision = Some(configuration.parameters.revision.as_str())
             .filter(|revision| !revision.is_empty());
-        let spec = self.pod.get("spec").cloned().unwrap_or_default();
         let mut fields = BTreeMap::from([
             ("MeshConfig", configuration.mesh_value.clone()),
-            ("ProxyConfig", proxy_config(self.proxy)?),
+            ("ProxyConfig", self.proxy.value.clone()),
             ("Values", configuration.values.clone()),
             ("Revision", Value::from(revision.unwrap_or("default"))),
             ("NativeSidecars", Value::Bool(self.native)),
@@ -66,56 +64,52 @@ impl View<'_> {
                 ),
             ),
         ]);
-        for (name, kind, json) in [
-            ("ObjectMeta", "ObjectMeta", self.metadata()),
-            ("DeploymentMeta", "ObjectMeta", self.deployment()),
-            ("Spec", "PodSpec", spec),
-        ] {
-            let kind =
-                schema::object(kind).ok_or_else(|| format!("the table of types has no {kind}"))?;
-            fields.insert(name, part(json, kind));
-        }
+        let kind = |name: &str| {
+            schema::object(name).ok_or_else(|| format!("the table of types has no {name}"))
+        };
+        let metadata = kind("ObjectMeta")?;
+        fields.insert(
+            "ObjectMeta",
+            part_of(self.pod, "metadata", metadata, self.namespace_said()),
+        );
+        fields.insert("DeploymentMeta", self.deployment(metadata));
+        fields.insert(
+            "Spec",
+            part_of(self.pod, "spec", kind("PodSpec")?, Vec::new()),
+        );
         Ok(Data {
             root: root(fields),
             environment: Arc::clone(&configuration.environment),
         })
     }
 
-    fn metadata(&self) -> Json {
-        let mut metadata = pod::object(self.pod, "metadata")
-            .cloned()
-            .unwrap_or_default();
-        if metadata
-            .get("namespace")
+    /// The namespace, where the pod does not say it.
+    fn namespace_said(&self) -> Vec<(&'static str, String)> {
+        let own = self
+            .pod
+            .get("metadata")
+            .and_then(|metadata| metadata.get("namespace"));
+        if own
             .and_then(Json::as_str)
-            .is_none_or(str::is_empty)
+            .is_some_and(|own| !own.is_empty())
         {
-            metadata.insert("namespace".to_owned(), Json::from(self.namespace));
+            return Vec::new();
         }
-        Json::Object(metadata)
+        vec![("namespace", self.namespace.to_owned())]
     }
 
-    fn deployment(&self) -> Json {
-        let (labels, annotations) = match &self.request.origin {
-            Origin::Manifest(outer) => (
-                Json::Object(outer.labels.clone()),
-                Json::Object(outer.annotations.clone()),
+    fn deployment(&self, kind: schema::Object) -> Value {
+        let (name, namespace) = (self.owner.name.clone(), self.owner.namespace.clone());
+        match &self.request.origin {
+            Origin::Manifest(outer) => part(
+                json!({"name": name, "namespace": namespace, "labels": outer.labels, "annotations": outer.annotations}),
+                kind,
             ),
             Origin::Webhook => {
-                let map = |key: &str| {
-                    self.pod
-                        .get("metadata")
-                        .and_then(|metadata| pod::object(metadata, key))
-                        .cloned()
-                        .unwrap_or_else(Map::new)
-                };
-                (
-                    Json::Object(map("labels")),
-                    Json::Object(map("annotations")),
-                )
+                let said = vec![("name", name), ("namespace", namespace)];
+                part_of(self.pod, "metadata", kind, said)
             }
-        };
-        json!({"name": self.owner.name, "namespace": self.owner.namespace, "labels": labels, "annotations": annotations})
+        }
     }
 
     /// HUB/IMAGE:TAG[-VARIANT] of `.Values.global`, else what the command line says.
@@ -140,6 +134,7 @@ impl View<'_> {
         };
         let kind = self
             .proxy
+            .config
             .image
             .as_ref()
             .map(|image| image.image_type.clone())
@@ -158,12 +153,18 @@ impl View<'_> {
     }
 }
 
-fn proxy_config(config: &ProxyConfig) -> Result<Value, String> {
-    let fields = api::mesh::json(config).map_err(|error| error.to_string())?;
-    let shown = api::mesh::chosen(config).map_err(|error| error.to_string())?;
-    Ok(message(
-        &api::schema::ISTIO_MESH_V1ALPHA1_PROXYCONFIG,
-        fields,
-        Some(shown),
-    ))
+/// The proxy's configuration, and how templates see it.
+#[derive(Debug, Clone)]
+pub(crate) struct Proxy {
+    pub(crate) config: ProxyConfig,
+    pub(crate) value: Value,
+}
+
+/// What a configuration is to templates.
+pub(crate) fn proxy_config(config: ProxyConfig) -> Result<Proxy, api::mesh::Invalid> {
+    let fields = api::mesh::json(&config)?;
+    let shown = api::mesh::chosen(&config)?;
+    let kind = &api::schema::ISTIO_MESH_V1ALPHA1_PROXYCONFIG;
+    let value = message(kind, fields, Some(shown));
+    Ok(Proxy { config, value })
 }

@@ -10,18 +10,18 @@ pub(super) fn field(args: &[Value]) -> Result<Value, TemplateError> {
     let [Value::Int(from), value, names @ ..] = args else {
         return Err(TemplateError::Exec("a walk without a beginning".to_owned()));
     };
-    let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
     session::charge(1)?;
-    walk(value.clone(), *from == rewrite::FROM_PARENTHESIS, &names)
+    walk(value.clone(), *from == rewrite::FROM_PARENTHESIS, names)
 }
 
 fn walk(
     mut value: Value,
     behind_parenthesis: bool,
-    names: &[&str],
+    names: &[Value],
 ) -> Result<Value, TemplateError> {
     let mut rest = names;
-    while let [name, after @ ..] = rest {
+    while let [first, after @ ..] = rest {
+        let name = first.as_str().unwrap_or_default();
         if let Some(found) = object::walk(&value, rest) {
             let (found, walked) = found?;
             value = found;
@@ -39,21 +39,21 @@ fn walk(
                     )));
                 }
             },
-            Value::Map(entries) => match entries.get(*name) {
+            Value::Map(entries) => match entries.get(name) {
                 Some(found) => found.clone(),
                 None if session::is_strings(entries) => Value::from(""),
                 None => Value::Nil,
             },
-            Value::String(_) if *name == "String" => value,
+            Value::String(_) if name == "String" => value,
             Value::Int(_) | Value::Uint(_)
                 if matches!(
-                    *name,
+                    name,
                     "IntValue" | "IntVal" | "Value" | "GetValue" | "String"
                 ) =>
             {
                 value
             }
-            Value::Bool(_) if matches!(*name, "Value" | "GetValue") => value,
+            Value::Bool(_) if matches!(name, "Value" | "GetValue") => value,
             other => {
                 return Err(TemplateError::Exec(format!(
                     "can't evaluate field {name} in type {}",

@@ -14,7 +14,7 @@ use gotmpl::parse::Parser;
 use gotmpl::{TemplateError, Value};
 
 pub(crate) use functions::hex;
-pub(crate) use object::{Object, object, of_json, strings_of_json};
+pub(crate) use object::{Object, first, object, of_json, strings_of_json};
 pub(crate) use session::MAX_OUTPUT;
 
 /// Takes steps of the rendering that goes on, for so many elements.

@@ -14,7 +14,7 @@ use super::session;
 /// Something with fields by Go's names.
 pub(crate) trait Object: Send + Sync {
     /// Walks along as many of `names` as lie within this object, one at least: the value there, and how many they were.
-    fn walk(&self, names: &[&str]) -> Result<(Value, usize), TemplateError>;
+    fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError>;
     /// What `structToJSON` prints.
     fn json(&self) -> Json;
 }
@@ -25,20 +25,26 @@ pub(crate) fn object(inner: impl Object + 'static) -> Value {
         if args.is_empty() {
             return Ok(Value::from(inner.json().to_string()));
         }
-        let names: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
-        let (value, walked) = inner.walk(&names)?;
+        let (value, walked) = inner.walk(args)?;
         let walked = i64::try_from(walked).unwrap_or(i64::MAX);
         Ok(Value::from(vec![value, Value::Int(walked)]))
     }))
 }
 
+/// The first of the names that a walk is told.
+pub(crate) fn first(names: &[Value]) -> &str {
+    names.first().and_then(Value::as_str).unwrap_or_default()
+}
+
 /// Walks along names below a value that may be an object; `None` where it is none.
-pub(crate) fn walk(value: &Value, names: &[&str]) -> Option<Result<(Value, usize), TemplateError>> {
+pub(crate) fn walk(
+    value: &Value,
+    names: &[Value],
+) -> Option<Result<(Value, usize), TemplateError>> {
     let Value::Function(function) = value else {
         return None;
     };
-    let args: Vec<Value> = names.iter().map(|name| Value::from(*name)).collect();
-    Some(function(&args).and_then(|found| match found {
+    Some(function(names).and_then(|found| match found {
         Value::List(pair) => match pair.as_ref() {
             [value, Value::Int(walked)] => {
                 Ok((value.clone(), usize::try_from(*walked).unwrap_or_default()))

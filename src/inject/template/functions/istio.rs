@@ -87,7 +87,7 @@ pub(super) fn to_json_map(args: &[Value]) -> Result<Value, TemplateError> {
 
 /// A field of an object.
 fn walked(value: &Value, name: &str) -> Result<Value, TemplateError> {
-    match object::walk(value, &[name]) {
+    match object::walk(value, &[Value::from(name)]) {
         Some(found) => found.map(|(value, _)| value),
         None => Err(wrong(format!("wants an object, got {}", value.type_name()))),
     }
