@@ -8,7 +8,7 @@
 //! * [`Cluster`]: an API server, by the pod's own account or by a kubeconfig. Whatever it answers is read with a bound on
 //!   bytes and on time.
 //! * [`Source`]: where objects of one [`Kind`] come from. [`Listed`] is the API server: listed in pages, then watched.
-//! * [`store`]: what a source has said so far. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a list that
+//! * `store`: what a source has said so far. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a list that
 //!   was read anew is one of them.
 //! * [`Keeper`]: keeps a CA bundle in webhook configurations. Nothing else is ever written.
 
