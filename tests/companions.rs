@@ -154,7 +154,7 @@ fn companions_end_after_the_drain_and_before_the_proxy() {
     let setup = Setup::new("hello").args(&["--kill-timeout", "1m"]);
     let flag = setup.path("go");
     let script = format!(
-        "trap \"echo saying goodbye; until [ -e {} ]; do /bin/sleep 0.05; done; exit 0\" TERM; \
+        "trap \"echo saying goodbye to $((1 + 1)); until [ -e {} ]; do /bin/sleep 0.05; done; exit 0\" TERM; \
          while :; do /bin/sleep 0.05; done",
         flag.display()
     );
@@ -166,7 +166,8 @@ fn companions_end_after_the_drain_and_before_the_proxy() {
         (children_of(pid(&agent, 1)).len() == 2).then_some(())
     });
     agent.signal(libc::SIGTERM);
-    agent.wait_log("saying goodbye");
+    // What it says, not the command that the log names.
+    agent.wait_log("saying goodbye to 2");
     // Listeners are closed by the drain; the admin port is there as long as the proxy is.
     assert!(get(agent.admin.number, "/server_info").is_ok());
     assert!(is_alive(proxy));
@@ -190,10 +191,11 @@ fn a_companion_that_ignores_term_is_killed_and_the_code_is_137() {
         .args(&["--kill-timeout", "300ms"])
         .arg("--companion")
         .arg(shell(
-            "trap \"\" TERM; echo deaf now; while :; do /bin/sleep 1; done",
+            "trap \"\" TERM; echo deaf to $((14 + 1)); while :; do /bin/sleep 1; done",
         ))
         .start();
-    agent.wait_log("deaf now");
+    // What it says, not the command that the log names.
+    agent.wait_log("deaf to 15");
     let (companion, proxy) = (pid(&agent, 1), agent.proxy_pid(0));
     agent.signal(libc::SIGTERM);
     assert_eq!(agent.wait().code(), Some(137), "{}", agent.log());
@@ -212,10 +214,11 @@ fn a_second_term_does_not_wait_for_companions() {
         .args(&["--kill-timeout", "1m", "--termination-drain-duration", "0s"])
         .arg("--companion")
         .arg(shell(
-            "trap \"\" TERM; echo deaf now; while :; do /bin/sleep 1; done",
+            "trap \"\" TERM; echo deaf to $((14 + 1)); while :; do /bin/sleep 1; done",
         ))
         .start();
-    agent.wait_log("deaf now");
+    // What it says, not the command that the log names.
+    agent.wait_log("deaf to 15");
     agent.signal(libc::SIGTERM);
     agent.wait_log("stopping the companions");
     agent.signal(libc::SIGTERM);
