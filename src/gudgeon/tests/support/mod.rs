@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 #![forbid(unsafe_code)]
 
+pub mod server;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

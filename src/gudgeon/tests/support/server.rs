@@ -1,0 +1,189 @@
+//! As much of an API server as the program asks for, over plain HTTP: one webhook configuration, two ConfigMaps, a version.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+#[derive(Debug, Default)]
+struct State {
+    /// What stands in the one entry.
+    bundle: String,
+    version: u64,
+    patches: usize,
+    minor: String,
+    asked_for_version: bool,
+}
+
+/// It answers until the test ends.
+#[derive(Debug, Clone)]
+pub struct Server {
+    port: u16,
+    state: Arc<Mutex<State>>,
+}
+
+impl Server {
+    pub fn new(minor: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let this = Self {
+            port: listener.local_addr().unwrap().port(),
+            state: Arc::default(),
+        };
+        minor.clone_into(&mut this.state.lock().unwrap().minor);
+        let server = this.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let server = server.clone();
+                std::thread::spawn(move || server.serve(stream));
+            }
+        });
+        this
+    }
+
+    /// Leaves a kubeconfig that leads here.
+    pub fn kubeconfig(&self, path: &Path) {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- name: a\n  cluster: {{server: 'http://127.0.0.1:{}'}}\n\
+             contexts:\n- name: a\n  context: {{cluster: a, user: a}}\nusers:\n- name: a\n  user: {{}}\n",
+            self.port
+        );
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// The bundle as it is now, PEM.
+    pub fn bundle(&self) -> String {
+        let bundle = self.state.lock().unwrap().bundle.clone();
+        String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap()
+    }
+
+    pub fn patches(&self) -> usize {
+        self.state.lock().unwrap().patches
+    }
+
+    pub fn asked_for_version(&self) -> bool {
+        self.state.lock().unwrap().asked_for_version
+    }
+
+    /// Somebody else writes it.
+    pub fn overwrite(&self, pem: &str) {
+        let mut state = self.state.lock().unwrap();
+        state.bundle = STANDARD.encode(pem);
+        state.version += 1;
+    }
+
+    fn object(state: &State) -> Value {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "istio-sidecar-injector", "uid": "u", "resourceVersion": state.version.to_string()},
+            "webhooks": [{"name": "namespace.sidecar-injector.istio.io", "clientConfig": {"caBundle": state.bundle}}]})
+    }
+
+    fn serve(&self, stream: TcpStream) {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut stream = stream;
+        loop {
+            let mut line = String::new();
+            if !matches!(reader.read_line(&mut line), Ok(1..)) {
+                return;
+            }
+            let mut length = 0;
+            loop {
+                let mut header = String::new();
+                reader.read_line(&mut header).unwrap();
+                if let Some(value) = header.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                if header == "\r\n" {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            if line.contains("watch=true") {
+                self.watch(&mut stream);
+                return;
+            }
+            let (status, answer) = self.answer(&line, &body);
+            let text = answer.to_string();
+            let head = format!(
+                "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+                text.len()
+            );
+            if stream.write_all((head + &text).as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn answer(&self, line: &str, body: &[u8]) -> (u16, Value) {
+        let mut state = self.state.lock().unwrap();
+        let path = line.split(' ').nth(1).unwrap_or_default();
+        if line.starts_with("PATCH ") {
+            let patch: Value = serde_json::from_slice(body).unwrap();
+            let wanted = patch["metadata"]["resourceVersion"].as_str().unwrap();
+            if wanted != state.version.to_string() {
+                return (
+                    409,
+                    json!({"kind": "Status", "code": 409, "message": "it was changed"}),
+                );
+            }
+            patch["webhooks"][0]["clientConfig"]["caBundle"]
+                .as_str()
+                .unwrap()
+                .clone_into(&mut state.bundle);
+            state.version += 1;
+            state.patches += 1;
+            return (200, Self::object(&state));
+        }
+        match path.split('?').next().unwrap_or_default() {
+            "/version" => {
+                state.asked_for_version = true;
+                (200, json!({"major": "1", "minor": state.minor}))
+            }
+            "/api/v1/namespaces/istio-system/configmaps/istio" => {
+                (200, json!({"data": {"mesh": "ingressClass: x\n"}}))
+            }
+            "/api/v1/namespaces/istio-system/configmaps/istio-sidecar-injector" => (
+                200,
+                json!({"data": {"config": super::TEMPLATE.replace("proxy:1", "proxy:map"), "values": "{}"}}),
+            ),
+            list if list.ends_with("/mutatingwebhookconfigurations") => {
+                let metadata = json!({"resourceVersion": state.version.to_string()});
+                (
+                    200,
+                    json!({"metadata": metadata, "items": [Self::object(&state)]}),
+                )
+            }
+            one if one.contains("/mutatingwebhookconfigurations/") => (200, Self::object(&state)),
+            _ => (
+                404,
+                json!({"kind": "Status", "code": 404, "message": "not found"}),
+            ),
+        }
+    }
+
+    /// Tells of each version, until the other side goes.
+    fn watch(&self, stream: &mut TcpStream) {
+        let head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let mut told = self.state.lock().unwrap().version;
+        let mut sent = stream.write_all(head);
+        while sent.is_ok() {
+            let event = {
+                let state = self.state.lock().unwrap();
+                let news = state.version != told;
+                told = state.version;
+                news.then(|| {
+                    json!({"type": "MODIFIED", "object": Self::object(&state)}).to_string() + "\n"
+                })
+            };
+            if let Some(event) = event {
+                sent = stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
