@@ -22,6 +22,7 @@ mod file;
 mod injector;
 mod log;
 mod manifest;
+mod parameters;
 mod serve;
 mod tls;
 mod watch;

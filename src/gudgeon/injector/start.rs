@@ -1,6 +1,5 @@
 //! From flags to a program that serves, and from TERM to its end.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,7 +10,7 @@ use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::doors::Doors;
 use super::engine::Engine;
@@ -28,7 +27,7 @@ use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
 use crate::exit::{Exit, Failure};
 use crate::serve::{self, Stage};
 use crate::tls::{self, Authority, Names};
-use crate::{file, log};
+use crate::{file, log, parameters};
 
 /// Between two tries to write the CA where it is wanted.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -99,12 +98,21 @@ struct Prepared<E> {
 impl<E: Engine> Prepared<E> {
     async fn new(flags: &InjectorFlags) -> Result<Self, Failure> {
         let metrics = Arc::new(Metrics::new(SystemTime::now()));
-        let parameters = parameters(flags);
+        let parameters = parameters::of(flags.revision.as_ref(), &flags.builtin);
         let status = Arc::new(Status::new(parameters.revision.clone(), flags.self_signed));
         let health = Arc::new(Health::default());
         let authority = authority(flags)?;
         let access = kubernetes::access(flags);
-        let wanted = wanted(flags, parameters, access.as_ref())?;
+        let mut wanted = wanted(flags, parameters, access.as_ref())?;
+        if wanted.config.is_some() {
+            wanted.parameters = parameters::beside_a_file(wanted.parameters);
+            for flag in parameters::given(&flags.builtin) {
+                warn!("{}", parameters::ignored(flag));
+            }
+        }
+        if flags.ca_out.is_some() && !flags.self_signed && wanted.ca.is_none() {
+            warn!("ignoring --caOut: no CA is in use without --selfSigned or a cluster");
+        }
         let files = Files::<E>::open(wanted, Arc::clone(&metrics))
             .await
             .map_err(Failure::config)?;
@@ -201,25 +209,6 @@ impl Ends {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
         }
-    }
-}
-
-fn parameters(flags: &InjectorFlags) -> Parameters {
-    let builtin = &flags.builtin;
-    let environment: BTreeMap<String, String> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
-    let revision = flags.revision.clone();
-    Parameters {
-        revision: revision
-            .or_else(|| environment.get("REVISION").cloned())
-            .unwrap_or_default(),
-        proxy_image: builtin.proxy_image.clone(),
-        init_image: builtin.init_image.clone(),
-        discovery_address: builtin.discovery_address.clone(),
-        cni: builtin.cni.unwrap_or_default(),
-        settings: BTreeMap::new(),
-        environment,
     }
 }
 

@@ -10,8 +10,8 @@ use inject::{NativeSidecars, Parameters, Source, Sources};
 use super::{Input, inject_all, write};
 use crate::cli::{InjectFlags, KubeInjectFlags};
 use crate::exit::{Exit, Failure};
-use crate::file;
 use crate::injector::{Engine, native, native_for};
+use crate::{file, parameters};
 
 /// Injects and writes.
 ///
@@ -39,9 +39,7 @@ pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
     let configured = texts.config.is_some();
     let (parameters, ignored) = parameters(flags, configured);
     for flag in ignored {
-        note(&format!(
-            "ignoring --{flag}: a configuration is in use, and it is a parameter of the built-in template"
-        ));
+        note(&parameters::ignored(flag));
     }
     let (engine, warnings) = E::load(texts.sources(), &parameters)
         .map_err(|broken| Failure::config(texts.line(&broken)))?;
@@ -209,45 +207,24 @@ async fn config_map(cluster: &Cluster, namespace: &str, name: &str) -> Result<Ma
 
 /// The parameters of the built-in template, and the flags that mean nothing beside a configuration.
 fn parameters(flags: &InjectFlags, configured: bool) -> (Parameters, Vec<&'static str>) {
-    let environment: BTreeMap<String, String> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
-    let revision = flags.revision.clone();
-    let revision = revision
-        .or_else(|| environment.get("REVISION").cloned())
-        .unwrap_or_default();
     let builtin = &flags.builtin;
     let of = &flags.kube_inject;
+    let mut parameters = parameters::of(flags.revision.as_ref(), builtin);
     let settings = settings(of);
-    let mut given: Vec<&'static str> = settings.iter().map(|(name, _)| *name).collect();
-    for (name, is_given) in [
-        ("hub", of.hub.is_some()),
-        ("tag", of.tag.is_some()),
-        ("proxyImage", builtin.proxy_image.is_some()),
-        ("initImage", builtin.init_image.is_some()),
-        ("discoveryAddress", builtin.discovery_address.is_some()),
-        ("cni", builtin.cni.is_some()),
-    ] {
-        if is_given {
-            given.push(name);
-        }
-    }
-    let mut parameters = Parameters {
-        revision,
-        environment,
-        ..Parameters::default()
-    };
     if configured {
-        return (parameters, given);
+        let mut given = parameters::given(builtin);
+        for (name, image) in [("hub", &of.hub), ("tag", &of.tag)] {
+            if image.is_some() {
+                given.push(name);
+            }
+        }
+        given.extend(settings.iter().map(|(name, _)| *name));
+        return (parameters::beside_a_file(parameters), given);
     }
     let both = of.hub.as_ref().zip(of.tag.as_ref());
     let image = both.map(|(hub, tag)| format!("{hub}/proxyv2:{tag}"));
-    parameters.proxy_image = builtin.proxy_image.clone().or_else(|| image.clone());
-    parameters.init_image = builtin.init_image.clone().or(image);
-    parameters
-        .discovery_address
-        .clone_from(&builtin.discovery_address);
-    parameters.cni = builtin.cni.unwrap_or_default();
+    parameters.proxy_image = parameters.proxy_image.or_else(|| image.clone());
+    parameters.init_image = parameters.init_image.or(image);
     parameters.settings = settings
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value.clone()))

@@ -210,6 +210,16 @@ fn the_page_is_for_this_host_unless_it_is_opened() {
 }
 
 #[test]
+fn flags_of_the_built_in_template_mean_nothing_beside_a_configuration() {
+    let more = ["--proxyImage=x", "--cni", "--caOut=/none/ca.pem"];
+    let injector = Place::new().start(&more);
+    for flag in ["proxyImage", "cni", "caOut"] {
+        assert_eq!(injector.logged(&format!("ignoring --{flag}: ")), 1);
+    }
+    assert_eq!(injector.client().image(), "proxy:1");
+}
+
+#[test]
 fn the_drain() {
     let mut injector = Place::new().start(&["--drainDuration=2s"]);
     let mut client = injector.client();

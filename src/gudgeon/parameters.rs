@@ -1,0 +1,61 @@
+//! What a configuration takes from flags and environment, and which of these flags mean nothing beside a file.
+
+use std::collections::BTreeMap;
+
+use inject::Parameters;
+
+use crate::cli::BuiltinFlags;
+
+/// As the flags have it.
+pub(crate) fn of(revision: Option<&String>, builtin: &BuiltinFlags) -> Parameters {
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    Parameters {
+        revision: revision
+            .or_else(|| environment.get("REVISION"))
+            .cloned()
+            .unwrap_or_default(),
+        proxy_image: builtin.proxy_image.clone(),
+        init_image: builtin.init_image.clone(),
+        discovery_address: builtin.discovery_address.clone(),
+        cni: builtin.cni.unwrap_or_default(),
+        settings: BTreeMap::new(),
+        environment,
+    }
+}
+
+/// Without what the built-in template takes.
+pub(crate) fn beside_a_file(parameters: Parameters) -> Parameters {
+    Parameters {
+        revision: parameters.revision,
+        environment: parameters.environment,
+        ..Parameters::default()
+    }
+}
+
+/// The flags of the built-in template that were given.
+pub(crate) fn given(builtin: &BuiltinFlags) -> Vec<&'static str> {
+    let BuiltinFlags {
+        proxy_image,
+        init_image,
+        discovery_address,
+        cni,
+    } = builtin;
+    [
+        ("proxyImage", proxy_image.is_some()),
+        ("initImage", init_image.is_some()),
+        ("discoveryAddress", discovery_address.is_some()),
+        ("cni", cni.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(name, given)| given.then_some(name))
+    .collect()
+}
+
+/// What is said about such a flag.
+pub(crate) fn ignored(flag: &str) -> String {
+    format!(
+        "ignoring --{flag}: a configuration is in use, and it is a parameter of the built-in template"
+    )
+}
