@@ -134,7 +134,7 @@ fn an_address_of_ipv6_loopback_is_enough() {
         until("readiness", || {
             (ask("/healthz/ready").ok()?.status == 200).then_some(())
         });
-        assert!(agent.log().contains("epoch 0 is LIVE"));
+        agent.wait_log("epoch 0 is LIVE");
         let document = fs::read_to_string(agent.path("run/envoy-rev0.json")).unwrap();
         assert!(document.contains("sidecar~::1~"), "{document}");
         assert_eq!(ask("/app-health/app/livez").unwrap().status, 200);
