@@ -10,9 +10,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use pintle::bootstrap::node::{NodeInputs, Variable, describe};
-use pintle::bootstrap::{ControlPlaneTls, Generated, Template, Tracing, render};
-use pintle::config::{HostPort, Role, Source};
+use pintle::bootstrap::{ControlPlaneTls, Generated, Source, Template, Tracing, render};
 use pintle::json;
+use pintle::values::{HostPort, Role};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

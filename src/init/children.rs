@@ -329,7 +329,7 @@ mod tests {
             log_level: Some("warning".into()),
             component_log_level: None,
             concurrency: None,
-            base_id: crate::config::BaseId::Fixed(0),
+            base_id: crate::values::BaseId::Fixed(0),
             disable_hot_restart: false,
             extra: Vec::new(),
             skip_parent_stats: false,

@@ -44,9 +44,9 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 
-use crate::config::BaseId;
 use crate::regular;
 use crate::supervisor::Epoch;
+use crate::values::BaseId;
 
 /// `auto` tries that many ids. Chosen: more than the Envoys of any network namespace.
 const AUTO_TRIES: u32 = 4096;

@@ -55,7 +55,7 @@
 //!
 //! # Where to look
 //!
-//! - [`cli`]: what was typed; [`environment`], [`config`]: what it means, checked.
+//! - [`cli`]: what was typed; [`environment`], [`config`]: what it means, checked; [`values`], `url`: of one value.
 //! - [`bootstrap`]: the document for Envoy, pure. `store` writes it.
 //! - [`supervisor`]: epochs, retries, the end. Read `event.rs` and `action.rs` first, then `tests.rs` for stories.
 //! - `event_loop`: the shell. `children`: processes and their command lines. `adopted`: orphans, at the end.
@@ -108,12 +108,14 @@ mod status;
 mod store;
 pub mod supervisor;
 mod timeline;
+mod url;
+pub mod values;
 pub mod watcher;
 
 use std::ffi::OsStr;
 
 use crate::cli::{Command, ProxyArgs, Stop};
-use crate::config::{Config, LogConfig};
+use crate::config::Config;
 use crate::environment::Environment;
 use crate::error::Refused;
 use crate::event_loop::EventLoop;
@@ -158,7 +160,7 @@ fn start(args: Box<ProxyArgs>) -> Result<&'static mut EventLoop, u8> {
     let config = match Config::new(&args, Environment::of_process(), &host) {
         Ok(config) => Box::leak(Box::new(config)),
         Err(error) => {
-            drop(log::open(&LogConfig::chosen(&args.flags, Target::Stdout)));
+            drop(log::open(&args.flags.log(Target::Stdout)));
             return Err(refuse(error.code(), format_args!("{error}")));
         }
     };

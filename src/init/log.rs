@@ -15,7 +15,6 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::config::LogConfig;
 use sys::{OPEN_WITHOUT_WAITING, Outlet};
 
 /// The longest line, with its end: what POSIX lets a pipe take at once (`PIPE_BUF` on Linux), so lines never mix.
@@ -51,6 +50,14 @@ pub enum Target {
     Stdout,
     Stderr,
     File(PathBuf),
+}
+
+/// How it is logged, and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    pub level: Level,
+    pub json: bool,
+    pub targets: Vec<Target>,
 }
 
 /// A target and what became of its lines.

@@ -12,7 +12,7 @@ use crate::adopted::Adopted;
 use crate::children::{self, Children, spawn_code};
 use crate::cli::InitArgs;
 use crate::event_loop::read_clock;
-use crate::log::{self, Level, Target};
+use crate::log::{self, Level, LogConfig, Target};
 use crate::signals::Signals;
 use crate::supervisor::Exit;
 use sys::{ChildSetup, Inherited, Pid, Streams, signal};
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &InitArgs) -> u8 {
     } else {
         Level::Warn
     };
-    let target = crate::config::LogConfig {
+    let target = LogConfig {
         level,
         json: false,
         targets: vec![Target::Stderr],

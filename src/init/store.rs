@@ -7,8 +7,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
 
-use crate::config::User;
 use crate::supervisor::Epoch;
+use crate::values::User;
 
 /// Secrets may stand in a bootstrap: nobody else reads it.
 const FILE_MODE: u32 = 0o600;

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use super::parts::{Part, Put};
 use super::{ControlPlaneTls, Generated, StatsInclusion, Tracing};
-use crate::config::{HostPort, duration};
 use crate::json::{Map, Value, Writer};
 use crate::search;
+use crate::values::{HostPort, duration};
 
 /// Statistics that pilot-agent's readiness, Istio's dashboards and pintle's readiness need, whatever the annotations say.
 const REQUIRED_PREFIXES: [&str; 6] = [

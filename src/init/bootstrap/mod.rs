@@ -1,6 +1,6 @@
 //! What the proxy reads at start: the bootstrap document, as bytes, rendered anew for every epoch.
 //!
-//! Three sources (`config::Source`): generated from values (`document`, whose shape is in `parts/`), a JSON template of
+//! Three sources (`Source`): generated from values (`document`, whose shape is in `parts/`), a JSON template of
 //! the user's (`template`), or a file of the user's that is used as it is. `ISTIO_BOOTSTRAP_OVERRIDE` is merged into the
 //! first two by RFC 7396 (`merge`) and becomes `--config-yaml` for the third. `node` makes the metadata. Everything but
 //! `files` is pure, and nothing here writes: the caller puts the bytes where the proxy finds them.
@@ -19,11 +19,31 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use self::error::BootstrapError;
-use crate::config::{HostPort, Source};
 use crate::json::{Map, Value};
+use crate::values::HostPort;
 
 /// Linux takes no longer single argument (`MAX_ARG_STRLEN`, 32 pages of 4 KiB, with its NUL).
 const ARGUMENT_BYTES: usize = 32 * 4096 - 1;
+
+/// Where the file after `-c` comes from.
+#[derive(Debug)]
+pub enum Source {
+    /// Generated from values; written to `<directory>/envoy-rev<epoch>.json`.
+    Generated {
+        inputs: Box<Generated>,
+        override_file: Option<PathBuf>,
+    },
+    /// A JSON document of the user's with `${name}` in it; written like a generated one.
+    Template {
+        template: Box<Template>,
+        override_file: Option<PathBuf>,
+    },
+    /// The user's own file, used as it is; an override becomes `--config-yaml`.
+    Custom {
+        file: PathBuf,
+        override_file: Option<PathBuf>,
+    },
+}
 
 /// What a proxy process is to be started with.
 #[derive(Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use std::ffi::OsStr;
 use std::net::IpAddr;
 
 use super::{Locality, StatsInclusion};
-use crate::config::Role;
 use crate::json::{self, Map, Value};
 use crate::search;
+use crate::values::Role;
 
 /// Plain metadata.
 const META: &[u8] = b"ISTIO_META_";

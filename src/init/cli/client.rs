@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::flags::{self, Table};
 use super::normalise::Normal;
 use super::{EXIT_CONFIG, Stop, Word, normalised};
-use crate::client::{Url, UrlError, path};
-use crate::config::values;
+use crate::url::{Url, UrlError, path};
+use crate::values;
 
 /// One of the commands that ask from outside, with what was typed.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ mod client;
 mod extra;
 pub mod flags;
 mod init;
+mod log;
 mod nearest;
 mod normalise;
 mod proxy;
@@ -24,8 +25,8 @@ use self::normalise::{Normal, Refusal};
 pub use self::proxy::ProxyArgs;
 pub(crate) use self::proxy::ProxyFlags;
 pub(crate) use self::version::{REVISION, VERSION};
-use crate::config::{LogConfig, Role};
-use crate::log::Target;
+use crate::log::{LogConfig, Target};
+use crate::values::Role;
 
 /// Usage: unknown command, flag or role, a missing or extra argument, a refused argument after `--`.
 pub const EXIT_USAGE: u8 = 64;
@@ -165,7 +166,7 @@ fn logged(mut stop: Box<Stop>, arguments: &[Word]) -> Box<Stop> {
         stop.stderr.truncate(length);
         // Not on stdout, where it is not asked for: that is the command's of `run`.
         let flags = ProxyFlags::of_log(arguments);
-        stop.log = Some(LogConfig::chosen(&flags, Target::Stderr));
+        stop.log = Some(flags.log(Target::Stderr));
     }
     stop
 }

@@ -6,7 +6,7 @@
 
 use super::flags::{Flag, Kind, Table};
 use super::{Word, nearest};
-use crate::config::values;
+use crate::values;
 
 /// An argument list in one spelling.
 #[derive(Debug, Default)]

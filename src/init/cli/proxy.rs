@@ -7,7 +7,7 @@
 
 use super::flags::{PROXY, PROXY_HELP};
 use super::{Word, normalise};
-use crate::config::Role;
+use crate::values::Role;
 
 /// What was typed after `proxy` or `run`, in one spelling.
 #[derive(Debug, Default)]
@@ -145,14 +145,13 @@ Error codes:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::LogConfig;
     use crate::log::Target;
 
     #[test]
     fn where_to_log_is_understood_beside_what_is_not() {
         let chosen = |line: &str| {
             let words = super::super::words(line.split_whitespace());
-            LogConfig::chosen(&ProxyFlags::of_log(&words), Target::Stderr)
+            ProxyFlags::of_log(&words).log(Target::Stderr)
         };
         let file = |name: &str| Target::File(name.into());
         let table = [

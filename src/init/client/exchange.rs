@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
 
-use super::url::{Host, Url};
 use crate::http::Exchange;
 use crate::supervisor::Seconds;
+use crate::url::{Host, Url};
 
 /// Bytes read at once. Chosen: an answer may have a hundred megabytes.
 const READ_BYTES: usize = 32 * 1024;

@@ -7,17 +7,16 @@
 
 mod exchange;
 mod status;
-mod url;
 
 use std::io::{ErrorKind, IsTerminal as _};
 use std::time::Duration;
 
 use self::exchange::{Allowance, Ask, Failure, exchange, read_clock};
 use self::status::Paint;
-pub(crate) use self::url::{Url, UrlError, path};
 use crate::cli::{ClientArgs, RequestArgs, StatusArgs, WaitArgs};
 use crate::http::{Decoder, Response};
 use crate::supervisor::Seconds;
+use crate::url::Url;
 
 /// For an answer of Envoy's admin port, as in `pilot-agent request`.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);

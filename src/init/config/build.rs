@@ -4,19 +4,20 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::identity::Identity;
 use super::layers::{Layer, Layers, TICK};
 use super::source::{self, Documents};
 use super::{
-    BaseId, Config, ConfigError, DrainCall, Host, IpVersion, Launch, LogConfig, Source, User,
-    companion, duration, policy, probers, scrape, values, variables, watched,
+    Config, ConfigError, DrainCall, Host, IpVersion, Launch, companion, policy, probers, scrape,
+    variables, watched,
 };
-use crate::cli::{ProxyArgs, ProxyFlags, skips_parent_stats};
+use crate::bootstrap::Source;
+use crate::cli::{ProxyArgs, skips_parent_stats};
 use crate::environment::Environment;
-use crate::log::{Level, Target};
+use crate::log::{Level, LogConfig, Target};
+use crate::values::{self, BaseId, Role, User, duration};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -243,7 +244,7 @@ fn optional_number(layers: &Layers<'_>, name: &'static str, low: i64, high: i64)
 
 /// Envoy closes inbound listeners only where xDS marks them, so auto means: a sidecar with the generated bootstrap.
 fn drain(layers: &Layers<'_>, source: &Source) -> DrainCall {
-    let sidecar = layers.args.role == super::Role::Sidecar;
+    let sidecar = layers.args.role == Role::Sidecar;
     let given = layers.given("drain-inbound-only");
     let inbound_only = if given.text == "auto" {
         sidecar && matches!(source, Source::Generated { .. })
@@ -270,34 +271,7 @@ fn log(layers: &Layers<'_>) -> LogConfig {
             .parse(values::log_level)
             .unwrap_or(Level::Info),
         json: layers.switch("log-as-json"),
-        ..LogConfig::chosen(flags, Target::Stdout)
-    }
-}
-
-impl LogConfig {
-    /// What the flags say, as far as it can be understood: also what is wrong with the others is said there.
-    pub(crate) fn chosen(flags: &ProxyFlags, default: Target) -> Self {
-        let mut targets = Vec::new();
-        for target in flags.list("log-target") {
-            let target = match target {
-                "" => continue,
-                "stdout" => Target::Stdout,
-                "stderr" => Target::Stderr,
-                file => Target::File(PathBuf::from(file)),
-            };
-            if !targets.contains(&target) {
-                targets.push(target);
-            }
-        }
-        if targets.is_empty() {
-            targets.push(default);
-        }
-        let json = flags.scalar("log-as-json").map(values::switch);
-        Self {
-            level: Level::Info,
-            json: json.is_some_and(|json| json == Ok(true)),
-            targets,
-        }
+        ..flags.log(Target::Stdout)
     }
 }
 

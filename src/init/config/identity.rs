@@ -4,8 +4,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::Host;
 use super::layers::Layers;
-use super::{Host, HostPort};
+use crate::values::HostPort;
 
 /// The second half of the node id, and what it is made of.
 #[derive(Debug)]

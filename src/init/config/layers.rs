@@ -10,11 +10,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::ConfigError;
 use super::proxy_config::ProxyConfig;
-use super::{ConfigError, duration, values};
 use crate::cli::ProxyArgs;
 use crate::cli::flags::{Flag, Kind, PROXY};
 use crate::environment::Environment;
+use crate::values::{self, duration};
 
 /// The shortest that is a duration at all: shorter ones would spin.
 pub(super) const TICK: Duration = Duration::from_millis(1);

@@ -8,7 +8,6 @@
 
 mod build;
 mod companion;
-pub(crate) mod duration;
 mod error;
 mod identity;
 mod json;
@@ -18,7 +17,6 @@ mod probers;
 mod proxy_config;
 mod scrape;
 mod source;
-pub(crate) mod values;
 mod variables;
 mod watched;
 
@@ -27,9 +25,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::bootstrap::{Generated, Template};
-use crate::log::{Level, Target};
+use crate::bootstrap::Source;
+use crate::log::LogConfig;
 use crate::supervisor::Policy;
+use crate::values::{BaseId, Role, User};
 
 pub use self::companion::Companion;
 pub use self::error::ConfigError;
@@ -84,46 +83,6 @@ pub struct Metrics {
     pub without_proxy: bool,
 }
 
-/// The kind of proxy, the first field of the node id.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
-    #[default]
-    Sidecar,
-    Router,
-    Ingress,
-}
-
-impl Role {
-    /// As it is typed, and in the node id.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Sidecar => "sidecar",
-            Self::Router => "router",
-            Self::Ingress => "ingress",
-        }
-    }
-}
-
-/// Where the file after `-c` comes from.
-#[derive(Debug)]
-pub enum Source {
-    /// Generated from values; written to `<directory>/envoy-rev<epoch>.json`.
-    Generated {
-        inputs: Box<Generated>,
-        override_file: Option<PathBuf>,
-    },
-    /// A JSON document of the user's with `${name}` in it; written like a generated one.
-    Template {
-        template: Box<Template>,
-        override_file: Option<PathBuf>,
-    },
-    /// The user's own file, used as it is; an override becomes `--config-yaml`.
-    Custom {
-        file: PathBuf,
-        override_file: Option<PathBuf>,
-    },
-}
-
 /// How a proxy process is started, the same for every epoch.
 #[derive(Clone, Debug)]
 #[allow(
@@ -163,21 +122,6 @@ pub enum IpVersion {
     V6,
 }
 
-/// Envoy's `--base-id`: names its shared memory and its hot-restart sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BaseId {
-    Fixed(u32),
-    /// A free one is looked for at start and kept.
-    Auto,
-}
-
-/// `--proxy-user`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User {
-    pub uid: u32,
-    pub gid: u32,
-}
-
 /// What is watched and how patiently.
 #[derive(Clone, Debug)]
 pub struct Watch {
@@ -193,20 +137,6 @@ pub struct DrainCall {
     pub inbound_only: bool,
     /// POST `/healthcheck/fail` first (router and ingress).
     pub fail_healthcheck: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogConfig {
-    pub level: Level,
-    pub json: bool,
-    pub targets: Vec<Target>,
-}
-
-/// A host name or address with a port, as Envoy's `socket_address` wants it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostPort {
-    pub host: String,
-    pub port: u16,
 }
 
 /// What start found out about the machine; read once, in the shell, or where it is asked for.

@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
+use super::ConfigError;
 use super::layers::{Layer, Layers, TICK};
-use super::{ConfigError, duration};
 use crate::supervisor::{CleanExit, Policy};
+use crate::values::duration;
 
 pub(super) fn policy(
     layers: &Layers<'_>,

@@ -8,10 +8,11 @@
 
 use std::net::SocketAddr;
 
+use super::ConfigError;
 use super::json::{self, field};
 use super::layers::Layers;
-use super::{ConfigError, Role};
 use crate::json::{Map, Value};
+use crate::values::Role;
 
 /// A page of the application's metrics, at loopback.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,12 +9,13 @@ use std::time::Duration;
 use super::identity::Identity;
 use super::layers::{Given, Layer, Layers, TICK};
 use super::watched::Certificates;
-use super::{BaseId, ConfigError, HostPort, IpVersion, Launch, Metrics, Source, duration, values};
+use super::{ConfigError, IpVersion, Launch, Metrics};
 use crate::bootstrap::node::{self, NodeDescription, NodeInputs};
-use crate::bootstrap::{ControlPlaneTls, Generated, Template, Tracing};
+use crate::bootstrap::{ControlPlaneTls, Generated, Source, Template, Tracing};
 use crate::cli::flags::{Kind, PROXY};
 use crate::json::{self, Value};
 use crate::search;
+use crate::values::{self, BaseId, HostPort, duration};
 
 /// The user's documents: at most one of the first two.
 #[derive(Debug)]

@@ -1,10 +1,11 @@
 //! Argument lists and variables in, configurations or refusals out.
 
 use super::*;
-use crate::bootstrap::Tracing;
+use crate::bootstrap::{Generated, Tracing};
 use crate::cli::{self, Command};
 use crate::environment::Environment;
 use crate::json::Value;
+use crate::log::{Level, Target};
 use crate::supervisor::CleanExit;
 
 fn words(line: &str) -> Vec<cli::Word> {

@@ -3,8 +3,9 @@
 #![forbid(unsafe_code)]
 
 use super::layers::Layers;
-use super::{ConfigError, Metrics, values};
+use super::{ConfigError, Metrics};
 use crate::cli::Word;
+use crate::values;
 
 /// Of the proxy, and its flag.
 const PROXY_FLAGS: [(&str, &str); 2] = [

@@ -7,7 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::layers::Layers;
-use super::{ConfigError, Role, Watch};
+use super::{ConfigError, Watch};
+use crate::values::Role;
 
 /// A certificate with its key and the root that signs the other side's.
 #[derive(Clone, Copy, Debug)]

@@ -27,9 +27,9 @@ use mio::{Events, Poll, Token};
 
 use crate::admin::{self, AdminClient, Answer, Knowledge};
 use crate::adopted::Adopted;
-use crate::bootstrap;
+use crate::bootstrap::{self, Source};
 use crate::children::{Children, Kind};
-use crate::config::{Config, Source};
+use crate::config::Config;
 use crate::counters::{Asked, Counters};
 use crate::error::StartError;
 use crate::fingerprint::Files;

@@ -6,9 +6,9 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use super::{EventLoop, STAND_IN};
-use crate::bootstrap::{self, BootstrapError};
+use crate::bootstrap::{self, BootstrapError, Source};
 use crate::children::{self, Kind, Run};
-use crate::config::{Config, Launch, Source};
+use crate::config::{Config, Launch};
 use crate::error::{Refused, StartError};
 use crate::hot_restart::Holder;
 use crate::log;

@@ -10,12 +10,13 @@ use mio::Poll;
 use super::{Answer, Asked, EventLoop, FIRST_CLIENT, STATUS, prometheus_port};
 use crate::admin::Ports;
 use crate::children::Kind;
-use crate::config::{Config, ProbeAction, Role};
+use crate::config::{Config, ProbeAction};
 use crate::error::StartError;
 use crate::history::{Happening, Life};
 use crate::log;
 use crate::status::{Demand, Heard, Helper, Plan, Settings, Stage, StatusServer, Turn, View};
 use crate::supervisor::{Call, Epoch, Event, Exit, Note, Reason, Reply};
+use crate::values::Role;
 use sys::Pid;
 
 /// When the two clocks have come apart by more, the host's was set. Chosen: well above a day's drift.

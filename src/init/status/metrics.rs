@@ -246,13 +246,14 @@ mod tests {
     use super::super::exposition::{LABEL_CHARS, ROOM};
     use super::*;
     use crate::children::Children;
-    use crate::config::{Companion as Flag, Role};
+    use crate::config::Companion as Flag;
     use crate::history::History;
     use crate::status::Stage;
     use crate::supervisor::{
         Call, Cause, CleanExit, CompanionId, Configuration, Epoch, Event, Exit, Policy, ProcessId,
         Reply, Supervisor, Timer,
     };
+    use crate::values::Role;
 
     const fn secs(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

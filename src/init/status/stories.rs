@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::{Stage, View};
 use crate::children::{Children, Kind};
-use crate::config::{Companion, Role};
+use crate::config::Companion;
 use crate::counters::{Asked, Counters};
 use crate::history::{Happening, History, Life};
 use crate::supervisor::{
     Action, Call, CleanExit, CompanionId, Configuration, Epoch, Event, Exit, Policy, Reply, Signal,
     Supervisor,
 };
+use crate::values::Role;
 use sys::Pid;
 
 /// 2026-11-20T23:36:06.292725Z, since 1970.

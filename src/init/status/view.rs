@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::readiness::Stage;
 use crate::children::{Children, Kind};
-use crate::config::{Companion, Role};
+use crate::config::Companion;
 use crate::counters::Counters;
 use crate::history::History;
 use crate::supervisor::{CompanionId, Epoch, Snapshot};
+use crate::values::Role;
 use sys::Pid;
 
 /// See the module.

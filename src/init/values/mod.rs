@@ -1,11 +1,54 @@
-//! What a text means: switches, addresses, quantities, users, levels. Pure.
+//! What a text means: switches, addresses, quantities, durations, users, levels. Pure; `cli`, `config` and `bootstrap` share it.
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod duration;
+
 use std::net::{IpAddr, SocketAddr};
 
-use super::{BaseId, HostPort, User};
 use crate::log::Level;
+
+/// The kind of proxy, the first field of the node id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    #[default]
+    Sidecar,
+    Router,
+    Ingress,
+}
+
+impl Role {
+    /// As it is typed, and in the node id.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sidecar => "sidecar",
+            Self::Router => "router",
+            Self::Ingress => "ingress",
+        }
+    }
+}
+
+/// Envoy's `--base-id`: names its shared memory and its hot-restart sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaseId {
+    Fixed(u32),
+    /// A free one is looked for at start and kept.
+    Auto,
+}
+
+/// `--proxy-user`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// A host name or address with a port, as Envoy's `socket_address` wants it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostPort {
+    pub host: String,
+    pub port: u16,
+}
 
 /// As Go's `ParseBool`.
 pub(crate) fn switch(text: &str) -> Result<bool, &'static str> {
@@ -16,12 +59,12 @@ pub(crate) fn switch(text: &str) -> Result<bool, &'static str> {
     }
 }
 
-pub(super) fn address(text: &str) -> Result<IpAddr, &'static str> {
+pub(crate) fn address(text: &str) -> Result<IpAddr, &'static str> {
     text.parse().map_err(|_| "not an IP address")
 }
 
 /// `host:port`, `1.2.3.4:port` or `[v6]:port`.
-pub(super) fn host_port(text: &str) -> Result<HostPort, &'static str> {
+pub(crate) fn host_port(text: &str) -> Result<HostPort, &'static str> {
     let (host, port) = text.rsplit_once(':').ok_or("host:port is expected")?;
     let port = match port.parse() {
         Ok(port) if port > 0_u16 => port,
@@ -69,7 +112,7 @@ fn is_dns_name(host: &str) -> bool {
 }
 
 /// statsd: Envoy takes no name there, and nothing here blocks on DNS.
-pub(super) fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
+pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
     match text.parse::<SocketAddr>() {
         Ok(address) if address.port() > 0 => Ok(address),
         Ok(_) => Err("the port must be 1 to 65535"),
@@ -81,7 +124,7 @@ pub(super) fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
 }
 
 /// CPUs of a Kubernetes quantity (`2`, `1.5`, `500m`), rounded up; 0 when there are none.
-pub(super) fn cpus(text: &str) -> Option<u32> {
+pub(crate) fn cpus(text: &str) -> Option<u32> {
     let (number, per_unit) = match text.strip_suffix('m') {
         Some(milli) => (milli, 1),
         None => (text, 1000),
@@ -97,7 +140,7 @@ pub(super) fn cpus(text: &str) -> Option<u32> {
 }
 
 /// `UID[:GID]`; the group is the user's number where it is not given.
-pub(super) fn user(text: &str) -> Result<User, &'static str> {
+pub(crate) fn user(text: &str) -> Result<User, &'static str> {
     let (uid, gid) = text.split_once(':').unwrap_or((text, text));
     // The highest number means "leave it" to the kernel.
     let id = |text: &str| text.parse().ok().filter(|id| *id != u32::MAX);
@@ -108,7 +151,7 @@ pub(super) fn user(text: &str) -> Result<User, &'static str> {
 }
 
 /// Envoy multiplies it by ten for a socket's name, so it has a highest value.
-pub(super) fn base_id(text: &str) -> Result<BaseId, &'static str> {
+pub(crate) fn base_id(text: &str) -> Result<BaseId, &'static str> {
     const HIGHEST: u32 = 0x0fff_ffff;
     match text.parse() {
         _ if text == "auto" => Ok(BaseId::Auto),
@@ -118,7 +161,7 @@ pub(super) fn base_id(text: &str) -> Result<BaseId, &'static str> {
 }
 
 /// `info`, or `default:info,model:debug`, of which the default scope counts.
-pub(super) fn log_level(text: &str) -> Result<Level, &'static str> {
+pub(crate) fn log_level(text: &str) -> Result<Level, &'static str> {
     let mut default = Level::Info;
     for part in text.split(',') {
         let (scope, name) = part.split_once(':').unwrap_or(("default", part));
@@ -138,7 +181,7 @@ pub(super) fn log_level(text: &str) -> Result<Level, &'static str> {
 }
 
 /// Envoy's level, and the components' that later pilot-agents take in the same flag: `info,misc:error`.
-pub(super) fn proxy_log_level(text: &str) -> Result<(String, String), &'static str> {
+pub(crate) fn proxy_log_level(text: &str) -> Result<(String, String), &'static str> {
     let (components, levels): (Vec<_>, Vec<_>) = text
         .split(',')
         .map(str::trim)

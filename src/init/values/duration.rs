@@ -9,7 +9,7 @@ const TOO_LONG: &str = "too long";
 /// Go's longest, 2562047h47m16.854775807s.
 const LONGEST_NANOS: u64 = i64::MAX.unsigned_abs();
 
-pub(super) fn parse(text: &str) -> Result<Duration, &'static str> {
+pub(crate) fn parse(text: &str) -> Result<Duration, &'static str> {
     if text.starts_with('-') {
         return Err("negative");
     }

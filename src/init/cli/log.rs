@@ -1,0 +1,36 @@
+//! What the flags say of the log.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+
+use super::proxy::ProxyFlags;
+use crate::log::{Level, LogConfig, Target};
+use crate::values;
+
+impl ProxyFlags {
+    /// Where and how to log, as far as it can be understood: also what is wrong with the other flags is said there.
+    pub(crate) fn log(&self, default: Target) -> LogConfig {
+        let mut targets = Vec::new();
+        for target in self.list("log-target") {
+            let target = match target {
+                "" => continue,
+                "stdout" => Target::Stdout,
+                "stderr" => Target::Stderr,
+                file => Target::File(PathBuf::from(file)),
+            };
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        if targets.is_empty() {
+            targets.push(default);
+        }
+        let json = self.scalar("log-as-json").map(values::switch);
+        LogConfig {
+            level: Level::Info,
+            json: json.is_some_and(|json| json == Ok(true)),
+            targets,
+        }
+    }
+}
