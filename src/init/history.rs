@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crate::status::Stage;
+use crate::readiness::Stage;
 use crate::supervisor::{Configuration, Epoch, Exit, Note, Reason};
 
 /// Events kept, and lives of epochs kept. Chosen: with 32 of each, `/status` has about 10 kB.

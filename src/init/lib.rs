@@ -73,7 +73,8 @@
 //! # What is not here
 //!
 //! - Nothing blocks, but for files that are read or written at a change, and `client`, which is no agent.
-//! - No clock is read outside `event_loop`, but for the time stamp of a log line and the time that `client` waits.
+//! - No clock is read outside `clock`, which `event_loop` asks once a turn, a log line for its time stamp, and `client`
+//!   for the time that it waits.
 //! - No thread is ever started: Envoy dies with the thread that forked it (PDEATHSIG, see `children`).
 //! - No child is waited for outside `children::reap`.
 //! - After `EventLoop::start` no error travels upward; the type has no room for one.
@@ -86,6 +87,7 @@ mod certificate;
 mod children;
 pub mod cli;
 mod client;
+mod clock;
 pub mod config;
 mod counters;
 pub mod environment;
@@ -101,6 +103,7 @@ pub mod log;
 mod plain;
 #[cfg(any(test, fuzzing))]
 pub mod properties;
+mod readiness;
 mod regular;
 mod search;
 mod signals;

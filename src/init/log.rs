@@ -13,8 +13,9 @@ use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use crate::clock;
 use sys::{OPEN_WITHOUT_WAITING, Outlet};
 
 /// The longest line, with its end: what POSIX lets a pipe take at once (`PIPE_BUF` on Linux), so lines never mix.
@@ -340,18 +341,7 @@ impl fmt::Write for Line {
 pub(crate) struct Utc(pub(crate) Duration);
 
 fn utc_now() -> Utc {
-    Utc(wall_clock())
-}
-
-/// Time since 1970.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a log line says when it was written, /status when something was; no decision depends on it"
-)]
-pub(crate) fn wall_clock() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
+    Utc(clock::wall())
 }
 
 impl fmt::Display for Utc {

@@ -11,7 +11,7 @@ use mio::{Events, Poll, Token};
 use crate::adopted::Adopted;
 use crate::children::{self, Children, spawn_code};
 use crate::cli::InitArgs;
-use crate::event_loop::read_clock;
+use crate::clock;
 use crate::log::{self, Level, LogConfig, Target};
 use crate::signals::Signals;
 use crate::supervisor::Exit;
@@ -133,7 +133,7 @@ fn end_adopted(sources: &mut Sources) {
     if std::process::id() == 1 {
         return;
     }
-    let (none, mut now) = (Children::default(), read_clock());
+    let (none, mut now) = (Children::default(), clock::read());
     let mut adopted = Adopted::new(now, PATIENCE);
     let mut events = Events::with_capacity(4);
     while !adopted.have_ended(now, &none) {
@@ -145,7 +145,7 @@ fn end_adopted(sources: &mut Sources) {
             // Interrupted, or what should not happen: not a spin.
             sys::pause(POLL_ERROR_PAUSE);
         }
-        now = read_clock();
+        now = clock::read();
         for _ in 0..sys::SIGNAL_READS_PER_TURN {
             let batch = sources.signals.others();
             if ENDING.iter().any(|end| batch.contains(&Some(*end))) {

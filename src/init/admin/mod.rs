@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 
 use crate::http::{Decoder, Exchange, Response};
-use crate::status::Heard;
+use crate::readiness::Heard;
 use crate::supervisor::{Call, Event, ProcessId, Reply};
 pub(crate) use call::Knowledge;
 use call::{Request, Step};

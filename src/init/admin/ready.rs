@@ -4,7 +4,7 @@
 
 use super::call::{Knowledge, Request, lines, server_info};
 use crate::http::{Malformed, Response};
-use crate::status::Facts;
+use crate::readiness::Facts;
 use crate::supervisor::{Epoch, Reply};
 
 /// Bytes of a line of `/listeners` that are looked at: the address stands at its end.
@@ -173,7 +173,7 @@ impl Scan {
 mod tests {
     use super::*;
     use crate::config::DrainCall;
-    use crate::status::Updates;
+    use crate::readiness::Updates;
 
     const KNOWLEDGE: Knowledge = Knowledge {
         hot_restart: true,

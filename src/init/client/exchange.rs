@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
 
+use crate::clock;
 use crate::http::Exchange;
 use crate::supervisor::Seconds;
 use crate::url::{Host, Url};
@@ -85,16 +86,16 @@ impl Allowance {
     pub(crate) fn new(whole: Duration) -> Self {
         Self {
             whole,
-            began: read_clock(),
+            began: clock::read(),
             excused: Cell::new(Duration::ZERO),
         }
     }
 
     /// Does what costs nothing of it.
     pub(super) fn excuse<T>(&self, action: impl FnOnce() -> T) -> T {
-        let began = read_clock();
+        let began = clock::read();
         let result = action();
-        let spent = read_clock().saturating_duration_since(began);
+        let spent = clock::read().saturating_duration_since(began);
         self.excused.set(self.excused.get().saturating_add(spent));
         result
     }
@@ -102,7 +103,7 @@ impl Allowance {
     /// # Errors
     /// Nothing is left.
     fn left(&self) -> Result<Duration, Failure> {
-        let passed = read_clock().saturating_duration_since(self.began);
+        let passed = clock::read().saturating_duration_since(self.began);
         let spent = passed.saturating_sub(self.excused.get());
         let left = self.whole.checked_sub(spent);
         left.filter(|left| !left.is_zero())
@@ -222,14 +223,6 @@ fn request(url: &Url, ask: Ask<'_>) -> String {
         body,
     ]
     .concat()
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a command of its own, without the event loop: what a call took is read off the clock here, and nowhere else"
-)]
-pub(super) fn read_clock() -> Instant {
-    Instant::now()
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ mod status;
 use std::io::{ErrorKind, IsTerminal as _};
 use std::time::Duration;
 
-use self::exchange::{Allowance, Ask, Failure, exchange, read_clock};
+use self::exchange::{Allowance, Ask, Failure, exchange};
 use self::status::Paint;
 use crate::cli::{ClientArgs, RequestArgs, StatusArgs, WaitArgs};
+use crate::clock;
 use crate::http::{Decoder, Response};
 use crate::supervisor::Seconds;
 use crate::url::Url;
@@ -88,9 +89,9 @@ fn said(verb: &str, url: &Url, failure: &Failure) -> String {
 }
 
 fn wait(args: &WaitArgs) -> Result<(), Failure> {
-    let began = read_clock();
+    let began = clock::read();
     let left = || {
-        let spent = read_clock().saturating_duration_since(began);
+        let spent = clock::read().saturating_duration_since(began);
         args.timeout.saturating_sub(spent)
     };
     let mut last: Option<Failure> = None;

@@ -29,6 +29,7 @@ use crate::admin::{self, AdminClient, Answer, Knowledge};
 use crate::adopted::Adopted;
 use crate::bootstrap::{self, Source};
 use crate::children::{Children, Kind};
+use crate::clock;
 use crate::config::Config;
 use crate::counters::{Asked, Counters};
 use crate::error::StartError;
@@ -37,8 +38,9 @@ use crate::history::History;
 use crate::host;
 use crate::hot_restart::{HotRestart, StandIn};
 use crate::log;
+use crate::readiness::{Readiness, Stage};
 use crate::signals::Signals;
-use crate::status::{PLACES, Readiness, Stage, StatusServer};
+use crate::status::{PLACES, StatusServer};
 use crate::store::Store;
 use crate::supervisor::{
     Action, Call, Configuration, Epoch, Event, Note, Outcome, Send, Supervisor,
@@ -134,7 +136,7 @@ impl EventLoop {
         let required = std::mem::take(&mut config.watch.required);
         let files = Files::new(std::mem::take(&mut config.watch.paths), required);
         let status = open_status_port(config, &poll)?;
-        let now = read_clock();
+        let now = clock::read();
         // On the heap: it is large, and each place on the stack that it passes through would stay.
         let this = Box::leak(Box::new(Self {
             admin: AdminClient::new(config.admin, knowledge(config), ports(config), FIRST_ADMIN),
@@ -248,7 +250,7 @@ impl EventLoop {
                 sys::pause(POLL_ERROR_PAUSE);
             }
         }
-        self.now = read_clock();
+        self.now = clock::read();
         self.collect(events);
         self.hash_on();
         self.handle_events();
@@ -377,12 +379,4 @@ fn prometheus_port(source: &Source) -> u16 {
         Source::Generated { inputs, .. } => inputs.prometheus_port,
         Source::Template { .. } | Source::Custom { .. } => 15090,
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one reader of the clock, once in a turn"
-)]
-pub(crate) fn read_clock() -> Instant {
-    Instant::now()
 }

@@ -10,11 +10,13 @@ use mio::Poll;
 use super::{Answer, Asked, EventLoop, FIRST_CLIENT, STATUS, prometheus_port};
 use crate::admin::Ports;
 use crate::children::Kind;
+use crate::clock;
 use crate::config::{Config, ProbeAction};
 use crate::error::StartError;
 use crate::history::{Happening, Life};
 use crate::log;
-use crate::status::{Demand, Heard, Helper, Plan, Settings, Stage, StatusServer, Turn, View};
+use crate::readiness::{Heard, Plan, Stage};
+use crate::status::{Demand, Helper, Settings, StatusServer, Turn, View};
 use crate::supervisor::{Call, Epoch, Event, Exit, Note, Reason, Reply};
 use crate::values::Role;
 use sys::Pid;
@@ -166,7 +168,7 @@ impl EventLoop {
     /// told. Set anew when somebody sets the host's clock.
     pub(super) fn wall(&mut self) -> Duration {
         let elapsed = self.now.saturating_duration_since(self.started);
-        let clock = log::wall_clock();
+        let clock = clock::wall();
         let ours = self.started_wall.saturating_add(elapsed);
         if ours.abs_diff(clock) > CLOCK_SET {
             self.started_wall = clock.saturating_sub(elapsed);

@@ -248,7 +248,7 @@ mod tests {
     use crate::children::Children;
     use crate::config::Companion as Flag;
     use crate::history::History;
-    use crate::status::Stage;
+    use crate::readiness::Stage;
     use crate::supervisor::{
         Call, Cause, CleanExit, CompanionId, Configuration, Epoch, Event, Exit, Policy, ProcessId,
         Reply, Supervisor, Timer,

@@ -20,7 +20,6 @@ mod page;
 mod probing;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
-mod readiness;
 mod room;
 mod routes;
 mod scrape;
@@ -28,7 +27,7 @@ mod server;
 mod serving;
 mod sharing;
 #[cfg(test)]
-mod stories;
+pub(crate) mod stories;
 mod target;
 mod text;
 mod usage;
@@ -42,9 +41,6 @@ use mio::net::UnixStream;
 
 use crate::config::{Metrics, Prober, ScrapeTarget};
 use crate::counters::Counters;
-#[cfg(test)]
-pub(crate) use readiness::Updates;
-pub(crate) use readiness::{Facts, Heard, Plan, Readiness, Stage};
 pub(crate) use server::StatusServer;
 pub(crate) use view::View;
 

@@ -10,9 +10,9 @@ use super::probing::{Probing, Progress, line};
 use super::routes::Topic;
 use super::server::StatusServer;
 use super::{
-    Demand, HELPERS, PAUSE, STRANGERS_HELPERS, Stage, Turn, View, answer, count, json, metrics,
-    page,
+    Demand, HELPERS, PAUSE, STRANGERS_HELPERS, Turn, View, answer, count, json, metrics, page,
 };
+use crate::readiness::Stage;
 
 /// Of all scrapes' bytes so much is passed on before others have their turn: 16 reads, one at least for each.
 const ROUNDS: usize = 16;

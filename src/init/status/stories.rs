@@ -4,11 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Stage, View};
+use super::View;
 use crate::children::{Children, Kind};
 use crate::config::Companion;
 use crate::counters::{Asked, Counters};
 use crate::history::{Happening, History, Life};
+use crate::readiness::Stage;
 use crate::supervisor::{
     Action, Call, CleanExit, CompanionId, Configuration, Epoch, Event, Exit, Policy, Reply, Signal,
     Supervisor,
@@ -20,25 +21,25 @@ use sys::Pid;
 const BEGIN: Duration = Duration::from_micros(1_795_217_766_292_725);
 
 /// An agent that never was.
-pub(super) struct Story {
+pub(crate) struct Story {
     start: Instant,
-    pub(super) now: Instant,
+    pub(crate) now: Instant,
     core: Supervisor,
-    pub(super) history: History,
-    pub(super) counters: Counters,
+    pub(crate) history: History,
+    pub(crate) counters: Counters,
     children: Children,
     companions: Vec<Companion>,
-    pub(super) node: String,
+    pub(crate) node: String,
     stage: Stage,
     changed: Option<Instant>,
-    pub(super) expiry: Option<u64>,
+    pub(crate) expiry: Option<u64>,
     files: u8,
     pid: i32,
 }
 
 impl Story {
     /// Started, with these programs as companions, each with an argument.
-    pub(super) fn new(companions: &[&str]) -> Self {
+    pub(crate) fn new(companions: &[&str]) -> Self {
         let companions: Vec<_> = companions
             .iter()
             .map(|program| Companion {
@@ -68,7 +69,7 @@ impl Story {
     }
 
     /// A start, a rotation, a child that fails twice, a crash, a companion that ends, and the drain at the end.
-    pub(super) fn full() -> Self {
+    pub(crate) fn full() -> Self {
         let mut story = Self::new(&["/bin/routing-agent", "/opt/\"watch\" <me>'s"]);
         story.live(180, 0);
         story.change(90_000, 2);
@@ -89,7 +90,7 @@ impl Story {
         story
     }
 
-    pub(super) fn view(&self) -> View<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
         View {
             now: self.now,
             started: self.start,
@@ -109,7 +110,7 @@ impl Story {
     }
 
     /// Timers until then, in milliseconds since the start.
-    pub(super) fn until(&mut self, at: u64) {
+    pub(crate) fn until(&mut self, at: u64) {
         let end = self.start + Duration::from_millis(at);
         while let Some(deadline) = self.core.next_deadline().filter(|next| *next <= end) {
             self.now = self.now.max(deadline);
@@ -120,12 +121,12 @@ impl Story {
         self.now = end;
     }
 
-    pub(super) fn event(&mut self, at: u64, event: &Event) {
+    pub(crate) fn event(&mut self, at: u64, event: &Event) {
         self.until(at);
         self.handle(event);
     }
 
-    pub(super) fn live(&mut self, at: u64, epoch: u32) {
+    pub(crate) fn live(&mut self, at: u64, epoch: u32) {
         self.until(at);
         let process = self.core.process(Epoch(epoch)).unwrap();
         let (call, reply) = (Call::Live, Reply::Live);
@@ -139,7 +140,7 @@ impl Story {
         }
     }
 
-    pub(super) fn exited(&mut self, at: u64, epoch: u32, how: Exit) {
+    pub(crate) fn exited(&mut self, at: u64, epoch: u32, how: Exit) {
         self.until(at);
         let epoch = Epoch(epoch);
         self.reaped(Kind::Proxy(epoch));
@@ -156,14 +157,14 @@ impl Story {
     }
 
     /// The files change; the core hashes them after the debounce.
-    pub(super) fn change(&mut self, at: u64, files: u8) {
+    pub(crate) fn change(&mut self, at: u64, files: u8) {
         self.files = files;
         self.event(at, &Event::FilesChanged);
         self.until(at + 10_000);
         self.changed = Some(self.now);
     }
 
-    pub(super) fn readiness(&mut self, at: u64, stage: Stage) {
+    pub(crate) fn readiness(&mut self, at: u64, stage: Stage) {
         self.until(at);
         self.stage = stage;
         self.history.happened(self.now, Happening::Readiness(stage));
@@ -250,7 +251,7 @@ fn policy(companions: u8) -> Policy {
 }
 
 /// Compares with a file of `tests/data`, or writes it with `UPDATE_GOLDEN=1`.
-pub(super) fn golden(name: &str, made: &[u8]) {
+pub(crate) fn golden(name: &str, made: &[u8]) {
     let made = std::str::from_utf8(made).unwrap();
     let file = [env!("CARGO_MANIFEST_DIR"), "/../../tests/data/", name].concat();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -267,6 +268,6 @@ pub(super) fn golden(name: &str, made: &[u8]) {
     clippy::disallowed_methods,
     reason = "a test needs some moment to begin"
 )]
-pub(super) fn clock() -> Instant {
+pub(crate) fn clock() -> Instant {
     Instant::now()
 }

@@ -5,11 +5,11 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::readiness::Stage;
 use crate::children::{Children, Kind};
 use crate::config::Companion;
 use crate::counters::Counters;
 use crate::history::History;
+use crate::readiness::Stage;
 use crate::supervisor::{CompanionId, Epoch, Snapshot};
 use crate::values::Role;
 use sys::Pid;

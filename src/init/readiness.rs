@@ -213,8 +213,8 @@ fn judge(newest: &Process, facts: Facts) -> Stage {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stories::Story;
     use super::*;
+    use crate::status::stories::Story;
 
     fn heard(missing_port: Option<u16>) -> Heard {
         Heard::Facts(Facts {
