@@ -17,11 +17,14 @@
 //! [`yaml`] makes a tree, bounded; `read` holds it against the table of a message ([`schema`]) and says the path of what is
 //! wrong; `overlay` lays it over defaults; the generated code makes the type of it. A new kind is a `.proto` file and a file
 //! with its rules: see [`mesh`].
+//!
+//! [`model`] is the other half: what the registries make of all that, as plain values.
 
 #![forbid(unsafe_code)]
 
 pub mod duration;
 pub mod mesh;
+pub mod model;
 mod overlay;
 mod read;
 pub mod schema;

@@ -1,0 +1,56 @@
+//! What became different between two worlds, so that a push does no more than it must.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::WorkloadKey;
+
+/// Why a push goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    Endpoint,
+    Service,
+    Config,
+    /// Mesh configuration, networks.
+    Global,
+    Proxy,
+    /// Somebody asked for it.
+    Debug,
+    Unknown,
+}
+
+impl Reason {
+    pub const ALL: [Self; 7] = [
+        Self::Endpoint,
+        Self::Service,
+        Self::Config,
+        Self::Global,
+        Self::Proxy,
+        Self::Debug,
+        Self::Unknown,
+    ];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Endpoint => "endpoint",
+            Self::Service => "service",
+            Self::Config => "config",
+            Self::Global => "global",
+            Self::Proxy => "proxy",
+            Self::Debug => "debug",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// One change of the world. What changes nothing that is served is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Only endpoints of these services, by full name; the services themselves are as they were.
+    Endpoints(BTreeSet<Arc<str>>),
+    /// Anything may be different.
+    Full(Reason),
+    /// Only what this workload's proxies are to have.
+    Proxy(WorkloadKey),
+}

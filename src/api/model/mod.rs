@@ -1,0 +1,98 @@
+//! The mesh as plain values: services, endpoints, workloads, and the [`World`] that holds what one moment knows.
+//!
+//! Registries make these values, resources for Envoy are made from them, and neither knows the other. Texts are `Arc<str>`,
+//! because one name stands in many places; values are compared and cloned often, so that what is large is behind an `Arc`.
+
+mod address;
+mod change;
+mod endpoint;
+mod protocol;
+mod service;
+mod workload;
+mod world;
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+pub use address::{Address, Network};
+pub use change::{Change, Reason};
+pub use endpoint::{Endpoint, EndpointAddress, Health, Locality, TlsMode};
+pub use protocol::{Protocol, UnknownProtocol};
+pub use service::{Port, Registry, Resolution, Service, ServiceKey, Target};
+pub use workload::{Workload, WorkloadKey};
+pub use world::{Configured, Objects, Shards, World};
+
+/// Labels of a pod, or the labels that a selector wants.
+pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
+
+/// Whether `labels` have all that `selector` wants. An empty selector selects all: who means none asks first.
+#[must_use]
+pub fn selects(selector: &Labels, labels: &Labels) -> bool {
+    selector
+        .iter()
+        .all(|(name, value)| labels.get(name) == Some(value))
+}
+
+/// The name of one cluster of machines; also of what is not Kubernetes, such as a directory of files.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterId(Arc<str>);
+
+impl ClusterId {
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for ClusterId {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl Borrow<str> for ClusterId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()))
+            .collect()
+    }
+
+    #[test]
+    fn a_selector_wants_all_its_labels() {
+        let pod = labels(&[("app", "b"), ("version", "1")]);
+        for (selector, selected) in [
+            (labels(&[]), true),
+            (labels(&[("app", "b")]), true),
+            (labels(&[("app", "b"), ("version", "1")]), true),
+            (labels(&[("app", "c")]), false),
+            (labels(&[("app", "b"), ("tier", "")]), false),
+        ] {
+            assert_eq!(selects(&selector, &pod), selected, "{selector:?}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_is_found_by_its_text() {
+        let clusters = BTreeMap::from([(ClusterId::from("east"), 1)]);
+        assert_eq!(clusters.get("east"), Some(&1));
+        assert_eq!(ClusterId::from("east").to_string(), "east");
+    }
+}

@@ -1,0 +1,216 @@
+//! A service: a name that clients use, the ports it has, and where it is said to be.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Address, ClusterId, Labels, Protocol};
+
+/// What makes a service one: its full name and its namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceKey {
+    /// The full name, `b.demo.svc.cluster.local`; may begin with `*.`.
+    pub hostname: Arc<str>,
+    pub namespace: Arc<str>,
+}
+
+impl ServiceKey {
+    #[must_use]
+    pub fn new(hostname: &str, namespace: &str) -> Self {
+        Self {
+            hostname: hostname.into(),
+            namespace: namespace.into(),
+        }
+    }
+}
+
+/// Where a service was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Registry {
+    Kubernetes,
+    /// ServiceEntries.
+    External,
+    Consul,
+    /// What a request put into memory.
+    Memory,
+}
+
+impl Registry {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "Kubernetes",
+            Self::External => "External",
+            Self::Consul => "Consul",
+            Self::Memory => "Mock",
+        }
+    }
+}
+
+/// How a client finds the address of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resolution {
+    /// The proxy chooses among the endpoints.
+    Static,
+    /// The proxy resolves the endpoints' names and chooses among all answers.
+    Dns,
+    /// The proxy resolves, and takes one answer for each new connection.
+    DnsRoundRobin,
+    /// Where the client wanted to go.
+    None,
+}
+
+impl Resolution {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Static => "STATIC",
+            Self::Dns => "DNS",
+            Self::DnsRoundRobin => "DNS_ROUND_ROBIN",
+            Self::None => "NONE",
+        }
+    }
+
+    #[must_use]
+    pub const fn is_dns(self) -> bool {
+        matches!(self, Self::Dns | Self::DnsRoundRobin)
+    }
+}
+
+/// Where a workload listens for a port of its service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    Number(u16),
+    /// The name of a port of the workload.
+    Name(Arc<str>),
+}
+
+/// A port of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Endpoints belong to a port by this name; may be empty.
+    pub name: Arc<str>,
+    /// What clients use.
+    pub number: u16,
+    pub protocol: Protocol,
+    /// What a workload has when no endpoint says it: the number again where the source says nothing.
+    pub target: Target,
+}
+
+/// A service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    pub key: ServiceKey,
+    pub registry: Registry,
+    /// In the source's order; no number and no name twice, no UDP.
+    pub ports: Vec<Port>,
+    /// Each cluster's own, in the source's order, none twice.
+    pub addresses: BTreeMap<ClusterId, Vec<Address>>,
+    /// The cluster whose attributes these are, and whose addresses a proxy of another cluster sees.
+    pub cluster: ClusterId,
+    pub resolution: Resolution,
+    /// Not a part of the mesh: no mutual TLS to it.
+    pub mesh_external: bool,
+    /// The workloads that are it, of its namespace; empty: none by labels.
+    pub selector: Labels,
+    /// Seconds since 1970.
+    pub created: Option<i64>,
+    /// Identities, such as `spiffe://cluster.local/ns/demo/sa/b`, that the source names for the service itself.
+    pub accounts: BTreeSet<Arc<str>>,
+    /// Endpoints near the client come first, whatever the mesh says.
+    pub prefers_close: bool,
+    /// Where a load balancer of its cluster answers for it: used as a gateway between networks only.
+    pub balancers: BTreeMap<ClusterId, Vec<IpAddr>>,
+}
+
+impl Service {
+    /// A service of Kubernetes without an address: clients get the endpoints' addresses from DNS.
+    #[must_use]
+    pub fn is_headless(&self) -> bool {
+        self.registry == Registry::Kubernetes && self.resolution == Resolution::None
+    }
+
+    /// Its name stands for many.
+    #[must_use]
+    pub fn is_wildcard(&self) -> bool {
+        self.key.hostname.starts_with('*')
+    }
+
+    /// Its addresses as a proxy of that cluster sees them: the own cluster's, else those of the service's first.
+    #[must_use]
+    pub fn addresses_in(&self, cluster: &str) -> &[Address] {
+        self.addresses
+            .get(cluster)
+            .or_else(|| self.addresses.get(&self.cluster))
+            .or_else(|| self.addresses.values().next())
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// The port of this number.
+    #[must_use]
+    pub fn port(&self, number: u16) -> Option<&Port> {
+        self.ports.iter().find(|port| port.number == number)
+    }
+
+    /// Which of two wins, where only one can: the older, then by hostname, then by namespace. One without a time is oldest.
+    #[must_use]
+    pub fn precedence(&self, other: &Self) -> Ordering {
+        (self.created, &self.key).cmp(&(other.created, &other.key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(hostname: &str, namespace: &str, created: Option<i64>) -> Service {
+        Service {
+            key: ServiceKey::new(hostname, namespace),
+            registry: Registry::Kubernetes,
+            ports: Vec::new(),
+            addresses: BTreeMap::new(),
+            cluster: "west".into(),
+            resolution: Resolution::Static,
+            mesh_external: false,
+            selector: Labels::new(),
+            created,
+            accounts: BTreeSet::new(),
+            prefers_close: false,
+            balancers: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn the_older_wins_then_the_name_then_the_namespace() {
+        let mut services = [
+            service("b", "x", Some(2)),
+            service("a", "y", Some(2)),
+            service("a", "x", Some(2)),
+            service("z", "z", Some(1)),
+            service("y", "z", None),
+        ];
+        services.sort_by(Service::precedence);
+        let order: Vec<_> = services
+            .iter()
+            .map(|service| format!("{}/{}", service.key.namespace, service.key.hostname))
+            .collect();
+        assert_eq!(order, ["z/y", "z/z", "x/a", "y/a", "x/b"]);
+    }
+
+    #[test]
+    fn a_proxy_sees_its_own_clusters_address_else_the_first() {
+        let at = |text: &str| vec![text.parse::<Address>().unwrap()];
+        let mut shared = service("a", "x", None);
+        assert_eq!(shared.addresses_in("east"), []);
+        shared.addresses = BTreeMap::from([
+            ("central".into(), at("10.0.0.1")),
+            ("east".into(), at("10.1.0.1")),
+            ("west".into(), at("10.2.0.1")),
+        ]);
+        assert_eq!(shared.addresses_in("east"), at("10.1.0.1"));
+        assert_eq!(shared.addresses_in("north"), at("10.2.0.1"));
+        shared.cluster = "gone".into();
+        assert_eq!(shared.addresses_in("north"), at("10.0.0.1"));
+    }
+}

@@ -1,0 +1,93 @@
+//! Everything that one snapshot is made of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{ClusterId, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
+use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
+use crate::istio::networking::v1alpha3::Sidecar;
+
+/// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
+pub type Shards = BTreeMap<ClusterId, Arc<[Endpoint]>>;
+
+/// An object of configuration: where it is from, and what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configured<T> {
+    pub name: Arc<str>,
+    pub namespace: Arc<str>,
+    /// Seconds since 1970; `None` is oldest.
+    pub created: Option<i64>,
+    pub spec: T,
+}
+
+/// Objects of one kind, by namespace and name.
+pub type Objects<T> = BTreeMap<(Arc<str>, Arc<str>), Arc<Configured<T>>>;
+
+/// Everything that one snapshot is made of, at one moment. Cloning copies pointers; a registry changes its own with
+/// [`Arc::make_mut`] and gives clones away.
+///
+/// Nothing here is in the order of arrival: equal state makes an equal world.
+#[derive(Clone, Debug, PartialEq)]
+pub struct World {
+    pub services: Arc<BTreeMap<ServiceKey, Arc<Service>>>,
+    /// Of the services; one without endpoints may be missing here, and what is here without a service is not served.
+    pub endpoints: Arc<BTreeMap<ServiceKey, Arc<Shards>>>,
+    pub workloads: Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
+    pub mesh: Arc<MeshConfig>,
+    pub networks: Arc<MeshNetworks>,
+    pub sidecars: Arc<Objects<Sidecar>>,
+}
+
+impl World {
+    /// One with nothing in it.
+    #[must_use]
+    pub fn new(mesh: Arc<MeshConfig>) -> Self {
+        Self {
+            services: Arc::default(),
+            endpoints: Arc::default(),
+            workloads: Arc::default(),
+            mesh,
+            networks: Arc::default(),
+            sidecars: Arc::default(),
+        }
+    }
+
+    /// The endpoints of a service, cluster by cluster.
+    pub fn endpoints_of(&self, key: &ServiceKey) -> impl Iterator<Item = (&ClusterId, &Endpoint)> {
+        self.endpoints
+            .get(key)
+            .into_iter()
+            .flat_map(|shards| shards.iter())
+            .flat_map(|(cluster, shard)| shard.iter().map(move |endpoint| (cluster, endpoint)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::EndpointAddress;
+
+    fn endpoint(last: u8) -> Endpoint {
+        Endpoint::new(EndpointAddress::Ip([10, 0, 0, last].into()), 80, "http")
+    }
+
+    #[test]
+    fn endpoints_come_cluster_by_cluster() {
+        let key = ServiceKey::new("a.demo.svc.cluster.local", "demo");
+        let mut world = World::new(Arc::new(MeshConfig::default()));
+        assert_eq!(world.endpoints_of(&key).count(), 0);
+        let shards = Shards::from([
+            ("west".into(), Arc::from([endpoint(3)])),
+            ("east".into(), Arc::from([endpoint(1), endpoint(2)])),
+        ]);
+        let before = world.clone();
+        Arc::make_mut(&mut world.endpoints).insert(key.clone(), Arc::new(shards));
+        assert_ne!(world, before);
+        assert_eq!(before.endpoints_of(&key).count(), 0);
+        let seen: Vec<_> = world
+            .endpoints_of(&key)
+            .map(|(cluster, endpoint)| format!("{cluster} {}", endpoint.address))
+            .collect();
+        assert_eq!(seen, ["east 10.0.0.1", "east 10.0.0.2", "west 10.0.0.3"]);
+    }
+}
