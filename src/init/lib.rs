@@ -64,7 +64,7 @@
 //!   they were measured, also stand in `children` (flags, PDEATHSIG), `supervisor/epoch.rs` (hand-over, start-up, exit codes),
 //!   `supervisor/parent.rs`, `supervisor/drain.rs` and `admin/call.rs` (endpoints).
 //! - `admin`: the client of Envoy's admin port. `plain`: `pintle init`, with no Envoy in it.
-//! - `status`: the status port. Read `mod.rs` for the limits, `readiness.rs` for what ready means; `http` has the parsers.
+//! - `status`: the status port; its `mod.rs` tells its rooms. `readiness`: what ready means. `http` has the parsers.
 //!   `history` and `counters` are what it tells of.
 //! - `client`: `request`, `wait`, `probe`, `status`, `drain` and `quit`, which ask an agent from outside.
 //! - `regular`: opens what the user named, if it is a regular file. `search`: a text in a text.

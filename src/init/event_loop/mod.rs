@@ -40,7 +40,7 @@ use crate::hot_restart::{HotRestart, StandIn};
 use crate::log;
 use crate::readiness::{Readiness, Stage};
 use crate::signals::Signals;
-use crate::status::{PLACES, StatusServer};
+use crate::status::server::{PLACES, StatusServer};
 use crate::store::Store;
 use crate::supervisor::{
     Action, Call, Configuration, Epoch, Event, Note, Outcome, Send, Supervisor,

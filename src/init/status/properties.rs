@@ -3,11 +3,11 @@
 #![forbid(unsafe_code)]
 
 use super::Settings;
-use super::meaning::{Meaning, understand};
-use super::probing::Errand;
-use super::routes::{Peer, Route};
-use super::scrape::{LINE_BYTES, Lines};
-use super::target::{Redirect, Target};
+use super::metrics::scrape::{LINE_BYTES, Lines};
+use super::probes::Errand;
+use super::probes::target::{Redirect, Target};
+use super::server::meaning::{Meaning, understand};
+use super::server::routes::{Peer, Route};
 use crate::config::{Metrics, ProbeAction, Prober, ScrapeTarget};
 use crate::http::{Parsed, Request};
 

@@ -4,12 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::View;
 use crate::children::{Children, Kind};
 use crate::config::Companion;
 use crate::counters::{Asked, Counters};
 use crate::history::{Happening, History, Life};
 use crate::readiness::Stage;
+use crate::status::view::View;
 use crate::supervisor::{
     Action, Call, CleanExit, CompanionId, Configuration, Epoch, Event, Exit, Policy, Reply, Signal,
     Supervisor,

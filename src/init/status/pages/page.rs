@@ -11,9 +11,9 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::text::{Buffer, Escape, Span, Words, state_name};
-use super::view::View;
 use crate::history::Life;
 use crate::log::Utc;
+use crate::status::view::View;
 use crate::supervisor::{AgentState, Reason};
 
 /// Characters of a string (a node id, a companion's command). Chosen: two lines of a wide screen.
@@ -75,7 +75,7 @@ const DEFINITIONS: &str = r##"<defs>
 #[must_use]
 // Seldom, and not to be mixed with what is not.
 #[inline(never)]
-pub(super) fn render(view: &View<'_>) -> Vec<u8> {
+pub(crate) fn render(view: &View<'_>) -> Vec<u8> {
     let many = view.history.events().count() + view.history.lives().count();
     let mut page = Buffer::new(Escape::Html, TEXT, ROOM + many * ROOM_EACH);
     page.raw(HEAD);

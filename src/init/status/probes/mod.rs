@@ -3,16 +3,19 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod target;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use mio::Token;
+use mio::net::UnixStream;
 
-use super::connection::Form;
-use super::target::{Redirect, Target};
-use super::{Helper, Turn, pair};
+use self::target::{Redirect, Target};
 use crate::http::{Exchange, Response};
+use crate::status::Turn;
+use crate::status::response::{Form, line};
 
 /// Of an application's answer so many bytes are passed on. As in pilot-agent, and kubelet reads no more.
 const BODY_BYTES: usize = 10 * 1024;
@@ -31,8 +34,8 @@ const REFUSED: [io::ErrorKind; 3] = [
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Probing {
-    pub(super) form: Form,
+pub(crate) struct Probing {
+    pub(crate) form: Form,
     errand: Errand,
     follow: bool,
     /// What was asked at first, if a redirect has led elsewhere.
@@ -45,10 +48,21 @@ pub(super) struct Probing {
 
 /// What is to be found out.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Errand {
+pub(crate) enum Errand {
     Http(Target),
     Tcp { port: u16 },
     Grpc { port: u16, service: String },
+}
+
+/// A helper program to be run.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    /// The connection that it works for, to be told of a failure.
+    pub(crate) place: usize,
+    /// Which one it is; never used twice.
+    pub(crate) serial: u64,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) socket: std::os::unix::net::UnixStream,
 }
 
 #[derive(Debug)]
@@ -69,7 +83,7 @@ enum State {
 
 /// What follows.
 #[derive(Debug)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// Something is awaited.
     Going,
     /// A helper program must be run.
@@ -78,7 +92,7 @@ pub(super) enum Progress {
 }
 
 impl Probing {
-    pub(super) fn new(errand: Errand, form: Form, follow: bool, deadline: Instant) -> Self {
+    pub(crate) fn new(errand: Errand, form: Form, follow: bool, deadline: Instant) -> Self {
         Self {
             form,
             errand,
@@ -91,7 +105,7 @@ impl Probing {
     }
 
     /// The helper that works for it.
-    pub(super) const fn helper(&self) -> Option<u64> {
+    pub(crate) const fn helper(&self) -> Option<u64> {
         match &self.state {
             State::Helped { serial, .. } => Some(*serial),
             State::Idle | State::Shared(_) | State::Direct { .. } => None,
@@ -100,13 +114,13 @@ impl Probing {
 
     /// Whether it asks what `other` is going to ask, byte for byte: the headers of a stranger must not decide about a
     /// probe of kubelet's.
-    pub(super) fn asks(&self, other: &Self) -> bool {
+    pub(crate) fn asks(&self, other: &Self) -> bool {
         let asked = self.first.as_ref().unwrap_or(&self.errand);
         self.follow == other.follow && *asked == other.errand
     }
 
     /// Whose answer will do.
-    pub(super) const fn shares(&self) -> Option<usize> {
+    pub(crate) const fn shares(&self) -> Option<usize> {
         match self.state {
             State::Shared(place) => Some(place),
             State::Idle | State::Direct { .. } | State::Helped { .. } => None,
@@ -114,17 +128,17 @@ impl Probing {
     }
 
     /// It asks nobody itself, but waits for the one in `place`.
-    pub(super) fn share(&mut self, place: usize) {
+    pub(crate) fn share(&mut self, place: usize) {
         self.state = State::Shared(place);
     }
 
     /// Waits for a place for its helper.
-    pub(super) const fn is_queued(&self) -> bool {
+    pub(crate) const fn is_queued(&self) -> bool {
         matches!(self.state, State::Idle)
     }
 
     /// Begins, or begins again after a redirect.
-    pub(super) fn begin(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
+    pub(crate) fn begin(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
         self.state = State::Idle;
         match &self.errand {
             Errand::Grpc { .. } => Progress::NeedsHelper,
@@ -192,7 +206,7 @@ impl Probing {
     }
 
     /// Its socket is ready.
-    pub(super) fn advance(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
+    pub(crate) fn advance(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
         let result = match (&mut self.state, &self.errand) {
             (State::Idle | State::Shared(_), _) => return Progress::Going,
             (State::Direct { exchange, .. }, Errand::Tcp { .. }) => exchange.is_connected(),
@@ -258,7 +272,7 @@ impl Probing {
     ///
     /// # Errors
     /// No descriptor left.
-    pub(super) fn prepare_helper(
+    pub(crate) fn prepare_helper(
         &mut self,
         turn: &Turn<'_>,
         token: Token,
@@ -298,9 +312,9 @@ fn millis(left: Duration) -> String {
     millis.max(1).to_string()
 }
 
-/// One line, as a body.
-pub(super) fn line(parts: &[&str]) -> Vec<u8> {
-    let mut line = parts.concat().into_bytes();
-    line.push(b'\n');
-    line
+/// A pair of sockets: the agent's, and the helper program's.
+fn pair() -> io::Result<(UnixStream, std::os::unix::net::UnixStream)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(ours), theirs))
 }

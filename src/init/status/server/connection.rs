@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-use super::LINGER_BYTES;
-use super::answer::{self, Length};
-use super::merge::Merge;
-use super::probing::Probing;
+use super::limits::LINGER_BYTES;
 use super::routes::Topic;
 use crate::http::{HEAD_BYTES, READ_BYTES};
+use crate::status::metrics::merge::Merge;
+use crate::status::probes::Probing;
+use crate::status::response::{self, Form, Length};
 
 /// See the module.
 #[derive(Debug)]
@@ -65,15 +65,6 @@ pub(super) struct Ask {
     pub(super) query: Option<Box<str>>,
     /// How long a source of metrics may pause.
     pub(super) patience: Duration,
-}
-
-/// How an answer must be shaped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Form {
-    /// HEAD: the head only.
-    pub(super) head_only: bool,
-    /// HTTP/1.0 knows no chunks.
-    pub(super) chunks: bool,
 }
 
 /// What came of an attempt to send or to read.
@@ -158,7 +149,7 @@ impl Connection {
 
     /// The whole answer.
     pub(super) fn answer(&mut self, status: u16, kind: &str, body: &[u8], form: Form) {
-        let mut bytes = answer::head(status, kind, Length::Known(body.len()));
+        let mut bytes = response::head(status, kind, Length::Known(body.len()));
         if !form.head_only {
             bytes.extend_from_slice(body);
         }

@@ -6,7 +6,7 @@ use crate::config::is_reserved;
 use crate::http::Request;
 
 /// Redirects followed at most, as Go's client and so kubelet does.
-pub(super) const REDIRECTS: u8 = 10;
+pub(crate) const REDIRECTS: u8 = 10;
 /// The agent's own hosts: probes go to loopback, whatever the pod's address is.
 const LOCAL: [&str; 4] = ["127.0.0.1", "[::1]", "::1", "localhost"];
 /// Not passed on: they belong to one connection, or the agent sets them.
@@ -26,13 +26,13 @@ const OURS: [&str; 11] = [
 
 /// One request to an application, and what is needed for the next after a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) https: bool,
-    pub(super) port: u16,
+pub(crate) struct Target {
+    pub(crate) https: bool,
+    pub(crate) port: u16,
     /// Where no redirect may lead.
     own: [u16; 3],
     /// With its query.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// The value of `Host`.
     host: String,
     /// GET or HEAD.
@@ -44,7 +44,7 @@ pub(super) struct Target {
 
 /// Where a redirect leads.
 #[derive(Debug)]
-pub(super) enum Redirect {
+pub(crate) enum Redirect {
     Follow(Target),
     /// To another host, or to Envoy or the agent: the application is there, and that is what was asked.
     Elsewhere,
@@ -56,7 +56,7 @@ pub(super) enum Redirect {
 impl Target {
     /// The request's headers go along, but for those that `configured` replaces.
     #[must_use]
-    pub(super) fn new(
+    pub(crate) fn new(
         request: &Request<'_>,
         (port, own): (u16, [u16; 3]),
         path: &str,
@@ -109,13 +109,13 @@ impl Target {
 
     /// Whether the answer has no body.
     #[must_use]
-    pub(super) fn is_head(&self) -> bool {
+    pub(crate) fn is_head(&self) -> bool {
         self.method == "HEAD"
     }
 
     /// The bytes to send.
     #[must_use]
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.headers.len().saturating_add(128));
         let parts: [&[u8]; 8] = [
             self.method.as_bytes(),
@@ -135,7 +135,7 @@ impl Target {
 
     /// What follows from an answer with this `location`.
     #[must_use]
-    pub(super) fn redirect(mut self, location: &str) -> Redirect {
+    pub(crate) fn redirect(mut self, location: &str) -> Redirect {
         let location = location.split('#').next().unwrap_or_default().trim();
         if location.bytes().any(|byte| byte <= b' ' || byte == 0x7f) || location.is_empty() {
             return Redirect::Malformed;
@@ -218,7 +218,7 @@ fn host_with_port(host: &[u8], port: u16) -> String {
 }
 
 /// `[::1]:80`, `a:80`, `a`; brackets stay.
-pub(super) fn name_and_port(authority: &str) -> (&str, Option<&str>) {
+pub(crate) fn name_and_port(authority: &str) -> (&str, Option<&str>) {
     let after_bracket = authority.rfind(']').map_or(0, |at| at.saturating_add(1));
     match authority.rfind(':') {
         Some(colon) if colon >= after_bracket => {

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use mio::Token;
 
-use super::connection::Form;
 use super::scrape::Lines;
-use super::{Settings, Turn, answer, count};
 use crate::http::{Decoder, Exchange};
+use crate::status::response::{self, Form};
+use crate::status::{Settings, Turn, count};
 
 /// Bytes that are read at once, and so go on to the client at once. Chosen: half of what Envoy writes at once, 16 kB.
 const READ_BYTES: usize = 8 * 1024;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Merge {
+pub(crate) struct Merge {
     form: Form,
     /// For Envoy: what the client asked for (`usedonly`, say).
     query: Option<Box<str>>,
@@ -42,7 +42,7 @@ struct Current {
 
 /// What follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pumped {
+pub(crate) enum Pumped {
     /// There is something for the client.
     More,
     /// The source has nothing yet.
@@ -53,7 +53,7 @@ pub(super) enum Pumped {
 
 impl Merge {
     /// `first`: 0 begins with Envoy, 1 leaves it out.
-    pub(super) fn new(
+    pub(crate) fn new(
         form: Form,
         query: Option<Box<str>>,
         patience: Duration,
@@ -70,7 +70,7 @@ impl Merge {
     }
 
     /// Reads once from the source whose turn it is; lines go to `out`, framed for the client.
-    pub(super) fn pump(
+    pub(crate) fn pump(
         &mut self,
         turn: &mut Turn<'_>,
         token: Token,
@@ -79,7 +79,7 @@ impl Merge {
     ) -> Pumped {
         if self.current.is_none() && !self.open(turn, token, settings) {
             if self.form.chunks {
-                out.extend_from_slice(answer::LAST_CHUNK);
+                out.extend_from_slice(response::LAST_CHUNK);
             }
             return Pumped::End;
         }
@@ -101,7 +101,7 @@ impl Merge {
             Ok(_) | Err(()) => self.fail(turn),
         }
         if self.form.chunks {
-            answer::chunk(out, &text);
+            response::chunk(out, &text);
         } else {
             out.append(&mut text);
         }
@@ -109,10 +109,10 @@ impl Merge {
     }
 
     /// What changes nothing, and fails if the client has gone: an empty line.
-    pub(super) fn blank(&self) -> Vec<u8> {
+    pub(crate) fn blank(&self) -> Vec<u8> {
         let mut blank = Vec::new();
         if self.form.chunks {
-            answer::chunk(&mut blank, b"\n");
+            response::chunk(&mut blank, b"\n");
         } else {
             blank.push(b'\n');
         }
@@ -120,7 +120,7 @@ impl Merge {
     }
 
     /// When the source runs out of time.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         self.current.as_ref().map(|current| current.deadline)
     }
 

@@ -5,14 +5,17 @@
 use mio::Token;
 
 use super::connection::{Ask, Connection, Flow, Phase};
-use super::merge::{Merge, Pumped};
-use super::probing::{Probing, Progress, line};
+use super::limits::{HELPERS, PAUSE, STRANGERS_HELPERS};
 use super::routes::Topic;
-use super::server::StatusServer;
-use super::{
-    Demand, HELPERS, PAUSE, STRANGERS_HELPERS, Turn, View, answer, count, json, metrics, page,
-};
+use super::{Demand, StatusServer};
 use crate::readiness::Stage;
+use crate::status::metrics::merge::{Merge, Pumped};
+use crate::status::metrics::usage::Usage;
+use crate::status::pages::{json, page};
+use crate::status::probes::{Probing, Progress};
+use crate::status::response::{self, line};
+use crate::status::view::View;
+use crate::status::{Turn, count, metrics};
 
 /// Of all scrapes' bytes so much is passed on before others have their turn: 16 reads, one at least for each.
 const ROUNDS: usize = 16;
@@ -167,15 +170,15 @@ impl StatusServer {
                 };
                 count(counter);
                 let body = line(&[&stage.to_string()]);
-                connection.answer(status, answer::TEXT, &body, ask.form);
+                connection.answer(status, response::TEXT, &body, ask.form);
             }
             Topic::Status => {
-                connection.answer(200, answer::JSON, &json::render(view), ask.form);
+                connection.answer(200, response::JSON, &json::render(view), ask.form);
             }
-            Topic::Page => connection.answer(200, answer::HTML, &page::render(view), ask.form),
+            Topic::Page => connection.answer(200, response::HTML, &page::render(view), ask.form),
             Topic::Metrics => {
                 count(&mut turn.counters.scrapes);
-                let own = metrics::render(view, &super::usage::Usage::read());
+                let own = metrics::render(view, &Usage::read());
                 return self.begin_merge(turn, place, connection, (ask, own));
             }
         }
@@ -191,17 +194,17 @@ impl StatusServer {
         (ask, own): (Ask, Vec<u8>),
     ) -> Flow {
         let length = if ask.form.chunks {
-            answer::Length::Chunked
+            response::Length::Chunked
         } else {
-            answer::Length::Close
+            response::Length::Close
         };
-        let mut bytes = answer::head(200, answer::METRICS, length);
+        let mut bytes = response::head(200, response::METRICS, length);
         if ask.form.head_only {
             connection.put(bytes);
             return Flow::Later;
         }
         if ask.form.chunks {
-            answer::chunk(&mut bytes, &own);
+            response::chunk(&mut bytes, &own);
         } else {
             bytes.extend_from_slice(&own);
         }
@@ -275,5 +278,5 @@ pub(super) fn finish_probe(
     } else {
         &mut turn.counters.app_probes_failed
     });
-    connection.answer(status, answer::TEXT, body, form);
+    connection.answer(status, response::TEXT, body, form);
 }

@@ -2,11 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use super::Turn;
+use super::StatusServer;
 use super::connection::{Connection, Flow, Phase};
-use super::probing::{Probing, line};
-use super::server::StatusServer;
 use super::serving::finish_probe;
+use crate::status::Turn;
+use crate::status::probes::Probing;
+use crate::status::response::line;
 
 impl StatusServer {
     /// Asks, or waits for the answer to who asks already.

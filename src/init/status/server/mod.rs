@@ -2,6 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
+mod connection;
+mod late;
+mod limits;
+pub(super) mod meaning;
+mod places;
+pub(super) mod routes;
+mod serving;
+mod sharing;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
@@ -10,43 +20,57 @@ use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Poll, Token};
 
-use super::connection::{Ask, Connection, Flow, Phase};
-use super::meaning::{Meaning, understand};
-use super::probing::{Probing, line};
-use super::room::Nodes;
-use super::routes::{ONLY_POST, Peer, Route, Topic};
-use super::{Demand, LINGER, PAUSE, PLACES, Settings, Turn, answer, count};
+use self::connection::{Ask, Connection, Flow, Phase};
+pub(crate) use self::limits::PLACES;
+use self::limits::{LINGER, PAUSE};
+use self::meaning::{Meaning, understand};
+use self::places::Nodes;
+use self::routes::{ONLY_POST, Peer, Route, Topic};
+use super::probes::{Helper, Probing};
+use super::response::{self, line};
+use super::{Settings, Turn, count};
 use crate::config::Prober;
 use sys::Watch;
 
+/// What a client's request makes the agent do.
+#[derive(Debug)]
+pub(crate) enum Demand {
+    Drain,
+    Quit,
+    /// Run `pintle-probe`; the agent keeps the other end of its stdin and stdout.
+    Helper(Helper),
+    /// End that one: its time is over.
+    KillHelper(u64),
+}
+
 /// Nothing is accepted for a while.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pause {
+struct Pause {
     /// Then it is tried again.
-    pub(super) until: Instant,
+    until: Instant,
     /// Or as soon as there is a place.
-    pub(super) for_a_place: bool,
+    for_a_place: bool,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct StatusServer {
-    pub(super) settings: Settings,
-    pub(super) listener: Option<TcpListener>,
-    pub(super) listener_token: usize,
+    settings: Settings,
+    listener: Option<TcpListener>,
+    listener_token: usize,
     /// Place n has the token `first` + 2n, and the next one for its upstream.
     first: usize,
-    pub(super) places: Vec<Option<Box<Connection>>>,
-    pub(super) paused: Option<Pause>,
+    places: Vec<Option<Box<Connection>>>,
+    paused: Option<Pause>,
     wants_readiness: bool,
-    pub(super) demands: Vec<Demand>,
+    demands: Vec<Demand>,
     /// Scrapes that have more to pass on at once.
-    pub(super) runnable: bool,
-    pub(super) used_seldom: bool,
+    runnable: bool,
+    used_seldom: bool,
     /// Helper programs demanded so far, and those of them that have not been reaped.
-    pub(super) helpers: u64,
-    pub(super) helpers_alive: usize,
-    pub(super) nodes: Nodes,
+    helpers: u64,
+    helpers_alive: usize,
+    nodes: Nodes,
 }
 
 impl StatusServer {
@@ -151,7 +175,7 @@ impl StatusServer {
     }
 
     /// Takes a connection as far as it goes.
-    pub(super) fn step(&mut self, turn: &mut Turn<'_>, place: usize) {
+    fn step(&mut self, turn: &mut Turn<'_>, place: usize) {
         let Some(mut connection) = self.take(place) else {
             return;
         };
@@ -169,7 +193,7 @@ impl StatusServer {
     }
 
     /// Sends an answer that is there; keeps the connection, or closes it.
-    pub(super) fn settle(
+    fn settle(
         &mut self,
         turn: &mut Turn<'_>,
         place: usize,
@@ -235,14 +259,14 @@ impl StatusServer {
             self.learn_node(connection.from, turn.now);
         }
         match meaning.route {
-            Route::Alive => connection.answer(200, answer::TEXT, b"alive\n", form),
+            Route::Alive => connection.answer(200, response::TEXT, b"alive\n", form),
             Route::Drain => {
                 self.demands.push(Demand::Drain);
-                connection.answer(200, answer::TEXT, b"draining\n", form);
+                connection.answer(200, response::TEXT, b"draining\n", form);
             }
             Route::Quit => {
                 self.demands.push(Demand::Quit);
-                connection.answer(200, answer::TEXT, b"stopping\n", form);
+                connection.answer(200, response::TEXT, b"stopping\n", form);
             }
             Route::Refused(status, why) => {
                 if status == 431 {
@@ -263,12 +287,12 @@ impl StatusServer {
                     });
                 } else {
                     connection.page = false;
-                    connection.answer(503, answer::TEXT, b"too many requests at once\n", form);
+                    connection.answer(503, response::TEXT, b"too many requests at once\n", form);
                 }
             }
             Route::Probe(_) | Route::Forward(_) => {
                 if !self.make_room(turn, connection, None) {
-                    connection.answer(503, answer::TEXT, b"too many probes at once\n", form);
+                    connection.answer(503, response::TEXT, b"too many probes at once\n", form);
                 } else if let Some(errand) = meaning.errand {
                     connection.deadline = turn.after(errand.timeout);
                     let deadline = connection.deadline;
@@ -279,22 +303,22 @@ impl StatusServer {
         }
     }
 
-    pub(super) fn connections(&self) -> impl Iterator<Item = (usize, &Connection)> {
+    fn connections(&self) -> impl Iterator<Item = (usize, &Connection)> {
         self.places
             .iter()
             .enumerate()
             .filter_map(|(place, connection)| Some((place, connection.as_deref()?)))
     }
 
-    pub(super) fn connection(&self, place: usize) -> Option<&Connection> {
+    fn connection(&self, place: usize) -> Option<&Connection> {
         self.places.get(place)?.as_deref()
     }
 
-    pub(super) fn take(&mut self, place: usize) -> Option<Box<Connection>> {
+    fn take(&mut self, place: usize) -> Option<Box<Connection>> {
         self.places.get_mut(place)?.take()
     }
 
-    pub(super) fn put(&mut self, place: usize, connection: Box<Connection>) {
+    fn put(&mut self, place: usize, connection: Box<Connection>) {
         if let Some(slot) = self.places.get_mut(place) {
             *slot = Some(connection);
         }
@@ -313,9 +337,9 @@ impl StatusServer {
 /// What may be asked instead stands in the answer.
 fn kind_of_refusal(status: u16, why: &str) -> &'static str {
     match status {
-        405 if why == ONLY_POST => answer::TEXT_POST,
-        405 => answer::TEXT_GET,
-        _ => answer::TEXT,
+        405 if why == ONLY_POST => response::TEXT_POST,
+        405 => response::TEXT_GET,
+        _ => response::TEXT,
     }
 }
 

@@ -2,18 +2,27 @@
 
 #![forbid(unsafe_code)]
 
-pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 /// Of a 405, with the methods that would do.
-pub(super) const TEXT_GET: &str = "text/plain; charset=utf-8\r\nAllow: GET, HEAD";
-pub(super) const TEXT_POST: &str = "text/plain; charset=utf-8\r\nAllow: POST";
-pub(super) const JSON: &str = "application/json";
-pub(super) const HTML: &str = "text/html; charset=utf-8";
+pub(crate) const TEXT_GET: &str = "text/plain; charset=utf-8\r\nAllow: GET, HEAD";
+pub(crate) const TEXT_POST: &str = "text/plain; charset=utf-8\r\nAllow: POST";
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
 /// The Prometheus text format.
-pub(super) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// How an answer must be shaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// HEAD: the head only.
+    pub(crate) head_only: bool,
+    /// HTTP/1.0 knows no chunks.
+    pub(crate) chunks: bool,
+}
 
 /// How a body's end is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Length {
+pub(crate) enum Length {
     Known(usize),
     /// Chunk by chunk.
     Chunked,
@@ -23,7 +32,7 @@ pub(super) enum Length {
 
 /// The head of an answer.
 #[must_use]
-pub(super) fn head(status: u16, kind: &str, length: Length) -> Vec<u8> {
+pub(crate) fn head(status: u16, kind: &str, length: Length) -> Vec<u8> {
     let status_text = status.to_string();
     let number;
     let (name, value) = match length {
@@ -66,7 +75,7 @@ const fn reason(status: u16) -> &'static str {
 }
 
 /// Appends `bytes` as one chunk.
-pub(super) fn chunk(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn chunk(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
     }
@@ -87,8 +96,15 @@ pub(super) fn chunk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// One line, as a body.
+pub(crate) fn line(parts: &[&str]) -> Vec<u8> {
+    let mut line = parts.concat().into_bytes();
+    line.push(b'\n');
+    line
+}
+
 /// The end of a chunked body.
-pub(super) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 #[cfg(test)]
 mod tests {

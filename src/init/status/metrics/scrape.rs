@@ -10,7 +10,7 @@
 
 /// Bytes of a line without its end, and so of what is held back. Chosen: Envoy's longest lines, with several long labels,
 /// have 1 to 2 kB.
-pub(super) const LINE_BYTES: usize = 16 * 1024;
+pub(crate) const LINE_BYTES: usize = 16 * 1024;
 
 /// What begins an exemplar of `OpenMetrics`, which the text format does not know.
 const EXEMPLAR: &str = " # {";
@@ -53,7 +53,7 @@ impl Lines {
 
     /// Bytes held back.
     #[cfg(any(test, fuzzing))]
-    pub(super) const fn held(&self) -> usize {
+    pub(crate) const fn held(&self) -> usize {
         self.held.len()
     }
 

@@ -5,10 +5,10 @@
 use std::time::Instant;
 
 use super::connection::{Flow, Phase};
-use super::probing::line;
-use super::server::StatusServer;
 use super::serving::finish_probe;
-use super::{Demand, Turn, count};
+use super::{Demand, StatusServer};
+use crate::status::response::line;
+use crate::status::{Turn, count};
 
 impl StatusServer {
     /// When something is late, or accepting begins again.

@@ -4,21 +4,21 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::Settings;
-use super::target::name_and_port;
 use crate::http::Request;
+use crate::status::Settings;
+use crate::status::probes::target::name_and_port;
 
 /// With this header a request is passed on to a port of the application (pilot-agent 1.1.0's snapshots).
 const PORT_HEADER: &str = "istio-app-probe-port";
 /// From here (and from `::6`, which is no loopback address) Envoy passes on what came to the pod from outside.
 const PASS_THROUGH: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
-pub(super) const ONLY_POST: &str = "only POST is allowed";
+pub(crate) const ONLY_POST: &str = "only POST is allowed";
 
 const LOCAL_ONLY: &str = "only requests from localhost are allowed";
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Route {
+pub(crate) enum Route {
     /// `/healthz/live`
     Alive,
     /// Needs to know whether the proxy is ready.
@@ -50,14 +50,14 @@ pub(crate) enum Topic {
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     Loopback,
     Elsewhere,
 }
 
 impl Peer {
     #[must_use]
-    pub(super) fn at(address: IpAddr) -> Self {
+    pub(crate) fn at(address: IpAddr) -> Self {
         if address.is_loopback() && address != PASS_THROUGH {
             Self::Loopback
         } else {
@@ -68,7 +68,7 @@ impl Peer {
 
 /// What a request means.
 #[must_use]
-pub(super) fn route(request: &Request<'_>, peer: Peer, settings: &Settings) -> Route {
+pub(crate) fn route(request: &Request<'_>, peer: Peer, settings: &Settings) -> Route {
     if let Some(port) = request.header(PORT_HEADER) {
         return forward(port, request, settings);
     }
@@ -279,7 +279,7 @@ mod tests {
     fn routed(head: &str, peer: Peer) -> Route {
         let settings = Settings {
             application_ports: vec![8080],
-            ..super::super::tests::settings()
+            ..crate::status::tests::settings()
         };
         let head = [head, "\r\n\r\n"].concat();
         match Request::parse(head.as_bytes()) {
@@ -295,7 +295,7 @@ mod tests {
                 local_only,
                 without_proxy: false,
             },
-            ..super::super::tests::settings()
+            ..crate::status::tests::settings()
         };
         for path in ["/metrics", "/stats/prometheus"] {
             let head = format!("GET {path} HTTP/1.1\r\n\r\n");

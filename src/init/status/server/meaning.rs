@@ -4,38 +4,39 @@
 
 use std::time::Duration;
 
-use super::connection::Form;
-use super::probing::Errand;
+use super::limits::PAUSE;
 use super::routes::{Peer, Route, Topic, route};
-use super::target::Target;
-use super::{PAUSE, Settings};
 use crate::config::ProbeAction;
 use crate::http::{Parsed, Request};
+use crate::status::Settings;
+use crate::status::probes::Errand;
+use crate::status::probes::target::Target;
+use crate::status::response::Form;
 
 /// With this header Prometheus says when it will have lost its patience.
 const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
 
 /// What a head means, without the bytes that it stood in.
-pub(super) struct Meaning {
-    pub(super) route: Route,
-    pub(super) form: Form,
-    pub(super) unread: bool,
-    pub(super) errand: Option<Order>,
-    pub(super) query: Option<Box<str>>,
-    pub(super) patience: Duration,
+pub(crate) struct Meaning {
+    pub(crate) route: Route,
+    pub(crate) form: Form,
+    pub(crate) unread: bool,
+    pub(crate) errand: Option<Order>,
+    pub(crate) query: Option<Box<str>>,
+    pub(crate) patience: Duration,
     /// A probe that says it is kubelet's.
-    pub(super) kubelet: bool,
+    pub(crate) kubelet: bool,
 }
 
 /// What an application is to be asked.
-pub(super) struct Order {
-    pub(super) errand: Errand,
-    pub(super) timeout: Duration,
-    pub(super) follow: bool,
+pub(crate) struct Order {
+    pub(crate) errand: Errand,
+    pub(crate) timeout: Duration,
+    pub(crate) follow: bool,
 }
 
 /// `None`: the head goes on.
-pub(super) fn understand(bytes: &[u8], peer: Peer, settings: &Settings) -> Option<Meaning> {
+pub(crate) fn understand(bytes: &[u8], peer: Peer, settings: &Settings) -> Option<Meaning> {
     let refuse = |status, why| Meaning {
         route: Route::Refused(status, why),
         form: Form {

@@ -11,10 +11,11 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use super::StatusServer;
 use super::connection::{Connection, Phase};
+use super::limits::{FAIR_SHARE, KEPT, PAGES, PLACES, SPARE, UNREAD};
 use super::routes::{Peer, Topic};
-use super::server::StatusServer;
-use super::{FAIR_SHARE, KEPT, PAGES, PLACES, SPARE, Turn, UNREAD, count};
+use crate::status::{Turn, count};
 
 /// Addresses that are remembered as the node's. Chosen: two of each family, since kubelet probes from one, or from two
 /// while the network is set up.

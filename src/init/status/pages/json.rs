@@ -66,10 +66,10 @@ use std::fmt::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use super::text::{Buffer, Escape, Words, state_name};
-use super::view::View;
 use crate::counters::REASONS;
 use crate::history::Life;
 use crate::log::Utc;
+use crate::status::view::View;
 use crate::supervisor::{Configuration, Process, Reason};
 
 /// The schema of the module's table.
@@ -84,7 +84,7 @@ const ROOM_EACH: usize = 384;
 #[must_use]
 // Seldom, and not to be mixed with what is not.
 #[inline(never)]
-pub(super) fn render(view: &View<'_>) -> Vec<u8> {
+pub(crate) fn render(view: &View<'_>) -> Vec<u8> {
     let many = view.history.events().count() + view.history.lives().count();
     let mut json = Json(Buffer::new(Escape::Json, TEXT, ROOM + many * ROOM_EACH));
     json.0.raw("{");

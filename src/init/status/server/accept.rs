@@ -8,8 +8,9 @@ use std::time::Instant;
 use mio::Poll;
 
 use super::connection::Connection;
-use super::server::{Pause, StatusServer};
-use super::{ACCEPT_PAUSE, HEAD_TIMEOUT, PLACES, Turn, count};
+use super::limits::{ACCEPT_PAUSE, HEAD_TIMEOUT, PLACES};
+use super::{Pause, StatusServer};
+use crate::status::{Turn, count};
 use sys::Watch;
 
 impl StatusServer {

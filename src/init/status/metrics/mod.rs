@@ -7,10 +7,15 @@
 
 #![forbid(unsafe_code)]
 
-use super::exposition::{Exposition, escaped};
-use super::usage::Usage;
-use super::view::View;
+mod exposition;
+pub(crate) mod merge;
+pub(crate) mod scrape;
+pub(crate) mod usage;
+
+use self::exposition::{Exposition, escaped};
+use self::usage::Usage;
 use crate::counters::{Counters, REASONS};
+use crate::status::view::View;
 use crate::supervisor::{AgentState, Companion, State};
 
 /// The whole text.
@@ -243,7 +248,7 @@ mod tests {
     use std::fs;
     use std::time::{Duration, Instant};
 
-    use super::super::exposition::{LABEL_CHARS, ROOM};
+    use super::exposition::{LABEL_CHARS, ROOM};
     use super::*;
     use crate::children::Children;
     use crate::config::Companion as Flag;
