@@ -47,3 +47,7 @@ endure *amounts:
 # A real Kubernetes API server on loopback, beside a command: `just kube up -- kubectl get namespaces`.
 kube *arguments:
     build/kube {{arguments}}
+
+# The tests that take one.
+kube-test:
+    build/kube-test

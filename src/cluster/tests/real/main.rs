@@ -1,0 +1,18 @@
+//! Against a real API server. `build/kube-test` starts one and runs these; without it they are ignored.
+//!
+//! Kubernetes 1.20: a list that has expired (410), a conflict at the right moment, silence, and whatever is newer than 1.20 is
+//! shown with the fake of the unit tests instead.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod keeper;
+mod manifest;
+mod objects;
+mod selectors;
+mod support;
