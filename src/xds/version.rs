@@ -1,0 +1,121 @@
+//! Versions are content: what is equal has one version on every replica and after a restart, so that a proxy that comes
+//! back with it is told nothing.
+//!
+//! The version of a set is the sum of its members' versions. So it does not depend on their order, and a change of one member
+//! among many costs one subtraction and one addition. A member's version covers its name, for its bytes have it.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+
+use sha2::{Digest, Sha256};
+
+/// Half of a SHA-256, written as 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Version(u128);
+
+impl Version {
+    /// That of the empty set.
+    pub const EMPTY: Self = Self(0);
+
+    /// That of one resource, by its encoded bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        let hash = Sha256::digest(bytes);
+        let half = hash.iter().take(16);
+        Self(half.fold(0, |sum, byte| sum << 8 | u128::from(*byte)))
+    }
+
+    /// What [`Display`](fmt::Display) has written; anything else is a version that was never given out.
+    pub fn parse(text: &str) -> Option<Self> {
+        let ours = text.len() == 32
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if !ours {
+            return None;
+        }
+        u128::from_str_radix(text, 16).ok().map(Self)
+    }
+}
+
+/// A member comes.
+impl Add for Version {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0))
+    }
+}
+
+/// A member goes.
+impl Sub for Version {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.wrapping_sub(other.0))
+    }
+}
+
+impl std::iter::Sum for Version {
+    fn sum<I: Iterator<Item = Self>>(members: I) -> Self {
+        members.fold(Self::EMPTY, Add::add)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_32_digits_and_read_back() {
+        for bytes in [&b""[..], b"a", b"ab"] {
+            let version = Version::of(bytes);
+            let text = version.to_string();
+            assert_eq!(text.len(), 32);
+            assert_eq!(Version::parse(&text), Some(version));
+        }
+        // The first half of a known SHA-256.
+        assert_eq!(
+            Version::of(b"abc").to_string(),
+            "ba7816bf8f01cfea414140de5dae2223"
+        );
+    }
+
+    #[test]
+    fn what_was_never_given_out_is_no_version() {
+        let good = Version::of(b"abc").to_string();
+        for text in [
+            "",
+            "1",
+            "+a7816bf8f01cfea414140de5dae2223",
+            &good.to_uppercase(),
+            &format!("{good}0"),
+            "ba7816bf8f01cfea414140de5dae222é",
+        ] {
+            assert_eq!(Version::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_set_has_one_version_in_any_order() {
+        let [a, b, c] = [b"a", b"b", b"c"].map(|bytes| Version::of(bytes));
+        assert_eq!(
+            [a, b, c].into_iter().sum::<Version>(),
+            [c, a, b].into_iter().sum::<Version>()
+        );
+        assert_eq!(a + b + c - b, a + c);
+        assert_ne!(a + b, a + c);
+        assert_eq!(a - a, Version::EMPTY);
+    }
+}

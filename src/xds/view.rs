@@ -1,0 +1,227 @@
+//! What one proxy is to have at one moment: the seam between whoever makes resources and the streams that carry them.
+//!
+//! A view is made of a snapshot, which never changes, so a view does not either: a name that is asked for twice gives the same
+//! bytes. Resources are shared: proxies that see the same hold the same `Arc`, encoded once.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message;
+
+use crate::version::Version;
+
+/// The types of resources, in the order in which they go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Type {
+    Cluster,
+    Endpoint,
+    Listener,
+    Route,
+}
+
+impl Type {
+    pub const ALL: [Self; 4] = [Self::Cluster, Self::Endpoint, Self::Listener, Self::Route];
+
+    /// What a request and a response name it.
+    pub const fn url(self) -> &'static str {
+        match self {
+            Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            Self::Endpoint => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
+            Self::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+        }
+    }
+
+    pub fn from_url(url: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.url() == url)
+    }
+
+    /// The word of the metrics and the pages: `cds`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cluster => "cds",
+            Self::Endpoint => "eds",
+            Self::Listener => "lds",
+            Self::Route => "rds",
+        }
+    }
+
+    /// Whether a response of state of the world holds all that there is: what is missing in it is gone.
+    pub const fn is_complete(self) -> bool {
+        matches!(self, Self::Cluster | Self::Listener)
+    }
+}
+
+/// One message of Envoy, encoded.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Resource {
+    pub name: Arc<str>,
+    pub version: Version,
+    pub body: Bytes,
+}
+
+/// The first field of an assignment and of a route configuration.
+#[derive(Clone, PartialEq, Message)]
+struct Named {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+impl Resource {
+    pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Self {
+        let body = body.into();
+        Self {
+            name: name.into(),
+            version: Version::of(&body),
+            body,
+        }
+    }
+
+    /// What a name of endpoints or routes has that is not there: an assignment without endpoints, a route configuration
+    /// without virtual hosts. Both are a message with nothing but its name, which is the first field of both.
+    pub fn empty(name: &Arc<str>) -> Self {
+        let message = Named {
+            name: name.to_string(),
+        };
+        Self::new(name.clone(), message.encode_to_vec())
+    }
+}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}@{}", self.name, self.version)
+    }
+}
+
+/// Resources of one type, each name once, sorted by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Set {
+    members: Vec<Arc<Resource>>,
+    version: Version,
+}
+
+impl Set {
+    pub fn new(members: impl IntoIterator<Item = Arc<Resource>>) -> Self {
+        let mut members: Vec<_> = members.into_iter().collect();
+        members.sort_by(|one, other| one.name.cmp(&other.name));
+        // Of a name that is there twice the first counts.
+        members.dedup_by(|later, first| later.name == first.name);
+        let version = members.iter().map(|member| member.version).sum();
+        Self { members, version }
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<Resource>> {
+        let at = self
+            .members
+            .binary_search_by(|member| (*member.name).cmp(name));
+        at.ok().and_then(|at| self.members.get(at))
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, Arc<Resource>> {
+        self.members.iter()
+    }
+
+    pub fn members(&self) -> &[Arc<Resource>] {
+        &self.members
+    }
+
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    pub fn version(&self) -> Version {
+        self.version
+    }
+}
+
+impl<'a> IntoIterator for &'a Set {
+    type Item = &'a Arc<Resource>;
+    type IntoIter = std::slice::Iter<'a, Arc<Resource>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl FromIterator<Arc<Resource>> for Set {
+    fn from_iter<I: IntoIterator<Item = Arc<Resource>>>(members: I) -> Self {
+        Self::new(members)
+    }
+}
+
+/// What one proxy is to have.
+///
+/// Clusters and listeners are asked for as a whole or by name, endpoints and routes by name. What `all` has, `get` has too.
+/// A cluster whose endpoints come by EDS has its assignment under the cluster's own name, empty at worst: that is how a stream
+/// knows which clusters wait for one.
+pub trait View: fmt::Debug + Send + Sync {
+    /// All resources of a type. The same `Arc` each time, and between views that do not differ in it: that is what makes a
+    /// push that changes nothing cheap.
+    fn all(&self, kind: Type) -> Arc<Set>;
+
+    /// One resource, made when it is asked for. `None`: this proxy is not to have it.
+    fn get(&self, kind: Type, name: &str) -> Option<Arc<Resource>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(name: &str, body: &'static str) -> Arc<Resource> {
+        Arc::new(Resource::new(name, body))
+    }
+
+    #[test]
+    fn types_go_out_in_order_and_are_known_by_their_urls() {
+        assert!(Type::ALL.is_sorted());
+        for kind in Type::ALL {
+            assert_eq!(Type::from_url(kind.url()), Some(kind));
+        }
+        assert_eq!(
+            Type::from_url("type.googleapis.com/envoy.api.v2.Cluster"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_set_is_the_same_in_any_order() {
+        let [a, b, c] = ["a", "b", "c"].map(|name| resource(name, "body"));
+        let set = Set::new([b.clone(), c.clone(), a.clone()]);
+        assert_eq!(set, [a.clone(), b, c].into_iter().collect());
+        assert_eq!(set.get("a"), Some(&a));
+        assert_eq!(set.get("d"), None);
+        assert_eq!(set.len(), 3);
+    }
+
+    #[test]
+    fn a_name_counts_once() {
+        let [first, second] = ["1", "2"].map(|body| resource("a", body));
+        let set = Set::new([first.clone(), second]);
+        assert_eq!(set.members(), [first]);
+        assert_eq!(set.version(), Version::of(b"1"));
+    }
+
+    /// Checked with the messages themselves, which this file does not know.
+    #[test]
+    fn the_empty_resource_is_a_message_with_a_name() {
+        use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+        use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+
+        let empty = Resource::empty(&"outbound|80||a.b".into());
+        let assignment = ClusterLoadAssignment {
+            cluster_name: "outbound|80||a.b".to_owned(),
+            ..ClusterLoadAssignment::default()
+        };
+        let routes = RouteConfiguration {
+            name: "outbound|80||a.b".to_owned(),
+            ..RouteConfiguration::default()
+        };
+        assert_eq!(empty.body, assignment.encode_to_vec());
+        assert_eq!(empty.body, routes.encode_to_vec());
+    }
+}
