@@ -25,7 +25,10 @@
 pub mod duration;
 pub mod mesh;
 pub mod model;
+mod names;
+pub mod networking;
 mod overlay;
+mod place;
 mod read;
 pub mod schema;
 pub mod yaml;

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value as Json};
 
 use crate::duration;
@@ -129,6 +130,20 @@ impl Reader {
             self.path.truncate(length);
         }
         Ok(out)
+    }
+
+    /// The same, as its type.
+    pub(crate) fn typed<T: DeserializeOwned>(
+        &mut self,
+        message: &'static Message,
+        node: &Node,
+    ) -> Result<T, Invalid> {
+        let fields = self.message(message, node)?;
+        serde_json::from_value(Json::Object(fields)).map_err(|error| Invalid {
+            path: String::new(),
+            line: node.line,
+            cause: error.to_string(),
+        })
     }
 
     fn field(&mut self, field: &'static Field, node: &Node) -> Result<Json, Invalid> {

@@ -2,6 +2,8 @@
 
 use pbjson_types::{BoolValue, Duration};
 
+use super::mesh_config::OutboundTrafficPolicy;
+use super::mesh_config::outbound_traffic_policy::Mode;
 use super::{AuthenticationPolicy, MeshConfig, ProxyConfig, proxy_config};
 
 /// Of the whole.
@@ -17,6 +19,23 @@ pub fn mesh_config() -> MeshConfig {
         enable_prometheus_merge: Some(BoolValue { value: true }),
         default_config: Some(proxy_config()),
         ..MeshConfig::default()
+    }
+}
+
+/// Of the whole, as discovery takes it: what the injector does not read, and no access log unless somebody asks for one.
+#[must_use]
+pub fn discovery() -> MeshConfig {
+    MeshConfig {
+        access_log_file: String::new(),
+        protocol_detection_timeout: Some(Duration {
+            seconds: 0,
+            nanos: 100_000_000,
+        }),
+        dns_refresh_rate: seconds(5),
+        outbound_traffic_policy: Some(OutboundTrafficPolicy {
+            mode: Mode::AllowAny.into(),
+        }),
+        ..mesh_config()
     }
 }
 

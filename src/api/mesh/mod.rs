@@ -1,6 +1,7 @@
 //! The mesh configuration: text over defaults, checked.
 
 mod defaults;
+mod networks;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -11,13 +12,17 @@ use serde_json::{Map, Value as Json};
 
 use crate::duration;
 use crate::overlay;
+use crate::place::line_of;
 use crate::read::Reader;
 use crate::schema::{self, Message};
 use crate::yaml::{self, Limits, Node, Value};
 
 pub use crate::istio::mesh::v1alpha1::*;
 pub use crate::read::Invalid;
-pub use defaults::{mesh_config as defaults, proxy_config as proxy_defaults};
+pub use defaults::{
+    discovery as discovery_defaults, mesh_config as defaults, proxy_config as proxy_defaults,
+};
+pub use networks::parse as parse_networks;
 
 const PROXY: &Message = &schema::ISTIO_MESH_V1ALPHA1_PROXYCONFIG;
 
@@ -41,9 +46,22 @@ pub struct Parsed<T> {
 ///
 /// What is malformed, of a wrong type or not valid, with its path.
 pub fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
+    parse_over(&defaults(), text)
+}
+
+/// As [`parse`], over the defaults of a role.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     let node = document(text)?;
     let mesh = &schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG;
-    let parsed: Parsed<MeshConfig> = over(mesh, &defaults(), node.as_ref())?;
+    let parsed: Parsed<MeshConfig> = over(mesh, base, node.as_ref())?;
+    rules::whole(&parsed.config).map_err(|mut invalid| {
+        invalid.line = node.as_ref().map_or(0, |node| line_of(node, &invalid.path));
+        invalid
+    })?;
     if let Some(proxy) = &parsed.config.default_config {
         let place = node
             .as_ref()

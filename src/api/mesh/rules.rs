@@ -2,10 +2,16 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use std::collections::BTreeMap;
+
 use serde_json::Value as Json;
 
+use super::MeshConfig;
+use super::mesh_config::AccessLogEncoding;
 use crate::duration;
-use crate::read::Rules;
+use crate::istio::networking::v1alpha3::LocalityLoadBalancerSetting;
+use crate::names::is_name;
+use crate::read::{Invalid, Rules};
 
 const MESH: &str = "istio.mesh.v1alpha1.MeshConfig";
 const PROXY: &str = "istio.mesh.v1alpha1.ProxyConfig";
@@ -58,6 +64,67 @@ pub(super) const RULES: Rules = &[
 ];
 
 const KEEPALIVE: &str = "istio.networking.v1alpha3.ConnectionPoolSettings.TCPSettings.TcpKeepalive";
+
+/// What fields must be together.
+pub(super) fn whole(mesh: &MeshConfig) -> Result<(), Invalid> {
+    let wrong = |path: String, cause: String| Invalid {
+        path,
+        line: 0,
+        cause,
+    };
+    let format = &mesh.access_log_format;
+    if mesh.access_log_encoding() == AccessLogEncoding::Json && !format.is_empty() {
+        let read: Result<BTreeMap<String, String>, _> = serde_json::from_str(format);
+        read.map_err(|error| {
+            let cause = format!("want an object of strings with the encoding JSON: {error}");
+            wrong("accessLogFormat".to_owned(), cause)
+        })?;
+    }
+    if !mesh.trust_domain.is_empty() && !is_name(&mesh.trust_domain) {
+        let cause = format!("want a name, got {:?}", mesh.trust_domain);
+        return Err(wrong("trustDomain".to_owned(), cause));
+    }
+    match &mesh.locality_lb_setting {
+        Some(setting) => locality(setting)
+            .map_err(|(path, cause)| wrong(format!("localityLbSetting{path}"), cause)),
+        None => Ok(()),
+    }
+}
+
+fn locality(setting: &LocalityLoadBalancerSetting) -> Result<(), (String, String)> {
+    if !setting.distribute.is_empty() && !setting.failover.is_empty() {
+        let cause = "not beside distribute".to_owned();
+        return Err((".failover".to_owned(), cause));
+    }
+    for (at, distribute) in setting.distribute.iter().enumerate() {
+        let path = || format!(".distribute[{at}]");
+        if distribute.from.is_empty() {
+            return Err((path() + ".from", "want a locality".to_owned()));
+        }
+        let sum: u64 = distribute
+            .to
+            .values()
+            .map(|weight| u64::from(*weight))
+            .sum();
+        if sum != 100 || distribute.to.values().any(|weight| *weight == 0) {
+            let cause = format!("want percentages from 1 that sum up to 100, got {sum} in all");
+            return Err((path() + ".to", cause));
+        }
+    }
+    for (at, failover) in setting.failover.iter().enumerate() {
+        for (name, region) in [("from", &failover.from), ("to", &failover.to)] {
+            if region.is_empty() || region.contains(['/', '*']) {
+                let cause = format!("want a region, got {region:?}");
+                return Err((format!(".failover[{at}].{name}"), cause));
+            }
+        }
+        if failover.from == failover.to {
+            let cause = "want another region than from".to_owned();
+            return Err((format!(".failover[{at}].to"), cause));
+        }
+    }
+    Ok(())
+}
 
 fn port(value: &Json) -> Result<(), String> {
     match value.as_i64() {
@@ -138,25 +205,4 @@ fn is_host(host: &str) -> bool {
                 .all(|letter| letter.is_ascii_alphanumeric() || letter == b'_');
     }
     host.parse::<Ipv4Addr>().is_ok() || is_name(host)
-}
-
-/// A DNS name; services may have underscores in front of them, numbers alone are a broken address.
-fn is_name(host: &str) -> bool {
-    const LONGEST: usize = 253;
-    const LONGEST_PART: usize = 63;
-    let host = host.strip_suffix('.').unwrap_or(host);
-    let parts_are_right = host.split('.').all(|part| {
-        !part.is_empty()
-            && part.len() <= LONGEST_PART
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-            && part
-                .bytes()
-                .all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_'))
-    });
-    let last_is_a_word = host
-        .rsplit('.')
-        .next()
-        .is_some_and(|last| last.bytes().any(|letter| !letter.is_ascii_digit()));
-    host.len() <= LONGEST && parts_are_right && last_is_a_word
 }

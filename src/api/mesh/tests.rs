@@ -419,7 +419,9 @@ impl Generator {
         let mut groups = Vec::new();
         for field in message.fields {
             let taken = field.oneof.is_some() && groups.contains(&field.oneof);
-            if taken || self.below(3) > 0 {
+            // Of two fields that contradict each other, the first.
+            let against = field.name == "failover" && one.contains_key("distribute");
+            if taken || against || self.below(3) > 0 {
                 continue;
             }
             groups.push(field.oneof);
@@ -435,6 +437,12 @@ impl Generator {
                     | "statsd_udp_address"
                     | "envoy_metrics_service_address" => both("a.b:1"),
                     "drain_duration" => both("3.25s"),
+                    "trust_domain" => both("a.b"),
+                    "access_log_format" => both("{}"),
+                    "distribute" => {
+                        both(serde_json::json!({"from": "a/*", "to": {"a/*": 1, "b": 99}}))
+                    }
+                    "failover" => both(serde_json::json!({"from": "a", "to": "b"})),
                     "parent_shutdown_duration" => both("1m0s"),
                     _ => self.value(field.kind),
                 });
@@ -538,4 +546,70 @@ proptest! {
     fn no_text_makes_it_panic(text in "(defaultConfig: |proxyListenPort: |tracing: |- |\\{|\\}|\n|  |0x1|1e999|-1|'|5s|\\[|\\]|,|: |null|&a |\\*a){0,40}") {
         let _parsed = parse(&text);
     }
+}
+
+#[test]
+fn discovery_has_defaults_of_its_own() {
+    let read = parse_over(&discovery_defaults(), "connectTimeout: 3s\n").unwrap();
+    let config = read.config;
+    assert_eq!(config.connect_timeout.unwrap().seconds, 3);
+    assert_eq!(config.access_log_file, "");
+    assert_eq!(config.proxy_listen_port, 15001);
+    assert_eq!(
+        config.protocol_detection_timeout.unwrap().nanos,
+        100_000_000
+    );
+    assert_eq!(config.dns_refresh_rate.unwrap().seconds, 5);
+    assert_eq!(config.outbound_traffic_policy.unwrap().mode, 1);
+    assert!(config.enable_tracing);
+    // What is empty says nothing of what is in it.
+    let read = parse_over(&discovery_defaults(), "outboundTrafficPolicy: {}\n").unwrap();
+    assert_eq!(read.config.outbound_traffic_policy.unwrap().mode, 1);
+    let text = "outboundTrafficPolicy: {mode: REGISTRY_ONLY}\n";
+    let read = parse_over(&discovery_defaults(), text).unwrap();
+    assert_eq!(read.config.outbound_traffic_policy.unwrap().mode, 0);
+    assert_eq!(defaults().access_log_file, "/dev/stdout");
+}
+
+#[test]
+fn fields_that_contradict_each_other_are_refused() {
+    for (text, said) in [
+        (
+            "accessLogEncoding: JSON\naccessLogFormat: '[1]'\n",
+            "line 2: accessLogFormat: want an object of strings with the encoding JSON: \
+             invalid type: sequence, expected a map at line 1 column 0",
+        ),
+        (
+            "trustDomain: a/b\n",
+            "line 1: trustDomain: want a name, got \"a/b\"",
+        ),
+        (
+            "localityLbSetting:\n  distribute:\n  - from: a\n    to: {a: 50, b: 49}\n",
+            "line 4: localityLbSetting.distribute[0].to: want percentages from 1 that sum up to 100, got 99 in all",
+        ),
+        (
+            "localityLbSetting:\n  distribute:\n  - from: a\n    to: {a: 100, b: 0}\n",
+            "line 4: localityLbSetting.distribute[0].to: want percentages from 1 that sum up to 100, got 100 in all",
+        ),
+        (
+            "localityLbSetting: {distribute: [{to: {a: 100}}]}\n",
+            "line 1: localityLbSetting.distribute[0].from: want a locality",
+        ),
+        (
+            "localityLbSetting: {failover: [{from: a, to: a}]}\n",
+            "line 1: localityLbSetting.failover[0].to: want another region than from",
+        ),
+        (
+            "localityLbSetting: {failover: [{from: a/b, to: a}]}\n",
+            "line 1: localityLbSetting.failover[0].from: want a region, got \"a/b\"",
+        ),
+        (
+            "localityLbSetting: {failover: [{from: b, to: a}], distribute: [{from: a, to: {a: 100}}]}\n",
+            "line 1: localityLbSetting.failover: not beside distribute",
+        ),
+    ] {
+        assert_eq!(cause(text), said, "{text}");
+    }
+    let text = "accessLogEncoding: JSON\naccessLogFormat: '{\"a\": \"%DURATION%\"}'\n";
+    read(text);
 }

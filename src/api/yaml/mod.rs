@@ -3,6 +3,7 @@
 //! What a scalar means is decided by whoever knows what is wanted (`read`), so that `15000` may be text and `OFF` a name.
 //! Bounded by bytes, depth and nodes; an alias counts all that it stands for, before it is copied.
 
+mod json;
 mod scalar;
 
 use std::collections::{BTreeMap, BTreeSet};

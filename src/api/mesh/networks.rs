@@ -1,0 +1,135 @@
+//! The networks of a mesh: text to type, checked.
+
+use super::{LIMITS, MeshNetworks, Parsed, network};
+use crate::model;
+use crate::place::line_of;
+use crate::read::{Invalid, Reader};
+use crate::schema;
+use crate::yaml;
+
+/// Networks from YAML or JSON. Empty text is none.
+///
+/// # Errors
+///
+/// What is malformed, of a wrong type or not valid, with its path.
+pub fn parse(text: &str) -> Result<Parsed<MeshNetworks>, Invalid> {
+    let node = yaml::read(text, LIMITS)?.filter(|node| !node.is_null());
+    let Some(node) = node else {
+        return Ok(Parsed {
+            config: MeshNetworks::default(),
+            warnings: Vec::new(),
+        });
+    };
+    let mut reader = Reader::new(&[]);
+    let config: MeshNetworks = reader.typed(&schema::ISTIO_MESH_V1ALPHA1_MESHNETWORKS, &node)?;
+    check(&config).map_err(|(path, cause)| Invalid {
+        line: line_of(&node, &path),
+        path,
+        cause,
+    })?;
+    Ok(Parsed {
+        config,
+        warnings: reader.warning().into_iter().collect(),
+    })
+}
+
+type Wrong = (String, String);
+
+fn check(networks: &MeshNetworks) -> Result<(), Wrong> {
+    for (name, network) in &networks.networks {
+        for (at, endpoints) in network.endpoints.iter().enumerate() {
+            let path = || format!("networks.{name}.endpoints[{at}]");
+            check_endpoints(endpoints).map_err(|cause| (path(), cause))?;
+        }
+        for (at, gateway) in network.gateways.iter().enumerate() {
+            let path = || format!("networks.{name}.gateways[{at}]");
+            check_gateway(gateway).map_err(|cause| (path(), cause))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_endpoints(endpoints: &network::NetworkEndpoints) -> Result<(), String> {
+    use network::network_endpoints::Ne;
+    match &endpoints.ne {
+        Some(Ne::FromCidr(range)) if range.parse::<model::Network>().is_err() => {
+            Err(format!("want a range such as 10.1.0.0/16, got {range:?}"))
+        }
+        Some(Ne::FromRegistry(cluster)) if cluster.is_empty() => {
+            Err("want the name of a cluster".to_owned())
+        }
+        Some(Ne::FromCidr(_) | Ne::FromRegistry(_)) => Ok(()),
+        None => Err("want fromCidr or fromRegistry".to_owned()),
+    }
+}
+
+fn check_gateway(gateway: &network::IstioNetworkGateway) -> Result<(), String> {
+    use network::istio_network_gateway::Gw;
+    if !(1..=65535).contains(&gateway.port) {
+        return Err(format!("want a port, 1 to 65535, got {}", gateway.port));
+    }
+    match &gateway.gw {
+        Some(Gw::Address(address)) if address.parse::<std::net::IpAddr>().is_err() => {
+            Err(format!("want an address, got {address:?}"))
+        }
+        Some(Gw::RegistryServiceName(name)) if !crate::names::is_name(name) => {
+            Err(format!("want the full name of a service, got {name:?}"))
+        }
+        Some(Gw::Address(_) | Gw::RegistryServiceName(_)) => Ok(()),
+        None => Err("want address or registryServiceName".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cause(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn networks_have_endpoints_and_gateways() {
+        let text = "networks:\n  west:\n    endpoints:\n    - fromRegistry: west\n    - fromCidr: 10.1.0.0/16\n\
+                    \x20   gateways:\n    - address: 198.51.100.1\n      port: 15443\n\
+                    \x20   - registryServiceName: gw.istio-system.svc.cluster.local\n      port: 443\n  east: {}\n";
+        let read = parse(text).unwrap();
+        assert_eq!(read.warnings, Vec::<String>::new());
+        let networks = read.config.networks;
+        assert_eq!(networks["west"].gateways[0].port, 15443);
+        assert_eq!(networks["west"].endpoints.len(), 2);
+        assert_eq!(
+            networks["east"],
+            crate::istio::mesh::v1alpha1::Network::default()
+        );
+        assert_eq!(parse("").unwrap().config, MeshNetworks::default());
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_path_and_line() {
+        for (text, said) in [
+            (
+                "networks:\n  a:\n    endpoints:\n    - fromCidr: 10.0.0.0/33\n",
+                "line 4: networks.a.endpoints[0]: want a range such as 10.1.0.0/16, got \"10.0.0.0/33\"",
+            ),
+            (
+                "networks: {a: {endpoints: [{}]}}",
+                "line 1: networks.a.endpoints[0]: want fromCidr or fromRegistry",
+            ),
+            (
+                "networks: {a: {gateways: [{address: gw.example, port: 1}]}}",
+                "line 1: networks.a.gateways[0]: want an address, got \"gw.example\"",
+            ),
+            (
+                "networks: {a: {gateways: [{address: 10.0.0.1}]}}",
+                "line 1: networks.a.gateways[0]: want a port, 1 to 65535, got 0",
+            ),
+            (
+                "networks: {a: {gateways: [{port: 1}]}}",
+                "line 1: networks.a.gateways[0]: want address or registryServiceName",
+            ),
+        ] {
+            assert_eq!(cause(text), said, "{text}");
+        }
+    }
+}

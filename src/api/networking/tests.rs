@@ -1,0 +1,298 @@
+//! Objects as people write them, and what is said of those that are wrong.
+
+use super::*;
+use crate::model::EndpointAddress;
+use crate::yaml::{self, Limits};
+
+const LIMITS: Limits = Limits {
+    bytes: 1 << 16,
+    depth: 32,
+    nodes: 1_000,
+};
+
+fn spec(text: &str) -> Node {
+    yaml::read(text, LIMITS).unwrap().unwrap()
+}
+
+fn good<T: Kind>(text: &str) -> T {
+    let read = read::<T>(&spec(text)).unwrap();
+    assert_eq!(read.warnings, Vec::<String>::new(), "{text}");
+    read.config
+}
+
+fn cause<T: Kind>(text: &str) -> String {
+    match read::<T>(&spec(text)) {
+        Ok(_) => panic!("it is taken: {text}"),
+        Err(invalid) => invalid.to_string(),
+    }
+}
+
+const PORTS: &str = "ports: [{number: 80, name: http, protocol: HTTP}]\n";
+
+#[test]
+fn a_service_entry_is_read() {
+    let entry: ServiceEntry = good(
+        "hosts: [a.example, b.example]\naddresses: [10.0.0.1, 10.1.0.0/16]\n\
+         ports:\n- {number: 80, name: http, protocol: HTTP, targetPort: 8080}\n- {number: 9000, name: raw}\n\
+         location: MESH_INTERNAL\nresolution: STATIC\n\
+         endpoints:\n- {address: 10.2.0.1, ports: {http: 8081}, labels: {app: a}, locality: eu/west, weight: 0}\n\
+         - address: 10.2.0.2\n  serviceAccount: a\n  network: west\n\
+         exportTo: ['*']\nsubjectAltNames: [spiffe://cluster.local/ns/demo/sa/a]\n",
+    );
+    assert_eq!(entry.endpoints[0].weight, Some(0));
+    assert_eq!(entry.endpoints[1].weight, None);
+    assert_eq!(entry.ports[0].target_port, 8080);
+    assert_eq!(entry.resolution(), service_entry::Resolution::Static);
+    for text in [
+        "hosts: ['*.example']\nresolution: NONE\n",
+        "hosts: [a.example]\nresolution: DNS\n",
+        "hosts: [a.example]\nresolution: DNS\nendpoints: [{address: b.example}, {address: 10.0.0.1}]\n",
+        "hosts: [a.example]\nresolution: STATIC\nendpoints: [{address: 'unix:///run/a'}]\n",
+        "hosts: [a.example]\nresolution: STATIC\nworkloadSelector: {labels: {app: a}}\n",
+        "hosts: [a.example]\nresolution: STATIC\n",
+    ] {
+        drop(good::<ServiceEntry>(&format!("{text}{PORTS}")));
+    }
+}
+
+/// Each above one port.
+const WRONG: [(&str, &str); 17] = [
+    ("resolution: NONE\n", "hosts: want at least one"),
+    (
+        "hosts: ['*']\n",
+        "hosts[0]: want a name or *.NAME, got \"*\"",
+    ),
+    (
+        "hosts: [a.example, 10.0.0.1]\n",
+        "hosts[1]: want a name or *.NAME, got \"10.0.0.1\"",
+    ),
+    (
+        "hosts: [a.example, A.example]\n",
+        "hosts[1]: \"A.example\" is there twice",
+    ),
+    (
+        "hosts: ['*.a.example']\nresolution: STATIC\n",
+        "hosts[0]: \"*.a.example\" stands for many: only with resolution NONE, got STATIC",
+    ),
+    (
+        "hosts: [a.example]\naddresses: [b]\n",
+        "addresses[0]: want an address or a range, got \"b\"",
+    ),
+    (
+        "hosts: [a.example]\naddresses: [10.0.0.0/8]\nresolution: DNS\n",
+        "addresses[0]: the range 10.0.0.0/8 is allowed with resolution NONE or STATIC, got DNS",
+    ),
+    (
+        "hosts: [a.example]\nresolution: STATIC\nendpoints: [{address: b.example}]\n",
+        "endpoints[0].address: want an address with resolution STATIC, got the name \"b.example\"",
+    ),
+    (
+        "hosts: [a.example]\nresolution: STATIC\nendpoints: [{address: ''}]\n",
+        "endpoints[0].address: want an address, a name or unix:///PATH, got \"\"",
+    ),
+    (
+        "hosts: [a.example]\nresolution: DNS\nendpoints: [{address: 'unix:///a'}]\n",
+        "endpoints[0].address: no socket of a path with resolution DNS",
+    ),
+    (
+        "hosts: [a.example]\nresolution: STATIC\nendpoints: [{address: 'unix:///a', ports: {http: 1}}]\n",
+        "endpoints[0].ports: none beside a socket of a path",
+    ),
+    (
+        "hosts: [a.example]\nresolution: STATIC\nendpoints: [{address: 10.0.0.1, ports: {https: 1}}]\n",
+        "endpoints[0].ports.https: the service has no port of this name",
+    ),
+    (
+        "hosts: [a.example]\nresolution: STATIC\nendpoints: [{address: 10.0.0.1, ports: {http: 70000}}]\n",
+        "endpoints[0].ports.http: want a port, 1 to 65535, got 70000",
+    ),
+    (
+        "hosts: [a.example]\nendpoints: [{address: 10.0.0.1}]\n",
+        "endpoints: none with resolution NONE",
+    ),
+    (
+        "hosts: [a.example]\nresolution: DNS_ROUND_ROBIN\nendpoints: [{address: a.b}, {address: c.d}]\n",
+        "endpoints: one at most with resolution DNS_ROUND_ROBIN",
+    ),
+    (
+        "hosts: [a.example]\nresolution: STATIC\nendpoints: [{address: 10.0.0.1}]\nworkloadSelector: {}\n",
+        "workloadSelector: not beside endpoints",
+    ),
+    (
+        "hosts: [a.example]\nresolution: STATIC\nworkloadSelector: {labels: {'*': a}}\n",
+        "workloadSelector.labels: want names of labels, got \"*\"",
+    ),
+];
+
+#[test]
+fn a_service_entry_that_is_wrong_says_where() {
+    for (text, said) in WRONG {
+        let heard = cause::<ServiceEntry>(&format!("{text}{PORTS}"));
+        let (_, heard) = heard.split_once(": ").unwrap();
+        assert_eq!(heard, said, "{text}");
+    }
+    for (ports, said) in [
+        ("ports: []\n", "ports: want at least one"),
+        (
+            "ports: [{number: 0, name: a}]\n",
+            "ports[0].number: want a port, 1 to 65535, got 0",
+        ),
+        (
+            "ports: [{number: 1}]\n",
+            "ports[0].name: want letters, digits and dashes, got \"\"",
+        ),
+        (
+            "ports: [{number: 1, name: a}, {number: 1, name: b}]\n",
+            "ports[1].number: 1 is there twice",
+        ),
+        (
+            "ports: [{number: 1, name: a}, {number: 2, name: a}]\n",
+            "ports[1].name: \"a\" is there twice",
+        ),
+        (
+            "ports: [{number: 1, name: a, targetPort: 65536}]\n",
+            "ports[0].targetPort: want a port, 1 to 65535, got 65536",
+        ),
+    ] {
+        let heard = cause::<ServiceEntry>(&format!("hosts: [a.example]\n{ports}"));
+        assert_eq!(heard, format!("line 2: {said}"), "{ports}");
+    }
+}
+
+#[test]
+fn a_line_is_that_of_the_value() {
+    let text =
+        "hosts:\n- a.example\nresolution: STATIC\nendpoints:\n- address: 10.0.0.1\n- address: b\n";
+    let heard = cause::<ServiceEntry>(&format!("{text}{PORTS}"));
+    assert!(
+        heard.starts_with("line 6: endpoints[1].address: "),
+        "{heard}"
+    );
+}
+
+#[test]
+fn a_workload_entry_is_read() {
+    let entry: WorkloadEntry = good("address: vm.example\nports: {http: 8080}\nweight: 3\n");
+    assert_eq!(entry.weight, Some(3));
+    for (text, said) in [
+        (
+            "labels: {a: b}\n",
+            "line 1: address: want an address, a name or unix:///PATH, got \"\"",
+        ),
+        (
+            "address: 10.0.0.1\nports: {a: 0}\n",
+            "line 2: ports.a: want a port, 1 to 65535, got 0",
+        ),
+        (
+            "address: unix://run\n",
+            "line 1: address: want an address, a name or unix:///PATH, got \"unix://run\"",
+        ),
+        (
+            "address: 10.0.0.1\nweight: -1\n",
+            "line 2: weight: want a number from 0 to 4294967295, got -1",
+        ),
+    ] {
+        assert_eq!(cause::<WorkloadEntry>(text), said, "{text}");
+    }
+}
+
+const INGRESS: &str = "workloadSelector: {labels: {app: a}}\ningress:\n- ";
+
+#[test]
+fn a_sidecar_is_read() {
+    let sidecar: Sidecar = good(&format!(
+        "{INGRESS}port: {{number: 8080, protocol: HTTP, name: http}}\n  bind: 127.0.0.2\n  captureMode: NONE\n  \
+         defaultEndpoint: 127.0.0.1:80\negress:\n- hosts: ['./*', 'istio-system/*', '~/*', 'demo/a.example']\n\
+         - port: {{number: 9080, protocol: HTTP, name: egress}}\n  bind: 127.0.0.1\n  hosts: ['*/*.example']\n\
+         outboundTrafficPolicy: {{mode: REGISTRY_ONLY}}\n"
+    ));
+    assert_eq!(sidecar.ingress[0].capture_mode(), CaptureMode::None);
+    assert_eq!(sidecar.egress.len(), 2);
+    drop(good::<Sidecar>("{}"));
+}
+
+#[test]
+fn a_sidecar_that_is_wrong_says_where() {
+    let port = "port: {number: 80, name: a}";
+    for (text, said) in [
+        (format!("{INGRESS}{{}}\n"), "ingress[0].port: want a port"),
+        (
+            format!("{INGRESS}{{port: {{number: 80}}}}\n"),
+            "ingress[0].port.name: want letters, digits and dashes, got \"\"",
+        ),
+        (
+            format!("{INGRESS}{{{port}, bind: b}}\n"),
+            "ingress[0].bind: want an address, got \"b\"",
+        ),
+        (
+            format!("{INGRESS}{{{port}}}\n"),
+            "ingress[0].defaultEndpoint: want 127.0.0.1:PORT, :PORT or unix:///PATH, got \"\"",
+        ),
+        (
+            format!(
+                "{INGRESS}{{{port}, defaultEndpoint: ':1'}}\n- {{{port}, defaultEndpoint: ':2'}}\n"
+            ),
+            "ingress[1].port.number: 80 is there twice",
+        ),
+        (
+            "egress: [{}]\n".to_owned(),
+            "egress[0].hosts: want at least one",
+        ),
+        (
+            "egress: [{hosts: [a.example]}]\n".to_owned(),
+            "egress[0].hosts[0]: want NAMESPACE/HOST, got \"a.example\"",
+        ),
+        (
+            "egress: [{bind: 127.0.0.1, hosts: ['*/*']}]\n".to_owned(),
+            "egress[0].port: want a port",
+        ),
+    ] {
+        let heard = cause::<Sidecar>(&text);
+        let (_, heard) = heard.split_once(": ").unwrap();
+        assert_eq!(heard, said, "{text}");
+    }
+}
+
+#[test]
+fn an_ingress_sends_to_this_machine() {
+    let ip = |text: &str| EndpointAddress::Ip(text.parse().unwrap());
+    for (text, place) in [
+        ("127.0.0.1:80", Some((ip("127.0.0.1"), 80))),
+        (":80", Some((ip("127.0.0.1"), 80))),
+        ("127.1.2.3:80", Some((ip("127.1.2.3"), 80))),
+        ("[::1]:80", Some((ip("::1"), 80))),
+        (
+            "unix:///run/a",
+            Some((EndpointAddress::Pipe("/run/a".into()), 0)),
+        ),
+        ("10.0.0.1:80", None),
+        ("127.0.0.1", None),
+        ("127.0.0.1:0", None),
+        (":70000", None),
+        ("unix://a", None),
+        ("localhost:80", None),
+        ("", None),
+    ] {
+        assert_eq!(default_endpoint(text), place, "{text}");
+    }
+}
+
+#[test]
+fn json_is_read_like_its_text() {
+    let json = serde_json::json!({
+        "hosts": ["a.example"],
+        "ports": [{"number": 80, "name": "http", "unknown": null}],
+        "resolution": "DNS",
+        "endpoints": [{"address": "10.0.0.1", "weight": 2}],
+        "other": {"a": 1},
+    });
+    let read = read::<ServiceEntry>(&Node::of_json(&json)).unwrap();
+    assert_eq!(read.config.endpoints[0].weight, Some(2));
+    assert_eq!(
+        read.warnings,
+        ["unknown fields are ignored: other, ports[0].unknown"]
+    );
+    let json = serde_json::json!({"hosts": [1]});
+    let heard = super::read::<ServiceEntry>(&Node::of_json(&json)).unwrap_err();
+    assert_eq!(heard.to_string(), "hosts[0]: want a string, got 1");
+}

@@ -1,0 +1,37 @@
+//! What makes a WorkloadEntry valid, and an endpoint of a ServiceEntry, which is the same.
+
+use super::{WorkloadEntry, Wrong, check_port, sealed};
+use crate::model::EndpointAddress;
+use crate::names::is_name;
+
+impl sealed::Rules for WorkloadEntry {
+    fn check(&self) -> Result<(), Wrong> {
+        check_address(&self.address).map_err(|cause| ("address".to_owned(), cause))?;
+        check_ports(self)
+    }
+}
+
+pub(super) fn check_address(text: &str) -> Result<EndpointAddress, String> {
+    let address = EndpointAddress::read(text);
+    let is_one = match &address {
+        EndpointAddress::Ip(_) => true,
+        EndpointAddress::Name(name) => is_name(name),
+        EndpointAddress::Pipe(path) => path.len() > 1 && path.starts_with('/'),
+    };
+    if is_one {
+        return Ok(address);
+    }
+    Err(format!(
+        "want an address, a name or unix:///PATH, got {text:?}"
+    ))
+}
+
+pub(super) fn check_ports(entry: &WorkloadEntry) -> Result<(), Wrong> {
+    for (name, number) in &entry.ports {
+        check_port(format!("ports.{name}"), *number)?;
+    }
+    if entry.address.starts_with("unix:") && !entry.ports.is_empty() {
+        return super::wrong("ports", "none beside a socket of a path");
+    }
+    Ok(())
+}
