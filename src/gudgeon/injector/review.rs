@@ -12,6 +12,9 @@ use serde_json::{Map, Value, json};
 
 /// Lists and objects within each other.
 const MAX_DEPTH: usize = 128;
+/// Texts, numbers, lists and objects, as in templates: each takes many times its bytes once it is read. A pod of the size
+/// that etcd takes has some thousands.
+const MAX_VALUES: usize = 100_000;
 /// What the API server shows of warnings.
 const WARNINGS: usize = 16;
 const WARNING_BYTES: usize = 256;
@@ -22,6 +25,8 @@ pub(crate) struct Question {
     api_version: String,
     kind: String,
     asked: bool,
+    /// Nothing is taken in but texts.
+    glance: bool,
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -60,15 +65,10 @@ impl Question {
     /// Reads a review; what was read of a broken one stays in the question.
     pub(crate) fn read(bytes: &[u8]) -> (Self, Result<(), String>) {
         let mut this = Self::default();
-        if deeper_than(bytes, MAX_DEPTH) {
-            // Its first fields may still say who asks.
+        if let Err(excess) = bounded(bytes) {
+            // Its fields may still say who asks.
             let _as_far_as_it_goes = this.fill(bytes, true);
-            return (
-                this,
-                Err(format!(
-                    "cannot read review: nested deeper than {MAX_DEPTH}"
-                )),
-            );
+            return (this, Err(format!("cannot read review: {excess}")));
         }
         let read = this
             .fill(bytes, false)
@@ -77,11 +77,12 @@ impl Question {
         (this, read)
     }
 
-    fn fill(&mut self, bytes: &[u8], bounded: bool) -> Result<(), serde_json::Error> {
+    fn fill(&mut self, bytes: &[u8], glance: bool) -> Result<(), serde_json::Error> {
         let mut reader = serde_json::Deserializer::from_slice(bytes);
-        if !bounded {
+        if !glance {
             reader.disable_recursion_limit();
         }
+        self.glance = glance;
         ReviewSeed(self).deserialize(&mut reader)?;
         reader.end()
     }
@@ -181,9 +182,9 @@ fn cut(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// Whether JSON nests deeper than `limit`. What is skipped while parsing counts, too.
-fn deeper_than(bytes: &[u8], limit: usize) -> bool {
-    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+/// Whether JSON is within the bounds. What is skipped while it is parsed counts, too.
+fn bounded(bytes: &[u8]) -> Result<(), String> {
+    let (mut depth, mut values, mut quoted, mut escaped) = (0_usize, 1_usize, false, false);
     for byte in bytes {
         if quoted {
             match byte {
@@ -198,15 +199,21 @@ fn deeper_than(bytes: &[u8], limit: usize) -> bool {
             b'"' => quoted = true,
             b'{' | b'[' => {
                 depth += 1;
-                if depth > limit {
-                    return true;
-                }
+                values += 1;
             }
+            // Each begins another.
+            b',' => values += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
         }
+        if depth > MAX_DEPTH {
+            return Err(format!("nested deeper than {MAX_DEPTH}"));
+        }
+        if values > MAX_VALUES {
+            return Err(format!("more than {MAX_VALUES} values"));
+        }
     }
-    false
+    Ok(())
 }
 
 /// Text; null is as good as absent.
@@ -289,6 +296,9 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
                 "subResource" => question.sub_resource = map.next_value::<Text>()?.0,
                 "dryRun" => {
                     question.dry_run = map.next_value::<Option<bool>>()?.unwrap_or_default();
+                }
+                "kind" | "resource" | "object" if question.glance => {
+                    _ = map.next_value::<IgnoredAny>()?;
                 }
                 "kind" => question.object_kind = group(&map.next_value()?, "kind")?,
                 "resource" => question.resource = group(&map.next_value()?, "resource")?,

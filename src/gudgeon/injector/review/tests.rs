@@ -104,6 +104,14 @@ fn what_cannot_be_read_is_refused_with_what_was_read() {
             "nested deeper than 128",
             "u",
         ),
+        (
+            &format!(
+                "{{{HEAD},\"request\":{{\"object\":[{}1],\"uid\":\"u\"}}}}",
+                "1,".repeat(100_000)
+            ),
+            "more than 100000 values",
+            "u",
+        ),
     ];
     for (text, cause, uid) in cases {
         let (question, result) = read(text);
