@@ -11,7 +11,6 @@ use hyper::header::{ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap
 use hyper::{Method, Request, Response, StatusCode, Version};
 use inject::{Injected, NativeSidecars, Outcome};
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{error, info};
 
@@ -21,7 +20,7 @@ use super::files::Served;
 use super::health::Health;
 use super::metrics::Metrics;
 use super::review::{Question, Says};
-use crate::serve::{Answer, Answering, Body, Cut, Line, Service, Unread};
+use crate::serve::{self, Answer, Answering, Cut, Desk, Desks, Line, Service, Unread};
 
 /// Reviews that are read or answered at a time; the rest wait.
 const REVIEWS: usize = 64;
@@ -37,8 +36,7 @@ pub(crate) struct Webhook<E> {
     pub(crate) health: Arc<Health>,
     pub(crate) decisions: Mutex<Decisions>,
     pub(crate) native: Mutex<NativeSidecars>,
-    reviews: Arc<Semaphore>,
-    body: Body,
+    desks: Arc<Desks>,
 }
 
 impl<E: Engine> Webhook<E> {
@@ -54,8 +52,7 @@ impl<E: Engine> Webhook<E> {
             health,
             decisions: Mutex::default(),
             native: Mutex::new(native),
-            reviews: Arc::new(Semaphore::new(REVIEWS)),
-            body: Body::new(),
+            desks: Desks::new(REVIEWS, serve::ROOM_BYTES),
         }
     }
 
@@ -67,10 +64,11 @@ impl<E: Engine> Webhook<E> {
     ) -> Result<Answer, Cut> {
         self.metrics.asked();
         let mut unfinished = Unfinished(Some(Arc::clone(&self.metrics)));
-        // It is closed never.
-        let _permit = self.reviews.acquire().await;
+        let Some(desk) = self.desks.sit(&line).await else {
+            return Err(Cut("others waited too long"));
+        };
         let (head, body) = request.into_parts();
-        let (body, _room) = match self.body.read(body).await {
+        let body = match serve::read(&desk, body).await {
             Ok(read) => read,
             Err(Unread::Gone) => return Err(Cut("the body did not come")),
             Err(Unread::TooLarge) => {
@@ -99,7 +97,10 @@ impl<E: Engine> Webhook<E> {
         let answer = catch_unwind(AssertUnwindSafe(|| self.decide(&path, &body, start)));
         self.metrics.took(start.elapsed());
         Ok(match answer {
-            Ok(answer) => json(answer),
+            Ok(answer) => json(Bytes::from_owner(Kept {
+                answer,
+                _desk: desk,
+            })),
             Err(_told_by_the_hook) => {
                 self.metrics.panicked();
                 self.metrics.decided(Verdict::Failed, "panic");
@@ -279,6 +280,7 @@ fn refused(code: u16, reason: &'static str, message: String) -> (Says, Decision)
 /// `/inject/cluster/C/net/N` as pairs; a last key without a value is ignored.
 fn pairs(path: &str) -> Vec<(String, String)> {
     let rest = path.strip_prefix("/inject/").unwrap_or_default();
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
     let mut parts = rest.split('/');
     let mut found = Vec::new();
     while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
@@ -355,8 +357,21 @@ pub(crate) fn text(status: StatusCode, line: &str) -> Answer {
     )
 }
 
-fn json(body: Vec<u8>) -> Answer {
-    full(StatusCode::OK, "application/json", body.into())
+fn json(body: Bytes) -> Answer {
+    full(StatusCode::OK, "application/json", body)
+}
+
+/// An answer that is not taken yet has its desk still.
+#[derive(Debug)]
+struct Kept {
+    answer: Vec<u8>,
+    _desk: Desk,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.answer
+    }
 }
 
 pub(crate) fn full(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {

@@ -24,13 +24,13 @@ use super::{Service, Stage};
 const HEAD: Duration = Duration::from_secs(5);
 /// Longest request head.
 const HEAD_BYTES: u32 = 16 << 10;
-/// What HTTP/1.1 reads ahead.
-const BUFFER_BYTES: usize = 64 << 10;
+/// What HTTP/1.1 reads ahead: more than a head, and little enough for each of the connections.
+const BUFFER_BYTES: usize = 32 << 10;
 /// What HTTP/2 takes in before it was asked for: one stream, one connection.
 const STREAM_WINDOW: u32 = (64 << 10) - 1;
 const CONNECTION_WINDOW: u32 = 128 << 10;
-/// Requests of one HTTP/2 connection at a time.
-const STREAMS: u32 = 64;
+/// Requests of one HTTP/2 connection at a time: what clients take for granted before they are told.
+const STREAMS: u32 = 100;
 /// After an answer to a request that was not read whole, what still comes is read and thrown away, so that the answer
 /// arrives; for so long, and so many bytes.
 const LINGER: Duration = Duration::from_secs(1);
@@ -77,6 +77,21 @@ impl Line {
     /// The connection ends after the answers in work.
     pub(crate) fn finish(&self) {
         self.finish.notify_one();
+    }
+
+    /// The connection ends now.
+    pub(crate) fn cut(&self) {
+        self.place.leave();
+    }
+
+    /// Returns when it was made to go.
+    pub(super) async fn left(&self) {
+        self.place.left().await;
+    }
+
+    /// Among those of its listener.
+    pub(super) fn id(&self) -> u64 {
+        self.place.id()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -144,7 +159,7 @@ pub(super) async fn run<S: Service>(
     stage: watch::Receiver<Stage>,
 ) {
     tokio::select! {
-        () = line.place.left() => {}
+        () = line.left() => {}
         () = serve(stream, tls, &line, service, stage) => {}
     }
 }

@@ -116,6 +116,17 @@ impl Place {
         self.leave.notified().await;
     }
 
+    /// Makes this connection go.
+    pub(super) fn leave(&self) {
+        self.crowd.members().all.remove(&self.id);
+        self.leave.notify_one();
+        self.crowd.moved.notify_one();
+    }
+
+    pub(super) const fn id(&self) -> u64 {
+        self.id
+    }
+
     pub(super) fn begin(&self) {
         if let Some(member) = self.crowd.members().all.get_mut(&self.id) {
             member.known = true;

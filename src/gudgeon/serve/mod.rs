@@ -7,6 +7,7 @@
 mod body;
 mod connection;
 mod crowd;
+mod desk;
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,9 +25,10 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
-pub(crate) use body::{Body, Unread};
+pub(crate) use body::{ROOM_BYTES, Unread, read};
 pub(crate) use connection::Line;
 use crowd::Crowd;
+pub(crate) use desk::{Desk, Desks};
 
 use crate::log;
 

@@ -31,6 +31,8 @@ fn pairs_of_a_path() {
         ),
         ("/inject/cluster/a%20b%2", &[("cluster", "a b%2")]),
         ("/inject//x/net/a--slash--b", &[("net", "a--slash--b")]),
+        ("/inject/cluster/", &[]),
+        ("/inject/cluster/c1/", &[("cluster", "c1")]),
         ("/inject/net/%ff", &[("net", "%ff")]),
     ] {
         assert_eq!(pairs(path), own(found), "{path}");

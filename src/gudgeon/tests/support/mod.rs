@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 #![forbid(unsafe_code)]
 
+pub mod h2;
 pub mod server;
 
 use std::fs;

@@ -1,0 +1,371 @@
+//! Desks: how many requests with a body are read or answered at a time, and how many bytes of large ones are in memory.
+//!
+//! The rest wait: each connection is served in its turn, however many requests it has. Who has sat for a while when others
+//! wait is a client that does not send or does not read; its connection is cut. So a crowd of slow clients costs others a
+//! fraction of a second, and memory has a bound whatever they send.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::connection::Line;
+
+/// Time at a desk that nobody takes amiss; less when more connections wait than there are desks, so that the last of them
+/// has its turn soon, too.
+const GRACE: Duration = Duration::from_millis(200);
+/// Between two looks at who sits.
+const LOOK: Duration = Duration::from_millis(20);
+/// Turns of the loop before somebody is sent away: it may have been this program that was late.
+const TURNS: usize = 3;
+
+#[derive(Debug)]
+pub(crate) struct Desks {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    next: u64,
+    desks: usize,
+    free: usize,
+    /// Bytes of large bodies that may still be taken in.
+    room: usize,
+    /// In the order in which they sat down.
+    sitting: BTreeMap<u64, Sitting>,
+    /// Who waits for a desk, by connection.
+    waiting: BTreeMap<u64, VecDeque<Waiting>>,
+    /// The connection that was served last.
+    turn: u64,
+    /// Who waits for room, with its desk.
+    wanting: VecDeque<(u64, usize, oneshot::Sender<()>)>,
+    /// A task sends away who sits too long.
+    watched: bool,
+}
+
+#[derive(Debug)]
+struct Sitting {
+    since: Instant,
+    room: usize,
+    line: Arc<Line>,
+}
+
+/// A connection's request, and how it is told of its desk.
+type Waiting = (Arc<Line>, oneshot::Sender<Desk>);
+
+/// A desk, free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    desks: Arc<Desks>,
+    id: u64,
+}
+
+impl Desks {
+    pub(crate) fn new(desks: usize, room: usize) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                next: 0,
+                desks,
+                free: desks,
+                room,
+                sitting: BTreeMap::new(),
+                waiting: BTreeMap::new(),
+                turn: 0,
+                wanting: VecDeque::new(),
+                watched: false,
+            }),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A desk for a request of this connection; `None`: the connection goes.
+    pub(crate) async fn sit(self: &Arc<Self>, line: &Arc<Line>) -> Option<Desk> {
+        let wait = {
+            let mut state = self.state();
+            if state.free > 0 {
+                return Some(self.place(&mut state, line));
+            }
+            let (sender, wait) = oneshot::channel();
+            let queue = state.waiting.entry(line.id()).or_default();
+            queue.push_back((Arc::clone(line), sender));
+            self.watch(&mut state);
+            wait
+        };
+        wait.await.ok()
+    }
+
+    fn place(self: &Arc<Self>, state: &mut State, line: &Arc<Line>) -> Desk {
+        let id = state.next;
+        state.next += 1;
+        state.free -= 1;
+        state.sitting.insert(
+            id,
+            Sitting {
+                since: Instant::now(),
+                room: 0,
+                line: Arc::clone(line),
+            },
+        );
+        Desk {
+            desks: Arc::clone(self),
+            id,
+        }
+    }
+
+    /// Gives what is free to who waits for it.
+    fn hand_on(self: &Arc<Self>) {
+        let mut served = Vec::new();
+        {
+            let mut state = self.state();
+            while state.free > 0
+                && let Some((line, sender)) = state.take_turn()
+            {
+                if !sender.is_closed() {
+                    served.push((sender, self.place(&mut state, &line)));
+                }
+            }
+            while let Some((id, bytes, sender)) = state.wanting.pop_front() {
+                if sender.is_closed() {
+                    continue;
+                }
+                if bytes > state.room {
+                    state.wanting.push_front((id, bytes, sender));
+                    break;
+                }
+                state.take_room(id, bytes);
+                // Where nobody takes it any more, its desk gives it back.
+                let _gone = sender.send(());
+            }
+        }
+        for (sender, desk) in served {
+            // One that went in between gives it back by dropping it.
+            let _gone = sender.send(desk);
+        }
+    }
+
+    /// Sends away who sits too long, while others wait.
+    fn watch(self: &Arc<Self>, state: &mut State) {
+        if state.watched {
+            return;
+        }
+        state.watched = true;
+        let desks = Arc::clone(self);
+        tokio::spawn(async move {
+            while let Some(due) = desks.next_look() {
+                tokio::time::sleep_until(due).await;
+                for _ in 0..TURNS {
+                    tokio::task::yield_now().await;
+                }
+                desks.send_away(Instant::now());
+            }
+        });
+    }
+
+    /// When somebody will have sat for too long; `None`: nobody waits any more.
+    fn next_look(&self) -> Option<Instant> {
+        let mut state = self.state();
+        state.forget_who_went();
+        if state.waiting.is_empty() && state.wanting.is_empty() {
+            state.watched = false;
+            return None;
+        }
+        let since = state.sitting.values().next().map(|sitting| sitting.since);
+        let soon = Instant::now() + LOOK;
+        Some(since.map_or(soon, |since| soon.max(since + state.grace())))
+    }
+
+    fn send_away(&self, now: Instant) {
+        let mut away = Vec::new();
+        {
+            let mut state = self.state();
+            state.forget_who_went();
+            let waiting: usize = state.waiting.values().map(VecDeque::len).sum();
+            let wanting = !state.wanting.is_empty();
+            let grace = state.grace();
+            for sitting in state.sitting.values() {
+                let wanted = away.len() < waiting || (wanting && sitting.room > 0);
+                if wanted && now.duration_since(sitting.since) >= grace {
+                    away.push(Arc::clone(&sitting.line));
+                }
+            }
+        }
+        for line in away {
+            line.cut();
+        }
+    }
+}
+
+impl State {
+    /// The next in turn: one of the next connection.
+    fn take_turn(&mut self) -> Option<Waiting> {
+        let after = (Bound::Excluded(self.turn), Bound::Unbounded);
+        let id = *self
+            .waiting
+            .range(after)
+            .next()
+            .or_else(|| self.waiting.iter().next())?
+            .0;
+        self.turn = id;
+        let queue = self.waiting.get_mut(&id)?;
+        let taken = queue.pop_front();
+        if queue.is_empty() {
+            self.waiting.remove(&id);
+        }
+        taken
+    }
+
+    fn grace(&self) -> Duration {
+        let rounds = self.waiting.len() / self.desks.max(1);
+        GRACE / u32::try_from(rounds + 1).unwrap_or(u32::MAX)
+    }
+
+    fn take_room(&mut self, id: u64, bytes: usize) {
+        if let Some(sitting) = self.sitting.get_mut(&id) {
+            sitting.room += bytes;
+            self.room -= bytes;
+        }
+    }
+
+    fn forget_who_went(&mut self) {
+        self.waiting.retain(|_, queue| {
+            queue.retain(|(_, sender)| !sender.is_closed());
+            !queue.is_empty()
+        });
+        self.wanting.retain(|(_, _, sender)| !sender.is_closed());
+    }
+}
+
+impl Desk {
+    /// Room for a large body, until the desk is free again.
+    pub(crate) async fn room(&self, bytes: usize) {
+        let wait = {
+            let mut state = self.desks.state();
+            if state.wanting.is_empty() && bytes <= state.room {
+                state.take_room(self.id, bytes);
+                return;
+            }
+            let (sender, wait) = oneshot::channel();
+            state.wanting.push_back((self.id, bytes, sender));
+            self.desks.watch(&mut state);
+            wait
+        };
+        // The sender is kept until there is room.
+        let _given = wait.await;
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        {
+            let mut state = self.desks.state();
+            state.free += 1;
+            if let Some(sitting) = state.sitting.remove(&self.id) {
+                state.room += sitting.room;
+            }
+        }
+        self.desks.hand_on();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use super::super::crowd::Crowd;
+    use super::*;
+
+    fn lines<const COUNT: usize>() -> [Arc<Line>; COUNT] {
+        let crowd = Arc::new(Crowd::new(COUNT));
+        std::array::from_fn(|_| {
+            let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+            Line::new(peer, Crowd::enter(&crowd))
+        })
+    }
+
+    async fn is_cut(line: &Line) -> bool {
+        let left = line.left();
+        tokio::time::timeout(Duration::ZERO, left).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_take_turns() {
+        let desks = Desks::new(1, 0);
+        let [first, many, one] = lines();
+        let desk = desks.sit(&first).await.unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        for (name, line) in [
+            ("many", &many),
+            ("many", &many),
+            ("many", &many),
+            ("one", &one),
+        ] {
+            let (desks, order, line) = (Arc::clone(&desks), Arc::clone(&order), Arc::clone(line));
+            tasks.spawn(async move {
+                let desk = desks.sit(&line).await.unwrap();
+                order.lock().unwrap().push(name);
+                tokio::task::yield_now().await;
+                drop(desk);
+            });
+            tokio::task::yield_now().await;
+        }
+        drop(desk);
+        while tasks.join_next().await.is_some() {}
+        assert_eq!(*order.lock().unwrap(), ["many", "one", "many", "many"]);
+        assert_eq!(desks.state().free, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_sits_long_goes_when_others_wait() {
+        let desks = Desks::new(2, 0);
+        let [old, young, other] = lines();
+        let desk = desks.sit(&old).await.unwrap();
+        tokio::time::sleep(GRACE * 100).await;
+        assert!(!is_cut(&old).await, "nobody waits");
+        let second = desks.sit(&young).await.unwrap();
+        let waits = {
+            let (desks, other) = (Arc::clone(&desks), Arc::clone(&other));
+            tokio::spawn(async move { desks.sit(&other).await })
+        };
+        tokio::time::sleep(LOOK * 2).await;
+        assert!(is_cut(&old).await && !is_cut(&young).await);
+        drop(desk);
+        assert!(waits.await.unwrap().is_some());
+        drop(second);
+        tokio::time::sleep(GRACE).await;
+        assert!(!desks.state().watched, "nobody is left to watch");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn room_is_given_back_with_the_desk() {
+        let desks = Desks::new(3, 10);
+        let [one, two, three] = lines();
+        let large = desks.sit(&one).await.unwrap();
+        large.room(8).await;
+        let small = desks.sit(&two).await.unwrap();
+        small.room(2).await;
+        let next = desks.sit(&three).await.unwrap();
+        let waits = tokio::time::timeout(LOOK, next.room(8));
+        assert!(waits.await.is_err(), "there is none");
+        let waits = async {
+            next.room(8).await;
+        };
+        let frees = async {
+            // Two that are asked to go; the one that does gives its room.
+            tokio::time::sleep(GRACE * 2).await;
+            assert!(is_cut(&one).await);
+            drop(large);
+        };
+        tokio::join!(waits, frees);
+        assert_eq!(desks.state().room, 0);
+        drop((small, next));
+        assert_eq!(desks.state().room, 10);
+        assert!(!is_cut(&three).await);
+    }
+}
