@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 
 use super::action::{Action, Outcome};
 use super::epoch::Process;
-use super::event::{Asker, Exit, Signal};
+use super::event::{Exit, Signal};
 use super::note::{CommandNote, Note};
-use super::stopping::{ABANDON_AFTER, Stage, Stop};
+use super::stopping::{ABANDON_AFTER, Stage};
 use super::timers::Timer;
 use super::{Phase, Supervisor};
 
@@ -150,20 +150,14 @@ impl Supervisor {
         }
     }
 
-    /// A request to stop while the agent runs: the command's, if it lives; else the agent's. `graceful`: with a drain.
-    pub(super) fn stop_requested(
+    /// A request to stop while the agent runs and the command lives: it gets the signal.
+    pub(super) fn forward_to_command(
         &mut self,
         now: Instant,
         signal: Signal,
-        graceful: bool,
         out: &mut Vec<Action>,
     ) {
-        let Some(command) = self
-            .command
-            .as_mut()
-            .filter(|command| command.state.has_process())
-        else {
-            self.begin_stop(now, Asker::Signal(signal), graceful, out);
+        let Some(command) = &mut self.command else {
             return;
         };
         if signal != Signal::Quit {
@@ -219,24 +213,7 @@ impl Supervisor {
 
     /// Whether a signal ended the agent before the command was started: that is no success of a Job.
     pub(super) fn command_missed(&self) -> bool {
-        !self.quit && self.command_state() == Some(CommandState::Cancelled)
-    }
-
-    /// The proxy ended for good: the command has its time to end, then companions and what is left of the proxies.
-    pub(super) fn recall(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
-        if !self.command_lives() {
-            self.dismiss(now, stop, out);
-            return;
-        }
-        self.phase = Phase::Stopping(Stop {
-            stage: Stage::Recalling,
-            ..stop
-        });
-        self.timers.keep_only(&[Timer::LivePoll, Timer::Parent]);
-        out.push(Action::Note(Note::Command(CommandNote::Stopping)));
-        if stop.verdict == Some(Outcome::ProxyEnded) || !self.term_command(now, out) {
-            self.leave_command(now);
-        }
+        !self.stop.quit && self.command_state() == Some(CommandState::Cancelled)
     }
 
     /// The command has its time to end by itself. One that was killed has some seconds to be gone.
@@ -283,21 +260,18 @@ impl Supervisor {
     }
 
     /// `Timer::Command` while the agent ends.
-    pub(super) fn command_late(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+    pub(super) fn command_late(&mut self, now: Instant, out: &mut Vec<Action>) {
         match self.command_state() {
             Some(CommandState::Running | CommandState::Leaving) => {
                 self.term_command(now, out);
             }
             Some(CommandState::Stopping) => {
                 self.kill_command(now, out);
-                self.phase = Phase::Stopping(Stop {
-                    killed: true,
-                    ..stop
-                });
+                self.stop.killed = true;
             }
             Some(CommandState::Killed) => {
                 out.push(Action::Note(Note::Abandoned));
-                self.command_ended(now, stop, KILLED, out);
+                self.command_ended(now, KILLED, out);
             }
             Some(CommandState::Waiting | CommandState::Ended(_) | CommandState::Cancelled)
             | None => {}
@@ -306,32 +280,20 @@ impl Supervisor {
 
     /// The command ended while the agent ends. What it ended with by itself is what the agent ends with, unless the
     /// proxy's failure decided that before.
-    pub(super) fn command_ended(
-        &mut self,
-        now: Instant,
-        stop: Stop,
-        how: Exit,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn command_ended(&mut self, now: Instant, how: Exit, out: &mut Vec<Action>) {
         let Some(state) = self.command_state().filter(|state| state.has_process()) else {
             return;
         };
         self.command_over(how, out);
         let by_itself = matches!(state, CommandState::Running | CommandState::Leaving);
-        let undecided = matches!(stop.verdict, None | Some(Outcome::ProxyEnded));
-        let stop = Stop {
-            verdict: if by_itself && undecided {
-                Some(Outcome::CommandEnded(how))
-            } else {
-                stop.verdict
-            },
-            ..stop
-        };
-        self.phase = Phase::Stopping(stop);
-        if stop.stage == Stage::Recalling {
-            self.dismiss(now, stop, out);
+        let undecided = matches!(self.stop.verdict, None | Some(Outcome::ProxyEnded));
+        if by_itself && undecided {
+            self.stop.verdict = Some(Outcome::CommandEnded(how));
+        }
+        if self.stop.stage == Stage::Recalling {
+            self.dismiss(now, out);
         } else {
-            self.proceed(now, stop, out);
+            self.proceed(now, out);
         }
     }
 }

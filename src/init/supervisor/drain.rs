@@ -9,28 +9,25 @@
 
 use std::time::{Duration, Instant};
 
+use super::Supervisor;
 use super::action::Action;
 use super::event::{Call, Epoch, Reply};
 use super::note::Note;
-use super::stopping::{Stage, Stop};
+use super::stopping::Stage;
 use super::timers::Timer;
-use super::{Phase, Supervisor};
 
 /// With `--exit-on-zero-active-connections`, how often the connections are counted (as in pilot-agent).
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Supervisor {
     /// The listeners stop accepting; connections have their time.
-    pub(super) fn drain(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+    pub(super) fn drain(&mut self, now: Instant, out: &mut Vec<Action>) {
         let longest = self.policy.termination_drain;
         if longest.is_zero() {
-            self.dismiss(now, stop, out);
+            self.dismiss(now, out);
             return;
         }
-        self.phase = Phase::Stopping(Stop {
-            stage: Stage::Draining,
-            ..stop
-        });
+        self.stop.stage = Stage::Draining;
         self.timers.arm(Timer::Drain, now, longest);
         if let Some(shortest) = self.policy.exit_on_zero {
             self.timers
@@ -60,12 +57,11 @@ impl Supervisor {
     pub(super) fn replied_in_stop(
         &mut self,
         now: Instant,
-        stop: Stop,
         epoch: Epoch,
         answer: (Call, Reply),
         out: &mut Vec<Action>,
     ) {
-        let draining = stop.stage == Stage::Draining;
+        let draining = self.stop.stage == Stage::Draining;
         match answer {
             // The child has taken over after all: the drain is its affair now.
             (Call::Live, Reply::Live) => {
@@ -79,7 +75,7 @@ impl Supervisor {
             // A parent that drains beside it has connections of its own, which its child cannot count.
             (Call::Connections, Reply::Connections(0)) if draining && self.older.is_none() => {
                 out.push(Action::Note(Note::NoConnections));
-                self.dismiss(now, stop, out);
+                self.dismiss(now, out);
             }
             (Call::Live | Call::Drain | Call::Connections | Call::Memory, _) => {}
         }

@@ -73,7 +73,8 @@ enum Phase {
     /// MUTUAL_TLS: the certificates are not there yet.
     Waiting,
     Running,
-    Stopping(Stop),
+    /// How far that is: `Supervisor::stop`.
+    Stopping,
     /// `Exit` has been ordered.
     Done,
 }
@@ -128,10 +129,7 @@ pub struct Supervisor {
     ever_live: bool,
     /// POST `/drain` was served: not ready from then on, and a later stop does not drain again.
     drained: bool,
-    /// Who has asked for the end.
-    asker: Option<Asker>,
-    /// POST `/quitquitquit` was served: the end is wanted, whether an epoch was ever LIVE or not.
-    quit: bool,
+    stop: Stop,
     companions: Vec<Companion>,
     /// The command of `run`.
     command: Option<command::Command>,
@@ -162,8 +160,7 @@ impl Supervisor {
             degraded: false,
             ever_live: false,
             drained: false,
-            asker: None,
-            quit: false,
+            stop: Stop::default(),
             timers: Timers::default(),
             room: Vec::with_capacity(ROOM),
         }
@@ -201,7 +198,7 @@ impl Supervisor {
         match self.phase {
             Phase::Waiting => self.waiting(now, event, &mut out),
             Phase::Running => self.running(now, event, &mut out),
-            Phase::Stopping(stop) => self.stopping(now, stop, event, &mut out),
+            Phase::Stopping => self.stopping(now, event, &mut out),
             Phase::Done => {}
         }
         #[cfg(debug_assertions)]
@@ -221,7 +218,7 @@ impl Supervisor {
     /// Who has asked for the end, if it was asked for.
     #[must_use]
     pub const fn asker(&self) -> Option<Asker> {
-        self.asker
+        self.stop.asker
     }
 
     /// When `expire` will have something to say.

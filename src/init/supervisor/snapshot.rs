@@ -92,8 +92,8 @@ impl Supervisor {
     fn state(&self) -> AgentState {
         match self.phase {
             Phase::Waiting => AgentState::Starting,
-            Phase::Stopping(stop) if !stop.is_past_drain() => AgentState::Draining,
-            Phase::Stopping(_) | Phase::Done => AgentState::Stopping,
+            Phase::Stopping if !self.stop.is_past_drain() => AgentState::Draining,
+            Phase::Stopping | Phase::Done => AgentState::Stopping,
             Phase::Running if self.drained => AgentState::Draining,
             Phase::Running if self.next == Next::Nothing && self.processes().next().is_none() => {
                 AgentState::Idle

@@ -8,7 +8,7 @@ use super::action::{Action, Outcome, Send};
 use super::epoch::{State, Why};
 use super::event::{Asker, Epoch, Event, Exit, Signal};
 use super::exits::ended;
-use super::note::Note;
+use super::note::{CommandNote, Note};
 use super::timers::Timer;
 use super::{Next, Phase, Place, Supervisor};
 
@@ -16,9 +16,13 @@ use super::{Next, Phase, Place, Supervisor};
 /// milliseconds.
 pub(super) const ABANDON_AFTER: Duration = Duration::from_secs(5);
 
-/// How far the end has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// All that is known of the end: who wants it, how far it has come, and what it will have been.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stop {
+    /// Who has asked for it.
+    pub(super) asker: Option<Asker>,
+    /// POST `/quitquitquit` was served: the end is wanted, whether an epoch was ever LIVE or not.
+    pub(super) quit: bool,
     pub(super) stage: Stage,
     /// Decided before: the agent ends for another reason than a request.
     pub(super) verdict: Option<Outcome>,
@@ -26,9 +30,10 @@ pub(super) struct Stop {
     pub(super) killed: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     /// Not ready; the endpoints' removal spreads.
+    #[default]
     PreDrain,
     Draining,
     /// The command has its time to end; there is no proxy, but for a draining one.
@@ -48,15 +53,25 @@ impl Stop {
 }
 
 impl Supervisor {
-    /// A stop was requested.
-    pub(super) fn begin_stop(
+    /// TERM, INT or QUIT while the agent runs: the command's affair, where one lives; else the agent's. `graceful`: with a
+    /// drain.
+    pub(super) fn stop_requested(
         &mut self,
         now: Instant,
-        by: Asker,
+        signal: Signal,
         graceful: bool,
         out: &mut Vec<Action>,
     ) {
-        self.asker = Some(by);
+        if self.command_lives() {
+            self.forward_to_command(now, signal, out);
+        } else {
+            self.begin_stop(now, Asker::Signal(signal), graceful, out);
+        }
+    }
+
+    /// A stop was requested.
+    fn begin_stop(&mut self, now: Instant, by: Asker, graceful: bool, out: &mut Vec<Action>) {
+        self.stop.asker = Some(by);
         self.stop_with(now, None, graceful, out);
     }
 
@@ -73,41 +88,35 @@ impl Supervisor {
             .any(|process| matches!(process.state, State::Live | State::Draining));
         // What POST `/drain` has drained does not drain again.
         let graceful = graceful && serving && !self.drained;
-        if let (None, Some(by)) = (verdict, self.asker) {
+        if let (None, Some(by)) = (verdict, self.stop.asker) {
             out.push(Action::Note(Note::StopRequested { graceful, by }));
         }
-        self.leave_running(out);
-        let stop = Stop {
-            stage: Stage::PreDrain,
-            verdict,
-            killed: false,
-        };
+        self.leave_running(verdict, out);
         if !graceful && (self.proxies_live() || self.command_lives()) {
-            self.terminate(now, stop, out);
+            self.terminate(now, out);
         } else if !serving {
-            self.dismiss(now, stop, out);
+            self.dismiss(now, out);
         } else if self.policy.pre_drain_delay > Duration::ZERO {
             self.timers
                 .arm(Timer::PreDrain, now, self.policy.pre_drain_delay);
-            self.phase = Phase::Stopping(stop);
         } else {
-            self.drain(now, stop, out);
+            self.drain(now, out);
         }
     }
 
     /// POST `/quitquitquit`.
     pub(super) fn quit(&mut self, now: Instant, out: &mut Vec<Action>) {
-        self.quit = true;
+        self.stop.quit = true;
         self.begin_stop(now, Asker::StatusPort, false, out);
         self.leave_command(now);
     }
 
     /// POST `/quitquitquit` while the agent stops already: what is left of the drain is skipped.
-    fn quit_in_stop(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
-        if stop.stage < Stage::Terminating {
-            self.quit = true;
+    fn quit_in_stop(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if self.stop.stage < Stage::Terminating {
+            self.stop.quit = true;
             out.push(Action::Note(Note::QuitRequested));
-            self.terminate(now, stop, out);
+            self.terminate(now, out);
         }
     }
 
@@ -117,17 +126,14 @@ impl Supervisor {
 
     /// Ends for a reason that is known already; what is left of the processes is stopped first.
     pub(super) fn end(&mut self, now: Instant, outcome: Outcome, out: &mut Vec<Action>) {
-        self.leave_running(out);
-        let stop = Stop {
-            stage: Stage::PreDrain,
-            verdict: Some(outcome),
-            killed: false,
-        };
-        self.recall(now, stop, out);
+        self.leave_running(Some(outcome), out);
+        self.recall(now, out);
     }
 
     /// Nothing is started any more. A child that initialises may still become LIVE while its parent drains.
-    fn leave_running(&mut self, out: &mut Vec<Action>) {
+    fn leave_running(&mut self, verdict: Option<Outcome>, out: &mut Vec<Action>) {
+        self.phase = Phase::Stopping;
+        self.stop.verdict = verdict;
         self.kill_validator(out);
         self.next = Next::Nothing;
         self.given_up = None;
@@ -137,36 +143,30 @@ impl Supervisor {
     }
 
     /// One event while the agent ends.
-    pub(super) fn stopping(
-        &mut self,
-        now: Instant,
-        stop: Stop,
-        event: &Event,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn stopping(&mut self, now: Instant, event: &Event, out: &mut Vec<Action>) {
         match *event {
-            Event::Exited { epoch, how } => self.exited_in_stop(now, stop, epoch, how, out),
+            Event::Exited { epoch, how } => self.exited_in_stop(now, epoch, how, out),
             Event::CompanionExited { companion, how } => {
                 self.companion_ended(companion, how, out);
-                self.proceed(now, stop, out);
+                self.proceed(now, out);
             }
-            Event::CommandExited(how) => self.command_ended(now, stop, how, out),
+            Event::CommandExited(how) => self.command_ended(now, how, out),
             Event::Validated { .. } => self.validator = false,
             Event::AdminReplied {
                 process,
                 call,
                 reply,
-            } => self.replied_in_stop(now, stop, process.epoch, (call, reply), out),
+            } => self.replied_in_stop(now, process.epoch, (call, reply), out),
             Event::Signalled(Signal::Terminate | Signal::Interrupt | Signal::Quit) => {
-                self.escalate(now, stop, out);
+                self.escalate(now, out);
             }
             Event::Signalled(Signal::Hangup) => {
                 out.push(Action::Note(Note::Ignored("the agent is stopping")));
             }
             Event::Signalled(Signal::Usr1) => self.reopen(out),
             Event::Signalled(Signal::Other(number)) => self.other_signal(number, out),
-            Event::QuitRequested => self.quit_in_stop(now, stop, out),
-            Event::Due(timer) => self.due_in_stop(now, stop, timer, out),
+            Event::QuitRequested => self.quit_in_stop(now, out),
+            Event::Due(timer) => self.due_in_stop(now, timer, out),
             Event::FilesChanged
             | Event::WatchDegraded(_)
             | Event::Hashed { .. }
@@ -176,21 +176,21 @@ impl Supervisor {
     }
 
     /// A timer of this stage; the timers of the stages before it mean nothing any more.
-    fn due_in_stop(&mut self, now: Instant, stop: Stop, timer: Timer, out: &mut Vec<Action>) {
-        match (timer, stop.stage) {
+    fn due_in_stop(&mut self, now: Instant, timer: Timer, out: &mut Vec<Action>) {
+        match (timer, self.stop.stage) {
             (Timer::LivePoll, _) => self.poll_live(now, out),
             (Timer::Parent, _) => self.parent_hangs(out),
-            (Timer::PreDrain, Stage::PreDrain) => self.drain(now, stop, out),
-            (Timer::Drain, Stage::Draining) => self.dismiss(now, stop, out),
+            (Timer::PreDrain, Stage::PreDrain) => self.drain(now, out),
+            (Timer::Drain, Stage::Draining) => self.dismiss(now, out),
             (Timer::Connections, Stage::Draining) => self.count_connections(now, out),
             (Timer::Companions, Stage::Dismissing | Stage::Terminating) => {
-                self.companions_late(now, stop, out);
+                self.companions_late(now, out);
             }
-            (Timer::Command, _) => self.command_late(now, stop, out),
-            (Timer::Kill, Stage::Terminating) => self.kill(now, stop, out),
+            (Timer::Command, _) => self.command_late(now, out),
+            (Timer::Kill, Stage::Terminating) => self.kill(now, out),
             (Timer::Abandon, Stage::Killing) => {
                 out.push(Action::Note(Note::Abandoned));
-                self.finish(stop, out);
+                self.finish(out);
             }
             (
                 Timer::PreDrain
@@ -215,58 +215,62 @@ impl Supervisor {
     }
 
     /// A second request skips the drain, a third kills.
-    fn escalate(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
-        match stop.stage {
+    fn escalate(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let stage = self.stop.stage;
+        match stage {
             Stage::PreDrain | Stage::Draining | Stage::Recalling | Stage::Dismissing => {
                 self.term_command(now, out);
-                self.terminate(now, stop, out);
+                self.terminate(now, out);
             }
             // It had been left its time to end by itself.
             Stage::Terminating if self.term_command(now, out) => {}
-            Stage::Terminating => self.kill(now, stop, out),
+            Stage::Terminating => self.kill(now, out),
             Stage::Killing => {}
         }
     }
 
+    /// The proxy ended for good: the command has its time to end, then companions and what is left of the proxies.
+    fn recall(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if !self.command_lives() {
+            self.dismiss(now, out);
+            return;
+        }
+        self.stop.stage = Stage::Recalling;
+        self.timers.keep_only(&[Timer::LivePoll, Timer::Parent]);
+        out.push(Action::Note(Note::Command(CommandNote::Stopping)));
+        if self.stop.verdict == Some(Outcome::ProxyEnded) || !self.term_command(now, out) {
+            self.leave_command(now);
+        }
+    }
+
     /// SIGTERM to the companions, which may need the proxy for their end; what is left is stopped after them.
-    pub(super) fn dismiss(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
-        let stop = Stop {
-            stage: Stage::Dismissing,
-            ..stop
-        };
-        self.phase = Phase::Stopping(stop);
+    pub(super) fn dismiss(&mut self, now: Instant, out: &mut Vec<Action>) {
+        self.stop.stage = Stage::Dismissing;
         self.timers.keep_only(&[Timer::LivePoll, Timer::Parent]);
         if self.companions_live() {
             out.push(Action::Note(Note::StoppingCompanions));
             self.term_companions(now, out);
         }
-        self.proceed(now, stop, out);
+        self.proceed(now, out);
     }
 
     /// The companions had their time.
-    fn companions_late(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+    fn companions_late(&mut self, now: Instant, out: &mut Vec<Action>) {
         if self.companions_live() {
             self.kill_companions(out);
-            let stop = Stop {
-                killed: true,
-                ..stop
-            };
-            self.phase = Phase::Stopping(stop);
+            self.stop.killed = true;
             if !self.proxies_live() && !self.command_lives() {
-                self.wait_for_the_killed(now, stop);
-            } else if stop.stage < Stage::Terminating {
-                self.terminate(now, stop, out);
+                self.wait_for_the_killed(now);
+            } else if self.stop.stage < Stage::Terminating {
+                self.terminate(now, out);
             }
         }
     }
 
     /// SIGTERM to the newest, which takes its draining parent along; to the parent, if it is alone. To companions that
     /// have not had it, too, for when nobody wants to wait for them.
-    fn terminate(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
-        self.phase = Phase::Stopping(Stop {
-            stage: Stage::Terminating,
-            ..stop
-        });
+    fn terminate(&mut self, now: Instant, out: &mut Vec<Action>) {
+        self.stop.stage = Stage::Terminating;
         self.timers.keep_only(&[Timer::Companions, Timer::Command]);
         self.term_companions(now, out);
         if self.proxies_live() {
@@ -276,19 +280,20 @@ impl Supervisor {
     }
 
     /// Goes to the next stage if nobody is left that this one waits for.
-    pub(super) fn proceed(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+    pub(super) fn proceed(&mut self, now: Instant, out: &mut Vec<Action>) {
         if self.command_lives() {
             return;
         }
         match (self.proxies_live(), self.companions_live()) {
-            (false, false) => self.finish(stop, out),
-            (true, false) if stop.stage == Stage::Dismissing => self.terminate(now, stop, out),
-            (false, true) if stop.stage < Stage::Dismissing => self.dismiss(now, stop, out),
+            (false, false) => self.finish(out),
+            (true, false) if self.stop.stage == Stage::Dismissing => self.terminate(now, out),
+            (false, true) if self.stop.stage < Stage::Dismissing => self.dismiss(now, out),
             // They had their time before the proxies were told to end, or before the command ended.
             (false, true)
-                if stop.stage == Stage::Terminating && !self.timers.is_armed(Timer::Companions) =>
+                if self.stop.stage == Stage::Terminating
+                    && !self.timers.is_armed(Timer::Companions) =>
             {
-                self.wait_for_the_killed(now, stop);
+                self.wait_for_the_killed(now);
             }
             (false | true, false | true) => {}
         }
@@ -302,9 +307,9 @@ impl Supervisor {
         }
     }
 
-    fn kill(&mut self, now: Instant, stop: Stop, out: &mut Vec<Action>) {
+    fn kill(&mut self, now: Instant, out: &mut Vec<Action>) {
         self.kill_command(now, out);
-        self.wait_for_the_killed(now, stop);
+        self.wait_for_the_killed(now);
         self.kill_companions(out);
         if self.proxies_live() {
             out.push(Action::Note(Note::Killing));
@@ -315,42 +320,33 @@ impl Supervisor {
         }
     }
 
-    fn wait_for_the_killed(&mut self, now: Instant, stop: Stop) {
-        self.phase = Phase::Stopping(Stop {
-            stage: Stage::Killing,
-            killed: true,
-            ..stop
-        });
+    fn wait_for_the_killed(&mut self, now: Instant) {
+        self.stop.stage = Stage::Killing;
+        self.stop.killed = true;
         self.timers.disarm_all();
         self.timers.arm(Timer::Abandon, now, ABANDON_AFTER);
     }
 
-    fn exited_in_stop(
-        &mut self,
-        now: Instant,
-        stop: Stop,
-        epoch: Epoch,
-        how: Exit,
-        out: &mut Vec<Action>,
-    ) {
+    fn exited_in_stop(&mut self, now: Instant, epoch: Epoch, how: Exit, out: &mut Vec<Action>) {
         let Some((process, place)) = self.remove(epoch) else {
             return;
         };
-        if place == Place::Older && !process.is_stopping() && stop.stage < Stage::Terminating {
+        if place == Place::Older && !process.is_stopping() && self.stop.stage < Stage::Terminating {
             self.parent_gone(now, &process, how, out);
         } else {
             out.push(ended(&process, how));
         }
-        if place == Place::Newest && stop.stage == Stage::Terminating && self.older.is_some() {
+        if place == Place::Newest && self.stop.stage == Stage::Terminating && self.older.is_some() {
             self.term_first(now, out);
         } else {
-            self.proceed(now, stop, out);
+            self.proceed(now, out);
         }
     }
 
-    fn finish(&mut self, stop: Stop, out: &mut Vec<Action>) {
+    fn finish(&mut self, out: &mut Vec<Action>) {
         let missed = self.command_missed();
-        let requested = match (stop.killed, self.ever_live || self.quit) {
+        let stop = self.stop;
+        let requested = match (stop.killed, self.ever_live || stop.quit) {
             (true, _) => Outcome::Killed,
             (false, true) if missed => Outcome::NeverStarted,
             (false, true) => Outcome::Stopped,

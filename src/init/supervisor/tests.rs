@@ -1889,7 +1889,7 @@ impl World {
         let before = self.sim.core.timers.clone();
         self.sim.on(Event::CommandExited(how));
         assert!(known || before == self.sim.core.timers);
-        let ending = matches!(self.sim.core.phase, Phase::Stopping(_) | Phase::Done);
+        let ending = matches!(self.sim.core.phase, Phase::Stopping | Phase::Done);
         assert!(!known || ending);
     }
 
@@ -1974,7 +1974,7 @@ impl World {
         assert!(lives.iter().all(|epoch| self.alive.contains_key(epoch)));
         assert_eq!(lives.len(), self.alive.len(), "the core lost a process");
         let idle = core.policy.on_clean_exit == CleanExit::Idle;
-        let ending = self.stop_asked || matches!(core.phase, Phase::Stopping(_));
+        let ending = self.stop_asked || matches!(core.phase, Phase::Stopping);
         if !ending && lives.is_empty() && !idle {
             let pending = [Timer::Retry, Timer::Certificates];
             assert!(
@@ -1989,7 +1989,7 @@ impl World {
         // One that was killed and is still there is not waited for without end.
         let known = core.command_lives() == self.command.is_some();
         assert!(known || self.command == Some(true), "{core:?}");
-        let ending = matches!(core.phase, Phase::Stopping(_));
+        let ending = matches!(core.phase, Phase::Stopping);
         let serves = core.processes().any(Process::serves);
         let armed = |timer| core.timers.is_armed(timer);
         match core.command_state() {
@@ -2015,7 +2015,7 @@ impl World {
         let lives: Vec<_> = core.companions().filter(lives).map(|c| c.id.0).collect();
         let known: Vec<_> = self.companions.keys().copied().collect();
         assert_eq!(lives, known, "the core lost a companion");
-        let ending = matches!(core.phase, Phase::Stopping(_));
+        let ending = matches!(core.phase, Phase::Stopping);
         for companion in core.companions() {
             let armed = core.timers.is_armed(Timer::Companions);
             match companion.state {

@@ -32,7 +32,7 @@ impl Supervisor {
             }
             Event::WatchDegraded(degraded) => self.watch_degraded(now, degraded),
             Event::Signalled(signal @ (Signal::Terminate | Signal::Interrupt | Signal::Quit)) => {
-                self.asker = Some(Asker::Signal(signal));
+                self.stop.asker = Some(Asker::Signal(signal));
                 self.exit(Outcome::NeverLive, out);
             }
             Event::Signalled(Signal::Hangup) => {
@@ -43,7 +43,7 @@ impl Supervisor {
             Event::DrainRequested => self.drain_only(out),
             Event::QuitRequested => {
                 out.push(Action::Note(Note::QuitRequested));
-                self.asker = Some(Asker::StatusPort);
+                self.stop.asker = Some(Asker::StatusPort);
                 self.exit(Outcome::Stopped, out);
             }
             Event::Due(Timer::Debounce) => out.push(Action::Hash(Cause::Noticed)),
