@@ -1,4 +1,4 @@
-//! Orders that concern the command of `run`, its end, and signals that mean nothing.
+//! Orders that concern the command of `run`, and its end.
 
 #![forbid(unsafe_code)]
 
@@ -7,9 +7,6 @@ use crate::children::Kind;
 use crate::log;
 use crate::supervisor::{Event, Exit};
 use sys::{Pid, signal};
-
-/// Signals that are harmless by nature and not worth a line: PIPE, CONT, URG, WINCH.
-const QUIET: [u8; 4] = [13, 18, 23, 28];
 
 impl EventLoop {
     /// Whether the proxy is ready for the command: as the status port would say it.
@@ -50,14 +47,5 @@ impl EventLoop {
         // Who sees the drain may want to skip it with Ctrl-C.
         sys::take_terminal_back(pid);
         self.queue.push_back(Event::CommandExited(how));
-    }
-
-    /// Says once that a signal means nothing.
-    pub(super) fn ignore_signal(&mut self, number: u8) {
-        let bit = 1_u64 << number.saturating_sub(1).min(63);
-        if self.ignored & bit == 0 && !QUIET.contains(&number) {
-            log::info!("signal {number} ignored, and not forwarded: it would kill the proxy");
-        }
-        self.ignored |= bit;
     }
 }

@@ -8,30 +8,33 @@
 
 #![forbid(unsafe_code)]
 
+mod admin_port;
 mod command;
 mod companions;
 mod files;
 mod leaving;
 mod processes;
+mod records;
 mod sources;
 mod status_port;
 
+use admin_port::{knowledge, ports};
 use files::{Expiry, Hashing};
 use processes::{open_store, owner};
-use status_port::{open_status_port, ports};
+use status_port::open_status_port;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
 
-use crate::admin::{self, AdminClient, Answer, Knowledge};
+use crate::admin::{self, AdminClient};
 use crate::adopted::Adopted;
 use crate::bootstrap::{self, Source};
 use crate::children::{Children, Kind};
 use crate::clock;
 use crate::config::Config;
-use crate::counters::{Asked, Counters};
+use crate::counters::Counters;
 use crate::error::StartError;
 use crate::fingerprint::Files;
 use crate::history::History;
@@ -362,15 +365,6 @@ impl EventLoop {
                 Action::Exit(outcome) => self.outcome = Some(outcome),
             }
         }
-    }
-}
-
-fn knowledge(config: &Config) -> Knowledge {
-    Knowledge {
-        hot_restart: !config.launch.disable_hot_restart,
-        skip_generation: config.launch.skip_parent_stats,
-        drain: config.drain,
-        prometheus_port: prometheus_port(&config.source),
     }
 }
 

@@ -18,6 +18,9 @@ use sys::signal;
 /// Means nothing; it has a handler because it may be a fault.
 const TRAP: Signal = Signal::Other(5);
 
+/// Signals that are harmless by nature and not worth a line: PIPE, CONT, URG, WINCH.
+const QUIET: [u8; 4] = [13, 18, 23, 28];
+
 impl EventLoop {
     /// Drains every source that is ready: signals first and past the queue, so that nothing stands between them and whom
     /// they are for, then the others as they come, clients of the status port included.
@@ -88,6 +91,15 @@ impl EventLoop {
                 self.handle(&Event::Signalled(Signal::Other(number)));
             }
         }
+    }
+
+    /// Says once that a signal means nothing.
+    pub(super) fn ignore_signal(&mut self, number: u8) {
+        let bit = 1_u64 << number.saturating_sub(1).min(63);
+        if self.ignored & bit == 0 && !QUIET.contains(&number) {
+            log::info!("signal {number} ignored, and not forwarded: it would kill the proxy");
+        }
+        self.ignored |= bit;
     }
 
     /// A child has ended; or a signal came that has to have a handler, too.

@@ -3,29 +3,20 @@
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use mio::Poll;
 
-use super::{Answer, Asked, EventLoop, FIRST_CLIENT, STATUS, prometheus_port};
-use crate::admin::Ports;
+use super::{EventLoop, FIRST_CLIENT, STATUS, prometheus_port};
 use crate::children::Kind;
-use crate::clock;
 use crate::config::{Config, ProbeAction};
 use crate::error::StartError;
-use crate::history::{Happening, Life};
 use crate::log;
-use crate::readiness::{Heard, Plan, Stage};
+use crate::readiness::Stage;
 use crate::status::probes::Helper;
 use crate::status::server::{Demand, StatusServer};
 use crate::status::view::View;
 use crate::status::{Settings, Turn};
-use crate::supervisor::{Call, Epoch, Event, Exit, Note, Reason, Reply};
-use crate::values::Role;
-use sys::Pid;
-
-/// When the two clocks have come apart by more, the host's was set. Chosen: well above a day's drift.
-const CLOCK_SET: Duration = Duration::from_secs(1);
+use crate::supervisor::Event;
 
 /// Does TLS and gRPC for the agent; found beside the agent's own binary.
 const HELPER: &str = "pintle-probe";
@@ -78,64 +69,8 @@ impl EventLoop {
         }
     }
 
-    /// Probes that wait are answered with what the core knows, or the admin port is asked for them.
-    pub(super) fn answer_probes(&mut self) {
-        if self.status.wants_readiness() {
-            self.ask_readiness();
-        }
-    }
-
-    /// Who waits for readiness is answered by what the core knows, or by what the admin port will say.
-    pub(super) fn ask_readiness(&mut self) {
-        match self.readiness.plan(&self.supervisor.snapshot()) {
-            Plan::Answer(stage) => self.answer_with(stage),
-            Plan::Ask(process) => {
-                let registry = self.poll.registry();
-                if let Some(answer) = self.admin.ask_ready(registry, self.now, process) {
-                    self.admin_answered(answer);
-                }
-            }
-        }
-    }
-
-    pub(super) fn ask_admin(&mut self, epoch: Epoch, call: Call) {
-        if let Some(process) = self.supervisor.process(epoch) {
-            let registry = self.poll.registry();
-            if let Some(answer) = self.admin.ask(registry, self.now, process, call) {
-                self.admin_answered(answer);
-            }
-        }
-    }
-
-    /// A call to the admin port is over.
-    pub(super) fn admin_answered(&mut self, answer: Answer) {
-        if answer.is_failure() {
-            self.counters.admin_errors = self.counters.admin_errors.saturating_add(1);
-        }
-        match answer {
-            Answer::Core(event) => self.queue.push_back(event),
-            Answer::Ready(process, heard) => {
-                if let Heard::Facts(facts) = heard
-                    && facts.ours
-                    && facts.workers
-                {
-                    // Readiness has shown that the epoch is LIVE.
-                    self.queue.push_back(Event::AdminReplied {
-                        process,
-                        call: Call::Live,
-                        reply: Reply::Live,
-                    });
-                }
-                let snapshot = self.supervisor.snapshot();
-                match self.readiness.conclude(&snapshot, process, heard) {
-                    Some(stage) => self.answer_with(stage),
-                    None => self.ask_readiness(),
-                }
-            }
-        }
-    }
-
-    fn answer_with(&mut self, stage: Stage) {
+    /// Whoever waits to be told about readiness is told.
+    pub(super) fn answer_with(&mut self, stage: Stage) {
         self.note_stage(stage);
         if std::mem::take(&mut self.command_waits) {
             self.queue
@@ -165,32 +100,6 @@ impl EventLoop {
             counters: &mut self.counters,
         };
         self.status.answer(&mut turn, stage, &view);
-    }
-
-    /// Time since 1970, as far from the start as the clock of the loop is: an event has one time, however often it is
-    /// told. Set anew when somebody sets the host's clock.
-    pub(super) fn wall(&mut self) -> Duration {
-        let elapsed = self.now.saturating_duration_since(self.started);
-        let clock = clock::wall();
-        let ours = self.started_wall.saturating_add(elapsed);
-        if ours.abs_diff(clock) > CLOCK_SET {
-            self.started_wall = clock.saturating_sub(elapsed);
-        }
-        self.started_wall.saturating_add(elapsed)
-    }
-
-    /// Said on a change, not on every probe.
-    fn note_stage(&mut self, stage: Stage) {
-        if self.stage == Some(stage) {
-            return;
-        }
-        self.stage = Some(stage);
-        if stage.is_ready() {
-            log::info!("ready");
-        } else {
-            log::info!("not ready: {stage}");
-        }
-        self.history.happened(self.now, Happening::Readiness(stage));
     }
 
     fn run_helper(&mut self, helper: Helper) {
@@ -243,69 +152,12 @@ impl EventLoop {
             log::warning!("{path} is missing: HTTPS and gRPC probes of the application will fail");
         }
     }
-
-    pub(super) fn proxy_started(&mut self, epoch: Epoch, pid: i32, reason: Reason) {
-        self.counters.started(reason);
-        self.history.started(Life {
-            epoch,
-            pid: pid.unsigned_abs(),
-            reason,
-            configuration: self.supervisor.snapshot().desired,
-            started: self.now,
-            live: None,
-            draining: None,
-            ended: None,
-            failed: false,
-        });
-    }
-
-    /// A proxy was reaped, or could not be started; the core does not know yet.
-    pub(super) fn proxy_ended(&mut self, epoch: Epoch, how: Exit) {
-        let asked = self
-            .supervisor
-            .processes()
-            .any(|process| process.epoch == epoch && process.may_end());
-        let asked = if asked { Asked::Yes } else { Asked::No };
-        self.counters.ended(how, asked);
-        self.history.ended(self.now, epoch, how);
-    }
-
-    pub(super) fn orphan_reaped(&mut self, pid: Pid, how: Exit) {
-        self.counters.orphans_reaped = self.counters.orphans_reaped.saturating_add(1);
-        log::debug!("reaped orphan {}: it {how}", pid.number());
-    }
-
-    /// The core says something.
-    pub(super) fn say(&mut self, note: &Note) {
-        let changed = matches!(note, Note::Changed(_) | Note::ChangedBack(_));
-        let files = if changed { self.files.changed() } else { "" };
-        if note.is_warning() {
-            log::warning!("{note}");
-        } else {
-            log::info!("{note}{files}");
-        }
-        if changed {
-            self.changed = Some(self.now);
-        }
-        if matches!(note, Note::Live { .. }) {
-            self.hot_restart.proxy_is_live();
-        }
-        self.counters.noted(note);
-        self.history.noted(self.now, note);
-    }
 }
 
 fn helper_path() -> PathBuf {
     // Without /proc the name that we were started by has to do.
     let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(sys::own_name()));
     own.with_file_name(HELPER)
-}
-
-pub(super) fn ports(config: &Config) -> Ports {
-    Ports {
-        wanted: config.application_ports.clone(),
-        all: config.role != Role::Sidecar,
-    }
 }
 
 /// Opened before the proxy is started: an address that is taken is an error of the start.
