@@ -8,6 +8,7 @@ use gotmpl::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::annotations::{self, Judges};
+use crate::catalog::Catalog;
 use crate::data::{self, Proxy};
 use crate::decision::Policy;
 use crate::selector::Selector;
@@ -32,6 +33,18 @@ pub(crate) enum Mode {
         /// The sha256 of its text.
         version: String,
     },
+    /// The templates print partial pods.
+    Overlay(Catalog),
+}
+
+impl Mode {
+    /// Whether a pod may choose these templates; a fragment is not chosen.
+    pub(crate) fn choice(&self, said: &str) -> Result<(), String> {
+        match self {
+            Self::Fragment { .. } => Ok(()),
+            Self::Overlay(catalog) => catalog.choose(Some(said)).map(drop),
+        }
+    }
 }
 
 /// All that is the same for every pod.
@@ -42,6 +55,8 @@ pub struct Configuration {
     pub(crate) injected_annotations: BTreeMap<String, String>,
     pub(crate) probers: Probers,
     pub(crate) add_labels: bool,
+    /// Of overlays; a fragment says it itself.
+    pub(crate) rewrite_probes: bool,
     pub(crate) values: Value,
     pub(crate) values_json: serde_json::Value,
     pub(crate) mesh: MeshConfig,
@@ -94,6 +109,8 @@ impl Configuration {
             None => None,
         };
         let file = File::read(node.as_ref(), &mut warnings).map_err(broken)?;
+        let delimiters = file.delimiters();
+        let mode = file.mode(&delimiters).map_err(broken)?;
         let set = file.injected_annotations.iter();
         let set: serde_json::Map<_, _> = set
             .map(|(key, value)| (key.clone(), serde_json::Value::from(value.as_str())))
@@ -105,13 +122,15 @@ impl Configuration {
                     let parsed = api::mesh::parse_proxy(&proxy.config, text);
                     parsed.map(drop).map_err(|error| error.to_string())
                 },
-                templates: &|_| Ok(()),
+                templates: &|text| mode.choice(text),
             },
         )
         .map_err(|cause| broken(format!("injectedAnnotations: {cause}")))?;
-        let delimiters = file.delimiters();
         let istio_1_4 = delimiters.left == "[[";
-        let mode = file.mode(&delimiters).map_err(broken)?;
+        let is_fragment = matches!(mode, Mode::Fragment { .. });
+        let of_values = values_json.pointer("/sidecarInjectorWebhook/rewriteAppHTTPProbe");
+        let of_values = of_values.and_then(serde_json::Value::as_bool);
+        let rewrite_probes = file.rewrite_probes.or(of_values);
         let configuration = Self {
             policy: file.policy,
             mode,
@@ -121,7 +140,9 @@ impl Configuration {
             } else {
                 Probers::Current
             }),
-            add_labels: file.add_labels.unwrap_or(!istio_1_4),
+            // Overlays write their own.
+            add_labels: file.add_labels.unwrap_or(is_fragment && !istio_1_4),
+            rewrite_probes: rewrite_probes.unwrap_or_default(),
             values: of_json(&values_json),
             values_json,
             mesh,
@@ -131,6 +152,27 @@ impl Configuration {
             parameters,
         };
         Ok((configuration, warnings))
+    }
+
+    /// `.Revision`, which is never empty.
+    pub(crate) fn revision(&self) -> &str {
+        Some(self.parameters.revision.as_str())
+            .filter(|revision| !revision.is_empty())
+            .unwrap_or("default")
+    }
+
+    /// Whether Prometheus asks the proxy for all.
+    pub(crate) fn merges_metrics(&self) -> bool {
+        let said = self.mesh.enable_prometheus_merge.as_ref();
+        said.is_none_or(|said| said.value)
+    }
+
+    /// Whether the values say that applications wait for their proxies.
+    pub(crate) fn values_hold(&self) -> bool {
+        let said = self
+            .values_json
+            .pointer("/global/proxy/holdApplicationUntilProxyStarts");
+        said.and_then(serde_json::Value::as_bool) == Some(true)
     }
 }
 
@@ -182,6 +224,9 @@ struct File {
     policy: Policy,
     template: Option<String>,
     templates: Option<Vec<(String, String)>>,
+    default_templates: Option<Vec<String>>,
+    aliases: BTreeMap<String, Vec<String>>,
+    rewrite_probes: Option<bool>,
     injected_annotations: BTreeMap<String, String>,
     delimiters: Option<Delimiters>,
     probers: Option<Probers>,
@@ -254,6 +299,9 @@ impl File {
                 }
             }
             "addLabels" => self.add_labels = Some(boolean(value)?),
+            "rewriteAppHTTPProbe" => self.rewrite_probes = Some(boolean(value)?),
+            "defaultTemplates" => self.default_templates = Some(list(value)?),
+            "aliases" => self.aliases = lists(value)?,
             _ => {}
         }
         Ok(())
@@ -280,11 +328,17 @@ impl File {
                 Ok(Mode::Fragment { template, version })
             }
             (None, Some(templates)) => {
-                for (name, text) in templates {
-                    Template::parse(name, text, Dialect::Overlay, delimiters)
-                        .map_err(|failure| failure.to_string())?;
-                }
-                Err("templates: overlays cannot be put into pods yet".to_owned())
+                let templates = templates
+                    .iter()
+                    .map(|(name, text)| Template::parse(name, text, Dialect::Overlay, delimiters))
+                    .collect::<Result<_, _>>()
+                    .map_err(|failure| failure.to_string())?;
+                Catalog::new(
+                    templates,
+                    self.aliases.clone(),
+                    self.default_templates.clone(),
+                )
+                .map(Mode::Overlay)
             }
             (None, None) => Err("no template, and none is built in yet".to_owned()),
         }
@@ -338,6 +392,16 @@ fn list(node: &Node) -> Result<Vec<String>, String> {
             .map(|item| text(item).map(str::to_owned))
             .collect(),
         Kind::Scalar(_) | Kind::Map(_) => Err("want a list of strings".to_owned()),
+    }
+}
+
+fn lists(node: &Node) -> Result<BTreeMap<String, Vec<String>>, String> {
+    match &node.value {
+        Kind::Map(entries) => entries
+            .iter()
+            .map(|(key, value)| Ok((key.clone(), list(value)?)))
+            .collect(),
+        Kind::Scalar(_) | Kind::List(_) => Err("want an object of lists".to_owned()),
     }
 }
 

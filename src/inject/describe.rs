@@ -1,6 +1,7 @@
 //! What a configuration says of itself, for whoever looks in: no text of a template, no value.
 
 use crate::config::{Configuration, Mode};
+use crate::template::Template;
 
 /// Policy, delimiters, and the templates with their versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,16 +16,25 @@ pub struct Description {
 impl Configuration {
     #[must_use]
     pub fn describe(&self) -> Description {
-        let Mode::Fragment { template, version } = &self.mode;
-        let delimiters = template.delimiters();
+        let (templates, delimiters) = match &self.mode {
+            Mode::Fragment { template, version } => (
+                vec![(template.name().to_owned(), version.clone())],
+                Some(template.delimiters()),
+            ),
+            Mode::Overlay(catalog) => (
+                catalog.versions().collect(),
+                catalog.templates().first().map(Template::delimiters),
+            ),
+        };
+        let delimiters = delimiters.map(|found| (found.left.clone(), found.right.clone()));
         Description {
             policy: if self.policy.enabled {
                 "enabled"
             } else {
                 "disabled"
             },
-            delimiters: (delimiters.left.clone(), delimiters.right.clone()),
-            templates: vec![(template.name().to_owned(), version.clone())],
+            delimiters: delimiters.unwrap_or_default(),
+            templates,
         }
     }
 }

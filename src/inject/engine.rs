@@ -10,11 +10,12 @@ use crate::data::{self, Owner, Proxy, View};
 use crate::decision::{self, Policy};
 use crate::fragment::{self, Fragment};
 use crate::labels;
+use crate::native;
 use crate::patch;
 use crate::pod;
 use crate::probes::Rewriting;
 use crate::schema::{self, Kind};
-use crate::settle;
+use crate::settle::{self, Places};
 use crate::status::{self, STATUS, Status};
 use crate::surface::{Injected, NativeSidecars, Origin, Outcome, Request, reason};
 use crate::template::Template;
@@ -82,7 +83,7 @@ impl Configuration {
         }
         let judges = Judges {
             proxy_config: &|text| self.proxy_of(text).map(drop),
-            templates: &|_| Ok(()),
+            templates: &|text| self.mode.choice(text),
         };
         if let Err(message) = annotations::validate(pod, &judges) {
             return Outcome::Refused {
@@ -93,17 +94,7 @@ impl Configuration {
                 pruned: 0,
             };
         }
-        let said = self.annotation(pod, PROXY_CONFIG);
-        let proxy = match said.map(|text| self.proxy_of(text)) {
-            Some(Ok((config, said))) => {
-                warnings.extend(
-                    said.into_iter()
-                        .map(|warning| format!("annotation {PROXY_CONFIG}: {warning}")),
-                );
-                Arc::new(config)
-            }
-            Some(Err(_)) | None => Arc::clone(&self.proxy),
-        };
+        let proxy = self.proxy_for(pod, &mut warnings);
         warnings.extend(dns_policy(pod));
         let job = Job {
             configuration: self,
@@ -118,11 +109,26 @@ impl Configuration {
         };
         match &self.mode {
             Mode::Fragment { template, version } => job.fragment(template, version),
+            Mode::Overlay(catalog) => job.overlay(catalog),
+        }
+    }
+
+    /// The proxy's configuration of a pod whose annotations are valid.
+    fn proxy_for(&self, pod: &Value, warnings: &mut Vec<String>) -> Arc<Proxy> {
+        let said = self.annotation(pod, PROXY_CONFIG);
+        match said.map(|text| self.proxy_of(text)) {
+            Some(Ok((config, said))) => {
+                let said = said.into_iter();
+                warnings
+                    .extend(said.map(|warning| format!("annotation {PROXY_CONFIG}: {warning}")));
+                Arc::new(config)
+            }
+            Some(Err(_)) | None => Arc::clone(&self.proxy),
         }
     }
 
     /// An annotation of the pod, as templates see it: what the configuration sets is set already.
-    fn annotation<'a>(&'a self, pod: &'a Value, name: &str) -> Option<&'a str> {
+    pub(crate) fn annotation<'a>(&'a self, pod: &'a Value, name: &str) -> Option<&'a str> {
         let set = self.injected_annotations.get(name).map(String::as_str);
         set.or_else(|| pod::annotation(pod, name))
     }
@@ -189,13 +195,11 @@ impl Job<'_> {
             ..Status::default()
         };
         match self.fragment_pod(template, now) {
-            Ok((pod, status, fresh)) => self.finish(
-                pod,
-                &status,
-                &fresh,
-                vec![template.name().to_owned()],
-                false,
-            ),
+            Ok((pod, status, fresh)) => {
+                let native = self.native && native::is_native(&pod);
+                let names = vec![template.name().to_owned()];
+                self.finish(pod, &status, &fresh, names, native)
+            }
             Err(stop) => self.stop(stop),
         }
     }
@@ -222,8 +226,9 @@ impl Job<'_> {
             .map_err(|cause| Stop::Template(format!("template {}: {cause}", template.name())))?;
         fragment.complete(&made);
         now.lists = fragment.names();
+        let port = fragment.status_port();
         if fragment::rewrites(&made, &fragment)
-            && let Some(port) = fragment.status_port()
+            && let Some(port) = port
         {
             let rewriting = Rewriting {
                 probers: self.configuration.probers,
@@ -234,12 +239,19 @@ impl Job<'_> {
             fragment.tell(&told);
         }
         fragment.put(&mut made, self.configuration);
+        if self.native {
+            native::convert(&mut made, port);
+            now.locate(&made);
+        }
         if self.configuration.add_labels {
             labels::add(&mut made, &owner);
         }
         now.note_metadata(before.as_ref(), &made);
         fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
-        let fresh = settle::settle(self.sent, &mut made, &earlier, &now, true);
+        let fresh = settle::settle(self.sent, &mut made, &earlier, &now, Places::Anew);
+        if self.native {
+            native::order_init(&mut made, &now);
+        }
         Ok((made, now, fresh))
     }
 

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod annotations;
+mod catalog;
 mod config;
 #[expect(
     clippy::wildcard_enum_match_arm,
@@ -24,6 +25,11 @@ mod describe;
 mod engine;
 mod fragment;
 mod labels;
+mod merge;
+mod metrics;
+mod native;
+mod overlay;
+mod overrides;
 pub mod patch;
 pub mod pod;
 mod probes;

@@ -278,14 +278,14 @@ impl Plan {
                 continue;
             }
             waiting
-                .entry(identity(element, key))
+                .entry(pod::identity(element, key))
                 .or_default()
                 .push_back(old);
         }
         let mut pairs = Vec::new();
         for (new, element) in after.iter().enumerate() {
             let found = waiting
-                .get_mut(&identity(element, key))
+                .get_mut(&pod::identity(element, key))
                 .and_then(VecDeque::pop_front);
             pairs.extend(found.map(|old| (old, new)));
         }
@@ -336,15 +336,6 @@ impl Plan {
                 changes(&format!("{path}/{new}"), a, b, operations);
             }
         }
-    }
-}
-
-/// What tells an element from others: the text of its key's value.
-fn identity(element: &Value, key: &str) -> String {
-    match element.get(key) {
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => format!("={other}"),
-        None => String::new(),
     }
 }
 

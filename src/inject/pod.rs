@@ -28,6 +28,16 @@ pub fn merge_key(list: &str) -> Option<&'static str> {
     }
 }
 
+/// What tells an element from others: the text of its key's value.
+#[must_use]
+pub fn identity(element: &Value, key: &str) -> String {
+    match element.get(key) {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => format!("={other}"),
+        None => String::new(),
+    }
+}
+
 /// The object at `key`; null and anything else are no object.
 #[must_use]
 pub fn object<'a>(value: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {

@@ -289,22 +289,28 @@ pub(crate) fn tell(proxy: &mut Value, originals: &Originals) {
 
 /// The status port that the proxy's arguments name: the last of them, in any of its spellings.
 pub(crate) fn status_port(proxy: &Value) -> Option<u16> {
+    said_port(proxy)?.parse().ok().filter(|port| *port != 0)
+}
+
+/// Whether the proxy's arguments name a status port, be it none.
+pub(crate) fn says_status_port(proxy: &Value) -> bool {
+    said_port(proxy).is_some()
+}
+
+fn said_port(proxy: &Value) -> Option<&str> {
     let args: Vec<&str> = proxy
         .get("args")
         .and_then(Value::as_array)?
         .iter()
         .filter_map(Value::as_str)
         .collect();
-    let found = flag(
-        &args,
-        &[
-            "--statusPort",
-            "-statusPort",
-            "--status-port",
-            "-status-port",
-        ],
-    )?;
-    found.parse().ok().filter(|port| *port != 0)
+    let names = [
+        "--statusPort",
+        "-statusPort",
+        "--status-port",
+        "-status-port",
+    ];
+    flag(&args, &names)
 }
 
 /// The last value of a flag, given as `F V` or `F=V`.

@@ -11,15 +11,24 @@ use crate::status::Status;
 /// Elements that an earlier pass put in and that are written anew, by list and name.
 pub(crate) type Fresh = Vec<(&'static str, String)>;
 
+/// What becomes of elements of an earlier pass that have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Places {
+    /// They change where they are.
+    Kept,
+    /// They are taken out and put in again, at the end.
+    Anew,
+}
+
 /// Lets stay what `sent` has of an earlier pass of the same version, where it holds all that `wanted` would write.
 ///
-/// With `keep_order` what stays, stays at its place, and what is new follows; otherwise places are the caller's business.
+/// What stays, stays at its place, and what is new follows.
 pub(crate) fn settle(
     sent: &Value,
     wanted: &mut Value,
     earlier: &Status,
     now: &Status,
-    keep_order: bool,
+    places: Places,
 ) -> Fresh {
     let mut fresh = Fresh::new();
     let same_version = earlier.version == now.version;
@@ -36,17 +45,15 @@ pub(crate) fn settle(
             }
             match before.iter().find(|element| pod::name(element) == name) {
                 Some(kept) if same_version && contains(kept, made, kind) => *made = kept.clone(),
-                Some(_) => fresh.push((list, name)),
-                None => {}
+                Some(_) if places == Places::Anew => fresh.push((list, name)),
+                Some(_) | None => {}
             }
         }
-        if keep_order {
-            *elements = ordered(before, std::mem::take(elements), |name| {
-                fresh
-                    .iter()
-                    .any(|(known, fresh)| *known == list && fresh == name)
-            });
-        }
+        *elements = ordered(before, std::mem::take(elements), |name| {
+            fresh
+                .iter()
+                .any(|(known, fresh)| *known == list && fresh == name)
+        });
     }
     if same_version {
         for list in ["initContainers", "containers"] {
@@ -119,6 +126,7 @@ pub(crate) fn contains(kept: &Value, wanted: &Value, kind: Kind) -> bool {
         (Value::Object(kept), Value::Object(wanted)) => {
             wanted.iter().all(|(key, wanted)| match kept.get(key) {
                 Some(Value::Null) | None => is_empty(wanted),
+                Some(_) if is_default(kind, key, wanted) => true,
                 Some(kept) => {
                     let below = kind.below(key).unwrap_or(Kind::Any);
                     match (kept, wanted, merge_key(key)) {
@@ -141,6 +149,19 @@ pub(crate) fn contains(kept: &Value, wanted: &Value, kind: Kind) -> bool {
         (Value::String(a), Value::String(b)) if kind == Kind::Quantity => quantity::equal(a, b),
         _ => kept == wanted,
     }
+}
+
+/// Of a probe no number may be 0, so the server takes it as not said; the delay at the begin apart, whose default it is.
+fn is_default(kind: Kind, key: &str, wanted: &Value) -> bool {
+    let numbers = [
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+    ];
+    matches!(kind, Kind::Object(record) if record.name() == "Probe")
+        && numbers.contains(&key)
+        && wanted.as_i64() == Some(0)
 }
 
 fn of_list(kind: Kind) -> Kind {
@@ -192,6 +213,9 @@ mod tests {
             "resources": {"limits": {"cpu": "1"}}, "readinessProbe": {"httpGet": {"path": "/", "port": 1, "scheme": "HTTP"}, "timeoutSeconds": 1},
             "terminationMessagePath": "/dev/termination-log"});
         assert!(contains(&kept, &wanted, container));
+        let mut unset = wanted.clone();
+        unset["readinessProbe"]["timeoutSeconds"] = json!(0);
+        assert!(contains(&kept, &unset, container));
         for (key, value) in [
             ("args", json!(["a", "b"])),
             ("args", json!([])),

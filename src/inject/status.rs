@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use crate::pod::{self, LISTS};
+use crate::fragment;
+use crate::metrics;
+use crate::overrides::Overrides;
+use crate::pod::{self, LISTS, PROXY};
 use crate::probes::{self, Originals};
 
 /// The annotation that tells what was put in.
@@ -72,6 +75,23 @@ impl Status {
         }
     }
 
+    /// Lists the proxy where it is, and nothing that is not there.
+    pub(crate) fn locate(&mut self, pod: &Value) {
+        let is_there = |list: &str, name: &str| {
+            let mut elements = pod::list(pod, list).iter();
+            elements.any(|element| pod::name(element) == name)
+        };
+        let [init, containers, ..] = &mut self.lists;
+        if is_there("initContainers", PROXY)
+            && let Some(place) = containers.iter().position(|name| name == PROXY)
+        {
+            init.push(containers.remove(place));
+        }
+        for (list, names) in LISTS.iter().zip(&mut self.lists) {
+            names.retain(|name| is_there(list, name));
+        }
+    }
+
     /// What the pod's annotation names; `None` where it is absent, unreadable or names nothing.
     pub(crate) fn of(pod: &Value) -> Option<Self> {
         let Ok(Value::Object(entries)) = serde_json::from_str(pod::annotation(pod, STATUS)?) else {
@@ -129,12 +149,22 @@ impl Status {
 /// Takes an earlier injection out of `pod`; the probes that it had rewritten are as before, what it knew of them is returned.
 pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
     let originals = probes::restore(pod, earlier);
+    let metrics = metrics::originals(pod, earlier);
+    let mut kept = Overrides::kept(pod, earlier);
     for list in LISTS {
         let Some(elements) = pod::existing_list_mut(pod, list) else {
             continue;
         };
         let before = elements.len();
-        elements.retain(|element| !earlier.has(list, pod::name(element)));
+        elements.retain_mut(|element| {
+            let name = pod::name(element);
+            if !earlier.has(list, name) {
+                return true;
+            }
+            // What the user wrote of it comes back to its place.
+            let own = kept.take(list, name);
+            own.map(|own| *element = own).is_some()
+        });
         // What came with the first element goes with the last.
         if elements.is_empty()
             && before > 0
@@ -143,6 +173,7 @@ pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
             spec.shift_remove(list);
         }
     }
+    kept.put_back(pod);
     let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
         return originals;
     };
@@ -160,6 +191,10 @@ pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
             metadata.shift_remove(map);
         }
     }
+    let metrics = metrics
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), Value::from(value)));
+    fragment::set_annotations(pod, metrics);
     originals
 }
 

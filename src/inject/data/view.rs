@@ -31,13 +31,11 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     pub(crate) fn data(&self) -> Result<Data, String> {
         let configuration = self.configuration;
-        let revision = Some(configuration.parameters.revision.as_str())
-            .filter(|revision| !revision.is_empty());
         let mut fields = BTreeMap::from([
             ("MeshConfig", configuration.mesh_value.clone()),
             ("ProxyConfig", self.proxy.value.clone()),
             ("Values", configuration.values.clone()),
-            ("Revision", Value::from(revision.unwrap_or("default"))),
+            ("Revision", Value::from(configuration.revision())),
             ("NativeSidecars", Value::Bool(self.native)),
             (
                 "ProxyImage",

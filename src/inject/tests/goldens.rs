@@ -1,7 +1,7 @@
 //! Small inputs and whole outputs: `goldens/*.yaml`, one table. Patches are applied by a library, never by what made them.
 //!
 //! A case has `name`, `config` (text) and `pod`, and may have `values`, `mesh` (text), `namespace`, `native`, `path`,
-//! `environment` and `manifest`. It expects one of `result` (the pod after the patch), `skipped` (the reason) and `refused`
+//! `environment`, `parameters` and `manifest`. It expects one of `result` (the pod after the patch), `skipped` (the reason) and `refused`
 //! (`code`, `message`), and may name `patch` (the operations) and `warnings`. `base: NAME` takes what a case does not say from
 //! an earlier one, `pod: {of: NAME}` is the result of an earlier case. VERSION stands for the sha256 of the template. A result is injected once more, and nothing may change.
 
@@ -123,9 +123,19 @@ impl Case {
         let environment = pairs
             .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()))
             .collect();
+        let given = self.said.get("parameters").cloned().unwrap_or_default();
+        let text = |key: &str| given[key].as_str().map(str::to_owned);
+        let settings = given["settings"].as_object().into_iter().flatten();
         let parameters = Parameters {
             environment,
-            ..Parameters::default()
+            revision: text("revision").unwrap_or_default(),
+            proxy_image: text("proxyImage"),
+            init_image: text("initImage"),
+            discovery_address: text("discoveryAddress"),
+            cni: given["cni"] == true,
+            settings: settings
+                .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()))
+                .collect(),
         };
         Configuration::load(sources, parameters)
             .unwrap_or_else(|broken| panic!("{}: {broken}", self.name))
@@ -152,7 +162,17 @@ impl Case {
                 Some("jobs") => NativeSidecars::Jobs,
                 _ => NativeSidecars::Off,
             },
-            path: Vec::new(),
+            path: self
+                .said
+                .get("path")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .map(|pair| {
+                    let of = |index: usize| pair[index].as_str().unwrap().to_owned();
+                    (of(0), of(1))
+                })
+                .collect(),
             origin,
         }
     }

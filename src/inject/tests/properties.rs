@@ -9,7 +9,7 @@
     reason = "a test fails where it cannot go on"
 )]
 
-use inject::{Configuration, Outcome, Parameters, Request, Sources};
+use inject::{Configuration, NativeSidecars, Outcome, Parameters, Request, Sources};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -39,6 +39,44 @@ template: |
   volumes: [{name: certs}]
 ";
 
+/// An overlay that does all that one can.
+const OVERLAY: &str = r#"
+injectedAnnotations: {by/us: "x"}
+rewriteAppHTTPProbe: true
+defaultTemplates: [sidecar, more]
+templates:
+  sidecar: |
+    metadata:
+      labels: {mesh: "yes"}
+      annotations: {templates: both}
+    spec:
+      initContainers:
+      - {name: istio-init, args: [-u, "1337", "{{ len .Spec.Containers }}"]}
+      containers:
+      - name: istio-proxy
+        image: proxy
+        args: [--statusPort, "15020", "{{ applicationPorts .Spec.Containers }}"]
+        env: [{name: LABELS, value: {{ toJSON .ObjectMeta.Labels | toJSON }}}, {name: META, value: {{ toJSON .ObjectMeta.Annotations | toJSON }}}]
+        readinessProbe: {httpGet: {path: /healthz/ready, port: 15020}}
+        volumeMounts: [{name: istio-envoy, mountPath: /etc/istio/proxy}]
+      volumes: [{name: istio-envoy, emptyDir: {}}, {name: certs, secret: {secretName: s}}]
+      imagePullSecrets: [{name: pull}, {name: mine}]
+      securityContext: {fsGroup: 7}
+  more: |
+    spec:
+      containers:
+      - {name: c0, env: [{name: MORE, value: m}], image: other}
+      - {name: last}
+"#;
+
+/// Another, which has less and other things.
+const OTHER_OVERLAY: &str = r"
+templates:
+  sidecar: |
+    metadata: {labels: {other: x}}
+    spec: {containers: [{name: istio-proxy, image: other}, {name: second}], volumes: [{name: certs, emptyDir: {}}]}
+";
+
 fn load(config: &str) -> Configuration {
     Configuration::load(
         Sources {
@@ -52,15 +90,24 @@ fn load(config: &str) -> Configuration {
 }
 
 fn request() -> Request {
+    asking(NativeSidecars::Off)
+}
+
+fn asking(native: NativeSidecars) -> Request {
     Request {
         namespace: "ns".to_owned(),
+        native,
         ..Request::default()
     }
 }
 
 /// The pod after the patch, applied by a library.
 fn injected(configuration: &Configuration, pod: &Value) -> Value {
-    let Outcome::Injected(injected) = configuration.inject(&request(), pod) else {
+    injected_by(configuration, &request(), pod)
+}
+
+fn injected_by(configuration: &Configuration, request: &Request, pod: &Value) -> Value {
+    let Outcome::Injected(injected) = configuration.inject(request, pod) else {
         panic!("{pod}")
     };
     let patch: json_patch::Patch = serde_json::from_slice(&injected.patch).unwrap();
@@ -71,14 +118,33 @@ fn injected(configuration: &Configuration, pod: &Value) -> Value {
             String::from_utf8_lossy(&injected.patch)
         )
     });
-    assert_eq!(applied, injected.pod);
+    // A null is as good as absent, and who keeps it is nobody's promise.
+    assert_eq!(stripped(&applied), stripped(&injected.pod));
     assert!(!String::from_utf8_lossy(&injected.patch).contains(r#""value":null"#));
     applied
 }
 
+fn stripped(value: &Value) -> Value {
+    match value {
+        Value::Object(entries) => {
+            let kept = entries.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(
+                kept.map(|(key, value)| (key.clone(), stripped(value)))
+                    .collect(),
+            )
+        }
+        Value::Array(items) => Value::Array(items.iter().map(stripped).collect()),
+        other => other.clone(),
+    }
+}
+
 fn is_unchanged(configuration: &Configuration, pod: &Value) -> bool {
+    is_unchanged_by(configuration, &request(), pod)
+}
+
+fn is_unchanged_by(configuration: &Configuration, request: &Request, pod: &Value) -> bool {
     matches!(
-        configuration.inject(&request(), pod),
+        configuration.inject(request, pod),
         Outcome::Skipped {
             reason: "unchanged",
             ..
@@ -88,7 +154,12 @@ fn is_unchanged(configuration: &Configuration, pod: &Value) -> bool {
 
 #[test]
 fn every_parent_may_be_absent() {
-    let configuration = load(FULL);
+    for config in [FULL, OVERLAY] {
+        parents(&load(config));
+    }
+}
+
+fn parents(configuration: &Configuration) {
     for mask in 0_u8..64 {
         for absent in [None, Some(Value::Null)] {
             let mut spec = Map::new();
@@ -117,12 +188,16 @@ fn every_parent_may_be_absent() {
             if mask & 32 != 0 {
                 pod["metadata"] = Value::Object(metadata);
             }
-            let first = injected(&configuration, &pod);
-            assert!(is_unchanged(&configuration, &first), "{first}");
+            let first = injected(configuration, &pod);
+            assert!(is_unchanged(configuration, &first), "{first}");
         }
     }
-    let first = injected(&configuration, &json!({}));
-    assert!(is_unchanged(&configuration, &first), "{first}");
+    let first = injected(configuration, &json!({}));
+    assert!(is_unchanged(configuration, &first), "{first}");
+}
+
+fn is_proxy(value: &Value) -> bool {
+    value["name"] == "istio-proxy"
 }
 
 /// Everything of `pod` is in `after`; probes and the status port apart, which are rewritten.
@@ -137,9 +212,16 @@ fn is_there(pod: &Value, after: &Value, path: &str) -> Result<(), String> {
             })
         }
         (Value::Array(a), Value::Array(b)) => {
-            let mut rest = b.iter();
+            // The proxy of a user may go to another place, and nobody else.
+            let rest: Vec<&Value> = b.iter().filter(|value| !is_proxy(value)).collect();
+            let mut rest = rest.into_iter();
             a.iter().enumerate().try_for_each(|(index, value)| {
-                rest.find(|other| is_there(value, other, path).is_ok())
+                let found = if is_proxy(value) {
+                    b.iter().find(|other| is_there(value, other, path).is_ok())
+                } else {
+                    rest.find(|other| is_there(value, other, path).is_ok())
+                };
+                found
                     .map(drop)
                     .ok_or_else(|| format!("{path}[{index}] is gone"))
             })
@@ -247,6 +329,105 @@ fn pod() -> impl Strategy<Value = Value> {
         )
 }
 
+/// With a proxy of the user's own, and with what Prometheus is told.
+fn overlaid() -> impl Strategy<Value = Value> {
+    let proxy = (
+        container("istio-proxy".to_owned()),
+        any::<bool>(),
+        0_usize..3,
+    );
+    let said = prop::sample::subsequence(
+        vec![
+            ("prometheus.io/port", "80"),
+            ("prometheus.io/path", "/m"),
+            ("prometheus.io/scrape", "true"),
+        ],
+        0..=3,
+    );
+    (pod(), prop::option::of(proxy), said, any::<bool>()).prop_map(
+        |(mut pod, proxy, said, in_init)| {
+            if let Some((mut proxy, auto, place)) = proxy {
+                if auto {
+                    proxy["image"] = json!("auto");
+                }
+                let list = if in_init {
+                    "initContainers"
+                } else {
+                    "containers"
+                };
+                if !pod["spec"][list].is_array() {
+                    pod["spec"][list] = json!([]);
+                }
+                let list = pod["spec"][list].as_array_mut().unwrap();
+                list.insert(place.min(list.len()), proxy);
+            }
+            for (key, value) in said {
+                if !pod["metadata"]["annotations"].is_object() {
+                    pod["metadata"]["annotations"] = json!({});
+                }
+                pod["metadata"]["annotations"][key] = json!(value);
+            }
+            pod
+        },
+    )
+}
+
+/// What a server fills in.
+fn kept(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    for list in ["initContainers", "containers"] {
+        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            container["terminationMessagePath"] = json!("/dev/termination-log");
+            for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
+                if container[probe].is_object() {
+                    for (key, value) in [
+                        ("periodSeconds", 10),
+                        ("timeoutSeconds", 1),
+                        ("failureThreshold", 3),
+                    ] {
+                        if container[probe][key].is_null() || container[probe][key] == 0 {
+                            container[probe][key] = json!(value);
+                        }
+                    }
+                    if container[probe]["httpGet"].is_object()
+                        && container[probe]["httpGet"]["scheme"].is_null()
+                    {
+                        container[probe]["httpGet"]["scheme"] = json!("HTTP");
+                    }
+                }
+            }
+            for port in container["ports"].as_array_mut().into_iter().flatten() {
+                port["protocol"] = json!("TCP");
+            }
+        }
+    }
+    for volume in pod["spec"]["volumes"].as_array_mut().into_iter().flatten() {
+        if volume["secret"].is_object() {
+            volume["secret"]["defaultMode"] = json!(420);
+        }
+    }
+    pod["spec"]["restartPolicy"] = json!("Always");
+    pod
+}
+
+/// Lists by name, since the order of elements is nobody's promise; what is moved to Prometheus' names keeps its value.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(entries) => Value::Object(
+            entries
+                .iter()
+                .map(|(key, value)| (key.clone(), sorted(value)))
+                .collect(),
+        ),
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.iter().map(sorted).collect();
+            items.sort_by_key(|item| item["name"].to_string());
+            Value::Array(items)
+        }
+        other => other.clone(),
+    }
+}
+
 /// Null and empty as good as absent, and ports by their number, as a second configuration finds them.
 fn plain(value: &Value) -> Value {
     match value {
@@ -297,10 +478,76 @@ proptest! {
     }
 
     #[test]
+    fn an_overlay_keeps_what_the_user_wrote(pod in overlaid(), native in any::<bool>()) {
+        let configuration = load(OVERLAY);
+        let request = asking(if native { NativeSidecars::On } else { NativeSidecars::Off });
+        let first = injected_by(&configuration, &request, &pod);
+        // A proxy that became an init container is looked for there.
+        let mut wanted = pod.clone();
+        let mut moved = Value::Null;
+        if pod["spec"]["containers"].as_array().is_some_and(|list| list.iter().any(is_proxy))
+            && first["spec"]["initContainers"].as_array().is_some_and(|list| list.iter().any(is_proxy)) {
+            let list = wanted["spec"]["containers"].as_array_mut().unwrap();
+            let place = list.iter().position(is_proxy).unwrap();
+            moved = list.remove(place);
+        }
+        for list in ["containers", "initContainers"] {
+            for container in wanted["spec"][list].as_array_mut().into_iter().flatten().chain([&mut moved]) {
+                if container["image"] == "auto" {
+                    container["image"] = json!("proxy");
+                }
+            }
+        }
+        for key in ["port", "path", "scrape"] {
+            if let Some(annotations) = wanted["metadata"]["annotations"].as_object_mut() {
+                annotations.shift_remove(&format!("prometheus.io/{key}"));
+            }
+        }
+        prop_assert_eq!(is_there(&wanted, &first, "pod"), Ok(()));
+        if !moved.is_null() {
+            prop_assert_eq!(is_there(&json!([moved]), &first["spec"]["initContainers"], "moved"), Ok(()));
+        }
+        prop_assert!(is_unchanged_by(&configuration, &request, &first), "{:?}", configuration.inject(&request, &first));
+        let kept = kept(&first);
+        prop_assert!(is_unchanged_by(&configuration, &request, &kept), "{:?}", configuration.inject(&request, &kept));
+    }
+
+    #[test]
+    fn another_overlay_gives_what_it_would_have_given(pod in overlaid(), native in any::<bool>()) {
+        let (full, other) = (load(OVERLAY), load(OTHER_OVERLAY));
+        let request = asking(if native { NativeSidecars::On } else { NativeSidecars::Off });
+        let direct = injected(&other, &pod);
+        let later = injected(&other, &injected_by(&full, &request, &pod));
+        let mut later = sorted(&plain(&later));
+        // What belongs to the pod, and not to one of its elements, has no name to go by.
+        let direct = sorted(&plain(&direct));
+        if direct["spec"]["securityContext"].is_null() {
+            later["spec"].as_object_mut().unwrap().shift_remove("securityContext");
+        } else {
+            later["spec"]["securityContext"] = direct["spec"]["securityContext"].clone();
+        }
+        prop_assert_eq!(later, direct);
+    }
+
+    #[test]
+    fn from_fragment_to_overlay_and_back(pod in pod()) {
+        for (from, to) in [(FULL, OTHER_OVERLAY), (OVERLAY, OTHER)] {
+            let (from, to) = (load(from), load(to));
+            let direct = sorted(&plain(&injected(&to, &pod)));
+            let mut later = sorted(&plain(&injected(&to, &injected(&from, &pod))));
+            later["spec"]["securityContext"] = direct["spec"]["securityContext"].clone();
+            let mut direct = direct;
+            direct["spec"]["securityContext"] = later["spec"]["securityContext"].clone();
+            prop_assert_eq!(later, direct);
+        }
+    }
+
+    #[test]
     fn what_stands_in_annotations_panics_nowhere(status in "\\PC{0,40}", probers in "\\PC{0,40}", inject in "\\PC{0,8}") {
         let pod = json!({"metadata": {"labels": {"sidecar.istio.io/inject": inject}, "annotations": {"sidecar.istio.io/status": status, "sidecar.istio.io/inject": inject}},
             "spec": {"containers": [{"name": "istio-proxy", "env": [{"name": "ISTIO_KUBE_APP_PROBERS", "value": probers}]}, {"name": "a"}]}});
         drop(load(FULL).inject(&request(), &pod));
+        drop(load(OVERLAY).inject(&request(), &pod));
     }
 
     #[test]

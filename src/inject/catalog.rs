@@ -1,0 +1,211 @@
+//! Overlay templates by name: those that a configuration has, its aliases, and which of them a pod gets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::config::version;
+use crate::template::Template;
+
+/// The template that is used where nobody says anything.
+pub(crate) const SIDECAR: &str = "sidecar";
+
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    /// In the file's order.
+    templates: Vec<Template>,
+    aliases: BTreeMap<String, Vec<String>>,
+    /// For pods that choose none.
+    defaults: Vec<String>,
+    /// Of what is chosen most: the defaults, each alias, each template.
+    versions: BTreeMap<Vec<String>, String>,
+}
+
+/// What a pod gets, each template once.
+#[derive(Debug)]
+pub(crate) struct Chosen<'a> {
+    pub(crate) templates: Vec<&'a Template>,
+    pub(crate) version: String,
+}
+
+impl Catalog {
+    /// Names that nobody knows are refused here, unless it is only the usual default that is missing.
+    pub(crate) fn new(
+        templates: Vec<Template>,
+        aliases: BTreeMap<String, Vec<String>>,
+        defaults: Option<Vec<String>>,
+    ) -> Result<Self, String> {
+        let mut catalog = Self {
+            templates,
+            aliases,
+            defaults: Vec::new(),
+            versions: BTreeMap::new(),
+        };
+        for (alias, names) in &catalog.aliases {
+            for name in names {
+                catalog
+                    .template(name)
+                    .map_err(|cause| format!("aliases: {alias}: {cause}"))?;
+            }
+        }
+        match defaults {
+            Some(defaults) => {
+                catalog
+                    .resolve(defaults.iter().map(String::as_str))
+                    .map_err(|cause| format!("defaultTemplates: {cause}"))?;
+                catalog.defaults = defaults;
+            }
+            None => catalog.defaults = vec![SIDECAR.to_owned()],
+        }
+        let choices: Vec<Vec<String>> = std::iter::once(catalog.defaults.clone())
+            .chain(catalog.aliases.keys().map(|name| vec![name.clone()]))
+            .chain(
+                catalog
+                    .templates
+                    .iter()
+                    .map(|one| vec![one.name().to_owned()]),
+            )
+            .collect();
+        for choice in choices {
+            let Ok(found) = catalog.resolve(choice.iter().map(String::as_str)) else {
+                continue;
+            };
+            let of = catalog.version_of(&found);
+            let names = found.iter().map(|found| found.name().to_owned()).collect();
+            catalog.versions.insert(names, of);
+        }
+        Ok(catalog)
+    }
+
+    pub(crate) fn templates(&self) -> &[Template] {
+        &self.templates
+    }
+
+    /// Each template's name and version.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (String, String)> {
+        let all = self.templates.iter();
+        all.map(|one| (one.name().to_owned(), self.version_of(&[one])))
+    }
+
+    /// The templates that a pod gets that says `said`, or nothing.
+    pub(crate) fn choose(&self, said: Option<&str>) -> Result<Chosen<'_>, String> {
+        let templates = match said {
+            Some(said) => self.resolve(said.split(',').map(str::trim))?,
+            None => self
+                .resolve(self.defaults.iter().map(String::as_str))
+                .map_err(|cause| format!("defaultTemplates: {cause}"))?,
+        };
+        let version = self.version_of(&templates);
+        Ok(Chosen { templates, version })
+    }
+
+    fn resolve<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<Vec<&Template>, String> {
+        let mut seen = BTreeSet::new();
+        let mut found = Vec::new();
+        for name in names {
+            let meant = match self.aliases.get(name) {
+                Some(meant) => meant.iter().map(String::as_str).collect(),
+                None => vec![name],
+            };
+            for name in meant {
+                let template = self.template(name)?;
+                if seen.insert(template.name()) {
+                    found.push(template);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn template(&self, name: &str) -> Result<&Template, String> {
+        let found = self.templates.iter().find(|known| known.name() == name);
+        found.ok_or_else(|| {
+            let templates = self.templates.iter().map(Template::name);
+            let known: BTreeSet<&str> = templates
+                .chain(self.aliases.keys().map(String::as_str))
+                .collect();
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            format!("no template {name:?}, known: {known}")
+        })
+    }
+
+    fn version_of(&self, templates: &[&Template]) -> String {
+        let names: Vec<String> = templates.iter().map(|one| one.name().to_owned()).collect();
+        match self.versions.get(&names) {
+            Some(known) => known.clone(),
+            None => version(&templates.iter().map(|one| one.text()).collect::<Vec<_>>()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::{Delimiters, Dialect};
+
+    fn catalog(
+        names: &[&str],
+        aliases: &[(&str, &[&str])],
+        defaults: Option<&[&str]>,
+    ) -> Result<Catalog, String> {
+        let parse = |name: &&str| {
+            let text = format!("# {name}");
+            Template::parse(name, &text, Dialect::Overlay, &Delimiters::new("{{", "}}")).unwrap()
+        };
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let aliases = aliases
+            .iter()
+            .map(|(name, of)| ((*name).to_owned(), owned(of)));
+        Catalog::new(
+            names.iter().map(parse).collect(),
+            aliases.collect(),
+            defaults.map(owned),
+        )
+    }
+
+    fn names(chosen: Result<Chosen<'_>, String>) -> Result<Vec<&str>, String> {
+        chosen.map(|chosen| chosen.templates.iter().map(|one| one.name()).collect())
+    }
+
+    #[test]
+    fn templates_are_chosen_by_name_and_alias_in_order() {
+        let known = catalog(&["sidecar", "b", "c"], &[("both", &["c", "b"])], None).unwrap();
+        let rows: [(Option<&str>, &[&str]); 5] = [
+            (None, &["sidecar"]),
+            (Some("b"), &["b"]),
+            (Some(" c ,sidecar"), &["c", "sidecar"]),
+            (Some("both"), &["c", "b"]),
+            (Some("b,both,b"), &["b", "c"]),
+        ];
+        for (said, wanted) in rows {
+            assert_eq!(names(known.choose(said)), Ok(wanted.to_vec()), "{said:?}");
+        }
+        assert_eq!(
+            names(known.choose(Some("b,x"))),
+            Err("no template \"x\", known: b, both, c, sidecar".to_owned())
+        );
+        assert!(names(known.choose(Some(""))).is_err());
+        let chosen = known.choose(Some("b,c")).unwrap();
+        assert_eq!(chosen.version, version(&["# b", "# c"]));
+        assert_ne!(chosen.version, known.choose(Some("both")).unwrap().version);
+    }
+
+    #[test]
+    fn names_that_nobody_knows_are_found_at_load() {
+        let cause = |found: Result<Catalog, String>| found.map(drop).unwrap_err();
+        assert_eq!(
+            cause(catalog(&["a"], &[("x", &["a", "b"])], None)),
+            "aliases: x: no template \"b\", known: a, x"
+        );
+        // Not recursive.
+        assert!(catalog(&["a"], &[("x", &["a"]), ("y", &["x"])], None).is_err());
+        assert_eq!(
+            cause(catalog(&["a"], &[], Some(&["b"]))),
+            "defaultTemplates: no template \"b\", known: a"
+        );
+        let chosen = catalog(&["a"], &[("x", &["a"])], Some(&["x"])).unwrap();
+        assert_eq!(names(chosen.choose(None)), Ok(vec!["a"]));
+        // Pods may choose all by themselves.
+        let none = catalog(&["a"], &[], None).unwrap();
+        assert!(names(none.choose(None)).is_err());
+        assert_eq!(names(none.choose(Some("a"))), Ok(vec!["a"]));
+    }
+}

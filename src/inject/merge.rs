@@ -1,0 +1,342 @@
+//! A partial pod laid over a pod, as Kubernetes' strategic merge does it: maps merge, lists with keys merge by them, null
+//! deletes, `$patch` says what else.
+//!
+//! It differs in two points where the original makes a pod that no server takes: of things that exclude each other (a
+//! variable's `value` and `valueFrom`, the handlers of a probe) only the upper one stays, and what an element of a list says with
+//! `$patch: replace` replaces that element, not its neighbours.
+
+use std::collections::{HashMap, VecDeque};
+
+use serde_json::{Map, Value};
+
+use crate::pod::{self, merge_key};
+use crate::schema::Kind;
+
+/// The directive of an object, and what it may say.
+const DIRECTIVE: &str = "$patch";
+
+/// Who wrote the upper layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layer {
+    /// Nulls delete, and directives are directives.
+    Template,
+    /// Nulls are as good as absent, and nothing is a directive.
+    User,
+}
+
+/// What excludes each other.
+const VALUES: [&str; 2] = ["value", "valueFrom"];
+const HANDLERS: [&str; 5] = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"];
+
+/// Lays `over` over the object `under`.
+pub(crate) fn lay(under: &mut Value, over: Value, kind: Kind, layer: Layer) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => object(under, over, kind, layer),
+        (under, over) => {
+            if let Some(over) = clean(over, layer) {
+                *under = over;
+            }
+        }
+    }
+}
+
+fn object(under: &mut Map<String, Value>, over: Map<String, Value>, kind: Kind, layer: Layer) {
+    if says(&over, "replace", layer) {
+        under.clear();
+    }
+    give_way(under, &over, kind);
+    for (key, value) in over {
+        if layer == Layer::Template && key.starts_with('$') {
+            continue;
+        }
+        if value.is_null() {
+            if layer == Layer::Template {
+                under.shift_remove(&key);
+            }
+            continue;
+        }
+        let below = kind.below(&key).unwrap_or(Kind::Any);
+        match (under.get_mut(&key), value) {
+            (_, Value::Object(over)) if says(&over, "delete", layer) => {
+                under.shift_remove(&key);
+            }
+            (Some(Value::Object(under)), Value::Object(over)) => object(under, over, below, layer),
+            (Some(Value::Array(under)), Value::Array(over)) => {
+                list(&key, under, over, below, layer);
+            }
+            (_, value) => {
+                if let Some(value) = clean(value, layer) {
+                    under.insert(key, value);
+                }
+            }
+        }
+    }
+}
+
+/// What `over` says leaves no room for what excludes it.
+fn give_way(under: &mut Map<String, Value>, over: &Map<String, Value>, kind: Kind) {
+    let Kind::Object(record) = kind else { return };
+    let group: &[&str] = match record.name() {
+        "EnvVar" => &VALUES,
+        "Probe" | "LifecycleHandler" => &HANDLERS,
+        _ => return,
+    };
+    let is_said = |key: &str| over.get(key).is_some_and(|value| !value.is_null());
+    if group.iter().any(|key| is_said(key)) {
+        for key in group.iter().filter(|key| !is_said(key)) {
+            under.shift_remove(*key);
+        }
+    }
+}
+
+fn says(entries: &Map<String, Value>, word: &str, layer: Layer) -> bool {
+    layer == Layer::Template && entries.get(DIRECTIVE).and_then(Value::as_str) == Some(word)
+}
+
+/// An element that is nothing but the order to begin anew.
+fn is_marker(element: &Value) -> bool {
+    element
+        .as_object()
+        .is_some_and(|entries| entries.len() == 1 && says(entries, "replace", Layer::Template))
+}
+
+fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, layer: Layer) {
+    let Some(key) = merge_key(name) else {
+        *under = over
+            .into_iter()
+            .filter_map(|element| clean(element, layer))
+            .collect();
+        return;
+    };
+    let element = match kind {
+        Kind::List(element) => element.kind(),
+        Kind::Text
+        | Kind::Boolean
+        | Kind::Integer
+        | Kind::Number
+        | Kind::Quantity
+        | Kind::IntegerOrText
+        | Kind::Any
+        | Kind::Map(_)
+        | Kind::Object(_) => Kind::Any,
+    };
+    if layer == Layer::Template {
+        if over.iter().any(is_marker) {
+            under.clear();
+        }
+        let mut gone = Vec::new();
+        over.retain(|element| {
+            let entries = element.as_object();
+            let goes = entries.is_some_and(|entries| says(entries, "delete", layer));
+            if goes {
+                gone.push(element.get(key).cloned());
+            }
+            !goes && !is_marker(element)
+        });
+        if !gone.is_empty() {
+            under.retain(|element| !gone.iter().any(|gone| element.get(key) == gone.as_ref()));
+        }
+    }
+    // The nth of a key is laid over the nth: a list may hold a key twice.
+    let mut known: HashMap<String, VecDeque<usize>> = HashMap::new();
+    for (place, element) in under.iter().enumerate() {
+        let identity = pod::identity(element, key);
+        known.entry(identity).or_default().push_back(place);
+    }
+    for upper in over {
+        let place = known
+            .get_mut(&pod::identity(&upper, key))
+            .and_then(VecDeque::pop_front);
+        match place.and_then(|place| under.get_mut(place)) {
+            Some(found) if name != "volumes" => lay(found, upper, element, layer),
+            found => {
+                let upper = clean(upper, layer);
+                match (found, upper) {
+                    (Some(found), Some(upper)) => *found = upper,
+                    (None, upper) => under.extend(upper),
+                    (Some(_), None) => {}
+                }
+            }
+        }
+    }
+}
+
+/// What is put where nothing is: there nothing can be deleted, and no directive stays.
+pub(crate) fn clean(value: Value, layer: Layer) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Object(entries) if says(&entries, "delete", layer) => None,
+        Value::Object(entries) => Some(Value::Object(
+            entries
+                .into_iter()
+                .filter(|(key, _)| layer == Layer::User || !key.starts_with('$'))
+                .filter_map(|(key, value)| Some((key, clean(value, layer)?)))
+                .collect(),
+        )),
+        Value::Array(items) => Some(Value::Array(
+            items
+                .into_iter()
+                .filter(|item| layer == Layer::User || !is_marker(item))
+                .filter_map(|item| clean(item, layer))
+                .collect(),
+        )),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(value),
+    }
+}
+
+/// A word in a `$patch` that nobody knows is a mistake of the template; `path` is where `value` stands.
+pub(crate) fn check(value: &Value, path: &str) -> Result<(), String> {
+    match value {
+        Value::Object(entries) => {
+            for (key, value) in entries {
+                let here = || format!("{path}.{key}");
+                match value.as_str() {
+                    Some("replace" | "delete" | "merge") if key == DIRECTIVE => {}
+                    _ if key == DIRECTIVE => {
+                        return Err(format!("{}: want delete, replace or merge", here()));
+                    }
+                    _ if value.is_object() || value.is_array() => check(value, &here())?,
+                    _ => {}
+                }
+            }
+            Ok(())
+        }
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .filter(|(_, item)| item.is_object())
+            .try_for_each(|(index, item)| check(item, &format!("{path}[{index}]"))),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+    }
+}
+
+/// Whether an element of a list adds something: neither deletes nor marks.
+pub(crate) fn adds(element: &Value) -> bool {
+    let deletes = element
+        .as_object()
+        .is_some_and(|entries| says(entries, "delete", Layer::Template));
+    !deletes && !is_marker(element)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema;
+    use serde_json::json;
+
+    fn laid(under: Value, over: Value, layer: Layer) -> Value {
+        let mut made = under;
+        let spec = Kind::Object(schema::object("PodSpec").unwrap());
+        lay(&mut made, over, spec, layer);
+        made
+    }
+
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "one table")]
+    fn a_template_over_a_pod() {
+        let rows = [
+            (
+                "maps merge, lists without keys are replaced",
+                json!({"nodeSelector": {"a": "1", "b": "2"}, "tolerations": [{"key": "x"}]}),
+                json!({"nodeSelector": {"b": "3", "c": "4"}, "tolerations": [{"key": "y"}]}),
+                json!({"nodeSelector": {"a": "1", "b": "3", "c": "4"}, "tolerations": [{"key": "y"}]}),
+            ),
+            (
+                "null deletes",
+                json!({"nodeSelector": {"a": "1", "b": "2"}, "hostname": "h"}),
+                json!({"nodeSelector": {"b": null, "z": null}, "hostname": null, "subdomain": null}),
+                json!({"nodeSelector": {"a": "1"}}),
+            ),
+            (
+                "containers and env by name, ports by number, mounts by path",
+                json!({"containers": [{"name": "a", "image": "i", "env": [{"name": "X", "value": "1"}, {"name": "Y"}],
+                    "ports": [{"containerPort": 80, "name": "http"}], "volumeMounts": [{"mountPath": "/m", "name": "v"}]}]}),
+                json!({"containers": [{"name": "b"}, {"name": "a", "env": [{"name": "Z"}, {"name": "X", "value": "2"}],
+                    "ports": [{"containerPort": 80, "protocol": "UDP"}, {"containerPort": 81}], "volumeMounts": [{"mountPath": "/m", "readOnly": true}]}]}),
+                json!({"containers": [{"name": "a", "image": "i", "env": [{"name": "X", "value": "2"}, {"name": "Y"}, {"name": "Z"}],
+                    "ports": [{"containerPort": 80, "name": "http", "protocol": "UDP"}, {"containerPort": 81}],
+                    "volumeMounts": [{"mountPath": "/m", "name": "v", "readOnly": true}]}, {"name": "b"}]}),
+            ),
+            (
+                "a volume is replaced whole",
+                json!({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w"}]}),
+                json!({"volumes": [{"name": "v", "secret": {"secretName": "s"}, "x": null}]}),
+                json!({"volumes": [{"name": "v", "secret": {"secretName": "s"}}, {"name": "w"}]}),
+            ),
+            (
+                "an element is deleted",
+                json!({"containers": [{"name": "a"}, {"name": "b"}]}),
+                json!({"containers": [{"name": "a", "$patch": "delete"}, {"name": "c", "$patch": "delete"}]}),
+                json!({"containers": [{"name": "b"}]}),
+            ),
+            (
+                "an element is replaced",
+                json!({"containers": [{"name": "a", "image": "i", "tty": true}, {"name": "b"}]}),
+                json!({"containers": [{"name": "a", "image": "j", "$patch": "replace"}]}),
+                json!({"containers": [{"name": "a", "image": "j"}, {"name": "b"}]}),
+            ),
+            (
+                "a list is replaced",
+                json!({"containers": [{"name": "a"}, {"name": "b"}]}),
+                json!({"containers": [{"$patch": "replace"}, {"name": "c", "tty": null}]}),
+                json!({"containers": [{"name": "c"}]}),
+            ),
+            (
+                "an object is replaced, or deleted",
+                json!({"securityContext": {"fsGroup": 1, "runAsUser": 2}, "dnsConfig": {"searches": []}}),
+                json!({"securityContext": {"$patch": "replace", "runAsUser": 3}, "dnsConfig": {"$patch": "delete"}}),
+                json!({"securityContext": {"runAsUser": 3}}),
+            ),
+            (
+                "what is put where nothing was has neither nulls nor directives",
+                json!({}),
+                json!({"containers": [{"$patch": "replace"}, {"name": "a", "image": null, "env": [{"name": "X", "$patch": "delete"}, {"name": "Y", "value": null}],
+                    "securityContext": {"$patch": "replace", "runAsUser": 1}}], "$setElementOrder/containers": [{"name": "a"}]}),
+                json!({"containers": [{"name": "a", "env": [{"name": "Y"}], "securityContext": {"runAsUser": 1}}]}),
+            ),
+            (
+                "what excludes each other does not stay beside each other",
+                json!({"containers": [{"name": "a", "env": [{"name": "X", "value": "1"}], "readinessProbe": {"tcpSocket": {"port": 1}, "periodSeconds": 3},
+                    "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}]}),
+                json!({"containers": [{"name": "a", "env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "f"}}}], "readinessProbe": {"httpGet": {"port": 2}},
+                    "lifecycle": {"preStop": {"exec": {"command": ["x"]}}}}]}),
+                json!({"containers": [{"name": "a", "env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "f"}}}],
+                    "readinessProbe": {"httpGet": {"port": 2}, "periodSeconds": 3}, "lifecycle": {"preStop": {"exec": {"command": ["x"]}}}}]}),
+            ),
+            (
+                "a key twice",
+                json!({"containers": [{"name": "a", "ports": [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}]}]}),
+                json!({"containers": [{"name": "a", "ports": [{"containerPort": 53, "name": "u"}, {"containerPort": 53, "name": "t"}, {"containerPort": 53, "name": "s"}]}]}),
+                json!({"containers": [{"name": "a", "ports": [{"containerPort": 53, "protocol": "UDP", "name": "u"},
+                    {"containerPort": 53, "protocol": "TCP", "name": "t"}, {"containerPort": 53, "name": "s"}]}]}),
+            ),
+        ];
+        for (what, under, over, wanted) in rows {
+            assert_eq!(laid(under, over, Layer::Template), wanted, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_a_user_wrote_deletes_nothing() {
+        assert_eq!(
+            laid(
+                json!({"hostname": "h", "nodeSelector": {"a": "1"}}),
+                json!({"hostname": null, "nodeSelector": {"$patch": "delete", "b": "2"}}),
+                Layer::User
+            ),
+            json!({"hostname": "h", "nodeSelector": {"a": "1", "$patch": "delete", "b": "2"}})
+        );
+    }
+
+    #[test]
+    fn a_directive_that_nobody_knows() {
+        assert_eq!(
+            check(
+                &json!({"containers": [{"$patch": "delete"}, {"x": {"$patch": "go"}}]}),
+                "spec"
+            ),
+            Err("spec.containers[1].x.$patch: want delete, replace or merge".to_owned())
+        );
+        assert_eq!(check(&json!({"a": {"$patch": "merge"}}), "spec"), Ok(()));
+    }
+}

@@ -1,0 +1,207 @@
+//! Metrics of proxy and application at one address: what Prometheus is told of the application goes to the agent, which
+//! asks it and answers for both.
+
+use serde_json::{Map, Value, json};
+
+use crate::annotations;
+use crate::pod::{self, PROXY};
+use crate::status::Status;
+
+/// The variable of the proxy that holds what the pod said.
+const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
+
+/// What the pod may say, by the variable's keys.
+const SAID: [(&str, &str); 3] = [
+    ("scrape", "prometheus.io/scrape"),
+    ("path", "prometheus.io/path"),
+    ("port", "prometheus.io/port"),
+];
+
+/// What Prometheus is sent to.
+const PATH: &str = "/stats/prometheus";
+
+/// A name with any separators: scrapers are configured for each of them.
+fn is_form(name: &str, of: &str) -> bool {
+    let plain = |letter: u8| {
+        if letter.is_ascii_alphanumeric() {
+            letter
+        } else {
+            b'_'
+        }
+    };
+    name.len() == of.len()
+        && name
+            .bytes()
+            .zip(of.bytes())
+            .all(|(a, b)| plain(a) == plain(b))
+}
+
+/// What the pod says in any form; as Kubernetes writes it comes first.
+fn said<'a>(annotations: Option<&'a Map<String, Value>>, name: &str) -> Option<&'a str> {
+    let annotations = annotations?;
+    let exact = annotations.get(name).and_then(Value::as_str);
+    exact.or_else(|| {
+        let forms = annotations.iter().filter(|(key, _)| is_form(key, name));
+        let found = forms.min_by_key(|(key, _)| *key)?;
+        found.1.as_str()
+    })
+}
+
+/// Sends Prometheus to the proxy, and the proxy to the application. The names that the pod had, in some form, are returned.
+pub(crate) fn merge(pod: &mut Value, port: u16) -> Vec<&'static str> {
+    let annotations = pod
+        .get("metadata")
+        .and_then(|metadata| pod::object(metadata, "annotations"));
+    let found = SAID.map(|(key, name)| (key, name, said(annotations, name).map(str::to_owned)));
+    let [(_, _, scrape), _, (_, _, at)] = &found;
+    let unwanted = scrape.as_deref().and_then(annotations::boolean) == Some(false);
+    if unwanted || at.as_deref() == Some(&port.to_string()) {
+        return Vec::new();
+    }
+    if found.iter().any(|(_, _, said)| said.is_some()) {
+        let pairs = found.iter();
+        let text: Map<String, Value> = pairs
+            .map(|(key, _, said)| {
+                (
+                    (*key).to_owned(),
+                    json!(said.as_deref().unwrap_or_default()),
+                )
+            })
+            .collect();
+        set_variable(pod, VARIABLE, &Value::Object(text).to_string());
+    }
+    if pod::object_mut(pod, "metadata").is_none() {
+        return Vec::new();
+    }
+    let metadata = pod.get_mut("metadata");
+    if let Some(annotations) =
+        metadata.and_then(|metadata| pod::object_mut(metadata, "annotations"))
+    {
+        annotations.retain(|key, _| {
+            !SAID
+                .iter()
+                .any(|(_, name)| key != name && is_form(key, name))
+        });
+        for ((_, name), value) in
+            SAID.iter()
+                .zip(["true".to_owned(), PATH.to_owned(), port.to_string()])
+        {
+            annotations.insert((*name).to_owned(), json!(value));
+        }
+    }
+    let had = found.into_iter().filter(|(_, _, said)| said.is_some());
+    had.map(|(_, name, _)| name).collect()
+}
+
+/// Adds a variable to the proxy, or replaces the one of that name.
+pub(crate) fn set_variable(pod: &mut Value, name: &str, value: &str) {
+    for list in ["containers", "initContainers"] {
+        for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
+            if pod::name(container) != PROXY {
+                continue;
+            }
+            let Some(fields) = container.as_object_mut() else {
+                continue;
+            };
+            let env = fields.entry("env").or_insert(Value::Null);
+            if !env.is_array() {
+                *env = json!([]);
+            }
+            let Some(env) = env.as_array_mut() else {
+                continue;
+            };
+            let variable = json!({"name": name, "value": value});
+            match env.iter_mut().find(|known| pod::name(known) == name) {
+                Some(known) => *known = variable,
+                None => env.push(variable),
+            }
+        }
+    }
+}
+
+/// What an earlier injection took from the annotations.
+pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(&'static str, String)> {
+    let lists = ["containers", "initContainers"].into_iter();
+    let proxy = lists
+        .filter(|list| earlier.has(list, PROXY))
+        .find_map(|list| {
+            pod::list(pod, list)
+                .iter()
+                .find(|one| pod::name(one) == PROXY)
+        });
+    let variable = proxy
+        .and_then(|proxy| proxy.get("env")?.as_array())
+        .and_then(|env| env.iter().find(|variable| pod::name(variable) == VARIABLE));
+    let text = variable.and_then(|variable| variable.get("value")?.as_str());
+    let Some(Ok(Value::Object(entries))) = text.map(serde_json::from_str) else {
+        return Vec::new();
+    };
+    let of = |key: &str| {
+        entries
+            .get(key)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
+    SAID.into_iter()
+        .filter_map(|(key, name)| Some((name, of(key)?.to_owned())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(annotations: &Value) -> Value {
+        json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": PROXY}]}})
+    }
+
+    #[test]
+    fn annotations_move_to_the_agent() {
+        let rows = [
+            (
+                json!({"prometheus.io/scrape": "true", "prometheus.io/path": "/m", "prometheus.io/port": "80", "x": "y"}),
+                Some(r#"{"scrape":"true","path":"/m","port":"80"}"#),
+                vec![
+                    "prometheus.io/scrape",
+                    "prometheus.io/path",
+                    "prometheus.io/port",
+                ],
+            ),
+            (
+                json!({"prometheus_io_port": "80", "prometheus-io-port": "81"}),
+                Some(r#"{"scrape":"","path":"","port":"81"}"#),
+                vec!["prometheus.io/port"],
+            ),
+            (json!({}), None, vec![]),
+        ];
+        for (annotations, variable, had) in rows {
+            let mut made = pod(&annotations);
+            assert_eq!(merge(&mut made, 15020), had);
+            let env = made
+                .pointer("/spec/containers/0/env/0/value")
+                .and_then(Value::as_str);
+            assert_eq!(env, variable);
+            let left = made["metadata"]["annotations"].as_object().unwrap();
+            assert_eq!(left["prometheus.io/port"], "15020");
+            assert_eq!(left["prometheus.io/path"], PATH);
+            assert_eq!(left["prometheus.io/scrape"], "true");
+            assert_eq!(
+                left.len(),
+                if annotations.get("x").is_some() { 4 } else { 3 }
+            );
+        }
+    }
+
+    #[test]
+    fn who_wants_it_otherwise_is_left_alone() {
+        for annotations in [
+            json!({"prometheus.io/scrape": "false", "prometheus.io/port": "80"}),
+            json!({"prometheus.io.scrape": "F"}),
+            json!({"prometheus.io/port": "15020"}),
+        ] {
+            let mut made = pod(&annotations);
+            assert_eq!(merge(&mut made, 15020), [""; 0]);
+            assert_eq!(made, pod(&annotations));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Native sidecars: the proxy as an init container that stays (Kubernetes 1.28), and the order of what starts a pod.
+
+use serde_json::{Value, json};
+
+use crate::pod::{self, PROXY};
+use crate::status::Status;
+
+const INIT: &str = "istio-init";
+const VALIDATION: &str = "istio-validation";
+const CORE_DUMP: &str = "enable-core-dump";
+
+/// Makes the proxy among the containers an init container; one that is there already is left as it is.
+pub(crate) fn convert(pod: &mut Value, port: Option<u16>) {
+    let Some(containers) = pod::existing_list_mut(pod, "containers") else {
+        return;
+    };
+    // A gateway is nothing but its proxy, and a pod without any container is none.
+    if containers.len() < 2 {
+        return;
+    }
+    let Some(place) = containers.iter().position(|one| pod::name(one) == PROXY) else {
+        return;
+    };
+    let mut proxy = containers.remove(place);
+    if let Some(fields) = proxy.as_object_mut() {
+        fields.insert("restartPolicy".to_owned(), json!("Always"));
+        let has_probe = fields
+            .get("startupProbe")
+            .is_some_and(|probe| !probe.is_null());
+        if let Some(port) = port.filter(|_| !has_probe) {
+            fields.insert(
+                "startupProbe".to_owned(),
+                json!({"httpGet": {"path": "/healthz/ready", "port": port}, "periodSeconds": 1, "timeoutSeconds": 3, "failureThreshold": 600}),
+            );
+        }
+    }
+    if let Some(list) = pod::list_mut(pod, "initContainers") {
+        list.push(proxy);
+    }
+}
+
+/// Whether the proxy is among the init containers.
+pub(crate) fn is_native(pod: &Value) -> bool {
+    let init = pod::list(pod, "initContainers");
+    init.iter().any(|one| pod::name(one) == PROXY)
+}
+
+/// Puts the injection's init containers to their places: before the user's, who then have the mesh, where the proxy is one of
+/// them; else redirection comes last, because nobody would take what is redirected.
+pub(crate) fn order_init(pod: &mut Value, status: &Status) {
+    let native = is_native(pod);
+    let Some(list) = pod::existing_list_mut(pod, "initContainers") else {
+        return;
+    };
+    if native {
+        arrange(
+            list,
+            status,
+            "initContainers",
+            &[CORE_DUMP, INIT, VALIDATION, PROXY],
+            &[],
+        );
+    } else {
+        arrange(
+            list,
+            status,
+            "initContainers",
+            &[VALIDATION],
+            &[INIT, CORE_DUMP],
+        );
+    }
+}
+
+/// The proxy ends last, or starts first where the application is held until it has started.
+pub(crate) fn order_containers(pod: &mut Value, status: &Status, hold: bool) {
+    let Some(list) = pod::existing_list_mut(pod, "containers") else {
+        return;
+    };
+    let (first, last): (&[&str], &[&str]) = if hold {
+        (&[PROXY], &[])
+    } else {
+        (&[], &[PROXY])
+    };
+    arrange(list, status, "containers", first, last);
+}
+
+/// Only what the injection made has a place; all else keeps its order.
+fn arrange(elements: &mut [Value], status: &Status, list: &str, first: &[&str], last: &[&str]) {
+    elements.sort_by_key(|element| {
+        let name = pod::name(element);
+        let among = |names: &[&str]| names.iter().position(|known| *known == name);
+        match (status.has(list, name), among(first), among(last)) {
+            (true, Some(place), _) => (0, place),
+            (true, None, Some(place)) => (2, place),
+            _ => (1, 0),
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(pod: &Value, list: &str) -> Vec<String> {
+        let list = pod::list(pod, list).iter();
+        list.map(|one| pod::name(one).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_order_of_init_containers() {
+        let pod = |names: &[&str]| {
+            let list: Value = names.iter().map(|name| json!({"name": name})).collect();
+            json!({"spec": {"initContainers": list}})
+        };
+        let status = Status {
+            lists: [
+                [INIT, VALIDATION, CORE_DUMP, PROXY]
+                    .map(str::to_owned)
+                    .to_vec(),
+                Vec::new(),
+                Vec::new(),
+                Vec::new(),
+            ],
+            ..Status::default()
+        };
+        let rows: [(&[&str], &[&str]); 4] = [
+            (&["a", "b", INIT], &["a", "b", INIT]),
+            (
+                &[CORE_DUMP, "a", INIT, VALIDATION, "b"],
+                &[VALIDATION, "a", "b", INIT, CORE_DUMP],
+            ),
+            (
+                &["a", "b", INIT, CORE_DUMP, PROXY],
+                &[CORE_DUMP, INIT, PROXY, "a", "b"],
+            ),
+            (
+                &["a", VALIDATION, "b", PROXY],
+                &[VALIDATION, PROXY, "a", "b"],
+            ),
+        ];
+        for (before, wanted) in rows {
+            let mut made = pod(before);
+            order_init(&mut made, &status);
+            assert_eq!(names(&made, "initContainers"), wanted);
+        }
+        // A user's own.
+        let mut made = pod(&[INIT, "a"]);
+        order_init(&mut made, &Status::default());
+        assert_eq!(names(&made, "initContainers"), [INIT, "a"]);
+    }
+}

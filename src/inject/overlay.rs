@@ -1,0 +1,349 @@
+//! The second way to inject: templates print partial pods, which are laid over the pod (Istio 1.9 to today).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::annotations::{self, MERGE_METRICS, REWRITE_PROBES, STATUS_PORT, TEMPLATES};
+use crate::catalog::{Catalog, Chosen};
+use crate::data::Owner;
+use crate::engine::{Job, Stop, tree};
+use crate::fragment::set_annotations;
+use crate::labels;
+use crate::merge::{self, Layer};
+use crate::metrics;
+use crate::native;
+use crate::overrides::{CONTAINERS, Overrides};
+use crate::pod::{self, LISTS, PROXY};
+use crate::probes::{self, Originals, Rewriting};
+use crate::schema::{self, Kind};
+use crate::settle::{self, Fresh, Places};
+use crate::status::{self, OVERRIDES, STATUS, Status};
+use crate::surface::{Outcome, reason};
+use crate::typing::{self, Findings, Reading};
+use crate::yaml::{Node, Value as Tree};
+
+const READING: Reading = Reading {
+    drop_restart_policy: false,
+    nulls: true,
+    directives: true,
+};
+
+/// What one template printed, typed: `metadata` with labels and annotations, and `spec`.
+pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, String> {
+    let Tree::Map(entries) = &node.value else {
+        return Err("the template prints no object".to_owned());
+    };
+    let mut made = Map::new();
+    for (key, node) in entries {
+        let value = match (key.as_str(), &node.value) {
+            ("metadata", Tree::Map(entries)) => Some(metadata(entries, findings)?),
+            ("spec", _) => typed(node, schema::object("PodSpec"), key, findings)?,
+            ("metadata", _) => typed(node, schema::object("ObjectMeta"), key, findings)?,
+            _ => {
+                findings.pruned.push(key.clone());
+                None
+            }
+        };
+        // A pod without one of them is none, so there is nothing to delete.
+        made.extend(
+            value
+                .filter(|value| !value.is_null())
+                .map(|value| (key.clone(), value)),
+        );
+    }
+    if let Some(spec) = made.get("spec") {
+        merge::check(spec, "spec")?;
+        for list in LISTS {
+            let elements = spec.get(list).and_then(Value::as_array);
+            names(list, elements.map_or(&[], Vec::as_slice))?;
+        }
+    }
+    Ok(Value::Object(made))
+}
+
+fn typed(
+    node: &Node,
+    kind: Option<schema::Object>,
+    path: &str,
+    findings: &mut Findings,
+) -> Result<Option<Value>, String> {
+    let kind = kind.map_or(Kind::Any, Kind::Object);
+    typing::typed(node, kind, path, READING, findings).map_err(|mistake| mistake.to_string())
+}
+
+fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value, String> {
+    let mut made = Map::new();
+    for (key, node) in entries {
+        let path = format!("metadata.{key}");
+        let field = schema::object("ObjectMeta").and_then(|object| object.field(key));
+        let Some(field) = field.filter(|_| matches!(key.as_str(), "labels" | "annotations")) else {
+            findings.pruned.push(path);
+            continue;
+        };
+        let value = typing::typed(node, field.kind, &path, READING, findings)
+            .map_err(|mistake| mistake.to_string())?;
+        made.extend(value.map(|value| (key.clone(), value)));
+    }
+    Ok(Value::Object(made))
+}
+
+/// Every element has a name, and each that adds something one of its own.
+fn names(list: &str, elements: &[Value]) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for (index, element) in elements.iter().enumerate() {
+        let name = pod::name(element);
+        if element.as_object().is_some_and(|fields| {
+            fields.keys().all(|key| key.starts_with('$')) && !fields.is_empty()
+        }) {
+            continue;
+        }
+        if name.is_empty() {
+            return Err(format!("{list}[{index}]: no name"));
+        }
+        if merge::adds(element) && !seen.insert(name) {
+            return Err(format!("{list}[{index}]: {name:?} is there already"));
+        }
+    }
+    Ok(())
+}
+
+/// The names that the templates make, by [`LISTS`], in their order, each once.
+fn made_names(layers: &[Value]) -> [Vec<String>; 4] {
+    LISTS.map(|list| {
+        let mut names: Vec<String> = Vec::new();
+        let elements = layers.iter().flat_map(|layer| pod::list(layer, list));
+        for element in elements.filter(|element| merge::adds(element)) {
+            let name = pod::name(element);
+            if !name.is_empty() && !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        }
+        names
+    })
+}
+
+/// The proxy may be a container here and an init container there: it is one, and that is the latter.
+fn align(pod: &mut Value, layer: &mut Value) {
+    let has = |of: &Value, list| {
+        pod::list(of, list)
+            .iter()
+            .any(|one| pod::name(one) == PROXY)
+    };
+    if has(pod, "containers") && has(layer, "initContainers") {
+        to_init(pod);
+    }
+    if has(layer, "containers") && has(pod, "initContainers") {
+        to_init(layer);
+    }
+}
+
+fn to_init(of: &mut Value) {
+    let Some(containers) = pod::existing_list_mut(of, "containers") else {
+        return;
+    };
+    let Some(place) = containers.iter().position(|one| pod::name(one) == PROXY) else {
+        return;
+    };
+    let proxy = containers.remove(place);
+    if let Some(init) = pod::list_mut(of, "initContainers") {
+        init.push(proxy);
+    }
+}
+
+/// The variable that a pair of the webhook's path is.
+fn variable(key: &str) -> String {
+    match key {
+        "cluster" => "ISTIO_META_CLUSTER_ID".to_owned(),
+        "net" => "ISTIO_META_NETWORK".to_owned(),
+        other => other.to_uppercase(),
+    }
+}
+
+/// The proxy's user is the one whose traffic is not redirected.
+fn redirect_for(pod: &mut Value, user: i64) {
+    let init = pod::existing_list_mut(pod, "initContainers")
+        .into_iter()
+        .flatten();
+    for container in init.filter(|one| pod::name(one) == "istio-init") {
+        let args = container.get_mut("args").and_then(Value::as_array_mut);
+        let mut after = false;
+        for arg in args.into_iter().flatten() {
+            if after {
+                *arg = json!(user.to_string());
+            }
+            after = !after && arg.as_str() == Some("-u");
+        }
+    }
+}
+
+impl Job<'_> {
+    pub(crate) fn overlay(mut self, catalog: &Catalog) -> Outcome {
+        let said = self.configuration.annotation(self.sent, TEMPLATES);
+        let chosen = match catalog.choose(said) {
+            Ok(chosen) => chosen,
+            Err(cause) => return self.stop(Stop::Template(cause)),
+        };
+        match self.overlay_pod(&chosen) {
+            Ok((pod, status)) => {
+                let names = chosen.templates.iter().map(|one| one.name().to_owned());
+                let native = native::is_native(&pod);
+                self.finish(pod, &status, &Fresh::new(), names.collect(), native)
+            }
+            Err(stop) => self.stop(stop),
+        }
+    }
+
+    fn overlay_pod(&mut self, chosen: &Chosen<'_>) -> Result<(Value, Status), Stop> {
+        let mut made = self.sent.clone();
+        let earlier = Status::of(self.sent).unwrap_or_default();
+        let originals = status::take_out(&mut made, &earlier);
+        let before = made.get("metadata").cloned();
+        self.set_injected_annotations(&mut made);
+        let owner = Owner::of(&made, self.request, &self.namespace);
+        let shown = Arc::new(made);
+        let layers = self.layers(chosen, &shown, &owner)?;
+        // The rendering has let go of it.
+        let mut made = Arc::unwrap_or_clone(shown);
+        let mut now = Status {
+            version: chosen.version.clone(),
+            revision: Some(self.configuration.revision().to_owned()),
+            lists: made_names(&layers),
+            ..Status::default()
+        };
+        let own = self.put(&mut made, layers, &mut now);
+        let had = self.connect(&mut made, &own, &now, &originals);
+        if self.configuration.add_labels {
+            labels::add(&mut made, &owner);
+        }
+        now.note_metadata(before.as_ref(), &made);
+        now.annotations.retain(|key| !had.contains(&key.as_str()));
+        let kept = own
+            .to_text()
+            .map(|text| (OVERRIDES.to_owned(), Value::from(text)));
+        let status = (STATUS.to_owned(), Value::from(now.to_text()));
+        set_annotations(&mut made, kept.into_iter().chain([status]));
+        settle::settle(self.sent, &mut made, &earlier, &now, Places::Kept);
+        native::order_init(&mut made, &now);
+        let hold = self.holds() && !native::is_native(&made);
+        native::order_containers(&mut made, &now, hold);
+        Ok((made, now))
+    }
+
+    /// What the templates print for the pod, in their order.
+    fn layers(
+        &mut self,
+        chosen: &Chosen<'_>,
+        shown: &Arc<Value>,
+        owner: &Owner,
+    ) -> Result<Vec<Value>, Stop> {
+        let mut layers = Vec::new();
+        for template in &chosen.templates {
+            let text = self.render(template, shown, owner)?;
+            if let Some(node) = tree(template.name(), &text)? {
+                let layer = read(&node, &mut self.findings);
+                layers.push(layer.map_err(|cause| {
+                    Stop::Template(format!("template {}: {cause}", template.name()))
+                })?);
+            }
+        }
+        if layers.is_empty() {
+            return Err(Stop::Skip(reason::EMPTY_TEMPLATE));
+        }
+        Ok(layers)
+    }
+
+    /// Lays the templates over the pod, and the user's own containers over that.
+    fn put(&self, made: &mut Value, layers: Vec<Value>, now: &mut Status) -> Overrides {
+        let is_made = |name: &str| {
+            now.lists
+                .iter()
+                .take(2)
+                .flatten()
+                .any(|known| known == name)
+        };
+        let own = Overrides::of(made, is_made);
+        let [.., secrets] = &mut now.lists;
+        // They are nothing but a name: who had it before has it still.
+        secrets.retain(|name| {
+            !pod::list(made, "imagePullSecrets")
+                .iter()
+                .any(|one| pod::name(one) == name)
+        });
+        let root = schema::object("Pod").map_or(Kind::Any, Kind::Object);
+        for mut layer in layers {
+            align(made, &mut layer);
+            merge::lay(made, layer, root, Layer::Template);
+        }
+        own.lay(made);
+        for (key, value) in &self.request.path {
+            metrics::set_variable(made, &variable(key), value);
+        }
+        if let Some(user) = own.proxy_user() {
+            redirect_for(made, user);
+        }
+        if self.native {
+            native::convert(made, self.status_port(made));
+        }
+        now.locate(made);
+        own
+    }
+
+    /// Probes and metrics of the application go through the proxy. The annotations that the pod had of what is written is returned.
+    fn connect(
+        &mut self,
+        made: &mut Value,
+        own: &Overrides,
+        now: &Status,
+        earlier: &Originals,
+    ) -> Vec<&'static str> {
+        let Some(port) = self.status_port(made) else {
+            return Vec::new();
+        };
+        let says = |name| pod::annotation(made, name).and_then(annotations::boolean);
+        let rewrites = says(REWRITE_PROBES).unwrap_or(self.configuration.rewrite_probes);
+        let merges = says(MERGE_METRICS) != Some(false) && self.configuration.merges_metrics();
+        let had = if merges {
+            metrics::merge(made, port)
+        } else {
+            Vec::new()
+        };
+        if rewrites {
+            let rewriting = Rewriting {
+                probers: self.configuration.probers,
+                port,
+                earlier,
+            };
+            let is_made =
+                |list: &str, name: &str| name == PROXY || (now.has(list, name) && !own.has(name));
+            let told = rewriting.rewrite(made, is_made, &mut self.warnings);
+            for list in CONTAINERS {
+                let all = pod::existing_list_mut(made, list).into_iter().flatten();
+                for proxy in all.filter(|one| pod::name(one) == PROXY) {
+                    probes::tell(proxy, &told);
+                }
+            }
+        }
+        had
+    }
+
+    /// The status port that the proxy has; none where there is no proxy, or its port is 0.
+    fn status_port(&self, made: &Value) -> Option<u16> {
+        let proxy = pod::proxy(made)?;
+        let found = match pod::annotation(made, STATUS_PORT) {
+            Some(said) => said.parse().ok(),
+            None if probes::says_status_port(proxy) => probes::status_port(proxy),
+            None => u16::try_from(self.proxy.config.status_port).ok(),
+        };
+        found.filter(|port| *port != 0)
+    }
+
+    /// Whether the application waits for the proxy.
+    fn holds(&self) -> bool {
+        match &self.proxy.config.hold_application_until_proxy_starts {
+            Some(said) => said.value,
+            None => self.configuration.values_hold(),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Containers of the user that a template also makes: what the user wrote wins, and is kept for the next pass.
+
+use serde_json::{Map, Value, json};
+
+use crate::merge::{self, Layer};
+use crate::pod::{self, PROXY};
+use crate::schema::{self, Kind};
+use crate::settle::element;
+use crate::status::{OVERRIDES, Status};
+use crate::typing;
+
+/// The lists that hold containers.
+pub(crate) const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
+
+/// An image that the template is to choose.
+const AUTO: &str = "auto";
+
+/// The user's containers, as they were written, by [`CONTAINERS`].
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Overrides([Vec<Value>; 2]);
+
+impl Overrides {
+    /// Those of the pod that `is_made` knows by name; sorted, since a later pass may find them in another order.
+    pub(crate) fn of(pod: &Value, is_made: impl Fn(&str) -> bool) -> Self {
+        Self(CONTAINERS.map(|list| {
+            let own = pod::list(pod, list).iter();
+            let own = own.filter(|one| is_made(pod::name(one)));
+            let mut own: Vec<Value> = own
+                .filter_map(|one| merge::clean(one.clone(), Layer::User))
+                .collect();
+            own.sort_by(|a, b| pod::name(a).cmp(pod::name(b)));
+            own
+        }))
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().flatten().any(|one| pod::name(one) == name)
+    }
+
+    /// What the annotation holds; `None` where there is nothing to hold.
+    pub(crate) fn to_text(&self) -> Option<String> {
+        let lists = CONTAINERS.iter().zip(&self.0);
+        let entries: Map<String, Value> = lists
+            .filter(|(_, list)| !list.is_empty())
+            .map(|(name, list)| ((*name).to_owned(), json!(list)))
+            .collect();
+        (!entries.is_empty()).then(|| Value::Object(entries).to_string())
+    }
+
+    /// Those that an earlier pass kept, and that its status names; what cannot be containers is nothing.
+    pub(crate) fn kept(pod: &Value, earlier: &Status) -> Self {
+        let text = pod::annotation(pod, OVERRIDES);
+        let Some(Ok(entries @ Value::Object(_))) = text.map(serde_json::from_str::<Value>) else {
+            return Self::default();
+        };
+        let spec = schema::object("PodSpec").map_or(Kind::Any, Kind::Object);
+        if typing::shape(&entries, spec, "").is_err() {
+            return Self::default();
+        }
+        let is_named = |one: &Value| {
+            let name = pod::name(one);
+            CONTAINERS.iter().any(|list| earlier.has(list, name))
+        };
+        Self(CONTAINERS.map(|list| {
+            let found = entries.get(list).and_then(Value::as_array);
+            let found = found.into_iter().flatten().filter(|one| is_named(one));
+            found.cloned().collect()
+        }))
+    }
+
+    /// The container that was kept for a place, once.
+    pub(crate) fn take(&mut self, list: &str, name: &str) -> Option<Value> {
+        let (_, kept) = CONTAINERS
+            .iter()
+            .zip(&mut self.0)
+            .find(|(known, _)| **known == list)?;
+        let place = kept.iter().position(|one| pod::name(one) == name)?;
+        Some(kept.remove(place))
+    }
+
+    /// Puts what is left to the end of its lists.
+    pub(crate) fn put_back(self, pod: &mut Value) {
+        for (list, kept) in CONTAINERS.into_iter().zip(self.0) {
+            for container in kept {
+                let name = pod::name(&container).to_owned();
+                if let Some(known) = pod::list_mut(pod, list)
+                    && !known.iter().any(|one| pod::name(one) == name)
+                {
+                    known.push(container);
+                }
+            }
+        }
+    }
+
+    /// Lays what the user wrote over what a template made of it.
+    pub(crate) fn lay(&self, pod: &mut Value) {
+        let kind = element("containers");
+        for own in self.0.iter().flatten() {
+            let name = pod::name(own);
+            let mut own = own.clone();
+            if let Some(fields) = own.as_object_mut()
+                && fields.get("image").and_then(Value::as_str) == Some(AUTO)
+            {
+                fields.shift_remove("image");
+            }
+            for list in CONTAINERS {
+                let mut made = pod::existing_list_mut(pod, list).into_iter().flatten();
+                if let Some(made) = made.find(|one| pod::name(one) == name) {
+                    merge::lay(made, own.clone(), kind, Layer::User);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The user of the proxy, where its own container says another than root.
+    pub(crate) fn proxy_user(&self) -> Option<i64> {
+        let proxy = self
+            .0
+            .iter()
+            .flatten()
+            .find(|one| pod::name(one) == PROXY)?;
+        let user = proxy.get("securityContext")?.get("runAsUser")?.as_i64()?;
+        (user != 0).then_some(user)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Status {
+        Status {
+            lists: [Vec::new(), vec!["a".to_owned()], Vec::new(), Vec::new()],
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_read_as_it_was_written() {
+        let pod = json!({"spec": {"containers": [{"name": "a", "image": "auto", "x": 1.0}, {"name": "b"}]}});
+        let own = Overrides::of(&pod, |name| name == "a");
+        let text = own.to_text().unwrap();
+        assert_eq!(
+            text,
+            r#"{"containers":[{"name":"a","image":"auto","x":1.0}]}"#
+        );
+        let pod = json!({"metadata": {"annotations": {OVERRIDES: text}}});
+        assert_eq!(Overrides::kept(&pod, &status()), own);
+        assert_eq!(
+            Overrides::kept(&pod, &Status::default()),
+            Overrides::default()
+        );
+        assert_eq!(Overrides::default().to_text(), None);
+    }
+
+    #[test]
+    fn what_cannot_be_containers_is_nothing() {
+        for text in [
+            "",
+            "7",
+            "[]",
+            r#"{"containers":"a"}"#,
+            r#"{"containers":[{"name":"a","args":1}]}"#,
+            r#"{"containers":[{}]}"#,
+        ] {
+            let pod = json!({"metadata": {"annotations": {OVERRIDES: text}}});
+            assert_eq!(
+                Overrides::kept(&pod, &status()),
+                Overrides::default(),
+                "{text}"
+            );
+        }
+    }
+}
