@@ -8,13 +8,14 @@ use gotmpl::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::annotations::{self, Judges};
+use crate::builtin;
 use crate::catalog::Catalog;
 use crate::data::{self, Proxy};
 use crate::decision::Policy;
-use crate::selector::Selector;
+use crate::file::File;
 use crate::surface::{Broken, Parameters, Source, Sources};
 use crate::template::{Delimiters, Dialect, Template, hex, of_json};
-use crate::yaml::{self, Node, Value as Kind};
+use crate::yaml;
 
 /// How probes are handed to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,21 +68,6 @@ pub struct Configuration {
     pub(crate) environment: Arc<BTreeMap<String, String>>,
 }
 
-const KNOWN: [&str; 12] = [
-    "policy",
-    "template",
-    "templates",
-    "defaultTemplates",
-    "aliases",
-    "alwaysInjectSelector",
-    "neverInjectSelector",
-    "injectedAnnotations",
-    "delimiters",
-    "probers",
-    "addLabels",
-    "rewriteAppHTTPProbe",
-];
-
 impl Configuration {
     /// Reads and checks the three texts; warnings are for who wrote them.
     pub fn load(
@@ -108,9 +94,12 @@ impl Configuration {
             Some(text) => yaml::read(text).map_err(|error| broken(error.to_string()))?,
             None => None,
         };
-        let file = File::read(node.as_ref(), &mut warnings).map_err(broken)?;
+        let mut file = File::read(node.as_ref(), &mut warnings).map_err(broken)?;
+        if file.template.is_none() && file.templates.is_none() {
+            builtin::complete(&mut file, &parameters).map_err(broken)?;
+        }
         let delimiters = file.delimiters();
-        let mode = file.mode(&delimiters).map_err(broken)?;
+        let mode = mode(&file, &delimiters).map_err(broken)?;
         let set = file.injected_annotations.iter();
         let set: serde_json::Map<_, _> = set
             .map(|(key, value)| (key.clone(), serde_json::Value::from(value.as_str())))
@@ -218,129 +207,27 @@ fn values(text: Option<&str>) -> Result<serde_json::Value, Broken> {
     }
 }
 
-/// The file as it says it.
-#[derive(Default)]
-struct File {
-    policy: Policy,
-    template: Option<String>,
-    templates: Option<Vec<(String, String)>>,
-    default_templates: Option<Vec<String>>,
-    aliases: BTreeMap<String, Vec<String>>,
-    rewrite_probes: Option<bool>,
-    injected_annotations: BTreeMap<String, String>,
-    delimiters: Option<Delimiters>,
-    probers: Option<Probers>,
-    add_labels: Option<bool>,
-}
-
-impl File {
-    fn read(node: Option<&Node>, warnings: &mut Vec<String>) -> Result<Self, String> {
-        let mut file = Self {
-            policy: Policy {
-                enabled: true,
-                ..Policy::default()
-            },
-            ..Self::default()
-        };
-        let Some(node) = node else { return Ok(file) };
-        let Kind::Map(entries) = &node.value else {
-            return Err(format!("line {}: want an object", node.line));
-        };
-        let mut unknown = Vec::new();
-        for (key, value) in entries {
-            if is_null(value) {
-                continue;
-            }
-            if KNOWN.contains(&key.as_str()) {
-                file.key(key, value)
-                    .map_err(|cause| format!("line {}: {key}: {cause}", value.line))?;
-            } else {
-                unknown.push(key.as_str());
-            }
+/// The templates, parsed.
+fn mode(file: &File, delimiters: &Delimiters) -> Result<Mode, String> {
+    match &file.template {
+        Some(text) => {
+            let template = Template::parse("inject", text, Dialect::Fragment, delimiters)
+                .map_err(|failure| failure.to_string())?;
+            let version = version(&[template.text()]);
+            Ok(Mode::Fragment { template, version })
         }
-        if file.template.is_some() && file.templates.is_some() {
-            return Err("template and templates together: say which".to_owned());
-        }
-        if !unknown.is_empty() {
-            warnings.push(format!("unknown keys are ignored: {}", unknown.join(", ")));
-        }
-        Ok(file)
-    }
-
-    fn key(&mut self, key: &str, value: &Node) -> Result<(), String> {
-        match key {
-            "policy" => {
-                self.policy.enabled = match text(value)? {
-                    "enabled" => true,
-                    "disabled" => false,
-                    other => return Err(format!("want enabled or disabled, got {other:?}")),
-                }
-            }
-            "template" => self.template = Some(text(value)?.to_owned()),
-            "templates" => self.templates = Some(texts(value)?),
-            "alwaysInjectSelector" => self.policy.always = selectors(value)?,
-            "neverInjectSelector" => self.policy.never = selectors(value)?,
-            "injectedAnnotations" => {
-                self.injected_annotations = texts(value)?.into_iter().collect();
-            }
-            "delimiters" => {
-                self.delimiters = match list(value)?.as_slice() {
-                    [left, right] if !left.is_empty() && !right.is_empty() => {
-                        Some(Delimiters::new(left, right))
-                    }
-                    _ => return Err("want two strings that are not empty".to_owned()),
-                }
-            }
-            "probers" => {
-                self.probers = match text(value)? {
-                    "legacy" => Some(Probers::Legacy),
-                    "current" => Some(Probers::Current),
-                    other => return Err(format!("want legacy or current, got {other:?}")),
-                }
-            }
-            "addLabels" => self.add_labels = Some(boolean(value)?),
-            "rewriteAppHTTPProbe" => self.rewrite_probes = Some(boolean(value)?),
-            "defaultTemplates" => self.default_templates = Some(list(value)?),
-            "aliases" => self.aliases = lists(value)?,
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Istio wrote its templates with brackets up to 1.4; since then a template looks like all others of Go.
-    fn delimiters(&self) -> Delimiters {
-        let braces = Delimiters::new("{{", "}}");
-        match (&self.delimiters, &self.template) {
-            (Some(given), _) => given.clone(),
-            (None, Some(text)) if !text.contains("{{") || text.contains("[[") => {
-                Delimiters::new("[[", "]]")
-            }
-            (None, _) => braces,
-        }
-    }
-
-    fn mode(&self, delimiters: &Delimiters) -> Result<Mode, String> {
-        match (&self.template, &self.templates) {
-            (Some(text), _) => {
-                let template = Template::parse("inject", text, Dialect::Fragment, delimiters)
-                    .map_err(|failure| failure.to_string())?;
-                let version = version(&[template.text()]);
-                Ok(Mode::Fragment { template, version })
-            }
-            (None, Some(templates)) => {
-                let templates = templates
-                    .iter()
-                    .map(|(name, text)| Template::parse(name, text, Dialect::Overlay, delimiters))
-                    .collect::<Result<_, _>>()
-                    .map_err(|failure| failure.to_string())?;
-                Catalog::new(
-                    templates,
-                    self.aliases.clone(),
-                    self.default_templates.clone(),
-                )
-                .map(Mode::Overlay)
-            }
-            (None, None) => Err("no template, and none is built in yet".to_owned()),
+        None => {
+            let templates = file.templates.iter().flatten();
+            let templates = templates
+                .map(|(name, text)| Template::parse(name, text, Dialect::Overlay, delimiters))
+                .collect::<Result<_, _>>()
+                .map_err(|failure| failure.to_string())?;
+            Catalog::new(
+                templates,
+                file.aliases.clone(),
+                file.default_templates.clone(),
+            )
+            .map(Mode::Overlay)
         }
     }
 }
@@ -348,72 +235,6 @@ impl File {
 /// The sha256 of what the configuration holds; several texts are joined by a newline.
 pub(crate) fn version(texts: &[&str]) -> String {
     hex(&Sha256::digest(texts.join("\n")))
-}
-
-fn is_null(node: &Node) -> bool {
-    matches!(&node.value, Kind::Scalar(scalar) if yaml::is_null(scalar))
-}
-
-fn text(node: &Node) -> Result<&str, String> {
-    match &node.value {
-        Kind::Scalar(scalar) => Ok(&scalar.text),
-        Kind::List(_) | Kind::Map(_) => Err("want a string".to_owned()),
-    }
-}
-
-fn boolean(node: &Node) -> Result<bool, String> {
-    match &node.value {
-        Kind::Scalar(scalar) => scalar
-            .boolean()
-            .ok_or_else(|| "want true or false".to_owned()),
-        Kind::List(_) | Kind::Map(_) => Err("want true or false".to_owned()),
-    }
-}
-
-fn texts(node: &Node) -> Result<Vec<(String, String)>, String> {
-    match &node.value {
-        Kind::Map(entries) => entries
-            .iter()
-            .map(|(key, value)| {
-                Ok((
-                    key.clone(),
-                    if is_null(value) { "" } else { text(value)? }.to_owned(),
-                ))
-            })
-            .collect(),
-        Kind::Scalar(_) | Kind::List(_) => Err("want an object of strings".to_owned()),
-    }
-}
-
-fn list(node: &Node) -> Result<Vec<String>, String> {
-    match &node.value {
-        Kind::List(items) => items
-            .iter()
-            .map(|item| text(item).map(str::to_owned))
-            .collect(),
-        Kind::Scalar(_) | Kind::Map(_) => Err("want a list of strings".to_owned()),
-    }
-}
-
-fn lists(node: &Node) -> Result<BTreeMap<String, Vec<String>>, String> {
-    match &node.value {
-        Kind::Map(entries) => entries
-            .iter()
-            .map(|(key, value)| Ok((key.clone(), list(value)?)))
-            .collect(),
-        Kind::Scalar(_) | Kind::List(_) => Err("want an object of lists".to_owned()),
-    }
-}
-
-fn selectors(node: &Node) -> Result<Vec<Selector>, String> {
-    match &node.value {
-        Kind::List(items) => items
-            .iter()
-            .filter(|item| !is_null(item))
-            .map(Selector::read)
-            .collect(),
-        Kind::Scalar(_) | Kind::Map(_) => Err("want a list of selectors".to_owned()),
-    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod annotations;
+mod builtin;
 mod catalog;
 mod config;
 #[expect(
@@ -23,6 +24,7 @@ mod data;
 pub mod decision;
 mod describe;
 mod engine;
+mod file;
 mod fragment;
 mod labels;
 mod merge;
@@ -47,6 +49,7 @@ pub mod template;
 pub mod typing;
 pub mod yaml;
 
+pub use builtin::configuration as builtin_configuration;
 pub use config::Configuration;
 pub use describe::Description;
 pub use surface::{

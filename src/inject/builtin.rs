@@ -1,0 +1,183 @@
+//! The built-in template: what is injected when nobody gave a configuration.
+//!
+//! It is a configuration as a user would write it, with the parameters at its head, and it is read like one: what is printed for
+//! somebody to start from gives exactly the same pods.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use crate::annotations;
+use crate::catalog::SIDECAR;
+use crate::file::File;
+use crate::surface::Parameters;
+use crate::yaml;
+
+const TEMPLATE: &str = include_str!("builtin.tpl");
+
+/// Its own proxy, of the same version.
+const PROXY_IMAGE: &str = concat!("pintle-envoy:", env!("CARGO_PKG_VERSION"));
+const INIT_IMAGE: &str = "istio/proxyv2:1.24.0";
+
+const HEAD: &str = "\
+# What gudgeon injects by itself, to start your own configuration from. The first lines of the template are its parameters.
+policy: enabled
+";
+
+/// Variables of the template that a setting names: the setting, and its default.
+const SETTINGS: [(&str, &str, &str); 10] = [
+    ("includeIPRanges", "includeIPRanges", "*"),
+    ("excludeIPRanges", "excludeIPRanges", ""),
+    ("includeInboundPorts", "includeInboundPorts", "*"),
+    ("excludeInboundPorts", "excludeInboundPorts", ""),
+    ("imagePullPolicy", "imagePullPolicy", "IfNotPresent"),
+    // Where it is empty, the mesh configuration says it.
+    ("statusPort", "statusPort", ""),
+    ("initialDelaySeconds", "readinessInitialDelaySeconds", "1"),
+    ("periodSeconds", "readinessPeriodSeconds", "2"),
+    ("failureThreshold", "readinessFailureThreshold", "30"),
+    ("proxyUID", "sidecarProxyUID", "1337"),
+];
+
+/// The configuration file that gives what these parameters ask for; an error names the parameter that is not valid.
+pub fn configuration(parameters: &Parameters) -> Result<String, String> {
+    let of = |setting: &str| parameters.settings.get(setting).map(String::as_str);
+    for (name, value) in &parameters.settings {
+        annotations::parameter(name, value)
+            .map_err(|cause| format!("invalid value '{value}': {cause}"))?;
+    }
+    let truth = |setting: &str| of(setting).and_then(annotations::boolean);
+    let image = |given: &Option<String>, usual: &str| given.as_deref().unwrap_or(usual).to_owned();
+    let mut lines = vec![
+        (
+            "proxyImage",
+            json!(image(&parameters.proxy_image, PROXY_IMAGE)),
+        ),
+        (
+            "initImage",
+            json!(image(&parameters.init_image, INIT_IMAGE)),
+        ),
+        // Where it is empty, the mesh configuration says it.
+        (
+            "discoveryAddress",
+            json!(image(&parameters.discovery_address, "")),
+        ),
+        ("cni", json!(parameters.cni)),
+        (
+            "coreDump",
+            json!(truth("coreDump").unwrap_or(false).to_string()),
+        ),
+    ];
+    for (variable, setting, usual) in SETTINGS {
+        lines.push((variable, json!(of(setting).unwrap_or(usual))));
+    }
+    let mut text = HEAD.to_owned();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "rewriteAppHTTPProbe: {}",
+        truth("rewriteAppProbe").unwrap_or(true)
+    );
+    let _ = writeln!(text, "templates:\n  {SIDECAR}: |");
+    for (variable, value) in lines {
+        let _ = writeln!(text, "    {{{{- ${variable} := {value} }}}}");
+    }
+    for line in TEMPLATE.lines() {
+        let _ = writeln!(text, "    {line}");
+    }
+    Ok(text)
+}
+
+/// Gives a file without templates the built-in one.
+pub(crate) fn complete(file: &mut File, parameters: &Parameters) -> Result<(), String> {
+    let text = configuration(parameters)?;
+    let node = yaml::read(&text).map_err(|error| error.to_string())?;
+    let own = File::read(node.as_ref(), &mut Vec::new())?;
+    file.templates = own.templates;
+    file.delimiters = own.delimiters;
+    file.rewrite_probes = file.rewrite_probes.or(own.rewrite_probes);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Broken, Configuration, Outcome, Request, Source, Sources};
+
+    fn parameters(settings: &[(&str, &str)]) -> Parameters {
+        let settings = settings.iter();
+        Parameters {
+            proxy_image: Some("hub/x: \"y\"".to_owned()),
+            cni: true,
+            revision: "canary".to_owned(),
+            settings: settings
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..Parameters::default()
+        }
+    }
+
+    fn load(
+        config: Option<&str>,
+        parameters: Parameters,
+    ) -> Result<(Configuration, Vec<String>), Broken> {
+        let sources = Sources {
+            config,
+            ..Sources::default()
+        };
+        Configuration::load(sources, parameters)
+    }
+
+    #[test]
+    fn what_is_printed_gives_the_same_pods() {
+        let given = parameters(&[
+            ("statusPort", "15021"),
+            ("rewriteAppProbe", "false"),
+            ("coreDump", "true"),
+        ]);
+        let text = configuration(&given).unwrap();
+        let revision = Parameters {
+            revision: given.revision.clone(),
+            ..Parameters::default()
+        };
+        let (own, none) = load(None, given).unwrap();
+        let (printed, warnings) = load(Some(&text), revision).unwrap();
+        assert_eq!((none, warnings), (Vec::new(), Vec::new()));
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "livenessProbe": {"tcpSocket": {"port": 1}}}]}});
+        let outcome = own.inject(&Request::default(), &pod);
+        assert!(matches!(outcome, Outcome::Injected(_)), "{outcome:?}");
+        assert_eq!(printed.inject(&Request::default(), &pod), outcome);
+        assert_eq!(printed.describe(), own.describe());
+    }
+
+    #[test]
+    fn parameters_are_judged() {
+        for (name, value, wanted) in [
+            (
+                "statusPort",
+                "x",
+                "invalid value 'x': statusPort invalid: want a number from 0 to 65535, got \"x\"",
+            ),
+            (
+                "includeIPRanges",
+                "1",
+                "invalid value '1': includeIPRanges invalid: want an address range, such as 10.0.0.0/8, got \"1\"",
+            ),
+            (
+                "coreDump",
+                "maybe",
+                "invalid value 'maybe': coreDump invalid: want true or false",
+            ),
+        ] {
+            let broken = load(None, parameters(&[(name, value)]))
+                .map(drop)
+                .unwrap_err();
+            assert_eq!(
+                (broken.source, broken.cause.as_str()),
+                (Source::Config, wanted)
+            );
+            // Beside a configuration they mean nothing.
+            load(Some("template: ''"), parameters(&[(name, value)])).unwrap();
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The configuration file as it says it: what a key may hold, and nothing of what it means for a pod.
+
+use std::collections::BTreeMap;
+
+use crate::config::Probers;
+use crate::decision::Policy;
+use crate::selector::Selector;
+use crate::template::Delimiters;
+use crate::yaml::{self, Node, Value as Kind};
+
+const KNOWN: [&str; 12] = [
+    "policy",
+    "template",
+    "templates",
+    "defaultTemplates",
+    "aliases",
+    "alwaysInjectSelector",
+    "neverInjectSelector",
+    "injectedAnnotations",
+    "delimiters",
+    "probers",
+    "addLabels",
+    "rewriteAppHTTPProbe",
+];
+
+/// The file as it says it.
+#[derive(Default)]
+pub(crate) struct File {
+    pub(crate) policy: Policy,
+    pub(crate) template: Option<String>,
+    pub(crate) templates: Option<Vec<(String, String)>>,
+    pub(crate) default_templates: Option<Vec<String>>,
+    pub(crate) aliases: BTreeMap<String, Vec<String>>,
+    pub(crate) rewrite_probes: Option<bool>,
+    pub(crate) injected_annotations: BTreeMap<String, String>,
+    pub(crate) delimiters: Option<Delimiters>,
+    pub(crate) probers: Option<Probers>,
+    pub(crate) add_labels: Option<bool>,
+}
+
+impl File {
+    pub(crate) fn read(node: Option<&Node>, warnings: &mut Vec<String>) -> Result<Self, String> {
+        let mut file = Self {
+            policy: Policy {
+                enabled: true,
+                ..Policy::default()
+            },
+            ..Self::default()
+        };
+        let Some(node) = node else { return Ok(file) };
+        let Kind::Map(entries) = &node.value else {
+            return Err(format!("line {}: want an object", node.line));
+        };
+        let mut unknown = Vec::new();
+        for (key, value) in entries {
+            if is_null(value) {
+                continue;
+            }
+            if KNOWN.contains(&key.as_str()) {
+                file.key(key, value)
+                    .map_err(|cause| format!("line {}: {key}: {cause}", value.line))?;
+            } else {
+                unknown.push(key.as_str());
+            }
+        }
+        if file.template.is_some() && file.templates.is_some() {
+            return Err("template and templates together: say which".to_owned());
+        }
+        if !unknown.is_empty() {
+            warnings.push(format!("unknown keys are ignored: {}", unknown.join(", ")));
+        }
+        Ok(file)
+    }
+
+    fn key(&mut self, key: &str, value: &Node) -> Result<(), String> {
+        match key {
+            "policy" => {
+                self.policy.enabled = match text(value)? {
+                    "enabled" => true,
+                    "disabled" => false,
+                    other => return Err(format!("want enabled or disabled, got {other:?}")),
+                }
+            }
+            "template" => self.template = Some(text(value)?.to_owned()),
+            "templates" => self.templates = Some(texts(value)?),
+            "alwaysInjectSelector" => self.policy.always = selectors(value)?,
+            "neverInjectSelector" => self.policy.never = selectors(value)?,
+            "injectedAnnotations" => {
+                self.injected_annotations = texts(value)?.into_iter().collect();
+            }
+            "delimiters" => {
+                self.delimiters = match list(value)?.as_slice() {
+                    [left, right] if !left.is_empty() && !right.is_empty() => {
+                        Some(Delimiters::new(left, right))
+                    }
+                    _ => return Err("want two strings that are not empty".to_owned()),
+                }
+            }
+            "probers" => {
+                self.probers = match text(value)? {
+                    "legacy" => Some(Probers::Legacy),
+                    "current" => Some(Probers::Current),
+                    other => return Err(format!("want legacy or current, got {other:?}")),
+                }
+            }
+            "addLabels" => self.add_labels = Some(boolean(value)?),
+            "rewriteAppHTTPProbe" => self.rewrite_probes = Some(boolean(value)?),
+            "defaultTemplates" => self.default_templates = Some(list(value)?),
+            "aliases" => self.aliases = lists(value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Istio wrote its templates with brackets up to 1.4; since then a template looks like all others of Go.
+    pub(crate) fn delimiters(&self) -> Delimiters {
+        let braces = Delimiters::new("{{", "}}");
+        match (&self.delimiters, &self.template) {
+            (Some(given), _) => given.clone(),
+            (None, Some(text)) if !text.contains("{{") || text.contains("[[") => {
+                Delimiters::new("[[", "]]")
+            }
+            (None, _) => braces,
+        }
+    }
+}
+
+fn is_null(node: &Node) -> bool {
+    matches!(&node.value, Kind::Scalar(scalar) if yaml::is_null(scalar))
+}
+
+fn text(node: &Node) -> Result<&str, String> {
+    match &node.value {
+        Kind::Scalar(scalar) => Ok(&scalar.text),
+        Kind::List(_) | Kind::Map(_) => Err("want a string".to_owned()),
+    }
+}
+
+fn boolean(node: &Node) -> Result<bool, String> {
+    match &node.value {
+        Kind::Scalar(scalar) => scalar
+            .boolean()
+            .ok_or_else(|| "want true or false".to_owned()),
+        Kind::List(_) | Kind::Map(_) => Err("want true or false".to_owned()),
+    }
+}
+
+fn texts(node: &Node) -> Result<Vec<(String, String)>, String> {
+    match &node.value {
+        Kind::Map(entries) => entries
+            .iter()
+            .map(|(key, value)| {
+                Ok((
+                    key.clone(),
+                    if is_null(value) { "" } else { text(value)? }.to_owned(),
+                ))
+            })
+            .collect(),
+        Kind::Scalar(_) | Kind::List(_) => Err("want an object of strings".to_owned()),
+    }
+}
+
+fn list(node: &Node) -> Result<Vec<String>, String> {
+    match &node.value {
+        Kind::List(items) => items
+            .iter()
+            .map(|item| text(item).map(str::to_owned))
+            .collect(),
+        Kind::Scalar(_) | Kind::Map(_) => Err("want a list of strings".to_owned()),
+    }
+}
+
+fn lists(node: &Node) -> Result<BTreeMap<String, Vec<String>>, String> {
+    match &node.value {
+        Kind::Map(entries) => entries
+            .iter()
+            .map(|(key, value)| Ok((key.clone(), list(value)?)))
+            .collect(),
+        Kind::Scalar(_) | Kind::List(_) => Err("want an object of lists".to_owned()),
+    }
+}
+
+fn selectors(node: &Node) -> Result<Vec<Selector>, String> {
+    match &node.value {
+        Kind::List(items) => items
+            .iter()
+            .filter(|item| !is_null(item))
+            .map(Selector::read)
+            .collect(),
+        Kind::Scalar(_) | Kind::Map(_) => Err("want a list of selectors".to_owned()),
+    }
+}
