@@ -10,10 +10,14 @@
     reason = "a test may panic, wait and read the clock"
 )]
 
+mod imports;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use imports::Edges;
 
 fn init() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -339,4 +343,374 @@ fn the_top_level_is_the_one_that_was_asked_for() {
         "tests",
     ];
     assert_eq!(found, BTreeSet::from(allowed));
+}
+
+/// The init's edges, without `main.rs`, which is another crate.
+fn room_edges() -> Edges {
+    let mut sources = sources();
+    sources.retain(|(path, _)| path != Path::new("main.rs"));
+    imports::edges(&sources)
+}
+
+/// Who may know whom, and why: a room, and the rooms below it. Knowledge goes one way, so that each room can be read,
+/// tested and moved without those above it.
+const ROOMS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "admin",
+        &[
+            ("config", "which listeners a drain closes"),
+            ("http", "answers of the admin port, and exchanges"),
+            ("readiness", "what the admin port says of it"),
+            ("search", "a name in a page of /stats"),
+            ("supervisor", "calls and replies are the core's words"),
+        ],
+    ),
+    (
+        "adopted",
+        &[
+            ("children", "whose processes are not orphans"),
+            ("log", "who is ended at the end"),
+        ],
+    ),
+    (
+        "bootstrap",
+        &[
+            ("json", "the document"),
+            ("regular", "the user's files"),
+            ("search", "a mark in a template"),
+            ("values", "addresses, durations and the role"),
+        ],
+    ),
+    (
+        "children",
+        &[
+            ("config", "how a proxy is started"),
+            (
+                "supervisor",
+                "a process is known by its epoch; how it ended",
+            ),
+        ],
+    ),
+    (
+        "cli",
+        &[
+            ("log", "flags that say where to log"),
+            ("url", "whom a command asks"),
+            ("values", "what a switch means"),
+        ],
+    ),
+    (
+        "client",
+        &[
+            ("cli", "what was typed"),
+            ("clock", "how long it waits"),
+            ("http", "the parser of answers"),
+            ("json", "/status"),
+            ("supervisor", "times as the core writes them"),
+            ("url", "whom to ask"),
+        ],
+    ),
+    (
+        "config",
+        &[
+            ("bootstrap", "what the document is made from"),
+            ("cli", "flags are one layer"),
+            ("environment", "variables are another"),
+            ("json", "PROXY_CONFIG"),
+            ("log", "how to log"),
+            ("search", "a mark in a text"),
+            ("supervisor", "the policy is made here"),
+            ("values", "what a text means"),
+        ],
+    ),
+    (
+        "counters",
+        &[("supervisor", "how a process ended, and why one started")],
+    ),
+    (
+        "environment",
+        &[("cli", "an argument and a variable are the same type")],
+    ),
+    ("error", &[("bootstrap", "a start may fail by it")]),
+    (
+        "event_loop",
+        &[
+            ("admin", "owns it"),
+            ("adopted", "the end"),
+            ("bootstrap", "rendered for each epoch"),
+            ("children", "owns it"),
+            ("clock", "read once in a turn"),
+            ("config", "made before the start"),
+            ("counters", "owns it"),
+            ("error", "a start may fail"),
+            ("fingerprint", "owns it"),
+            ("history", "owns it"),
+            ("host", "kills for want of memory"),
+            ("hot_restart", "owns it"),
+            ("log", "what the core has to say"),
+            ("readiness", "owns it"),
+            ("signals", "owns it"),
+            ("status", "what the port may use in a turn"),
+            ("status/probes", "runs the helper of a probe"),
+            ("status/server", "owns it"),
+            ("store", "owns it"),
+            ("supervisor", "events in, actions out"),
+            ("timeline", "said once the proxy has been started"),
+            ("values", "the role decides what readiness needs"),
+            ("watcher", "owns it"),
+        ],
+    ),
+    (
+        "fingerprint",
+        &[
+            ("certificate", "when one ends"),
+            ("log", "what cannot be read"),
+            ("regular", "opens what is watched"),
+        ],
+    ),
+    (
+        "history",
+        &[
+            ("readiness", "a stage is worth telling"),
+            ("supervisor", "notes, epochs and how they ended"),
+        ],
+    ),
+    (
+        "host",
+        &[
+            ("config", "what the configuration asks about the machine"),
+            ("search", "a mark in a line of /proc"),
+        ],
+    ),
+    (
+        "hot_restart",
+        &[
+            ("regular", "opens the shared memory"),
+            ("supervisor", "the epochs of parent and child"),
+            ("values", "the base id"),
+        ],
+    ),
+    ("http", &[("search", "the scheme in a request's target")]),
+    (
+        "lib",
+        &[
+            ("cli", "parses"),
+            ("client", "one of the commands"),
+            ("config", "checked before the start"),
+            ("environment", "read before the start"),
+            ("error", "why a start failed"),
+            ("event_loop", "one of the commands"),
+            ("host", "looked at before the start"),
+            ("log", "opened before the start"),
+            ("plain", "one of the commands"),
+        ],
+    ),
+    ("log", &[("clock", "a line's time stamp")]),
+    (
+        "plain",
+        &[
+            ("adopted", "orphans at the end"),
+            ("children", "starts and reaps"),
+            ("cli", "what was typed"),
+            ("clock", "when the patience is over"),
+            ("log", "what it has to say"),
+            ("signals", "passes them on"),
+            ("supervisor", "how a process ended"),
+        ],
+    ),
+    (
+        "readiness",
+        &[("supervisor", "what the core knows decides first")],
+    ),
+    (
+        "status",
+        &[
+            ("children", "pids of what runs"),
+            ("config", "what the port answers by"),
+            ("counters", "what it counts, and tells"),
+            ("history", "what it tells"),
+            ("readiness", "what it tells"),
+            ("supervisor", "what it tells"),
+            ("values", "the role"),
+        ],
+    ),
+    (
+        "status/metrics",
+        &[
+            ("counters", "most of the agent's own"),
+            ("host", "reads files of /proc"),
+            ("http", "pages of others"),
+            ("log", "lines that were lost"),
+            ("search", "an exemplar in a line"),
+            ("status", "a turn, the settings, the view"),
+            ("supervisor", "states by name"),
+        ],
+    ),
+    (
+        "status/pages",
+        &[
+            ("counters", "names of the reasons"),
+            ("history", "events and epochs"),
+            ("log", "times as the log writes them"),
+            ("status", "the view"),
+            ("supervisor", "states by name"),
+        ],
+    ),
+    (
+        "status/probes",
+        &[
+            ("config", "ports that no redirect may lead to"),
+            ("http", "asks the application"),
+            ("search", "a scheme in a location"),
+            ("status", "a turn, the form of an answer"),
+        ],
+    ),
+    (
+        "status/server",
+        &[
+            ("config", "the probes that flags describe"),
+            ("http", "parses requests"),
+            ("log", "an error of accept"),
+            ("readiness", "the answer that clients wait for"),
+            ("search", "a scheme in an Origin"),
+            ("status", "a turn, the settings, the form of an answer"),
+            ("status/metrics", "asks it"),
+            ("status/pages", "asks it"),
+            ("status/probes", "asks it"),
+        ],
+    ),
+    (
+        "store",
+        &[
+            ("supervisor", "a bootstrap is of an epoch"),
+            ("values", "whose the files are"),
+        ],
+    ),
+    (
+        "timeline",
+        &[
+            ("cli", "the version"),
+            ("config", "times that the flags give"),
+            ("log", "what it has to say"),
+            ("supervisor", "times that the policy has"),
+        ],
+    ),
+    ("values", &[("log", "the names of the levels")]),
+    (
+        "watcher",
+        &[(
+            "fingerprint",
+            "watches what is hashed, with the same limits",
+        )],
+    ),
+];
+
+fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let rows = ROOMS.iter();
+    rows.flat_map(|(from, known)| known.iter().map(move |(to, _)| (*from, *to)))
+}
+
+#[test]
+fn rooms_know_whom_the_table_allows_and_nobody_else() {
+    let edges = room_edges();
+    assert!(edges.len() > 100, "the rooms are elsewhere");
+    let allowed: BTreeSet<_> = rows().collect();
+    for ((from, to), place) in &edges {
+        assert!(
+            allowed.contains(&(from.as_str(), to.as_str())),
+            "{from} may not know {to}, but does in {place}.\n\
+             Knowledge goes one way: what both need belongs into a room below both. Where it is right that {from} knows \
+             {to}, ROOMS in tests/layout.rs says so, with the reason."
+        );
+    }
+    for (from, to) in rows() {
+        let used = edges.contains_key(&(from.to_owned(), to.to_owned()));
+        assert!(used, "{from} does not know {to} any more: strike the row");
+    }
+}
+
+#[test]
+fn the_table_of_rooms_has_no_circle_and_a_reason_for_each_row() {
+    assert_eq!(imports::circle(rows()), [""; 0], "these know each other");
+    let mut seen = BTreeSet::new();
+    for (from, known) in ROOMS {
+        for (to, reason) in *known {
+            assert!(seen.insert((from, to)), "{from} -> {to} stands twice");
+            assert!(reason.len() > 4, "{from} -> {to}: why?");
+        }
+    }
+}
+
+/// The reader itself, on a crate with everything that it has to see, and to overlook.
+#[test]
+fn imports_are_read_in_all_of_their_forms() {
+    let source = |(path, text): (&str, &str)| (PathBuf::from(path), text.to_owned());
+    let files = [
+        (
+            "lib.rs",
+            "mod a; pub(crate) mod b; mod c; mod d; mod e; mod f; #[cfg(test)] mod helpers;\n\
+             #[cfg(any(test, fuzzing))] #[allow(x)] pub mod properties; fn main() { a::run::<b::Thing>() }",
+        ),
+        (
+            "a.rs",
+            "use crate::{b, c::{self as sea, deep::{Thing, Other as _}}};\nfn f() { b::inner::g(); crate::d::Type::new() }",
+        ),
+        ("b/mod.rs", "pub mod inner; pub(crate) use self::inner::g;"),
+        (
+            "b/inner.rs",
+            "use super::super::e; fn g<'a>(x: &'a str) -> char { super::h(); '\"'; x; std::a::f(); 'e' }",
+        ),
+        (
+            "c/mod.rs",
+            "mod deep; mod inside { use super::deep; fn f() { super::super::f::f() } }",
+        ),
+        (
+            "c/deep/mod.rs",
+            "//! crate::a\nconst X: &str = \"crate::a \\\" crate::a\"; const Y: &str = r#\"crate::a\"#;\n\
+             #[cfg(test)]\nmod tests { use crate::a; fn f() { if true { crate::a::f() } } }\n\
+             #[cfg(test)] pub(crate) use crate::a::{f, g};\n#[cfg(test)] fn t() -> [u8; 2] { crate::a::f() }\n\
+             fn f() { <crate::d::Type as X>::f(); Type::a::f(); }",
+        ),
+        ("d.rs", "fn f() { e::f() } use crate::e;"),
+        ("e.rs", ""),
+        ("f.rs", "macro_rules! m { () => { $crate::e::f() } }"),
+        ("helpers.rs", "use crate::a;"),
+        ("properties.rs", "use crate::a;"),
+    ];
+    let edges = imports::edges(&files.map(source));
+    let found: Vec<_> = edges
+        .keys()
+        .map(|(from, to)| format!("{from}->{to}"))
+        .collect();
+    let expected = [
+        "a->b",
+        "a->c",
+        "a->c/deep",
+        "a->d",
+        "b->e",
+        "c->c/deep",
+        "c->f",
+        "c/deep->d",
+        "d->e",
+        "f->e",
+        "lib->a",
+        "lib->b",
+    ];
+    assert_eq!(found, expected);
+    let place = &edges[&("a".to_owned(), "c/deep".to_owned())];
+    assert_eq!(place, "a.rs: crate::c::deep::Thing");
+}
+
+#[test]
+fn a_circle_is_found_wherever_it_is() {
+    let circle = |edges: &[(&'static str, &'static str)]| imports::circle(edges.iter().copied());
+    assert_eq!(circle(&[("a", "b"), ("b", "c"), ("a", "c")]), [""; 0]);
+    assert_eq!(
+        circle(&[("a", "b"), ("b", "c"), ("c", "b"), ("c", "d")]),
+        ["b", "c"]
+    );
+    assert_eq!(
+        circle(&[("a", "b"), ("b", "c"), ("c", "a")]),
+        ["a", "b", "c"]
+    );
 }
