@@ -14,6 +14,7 @@ mod monitor;
 mod page;
 mod reload;
 mod review;
+mod secrets;
 mod selfsigned;
 mod start;
 mod status;

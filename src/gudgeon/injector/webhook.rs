@@ -12,7 +12,7 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use inject::{Injected, NativeSidecars, Outcome};
 use serde_json::Value;
 use tokio::time::Instant;
-use tracing::{error, info};
+use tracing::{debug, error, info};
 
 use super::decision::{Decision, Decisions, Verdict};
 use super::engine::Engine;
@@ -20,6 +20,7 @@ use super::files::Served;
 use super::health::Health;
 use super::metrics::Metrics;
 use super::review::{Question, Says};
+use super::secrets::Secrets;
 use crate::serve::{self, Answer, Answering, Cut, Desk, Desks, Line, Service, Unread};
 
 /// Reviews that are read or answered at a time; the rest wait.
@@ -137,7 +138,9 @@ impl<E: Engine> Webhook<E> {
             (None, None) => question.name.clone(),
         };
         decision.dry_run = question.dry_run;
-        decision.warnings = warnings;
+        if !decision.message.is_empty() || !warnings.is_empty() {
+            keep_to_ourselves(&mut decision, &question, &warnings);
+        }
         decision.took = start.elapsed();
         decision.uid = question.uid;
         self.metrics.decided(decision.verdict, decision.reason);
@@ -269,6 +272,21 @@ fn note(verdict: Verdict, reason: &'static str) -> Decision {
         warnings: Vec::new(),
         message: String::new(),
     }
+}
+
+/// Warnings and message as operators may read them.
+fn keep_to_ourselves(decision: &mut Decision, question: &Question, warnings: &[String]) {
+    let uid = &question.uid;
+    for text in warnings.iter().chain([&decision.message]) {
+        if !text.is_empty() {
+            debug!("uid {uid}: {text}");
+        }
+    }
+    let secrets = Secrets::of(&question.object);
+    let template = decision.reason == inject::reason::TEMPLATE;
+    decision.message = secrets.hide(&decision.message, template);
+    let shown = warnings.iter().map(|text| secrets.hide(text, false));
+    decision.warnings = shown.collect();
 }
 
 fn refused(code: u16, reason: &'static str, message: String) -> (Says, Decision) {

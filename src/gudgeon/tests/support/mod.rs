@@ -107,7 +107,12 @@ impl Place {
     }
 
     pub fn start_with(self, arguments: &[String]) -> Injector {
-        let mut child = gudgeon()
+        self.start_as(gudgeon(), arguments)
+    }
+
+    /// By another command line: with an environment, say, or another program before it.
+    pub fn start_as(self, mut command: Command, arguments: &[String]) -> Injector {
+        let mut child = command
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())

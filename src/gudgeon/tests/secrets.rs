@@ -1,0 +1,140 @@
+//! What users and operators keep to themselves is neither logged nor shown: values of annotations, the environment, keys.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test may panic, wait and read the clock"
+)]
+#![forbid(unsafe_code)]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Injector, Place, gudgeon, pod, review, until};
+
+/// What nobody but the user may see again.
+const SECRET: &str = "hunter2-xyzzy";
+
+const TEMPLATE: &str = r#"policy: enabled
+template: |
+  containers:
+  - name: istio-proxy
+    image: proxy:1
+    # a-remark-of-the-template
+    [[- $how := index .ObjectMeta.Annotations "how" ]]
+    [[- $secret := index .ObjectMeta.Annotations "secret" ]]
+    [[- if eq $how "fail" ]]
+    [[ fail $secret ]]
+    [[- else if eq $how "environment" ]]
+    [[ fail (env "A_TOKEN" "") ]]
+    [[- else if eq $how "yaml" ]]
+    x: [[ $secret ]]: :
+    [[- else if eq $how "type" ]]
+    ports: [{containerPort: [[ $secret ]]}]
+    [[- else if eq $how "prune" ]]
+    [[ index .ObjectMeta.Annotations "secret" ]]: 7
+    [[- else if eq $how "twice" ]]
+  - name: [[ $secret ]]
+  - name: [[ $secret ]]
+    [[- end ]]
+"#;
+
+fn asked(how: &str, more: &[(&str, &str)]) -> Value {
+    let mut pod = pod("web");
+    let mut annotations = json!({"how": how, "secret": SECRET});
+    for (name, value) in more {
+        annotations[*name] = json!(value);
+    }
+    pod["metadata"]["annotations"] = annotations;
+    review(&pod)
+}
+
+fn started(level: &str) -> Injector {
+    let place = Place::new();
+    place.write("config", TEMPLATE);
+    let mut arguments = place.arguments();
+    arguments.extend(["--log_output_level".to_owned(), level.to_owned()]);
+    let mut command = gudgeon();
+    command.env("A_TOKEN", SECRET);
+    place.start_as(command, &arguments)
+}
+
+#[test]
+fn no_value_is_logged_or_shown() {
+    let injector = started("info");
+    let mut client = injector.client();
+    let dirty = format!("80,{SECRET}");
+    let config = format!("proxyMetadata: {{A: [{SECRET}]}}\n");
+    let quoted = format!("it's \"{SECRET}\"");
+    for (how, more) in [
+        ("", &[][..]),
+        ("fail", &[]),
+        ("environment", &[]),
+        ("yaml", &[]),
+        ("type", &[]),
+        ("prune", &[]),
+        ("twice", &[]),
+        ("", &[("status.sidecar.istio.io/port", SECRET)]),
+        ("", &[("status.sidecar.istio.io/port", quoted.as_str())]),
+        (
+            "",
+            &[(
+                "traffic.sidecar.istio.io/includeInboundPorts",
+                dirty.as_str(),
+            )],
+        ),
+        ("", &[("proxy.istio.io/config", config.as_str())]),
+        ("", &[("inject.istio.io/templates", SECRET)]),
+        ("", &[("sidecar.istio.io/inject", SECRET)]),
+    ] {
+        let answer = client.review(&asked(how, more)).unwrap();
+        // Whoever made the pod is told in full.
+        if answer["response"]["allowed"] == false && how != "environment" {
+            let message = answer["response"]["status"]["message"].as_str().unwrap();
+            assert!(message.contains(SECRET), "{how} {more:?}: {message}");
+        }
+    }
+    until("a line for each", || injector.logged("uid 5b7c") == 13);
+    let key = injector.place.read("key.pem");
+    let key = key.lines().nth(1).unwrap();
+    let mut shown = injector.log().join("\n");
+    for path in ["/debug", "/debug/inject", "/debug/config", "/metrics"] {
+        shown.push_str(&injector.get(path).text());
+    }
+    for secret in [SECRET, "xyzzy", "a-remark-of-the-template", key] {
+        let line = shown.lines().find(|line| line.contains(secret));
+        assert_eq!(line, None, "{secret}");
+    }
+    // But what is wrong is.
+    for words in [
+        "annotation 'status.sidecar.istio.io/port'",
+        "annotation 'traffic.sidecar.istio.io/includeInboundPorts'",
+        "want a number from 0 to 65535",
+        "annotation 'proxy.istio.io/config': config invalid: line 1: proxyMetadata.A: want a string",
+        "containers[0].ports[0].containerPort: want a number",
+        "mapping values are not allowed in this context",
+        "template inject, line 10",
+    ] {
+        assert!(injector.logged(words) > 0, "{words}: {:?}", injector.log());
+    }
+    let decisions = injector.get("/debug/inject").json();
+    assert_eq!(decisions[0]["reason"], "annotation");
+    assert_eq!(decisions[0]["warnings"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn who_asks_for_all_gets_it() {
+    let injector = started("debug");
+    let mut client = injector.client();
+    client.review(&asked("fail", &[])).unwrap();
+    until("it is logged", || injector.logged(SECRET) == 1);
+    let line = injector
+        .log()
+        .into_iter()
+        .find(|line| line.contains(SECRET))
+        .unwrap();
+    assert!(line.contains("\tdebug\t"), "{line}");
+}
