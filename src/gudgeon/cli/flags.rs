@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args};
 
-use super::values::{boolean, duration};
+use super::values::{boolean, duration, path};
 
 /// Where a fragment of Istio mounts its configuration; a default path that is absent means "built-in".
 pub(crate) const INJECT_CONFIG: &str = "/etc/istio/inject/config";
@@ -157,7 +157,7 @@ pub struct BuiltinFlags {
 #[derive(Args, Clone, Debug)]
 pub struct ProbeFlags {
     /// The health file.
-    #[arg(long = "probe-path", value_name = "FILE", default_value = "")]
+    #[arg(long = "probe-path", value_name = "FILE", default_value = "", value_parser = path)]
     pub probe_path: PathBuf,
     /// How long ago it may have changed.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
@@ -226,7 +226,7 @@ pub struct InjectFlags {
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
     /// `.Revision` in templates [default: REVISION].
-    #[arg(long, value_name = "REVISION")]
+    #[arg(short, long, value_name = "REVISION")]
     pub revision: Option<String>,
     /// The proxy as a native sidecar: off, on, auto or jobs.
     #[arg(long = "nativeSidecars", value_name = "WHEN", default_value = "off", value_parser = PossibleValuesParser::new(NATIVE))]

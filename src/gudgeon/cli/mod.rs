@@ -50,7 +50,9 @@ const WITHOUT_MEANING: [(&str, bool); 15] = [
     ("ctrlz_address", true),
 ];
 /// The same for `inject`.
-const INJECT_WITHOUT_MEANING: [(&str, bool); 3] = [
+const INJECT_WITHOUT_MEANING: [(&str, bool); 4] = [
+    // Manifests say where they belong.
+    ("namespace", true),
     ("debug", false),
     ("verbosity", true),
     ("setVersionString", true),
@@ -240,6 +242,11 @@ fn without_meaning((name, takes_value): (&'static str, bool)) -> Arg {
         .long(name)
         .hide(true)
         .action(ArgAction::Append);
+    let arg = if name == "namespace" {
+        arg.short('n')
+    } else {
+        arg
+    };
     if takes_value {
         arg.num_args(1).allow_hyphen_values(true)
     } else {

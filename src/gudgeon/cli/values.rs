@@ -1,5 +1,6 @@
 //! Values of flags, as Go programs read them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The longest time that is of use here, far below what overflows when it is added to a clock.
@@ -43,6 +44,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err("want less than a hundred years".to_owned());
     }
     Ok(total)
+}
+
+/// A path that may be empty: what that means is not clap's business.
+#[expect(clippy::unnecessary_wraps, reason = "what a parser of values returns")]
+pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
+    Ok(PathBuf::from(text))
 }
 
 /// What `strconv.ParseBool` takes.

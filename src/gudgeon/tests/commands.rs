@@ -1,0 +1,393 @@
+//! The command line of the built binary: every flag by each of its names, links, help, completions, codes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "a test may panic, wait and read the clock"
+)]
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use support::{Place, gudgeon, kubelet, run, until};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn said(done: &Output) -> String {
+    text(&done.stdout) + &text(&done.stderr)
+}
+
+/// The binary by other names.
+struct Links(tempfile::TempDir);
+
+impl Links {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["gudgeon", "sidecar-injector", "istioctl"] {
+            symlink(env!("CARGO_BIN_EXE_gudgeon"), root.path().join(name)).unwrap();
+        }
+        Self(root)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, line: &[&str]) -> Output {
+        Command::new(self.path(line[0]))
+            .args(&line[1..])
+            .output()
+            .unwrap()
+    }
+}
+
+/// Words between capitals, as `selfSignedTTL` has them: self, signed, ttl.
+fn words(name: &str) -> Vec<String> {
+    let name = name
+        .replace("TTL", "Ttl")
+        .replace("UID", "Uid")
+        .replace("IPRanges", "IpRanges");
+    let mut words = vec![String::new()];
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() || matches!(letter, '-' | '_') {
+            words.push(String::new());
+        }
+        if letter.is_ascii_alphanumeric() {
+            words.last_mut().unwrap().push(letter.to_ascii_lowercase());
+        }
+    }
+    words
+}
+
+#[test]
+fn every_flag_by_each_of_its_names() {
+    let links = Links::new();
+    let mut known = 0;
+    for role in [
+        &["gudgeon", "injector"][..],
+        &["gudgeon", "inject"],
+        &["gudgeon", "probe"],
+        &["sidecar-injector"],
+        &["istioctl", "kube-inject"],
+    ] {
+        let help = text(&links.run(&[role, &["--help"]].concat()).stdout);
+        let names: Vec<&str> = help
+            .lines()
+            .filter_map(|line| {
+                let line = line.trim_start();
+                let line = line
+                    .strip_prefix("--")
+                    .or_else(|| line.get(4..)?.strip_prefix("--"))?;
+                line.split([' ', '[', '=']).next()
+            })
+            .filter(|name| *name != "help")
+            .collect();
+        assert!(names.len() >= 5, "{role:?}: {names:?}");
+        for name in names {
+            let words = words(name);
+            let mut camel = words.concat();
+            for word in &words[1..] {
+                // Upper-case initials, the last first, so that places stay.
+                let at = camel.rfind(word.as_str()).unwrap();
+                camel[at..=at].make_ascii_uppercase();
+            }
+            for spelling in [name.to_owned(), words.join("-"), camel] {
+                if spelling.contains("Ttl") || spelling.contains("Uid") || spelling.contains("Ip") {
+                    continue;
+                }
+                // Help comes once all before it was understood; values are judged at the end.
+                let flag = format!("--{spelling}");
+                let with_value = format!("--{spelling}=true");
+                for line in [
+                    [role, &[&flag, "--help"]].concat(),
+                    [role, &[&with_value, "--help"]].concat(),
+                ] {
+                    let done = links.run(&line);
+                    let said = said(&done);
+                    assert!(!said.contains("unexpected argument"), "{line:?}: {said}");
+                }
+                known += 1;
+            }
+        }
+    }
+    assert!(known > 200, "{known}");
+}
+
+#[test]
+fn what_is_not_known_names_the_nearest() {
+    for (line, code, words) in [
+        (
+            &["injector", "--injectConfg", "x"][..],
+            64,
+            "--injectConfig",
+        ),
+        (&["injector", "--self-sign"], 64, "--self-signed"),
+        (
+            &["injector", "--webhookConfigNames=x"],
+            64,
+            "--webhookConfigName",
+        ),
+        (
+            &["inject", "--inject-config-fil", "x"],
+            64,
+            "--inject-config-file",
+        ),
+        (&["injctor"], 64, "injector"),
+        (&["injector", "extra"], 64, "extra"),
+        (&[], 64, "Usage: gudgeon"),
+        (&["probe", "--probe-pat=/x"], 64, "--probe-path"),
+        (&["completion"], 64, "SHELL"),
+        (
+            &["injector", "--healthCheckInterval=often"],
+            78,
+            "--healthCheckInterval",
+        ),
+        (&["version", "-o", "xml"], 78, "xml"),
+    ] {
+        let done = run(line);
+        assert_eq!(done.status.code(), Some(code), "{line:?}: {}", said(&done));
+        assert!(said(&done).contains(words), "{line:?}: {}", said(&done));
+        assert!(done.stdout.is_empty(), "{line:?}");
+    }
+}
+
+#[test]
+fn flags_of_other_versions_are_warned_about_once() {
+    let more = [
+        "--log_caller=default",
+        "--log_caller=all",
+        "--log-rotate-max-age=30",
+        "--logtostderr",
+        "--vklog=9",
+    ];
+    let injector = Place::new().start(&more);
+    for flag in ["log_caller", "log_rotate_max_age", "logtostderr", "vklog"] {
+        assert_eq!(
+            injector.logged(&format!("\twarn\tignoring --{flag}: ")),
+            1,
+            "{flag}"
+        );
+    }
+    assert_eq!(injector.client().image(), "proxy:1");
+    let done = run(&[
+        "inject",
+        "-n",
+        "ns",
+        "--namespace=ns",
+        "--debug",
+        "--verbosity=2",
+        "--setVersionString=x",
+    ]);
+    assert_eq!(done.status.code(), Some(64), "no -f");
+    for flag in ["namespace", "debug", "verbosity", "setVersionString"] {
+        let words = format!("ignoring --{flag}: ");
+        assert_eq!(said(&done).matches(&words).count(), 1, "{}", said(&done));
+    }
+}
+
+#[test]
+fn help_versions_and_completions() {
+    let links = Links::new();
+    for (line, words) in [
+        (&["gudgeon", "help"][..], "Exit codes:"),
+        (&["gudgeon", "--help"], "injector"),
+        (&["gudgeon", "help", "inject"], "--statusPort"),
+        (&["sidecar-injector", "help"], "--webhookName"),
+        (&["istioctl", "help", "kube-inject"], "--injectConfigFile"),
+        (&["istioctl", "kube-inject", "-h"], "--includeIPRanges"),
+        (&["gudgeon", "kube-inject", "--help"], "--hub"),
+        (&["gudgeon", "version"], env!("CARGO_PKG_VERSION")),
+        (
+            &["sidecar-injector", "version", "--short"],
+            env!("CARGO_PKG_VERSION"),
+        ),
+        (&["istioctl", "version", "-o", "yaml"], "clientVersion:"),
+    ] {
+        let done = links.run(line);
+        assert_eq!(done.status.code(), Some(0), "{line:?}: {}", said(&done));
+        assert!(
+            text(&done.stdout).contains(words),
+            "{line:?}: {}",
+            said(&done)
+        );
+    }
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let done = links.run(&["gudgeon", "completion", shell]);
+        assert!(done.status.success());
+        for words in ["selfSigned", "kube-inject", "injectConfigFile"] {
+            let there = text(&done.stdout).contains(words);
+            assert_eq!(there, words != "kube-inject", "{shell}: {words}");
+        }
+    }
+    // Bash finds no mistake in its own, and completes.
+    let script = text(
+        &links
+            .run(&["sidecar-injector", "completion", "bash"])
+            .stdout,
+    );
+    let ask = "
+COMP_WORDS=(sidecar-injector --webhookC) COMP_CWORD=1
+$(complete -p sidecar-injector | sed 's/.*-F \\([^ ]*\\).*/\\1/') sidecar-injector --webhookC sidecar-injector
+echo \"${COMPREPLY[@]}\"
+";
+    let done = Command::new("bash")
+        .args(["-c", &(script + ask)])
+        .output()
+        .unwrap();
+    assert_eq!(
+        text(&done.stdout),
+        "--webhookConfigName\n",
+        "{}",
+        text(&done.stderr)
+    );
+}
+
+#[test]
+fn a_probe_says_one_thing() {
+    let links = Links::new();
+    let file = links.path("health");
+    std::fs::write(&file, "ok").unwrap();
+    let path = file.to_str().unwrap();
+    for (line, code) in [
+        (
+            &["gudgeon", "probe", "--probe-path", path, "--interval=1m"][..],
+            0,
+        ),
+        (
+            &[
+                "sidecar-injector",
+                "probe",
+                "--probePath",
+                path,
+                "--interval",
+                "1m0s",
+            ],
+            0,
+        ),
+        (
+            &[
+                "sidecar-injector",
+                "probe",
+                "--probe-path=/none",
+                "--interval=1m",
+            ],
+            1,
+        ),
+        (
+            &["gudgeon", "probe", "--probe-path", path, "--interval=1ns"],
+            1,
+        ),
+        (&["gudgeon", "probe", "--probe-path", path], 64),
+        (&["gudgeon", "probe", "--interval=1m"], 64),
+        (&["gudgeon", "probe", "--probe-path=", "--interval=1m"], 64),
+    ] {
+        let done = links.run(line);
+        assert_eq!(done.status.code(), Some(code), "{line:?}: {}", said(&done));
+        let (ok, lines) = (text(&done.stdout), text(&done.stderr).lines().count());
+        assert_eq!(
+            (ok.as_str(), lines),
+            if code == 0 { ("OK\n", 0) } else { ("", 1) }
+        );
+    }
+}
+
+#[test]
+fn the_monitoring_port_may_be_off() {
+    let place = Place::new();
+    let words: Vec<String> = place
+        .arguments()
+        .into_iter()
+        .map(|word| {
+            if word.starts_with("--monitoringPort") {
+                "--monitoringPort=-1".to_owned()
+            } else {
+                word
+            }
+        })
+        .collect();
+    let injector = place.start_with(&words);
+    assert_eq!(injector.client().image(), "proxy:1");
+    assert_eq!(injector.logged("monitoring on"), 0);
+    // The first line after binding, and how it ends.
+    let line = injector
+        .log()
+        .into_iter()
+        .find(|line| line.contains("listening on"))
+        .unwrap();
+    assert!(
+        line.ends_with(&format!("listening on https://[::]:{}", injector.port)),
+        "{line}"
+    );
+    assert_eq!(injector.log()[0], line);
+}
+
+#[test]
+fn a_revision_by_flag_and_environment() {
+    for (flag, environment, shown) in [
+        (None, None, "r-default"),
+        (None, Some("canary"), "r-canary"),
+        (Some("--revision=blue"), Some("canary"), "r-blue"),
+        (Some("--revision="), Some("canary"), "r-default"),
+    ] {
+        let place = Place::new();
+        place.write(
+            "config",
+            "template: |\n  containers:\n  - {name: istio-proxy, image: 'r-[[ .Revision ]]'}\n",
+        );
+        let mut arguments = place.arguments();
+        arguments.extend(flag.map(ToOwned::to_owned));
+        let mut command = gudgeon();
+        command.env_remove("REVISION");
+        if let Some(value) = environment {
+            command.env("REVISION", value);
+        }
+        let injector = place.start_as(command, &arguments);
+        assert_eq!(injector.client().image(), shown);
+    }
+}
+
+#[test]
+fn without_inotify_files_are_looked_at_by_the_clock() {
+    // A user namespace of its own has its own limit of instances.
+    let mut command = Command::new("unshare");
+    command.args(["-Ur", "sh", "-c"]);
+    command.arg("echo 0 > /proc/sys/user/max_inotify_instances && exec \"$0\" \"$@\"");
+    command.arg(env!("CARGO_BIN_EXE_gudgeon"));
+    let allowed = Command::new("unshare")
+        .args(["-Ur", "true"])
+        .status()
+        .unwrap()
+        .success();
+    if !allowed {
+        eprintln!("not shown: no user namespaces here");
+        return;
+    }
+    let place = Place::new();
+    kubelet(place.root.path(), 0, &[("config", support::TEMPLATE)]);
+    let arguments = place.arguments();
+    let injector = place.start_as(command, &arguments);
+    let words = "\twarn\tlooking at the files every 10 s: cannot start inotify: ";
+    until("it is said", || injector.logged(words) == 1);
+    let start = std::time::Instant::now();
+    kubelet(
+        injector.place.root.path(),
+        1,
+        &[("config", &support::TEMPLATE.replace("proxy:1", "proxy:2"))],
+    );
+    let mut client = injector.client();
+    while client.image() != "proxy:2" {
+        assert!(start.elapsed() < std::time::Duration::from_secs(13));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert_eq!(injector.logged(words), 1);
+}
