@@ -641,6 +641,21 @@ fn the_table_of_rooms_has_no_circle_and_a_reason_for_each_row() {
     }
 }
 
+/// A stranger who meets a room's name finds it in the map.
+#[test]
+fn the_map_names_every_room() {
+    let map = fs::read_to_string(init().join("lib.rs")).unwrap();
+    let (_, map) = map.split_once("# Where to look").unwrap();
+    let rooms: BTreeSet<_> = rows().flat_map(|(from, to)| [from, to]).collect();
+    for room in rooms.into_iter().filter(|room| *room != "lib") {
+        let name = room.rsplit('/').next().unwrap();
+        assert!(
+            map.contains(&format!("`{name}`")),
+            "lib.rs is silent on {room}"
+        );
+    }
+}
+
 /// The reader itself, on a crate with everything that it has to see, and to overlook.
 #[test]
 fn imports_are_read_in_all_of_their_forms() {

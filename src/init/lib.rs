@@ -8,11 +8,13 @@
 //! ```text
 //! cli, environment ──► config ──► event_loop ──► supervisor      the core: pure, decides
 //!                                     │
-//!                                     └──► signals, watcher, children, admin, status, hot_restart, store ──► sys
+//!                                     ├──► signals, watcher, children, admin, hot_restart, store ──► sys
+//!                                     └──► status/server ──► status/probes, status/metrics, status/pages
 //! ```
 //!
 //! `event_loop` owns everything by value. Sources yield `Event`s and hold no policy; `supervisor` takes an event and the
-//! time, and returns `Action`s; the loop carries them out, and what fails in that is an event again.
+//! time, and returns `Action`s; the loop carries them out, and what fails in that is an event again. Who may know whom,
+//! and why, is a table in `tests/layout.rs`, which has no circle.
 //!
 //! # One turn
 //!
@@ -38,20 +40,26 @@
 //!
 //! # Four flows
 //!
-//! - **change → LIVE**: [`watcher`] → `event_loop/sources` (`FilesChanged`) → [`supervisor`] `running` (debounce, `Hash`) →
-//!   `event_loop/files` → [`fingerprint`] → `running` (`Hashed`; another hash: `Spawn`) → `event_loop/processes` →
-//!   [`bootstrap`] → `store` → `children` → `sys` (clone, exec); then, polled, `supervisor` (`Ask`) → `event_loop/status_port`
-//!   → `admin` (`call`) → `supervisor::became_live` → `parent` (the old epoch drains) → `log`.
-//! - **TERM → exit**: `signals` → `event_loop/sources` → `supervisor/running` → `stopping` → `drain` (`Ask`) → `admin` → Envoy;
-//!   `drain` (time or connections are over) → `stopping` (companions, then TERM to the newest) → `children` → `sys::kill`;
-//!   then `signals` (SIGCHLD) → `event_loop/sources` → `children::reap` → `stopping` (`Exit`) → `event_loop/leaving` → `adopted`,
-//!   `store`, `hot_restart` (files removed) → `log` (last words, termination log).
-//! - **probe** (`/healthz/ready`): `event_loop/sources` → `status` `server`, `accept` → `connection` → `http` (`request`) →
-//!   `meaning`, `routes` → `event_loop/status_port` → `readiness` (answered by what the core knows, or:) → `admin` (`ready`) →
-//!   `serving` → `answer` → `connection`. An application's probe: `routes` → `probing` → `http/exchange`, or `children`
-//!   (`pintle-probe`) → `answer`.
-//! - **scrape** (`/metrics`): as a probe up to `event_loop/status_port` → `view` → `metrics` (`exposition`: the agent's own) →
-//!   `serving` → `merge` (Envoy's, then the application's, by `http/exchange`) → `scrape` (line by line) → `connection`.
+//! A name is a room, what stands in brackets its files or functions, in the order in which they are passed.
+//!
+//! - **change → LIVE**: [`watcher`] → `event_loop` (`sources`: `FilesChanged`) → [`supervisor`] (`running`: debounce, `Hash`) →
+//!   `event_loop` (`files`) → [`fingerprint`] → `supervisor` (`running`: `Hashed`; another hash: `Spawn`) → `event_loop`
+//!   (`processes`) → [`bootstrap`], `store`, `children` → `sys` (clone, exec); `event_loop` (`records`) → `history`, `log`. Then,
+//!   polled: `supervisor` (`Ask`) → `event_loop` (`admin_port`) → `admin` (`call`) → `supervisor` (`became_live`, `parent`: the old
+//!   epoch drains) → `event_loop` (`records`) → `history`, `log`.
+//! - **TERM → exit**: `signals` → `event_loop` (`sources`) → `supervisor` (`running`, `stopping`, `drain`: `Ask`) → `event_loop`
+//!   (`admin_port`) → `admin` → Envoy; `supervisor` (`drain`: time or connections are over; `stopping`: companions, then TERM to
+//!   the newest) → `children` → `sys` (kill). Then SIGCHLD: `signals` → `event_loop` (`sources`) → `children` (`reap`) → `event_loop`
+//!   (`records`) → `supervisor` (`stopping`: `Exit`) → `event_loop` (`leaving`) → `adopted`, `store`, `hot_restart` (files
+//!   removed) → `log` (last words, termination log).
+//! - **probe** (`/healthz/ready`): `event_loop` (`sources`, `status_port`) → `status/server` (`accept`, `connection`, `meaning`) →
+//!   `http` (`request`) → `status/server` (`routes`) → `event_loop` (`admin_port`) → `readiness` (answered by what the core knows,
+//!   or: `admin` (`ready`) → `readiness`) → `event_loop` (`status_port`) → `status/server` (`serving`, `connection`). An
+//!   application's probe: `status/server` (`sharing`) → `status/probes` → `http` (`exchange`), or `event_loop` (`status_port`) →
+//!   `children` (`pintle-probe`) → `status/probes` → `status/server`.
+//! - **scrape** (`/metrics`): as a probe up to `status/server` (`serving`) → `status/metrics` (the agent's own; `merge`: Envoy's,
+//!   then the application's) → `http` (`exchange`, `response`) → `status/metrics` (`scrape`: line by line) → `status/server`
+//!   (`connection`).
 //!
 //! # Where to look
 //!
@@ -63,11 +71,13 @@
 //! - `hot_restart`: what Envoy keeps outside its processes, and the two repairs that it needs. Facts about Envoy, with how
 //!   they were measured, also stand in `children` (flags, PDEATHSIG), `supervisor/epoch.rs` (hand-over, start-up, exit codes),
 //!   `supervisor/parent.rs`, `supervisor/drain.rs` and `admin/call.rs` (endpoints).
-//! - `admin`: the client of Envoy's admin port. `plain`: `pintle init`, with no Envoy in it.
-//! - `status`: the status port; its `mod.rs` tells its rooms. `readiness`: what ready means. `http` has the parsers.
-//!   `history` and `counters` are what it tells of.
+//! - `admin`: the client of Envoy's admin port. `readiness`: what ready means. `plain`: `pintle init`, with no Envoy in it.
+//! - `status`: the status port. `server` has the clients, and asks `probes`, `metrics` and `pages`; `http` has the parsers,
+//!   `history` and `counters` what is told.
 //! - `client`: `request`, `wait`, `probe`, `status`, `drain` and `quit`, which ask an agent from outside.
-//! - `regular`: opens what the user named, if it is a regular file. `search`: a text in a text.
+//! - `log`: lines that never block. `timeline`: what is said at the start. `error`: why that failed. `host`: the machine.
+//! - `regular`: opens what the user named, if it is a regular file. `certificate`: when one ends. [`json`]; `search`: a text
+//!   in a text. `clock`: the one reader of both clocks. `signals`: those that the process gets.
 //! - `sys`, a crate beside this one: the system calls, the heap, and every `unsafe` of the workspace.
 //!
 //! # What is not here
