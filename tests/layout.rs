@@ -492,22 +492,7 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
     ),
     ("http", &[("search", "the scheme in a request's target")]),
     (
-        "lib",
-        &[
-            ("cli", "parses"),
-            ("client", "one of the commands"),
-            ("config", "checked before the start"),
-            ("environment", "read before the start"),
-            ("error", "why a start failed"),
-            ("event_loop", "one of the commands"),
-            ("host", "looked at before the start"),
-            ("log", "opened before the start"),
-            ("plain", "one of the commands"),
-        ],
-    ),
-    ("log", &[("clock", "a line's time stamp")]),
-    (
-        "plain",
+        "init",
         &[
             ("adopted", "orphans at the end"),
             ("children", "starts and reaps"),
@@ -518,6 +503,21 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("supervisor", "how a process ended"),
         ],
     ),
+    (
+        "lib",
+        &[
+            ("cli", "parses"),
+            ("client", "one of the commands"),
+            ("config", "checked before the start"),
+            ("environment", "read before the start"),
+            ("error", "why a start failed"),
+            ("event_loop", "one of the commands"),
+            ("host", "looked at before the start"),
+            ("log", "opened before the start"),
+            ("init", "one of the commands"),
+        ],
+    ),
+    ("log", &[("clock", "a line's time stamp")]),
     (
         "readiness",
         &[("supervisor", "what the core knows decides first")],

@@ -71,7 +71,7 @@
 //! - `hot_restart`: what Envoy keeps outside its processes, and the two repairs that it needs. Facts about Envoy, with how
 //!   they were measured, also stand in `children` (flags, PDEATHSIG), `supervisor/epoch.rs` (hand-over, start-up, exit codes),
 //!   `supervisor/parent.rs`, `supervisor/drain.rs` and `admin/call.rs` (endpoints).
-//! - `admin`: the client of Envoy's admin port. `readiness`: what ready means. `plain`: `pintle init`, with no Envoy in it.
+//! - `admin`: the client of Envoy's admin port. `readiness`: what ready means. `init`: `pintle init`, with no Envoy in it.
 //! - `status`: the status port. `server` has the clients, and asks `probes`, `metrics` and `pages`; `http` has the parsers,
 //!   `history` and `counters` what is told.
 //! - `client`: `request`, `wait`, `probe`, `status`, `drain` and `quit`, which ask an agent from outside.
@@ -108,9 +108,9 @@ mod history;
 mod host;
 mod hot_restart;
 mod http;
+mod init;
 pub mod json;
 pub mod log;
-mod plain;
 #[cfg(any(test, fuzzing))]
 pub mod properties;
 mod readiness;
@@ -140,7 +140,7 @@ pub fn main(arguments: &[&'static OsStr]) -> u8 {
     sys::start();
     match cli::parse(arguments) {
         Ok(Command::Proxy(args)) => proxy(args),
-        Ok(Command::Init(args)) => plain::run(&args),
+        Ok(Command::Init(args)) => init::run(&args),
         Ok(Command::Client(args)) => client::run(&args),
         Err(stop) => finish(&stop),
     }
