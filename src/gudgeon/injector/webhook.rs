@@ -26,6 +26,9 @@ use crate::serve::{self, Answer, Answering, Cut, Desk, Desks, Line, Service, Unr
 /// Reviews that are read or answered at a time; the rest wait.
 const REVIEWS: usize = 64;
 
+/// Stands for a slash in a value of the path.
+const SLASH: &str = "--slash--";
+
 /// A bad request, in the words of the metrics.
 const BAD_REQUEST: &str = inject::reason::BAD_REQUEST;
 
@@ -303,7 +306,7 @@ fn pairs(path: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
         if !key.is_empty() {
-            found.push((decoded(key), decoded(value)));
+            found.push((decoded(key), decoded(value).replace(SLASH, "/")));
         }
     }
     found
