@@ -231,6 +231,9 @@ pub struct InjectFlags {
     /// The proxy as a native sidecar: off, on, auto or jobs.
     #[arg(long = "nativeSidecars", value_name = "WHEN", default_value = "off", value_parser = PossibleValuesParser::new(NATIVE))]
     pub native_sidecars: String,
+    /// Print the built-in configuration as these flags have it, and inject nothing.
+    #[arg(long = "emitTemplate", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true)]
+    pub emit_template: bool,
     #[command(flatten)]
     pub builtin: BuiltinFlags,
     #[command(flatten)]

@@ -25,6 +25,9 @@ pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
     if flags.kube_inject.hub.is_some() != flags.kube_inject.tag.is_some() {
         return Err(usage("cannot use one of --hub and --tag without the other"));
     }
+    if flags.emit_template {
+        return emit(flags);
+    }
     if flags.files.is_empty() {
         return Err(usage("cannot inject: no -f names a manifest"));
     }
@@ -55,7 +58,15 @@ pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
     for text in &made.notes {
         note(text);
     }
-    write(&made, flags.output.as_deref())?;
+    write(&made.text, flags.output.as_deref())?;
+    Ok(Exit::Done)
+}
+
+/// Prints the configuration that nobody gave.
+fn emit(flags: &InjectFlags) -> Result<Exit, Failure> {
+    let (parameters, _) = parameters(flags, false);
+    let text = inject::builtin_configuration(&parameters).map_err(Failure::config)?;
+    write(&text, flags.output.as_deref())?;
     Ok(Exit::Done)
 }
 

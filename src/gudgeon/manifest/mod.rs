@@ -60,19 +60,19 @@ fn inject_all<E: Engine>(
 ///
 /// # Errors
 /// What the operating system says.
-fn write(made: &Made, output: Option<&Path>) -> Result<(), Failure> {
+fn write(text: &str, output: Option<&Path>) -> Result<(), Failure> {
     use std::io::Write as _;
     let failed = |what: String| Failure {
         exit: Exit::Failed,
         message: what,
     };
     match output {
-        Some(path) => file::replace(path, made.text.as_bytes())
+        Some(path) => file::replace(path, text.as_bytes())
             .map_err(|cause| failed(format!("cannot write {}: {cause}", path.display()))),
         None => {
             let mut stdout = std::io::stdout().lock();
             stdout
-                .write_all(made.text.as_bytes())
+                .write_all(text.as_bytes())
                 .and_then(|()| stdout.flush())
                 .map_err(|cause| failed(format!("cannot write stdout: {cause}")))
         }

@@ -52,7 +52,14 @@ fn number<S: Serializer>(number: &Number, to: S) -> Result<S::Ok, S::Error> {
     if let Ok(whole) = text.parse::<i128>() {
         return to.serialize_i128(whole);
     }
+    // More digits than a float has must not be rounded.
+    let whole = text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'-');
     match text.parse::<f64>() {
+        _ if whole => Err(S::Error::custom(format_args!(
+            "no YAML for the number {text}"
+        ))),
         Ok(float) if float.is_finite() => to.serialize_f64(float),
         Ok(_) | Err(_) => Err(S::Error::custom(format_args!(
             "no YAML for the number {text}"
@@ -94,5 +101,7 @@ mod tests {
         let keys: Vec<_> = again.as_object().unwrap().keys().cloned().collect();
         assert_eq!(keys, ["z", "a", "m", "b", "long"]);
         assert!(print(&serde_json::from_str("[1e400]").unwrap()).is_err());
+        let long = format!("[{}]", "9".repeat(60));
+        assert!(print(&serde_json::from_str(&long).unwrap()).is_err());
     }
 }

@@ -1,0 +1,258 @@
+//! The program without a configuration: its own template, with the parameters that flags give.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test may panic, wait and read the clock"
+)]
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+use support::{Client, Injector, JSON, Place, client_config, pod, review, run};
+
+const POD: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: ns, labels: {app: web}}
+spec:
+  containers:
+  - name: web
+    image: web:1
+    readinessProbe: {httpGet: {path: /, port: 80}}
+";
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn said(done: &Output) -> String {
+    text(&done.stdout) + &text(&done.stderr)
+}
+
+/// One that makes its certificate and has no configuration.
+fn own(more: &[&str]) -> (Injector, Client) {
+    let place = Place::new();
+    let ca = place.path("ca.pem").to_str().unwrap().to_owned();
+    let mut words: Vec<String> = [
+        "injector",
+        "--selfSigned",
+        "--port=0",
+        "--monitoringPort=0",
+        "--drainDuration=0s",
+    ]
+    .map(ToOwned::to_owned)
+    .to_vec();
+    words.extend(["--caOut".to_owned(), ca]);
+    words.extend(more.iter().map(|&word| word.to_owned()));
+    let injector = place.start_with(&words);
+    let trust = injector.place.read("ca.pem");
+    let client = Client::try_connect(injector.address(), client_config(&trust, &[])).unwrap();
+    (injector, client)
+}
+
+/// The pod after the patch of an answer.
+fn patched(pod: &Value, answer: &Value) -> Value {
+    use base64::Engine as _;
+    let patch = answer["response"]["patch"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{answer}"));
+    let patch = base64::engine::general_purpose::STANDARD
+        .decode(patch)
+        .unwrap();
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+    let mut pod = pod.clone();
+    json_patch::patch(&mut pod, &patch).unwrap();
+    pod
+}
+
+fn container<'a>(pod: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
+    pod["spec"][list]
+        .as_array()?
+        .iter()
+        .find(|container| container["name"] == name)
+}
+
+fn variable(container: &Value, name: &str) -> Option<String> {
+    let all = container["env"].as_array()?;
+    let found: Vec<_> = all
+        .iter()
+        .filter(|variable| variable["name"] == name)
+        .collect();
+    assert!(found.len() <= 1, "{name} twice: {found:?}");
+    found.first()?["value"].as_str().map(ToOwned::to_owned)
+}
+
+#[test]
+fn it_works_at_once() {
+    let (injector, mut client) = own(&["--proxyImage=proxy:own", "--initImage=init:own"]);
+    let pod = pod("web");
+    let injected = patched(&pod, &client.review(&review(&pod)).unwrap());
+    assert_eq!(
+        container(&injected, "containers", "istio-proxy").unwrap()["image"],
+        "proxy:own"
+    );
+    assert_eq!(
+        container(&injected, "initContainers", "istio-init").unwrap()["image"],
+        "init:own"
+    );
+    assert_eq!(
+        injector.get("/debug/config").json()["templates"][0]["name"],
+        "sidecar"
+    );
+    assert_eq!(injector.logged("ignoring --"), 0);
+}
+
+#[test]
+fn pairs_of_the_path_are_variables() {
+    let (_injector, mut client) = own(&[]);
+    let pod = pod("web");
+    let body = review(&pod).to_string();
+    let mut ask = |path: &str| {
+        let answer = client.request("POST", path, JSON, body.as_bytes()).unwrap();
+        let injected = patched(&pod, &answer.json());
+        container(&injected, "containers", "istio-proxy")
+            .unwrap()
+            .clone()
+    };
+    let plain = ask("/inject");
+    assert_eq!(
+        variable(&plain, "ISTIO_META_CLUSTER_ID").as_deref(),
+        Some("Kubernetes")
+    );
+    assert_eq!(variable(&plain, "ISTIO_META_NETWORK"), None);
+    let proxy = ask("/inject/cluster/c1/net/a--slash--b/foo/bar/last?timeout=10s");
+    for (name, value) in [
+        ("ISTIO_META_CLUSTER_ID", Some("c1")),
+        ("ISTIO_META_NETWORK", Some("a/b")),
+        ("FOO", Some("bar")),
+        ("LAST", None),
+    ] {
+        assert_eq!(variable(&proxy, name).as_deref(), value, "{name}");
+    }
+}
+
+#[test]
+fn native_sidecars_by_flag() {
+    for (word, always, job) in [
+        ("off", false, false),
+        ("on", true, true),
+        ("jobs", false, true),
+        ("auto", false, false),
+    ] {
+        let injector = Place::new().start(&["--nativeSidecars", word]);
+        let mut client = injector.client();
+        for policy in ["Always", "OnFailure"] {
+            let mut pod = pod("web");
+            pod["spec"]["restartPolicy"] = json!(policy);
+            assert_eq!(
+                client.review(&review(&pod)).unwrap()["response"]["allowed"],
+                true
+            );
+        }
+        let decisions = injector.get("/debug/inject").json();
+        assert_eq!(decisions[1]["native"], always, "{word}");
+        assert_eq!(decisions[0]["native"], job, "{word}");
+    }
+}
+
+#[test]
+fn a_template_to_start_from() {
+    let place = Place::new();
+    place.write("pod.yaml", POD);
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let (manifest, emitted) = (path("pod.yaml"), path("emitted"));
+    for flags in [
+        &[][..],
+        &[
+            "--hub=example.com/mesh",
+            "--tag=7",
+            "--statusPort=15021",
+            "--rewriteAppProbe=false",
+        ],
+        &[
+            "--cni",
+            "--proxyImage=p:1",
+            "--includeIPRanges=10.0.0.0/8",
+            "--sidecarProxyUID=2000",
+            "--coreDump",
+        ],
+    ] {
+        let direct = run(&[&["inject", "-f", &manifest], flags].concat());
+        assert!(direct.status.success(), "{}", said(&direct));
+        let done = run(&[&["inject", "--emitTemplate", "-o", &emitted], flags].concat());
+        assert!(
+            done.status.success() && done.stdout.is_empty(),
+            "{}",
+            said(&done)
+        );
+        let text = run(&[&["inject", "--emitTemplate"], flags].concat()).stdout;
+        assert_eq!(text, place.read("emitted").into_bytes());
+        let by_file = run(&["inject", "-f", &manifest, "--injectConfigFile", &emitted]);
+        assert_eq!(
+            by_file.stdout,
+            direct.stdout,
+            "{flags:?}: {}",
+            said(&by_file)
+        );
+    }
+    let direct = text(
+        &run(&[
+            "inject",
+            "-f",
+            &manifest,
+            "--hub=example.com/mesh",
+            "--tag=7",
+        ])
+        .stdout,
+    );
+    assert_eq!(
+        direct
+            .matches("image: example.com/mesh/proxyv2:7\n")
+            .count(),
+        2,
+        "{direct}"
+    );
+}
+
+#[test]
+fn parameters_are_judged() {
+    let place = Place::new();
+    place.write("pod.yaml", POD);
+    let manifest = place.path("pod.yaml").to_str().unwrap().to_owned();
+    for (name, value) in [
+        ("includeIPRanges", "10.0.0.0/99"),
+        ("excludeIPRanges", "*"),
+        ("includeInboundPorts", "http"),
+        ("excludeInboundPorts", "*"),
+        ("imagePullPolicy", "Sometimes"),
+        ("statusPort", "70000"),
+        ("readinessInitialDelaySeconds", "-1"),
+        ("readinessPeriodSeconds", "x"),
+        ("readinessFailureThreshold", "1.5"),
+        ("sidecarProxyUID", "root"),
+        ("rewriteAppProbe", "maybe"),
+        ("coreDump", "2"),
+    ] {
+        let done = run(&["inject", "-f", &manifest, &format!("--{name}={value}")]);
+        assert_eq!(done.status.code(), Some(78), "{name}: {}", said(&done));
+        let message = text(&done.stderr);
+        assert!(
+            message.contains(name) && message.contains(value),
+            "{name}: {message}"
+        );
+        assert!(
+            done.stdout.is_empty() && message.lines().count() == 1,
+            "{message}"
+        );
+    }
+    for flags in [&["--hub=h"][..], &["--tag=t"]] {
+        let done = run(&[&["inject", "-f", &manifest], flags].concat());
+        assert_eq!(done.status.code(), Some(64), "{}", said(&done));
+    }
+}
