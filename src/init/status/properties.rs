@@ -4,7 +4,7 @@
 
 use super::Settings;
 use super::metrics::scrape::{LINE_BYTES, Lines};
-use super::probes::Errand;
+use super::probes::Check;
 use super::probes::target::{Redirect, Target};
 use super::server::meaning::{Meaning, understand};
 use super::server::routes::{Peer, Route};
@@ -54,8 +54,8 @@ fn judge(meaning: &Meaning, peer: Peer) {
     let order = matches!(meaning.route, Route::Drain | Route::Quit);
     assert!(peer == Peer::Loopback || !order);
     let asks = matches!(meaning.route, Route::Forward(_) | Route::Probe(_));
-    assert_eq!(asks, meaning.errand.is_some());
-    if let Some(Errand::Http(target)) = meaning.errand.as_ref().map(|order| &order.errand) {
+    assert_eq!(asks, meaning.probe.is_some());
+    if let Some(Check::Http(target)) = meaning.probe.as_ref().map(|probe| &probe.check) {
         assert_eq!(target.port, 8080);
         assert_one_request(target);
     }

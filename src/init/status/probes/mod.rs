@@ -36,10 +36,10 @@ const REFUSED: [io::ErrorKind; 3] = [
 #[derive(Debug)]
 pub(crate) struct Probing {
     pub(crate) form: Form,
-    errand: Errand,
+    check: Check,
     follow: bool,
     /// What was asked at first, if a redirect has led elsewhere.
-    first: Option<Errand>,
+    first: Option<Check>,
     /// All of it, redirects included, must be over by then.
     deadline: Instant,
     state: State,
@@ -48,7 +48,7 @@ pub(crate) struct Probing {
 
 /// What is to be found out.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Errand {
+pub(crate) enum Check {
     Http(Target),
     Tcp { port: u16 },
     Grpc { port: u16, service: String },
@@ -92,10 +92,10 @@ pub(crate) enum Progress {
 }
 
 impl Probing {
-    pub(crate) fn new(errand: Errand, form: Form, follow: bool, deadline: Instant) -> Self {
+    pub(crate) fn new(check: Check, form: Form, follow: bool, deadline: Instant) -> Self {
         Self {
             form,
-            errand,
+            check,
             follow,
             first: None,
             deadline,
@@ -115,8 +115,8 @@ impl Probing {
     /// Whether it asks what `other` is going to ask, byte for byte: the headers of a stranger must not decide about a
     /// probe of kubelet's.
     pub(crate) fn asks(&self, other: &Self) -> bool {
-        let asked = self.first.as_ref().unwrap_or(&self.errand);
-        self.follow == other.follow && *asked == other.errand
+        let asked = self.first.as_ref().unwrap_or(&self.check);
+        self.follow == other.follow && *asked == other.check
     }
 
     /// Whose answer will do.
@@ -140,19 +140,19 @@ impl Probing {
     /// Begins, or begins again after a redirect.
     pub(crate) fn begin(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
         self.state = State::Idle;
-        match &self.errand {
-            Errand::Grpc { .. } => Progress::NeedsHelper,
-            Errand::Http(target) if target.https => Progress::NeedsHelper,
-            Errand::Http(_) | Errand::Tcp { .. } => {
+        match &self.check {
+            Check::Grpc { .. } => Progress::NeedsHelper,
+            Check::Http(target) if target.https => Progress::NeedsHelper,
+            Check::Http(_) | Check::Tcp { .. } => {
                 self.connect(turn, token, Ipv4Addr::LOCALHOST.into())
             }
         }
     }
 
     fn connect(&mut self, turn: &Turn<'_>, token: Token, address: IpAddr) -> Progress {
-        let (port, bytes) = match &self.errand {
-            Errand::Http(target) => (target.port, target.bytes()),
-            Errand::Tcp { port } | Errand::Grpc { port, .. } => (*port, Vec::new()),
+        let (port, bytes) = match &self.check {
+            Check::Http(target) => (target.port, target.bytes()),
+            Check::Tcp { port } | Check::Grpc { port, .. } => (*port, Vec::new()),
         };
         self.response = self.fresh_response();
         let socket = SocketAddr::new(address, port);
@@ -168,9 +168,9 @@ impl Probing {
     }
 
     fn fresh_response(&self) -> Response {
-        match &self.errand {
-            Errand::Http(target) if target.is_head() => Response::without_body(),
-            Errand::Http(_) | Errand::Tcp { .. } | Errand::Grpc { .. } => Response::new(BODY_BYTES),
+        match &self.check {
+            Check::Http(target) if target.is_head() => Response::without_body(),
+            Check::Http(_) | Check::Tcp { .. } | Check::Grpc { .. } => Response::new(BODY_BYTES),
         }
     }
 
@@ -186,9 +186,9 @@ impl Probing {
         if refused && address.is_ipv4() {
             return self.connect(turn, token, Ipv6Addr::LOCALHOST.into());
         }
-        let port = match &self.errand {
-            Errand::Http(target) => target.port,
-            Errand::Tcp { port } | Errand::Grpc { port, .. } => *port,
+        let port = match &self.check {
+            Check::Http(target) => target.port,
+            Check::Tcp { port } | Check::Grpc { port, .. } => *port,
         };
         let port = port.to_string();
         let said;
@@ -207,9 +207,9 @@ impl Probing {
 
     /// Its socket is ready.
     pub(crate) fn advance(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
-        let result = match (&mut self.state, &self.errand) {
+        let result = match (&mut self.state, &self.check) {
             (State::Idle | State::Shared(_), _) => return Progress::Going,
-            (State::Direct { exchange, .. }, Errand::Tcp { .. }) => exchange.is_connected(),
+            (State::Direct { exchange, .. }, Check::Tcp { .. }) => exchange.is_connected(),
             (State::Direct { exchange, .. } | State::Helped { exchange, .. }, _) => {
                 let response = &mut self.response;
                 exchange.receive(turn.registry, token, &mut |bytes| response.take(bytes))
@@ -230,10 +230,10 @@ impl Probing {
     }
 
     fn conclude(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
-        let target = match &self.errand {
-            Errand::Tcp { .. } => return Progress::Answer(200, Vec::new()),
-            Errand::Http(target) => target,
-            Errand::Grpc { .. } => return self.pass_on(),
+        let target = match &self.check {
+            Check::Tcp { .. } => return Progress::Answer(200, Vec::new()),
+            Check::Http(target) => target,
+            Check::Grpc { .. } => return self.pass_on(),
         };
         let head = self.response.head();
         let location = head
@@ -244,7 +244,7 @@ impl Probing {
         };
         match target.clone().redirect(location) {
             Redirect::Follow(next) => {
-                let asked = std::mem::replace(&mut self.errand, Errand::Http(next));
+                let asked = std::mem::replace(&mut self.check, Check::Http(next));
                 self.first.get_or_insert(asked);
                 self.state = State::Idle;
                 self.begin(turn, token)
@@ -284,13 +284,13 @@ impl Probing {
         let left = left.saturating_sub(HEAD_START);
         let timeout = ["--timeout-millis".to_owned(), millis(left)];
         let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string();
-        let (mut arguments, request) = match &self.errand {
-            Errand::Http(target) => (vec!["https".to_owned(), at(target.port)], target.bytes()),
-            Errand::Grpc { port, service } => {
+        let (mut arguments, request) = match &self.check {
+            Check::Http(target) => (vec!["https".to_owned(), at(target.port)], target.bytes()),
+            Check::Grpc { port, service } => {
                 let service = ["--service=", service].concat();
                 (vec!["grpc".to_owned(), at(*port), service], Vec::new())
             }
-            Errand::Tcp { .. } => return Err(io::ErrorKind::Unsupported.into()),
+            Check::Tcp { .. } => return Err(io::ErrorKind::Unsupported.into()),
         };
         arguments.extend(timeout);
         self.response = self.fresh_response();

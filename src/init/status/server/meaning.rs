@@ -9,7 +9,7 @@ use super::routes::{Peer, Route, Topic, route};
 use crate::config::ProbeAction;
 use crate::http::{Parsed, Request};
 use crate::status::Settings;
-use crate::status::probes::Errand;
+use crate::status::probes::Check;
 use crate::status::probes::target::Target;
 use crate::status::response::Form;
 
@@ -21,7 +21,7 @@ pub(crate) struct Meaning {
     pub(crate) route: Route,
     pub(crate) form: Form,
     pub(crate) unread: bool,
-    pub(crate) errand: Option<Order>,
+    pub(crate) probe: Option<Order>,
     pub(crate) query: Option<Box<str>>,
     pub(crate) patience: Duration,
     /// A probe that says it is kubelet's.
@@ -30,7 +30,7 @@ pub(crate) struct Meaning {
 
 /// What an application is to be asked.
 pub(crate) struct Order {
-    pub(crate) errand: Errand,
+    pub(crate) check: Check,
     pub(crate) timeout: Duration,
     pub(crate) follow: bool,
 }
@@ -44,7 +44,7 @@ pub(crate) fn understand(bytes: &[u8], peer: Peer, settings: &Settings) -> Optio
             chunks: false,
         },
         unread: true,
-        errand: None,
+        probe: None,
         query: None,
         patience: PAUSE,
         kubelet: false,
@@ -63,7 +63,7 @@ pub(crate) fn understand(bytes: &[u8], peer: Peer, settings: &Settings) -> Optio
                     chunks: request.chunks,
                 },
                 unread: request.more || request.body,
-                errand: order(route, &request, settings),
+                probe: order(route, &request, settings),
                 query: request.query.filter(|_| about_metrics).map(Box::from),
                 patience: patience(&request, settings),
                 kubelet: is_probe(route) && is_kubelet(&request),
@@ -109,28 +109,28 @@ fn order(route: Route, request: &Request<'_>, settings: &Settings) -> Option<Ord
                 None => request.path.to_owned(),
             };
             Some(Order {
-                errand: Errand::Http(Target::new(request, (port, settings.own), &path, &[])),
+                check: Check::Http(Target::new(request, (port, settings.own), &path, &[])),
                 timeout: PAUSE,
                 follow: false,
             })
         }
         Route::Probe(index) => {
             let prober = settings.probers.get(index)?;
-            let errand = match &prober.action {
+            let check = match &prober.action {
                 ProbeAction::Http(http) => {
                     let port = (http.port, settings.own);
                     let mut target = Target::new(request, port, &http.path, &http.headers);
                     target.https = http.https;
-                    Errand::Http(target)
+                    Check::Http(target)
                 }
-                ProbeAction::Tcp { port } => Errand::Tcp { port: *port },
-                ProbeAction::Grpc { port, service } => Errand::Grpc {
+                ProbeAction::Tcp { port } => Check::Tcp { port: *port },
+                ProbeAction::Grpc { port, service } => Check::Grpc {
                     port: *port,
                     service: service.clone(),
                 },
             };
             Some(Order {
-                errand,
+                check,
                 timeout: prober.timeout,
                 follow: true,
             })

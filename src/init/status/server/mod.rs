@@ -293,10 +293,10 @@ impl StatusServer {
             Route::Probe(_) | Route::Forward(_) => {
                 if !self.make_room(turn, connection, None) {
                     connection.answer(503, response::TEXT, b"too many probes at once\n", form);
-                } else if let Some(errand) = meaning.errand {
-                    connection.deadline = turn.after(errand.timeout);
+                } else if let Some(probe) = meaning.probe {
+                    connection.deadline = turn.after(probe.timeout);
                     let deadline = connection.deadline;
-                    let probing = Probing::new(errand.errand, form, errand.follow, deadline);
+                    let probing = Probing::new(probe.check, form, probe.follow, deadline);
                     self.begin_probe(turn, place, connection, probing);
                 }
             }
