@@ -21,7 +21,7 @@ pub(crate) struct Meaning {
     pub(crate) route: Route,
     pub(crate) form: Form,
     pub(crate) unread: bool,
-    pub(crate) probe: Option<Order>,
+    pub(crate) probe: Option<Probe>,
     pub(crate) query: Option<Box<str>>,
     pub(crate) patience: Duration,
     /// A probe that says it is kubelet's.
@@ -29,7 +29,7 @@ pub(crate) struct Meaning {
 }
 
 /// What an application is to be asked.
-pub(crate) struct Order {
+pub(crate) struct Probe {
     pub(crate) check: Check,
     pub(crate) timeout: Duration,
     pub(crate) follow: bool,
@@ -63,7 +63,7 @@ pub(crate) fn understand(bytes: &[u8], peer: Peer, settings: &Settings) -> Optio
                     chunks: request.chunks,
                 },
                 unread: request.more || request.body,
-                probe: order(route, &request, settings),
+                probe: probe(route, &request, settings),
                 query: request.query.filter(|_| about_metrics).map(Box::from),
                 patience: patience(&request, settings),
                 kubelet: is_probe(route) && is_kubelet(&request),
@@ -101,14 +101,14 @@ fn patience(request: &Request<'_>, settings: &Settings) -> Duration {
     })
 }
 
-fn order(route: Route, request: &Request<'_>, settings: &Settings) -> Option<Order> {
+fn probe(route: Route, request: &Request<'_>, settings: &Settings) -> Option<Probe> {
     match route {
         Route::Forward(port) => {
             let path = match request.query {
                 Some(query) => [request.path, "?", query].concat(),
                 None => request.path.to_owned(),
             };
-            Some(Order {
+            Some(Probe {
                 check: Check::Http(Target::new(request, (port, settings.own), &path, &[])),
                 timeout: PAUSE,
                 follow: false,
@@ -129,7 +129,7 @@ fn order(route: Route, request: &Request<'_>, settings: &Settings) -> Option<Ord
                     service: service.clone(),
                 },
             };
-            Some(Order {
+            Some(Probe {
                 check,
                 timeout: prober.timeout,
                 follow: true,

@@ -83,8 +83,8 @@ pub(crate) fn route(request: &Request<'_>, peer: Peer, settings: &Settings) -> R
             return Route::Refused(403, LOCAL_ONLY);
         }
         "/stats/prometheus" | "/metrics" => Route::About(Topic::Metrics),
-        "/drain" => return order(request, peer, Route::Drain),
-        "/quitquitquit" => return order(request, peer, Route::Quit),
+        "/drain" => return local_post(request, peer, Route::Drain),
+        "/quitquitquit" => return local_post(request, peer, Route::Quit),
         path => {
             let known = settings
                 .probers
@@ -128,7 +128,7 @@ fn forward(port: &[u8], request: &Request<'_>, settings: &Settings) -> Route {
 
 /// Orders are taken from the pod only. A browser there may be led to them by a page elsewhere: what comes from it says so
 /// in `Origin`, and in `Host` where the page's own name was made to mean loopback.
-fn order(request: &Request<'_>, peer: Peer, route: Route) -> Route {
+fn local_post(request: &Request<'_>, peer: Peer, route: Route) -> Route {
     if peer != Peer::Loopback {
         return Route::Refused(403, LOCAL_ONLY);
     }
