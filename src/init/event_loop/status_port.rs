@@ -13,7 +13,7 @@ use crate::error::StartError;
 use crate::log;
 use crate::readiness::Stage;
 use crate::status::probes::Helper;
-use crate::status::server::{Demand, StatusServer};
+use crate::status::server::{Effect, StatusServer};
 use crate::status::view::View;
 use crate::status::{Settings, Turn};
 use crate::supervisor::Event;
@@ -53,17 +53,17 @@ impl EventLoop {
         self.status.expire(&mut turn);
         self.status.run(&mut turn);
         loop {
-            let demands = self.status.demands();
-            if demands.is_empty() {
+            let effects = self.status.effects();
+            if effects.is_empty() {
                 return;
             }
-            for demand in demands {
-                match demand {
-                    Demand::Drain => self.queue.push_back(Event::DrainRequested),
-                    Demand::Quit => self.queue.push_back(Event::QuitRequested),
-                    Demand::KillHelper(serial) => self.children.kill(Kind::Probe(serial)),
-                    // Where that fails, the next in line is demanded at once.
-                    Demand::Helper(helper) => self.run_helper(helper),
+            for effect in effects {
+                match effect {
+                    Effect::Drain => self.queue.push_back(Event::DrainRequested),
+                    Effect::Quit => self.queue.push_back(Event::QuitRequested),
+                    Effect::KillHelper(serial) => self.children.kill(Kind::Probe(serial)),
+                    // Where that fails, the next in line is asked for at once.
+                    Effect::Helper(helper) => self.run_helper(helper),
                 }
             }
         }

@@ -7,7 +7,7 @@
 //! `metrics` (its own, and others' passed on) and `pages` (`/status` and `/`), which do not know it or each other. Here
 //! is what they share.
 //!
-//! INVARIANT: nothing that arrives here changes anything but `demands`, `wants_readiness` and the counters.
+//! INVARIANT: nothing that arrives here changes anything but `effects`, `wants_readiness` and the counters.
 
 #![forbid(unsafe_code)]
 

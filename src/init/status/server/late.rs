@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::connection::{Flow, Phase};
 use super::serving::finish_probe;
-use super::{Demand, StatusServer};
+use super::{Effect, StatusServer};
 use crate::status::response::line;
 use crate::status::{Turn, count};
 
@@ -43,7 +43,7 @@ impl StatusServer {
         match &connection.phase {
             Phase::Probing(probing) => {
                 if let Some(serial) = probing.helper() {
-                    self.demands.push(Demand::KillHelper(serial));
+                    self.effects.push(Effect::KillHelper(serial));
                 }
                 finish_probe(turn, &mut connection, 500, &line(&["no answer in time"]));
                 self.settle(turn, place, connection, Flow::Later);
@@ -69,7 +69,7 @@ impl StatusServer {
         self.used_seldom |= connection.is_large();
         if let Phase::Probing(probing) = connection.phase {
             if let Some(serial) = probing.helper() {
-                self.demands.push(Demand::KillHelper(serial));
+                self.effects.push(Effect::KillHelper(serial));
             }
             count(&mut turn.counters.app_probes_failed);
             self.hand_over(turn, place);

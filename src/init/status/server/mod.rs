@@ -34,7 +34,7 @@ use sys::Watch;
 
 /// What a client's request makes the agent do.
 #[derive(Debug)]
-pub(crate) enum Demand {
+pub(crate) enum Effect {
     Drain,
     Quit,
     /// Run `pintle-probe`; the agent keeps the other end of its stdin and stdout.
@@ -63,11 +63,11 @@ pub(crate) struct StatusServer {
     places: Vec<Option<Box<Connection>>>,
     paused: Option<Pause>,
     wants_readiness: bool,
-    demands: Vec<Demand>,
+    effects: Vec<Effect>,
     /// Scrapes that have more to pass on at once.
     runnable: bool,
     used_seldom: bool,
-    /// Helper programs demanded so far, and those of them that have not been reaped.
+    /// Helper programs asked for so far, and those of them that have not been reaped.
     helpers: u64,
     helpers_alive: usize,
     nodes: Nodes,
@@ -93,7 +93,7 @@ impl StatusServer {
             places: Vec::with_capacity(PLACES),
             paused: None,
             wants_readiness: false,
-            demands: Vec::new(),
+            effects: Vec::new(),
             runnable: false,
             used_seldom: false,
             helpers: 0,
@@ -131,8 +131,8 @@ impl StatusServer {
     }
 
     /// What clients want done.
-    pub(crate) fn demands(&mut self) -> Vec<Demand> {
-        std::mem::take(&mut self.demands)
+    pub(crate) fn effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
     }
 
     /// One of our sockets is ready.
@@ -261,11 +261,11 @@ impl StatusServer {
         match meaning.route {
             Route::Alive => connection.answer(200, response::TEXT, b"alive\n", form),
             Route::Drain => {
-                self.demands.push(Demand::Drain);
+                self.effects.push(Effect::Drain);
                 connection.answer(200, response::TEXT, b"draining\n", form);
             }
             Route::Quit => {
-                self.demands.push(Demand::Quit);
+                self.effects.push(Effect::Quit);
                 connection.answer(200, response::TEXT, b"stopping\n", form);
             }
             Route::Refused(status, why) => {

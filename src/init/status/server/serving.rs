@@ -7,7 +7,7 @@ use mio::Token;
 use super::connection::{Ask, Connection, Flow, Phase};
 use super::limits::{HELPERS, PAUSE, STRANGERS_HELPERS};
 use super::routes::Topic;
-use super::{Demand, StatusServer};
+use super::{Effect, StatusServer};
 use crate::readiness::Stage;
 use crate::status::metrics::merge::{Merge, Pumped};
 use crate::status::metrics::usage::Usage;
@@ -46,7 +46,7 @@ impl StatusServer {
         match progress {
             Progress::Going => {}
             Progress::NeedsHelper if self.may_run_helper(connection) => {
-                self.demand_helper(turn, place, connection);
+                self.request_helper(turn, place, connection);
             }
             // Its turn comes when another ends.
             Progress::NeedsHelper => {}
@@ -63,7 +63,7 @@ impl StatusServer {
             .count()
     }
 
-    fn demand_helper(&mut self, turn: &mut Turn<'_>, place: usize, connection: &mut Connection) {
+    fn request_helper(&mut self, turn: &mut Turn<'_>, place: usize, connection: &mut Connection) {
         let token = self.far_token(place);
         let Phase::Probing(probing) = &mut connection.phase else {
             return;
@@ -72,7 +72,7 @@ impl StatusServer {
         match probing.prepare_helper(turn, token, place, self.helpers) {
             Ok(helper) => {
                 self.helpers_alive = self.helpers_alive.saturating_add(1);
-                self.demands.push(Demand::Helper(helper));
+                self.effects.push(Effect::Helper(helper));
             }
             Err(error) => {
                 let body = line(&["cannot open a pair of sockets: ", &error.to_string()]);
@@ -116,7 +116,7 @@ impl StatusServer {
             let Some(mut connection) = self.take(place) else {
                 return;
             };
-            self.demand_helper(turn, place, &mut connection);
+            self.request_helper(turn, place, &mut connection);
             if matches!(connection.phase, Phase::Finishing) && connection.flush() != Flow::Later {
                 continue;
             }
