@@ -45,7 +45,7 @@ pub(super) enum Phase {
     /// The head is not there yet.
     Head,
     /// It waits to be told whether the proxy is ready.
-    Waiting(Ask),
+    Waiting(PendingRequest),
     /// An application is asked, or a helper program.
     Probing(Box<Probing>),
     /// Metrics from elsewhere are passed on.
@@ -58,7 +58,7 @@ pub(super) enum Phase {
 
 /// A request that needs to know about readiness.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct PendingRequest {
     pub(super) topic: Topic,
     pub(super) form: Form,
     /// For Envoy's metrics.

@@ -20,7 +20,7 @@ use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Poll, Token};
 
-use self::connection::{Ask, Connection, Flow, Phase};
+use self::connection::{Connection, Flow, PendingRequest, Phase};
 pub(crate) use self::limits::PLACES;
 use self::limits::{LINGER, PAUSE};
 use self::meaning::{Meaning, understand};
@@ -279,7 +279,7 @@ impl StatusServer {
                 if self.make_room(turn, connection, Some(topic)) {
                     self.wants_readiness = true;
                     connection.deadline = turn.after(PAUSE);
-                    connection.phase = Phase::Waiting(Ask {
+                    connection.phase = Phase::Waiting(PendingRequest {
                         topic,
                         form,
                         query: meaning.query,

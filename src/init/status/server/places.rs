@@ -128,8 +128,7 @@ impl StatusServer {
             Among::Strangers => asks && !self.is_kept(connection.from),
             Among::Pages => connection.page,
             Among::Lasting => {
-                let ready =
-                    matches!(&connection.phase, Phase::Waiting(ask) if ask.topic == Topic::Ready);
+                let ready = matches!(&connection.phase, Phase::Waiting(pending) if pending.topic == Topic::Ready);
                 asks && !ready
             }
         }

@@ -4,7 +4,7 @@
 
 use mio::Token;
 
-use super::connection::{Ask, Connection, Flow, Phase};
+use super::connection::{Connection, Flow, PendingRequest, Phase};
 use super::limits::{HELPERS, PAUSE, STRANGERS_HELPERS};
 use super::routes::Topic;
 use super::{Effect, StatusServer};
@@ -143,11 +143,12 @@ impl StatusServer {
             let Some(mut connection) = self.take(place) else {
                 continue;
             };
-            let Phase::Waiting(ask) = std::mem::replace(&mut connection.phase, Phase::Finishing)
+            let Phase::Waiting(pending) =
+                std::mem::replace(&mut connection.phase, Phase::Finishing)
             else {
                 continue;
             };
-            let flow = self.answer_one(turn, place, &mut connection, (ask, stage), view);
+            let flow = self.answer_one(turn, place, &mut connection, (pending, stage), view);
             self.settle(turn, place, connection, flow);
         }
     }
@@ -157,11 +158,11 @@ impl StatusServer {
         turn: &mut Turn<'_>,
         place: usize,
         connection: &mut Connection,
-        (ask, stage): (Ask, Stage),
+        (pending, stage): (PendingRequest, Stage),
         view: &View<'_>,
     ) -> Flow {
-        self.used_seldom |= ask.topic != Topic::Ready;
-        match ask.topic {
+        self.used_seldom |= pending.topic != Topic::Ready;
+        match pending.topic {
             Topic::Ready => {
                 let (status, counter) = if stage.is_ready() {
                     (200, &mut turn.counters.ready_probes)
@@ -170,16 +171,18 @@ impl StatusServer {
                 };
                 count(counter);
                 let body = line(&[&stage.to_string()]);
-                connection.answer(status, response::TEXT, &body, ask.form);
+                connection.answer(status, response::TEXT, &body, pending.form);
             }
             Topic::Status => {
-                connection.answer(200, response::JSON, &json::render(view), ask.form);
+                connection.answer(200, response::JSON, &json::render(view), pending.form);
             }
-            Topic::Page => connection.answer(200, response::HTML, &page::render(view), ask.form),
+            Topic::Page => {
+                connection.answer(200, response::HTML, &page::render(view), pending.form)
+            }
             Topic::Metrics => {
                 count(&mut turn.counters.scrapes);
                 let own = metrics::render(view, &Usage::read());
-                return self.begin_merge(turn, place, connection, (ask, own));
+                return self.begin_merge(turn, place, connection, (pending, own));
             }
         }
         Flow::Later
@@ -191,26 +194,26 @@ impl StatusServer {
         turn: &mut Turn<'_>,
         place: usize,
         connection: &mut Connection,
-        (ask, own): (Ask, Vec<u8>),
+        (pending, own): (PendingRequest, Vec<u8>),
     ) -> Flow {
-        let length = if ask.form.chunks {
+        let length = if pending.form.chunks {
             response::Length::Chunked
         } else {
             response::Length::Close
         };
         let mut bytes = response::head(200, response::METRICS, length);
-        if ask.form.head_only {
+        if pending.form.head_only {
             connection.put(bytes);
             return Flow::Later;
         }
-        if ask.form.chunks {
+        if pending.form.chunks {
             response::chunk(&mut bytes, &own);
         } else {
             bytes.extend_from_slice(&own);
         }
         connection.put(bytes);
         let first = usize::from(self.settings.metrics.without_proxy);
-        let merge = Merge::new(ask.form, ask.query, ask.patience, first);
+        let merge = Merge::new(pending.form, pending.query, pending.patience, first);
         connection.phase = Phase::Merging(Box::new(merge));
         self.merge(turn, place, connection)
     }
