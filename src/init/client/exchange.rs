@@ -122,12 +122,12 @@ impl Allowance {
 
 /// A method, and a body where there is one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct HttpRequest<'a> {
     pub(crate) method: &'a str,
     pub(crate) body: Option<&'a str>,
 }
 
-impl Ask<'static> {
+impl HttpRequest<'static> {
     pub(crate) const GET: Self = Self {
         method: "GET",
         body: None,
@@ -147,7 +147,7 @@ pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<bool, Failure>;
 /// The network's, the allowance's, and those of `take`.
 pub(crate) fn exchange(
     url: &Url,
-    ask: Ask<'_>,
+    request: HttpRequest<'_>,
     allowance: &Allowance,
     take: Take<'_>,
 ) -> Result<(), Failure> {
@@ -158,7 +158,7 @@ pub(crate) fn exchange(
     };
     let mut to = |address: IpAddr| {
         let address = SocketAddr::new(address, url.port);
-        converse(&mut poll, address, request(url, ask), allowance, take)
+        converse(&mut poll, address, render(url, request), allowance, take)
     };
     let first = to(address);
     match (&first, other) {
@@ -199,18 +199,18 @@ fn converse(
     }
 }
 
-fn request(url: &Url, ask: Ask<'_>) -> String {
+fn render(url: &Url, request: HttpRequest<'_>) -> String {
     let host = url.host.to_string();
     let port = url.port.to_string();
     // Servers want to know that there is no body, where there could be one.
-    let body = ask.body.unwrap_or_default();
-    let length = if ask.body.is_some() || !matches!(ask.method, "GET" | "HEAD") {
+    let body = request.body.unwrap_or_default();
+    let length = if request.body.is_some() || !matches!(request.method, "GET" | "HEAD") {
         ["Content-Length: ", &body.len().to_string(), "\r\n"].concat()
     } else {
         String::new()
     };
     [
-        ask.method,
+        request.method,
         " ",
         &url.path,
         " HTTP/1.1\r\nHost: ",
@@ -229,18 +229,18 @@ fn request(url: &Url, ask: Ask<'_>) -> String {
 mod tests {
     use super::*;
 
-    fn head(ask: Ask<'_>) -> String {
-        request(&Url::here(15000, "/x".to_owned()), ask)
+    fn head(request: HttpRequest<'_>) -> String {
+        render(&Url::here(15000, "/x".to_owned()), request)
     }
 
     #[test]
     fn a_request_says_its_length_where_there_could_be_a_body() {
         assert_eq!(
-            head(Ask::GET),
+            head(HttpRequest::GET),
             "GET /x HTTP/1.1\r\nHost: localhost:15000\r\nUser-Agent: pintle\r\nConnection: close\r\n\r\n"
         );
         let post = |body| {
-            head(Ask {
+            head(HttpRequest {
                 method: "POST",
                 body,
             })

@@ -11,7 +11,7 @@ mod status;
 use std::io::{ErrorKind, IsTerminal as _};
 use std::time::Duration;
 
-use self::exchange::{Allowance, Ask, Failure, exchange};
+use self::exchange::{Allowance, Failure, HttpRequest, exchange};
 use self::status::Paint;
 use crate::cli::{ClientArgs, RequestArgs, StatusArgs, WaitArgs};
 use crate::clock;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &ClientArgs) -> u8 {
         }
         ClientArgs::Order(args) => {
             let mut answer = Response::new(REASON_BYTES);
-            let done = fetch(&args.url, Ask::POST, QUICK_TIMEOUT, &mut answer);
+            let done = fetch(&args.url, HttpRequest::POST, QUICK_TIMEOUT, &mut answer);
             ("POST", &args.url, done)
         }
         ClientArgs::Status(args) => ("GET", &args.url, status(args)),
@@ -144,7 +144,7 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
 /// What is shown of the status.
 fn look(args: &StatusArgs, paint: Paint) -> Result<Vec<u8>, Failure> {
     let mut response = Response::new(STATUS_BYTES);
-    fetch(&args.url, Ask::GET, QUICK_TIMEOUT, &mut response)?;
+    fetch(&args.url, HttpRequest::GET, QUICK_TIMEOUT, &mut response)?;
     if response.is_cut() {
         return Err(Failure::other("the answer is longer than 256 kB"));
     }
@@ -164,13 +164,23 @@ fn variable_says(name: &str, other: &str) -> bool {
 
 /// One try: whether the answer is 200.
 fn ask_200(url: &Url, limit: Duration) -> Result<(), Failure> {
-    fetch(url, Ask::GET, limit, &mut Response::new(REASON_BYTES))
+    fetch(
+        url,
+        HttpRequest::GET,
+        limit,
+        &mut Response::new(REASON_BYTES),
+    )
 }
 
 /// Takes the answer, if its status is 200.
-fn fetch(url: &Url, ask: Ask<'_>, limit: Duration, response: &mut Response) -> Result<(), Failure> {
+fn fetch(
+    url: &Url,
+    request: HttpRequest<'_>,
+    limit: Duration,
+    response: &mut Response,
+) -> Result<(), Failure> {
     let allowance = Allowance::new(limit);
-    let result = exchange(url, ask, &allowance, &mut |bytes| {
+    let result = exchange(url, request, &allowance, &mut |bytes| {
         response.take(bytes).map_err(|_| Failure::malformed())
     });
     match response.status() {
@@ -182,11 +192,11 @@ fn fetch(url: &Url, ask: Ask<'_>, limit: Duration, response: &mut Response) -> R
 
 /// Prints the answer as it comes. A status above 399 is a failure and prints nothing, but for 404, as in pilot-agent.
 fn request(args: &RequestArgs) -> Result<(), Failure> {
-    let ask = Ask {
+    let request = HttpRequest {
         method: &args.method,
         body: args.body,
     };
-    let mut decoder = if ask.method == "HEAD" {
+    let mut decoder = if request.method == "HEAD" {
         Decoder::without_body()
     } else {
         Decoder::new()
@@ -195,7 +205,7 @@ fn request(args: &RequestArgs) -> Result<(), Failure> {
     let mut last = None;
     let mut piece = Vec::new();
     let allowance = Allowance::new(REQUEST_TIMEOUT);
-    let result = exchange(&args.url, ask, &allowance, &mut |bytes| {
+    let result = exchange(&args.url, request, &allowance, &mut |bytes| {
         piece.clear();
         let taken = decoder.take(bytes, &mut |part| piece.extend_from_slice(part));
         let done = taken.map_err(|_| Failure::malformed())?;
