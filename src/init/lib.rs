@@ -52,7 +52,7 @@
 //!   the newest) → `children` → `sys` (kill). Then SIGCHLD: `signals` → `event_loop` (`sources`) → `children` (`reap`) → `event_loop`
 //!   (`records`) → `supervisor` (`stopping`: `Exit`) → `event_loop` (`leaving`) → `adopted`, `store`, `hot_restart` (files
 //!   removed) → `log` (last words, termination log).
-//! - **probe** (`/healthz/ready`): `event_loop` (`sources`, `status_port`) → `status/server` (`accept`, `connection`, `meaning`) →
+//! - **probe** (`/healthz/ready`): `event_loop` (`sources`, `status_port`) → `status/server` (`accept`, `connection`, `request`) →
 //!   `http` (`request`) → `status/server` (`routes`) → `event_loop` (`admin_port`) → `readiness` (answered by what the core knows,
 //!   or: `admin` (`ready`) → `readiness`) → `event_loop` (`status_port`) → `status/server` (`serving`, `connection`). An
 //!   application's probe: `status/server` (`sharing`) → `status/probes` → `http` (`exchange`), or `event_loop` (`status_port`) →

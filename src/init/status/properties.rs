@@ -6,7 +6,7 @@ use super::Settings;
 use super::metrics::scrape::{LINE_BYTES, Lines};
 use super::probes::Check;
 use super::probes::target::{Redirect, Target};
-use super::server::meaning::{Meaning, understand};
+use super::server::request::{ParsedRequest, parse};
 use super::server::routes::{Peer, Route};
 use crate::config::{Metrics, ProbeAction, Prober, ScrapeTarget};
 use crate::http::{Parsed, Request};
@@ -37,25 +37,25 @@ pub(crate) fn request(pieces: &[&[u8]]) {
     let whole = pieces.concat();
     let settings = settings();
     for peer in [Peer::Loopback, Peer::Elsewhere] {
-        let meaning = understand(&whole, peer, &settings);
+        let request = parse(&whole, peer, &settings);
         let parsed = Request::parse(&whole);
-        assert_eq!(meaning.is_none(), matches!(parsed, Parsed::Incomplete));
-        let Some(meaning) = meaning else {
+        assert_eq!(request.is_none(), matches!(parsed, Parsed::Incomplete));
+        let Some(request) = request else {
             return;
         };
-        judge(&meaning, peer);
+        judge(&request, peer);
         if !matches!(parsed, Parsed::Request(_)) {
-            assert!(matches!(meaning.route, Route::Refused(400 | 431, _)));
+            assert!(matches!(request.route, Route::Refused(400 | 431, _)));
         }
     }
 }
 
-fn judge(meaning: &Meaning, peer: Peer) {
-    let order = matches!(meaning.route, Route::Drain | Route::Quit);
+fn judge(request: &ParsedRequest, peer: Peer) {
+    let order = matches!(request.route, Route::Drain | Route::Quit);
     assert!(peer == Peer::Loopback || !order);
-    let asks = matches!(meaning.route, Route::Forward(_) | Route::Probe(_));
-    assert_eq!(asks, meaning.probe.is_some());
-    if let Some(Check::Http(target)) = meaning.probe.as_ref().map(|probe| &probe.check) {
+    let asks = matches!(request.route, Route::Forward(_) | Route::Probe(_));
+    assert_eq!(asks, request.probe.is_some());
+    if let Some(Check::Http(target)) = request.probe.as_ref().map(|probe| &probe.check) {
         assert_eq!(target.port, 8080);
         assert_one_request(target);
     }

@@ -6,8 +6,8 @@ mod accept;
 mod connection;
 mod late;
 mod limits;
-pub(super) mod meaning;
 mod places;
+pub(super) mod request;
 pub(super) mod routes;
 mod serving;
 mod sharing;
@@ -23,8 +23,8 @@ use mio::{Poll, Token};
 use self::connection::{Connection, Flow, PendingRequest, Phase};
 pub(crate) use self::limits::PLACES;
 use self::limits::{LINGER, PAUSE};
-use self::meaning::{Meaning, understand};
 use self::places::Nodes;
+use self::request::{ParsedRequest, parse};
 use self::routes::{ONLY_POST, Peer, Route, Topic};
 use super::probes::{Helper, Probing};
 use super::response::{self, line};
@@ -234,16 +234,16 @@ impl StatusServer {
         connection: &mut Connection,
     ) -> Flow {
         let peer = Peer::at(connection.from);
-        let mut meaning = None;
+        let mut request = None;
         let flow = connection.read_head(&mut |bytes| {
-            meaning = understand(bytes, peer, &self.settings);
-            meaning.is_some()
+            request = parse(bytes, peer, &self.settings);
+            request.is_some()
         });
-        let Some(meaning) = meaning else {
+        let Some(request) = request else {
             return flow;
         };
-        connection.unread = meaning.unread;
-        self.begin(turn, place, connection, meaning);
+        connection.unread = request.unread;
+        self.begin(turn, place, connection, request);
         Flow::Later
     }
 
@@ -252,13 +252,13 @@ impl StatusServer {
         turn: &mut Turn<'_>,
         place: usize,
         connection: &mut Connection,
-        meaning: Meaning,
+        request: ParsedRequest,
     ) {
-        let form = meaning.form;
-        if meaning.kubelet {
+        let form = request.form;
+        if request.kubelet {
             self.learn_node(connection.from, turn.now);
         }
-        match meaning.route {
+        match request.route {
             Route::Alive => connection.answer(200, response::TEXT, b"alive\n", form),
             Route::Drain => {
                 self.effects.push(Effect::Drain);
@@ -282,8 +282,8 @@ impl StatusServer {
                     connection.phase = Phase::Waiting(PendingRequest {
                         topic,
                         form,
-                        query: meaning.query,
-                        patience: meaning.patience,
+                        query: request.query,
+                        patience: request.patience,
                     });
                 } else {
                     connection.page = false;
@@ -293,7 +293,7 @@ impl StatusServer {
             Route::Probe(_) | Route::Forward(_) => {
                 if !self.make_room(turn, connection, None) {
                     connection.answer(503, response::TEXT, b"too many probes at once\n", form);
-                } else if let Some(probe) = meaning.probe {
+                } else if let Some(probe) = request.probe {
                     connection.deadline = turn.after(probe.timeout);
                     let deadline = connection.deadline;
                     let probing = Probing::new(probe.check, form, probe.follow, deadline);

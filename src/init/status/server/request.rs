@@ -17,7 +17,7 @@ use crate::status::response::Form;
 const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
 
 /// What a head means, without the bytes that it stood in.
-pub(crate) struct Meaning {
+pub(crate) struct ParsedRequest {
     pub(crate) route: Route,
     pub(crate) form: Form,
     pub(crate) unread: bool,
@@ -36,8 +36,8 @@ pub(crate) struct Probe {
 }
 
 /// `None`: the head goes on.
-pub(crate) fn understand(bytes: &[u8], peer: Peer, settings: &Settings) -> Option<Meaning> {
-    let refuse = |status, why| Meaning {
+pub(crate) fn parse(bytes: &[u8], peer: Peer, settings: &Settings) -> Option<ParsedRequest> {
+    let refuse = |status, why| ParsedRequest {
         route: Route::Refused(status, why),
         form: Form {
             head_only: false,
@@ -56,7 +56,7 @@ pub(crate) fn understand(bytes: &[u8], peer: Peer, settings: &Settings) -> Optio
         Parsed::Request(request) => {
             let route = route(&request, peer, settings);
             let about_metrics = route == Route::About(Topic::Metrics);
-            Some(Meaning {
+            Some(ParsedRequest {
                 route,
                 form: Form {
                     head_only: request.method == "HEAD",
