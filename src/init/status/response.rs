@@ -13,7 +13,7 @@ pub(crate) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// How an answer must be shaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Form {
+pub(crate) struct Framing {
     /// HEAD: the head only.
     pub(crate) head_only: bool,
     /// HTTP/1.0 knows no chunks.

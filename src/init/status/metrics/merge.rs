@@ -10,7 +10,7 @@ use mio::Token;
 
 use super::scrape::Lines;
 use crate::http::{Decoder, Exchange};
-use crate::status::response::{self, Form};
+use crate::status::response::{self, Framing};
 use crate::status::{Settings, Turn, count};
 
 /// Bytes that are read at once, and so go on to the client at once. Chosen: half of what Envoy writes at once, 16 kB.
@@ -19,7 +19,7 @@ const READ_BYTES: usize = 8 * 1024;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Merge {
-    form: Form,
+    framing: Framing,
     /// For Envoy: what the client asked for (`usedonly`, say).
     query: Option<Box<str>>,
     /// How long a source may take from one line that passes to the next.
@@ -54,13 +54,13 @@ pub(crate) enum Pumped {
 impl Merge {
     /// `first`: 0 begins with Envoy, 1 leaves it out.
     pub(crate) fn new(
-        form: Form,
+        framing: Framing,
         query: Option<Box<str>>,
         patience: Duration,
         first: usize,
     ) -> Self {
         Self {
-            form,
+            framing,
             query,
             patience,
             source: first,
@@ -78,7 +78,7 @@ impl Merge {
         out: &mut Vec<u8>,
     ) -> Pumped {
         if self.current.is_none() && !self.open(turn, token, settings) {
-            if self.form.chunks {
+            if self.framing.chunks {
                 out.extend_from_slice(response::LAST_CHUNK);
             }
             return Pumped::End;
@@ -100,7 +100,7 @@ impl Merge {
             // All of it but for lines that nobody could have wanted counts as a failure, too: somebody should look.
             Ok(_) | Err(()) => self.fail(turn),
         }
-        if self.form.chunks {
+        if self.framing.chunks {
             response::chunk(out, &text);
         } else {
             out.append(&mut text);
@@ -111,7 +111,7 @@ impl Merge {
     /// What changes nothing, and fails if the client has gone: an empty line.
     pub(crate) fn blank(&self) -> Vec<u8> {
         let mut blank = Vec::new();
-        if self.form.chunks {
+        if self.framing.chunks {
             response::chunk(&mut blank, b"\n");
         } else {
             blank.push(b'\n');

@@ -15,7 +15,7 @@ use mio::net::UnixStream;
 use self::target::{Redirect, Target};
 use crate::http::{Exchange, Response};
 use crate::status::Turn;
-use crate::status::response::{Form, line};
+use crate::status::response::{Framing, line};
 
 /// Of an application's answer so many bytes are passed on. As in pilot-agent, and kubelet reads no more.
 const BODY_BYTES: usize = 10 * 1024;
@@ -35,7 +35,7 @@ const REFUSED: [io::ErrorKind; 3] = [
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Probing {
-    pub(crate) form: Form,
+    pub(crate) framing: Framing,
     check: Check,
     follow: bool,
     /// What was asked at first, if a redirect has led elsewhere.
@@ -92,9 +92,9 @@ pub(crate) enum Progress {
 }
 
 impl Probing {
-    pub(crate) fn new(check: Check, form: Form, follow: bool, deadline: Instant) -> Self {
+    pub(crate) fn new(check: Check, framing: Framing, follow: bool, deadline: Instant) -> Self {
         Self {
-            form,
+            framing,
             check,
             follow,
             first: None,

@@ -14,7 +14,7 @@ use super::routes::Topic;
 use crate::http::{HEAD_BYTES, READ_BYTES};
 use crate::status::metrics::merge::Merge;
 use crate::status::probes::Probing;
-use crate::status::response::{self, Form, Length};
+use crate::status::response::{self, Framing, Length};
 
 /// See the module.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct PendingRequest {
     pub(super) topic: Topic,
-    pub(super) form: Form,
+    pub(super) framing: Framing,
     /// For Envoy's metrics.
     pub(super) query: Option<Box<str>>,
     /// How long a source of metrics may pause.
@@ -148,9 +148,9 @@ impl Connection {
     }
 
     /// The whole answer.
-    pub(super) fn answer(&mut self, status: u16, kind: &str, body: &[u8], form: Form) {
+    pub(super) fn answer(&mut self, status: u16, kind: &str, body: &[u8], framing: Framing) {
         let mut bytes = response::head(status, kind, Length::Known(body.len()));
-        if !form.head_only {
+        if !framing.head_only {
             bytes.extend_from_slice(body);
         }
         self.put(bytes);

@@ -254,25 +254,25 @@ impl StatusServer {
         connection: &mut Connection,
         request: ParsedRequest,
     ) {
-        let form = request.form;
+        let framing = request.framing;
         if request.kubelet {
             self.learn_node(connection.from, turn.now);
         }
         match request.route {
-            Route::Alive => connection.answer(200, response::TEXT, b"alive\n", form),
+            Route::Alive => connection.answer(200, response::TEXT, b"alive\n", framing),
             Route::Drain => {
                 self.effects.push(Effect::Drain);
-                connection.answer(200, response::TEXT, b"draining\n", form);
+                connection.answer(200, response::TEXT, b"draining\n", framing);
             }
             Route::Quit => {
                 self.effects.push(Effect::Quit);
-                connection.answer(200, response::TEXT, b"stopping\n", form);
+                connection.answer(200, response::TEXT, b"stopping\n", framing);
             }
             Route::Refused(status, why) => {
                 if status == 431 {
                     count(&mut turn.counters.connections_refused);
                 }
-                connection.answer(status, kind_of_refusal(status, why), &line(&[why]), form);
+                connection.answer(status, kind_of_refusal(status, why), &line(&[why]), framing);
             }
             Route::About(topic) => {
                 connection.page = topic != Topic::Ready;
@@ -281,22 +281,22 @@ impl StatusServer {
                     connection.deadline = turn.after(PAUSE);
                     connection.phase = Phase::Waiting(PendingRequest {
                         topic,
-                        form,
+                        framing,
                         query: request.query,
                         patience: request.patience,
                     });
                 } else {
                     connection.page = false;
-                    connection.answer(503, response::TEXT, b"too many requests at once\n", form);
+                    connection.answer(503, response::TEXT, b"too many requests at once\n", framing);
                 }
             }
             Route::Probe(_) | Route::Forward(_) => {
                 if !self.make_room(turn, connection, None) {
-                    connection.answer(503, response::TEXT, b"too many probes at once\n", form);
+                    connection.answer(503, response::TEXT, b"too many probes at once\n", framing);
                 } else if let Some(probe) = request.probe {
                     connection.deadline = turn.after(probe.timeout);
                     let deadline = connection.deadline;
-                    let probing = Probing::new(probe.check, form, probe.follow, deadline);
+                    let probing = Probing::new(probe.check, framing, probe.follow, deadline);
                     self.begin_probe(turn, place, connection, probing);
                 }
             }

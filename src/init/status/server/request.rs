@@ -11,7 +11,7 @@ use crate::http::{Parsed, Request};
 use crate::status::Settings;
 use crate::status::probes::Check;
 use crate::status::probes::target::Target;
-use crate::status::response::Form;
+use crate::status::response::Framing;
 
 /// With this header Prometheus says when it will have lost its patience.
 const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
@@ -19,7 +19,7 @@ const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
 /// What a head means, without the bytes that it stood in.
 pub(crate) struct ParsedRequest {
     pub(crate) route: Route,
-    pub(crate) form: Form,
+    pub(crate) framing: Framing,
     pub(crate) unread: bool,
     pub(crate) probe: Option<Probe>,
     pub(crate) query: Option<Box<str>>,
@@ -39,7 +39,7 @@ pub(crate) struct Probe {
 pub(crate) fn parse(bytes: &[u8], peer: Peer, settings: &Settings) -> Option<ParsedRequest> {
     let refuse = |status, why| ParsedRequest {
         route: Route::Refused(status, why),
-        form: Form {
+        framing: Framing {
             head_only: false,
             chunks: false,
         },
@@ -58,7 +58,7 @@ pub(crate) fn parse(bytes: &[u8], peer: Peer, settings: &Settings) -> Option<Par
             let about_metrics = route == Route::About(Topic::Metrics);
             Some(ParsedRequest {
                 route,
-                form: Form {
+                framing: Framing {
                     head_only: request.method == "HEAD",
                     chunks: request.chunks,
                 },

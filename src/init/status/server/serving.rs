@@ -171,13 +171,13 @@ impl StatusServer {
                 };
                 count(counter);
                 let body = line(&[&stage.to_string()]);
-                connection.answer(status, response::TEXT, &body, pending.form);
+                connection.answer(status, response::TEXT, &body, pending.framing);
             }
             Topic::Status => {
-                connection.answer(200, response::JSON, &json::render(view), pending.form);
+                connection.answer(200, response::JSON, &json::render(view), pending.framing);
             }
             Topic::Page => {
-                connection.answer(200, response::HTML, &page::render(view), pending.form)
+                connection.answer(200, response::HTML, &page::render(view), pending.framing);
             }
             Topic::Metrics => {
                 count(&mut turn.counters.scrapes);
@@ -196,24 +196,24 @@ impl StatusServer {
         connection: &mut Connection,
         (pending, own): (PendingRequest, Vec<u8>),
     ) -> Flow {
-        let length = if pending.form.chunks {
+        let length = if pending.framing.chunks {
             response::Length::Chunked
         } else {
             response::Length::Close
         };
         let mut bytes = response::head(200, response::METRICS, length);
-        if pending.form.head_only {
+        if pending.framing.head_only {
             connection.put(bytes);
             return Flow::Later;
         }
-        if pending.form.chunks {
+        if pending.framing.chunks {
             response::chunk(&mut bytes, &own);
         } else {
             bytes.extend_from_slice(&own);
         }
         connection.put(bytes);
         let first = usize::from(self.settings.metrics.without_proxy);
-        let merge = Merge::new(pending.form, pending.query, pending.patience, first);
+        let merge = Merge::new(pending.framing, pending.query, pending.patience, first);
         connection.phase = Phase::Merging(Box::new(merge));
         self.merge(turn, place, connection)
     }
@@ -268,8 +268,8 @@ pub(super) fn finish_probe(
     status: u16,
     body: &[u8],
 ) {
-    let form = match &connection.phase {
-        Phase::Probing(probing) => probing.form,
+    let framing = match &connection.phase {
+        Phase::Probing(probing) => probing.framing,
         Phase::Head
         | Phase::Waiting(_)
         | Phase::Merging(_)
@@ -281,5 +281,5 @@ pub(super) fn finish_probe(
     } else {
         &mut turn.counters.app_probes_failed
     });
-    connection.answer(status, response::TEXT, body, form);
+    connection.answer(status, response::TEXT, body, framing);
 }
