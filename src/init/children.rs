@@ -30,7 +30,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use crate::config::{IpVersion, Launch};
-use crate::supervisor::{CompanionId, Epoch, Exit};
+use crate::supervisor::{CompanionId, Epoch, ExitStatus};
 use sys::{ChildSetup, End, Inherited, Pid, Streams};
 
 /// What a child is for.
@@ -48,11 +48,11 @@ pub(crate) enum Kind {
 
 /// Reaps one dead child, known or adopted; `None` when none is left to reap now.
 #[must_use]
-pub(crate) fn reap() -> Option<(Pid, Exit)> {
+pub(crate) fn reap() -> Option<(Pid, ExitStatus)> {
     let (pid, end) = sys::reap()?;
     let how = match end {
-        End::Code(code) => Exit::Code(code),
-        End::Signal(number) => Exit::Signal(number),
+        End::Code(code) => ExitStatus::Code(code),
+        End::Signal(number) => ExitStatus::Signal(number),
     };
     Some((pid, how))
 }
@@ -74,7 +74,7 @@ impl Children {
         kind: Kind,
         launch: &Launch,
         arguments: &[OsString],
-    ) -> Result<Pid, (Exit, io::Error)> {
+    ) -> Result<Pid, (ExitStatus, io::Error)> {
         let setup = ChildSetup {
             inherited: Inherited::get(),
             user: launch.user.map(|user| (user.uid, user.gid)),
@@ -104,7 +104,7 @@ impl Children {
         &mut self,
         kind: Kind,
         words: &[OsString],
-    ) -> Result<Pid, (Exit, io::Error)> {
+    ) -> Result<Pid, (ExitStatus, io::Error)> {
         let mut words = words.iter().map(OsString::as_os_str);
         // No program has the empty name: it is not found.
         let program = words.next().unwrap_or_default();
@@ -148,8 +148,12 @@ impl Children {
         .map_err(|(_, error)| error)
     }
 
-    fn keep(&mut self, kind: Kind, started: io::Result<Pid>) -> Result<Pid, (Exit, io::Error)> {
-        let pid = started.map_err(|error| (Exit::NotStarted(spawn_code(&error)), error))?;
+    fn keep(
+        &mut self,
+        kind: Kind,
+        started: io::Result<Pid>,
+    ) -> Result<Pid, (ExitStatus, io::Error)> {
+        let pid = started.map_err(|error| (ExitStatus::NotStarted(spawn_code(&error)), error))?;
         if self.0.capacity() == 0 {
             // Once and for all: a list that grows later stays above the memory that it grew over.
             self.0.reserve_exact(MOST);

@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::supervisor::{Exit, Note, Reason};
+use crate::supervisor::{ExitStatus, Note, Reason};
 
 /// Since the agent's start.
 #[derive(Clone, Debug, Default)]
@@ -61,8 +61,8 @@ impl Counters {
     }
 
     /// A proxy process ended. The end of a parent that had handed over is none of its failures.
-    pub(crate) fn ended(&mut self, how: Exit, asked: Asked) {
-        if how != Exit::Code(0) && asked == Asked::No {
+    pub(crate) fn ended(&mut self, how: ExitStatus, asked: Asked) {
+        if how != ExitStatus::Code(0) && asked == Asked::No {
             self.epochs_failed = self.epochs_failed.saturating_add(1);
         }
     }

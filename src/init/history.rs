@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::readiness::Stage;
-use crate::supervisor::{Configuration, Epoch, Exit, Note, Reason};
+use crate::supervisor::{Configuration, Epoch, ExitStatus, Note, Reason};
 
 /// Events kept, and lives of epochs kept. Chosen: with 32 of each, `/status` has about 10 kB.
 pub(crate) const KEPT: usize = 32;
@@ -42,7 +42,7 @@ pub(crate) struct Life {
     /// When it had handed over.
     pub(crate) draining: Option<Instant>,
     /// When and how it ended.
-    pub(crate) ended: Option<(Instant, Exit)>,
+    pub(crate) ended: Option<(Instant, ExitStatus)>,
     /// Its end is a failure: a crash, or a child that died before it was LIVE.
     pub(crate) failed: bool,
 }
@@ -79,7 +79,7 @@ impl History {
         } else if let Note::Draining(epoch) = note {
             self.living(*epoch, |life| life.draining = Some(now));
         } else if let Note::ChildFailed { epoch, how, .. } = note
-            && !matches!(how, Exit::NotStarted(_))
+            && !matches!(how, ExitStatus::NotStarted(_))
         {
             // One that was never started has no life; the last of its number was another's.
             self.last(*epoch, |life| life.failed = true);
@@ -88,10 +88,10 @@ impl History {
     }
 
     /// A proxy process was reaped.
-    pub(crate) fn ended(&mut self, now: Instant, epoch: Epoch, how: Exit) {
+    pub(crate) fn ended(&mut self, now: Instant, epoch: Epoch, how: ExitStatus) {
         self.living(epoch, |life| {
             life.ended = Some((now, how));
-            life.failed |= how != Exit::Code(0) && life.draining.is_none();
+            life.failed |= how != ExitStatus::Code(0) && life.draining.is_none();
         });
     }
 
@@ -149,8 +149,11 @@ mod tests {
             ended: None,
             failed: false,
         });
-        history.ended(now, epoch, Exit::Code(0));
-        for (how, failed) in [(Exit::NotStarted(71), false), (Exit::Code(0), true)] {
+        history.ended(now, epoch, ExitStatus::Code(0));
+        for (how, failed) in [
+            (ExitStatus::NotStarted(71), false),
+            (ExitStatus::Code(0), true),
+        ] {
             let parent = Epoch(0);
             history.noted(now, &Note::ChildFailed { epoch, how, parent });
             assert_eq!(history.lives().any(|life| life.failed), failed, "{how}");

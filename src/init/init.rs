@@ -14,7 +14,7 @@ use crate::cli::InitArgs;
 use crate::clock;
 use crate::log::{self, Level, LogConfig, Target};
 use crate::signals::Signals;
-use crate::supervisor::Exit;
+use crate::supervisor::ExitStatus;
 use sys::{ChildSetup, Inherited, Pid, Streams, signal};
 
 const ENDS: Token = Token(0);
@@ -100,7 +100,7 @@ fn spawn(words: &[OsString]) -> io::Result<Pid> {
 }
 
 /// Forwards and reaps until the command has ended.
-fn supervise(sources: &mut Sources, main: Pid, group: bool) -> Exit {
+fn supervise(sources: &mut Sources, main: Pid, group: bool) -> ExitStatus {
     let mut events = Events::with_capacity(4);
     loop {
         let timeout = sources.signals.are_left().then_some(Duration::ZERO);
@@ -182,7 +182,7 @@ fn forward(number: i32, main: Pid, group: bool) {
 }
 
 /// Reaps every dead child; returns how the command ended, if it did.
-fn reap_all(main: Pid) -> Option<Exit> {
+fn reap_all(main: Pid) -> Option<ExitStatus> {
     let mut ended = None;
     while let Some((pid, how)) = children::reap() {
         if pid == main {

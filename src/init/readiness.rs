@@ -256,7 +256,7 @@ mod tests {
         let first = asked(&readiness, &story);
         let stage = readiness.conclude(&story.view().snapshot, first, heard(Some(8080)));
         assert_eq!(stage, Some(Stage::Port(8080)));
-        story.exited(1_000, 0, crate::supervisor::Exit::Signal(11));
+        story.exited(1_000, 0, crate::supervisor::ExitStatus::Signal(11));
         story.live(1_500, 0);
         assert_ne!(asked(&readiness, &story), first);
         // A hand-over: what is known of the parent counts.

@@ -5,7 +5,7 @@
 use super::EventLoop;
 use crate::children::Kind;
 use crate::log;
-use crate::supervisor::{Event, Exit};
+use crate::supervisor::{Event, ExitStatus};
 use sys::{Pid, signal};
 
 impl EventLoop {
@@ -42,7 +42,7 @@ impl EventLoop {
     }
 
     /// The command has been reaped. What it leaves in its process group would outlive the agent.
-    pub(super) fn command_gone(&mut self, pid: Pid, how: Exit) {
+    pub(super) fn command_gone(&mut self, pid: Pid, how: ExitStatus) {
         sys::kill_group(pid, signal::SIGKILL);
         // Who sees the drain may want to skip it with Ctrl-C.
         sys::take_terminal_back(pid);

@@ -5,7 +5,7 @@
 use super::EventLoop;
 use crate::children::Kind;
 use crate::log;
-use crate::supervisor::{CompanionId, Event, Exit, Send};
+use crate::supervisor::{CompanionId, Event, ExitStatus, Send};
 use sys::{Pid, signal};
 
 impl EventLoop {
@@ -40,7 +40,7 @@ impl EventLoop {
 
     /// A companion has been reaped. What it leaves in its process group would hold its ports against the next one, or
     /// outlive the agent.
-    pub(super) fn companion_gone(&mut self, pid: Pid, id: CompanionId, how: Exit) {
+    pub(super) fn companion_gone(&mut self, pid: Pid, id: CompanionId, how: ExitStatus) {
         sys::kill_group(pid, signal::SIGKILL);
         self.queue
             .push_back(Event::CompanionExited { companion: id, how });

@@ -13,7 +13,7 @@ use crate::error::{Refused, StartError};
 use crate::hot_restart::Holder;
 use crate::log;
 use crate::store::{Of, Store};
-use crate::supervisor::{Call, Epoch, Event, Exit, Reason, Reply};
+use crate::supervisor::{Call, Epoch, Event, ExitStatus, Reason, Reply};
 use crate::timeline;
 use sys::Watch;
 
@@ -28,7 +28,7 @@ impl EventLoop {
         sys::release_stack();
     }
 
-    fn try_spawn(&mut self, epoch: Epoch, reason: Reason) -> Result<(), Exit> {
+    fn try_spawn(&mut self, epoch: Epoch, reason: Reason) -> Result<(), ExitStatus> {
         if epoch == Epoch(0) && !self.config.launch.disable_hot_restart {
             self.check_base_id()?;
         }
@@ -73,24 +73,24 @@ impl EventLoop {
     }
 
     /// Envoy itself would only say `errno 98`, or panic.
-    fn check_base_id(&mut self) -> Result<(), Exit> {
+    fn check_base_id(&mut self) -> Result<(), ExitStatus> {
         let base_id = self.hot_restart.base_id();
         if let Some(name) = self.hot_restart.taken() {
             let holder = Holder::of(&name);
             log::error!(
                 "cannot start the proxy: base id {base_id} is in use by {holder}; --base-id auto finds a free one"
             );
-            return Err(Exit::NotStarted(1));
+            return Err(ExitStatus::NotStarted(1));
         }
         self.hot_restart.remove_stale(owner(&self.config.launch)).map_err(|(path, error)| {
             let path = path.display();
             log::error!("cannot remove {path}, which another user's Envoy has left: {error}; choose another --base-id");
-            Exit::NotStarted(1)
+            ExitStatus::NotStarted(1)
         })
     }
 
     /// Renders and writes the bootstrap; returns what goes after `-c` and `--config-yaml`.
-    fn prepare(&mut self, of: Of) -> Result<(PathBuf, Option<String>), Exit> {
+    fn prepare(&mut self, of: Of) -> Result<(PathBuf, Option<String>), ExitStatus> {
         let number = match of {
             Of::Epoch(epoch) => epoch.0,
             Of::Validator => 0,
@@ -111,7 +111,7 @@ impl EventLoop {
                     if let Some(slot) = &mut self.starting {
                         *slot = Some(error);
                     }
-                    Err(Exit::NotStarted(71))
+                    Err(ExitStatus::NotStarted(71))
                 }
             },
         }
@@ -125,13 +125,13 @@ impl EventLoop {
         }
     }
 
-    fn no_bootstrap(&mut self, error: &BootstrapError) -> Exit {
+    fn no_bootstrap(&mut self, error: &BootstrapError) -> ExitStatus {
         if let Some(slot) = &mut self.starting {
             *slot = Some(StartError::bootstrap(error));
         } else {
             log::error!("{error}");
         }
-        Exit::NotStarted(78)
+        ExitStatus::NotStarted(78)
     }
 
     pub(super) fn validate(&mut self, epoch: Epoch) {

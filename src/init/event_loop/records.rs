@@ -10,7 +10,7 @@ use crate::counters::Asked;
 use crate::history::{Happening, Life};
 use crate::log;
 use crate::readiness::Stage;
-use crate::supervisor::{Epoch, Exit, Note, Reason};
+use crate::supervisor::{Epoch, ExitStatus, Note, Reason};
 use sys::Pid;
 
 /// When the two clocks have come apart by more, the host's was set. Chosen: well above a day's drift.
@@ -33,7 +33,7 @@ impl EventLoop {
     }
 
     /// A proxy was reaped, or could not be started; the core does not know yet.
-    pub(super) fn proxy_ended(&mut self, epoch: Epoch, how: Exit) {
+    pub(super) fn proxy_ended(&mut self, epoch: Epoch, how: ExitStatus) {
         let asked = self
             .supervisor
             .processes()
@@ -43,7 +43,7 @@ impl EventLoop {
         self.history.ended(self.now, epoch, how);
     }
 
-    pub(super) fn orphan_reaped(&mut self, pid: Pid, how: Exit) {
+    pub(super) fn orphan_reaped(&mut self, pid: Pid, how: ExitStatus) {
         self.counters.orphans_reaped = self.counters.orphans_reaped.saturating_add(1);
         log::debug!("reaped orphan {}: it {how}", pid.number());
     }

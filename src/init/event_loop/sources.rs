@@ -12,7 +12,7 @@ use crate::children::{self, Kind};
 use crate::host;
 use crate::log;
 use crate::store::Of;
-use crate::supervisor::{Epoch, Event, Exit, Signal};
+use crate::supervisor::{Epoch, Event, ExitStatus, Signal};
 use sys::signal;
 
 /// Means nothing; it has a handler because it may be a fault.
@@ -141,14 +141,14 @@ impl EventLoop {
     }
 
     /// Tells an out-of-memory kill from another SIGKILL. The cgroup's count is read only after a kill.
-    fn cause(&mut self, kind: Option<Kind>, how: Exit) -> Exit {
+    fn cause(&mut self, kind: Option<Kind>, how: ExitStatus) -> ExitStatus {
         let matters = !matches!(kind, None | Some(Kind::Probe(_)));
-        if how != Exit::Signal(9) || !matters {
+        if how != ExitStatus::Signal(9) || !matters {
             return how;
         }
         let before = std::mem::replace(&mut self.oom_kills, host::oom_kills());
         if before.is_some() && self.oom_kills > before {
-            Exit::OutOfMemory
+            ExitStatus::OutOfMemory
         } else {
             how
         }

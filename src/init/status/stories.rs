@@ -11,8 +11,8 @@ use crate::history::{Happening, History, Life};
 use crate::readiness::Stage;
 use crate::status::view::View;
 use crate::supervisor::{
-    Action, Call, CleanExit, CompanionId, Configuration, Epoch, Event, Exit, Policy, Reply, Signal,
-    Supervisor,
+    Action, Call, CleanExit, CompanionId, Configuration, Epoch, Event, ExitStatus, Policy, Reply,
+    Signal, Supervisor,
 };
 use crate::values::Role;
 use sys::Pid;
@@ -74,14 +74,14 @@ impl Story {
         story.live(180, 0);
         story.change(90_000, 2);
         story.live(100_210, 1);
-        story.exited(160_300, 0, Exit::Code(0));
-        story.companion_exited(200_000, 1, Exit::Code(3));
+        story.exited(160_300, 0, ExitStatus::Code(0));
+        story.companion_exited(200_000, 1, ExitStatus::Code(3));
         story.change(240_000, 3);
-        story.exited(250_400, 2, Exit::Code(1));
-        story.exited(251_000, 2, Exit::Signal(11));
+        story.exited(250_400, 2, ExitStatus::Code(1));
+        story.exited(251_000, 2, ExitStatus::Signal(11));
         story.live(252_000, 2);
-        story.exited(312_000, 1, Exit::Code(0));
-        story.exited(400_000, 2, Exit::Signal(9));
+        story.exited(312_000, 1, ExitStatus::Code(0));
+        story.exited(400_000, 2, ExitStatus::Signal(9));
         story.readiness(400_000, Stage::NoProxy);
         story.live(401_300, 0);
         story.event(480_000, &Event::Signalled(Signal::Terminate));
@@ -140,7 +140,7 @@ impl Story {
         }
     }
 
-    pub(crate) fn exited(&mut self, at: u64, epoch: u32, how: Exit) {
+    pub(crate) fn exited(&mut self, at: u64, epoch: u32, how: ExitStatus) {
         self.until(at);
         let epoch = Epoch(epoch);
         self.reaped(Kind::Proxy(epoch));
@@ -149,7 +149,7 @@ impl Story {
         self.handle(&Event::Exited { epoch, how });
     }
 
-    fn companion_exited(&mut self, at: u64, place: u8, how: Exit) {
+    fn companion_exited(&mut self, at: u64, place: u8, how: ExitStatus) {
         self.until(at);
         let companion = CompanionId(place);
         self.reaped(Kind::Companion(companion));

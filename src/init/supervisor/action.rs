@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::companions::CompanionId;
-use super::event::{Call, Cause, Epoch, Exit};
+use super::event::{Call, Cause, Epoch, ExitStatus};
 use super::note::Note;
 
 /// Why an epoch was started.
@@ -52,11 +52,11 @@ pub enum Outcome {
     /// On request, before any epoch was ever LIVE.
     NeverLive,
     /// The retry budget is spent and nothing serves.
-    BudgetSpent(Exit),
+    BudgetSpent(ExitStatus),
     /// On request, before the command of `run` was started.
     NeverStarted,
     /// The command of `run` ended, and with it the agent.
-    CommandEnded(Exit),
+    CommandEnded(ExitStatus),
 }
 
 impl Outcome {

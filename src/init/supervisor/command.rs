@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use super::action::{Action, Outcome};
 use super::epoch::Process;
-use super::event::{Exit, Signal};
+use super::event::{ExitStatus, Signal};
 use super::note::{CommandNote, Note};
 use super::stopping::{ABANDON_AFTER, Stage};
 use super::timers::Timer;
@@ -37,7 +37,7 @@ const REQUESTS_TO_KILL: u8 = 3;
 /// terminal, XFSZ at the limit of a file. They are not for the command.
 const OUR_OWN: [u8; 3] = [13, 22, 25];
 /// How a command ends that the agent has to kill.
-const KILLED: Exit = Exit::Signal(9);
+const KILLED: ExitStatus = ExitStatus::Signal(9);
 
 /// Where the command is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub enum CommandState {
     Stopping,
     /// It did not end in its time, or a third request came.
     Killed,
-    Ended(Exit),
+    Ended(ExitStatus),
     /// The agent ends, and it was never started.
     Cancelled,
 }
@@ -183,7 +183,7 @@ impl Supervisor {
     }
 
     /// The command ended, or could not be started, while the agent runs: the agent ends, with its code.
-    pub(super) fn command_exited(&mut self, now: Instant, how: Exit, out: &mut Vec<Action>) {
+    pub(super) fn command_exited(&mut self, now: Instant, how: ExitStatus, out: &mut Vec<Action>) {
         if self.command_lives() {
             self.command_over(how, out);
             self.stop_with(now, Some(Outcome::CommandEnded(how)), true, out);
@@ -198,7 +198,7 @@ impl Supervisor {
         }
     }
 
-    fn command_over(&mut self, how: Exit, out: &mut Vec<Action>) {
+    fn command_over(&mut self, how: ExitStatus, out: &mut Vec<Action>) {
         self.timers.disarm(Timer::Command);
         self.set_command(CommandState::Ended(how));
         out.push(Action::Note(Note::Command(CommandNote::Ended(how))));
@@ -280,7 +280,7 @@ impl Supervisor {
 
     /// The command ended while the agent ends. What it ended with by itself is what the agent ends with, unless the
     /// proxy's failure decided that before.
-    pub(super) fn command_ended(&mut self, now: Instant, how: Exit, out: &mut Vec<Action>) {
+    pub(super) fn command_ended(&mut self, now: Instant, how: ExitStatus, out: &mut Vec<Action>) {
         let Some(state) = self.command_state().filter(|state| state.has_process()) else {
             return;
         };

@@ -16,7 +16,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::action::{Action, Send};
-use super::event::Exit;
+use super::event::ExitStatus;
 use super::exits::MOST_DOUBLINGS;
 use super::note::Note;
 use super::timers::Timer;
@@ -142,7 +142,7 @@ impl Supervisor {
         &mut self,
         now: Instant,
         id: CompanionId,
-        how: Exit,
+        how: ExitStatus,
         out: &mut Vec<Action>,
     ) {
         let reset = self.policy.retry_reset;
@@ -209,7 +209,12 @@ impl Supervisor {
     }
 
     /// A companion ended while the agent ends.
-    pub(super) fn companion_ended(&mut self, id: CompanionId, how: Exit, out: &mut Vec<Action>) {
+    pub(super) fn companion_ended(
+        &mut self,
+        id: CompanionId,
+        how: ExitStatus,
+        out: &mut Vec<Action>,
+    ) {
         let Some(companion) = self.process_of(id) else {
             return;
         };

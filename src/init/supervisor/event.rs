@@ -76,7 +76,7 @@ impl fmt::Display for Asker {
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub enum ExitStatus {
     Code(u8),
     Signal(u8),
     /// SIGKILL, and the cgroup counted an out-of-memory kill.
@@ -85,7 +85,7 @@ pub enum Exit {
     NotStarted(u8),
 }
 
-impl Exit {
+impl ExitStatus {
     /// The exit code that stands for it, 128 + n for a signal.
     #[must_use]
     pub const fn code(self) -> u8 {
@@ -97,7 +97,7 @@ impl Exit {
     }
 }
 
-impl fmt::Display for Exit {
+impl fmt::Display for ExitStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exited with code {code}"),
@@ -181,15 +181,18 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The process of this epoch ended, or could not be started.
-    Exited { epoch: Epoch, how: Exit },
+    Exited { epoch: Epoch, how: ExitStatus },
     /// A companion ended, or could not be started.
-    CompanionExited { companion: CompanionId, how: Exit },
+    CompanionExited {
+        companion: CompanionId,
+        how: ExitStatus,
+    },
     /// The command of `run` ended, or could not be started.
-    CommandExited(Exit),
+    CommandExited(ExitStatus),
     /// The answer to `CheckReady`.
     ReadinessKnown(bool),
     /// The `--validate` run ended.
-    Validated { how: Exit },
+    Validated { how: ExitStatus },
     /// Something that is watched may have changed.
     FilesChanged,
     /// Watching by inotify works, or does not: then only rescans notice.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::action::{Action, Outcome, Reason, Send};
 use super::epoch::{Process, State, Why};
-use super::event::{Epoch, Exit};
+use super::event::{Epoch, ExitStatus};
 use super::note::Note;
 use super::policy::CleanExit;
 use super::running::wanted;
@@ -22,18 +22,26 @@ const ORPHAN_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const MOST_DOUBLINGS: u32 = 9;
 
 /// What to say of an end. One that went wrong and that nobody asked for is a warning.
-pub(super) const fn ended(process: &Process, how: Exit) -> Action {
+pub(super) const fn ended(process: &Process, how: ExitStatus) -> Action {
     let epoch = process.epoch;
-    Action::Note(if matches!(how, Exit::Code(0)) || process.is_stopping() {
-        Note::Ended { epoch, how }
-    } else {
-        Note::Crashed { epoch, how }
-    })
+    Action::Note(
+        if matches!(how, ExitStatus::Code(0)) || process.is_stopping() {
+            Note::Ended { epoch, how }
+        } else {
+            Note::Crashed { epoch, how }
+        },
+    )
 }
 
 impl Supervisor {
     /// A process ended, or could not be started.
-    pub(super) fn exited(&mut self, now: Instant, epoch: Epoch, how: Exit, out: &mut Vec<Action>) {
+    pub(super) fn exited(
+        &mut self,
+        now: Instant,
+        epoch: Epoch,
+        how: ExitStatus,
+        out: &mut Vec<Action>,
+    ) {
         match self.remove(epoch) {
             Some((process, Place::Newest)) => self.newest_exited(now, &process, how, out),
             Some((process, Place::Older)) => self.older_exited(now, &process, how, out),
@@ -41,7 +49,13 @@ impl Supervisor {
         }
     }
 
-    fn newest_exited(&mut self, now: Instant, process: &Process, how: Exit, out: &mut Vec<Action>) {
+    fn newest_exited(
+        &mut self,
+        now: Instant,
+        process: &Process,
+        how: ExitStatus,
+        out: &mut Vec<Action>,
+    ) {
         if process.state == State::Stopping(Why::Afresh) {
             out.push(Action::Note(Note::Ended {
                 epoch: process.epoch,
@@ -58,7 +72,7 @@ impl Supervisor {
         }
         self.forget_given_up();
         out.push(ended(process, how));
-        if how == Exit::Code(0) {
+        if how == ExitStatus::Code(0) {
             self.ended_cleanly(now, process, out);
         } else {
             self.crashed(now, process, how, out);
@@ -70,7 +84,7 @@ impl Supervisor {
         &mut self,
         now: Instant,
         child: &Process,
-        how: Exit,
+        how: ExitStatus,
         mut parent: Process,
         out: &mut Vec<Action>,
     ) {
@@ -120,7 +134,7 @@ impl Supervisor {
     }
 
     /// The newest epoch crashed, and nothing serves.
-    fn crashed(&mut self, now: Instant, process: &Process, how: Exit, out: &mut Vec<Action>) {
+    fn crashed(&mut self, now: Instant, process: &Process, how: ExitStatus, out: &mut Vec<Action>) {
         self.kill_validator(out);
         // Failures of its child must not shorten its own budget.
         if process.age(now) >= self.policy.retry_reset {
@@ -208,7 +222,13 @@ impl Supervisor {
         }
     }
 
-    fn older_exited(&mut self, now: Instant, process: &Process, how: Exit, out: &mut Vec<Action>) {
+    fn older_exited(
+        &mut self,
+        now: Instant,
+        process: &Process,
+        how: ExitStatus,
+        out: &mut Vec<Action>,
+    ) {
         if process.is_stopping() {
             self.timers.disarm(Timer::Kill);
             out.push(Action::Note(Note::Ended {

@@ -53,7 +53,9 @@ pub use action::{Action, Outcome, Reason, Send};
 pub use command::CommandState;
 pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
-pub use event::{Asker, Call, Cause, Configuration, Epoch, Event, Exit, ProcessId, Reply, Signal};
+pub use event::{
+    Asker, Call, Cause, Configuration, Epoch, Event, ExitStatus, ProcessId, Reply, Signal,
+};
 pub use note::{CommandNote, Note, Seconds};
 pub use policy::{CleanExit, Policy};
 pub use snapshot::{AgentState, Snapshot};

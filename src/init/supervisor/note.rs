@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::action::Outcome;
 use super::companions::CompanionId;
-use super::event::{Asker, Configuration, Epoch, Exit};
+use super::event::{Asker, Configuration, Epoch, ExitStatus};
 
 /// A line for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,17 +37,17 @@ pub enum Note {
     Draining(Epoch),
     Ended {
         epoch: Epoch,
-        how: Exit,
+        how: ExitStatus,
     },
     /// Nobody had asked for it.
     Crashed {
         epoch: Epoch,
-        how: Exit,
+        how: ExitStatus,
     },
     /// A child died before it was LIVE; its parent goes on.
     ChildFailed {
         epoch: Epoch,
-        how: Exit,
+        how: ExitStatus,
         parent: Epoch,
     },
     /// It took longer than `--live-timeout`.
@@ -70,16 +70,16 @@ pub enum Note {
     Refilled,
     /// `--validate` said no.
     Refused {
-        how: Exit,
+        how: ExitStatus,
         keeps: Option<Epoch>,
     },
     /// `--validate` could not be asked: its run was killed, too slow, or not started.
-    NotValidated(Exit),
+    NotValidated(ExitStatus),
     /// A parent died before its time.
     ParentDied {
         parent: Epoch,
         child: Epoch,
-        how: Exit,
+        how: ExitStatus,
     },
     /// A draining parent outlived its time, and its child may wait for it.
     ParentHangs {
@@ -110,13 +110,13 @@ pub enum Note {
     /// A companion ended by itself and comes again.
     CompanionFailed {
         id: CompanionId,
-        how: Exit,
+        how: ExitStatus,
         delay: Duration,
     },
     /// A companion ended while the agent ends.
     CompanionEnded {
         id: CompanionId,
-        how: Exit,
+        how: ExitStatus,
     },
     StoppingCompanions,
     KillingCompanion(CompanionId),
@@ -329,7 +329,7 @@ pub enum CommandNote {
     Waits,
     /// A request to stop goes to it.
     Forwarded(u8),
-    Ended(Exit),
+    Ended(ExitStatus),
     /// The proxy ended for good, and it did not.
     Stopping,
     Killing,

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use super::Supervisor;
 use super::action::{Action, Send};
 use super::epoch::{Process, State};
-use super::event::Exit;
+use super::event::ExitStatus;
 use super::note::Note;
 use super::timers::Timer;
 
@@ -44,7 +44,7 @@ impl Supervisor {
         &self,
         now: Instant,
         parent: &Process,
-        how: Exit,
+        how: ExitStatus,
         out: &mut Vec<Action>,
     ) {
         let Some(child) = &self.newest else { return };
@@ -53,7 +53,7 @@ impl Supervisor {
             .live_since
             .and_then(|live| live.checked_add(self.policy.parent_shutdown))
             .and_then(|due| due.checked_sub(Duration::from_secs(1)));
-        if how == Exit::Code(0) && due.is_some_and(|due| now >= due) {
+        if how == ExitStatus::Code(0) && due.is_some_and(|due| now >= due) {
             out.push(Action::Note(Note::Ended {
                 epoch: parent.epoch,
                 how,

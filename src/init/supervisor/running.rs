@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::action::{Action, Reason, Send};
 use super::epoch::{Process, State, Why};
-use super::event::{Call, Cause, Configuration, Epoch, Event, Exit, Reply, Signal};
+use super::event::{Call, Cause, Configuration, Epoch, Event, ExitStatus, Reply, Signal};
 use super::note::Note;
 use super::timers::Timer;
 use super::{Next, Phase, Supervisor};
@@ -222,7 +222,7 @@ impl Supervisor {
         out.push(Action::Validate(epoch));
     }
 
-    fn validated(&mut self, now: Instant, how: Exit, out: &mut Vec<Action>) {
+    fn validated(&mut self, now: Instant, how: ExitStatus, out: &mut Vec<Action>) {
         self.validator = false;
         self.timers.disarm(Timer::Validation);
         let Next::Validating { reason, stale } = self.next else {
@@ -231,7 +231,7 @@ impl Supervisor {
         self.next = Next::Nothing;
         if stale {
             self.next = wanted(reason);
-        } else if how == Exit::Code(0) {
+        } else if how == ExitStatus::Code(0) {
             self.next = Next::Wanted {
                 reason,
                 validated: true,
@@ -340,8 +340,8 @@ impl Supervisor {
 
 /// Whether the proxy itself has said no, at the end of its run. A shell around it says 126 and 127 for what it cannot
 /// start, and 128 + n for what was killed: that is no word of the proxy's.
-const fn is_refusal(how: Exit) -> bool {
-    matches!(how, Exit::Code(1..126))
+const fn is_refusal(how: ExitStatus) -> bool {
+    matches!(how, ExitStatus::Code(1..126))
 }
 
 pub(super) const fn wanted(reason: Reason) -> Next {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::action::{Action, Outcome, Send};
 use super::epoch::{State, Why};
-use super::event::{Asker, Epoch, Event, Exit, Signal};
+use super::event::{Asker, Epoch, Event, ExitStatus, Signal};
 use super::exits::ended;
 use super::note::{CommandNote, Note};
 use super::timers::Timer;
@@ -327,7 +327,13 @@ impl Supervisor {
         self.timers.arm(Timer::Abandon, now, ABANDON_AFTER);
     }
 
-    fn exited_in_stop(&mut self, now: Instant, epoch: Epoch, how: Exit, out: &mut Vec<Action>) {
+    fn exited_in_stop(
+        &mut self,
+        now: Instant,
+        epoch: Epoch,
+        how: ExitStatus,
+        out: &mut Vec<Action>,
+    ) {
         let Some((process, place)) = self.remove(epoch) else {
             return;
         };

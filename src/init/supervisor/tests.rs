@@ -193,14 +193,14 @@ impl Sim {
         self.on(replied(epoch, Call::Live, Reply::Live));
     }
 
-    fn exits(&mut self, epoch: u32, how: Exit) {
+    fn exits(&mut self, epoch: u32, how: ExitStatus) {
         self.on(Event::Exited {
             epoch: Epoch(epoch),
             how,
         });
     }
 
-    fn companion_exits(&mut self, id: u8, how: Exit) {
+    fn companion_exits(&mut self, id: u8, how: ExitStatus) {
         let companion = CompanionId(id);
         self.on(Event::CompanionExited { companion, how });
     }
@@ -265,8 +265,8 @@ const fn send_companion(id: u8, what: Send) -> Action {
     Action::SignalCompanion(CompanionId(id), what)
 }
 
-const CRASH: Exit = Exit::Signal(11);
-const CLEAN: Exit = Exit::Code(0);
+const CRASH: ExitStatus = ExitStatus::Signal(11);
+const CLEAN: ExitStatus = ExitStatus::Code(0);
 
 // ---- start
 
@@ -502,7 +502,7 @@ fn without_hot_restart_the_proxy_is_stopped_first() {
     assert_eq!(sim.ordered(), [send(0, Send::Term)]);
     sim.pass(secs(5));
     assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     assert_eq!(sim.ordered(), [spawn(0, Reason::Change)]);
 }
 
@@ -551,7 +551,9 @@ fn a_bootstrap_that_is_refused_is_not_started() {
     });
     sim.change(2);
     assert_eq!(sim.ordered(), [Action::Validate(Epoch(1))]);
-    sim.on(Event::Validated { how: Exit::Code(1) });
+    sim.on(Event::Validated {
+        how: ExitStatus::Code(1),
+    });
     sim.pass(secs(100));
     assert_eq!(sim.ordered(), []);
     sim.change(3);
@@ -592,7 +594,7 @@ fn a_crash_during_validation_is_not_held_up_by_it() {
         [Action::KillValidator, spawn(0, Reason::Crash)]
     );
     sim.on(Event::Validated {
-        how: Exit::Signal(9),
+        how: ExitStatus::Signal(9),
     });
     sim.pass(secs(100));
     assert_eq!(sim.ordered(), []);
@@ -605,7 +607,7 @@ fn a_child_that_fails_costs_the_parent_nothing_and_is_tried_again() {
     let mut sim = Sim::live(policy());
     sim.change(2);
     sim.ordered();
-    sim.exits(1, Exit::Code(1));
+    sim.exits(1, ExitStatus::Code(1));
     assert_eq!(sim.ordered(), [Action::ClearInitializing]);
     assert_eq!(sim.running(), [(0, State::Live)]);
     sim.pass(millis(199));
@@ -623,7 +625,7 @@ fn a_child_that_is_not_live_in_time_is_killed_and_counts_as_failed() {
     sim.ordered();
     sim.pass(secs(20));
     assert_eq!(sim.ordered(), [send(1, Send::Kill)]);
-    sim.exits(1, Exit::Signal(9));
+    sim.exits(1, ExitStatus::Signal(9));
     sim.pass(millis(200));
     assert_eq!(
         sim.ordered(),
@@ -636,7 +638,7 @@ fn when_the_budget_is_spent_on_a_child_the_parent_goes_on_until_the_next_change(
     let mut sim = Sim::live(policy());
     sim.change(2);
     for _ in 0..11 {
-        sim.exits(1, Exit::Code(1));
+        sim.exits(1, ExitStatus::Code(1));
         sim.pass(secs(110));
     }
     let starts = sim
@@ -659,7 +661,7 @@ fn a_change_while_a_child_fails_is_started_without_backoff() {
     sim.change(2);
     sim.change(3);
     sim.ordered();
-    sim.exits(1, Exit::Code(1));
+    sim.exits(1, ExitStatus::Code(1));
     assert_eq!(
         sim.ordered(),
         [Action::ClearInitializing, spawn(1, Reason::Change)]
@@ -673,7 +675,7 @@ fn a_change_during_the_backoff_is_started_at_once() {
         ..policy()
     });
     sim.change(2);
-    sim.exits(1, Exit::Code(1));
+    sim.exits(1, ExitStatus::Code(1));
     sim.ordered();
     sim.change(3);
     assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
@@ -686,7 +688,7 @@ fn a_change_back_to_what_the_parent_runs_ends_the_retries() {
         ..policy()
     });
     sim.change(2);
-    sim.exits(1, Exit::Code(1));
+    sim.exits(1, ExitStatus::Code(1));
     sim.ordered();
     sim.change(1);
     sim.pass(secs(1000));
@@ -700,7 +702,7 @@ fn crashes_are_retried_eleven_starts_in_all_with_doubling_delays() {
     let mut sim = Sim::new(policy());
     for _ in 0..11 {
         assert_eq!(sim.outcome, None);
-        sim.exits(0, Exit::Code(3));
+        sim.exits(0, ExitStatus::Code(3));
         sim.pass(secs(103));
     }
     let gaps: Vec<_> = sim.orders.iter().map(|(at, _)| at.as_millis()).collect();
@@ -717,16 +719,16 @@ fn crashes_are_retried_eleven_starts_in_all_with_doubling_delays() {
             200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, 102_400
         ]
     );
-    assert_eq!(sim.outcome, Some(Outcome::BudgetSpent(Exit::Code(3))));
+    assert_eq!(sim.outcome, Some(Outcome::BudgetSpent(ExitStatus::Code(3))));
 }
 
 #[test]
 fn the_exit_code_is_the_last_proxys_own() {
     for (how, code) in [
-        (Exit::Code(3), 3),
-        (Exit::Signal(11), 139),
-        (Exit::NotStarted(127), 127),
-        (Exit::NotStarted(126), 126),
+        (ExitStatus::Code(3), 3),
+        (ExitStatus::Signal(11), 139),
+        (ExitStatus::NotStarted(127), 127),
+        (ExitStatus::NotStarted(126), 126),
     ] {
         let mut sim = Sim::new(Policy {
             retry_budget: 0,
@@ -809,7 +811,7 @@ fn a_parent_that_dies_while_it_drains_gets_a_stand_in() {
     sim.change(2);
     sim.is_live(1);
     sim.ordered();
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     assert_eq!(
         sim.ordered(),
         [Action::StandIn {
@@ -845,7 +847,7 @@ fn no_stand_in_when_it_is_switched_off() {
     sim.change(2);
     sim.is_live(1);
     sim.ordered();
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     assert_eq!(sim.ordered(), []);
 }
 
@@ -860,7 +862,7 @@ fn a_draining_parent_that_hangs_is_killed_after_its_time_and_replaced() {
     assert_eq!(sim.ordered(), []);
     sim.pass(secs(1));
     assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     let stand_in = Action::StandIn {
         parent: Epoch(0),
         child: Epoch(1),
@@ -900,7 +902,7 @@ fn a_parent_that_hangs_is_replaced_during_a_long_drain_too() {
     sim.ordered();
     sim.pass(secs(15));
     assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     let stand_in = Action::StandIn {
         parent: Epoch(0),
         child: Epoch(1),
@@ -913,14 +915,14 @@ fn a_child_orphaned_in_the_hand_over_is_not_waited_for_long() {
     let mut sim = Sim::live(policy());
     sim.change(2);
     sim.ordered();
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     sim.pass(secs(2));
     let stand_in = Action::StandIn {
         parent: Epoch(0),
         child: Epoch(1),
     };
     assert_eq!(sim.ordered(), [stand_in, send(1, Send::Kill)]);
-    sim.exits(1, Exit::Signal(9));
+    sim.exits(1, ExitStatus::Signal(9));
     sim.pass(millis(200));
     assert_eq!(sim.ordered(), [spawn(0, Reason::Crash)]);
 }
@@ -1018,7 +1020,7 @@ fn quitquitquit_does_not_drain_and_is_0_even_before_any_epoch_was_live() {
     sim.ordered();
     sim.on(Event::QuitRequested);
     assert_eq!(sim.ordered(), [send(0, Send::Term)]);
-    sim.exits(0, Exit::Signal(15));
+    sim.exits(0, ExitStatus::Signal(15));
     assert_eq!(sim.outcome, Some(Outcome::Stopped));
     let mut draining = Sim::live(policy());
     draining.on(Event::Signalled(Signal::Terminate));
@@ -1124,7 +1126,7 @@ fn a_proxy_that_does_not_end_is_killed_and_the_code_is_137() {
             send(0, Send::Kill)
         ]
     );
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     assert_eq!(sim.outcome, Some(Outcome::Killed));
 }
 
@@ -1264,7 +1266,7 @@ fn a_companion_comes_back_with_a_doubling_delay_that_has_a_bound_and_no_budget()
         ..with_companions(2)
     });
     let mut delays = Vec::new();
-    for how in [CRASH, CLEAN, Exit::NotStarted(127)]
+    for how in [CRASH, CLEAN, ExitStatus::NotStarted(127)]
         .into_iter()
         .cycle()
         .take(15)
@@ -1343,7 +1345,7 @@ fn a_companion_that_does_not_end_is_killed_then_the_proxy_has_its_own_time_and_t
     let killed = [send_companion(1, Send::Kill), send(0, Send::Term)];
     assert_eq!(sim.ordered(), killed);
     sim.pass(millis(4_999));
-    sim.companion_exits(1, Exit::Signal(9));
+    sim.companion_exits(1, ExitStatus::Signal(9));
     sim.exits(0, CLEAN);
     assert_eq!(sim.ordered(), []);
     assert_eq!(sim.outcome, Some(Outcome::Killed));
@@ -1376,9 +1378,9 @@ fn the_second_request_does_not_wait_for_companions_and_the_third_kills_them() {
         sim.on(Event::Signalled(Signal::Terminate));
         let killed = [send_companion(0, Send::Kill), send(0, Send::Kill)];
         assert_eq!(sim.ordered(), killed);
-        sim.exits(0, Exit::Signal(9));
+        sim.exits(0, ExitStatus::Signal(9));
         assert_eq!(sim.outcome, None);
-        sim.companion_exits(0, Exit::Signal(9));
+        sim.companion_exits(0, ExitStatus::Signal(9));
         assert_eq!(sim.outcome, Some(Outcome::Killed));
     }
 }
@@ -1417,7 +1419,7 @@ fn an_agent_that_ends_by_itself_takes_its_companions_along_and_keeps_its_reason(
     assert_eq!(sim.ordered(), [send_companion(0, Send::Term)]);
     sim.pass(secs(5));
     assert_eq!(sim.ordered(), [send_companion(0, Send::Kill)]);
-    sim.companion_exits(0, Exit::Signal(9));
+    sim.companion_exits(0, ExitStatus::Signal(9));
     assert_eq!(sim.outcome, Some(Outcome::BudgetSpent(CRASH)));
 }
 
@@ -1570,7 +1572,12 @@ fn events() -> Vec<(&'static str, Event)> {
             },
         ),
         ("valid", Event::Validated { how: CLEAN }),
-        ("invalid", Event::Validated { how: Exit::Code(1) }),
+        (
+            "invalid",
+            Event::Validated {
+                how: ExitStatus::Code(1),
+            },
+        ),
         ("files", Event::FilesChanged),
         ("degraded", Event::WatchDegraded(true)),
         ("hash", hashed(9)),
@@ -1673,7 +1680,7 @@ enum Step {
     /// The newest, or the older, process ends.
     Exit {
         older: bool,
-        how: Exit,
+        how: ExitStatus,
     },
     /// The newest process says that it is LIVE.
     Live,
@@ -1683,14 +1690,14 @@ enum Step {
     Signal(Signal),
     Drain,
     Quit,
-    Validated(Exit),
+    Validated(ExitStatus),
     Degraded(bool),
     Connections(u64),
-    Stray(u32, Exit),
+    Stray(u32, ExitStatus),
     /// A companion ends.
-    Companion(u8, Exit),
+    Companion(u8, ExitStatus),
     /// The command ends.
-    Command(Exit),
+    Command(ExitStatus),
     /// Readiness changes, and an answer comes that nobody waits for.
     Ready(bool),
     Pass(u64),
@@ -1700,9 +1707,9 @@ fn step() -> impl Strategy<Value = Step> {
     let how = prop_oneof![
         Just(CLEAN),
         Just(CRASH),
-        Just(Exit::Code(1)),
-        Just(Exit::Signal(9)),
-        Just(Exit::NotStarted(127))
+        Just(ExitStatus::Code(1)),
+        Just(ExitStatus::Signal(9)),
+        Just(ExitStatus::NotStarted(127))
     ];
     let signal = prop_oneof![
         1 => Just(Signal::Terminate),
@@ -1865,7 +1872,7 @@ impl World {
         }
     }
 
-    fn exits(&mut self, epoch: u32, how: Exit) {
+    fn exits(&mut self, epoch: u32, how: ExitStatus) {
         if self.alive.remove(&epoch).is_some() {
             self.sim.exits(epoch, how);
             self.book();
@@ -1873,7 +1880,7 @@ impl World {
     }
 
     /// While the agent runs, no order follows from it; in particular none for a proxy.
-    fn companion_exits(&mut self, id: u8, how: Exit) {
+    fn companion_exits(&mut self, id: u8, how: ExitStatus) {
         let known = self.companions.remove(&id).is_some();
         let running = self.sim.core.phase == Phase::Running;
         let before = self.sim.core.timers.clone();
@@ -1883,7 +1890,7 @@ impl World {
     }
 
     /// Its end is the agent's, whatever it is; a stray one means nothing.
-    fn command_exits(&mut self, how: Exit) {
+    fn command_exits(&mut self, how: ExitStatus) {
         let known = self.command.take().is_some();
         self.stop_asked |= known;
         let before = self.sim.core.timers.clone();
@@ -2039,7 +2046,7 @@ impl World {
                 .collect();
             killed
                 .into_iter()
-                .for_each(|epoch| self.exits(epoch, Exit::Signal(9)));
+                .for_each(|epoch| self.exits(epoch, ExitStatus::Signal(9)));
             let stopping: Vec<_> = self
                 .sim
                 .core

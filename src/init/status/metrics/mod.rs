@@ -255,8 +255,8 @@ mod tests {
     use crate::history::History;
     use crate::readiness::Stage;
     use crate::supervisor::{
-        Call, Cause, CleanExit, CompanionId, Configuration, Epoch, Event, Exit, Policy, ProcessId,
-        Reply, Supervisor, Timer,
+        Call, Cause, CleanExit, CompanionId, Configuration, Epoch, Event, ExitStatus, Policy,
+        ProcessId, Reply, Supervisor, Timer,
     };
     use crate::values::Role;
 
@@ -308,7 +308,7 @@ mod tests {
     fn companion_crashes() -> Event {
         Event::CompanionExited {
             companion: CompanionId(1),
-            how: Exit::Code(1),
+            how: ExitStatus::Code(1),
         }
     }
 

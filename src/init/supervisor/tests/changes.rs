@@ -20,14 +20,14 @@ fn validating() -> Sim {
 fn a_validation_that_is_no_refusal_is_tried_again() {
     for how in [
         // Killed, or a shell's word for that; not started: no process, disk full, no such file, binary busy; a shell's words.
-        Exit::Signal(9),
-        Exit::Signal(6),
-        Exit::Code(137),
-        Exit::NotStarted(71),
-        Exit::NotStarted(126),
-        Exit::NotStarted(127),
-        Exit::Code(126),
-        Exit::Code(127),
+        ExitStatus::Signal(9),
+        ExitStatus::Signal(6),
+        ExitStatus::Code(137),
+        ExitStatus::NotStarted(71),
+        ExitStatus::NotStarted(126),
+        ExitStatus::NotStarted(127),
+        ExitStatus::Code(126),
+        ExitStatus::Code(127),
     ] {
         let mut sim = validating();
         sim.on(Event::Validated { how });
@@ -47,7 +47,7 @@ fn a_validation_that_is_no_refusal_is_tried_again() {
 fn a_refusal_is_final_until_the_next_change() {
     for code in [1, 2, 125] {
         let mut sim = validating();
-        let how = Exit::Code(code);
+        let how = ExitStatus::Code(code);
         sim.on(Event::Validated { how });
         let keeps = Some(Epoch(0));
         assert_eq!(sim.notes.last(), Some(&Note::Refused { how, keeps }));
@@ -61,7 +61,7 @@ fn a_validation_that_is_too_slow_is_killed_and_tried_again() {
     let mut sim = validating();
     sim.pass(secs(20));
     assert_eq!(sim.ordered(), [Action::KillValidator]);
-    let how = Exit::Signal(9);
+    let how = ExitStatus::Signal(9);
     sim.on(Event::Validated { how });
     sim.pass(millis(200));
     assert_eq!(sim.ordered(), [Action::Validate(Epoch(1))]);
@@ -70,7 +70,7 @@ fn a_validation_that_is_too_slow_is_killed_and_tried_again() {
 #[test]
 fn a_change_that_comes_while_a_validation_waits_is_validated_at_once() {
     let mut sim = validating();
-    let how = Exit::NotStarted(71);
+    let how = ExitStatus::NotStarted(71);
     sim.on(Event::Validated { how });
     sim.on(hashed(3));
     assert_eq!(sim.ordered(), [Action::Validate(Epoch(1))]);
@@ -81,13 +81,13 @@ fn a_validation_that_never_runs_spends_the_budget_and_is_given_up_like_a_child()
     let mut sim = validating();
     for _ in 0..2 {
         sim.on(Event::Validated {
-            how: Exit::NotStarted(71),
+            how: ExitStatus::NotStarted(71),
         });
         sim.pass(secs(1));
     }
     sim.ordered();
     sim.on(Event::Validated {
-        how: Exit::NotStarted(71),
+        how: ExitStatus::NotStarted(71),
     });
     let given_up = |note: &Note| matches!(note, Note::GaveUp { .. });
     assert!(sim.notes.last().is_some_and(given_up));
@@ -105,7 +105,7 @@ fn given_up() -> Sim {
     });
     sim.change(2);
     for _ in 0..2 {
-        sim.exits(1, Exit::Code(1));
+        sim.exits(1, ExitStatus::Code(1));
         sim.pass(millis(200));
     }
     let snapshot = sim.core.snapshot();
@@ -132,7 +132,7 @@ fn what_was_given_up_has_one_try_every_retry_reset() {
         sim.pass(secs(1));
         assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
         assert_eq!(gave_up(&sim), (1, turn));
-        sim.exits(1, Exit::Code(1));
+        sim.exits(1, ExitStatus::Code(1));
         assert_eq!(sim.ordered(), [Action::ClearInitializing], "one try each");
     }
     sim.pass(secs(600));
@@ -163,7 +163,7 @@ fn a_change_ends_what_was_given_up() {
     sim.change(3);
     assert_eq!(sim.ordered(), [spawn(1, Reason::Change)]);
     assert!(!sim.core.snapshot().given_up);
-    sim.exits(1, Exit::Code(1));
+    sim.exits(1, ExitStatus::Code(1));
     sim.pass(millis(200));
     let again = [Action::ClearInitializing, spawn(1, Reason::Change)];
     assert_eq!(sim.ordered(), again, "it has a whole budget");
@@ -199,7 +199,7 @@ fn a_validation_that_was_given_up_is_tried_again_too() {
     let mut sim = validating();
     for _ in 0..3 {
         sim.on(Event::Validated {
-            how: Exit::NotStarted(71),
+            how: ExitStatus::NotStarted(71),
         });
         sim.pass(secs(1));
     }
@@ -216,7 +216,7 @@ fn a_parent_that_ran_long_has_a_whole_budget_whatever_its_children_spent() {
     sim.pass(secs(86_400));
     sim.change(2);
     for _ in 0..11 {
-        sim.exits(1, Exit::Code(1));
+        sim.exits(1, ExitStatus::Code(1));
         sim.pass(secs(103));
     }
     sim.ordered();

@@ -27,7 +27,7 @@ const fn to_command(number: u8) -> Action {
     Action::SignalCommand(number)
 }
 
-fn ends(sim: &mut Sim, how: Exit) {
+fn ends(sim: &mut Sim, how: ExitStatus) {
     sim.on(Event::CommandExited(how));
 }
 
@@ -85,14 +85,17 @@ fn its_end_drains_the_proxy_and_its_code_is_the_agents() {
     let mut sim = running();
     sim.pass(secs(3600));
     sim.ordered();
-    ends(&mut sim, Exit::Code(3));
+    ends(&mut sim, ExitStatus::Code(3));
     assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
     sim.pass(secs(5));
     assert_eq!(sim.ordered(), [send(0, Send::Term)]);
     sim.exits(0, CLEAN);
-    assert_eq!(sim.outcome, Some(Outcome::CommandEnded(Exit::Code(3))));
-    assert_eq!(Outcome::CommandEnded(Exit::Code(3)).code(), 3);
-    assert_eq!(Outcome::CommandEnded(Exit::Signal(15)).code(), 143);
+    assert_eq!(
+        sim.outcome,
+        Some(Outcome::CommandEnded(ExitStatus::Code(3)))
+    );
+    assert_eq!(Outcome::CommandEnded(ExitStatus::Code(3)).code(), 3);
+    assert_eq!(Outcome::CommandEnded(ExitStatus::Signal(15)).code(), 143);
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn its_code_is_the_agents_even_if_the_proxy_had_to_be_killed() {
     let mut sim = running();
     ends(&mut sim, CLEAN);
     sim.pass(secs(10));
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     assert_eq!(sim.outcome, Some(Outcome::CommandEnded(CLEAN)));
 }
 
@@ -108,7 +111,7 @@ fn its_code_is_the_agents_even_if_the_proxy_had_to_be_killed() {
 fn one_that_cannot_be_started_ends_the_agent_with_the_shells_code() {
     for code in [127, 126] {
         let mut sim = running();
-        ends(&mut sim, Exit::NotStarted(code));
+        ends(&mut sim, ExitStatus::NotStarted(code));
         sim.pass(secs(5));
         sim.exits(0, CLEAN);
         assert_eq!(sim.outcome.map(Outcome::code), Some(code));
@@ -227,12 +230,15 @@ fn the_third_request_kills_it_and_then_the_agent_ends_as_after_its_end() {
     assert_eq!(sim.ordered(), [Action::KillCommand]);
     term(&mut sim);
     assert_eq!(sim.ordered(), [], "killed already");
-    ends(&mut sim, Exit::Signal(9));
+    ends(&mut sim, ExitStatus::Signal(9));
     assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
     term(&mut sim);
     assert_eq!(sim.ordered(), [send(0, Send::Term)], "the drain is skipped");
     sim.exits(0, CLEAN);
-    assert_eq!(sim.outcome, Some(Outcome::CommandEnded(Exit::Signal(9))));
+    assert_eq!(
+        sim.outcome,
+        Some(Outcome::CommandEnded(ExitStatus::Signal(9)))
+    );
 }
 
 #[test]
@@ -241,7 +247,10 @@ fn one_that_cannot_be_killed_does_not_hold_the_agent() {
     (0..3).for_each(|_| term(&mut sim));
     sim.pass(secs(10));
     sim.exits(0, CLEAN);
-    assert_eq!(sim.outcome, Some(Outcome::CommandEnded(Exit::Signal(9))));
+    assert_eq!(
+        sim.outcome,
+        Some(Outcome::CommandEnded(ExitStatus::Signal(9)))
+    );
 }
 
 #[test]
@@ -256,8 +265,11 @@ fn the_proxy_may_crash_and_come_back_beside_it() {
         "and no second one"
     );
     sim.exits(0, CRASH);
-    ends(&mut sim, Exit::Code(4));
-    assert_eq!(sim.outcome, Some(Outcome::CommandEnded(Exit::Code(4))));
+    ends(&mut sim, ExitStatus::Code(4));
+    assert_eq!(
+        sim.outcome,
+        Some(Outcome::CommandEnded(ExitStatus::Code(4)))
+    );
 }
 
 #[test]
@@ -270,7 +282,7 @@ fn a_proxy_that_fails_for_good_takes_it_along_and_gives_the_code() {
     assert_eq!(sim.ordered(), [to_command(15)]);
     sim.pass(secs(5));
     assert_eq!(sim.ordered(), [Action::KillCommand]);
-    ends(&mut sim, Exit::Signal(9));
+    ends(&mut sim, ExitStatus::Signal(9));
     assert_eq!(sim.ordered(), [send_companion(0, Send::Term)]);
     sim.companion_exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::BudgetSpent(CRASH)));
@@ -294,8 +306,11 @@ fn a_clean_exit_of_the_proxy_leaves_it_its_time_and_then_its_own_code() {
     sim.exits(0, CLEAN);
     sim.pass(millis(4_999));
     assert_eq!(sim.ordered(), []);
-    ends(&mut sim, Exit::Code(3));
-    assert_eq!(sim.outcome, Some(Outcome::CommandEnded(Exit::Code(3))));
+    ends(&mut sim, ExitStatus::Code(3));
+    assert_eq!(
+        sim.outcome,
+        Some(Outcome::CommandEnded(ExitStatus::Code(3)))
+    );
 }
 
 #[test]
@@ -304,7 +319,7 @@ fn a_clean_exit_of_the_proxy_ends_one_that_goes_on() {
     sim.exits(0, CLEAN);
     sim.pass(secs(5));
     assert_eq!(sim.ordered(), [to_command(15)]);
-    ends(&mut sim, Exit::Signal(15));
+    ends(&mut sim, ExitStatus::Signal(15));
     assert_eq!(sim.outcome, Some(Outcome::ProxyEnded));
 }
 
@@ -317,8 +332,11 @@ fn quitquitquit_stops_the_proxy_at_once_and_leaves_the_command_its_time_and_its_
     sim.exits(0, CLEAN);
     sim.companion_exits(0, CLEAN);
     assert_eq!(sim.outcome, None);
-    ends(&mut sim, Exit::Code(3));
-    assert_eq!(sim.outcome, Some(Outcome::CommandEnded(Exit::Code(3))));
+    ends(&mut sim, ExitStatus::Code(3));
+    assert_eq!(
+        sim.outcome,
+        Some(Outcome::CommandEnded(ExitStatus::Code(3)))
+    );
 }
 
 #[test]
@@ -329,7 +347,7 @@ fn quitquitquit_ends_one_that_goes_on_and_is_0() {
     sim.ordered();
     sim.pass(secs(5));
     assert_eq!(sim.ordered(), [to_command(15)]);
-    ends(&mut sim, Exit::Signal(15));
+    ends(&mut sim, ExitStatus::Signal(15));
     assert_eq!(sim.outcome, Some(Outcome::Stopped));
 }
 
@@ -347,7 +365,7 @@ fn quitquitquit_kills_one_that_does_not_obey_and_is_137() {
             Action::KillCommand
         ]
     );
-    ends(&mut sim, Exit::Signal(9));
+    ends(&mut sim, ExitStatus::Signal(9));
     assert_eq!(sim.outcome, None);
     sim.pass(secs(5));
     assert_eq!(sim.outcome, Some(Outcome::Killed), "the companion hangs");
@@ -364,9 +382,9 @@ fn requests_hurry_one_that_has_its_time() {
     assert_eq!(sim.ordered(), [to_command(28)]);
     term(&mut sim);
     assert_eq!(sim.ordered(), [Action::KillCommand, send(0, Send::Kill)]);
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     assert_eq!(sim.outcome, None);
-    ends(&mut sim, Exit::Signal(9));
+    ends(&mut sim, ExitStatus::Signal(9));
     assert_eq!(sim.outcome, Some(Outcome::Killed));
 }
 
@@ -413,7 +431,7 @@ pub(super) fn phases() -> Vec<(&'static str, Sim)> {
     let mut quitting = running();
     quitting.on(Event::QuitRequested);
     let mut draining = running();
-    ends(&mut draining, Exit::Code(3));
+    ends(&mut draining, ExitStatus::Code(3));
     let mut killing = running();
     killing.on(Event::QuitRequested);
     term(&mut killing);
@@ -437,7 +455,10 @@ pub(super) fn events() -> Vec<(&'static str, Event)> {
         ("USR2", Event::Signalled(Signal::Other(12))),
         ("PIPE", Event::Signalled(Signal::Other(13))),
         ("command exits 0", Event::CommandExited(CLEAN)),
-        ("command 127", Event::CommandExited(Exit::NotStarted(127))),
+        (
+            "command 127",
+            Event::CommandExited(ExitStatus::NotStarted(127)),
+        ),
         ("ready", Event::ReadinessKnown(true)),
         ("not ready", Event::ReadinessKnown(false)),
     ]

@@ -69,7 +69,7 @@ fn a_proxy_that_is_silent_for_the_time_out_is_killed_and_counts_as_crashed() {
     let silent = |note: &Note| matches!(note, Note::Hangs { silent, .. } if *silent >= secs(30));
     assert!(sim.notes.last().is_some_and(silent), "{:?}", sim.notes);
     assert!(!sim.core.newest.as_ref().unwrap().may_end());
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     assert_eq!(sim.core.budget, 10 - 1);
     sim.pass(millis(200));
     assert_eq!(sim.ordered(), [spawn(0, Reason::Crash)]);
@@ -86,7 +86,7 @@ fn a_child_that_is_held_up_by_its_parent_is_not_killed_for_it() {
     assert_eq!(sim.ordered(), []);
     sim.answers(2, Reply::Silent);
     assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     sim.ordered();
     sim.answers(29, Reply::Silent);
     assert_eq!(sim.ordered(), [], "it has its time from here on");

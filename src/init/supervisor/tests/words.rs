@@ -43,7 +43,7 @@ fn the_end_says_by_what_it_was_asked_for() {
     let mut sim = Sim::live(policy());
     sim.on(Event::Signalled(Signal::Terminate));
     sim.pass(secs(10));
-    sim.exits(0, Exit::Signal(9));
+    sim.exits(0, ExitStatus::Signal(9));
     assert_eq!(
         last_words(&sim),
         "stopped on request (SIGTERM), a process had to be killed, exit code 137"
@@ -60,17 +60,23 @@ fn the_end_says_by_what_it_was_asked_for() {
 fn a_death_that_nobody_asked_for_is_a_warning_that_names_the_signal() {
     for (how, words) in [
         (
-            Exit::Signal(11),
+            ExitStatus::Signal(11),
             "epoch 0 was killed by signal 11 (SIGSEGV)",
         ),
-        (Exit::Signal(1), "epoch 0 was killed by signal 1 (SIGHUP)"),
-        (Exit::Signal(31), "epoch 0 was killed by signal 31 (SIGSYS)"),
-        (Exit::Signal(40), "epoch 0 was killed by signal 40"),
         (
-            Exit::OutOfMemory,
+            ExitStatus::Signal(1),
+            "epoch 0 was killed by signal 1 (SIGHUP)",
+        ),
+        (
+            ExitStatus::Signal(31),
+            "epoch 0 was killed by signal 31 (SIGSYS)",
+        ),
+        (ExitStatus::Signal(40), "epoch 0 was killed by signal 40"),
+        (
+            ExitStatus::OutOfMemory,
             "epoch 0 was killed by signal 9 (SIGKILL, out of memory)",
         ),
-        (Exit::Code(3), "epoch 0 exited with code 3"),
+        (ExitStatus::Code(3), "epoch 0 exited with code 3"),
     ] {
         let mut running = Sim::live(policy());
         running.exits(0, how);
@@ -82,7 +88,7 @@ fn a_death_that_nobody_asked_for_is_a_warning_that_names_the_signal() {
             assert!(sim.notes.iter().any(warning), "{:?}", sim.notes);
         }
     }
-    assert_eq!(Exit::OutOfMemory.code(), 137);
+    assert_eq!(ExitStatus::OutOfMemory.code(), 137);
 }
 
 #[test]
@@ -92,10 +98,10 @@ fn an_end_that_was_asked_for_is_no_warning() {
         ..policy()
     });
     sim.change(2);
-    sim.exits(0, Exit::Signal(15));
+    sim.exits(0, ExitStatus::Signal(15));
     sim.is_live(0);
     sim.on(Event::Signalled(Signal::Quit));
-    sim.exits(0, Exit::Signal(15));
+    sim.exits(0, ExitStatus::Signal(15));
     assert!(said(&sim, "epoch 0 was killed by signal 15 (SIGTERM)"));
     assert!(!sim.notes.iter().any(Note::is_warning), "{:?}", sim.notes);
 }

@@ -82,7 +82,11 @@ fn a_retry_says_when_and_why() {
     let mut story = Story::new(&[]);
     story.live(100, 0);
     for turn in 0..4 {
-        story.exited(20_000 * (turn + 1), 0, crate::supervisor::Exit::Code(1));
+        story.exited(
+            20_000 * (turn + 1),
+            0,
+            crate::supervisor::ExitStatus::Code(1),
+        );
     }
     let value = parsed(&story);
     assert_eq!(value["state"], "restarting");

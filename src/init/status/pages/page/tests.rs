@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::status::stories::{Story, golden};
-use crate::supervisor::{Event, Exit, Signal};
+use crate::supervisor::{Event, ExitStatus, Signal};
 
 fn page(story: &Story) -> String {
     String::from_utf8(render(&story.view())).unwrap()
@@ -90,7 +90,7 @@ fn an_agent_that_has_just_begun_has_a_page() {
 fn without_a_proxy_it_says_so() {
     let mut story = Story::new(&[]);
     story.live(100, 0);
-    story.exited(20_000, 0, Exit::Code(1));
+    story.exited(20_000, 0, ExitStatus::Code(1));
     let made = page(&story);
     assert!(made.contains("No proxy runs."));
     assert!(
@@ -127,7 +127,7 @@ fn a_page_has_a_limit() {
         let at = u64::from(turn) * 200_000;
         story.event(at, &Event::Signalled(Signal::Hangup));
         story.live(at + 300, turn);
-        story.exited(at + 60_000, turn - 1, Exit::Signal(9));
+        story.exited(at + 60_000, turn - 1, ExitStatus::Signal(9));
     }
     let made = page(&story);
     check_tags(&made);
@@ -183,7 +183,7 @@ proptest! {
             at += later;
             let newest = story.view().snapshot.newest.map(|process| process.epoch.0);
             match (step, newest) {
-                (0, Some(epoch)) => story.exited(at, epoch, Exit::Code(1)),
+                (0, Some(epoch)) => story.exited(at, epoch, ExitStatus::Code(1)),
                 (1 | 2, Some(epoch)) => story.live(at, epoch),
                 (3, _) => story.event(at, &Event::Signalled(Signal::Hangup)),
                 _ => story.until(at),
