@@ -5,7 +5,7 @@
 use super::EventLoop;
 use crate::children::Kind;
 use crate::log;
-use crate::supervisor::{CompanionId, Event, ExitStatus, Send};
+use crate::supervisor::{ChildSignal, CompanionId, Event, ExitStatus};
 use sys::{Pid, signal};
 
 impl EventLoop {
@@ -28,13 +28,13 @@ impl EventLoop {
         }
     }
 
-    pub(super) fn signal_companion(&self, id: CompanionId, what: Send) {
+    pub(super) fn signal_companion(&self, id: CompanionId, what: ChildSignal) {
         let kind = Kind::Companion(id);
         match what {
-            Send::Term => self.children.signal(kind, signal::SIGTERM),
-            Send::Kill => self.children.kill(kind),
+            ChildSignal::Term => self.children.signal(kind, signal::SIGTERM),
+            ChildSignal::Kill => self.children.kill(kind),
             // USR1 would kill a program that does not know it.
-            Send::Reopen => {}
+            ChildSignal::Reopen => {}
         }
     }
 

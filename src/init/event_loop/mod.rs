@@ -46,7 +46,7 @@ use crate::signals::Signals;
 use crate::status::server::{PLACES, StatusServer};
 use crate::store::Store;
 use crate::supervisor::{
-    Action, Call, Configuration, Epoch, Event, Note, Outcome, Send, Supervisor,
+    Action, Call, ChildSignal, Configuration, Epoch, Event, Note, Outcome, Supervisor,
 };
 use crate::timeline;
 use crate::watcher::Watcher;
@@ -342,13 +342,13 @@ impl EventLoop {
                 Action::Spawn { epoch, reason } => self.spawn(epoch, reason),
                 Action::Validate(epoch) => self.validate(epoch),
                 Action::KillValidator => self.children.kill(Kind::Validator),
-                Action::Signal(epoch, Send::Term) => {
+                Action::Signal(epoch, ChildSignal::Term) => {
                     self.children.signal(Kind::Proxy(epoch), signal::SIGTERM);
                 }
-                Action::Signal(epoch, Send::Reopen) => {
+                Action::Signal(epoch, ChildSignal::Reopen) => {
                     self.children.signal(Kind::Proxy(epoch), signal::SIGUSR1);
                 }
-                Action::Signal(epoch, Send::Kill) => self.children.kill(Kind::Proxy(epoch)),
+                Action::Signal(epoch, ChildSignal::Kill) => self.children.kill(Kind::Proxy(epoch)),
                 Action::SpawnCompanion(id) => self.spawn_companion(id),
                 Action::SignalCompanion(id, what) => self.signal_companion(id, what),
                 Action::CheckReady => self.check_ready(),

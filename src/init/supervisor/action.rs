@@ -33,7 +33,7 @@ impl Reason {
 /// (15 ms, exit 0), takes its draining parent along, and in early start is killed by them; it reopens access logs at USR1,
 /// ignores HUP and PIPE, and dies of USR2, QUIT, ALRM and the like (tried one by one), so these are not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Send {
+pub enum ChildSignal {
     Term,
     Kill,
     /// USR1: reopen the access logs.
@@ -84,11 +84,11 @@ pub enum Action {
     /// Kill the `--validate` run; still answered by `Validated`.
     KillValidator,
     /// Signal a proxy process.
-    Signal(Epoch, Send),
+    Signal(Epoch, ChildSignal),
     /// Start a companion; a failure is answered by `CompanionExited`.
     SpawnCompanion(CompanionId),
     /// Signal a companion. They know nothing of `Reopen`.
-    SignalCompanion(CompanionId, Send),
+    SignalCompanion(CompanionId, ChildSignal),
     /// Ask whether the proxy is ready, as GET `/healthz/ready` would; answered by `ReadinessKnown`.
     CheckReady,
     /// Start the command of `run`; a failure is answered by `CommandExited`.

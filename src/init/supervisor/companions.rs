@@ -15,7 +15,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::action::{Action, Send};
+use super::action::{Action, ChildSignal};
 use super::event::ExitStatus;
 use super::exits::MOST_DOUBLINGS;
 use super::note::Note;
@@ -190,7 +190,7 @@ impl Supervisor {
         let running = |companion: &&mut Companion| companion.state == CompanionState::Running;
         for companion in self.companions.iter_mut().rev().filter(running) {
             companion.state = CompanionState::Stopping;
-            out.push(Action::SignalCompanion(companion.id, Send::Term));
+            out.push(Action::SignalCompanion(companion.id, ChildSignal::Term));
             self.timers
                 .arm_once(Timer::Companions, now, self.policy.kill_timeout);
         }
@@ -203,7 +203,7 @@ impl Supervisor {
             if companion.has_process() {
                 companion.state = CompanionState::Stopping;
                 out.push(Action::Note(Note::KillingCompanion(companion.id)));
-                out.push(Action::SignalCompanion(companion.id, Send::Kill));
+                out.push(Action::SignalCompanion(companion.id, ChildSignal::Kill));
             }
         }
     }

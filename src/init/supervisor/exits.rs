@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::action::{Action, Outcome, Reason, Send};
+use super::action::{Action, ChildSignal, Outcome, Reason};
 use super::epoch::{Process, State, Why};
 use super::event::{Epoch, ExitStatus};
 use super::note::Note;
@@ -199,7 +199,7 @@ impl Supervisor {
             // Nobody is left to dismiss it, and no child that its end could hurt. Envoy ended it along with its child
             // on purpose, most likely; if not, this does.
             parent.state = State::Stopping(Why::Leftover);
-            out.push(Action::Signal(parent.epoch, Send::Term));
+            out.push(Action::Signal(parent.epoch, ChildSignal::Term));
             self.timers.arm(Timer::Kill, now, self.policy.kill_timeout);
         } else {
             self.follow_clean_exit(now, out);

@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
-use super::action::{Action, Send};
+use super::action::{Action, ChildSignal};
 use super::epoch::{State, Why};
 use super::event::{Call, Epoch, Reply};
 use super::note::Note;
@@ -104,7 +104,7 @@ impl Supervisor {
         newest.state = State::Stopping(Why::Hangs);
         self.timers.disarm(Timer::Hang);
         out.push(Action::Note(Note::Hangs { epoch, silent }));
-        out.push(Action::Signal(epoch, Send::Kill));
+        out.push(Action::Signal(epoch, ChildSignal::Kill));
     }
 }
 

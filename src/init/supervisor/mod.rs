@@ -49,7 +49,7 @@ mod waiting;
 
 use std::time::{Duration, Instant};
 
-pub use action::{Action, Outcome, Reason, Send};
+pub use action::{Action, ChildSignal, Outcome, Reason};
 pub use command::CommandState;
 pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
@@ -314,7 +314,7 @@ impl Supervisor {
             after: process.age(now),
         }));
         if std::mem::take(&mut process.owes_reopen) {
-            out.push(Action::Signal(epoch, Send::Reopen));
+            out.push(Action::Signal(epoch, ChildSignal::Reopen));
         }
         if self.drained {
             // Its parent was asked to drain; it listens anew.

@@ -20,7 +20,7 @@
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
-use super::action::{Action, Send};
+use super::action::{Action, ChildSignal};
 use super::epoch::{Process, State};
 use super::event::ExitStatus;
 use super::note::Note;
@@ -76,7 +76,7 @@ impl Supervisor {
         {
             let (parent, child) = (parent.epoch, child.epoch);
             out.push(Action::Note(Note::ParentHangs { parent, child }));
-            out.push(Action::Signal(parent, Send::Kill));
+            out.push(Action::Signal(parent, ChildSignal::Kill));
         }
     }
 }

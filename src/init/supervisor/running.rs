@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use super::action::{Action, Reason, Send};
+use super::action::{Action, ChildSignal, Reason};
 use super::epoch::{Process, State, Why};
 use super::event::{Call, Cause, Configuration, Epoch, Event, ExitStatus, Reply, Signal};
 use super::note::Note;
@@ -90,7 +90,7 @@ impl Supervisor {
             Timer::Parent => self.parent_hangs(out),
             Timer::Kill => {
                 for process in self.processes().filter(|process| process.is_stopping()) {
-                    out.push(Action::Signal(process.epoch, Send::Kill));
+                    out.push(Action::Signal(process.epoch, ChildSignal::Kill));
                 }
             }
             Timer::Validation
@@ -259,7 +259,7 @@ impl Supervisor {
         if let Some(newest) = &mut self.newest {
             newest.state = State::Stopping(Why::Afresh);
             out.push(Action::Note(Note::StoppedAfresh(newest.epoch)));
-            out.push(Action::Signal(newest.epoch, Send::Term));
+            out.push(Action::Signal(newest.epoch, ChildSignal::Term));
             self.timers.disarm(Timer::LivePoll);
             self.timers.arm(Timer::Kill, now, self.policy.kill_timeout);
         }
@@ -317,7 +317,7 @@ impl Supervisor {
             newest.state = State::Stopping(Why::TooLate);
             self.timers.disarm(Timer::LivePoll);
             out.push(Action::Note(Note::TooLate(newest.epoch)));
-            out.push(Action::Signal(newest.epoch, Send::Kill));
+            out.push(Action::Signal(newest.epoch, ChildSignal::Kill));
         }
     }
 

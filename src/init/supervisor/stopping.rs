@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::action::{Action, Outcome, Send};
+use super::action::{Action, ChildSignal, Outcome};
 use super::epoch::{State, Why};
 use super::event::{Asker, Epoch, Event, ExitStatus, Signal};
 use super::exits::ended;
@@ -302,7 +302,7 @@ impl Supervisor {
     fn term_first(&mut self, now: Instant, out: &mut Vec<Action>) {
         if let Some(process) = self.newest.as_mut().or(self.older.as_mut()) {
             process.state = State::Stopping(Why::End);
-            out.push(Action::Signal(process.epoch, Send::Term));
+            out.push(Action::Signal(process.epoch, ChildSignal::Term));
             self.timers.arm(Timer::Kill, now, self.policy.kill_timeout);
         }
     }
@@ -316,7 +316,7 @@ impl Supervisor {
         }
         for process in self.newest.iter_mut().chain(&mut self.older) {
             process.state = State::Stopping(Why::End);
-            out.push(Action::Signal(process.epoch, Send::Kill));
+            out.push(Action::Signal(process.epoch, ChildSignal::Kill));
         }
     }
 

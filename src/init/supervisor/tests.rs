@@ -249,7 +249,7 @@ fn spawn(epoch: u32, reason: Reason) -> Action {
     }
 }
 
-fn send(epoch: u32, what: Send) -> Action {
+fn send(epoch: u32, what: ChildSignal) -> Action {
     Action::Signal(Epoch(epoch), what)
 }
 
@@ -261,7 +261,7 @@ const fn start_companion(id: u8) -> Action {
     Action::SpawnCompanion(CompanionId(id))
 }
 
-const fn send_companion(id: u8, what: Send) -> Action {
+const fn send_companion(id: u8, what: ChildSignal) -> Action {
     Action::SignalCompanion(CompanionId(id), what)
 }
 
@@ -446,7 +446,7 @@ fn a_sole_epoch_that_is_never_live_is_started_afresh_for_a_change() {
     sim.pass(millis(19_999));
     assert_eq!(sim.ordered(), []);
     sim.pass(millis(1));
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, CLEAN);
     assert_eq!(sim.ordered(), [spawn(0, Reason::Change)]);
 }
@@ -499,9 +499,9 @@ fn without_hot_restart_the_proxy_is_stopped_first() {
         ..policy()
     });
     sim.change(2);
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.pass(secs(5));
-    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
     sim.exits(0, ExitStatus::Signal(9));
     assert_eq!(sim.ordered(), [spawn(0, Reason::Change)]);
 }
@@ -624,7 +624,7 @@ fn a_child_that_is_not_live_in_time_is_killed_and_counts_as_failed() {
     sim.change(2);
     sim.ordered();
     sim.pass(secs(20));
-    assert_eq!(sim.ordered(), [send(1, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(1, ChildSignal::Kill)]);
     sim.exits(1, ExitStatus::Signal(9));
     sim.pass(millis(200));
     assert_eq!(
@@ -787,7 +787,7 @@ fn a_spent_budget_beside_a_draining_parent_stops_it_and_ends() {
     sim.is_live(1);
     sim.ordered();
     sim.exits(1, CRASH);
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::BudgetSpent(CRASH)));
 }
@@ -861,7 +861,7 @@ fn a_draining_parent_that_hangs_is_killed_after_its_time_and_replaced() {
     sim.pass(secs(54));
     assert_eq!(sim.ordered(), []);
     sim.pass(secs(1));
-    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
     sim.exits(0, ExitStatus::Signal(9));
     let stand_in = Action::StandIn {
         parent: Epoch(0),
@@ -886,7 +886,7 @@ fn a_draining_parent_without_a_live_child_is_left_alone() {
     sim.pass(secs(64));
     assert_eq!(sim.ordered(), []);
     sim.pass(secs(1));
-    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
 }
 
 #[test]
@@ -901,7 +901,7 @@ fn a_parent_that_hangs_is_replaced_during_a_long_drain_too() {
     sim.on(Event::Signalled(Signal::Terminate));
     sim.ordered();
     sim.pass(secs(15));
-    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
     sim.exits(0, ExitStatus::Signal(9));
     let stand_in = Action::StandIn {
         parent: Epoch(0),
@@ -921,7 +921,7 @@ fn a_child_orphaned_in_the_hand_over_is_not_waited_for_long() {
         parent: Epoch(0),
         child: Epoch(1),
     };
-    assert_eq!(sim.ordered(), [stand_in, send(1, Send::Kill)]);
+    assert_eq!(sim.ordered(), [stand_in, send(1, ChildSignal::Kill)]);
     sim.exits(1, ExitStatus::Signal(9));
     sim.pass(millis(200));
     assert_eq!(sim.ordered(), [spawn(0, Reason::Crash)]);
@@ -970,7 +970,7 @@ fn a_clean_exit_beside_a_draining_parent_takes_the_parent_along() {
     sim.is_live(1);
     sim.ordered();
     sim.exits(1, CLEAN);
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::ProxyEnded));
 }
@@ -985,7 +985,7 @@ fn a_graceful_end_drains_terminates_and_exits_0() {
     sim.pass(millis(4999));
     assert_eq!(sim.ordered(), []);
     sim.pass(millis(1));
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::Stopped));
 }
@@ -999,7 +999,7 @@ fn a_drain_that_was_posted_is_not_repeated_by_term() {
     sim.on(Event::DrainRequested);
     assert_eq!(sim.ordered(), []);
     sim.on(Event::Signalled(Signal::Terminate));
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::Stopped));
 }
@@ -1019,7 +1019,7 @@ fn quitquitquit_does_not_drain_and_is_0_even_before_any_epoch_was_live() {
     let mut sim = Sim::new(policy());
     sim.ordered();
     sim.on(Event::QuitRequested);
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, ExitStatus::Signal(15));
     assert_eq!(sim.outcome, Some(Outcome::Stopped));
     let mut draining = Sim::live(policy());
@@ -1027,7 +1027,11 @@ fn quitquitquit_does_not_drain_and_is_0_even_before_any_epoch_was_live() {
     draining.ordered();
     draining.on(Event::QuitRequested);
     draining.on(Event::QuitRequested);
-    assert_eq!(draining.ordered(), [send(0, Send::Term)], "it never kills");
+    assert_eq!(
+        draining.ordered(),
+        [send(0, ChildSignal::Term)],
+        "it never kills"
+    );
 }
 
 #[test]
@@ -1073,7 +1077,7 @@ fn a_drain_that_is_refused_takes_its_time_all_the_same() {
     sim.pass(millis(4999));
     assert_eq!(sim.ordered(), []);
     sim.pass(millis(1));
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
 }
 
 #[test]
@@ -1097,7 +1101,7 @@ fn the_drain_ends_when_no_connection_is_left() {
         [ask(0, Call::Connections), ask(0, Call::Connections)]
     );
     sim.on(count(0));
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
 }
 
 #[test]
@@ -1110,7 +1114,7 @@ fn connections_that_stay_do_not_outlast_the_longest_drain() {
     let mut sim = Sim::live(quick);
     sim.on(Event::Signalled(Signal::Terminate));
     sim.pass(secs(6));
-    assert_eq!(sim.ordered().last(), Some(&send(0, Send::Term)));
+    assert_eq!(sim.ordered().last(), Some(&send(0, ChildSignal::Term)));
 }
 
 #[test]
@@ -1122,8 +1126,8 @@ fn a_proxy_that_does_not_end_is_killed_and_the_code_is_137() {
         sim.ordered(),
         [
             ask(0, Call::Drain),
-            send(0, Send::Term),
-            send(0, Send::Kill)
+            send(0, ChildSignal::Term),
+            send(0, ChildSignal::Kill)
         ]
     );
     sim.exits(0, ExitStatus::Signal(9));
@@ -1143,16 +1147,19 @@ fn the_second_request_skips_the_drain_and_the_third_kills() {
     let mut sim = Sim::live(policy());
     sim.on(Event::Signalled(Signal::Terminate));
     sim.on(Event::Signalled(Signal::Terminate));
-    assert_eq!(sim.ordered(), [ask(0, Call::Drain), send(0, Send::Term)]);
+    assert_eq!(
+        sim.ordered(),
+        [ask(0, Call::Drain), send(0, ChildSignal::Term)]
+    );
     sim.on(Event::Signalled(Signal::Terminate));
-    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
 }
 
 #[test]
 fn quit_does_not_drain() {
     let mut sim = Sim::live(policy());
     sim.on(Event::Signalled(Signal::Quit));
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::Stopped));
 }
@@ -1162,7 +1169,7 @@ fn term_before_the_first_live_ends_at_once_with_143() {
     let mut sim = Sim::new(policy());
     sim.ordered();
     sim.on(Event::Signalled(Signal::Terminate));
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::NeverLive));
 }
@@ -1177,9 +1184,9 @@ fn term_during_a_hand_over_drains_the_parent_and_then_the_child_that_took_over()
     sim.is_live(1);
     assert_eq!(sim.ordered(), [ask(1, Call::Drain)]);
     sim.pass(secs(5));
-    assert_eq!(sim.ordered(), [send(1, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(1, ChildSignal::Term)]);
     sim.exits(1, CLEAN);
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::Stopped));
 }
@@ -1193,7 +1200,10 @@ fn a_draining_parent_is_never_signalled_in_its_time_while_its_child_lives() {
     sim.pass(secs(59));
     sim.on(Event::Signalled(Signal::Terminate));
     sim.pass(secs(5));
-    assert_eq!(sim.ordered(), [ask(1, Call::Drain), send(1, Send::Term)]);
+    assert_eq!(
+        sim.ordered(),
+        [ask(1, Call::Drain), send(1, ChildSignal::Term)]
+    );
 }
 
 #[test]
@@ -1210,15 +1220,18 @@ fn usr1_reopens_logs_of_every_proxy_that_can_take_it() {
     sim.change(2);
     sim.ordered();
     sim.on(Event::Signalled(Signal::Usr1));
-    assert_eq!(sim.ordered(), [send(0, Send::Reopen), Action::ReopenLog]);
+    assert_eq!(
+        sim.ordered(),
+        [send(0, ChildSignal::Reopen), Action::ReopenLog]
+    );
     sim.is_live(1);
-    assert_eq!(sim.ordered(), [send(1, Send::Reopen)]);
+    assert_eq!(sim.ordered(), [send(1, ChildSignal::Reopen)]);
     sim.on(Event::Signalled(Signal::Usr1));
     assert_eq!(
         sim.ordered(),
         [
-            send(1, Send::Reopen),
-            send(0, Send::Reopen),
+            send(1, ChildSignal::Reopen),
+            send(0, ChildSignal::Reopen),
             Action::ReopenLog
         ]
     );
@@ -1309,12 +1322,15 @@ fn companions_are_stopped_after_the_drain_and_before_the_proxy() {
     sim.on(Event::Signalled(Signal::Terminate));
     assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
     sim.pass(secs(5));
-    let told = [send_companion(1, Send::Term), send_companion(0, Send::Term)];
+    let told = [
+        send_companion(1, ChildSignal::Term),
+        send_companion(0, ChildSignal::Term),
+    ];
     assert_eq!(sim.ordered(), told);
     sim.companion_exits(0, CLEAN);
     assert_eq!(sim.ordered(), []);
     sim.companion_exits(1, CLEAN);
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::Stopped));
     assert_eq!(sim.companion_states(), ["ended", "ended"]);
@@ -1329,7 +1345,7 @@ fn a_companion_that_ends_during_the_drain_stays_away() {
     sim.pass(secs(4));
     assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
     sim.pass(secs(1));
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
 }
 
 #[test]
@@ -1342,7 +1358,10 @@ fn a_companion_that_does_not_end_is_killed_then_the_proxy_has_its_own_time_and_t
     sim.pass(millis(4_999));
     assert_eq!(sim.ordered(), []);
     sim.pass(millis(1));
-    let killed = [send_companion(1, Send::Kill), send(0, Send::Term)];
+    let killed = [
+        send_companion(1, ChildSignal::Kill),
+        send(0, ChildSignal::Term),
+    ];
     assert_eq!(sim.ordered(), killed);
     sim.pass(millis(4_999));
     sim.companion_exits(1, ExitStatus::Signal(9));
@@ -1371,12 +1390,15 @@ fn the_second_request_does_not_wait_for_companions_and_the_third_kills_them() {
         sim.on(Event::Signalled(Signal::Terminate));
         let told = [
             ask(0, Call::Drain),
-            send_companion(0, Send::Term),
-            send(0, Send::Term),
+            send_companion(0, ChildSignal::Term),
+            send(0, ChildSignal::Term),
         ];
         assert_eq!(sim.ordered(), told);
         sim.on(Event::Signalled(Signal::Terminate));
-        let killed = [send_companion(0, Send::Kill), send(0, Send::Kill)];
+        let killed = [
+            send_companion(0, ChildSignal::Kill),
+            send(0, ChildSignal::Kill),
+        ];
         assert_eq!(sim.ordered(), killed);
         sim.exits(0, ExitStatus::Signal(9));
         assert_eq!(sim.outcome, None);
@@ -1391,7 +1413,10 @@ fn quit_stops_companions_and_proxy_at_once() {
     sim.on(Event::Signalled(Signal::Quit));
     assert_eq!(
         sim.ordered(),
-        [send_companion(0, Send::Term), send(0, Send::Term)]
+        [
+            send_companion(0, ChildSignal::Term),
+            send(0, ChildSignal::Term)
+        ]
     );
     sim.exits(0, CLEAN);
     assert_eq!(sim.outcome, None);
@@ -1404,7 +1429,7 @@ fn term_while_the_proxy_is_down_stops_the_companions() {
     let mut sim = Sim::live(with_companions(1));
     sim.exits(0, CRASH);
     sim.on(Event::Signalled(Signal::Terminate));
-    assert_eq!(sim.ordered(), [send_companion(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send_companion(0, ChildSignal::Term)]);
     sim.companion_exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::Stopped));
 }
@@ -1416,9 +1441,9 @@ fn an_agent_that_ends_by_itself_takes_its_companions_along_and_keeps_its_reason(
         ..with_companions(1)
     });
     sim.exits(0, CRASH);
-    assert_eq!(sim.ordered(), [send_companion(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send_companion(0, ChildSignal::Term)]);
     sim.pass(secs(5));
-    assert_eq!(sim.ordered(), [send_companion(0, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send_companion(0, ChildSignal::Kill)]);
     sim.companion_exits(0, ExitStatus::Signal(9));
     assert_eq!(sim.outcome, Some(Outcome::BudgetSpent(CRASH)));
 }
@@ -1433,7 +1458,7 @@ fn a_child_that_takes_over_while_companions_stop_is_the_one_that_is_told_to_end(
     sim.is_live(1);
     assert_eq!(sim.running(), [(0, State::Draining), (1, State::Live)]);
     sim.companion_exits(0, CLEAN);
-    assert_eq!(sim.ordered(), [send(1, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(1, ChildSignal::Term)]);
 }
 
 // ---- the table
@@ -1834,12 +1859,12 @@ impl World {
                     let core = &self.sim.core;
                     let serves = |parent: &Process| parent.epoch == epoch && parent.serves();
                     assert!(
-                        what == Send::Reopen
+                        what == ChildSignal::Reopen
                             || core.phase != Phase::Running
                             || !core.older.as_ref().is_some_and(serves),
                         "{epoch} is signalled, and serves while its child starts"
                     );
-                    if what == Send::Kill {
+                    if what == ChildSignal::Kill {
                         self.alive.insert(epoch.0, true);
                     }
                 }
@@ -1864,8 +1889,8 @@ impl World {
                 Action::SignalCompanion(id, what) => {
                     let killed = self.companions.get_mut(&id.0);
                     let killed = killed.unwrap_or_else(|| panic!("{id} is signalled but gone"));
-                    assert_ne!(what, Send::Reopen);
-                    *killed |= what == Send::Kill;
+                    assert_ne!(what, ChildSignal::Reopen);
+                    *killed |= what == ChildSignal::Kill;
                 }
                 _ => {}
             }

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
-use super::action::{Action, Send};
+use super::action::{Action, ChildSignal};
 use super::epoch::State;
 use super::event::Cause;
 use super::timers::Timer;
@@ -20,7 +20,7 @@ impl Supervisor {
             match process.state {
                 State::Starting => process.owes_reopen = true,
                 State::Live | State::Draining => {
-                    out.push(Action::Signal(process.epoch, Send::Reopen));
+                    out.push(Action::Signal(process.epoch, ChildSignal::Reopen));
                 }
                 State::Stopping(_) => {}
             }

@@ -88,7 +88,7 @@ fn its_end_drains_the_proxy_and_its_code_is_the_agents() {
     ends(&mut sim, ExitStatus::Code(3));
     assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
     sim.pass(secs(5));
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, CLEAN);
     assert_eq!(
         sim.outcome,
@@ -125,10 +125,10 @@ fn it_ends_before_companions_and_they_before_the_proxy() {
     sim.pass(secs(5));
     assert_eq!(
         sim.ordered(),
-        [ask(0, Call::Drain), send_companion(0, Send::Term)]
+        [ask(0, Call::Drain), send_companion(0, ChildSignal::Term)]
     );
     sim.companion_exits(0, CLEAN);
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
     sim.exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::CommandEnded(CLEAN)));
 }
@@ -139,7 +139,7 @@ fn before_it_was_started_signals_end_the_agent_as_they_do_without_it() {
         let mut sim = Sim::new(with_command());
         sim.ordered();
         sim.on(Event::Signalled(signal));
-        assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+        assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
         sim.is_live(0);
         sim.on(Event::ReadinessKnown(true));
         sim.exits(0, CLEAN);
@@ -163,7 +163,10 @@ fn term_of_a_live_proxy_that_is_not_ready_drains_never_starts_it_and_is_143() {
     term(&mut sim);
     sim.ready = true;
     sim.pass(secs(5));
-    assert_eq!(sim.ordered(), [ask(0, Call::Drain), send(0, Send::Term)]);
+    assert_eq!(
+        sim.ordered(),
+        [ask(0, Call::Drain), send(0, ChildSignal::Term)]
+    );
     sim.exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::NeverStarted));
     assert_eq!(sim.core.command_state(), Some(CommandState::Cancelled));
@@ -178,7 +181,10 @@ fn signals_are_its_own_while_it_runs_but_hup_and_usr1() {
         assert_eq!(sim.ordered(), [to_command(signal.number())]);
     }
     sim.on(Event::Signalled(Signal::Usr1));
-    assert_eq!(sim.ordered(), [send(0, Send::Reopen), Action::ReopenLog]);
+    assert_eq!(
+        sim.ordered(),
+        [send(0, ChildSignal::Reopen), Action::ReopenLog]
+    );
     sim.on(Event::Signalled(Signal::Hangup));
     assert_eq!(sim.ordered(), [spawn(1, Reason::Signal)]);
     term(&mut sim);
@@ -209,8 +215,8 @@ fn int_means_to_the_proxy_what_term_does() {
         let mut sim = Sim::live(policy());
         let told = [
             ask(0, Call::Drain),
-            send(0, Send::Term),
-            send(0, Send::Kill),
+            send(0, ChildSignal::Term),
+            send(0, ChildSignal::Kill),
         ];
         for order in told {
             sim.on(Event::Signalled(signal));
@@ -233,7 +239,11 @@ fn the_third_request_kills_it_and_then_the_agent_ends_as_after_its_end() {
     ends(&mut sim, ExitStatus::Signal(9));
     assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
     term(&mut sim);
-    assert_eq!(sim.ordered(), [send(0, Send::Term)], "the drain is skipped");
+    assert_eq!(
+        sim.ordered(),
+        [send(0, ChildSignal::Term)],
+        "the drain is skipped"
+    );
     sim.exits(0, CLEAN);
     assert_eq!(
         sim.outcome,
@@ -283,7 +293,7 @@ fn a_proxy_that_fails_for_good_takes_it_along_and_gives_the_code() {
     sim.pass(secs(5));
     assert_eq!(sim.ordered(), [Action::KillCommand]);
     ends(&mut sim, ExitStatus::Signal(9));
-    assert_eq!(sim.ordered(), [send_companion(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send_companion(0, ChildSignal::Term)]);
     sim.companion_exits(0, CLEAN);
     assert_eq!(sim.outcome, Some(Outcome::BudgetSpent(CRASH)));
 }
@@ -327,7 +337,10 @@ fn a_clean_exit_of_the_proxy_ends_one_that_goes_on() {
 fn quitquitquit_stops_the_proxy_at_once_and_leaves_the_command_its_time_and_its_code() {
     let mut sim = Sim::live(companion_too());
     sim.on(Event::QuitRequested);
-    let at_once = [send_companion(0, Send::Term), send(0, Send::Term)];
+    let at_once = [
+        send_companion(0, ChildSignal::Term),
+        send(0, ChildSignal::Term),
+    ];
     assert_eq!(sim.ordered(), at_once);
     sim.exits(0, CLEAN);
     sim.companion_exits(0, CLEAN);
@@ -360,7 +373,7 @@ fn quitquitquit_kills_one_that_does_not_obey_and_is_137() {
     assert_eq!(
         sim.ordered()[2..],
         [
-            send_companion(0, Send::Kill),
+            send_companion(0, ChildSignal::Kill),
             to_command(15),
             Action::KillCommand
         ]
@@ -381,7 +394,10 @@ fn requests_hurry_one_that_has_its_time() {
     sim.on(Event::Signalled(Signal::Other(28)));
     assert_eq!(sim.ordered(), [to_command(28)]);
     term(&mut sim);
-    assert_eq!(sim.ordered(), [Action::KillCommand, send(0, Send::Kill)]);
+    assert_eq!(
+        sim.ordered(),
+        [Action::KillCommand, send(0, ChildSignal::Kill)]
+    );
     sim.exits(0, ExitStatus::Signal(9));
     assert_eq!(sim.outcome, None);
     ends(&mut sim, ExitStatus::Signal(9));
@@ -395,7 +411,7 @@ fn after_a_posted_drain_its_end_does_not_drain_again() {
     assert_eq!(sim.ordered(), [ask(0, Call::Drain)]);
     sim.pass(secs(60));
     ends(&mut sim, CLEAN);
-    assert_eq!(sim.ordered(), [send(0, Send::Term)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Term)]);
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn a_proxy_that_is_silent_for_the_time_out_is_killed_and_counts_as_crashed() {
     sim.answers(29, Reply::Silent);
     assert_eq!(sim.ordered(), [], "not before its time");
     sim.answers(12, Reply::Silent);
-    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
     let silent = |note: &Note| matches!(note, Note::Hangs { silent, .. } if *silent >= secs(30));
     assert!(sim.notes.last().is_some_and(silent), "{:?}", sim.notes);
     assert!(!sim.core.newest.as_ref().unwrap().may_end());
@@ -85,13 +85,13 @@ fn a_child_that_is_held_up_by_its_parent_is_not_killed_for_it() {
     sim.answers(59, Reply::Silent);
     assert_eq!(sim.ordered(), []);
     sim.answers(2, Reply::Silent);
-    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
     sim.exits(0, ExitStatus::Signal(9));
     sim.ordered();
     sim.answers(29, Reply::Silent);
     assert_eq!(sim.ordered(), [], "it has its time from here on");
     sim.answers(12, Reply::Silent);
-    assert_eq!(sim.ordered(), [send(1, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(1, ChildSignal::Kill)]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_short_time_out_takes_two_calls() {
     sim.answers(1, Reply::Silent);
     assert_eq!(sim.ordered(), []);
     sim.answers(4, Reply::Silent);
-    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn nobody_is_asked_during_a_hand_over_and_both_are_watched_after_it() {
     sim.answers(6, Reply::Silent);
     assert_eq!(sim.ordered(), [], "the silence before is forgotten");
     sim.answers(4, Reply::Silent);
-    assert_eq!(sim.ordered(), [send(0, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
 
     let mut sim = watched(6);
     sim.change(2);
@@ -163,7 +163,7 @@ fn nobody_is_asked_during_a_hand_over_and_both_are_watched_after_it() {
     sim.exits(0, CRASH);
     sim.ordered();
     sim.answers(10, Reply::Silent);
-    assert_eq!(sim.ordered(), [send(1, Send::Kill)]);
+    assert_eq!(sim.ordered(), [send(1, ChildSignal::Kill)]);
 }
 
 #[test]
