@@ -45,9 +45,9 @@
 //! - **change → LIVE**: [`watcher`] → `event_loop` (`sources`: `FilesChanged`) → [`supervisor`] (`running`: debounce, `Hash`) →
 //!   `event_loop` (`files`) → [`fingerprint`] → `supervisor` (`running`: `Hashed`; another hash: `Spawn`) → `event_loop`
 //!   (`processes`) → [`bootstrap`], `store`, `children` → `sys` (clone, exec); `event_loop` (`records`) → `history`, `log`. Then,
-//!   polled: `supervisor` (`Ask`) → `event_loop` (`admin_port`) → `admin` (`call`) → `supervisor` (`became_live`, `parent`: the old
+//!   polled: `supervisor` (`CallAdmin`) → `event_loop` (`admin_port`) → `admin` (`call`) → `supervisor` (`became_live`, `parent`: the old
 //!   epoch drains) → `event_loop` (`records`) → `history`, `log`.
-//! - **TERM → exit**: `signals` → `event_loop` (`sources`) → `supervisor` (`running`, `stopping`, `drain`: `Ask`) → `event_loop`
+//! - **TERM → exit**: `signals` → `event_loop` (`sources`) → `supervisor` (`running`, `stopping`, `drain`: `CallAdmin`) → `event_loop`
 //!   (`admin_port`) → `admin` → Envoy; `supervisor` (`drain`: time or connections are over; `stopping`: companions, then TERM to
 //!   the newest) → `children` → `sys` (kill). Then SIGCHLD: `signals` → `event_loop` (`sources`) → `children` (`reap`) → `event_loop`
 //!   (`records`) → `supervisor` (`stopping`: `Exit`) → `event_loop` (`leaving`) → `adopted`, `store`, `hot_restart` (files

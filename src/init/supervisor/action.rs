@@ -99,8 +99,8 @@ pub enum Action {
     KillCommand,
     /// Report once that this signal is ignored.
     IgnoreSignal(u8),
-    /// Ask the admin port of the process that has this number now; answered by `AdminReplied`.
-    Ask(Epoch, Call),
+    /// Call the admin port of the process that has this number now; answered by `AdminReplied`.
+    CallAdmin(Epoch, Call),
     /// Clear the INITIALIZING flag that a dead child has left in Envoy's shared memory (envoy#33446).
     ClearInitializing,
     /// Answer on the socket of the dead `parent`, so that `child` lives.

@@ -35,7 +35,7 @@ impl Supervisor {
         }
         out.push(Action::Note(Note::DrainBegan(longest)));
         if let Some(epoch) = self.admin_owner() {
-            out.push(Action::Ask(epoch, Call::Drain));
+            out.push(Action::CallAdmin(epoch, Call::Drain));
         }
     }
 
@@ -50,7 +50,7 @@ impl Supervisor {
     pub(super) fn count_connections(&mut self, now: Instant, out: &mut Vec<Action>) {
         if let Some(epoch) = self.admin_owner() {
             self.timers.arm(Timer::Connections, now, COUNT_INTERVAL);
-            out.push(Action::Ask(epoch, Call::Connections));
+            out.push(Action::CallAdmin(epoch, Call::Connections));
         }
     }
 
@@ -66,7 +66,7 @@ impl Supervisor {
             // The child has taken over after all: the drain is its affair now.
             (Call::Live, Reply::Live) => {
                 if self.became_live(now, epoch, out) && draining {
-                    out.push(Action::Ask(epoch, Call::Drain));
+                    out.push(Action::CallAdmin(epoch, Call::Drain));
                 }
             }
             (Call::Drain, Reply::Failed) if draining => {

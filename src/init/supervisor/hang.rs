@@ -56,7 +56,7 @@ impl Supervisor {
         {
             newest.silence.asked.get_or_insert(now);
             self.timers.arm(Timer::Hang, now, interval(limit));
-            out.push(Action::Ask(newest.epoch, Call::Live));
+            out.push(Action::CallAdmin(newest.epoch, Call::Live));
         }
     }
 

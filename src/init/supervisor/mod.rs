@@ -241,7 +241,7 @@ impl Supervisor {
         }
         out.push(Action::Note(Note::DrainRequested));
         if let Some(epoch) = self.admin_owner() {
-            out.push(Action::Ask(epoch, Call::Drain));
+            out.push(Action::CallAdmin(epoch, Call::Drain));
         }
     }
 
@@ -293,7 +293,7 @@ impl Supervisor {
             && process.state == State::Starting
         {
             self.timers.arm(Timer::LivePoll, now, process.poll_delay());
-            out.push(Action::Ask(process.epoch, Call::Live));
+            out.push(Action::CallAdmin(process.epoch, Call::Live));
         }
     }
 
@@ -318,7 +318,7 @@ impl Supervisor {
         }
         if self.drained {
             // Its parent was asked to drain; it listens anew.
-            out.push(Action::Ask(epoch, Call::Drain));
+            out.push(Action::CallAdmin(epoch, Call::Drain));
         }
         for timer in [Timer::LivePoll, Timer::LiveDeadline, Timer::Gate] {
             self.timers.disarm(timer);

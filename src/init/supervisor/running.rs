@@ -270,7 +270,7 @@ impl Supervisor {
         if let Some(newest) = &self.newest
             && newest.state == State::Starting
         {
-            out.push(Action::Ask(newest.epoch, Call::Memory));
+            out.push(Action::CallAdmin(newest.epoch, Call::Memory));
         }
     }
 

@@ -133,7 +133,7 @@ impl Sim {
                         cause,
                     });
                 }
-                Action::Ask(epoch, Call::Memory) => {
+                Action::CallAdmin(epoch, Call::Memory) => {
                     let reply = if self.initialised {
                         Reply::Live
                     } else {
@@ -186,7 +186,7 @@ impl Sim {
         }
         self.now = end;
         self.orders
-            .retain(|(_, order)| !matches!(order, Action::Ask(_, Call::Live)));
+            .retain(|(_, order)| !matches!(order, Action::CallAdmin(_, Call::Live)));
     }
 
     fn is_live(&mut self, epoch: u32) {
@@ -254,7 +254,7 @@ fn send(epoch: u32, what: ChildSignal) -> Action {
 }
 
 fn ask(epoch: u32, call: Call) -> Action {
-    Action::Ask(Epoch(epoch), call)
+    Action::CallAdmin(Epoch(epoch), call)
 }
 
 const fn start_companion(id: u8) -> Action {
@@ -1652,7 +1652,7 @@ fn cell(action: &Action) -> Option<String> {
         Action::SignalCommand(number) => format!("{number} to command"),
         Action::KillCommand => "Kill command".into(),
         Action::IgnoreSignal(number) => format!("ignore {number}"),
-        Action::Ask(epoch, call) => format!("ask {} {call:?}", epoch.0),
+        Action::CallAdmin(epoch, call) => format!("ask {} {call:?}", epoch.0),
         Action::ClearInitializing => "clear flag".into(),
         Action::StandIn { parent, .. } => format!("stand in for {}", parent.0),
         Action::ReopenLog => "reopen log".into(),

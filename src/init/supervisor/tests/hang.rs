@@ -29,7 +29,7 @@ impl Sim {
                 let asked = self.orders.drain(before..);
                 let asked: Vec<_> = asked.map(|(_, order)| order).collect();
                 for order in asked {
-                    if let Action::Ask(epoch, Call::Live) = order {
+                    if let Action::CallAdmin(epoch, Call::Live) = order {
                         self.calls.push((self.now, epoch.0));
                     } else {
                         self.orders.push((self.now - self.began, order));
