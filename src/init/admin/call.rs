@@ -49,9 +49,9 @@ pub(crate) struct Knowledge {
     pub(crate) prometheus_port: u16,
 }
 
-/// One request of a call; a call is a short chain of them.
+/// What a call asks in one request; a call is a short chain of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum Endpoint {
     LiveStats,
     ServerInfo,
     FailHealthcheck,
@@ -69,11 +69,11 @@ pub(crate) enum Request {
 /// What follows from an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    Ask(Request),
+    Ask(Endpoint),
     Reply(Reply),
 }
 
-impl Request {
+impl Endpoint {
     /// The first request of a call.
     #[must_use]
     pub(crate) const fn first(call: Call, knowledge: &Knowledge) -> Self {
@@ -162,7 +162,7 @@ fn live_stats(epoch: Epoch, body: &[u8], knowledge: &Knowledge) -> Step {
         (Some(_), Some(_)) => Step::Reply(Reply::NotLive),
         (Some(_), None) if !knowledge.hot_restart => Step::Reply(Reply::NotLive),
         // A stats matcher hides them.
-        (None, _) | (_, None) => Step::Ask(Request::ServerInfo),
+        (None, _) | (_, None) => Step::Ask(Endpoint::ServerInfo),
     }
 }
 
@@ -247,8 +247,8 @@ mod tests {
         response
     }
 
-    fn judge(request: Request, status: u16, body: &str) -> Step {
-        request.judge(Epoch(1), &answer(status, body), &KNOWLEDGE)
+    fn judge(endpoint: Endpoint, status: u16, body: &str) -> Step {
+        endpoint.judge(Epoch(1), &answer(status, body), &KNOWLEDGE)
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
             let body = format!(
                 "listener_manager.workers_started: {workers}\nserver.hot_restart_generation: {generation}\n"
             );
-            judge(Request::LiveStats, 200, &body)
+            judge(Endpoint::LiveStats, 200, &body)
         };
         assert_eq!(stats(2, 1), Step::Reply(Reply::Live));
         assert_eq!(
@@ -279,38 +279,38 @@ mod tests {
             ..KNOWLEDGE
         };
         let answer = answer(200, "listener_manager.workers_started: 1\n");
-        let step = Request::LiveStats.judge(Epoch(0), &answer, &knowledge);
+        let step = Endpoint::LiveStats.judge(Epoch(0), &answer, &knowledge);
         assert_eq!(step, Step::Reply(Reply::Live));
     }
 
     #[test]
     fn hidden_stats_are_made_up_for_by_server_info() {
         assert_eq!(
-            judge(Request::LiveStats, 200, "\n"),
-            Step::Ask(Request::ServerInfo)
+            judge(Endpoint::LiveStats, 200, "\n"),
+            Step::Ask(Endpoint::ServerInfo)
         );
         let info = |state, epoch| {
             let body = format!(
                 "{{\n \"version\": \"x\",\n \"state\": \"{state}\",\n \"command_line_options\": {{\n  \"config_yaml\": \"{{\\\"restart_epoch\\\": 7}}\",\n  \"restart_epoch\": {epoch},\n"
             );
-            judge(Request::ServerInfo, 200, &body)
+            judge(Endpoint::ServerInfo, 200, &body)
         };
         assert_eq!(info("LIVE", 1), Step::Reply(Reply::Live));
         assert_eq!(info("LIVE", 0), Step::Reply(Reply::NotLive));
         assert_eq!(info("INITIALIZING", 1), Step::Reply(Reply::NotLive));
         let absent = answer(200, "{\"state\": \"LIVE\"}");
-        let step = Request::ServerInfo.judge(Epoch(0), &absent, &KNOWLEDGE);
+        let step = Endpoint::ServerInfo.judge(Epoch(0), &absent, &KNOWLEDGE);
         assert_eq!(step, Step::Reply(Reply::Live), "an absent epoch is 0");
     }
 
     #[test]
     fn an_error_is_no_answer() {
         assert_eq!(
-            judge(Request::LiveStats, 503, "no"),
+            judge(Endpoint::LiveStats, 503, "no"),
             Step::Reply(Reply::Failed)
         );
         assert_eq!(
-            judge(Request::Connections, 404, "no"),
+            judge(Endpoint::Connections, 404, "no"),
             Step::Reply(Reply::Failed)
         );
     }
@@ -318,43 +318,43 @@ mod tests {
     #[test]
     fn a_drain_that_is_refused_is_asked_for_without_the_newer_parameters() {
         assert_eq!(
-            judge(Request::Drain, 200, "OK\n"),
+            judge(Endpoint::Drain, 200, "OK\n"),
             Step::Reply(Reply::Draining)
         );
         assert_eq!(
-            judge(Request::Drain, 400, "no"),
-            Step::Ask(Request::DrainOlder)
+            judge(Endpoint::Drain, 400, "no"),
+            Step::Ask(Endpoint::DrainOlder)
         );
         assert_eq!(
-            judge(Request::DrainOlder, 200, "OK\n"),
+            judge(Endpoint::DrainOlder, 200, "OK\n"),
             Step::Reply(Reply::Draining)
         );
         assert_eq!(
-            judge(Request::DrainOlder, 400, "no"),
-            Step::Ask(Request::DrainPlain)
+            judge(Endpoint::DrainOlder, 400, "no"),
+            Step::Ask(Endpoint::DrainPlain)
         );
         assert_eq!(
-            judge(Request::DrainPlain, 200, "OK\n"),
+            judge(Endpoint::DrainPlain, 200, "OK\n"),
             Step::Reply(Reply::Draining)
         );
         assert_eq!(
-            judge(Request::DrainPlain, 404, "no"),
+            judge(Endpoint::DrainPlain, 404, "no"),
             Step::Reply(Reply::Failed)
         );
         assert_eq!(
-            judge(Request::FailHealthcheck, 200, "OK\n"),
-            Step::Ask(Request::Drain)
+            judge(Endpoint::FailHealthcheck, 200, "OK\n"),
+            Step::Ask(Endpoint::Drain)
         );
     }
 
     #[test]
-    fn requests_read_as_the_contract_says() {
-        let line = |request: Request, inbound_only| {
+    fn requests_read_as_envoy_knows_them() {
+        let line = |endpoint: Endpoint, inbound_only| {
             let drain = DrainCall {
                 inbound_only,
                 fail_healthcheck: false,
             };
-            let bytes = request.bytes(&Knowledge { drain, ..KNOWLEDGE });
+            let bytes = endpoint.bytes(&Knowledge { drain, ..KNOWLEDGE });
             String::from_utf8(bytes)
                 .unwrap()
                 .lines()
@@ -363,26 +363,26 @@ mod tests {
                 .to_owned()
         };
         assert_eq!(
-            line(Request::Drain, false),
+            line(Endpoint::Drain, false),
             "POST /drain_listeners?graceful&skip_exit HTTP/1.1"
         );
         assert_eq!(
-            line(Request::Drain, true),
+            line(Endpoint::Drain, true),
             "POST /drain_listeners?inboundonly&graceful&skip_exit HTTP/1.1"
         );
         assert_eq!(
-            line(Request::DrainPlain, true),
+            line(Endpoint::DrainPlain, true),
             "POST /drain_listeners?inboundonly HTTP/1.1"
         );
         assert_eq!(
-            line(Request::DrainPlain, false),
+            line(Endpoint::DrainPlain, false),
             "POST /drain_listeners HTTP/1.1"
         );
         assert_eq!(
-            line(Request::FailHealthcheck, true),
+            line(Endpoint::FailHealthcheck, true),
             "POST /healthcheck/fail HTTP/1.1"
         );
-        assert!(line(Request::LiveStats, false).starts_with("GET /stats?filter="));
+        assert!(line(Endpoint::LiveStats, false).starts_with("GET /stats?filter="));
     }
 
     #[test]
@@ -394,21 +394,21 @@ mod tests {
                     listener.0.0.0.0_15090.downstream_cx_active: 1\n\
                     listener.[__]_9090.downstream_cx_active: 4\n";
         assert_eq!(
-            judge(Request::Connections, 200, body),
+            judge(Endpoint::Connections, 200, body),
             Step::Reply(Reply::Connections(7))
         );
         let endless = "listener.a.downstream_cx_active: 18446744073709551615\nlistener.b.downstream_cx_active: 2\n";
         assert_eq!(
-            judge(Request::Connections, 200, endless),
+            judge(Endpoint::Connections, 200, endless),
             Step::Reply(Reply::Connections(u64::MAX))
         );
         let admin_only = "listener.admin.downstream_cx_active: 1\n";
         assert_eq!(
-            judge(Request::Connections, 200, admin_only),
+            judge(Endpoint::Connections, 200, admin_only),
             Step::Reply(Reply::Connections(0))
         );
         assert_eq!(
-            judge(Request::Connections, 200, ""),
+            judge(Endpoint::Connections, 200, ""),
             Step::Reply(Reply::Failed),
             "hidden"
         );

@@ -17,7 +17,7 @@ use crate::http::{Decoder, Exchange, Response};
 use crate::readiness::Heard;
 use crate::supervisor::{Call, Event, ProcessId, Reply};
 pub(crate) use call::Knowledge;
-use call::{Request, Step};
+use call::{Endpoint, Step};
 pub(crate) use ready::Ports;
 use ready::{Gathered, Scan};
 
@@ -64,7 +64,7 @@ enum Purpose {
 struct Pending {
     process: ProcessId,
     purpose: Purpose,
-    request: Request,
+    endpoint: Endpoint,
     exchange: Exchange,
     body: Body,
     /// What has been found out about readiness.
@@ -118,8 +118,8 @@ impl AdminClient {
         process: ProcessId,
         call: Call,
     ) -> Option<Answer> {
-        let request = Request::first(call, &self.knowledge);
-        self.open(registry, now, (process, Purpose::Core(call)), request)
+        let endpoint = Endpoint::first(call, &self.knowledge);
+        self.open(registry, now, (process, Purpose::Core(call)), endpoint)
     }
 
     /// Asks about readiness; as for `ask`.
@@ -133,7 +133,7 @@ impl AdminClient {
             registry,
             now,
             (process, Purpose::Ready),
-            Request::ReadyStats,
+            Endpoint::ReadyStats,
         )
     }
 
@@ -142,7 +142,7 @@ impl AdminClient {
         registry: &Registry,
         now: Instant,
         (process, purpose): (ProcessId, Purpose),
-        request: Request,
+        endpoint: Endpoint,
     ) -> Option<Answer> {
         let same = |slot: &Pending| slot.process == process && slot.purpose == purpose;
         if self.slots.iter().flatten().any(|slot| same(slot)) {
@@ -152,16 +152,16 @@ impl AdminClient {
             // Nobody was asked.
             return Some(failed(process, purpose, Heard::Unclear));
         };
-        let exchange = match self.connect(registry, slot, request) {
+        let exchange = match self.connect(registry, slot, endpoint) {
             Ok(exchange) => exchange,
             Err(error) => return Some(failed(process, purpose, heard(&error))),
         };
-        let body = self.body(request);
+        let body = self.body(endpoint);
         if let Some(place) = self.slots.get_mut(slot) {
             *place = Some(Box::new(Pending {
                 process,
                 purpose,
-                request,
+                endpoint,
                 exchange,
                 body,
                 gathered: Gathered::default(),
@@ -171,8 +171,13 @@ impl AdminClient {
         None
     }
 
-    fn connect(&self, registry: &Registry, slot: usize, request: Request) -> io::Result<Exchange> {
-        let bytes = request.bytes(&self.knowledge);
+    fn connect(
+        &self,
+        registry: &Registry,
+        slot: usize,
+        endpoint: Endpoint,
+    ) -> io::Result<Exchange> {
+        let bytes = endpoint.bytes(&self.knowledge);
         Exchange::connect(registry, self.token(slot), self.address, bytes)
     }
 
@@ -180,11 +185,11 @@ impl AdminClient {
         Token(self.first_token.saturating_add(slot))
     }
 
-    fn body(&self, request: Request) -> Body {
-        if request == Request::Listeners {
+    fn body(&self, endpoint: Endpoint) -> Body {
+        if endpoint == Endpoint::Listeners {
             Body::Scanned(Decoder::new(), Scan::new(&self.ports))
         } else {
-            Body::Kept(Response::new(request.limit()))
+            Body::Kept(Response::new(endpoint.limit()))
         }
     }
 
@@ -228,11 +233,11 @@ impl AdminClient {
             return Some(failed(process, pending.purpose, Heard::Unclear));
         };
         match pending
-            .request
+            .endpoint
             .judge(process.epoch, response, &self.knowledge)
         {
             Step::Reply(reply) => Some(replied(process, call, reply)),
-            Step::Ask(request) => self.go_on(registry, slot, pending, request),
+            Step::Ask(endpoint) => self.go_on(registry, slot, pending, endpoint),
         }
     }
 
@@ -242,11 +247,11 @@ impl AdminClient {
         slot: usize,
         mut pending: Box<Pending>,
     ) -> Option<Answer> {
-        let (process, purpose, request) = (pending.process, pending.purpose, pending.request);
+        let (process, purpose, endpoint) = (pending.process, pending.purpose, pending.endpoint);
         let next = match pending.body {
             Body::Kept(ref response) => ready::take(
                 &mut pending.gathered,
-                request,
+                endpoint,
                 process.epoch,
                 response,
                 &self.knowledge,
@@ -261,9 +266,9 @@ impl AdminClient {
             }
         };
         match next {
-            Ok(Some(request)) => self.go_on(registry, slot, pending, request),
+            Ok(Some(endpoint)) => self.go_on(registry, slot, pending, endpoint),
             Ok(None) if self.needs_listeners(&pending) => {
-                self.go_on(registry, slot, pending, Request::Listeners)
+                self.go_on(registry, slot, pending, Endpoint::Listeners)
             }
             Ok(None) => Some(Answer::Ready(process, Heard::Facts(pending.gathered.facts))),
             Err(ready::Unclear) => Some(failed(process, purpose, Heard::Unclear)),
@@ -287,15 +292,15 @@ impl AdminClient {
         registry: &Registry,
         slot: usize,
         mut pending: Box<Pending>,
-        request: Request,
+        endpoint: Endpoint,
     ) -> Option<Answer> {
-        let exchange = match self.connect(registry, slot, request) {
+        let exchange = match self.connect(registry, slot, endpoint) {
             Ok(exchange) => exchange,
             Err(error) => return Some(failed(pending.process, pending.purpose, heard(&error))),
         };
-        pending.request = request;
+        pending.endpoint = endpoint;
         pending.exchange = exchange;
-        pending.body = self.body(request);
+        pending.body = self.body(endpoint);
         if let Some(place) = self.slots.get_mut(slot) {
             *place = Some(pending);
         }

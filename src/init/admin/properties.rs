@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::call::{Knowledge, Request};
+use super::call::{Endpoint, Knowledge};
 use super::ready::{Gathered, Scan, take};
 use super::ready::{LINE_BYTES, Ports};
 use crate::config::DrainCall;
@@ -11,16 +11,16 @@ use crate::http::properties::answer;
 use crate::supervisor::Epoch;
 
 /// Of every kind one.
-const REQUESTS: [Request; 9] = [
-    Request::LiveStats,
-    Request::ServerInfo,
-    Request::FailHealthcheck,
-    Request::Drain,
-    Request::DrainOlder,
-    Request::DrainPlain,
-    Request::Connections,
-    Request::ReadyStats,
-    Request::Listeners,
+const ENDPOINTS: [Endpoint; 9] = [
+    Endpoint::LiveStats,
+    Endpoint::ServerInfo,
+    Endpoint::FailHealthcheck,
+    Endpoint::Drain,
+    Endpoint::DrainOlder,
+    Endpoint::DrainPlain,
+    Endpoint::Connections,
+    Endpoint::ReadyStats,
+    Endpoint::Listeners,
 ];
 
 /// What all requests make of an answer.
@@ -31,7 +31,7 @@ pub(crate) fn reply(pieces: &[&[u8]]) {
 }
 
 fn meaning(pieces: &[&[u8]]) -> String {
-    let (done, response) = answer(pieces, Request::LiveStats.limit());
+    let (done, response) = answer(pieces, Endpoint::LiveStats.limit());
     if done.is_none() {
         return String::new();
     }
@@ -46,10 +46,10 @@ fn meaning(pieces: &[&[u8]]) -> String {
             },
             prometheus_port: 15090,
         };
-        for request in REQUESTS {
-            let step = request.judge(Epoch(0), &response, &knowledge);
+        for endpoint in ENDPOINTS {
+            let step = endpoint.judge(Epoch(0), &response, &knowledge);
             let mut gathered = Gathered::default();
-            let next = take(&mut gathered, request, Epoch(0), &response, &knowledge);
+            let next = take(&mut gathered, endpoint, Epoch(0), &response, &knowledge);
             said += &format!("{step:?} {next:?} {gathered:?}\n");
         }
     }

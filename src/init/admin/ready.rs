@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::call::{Knowledge, Request, lines, server_info};
+use super::call::{Endpoint, Knowledge, lines, server_info};
 use crate::http::{Malformed, Response};
 use crate::readiness::Facts;
 use crate::supervisor::{Epoch, Reply};
@@ -35,17 +35,17 @@ pub(super) struct Gathered {
 /// The answer is not Envoy's.
 pub(super) fn take(
     gathered: &mut Gathered,
-    request: Request,
+    endpoint: Endpoint,
     epoch: Epoch,
     answer: &Response,
     knowledge: &Knowledge,
-) -> Result<Option<Request>, Unclear> {
+) -> Result<Option<Endpoint>, Unclear> {
     if answer.status() != Some(200) {
         return Err(Unclear);
     }
-    if request == Request::ReadyStats {
+    if endpoint == Endpoint::ReadyStats {
         let more = stats(gathered, epoch, answer.body(), knowledge);
-        return Ok(more.then_some(Request::ServerInfo));
+        return Ok(more.then_some(Endpoint::ServerInfo));
     }
     let facts = &mut gathered.facts;
     let live = server_info(epoch, answer.body(), knowledge) == Reply::Live;
@@ -185,14 +185,14 @@ mod tests {
         prometheus_port: 15090,
     };
 
-    fn taken(body: &str, knowledge: &Knowledge) -> (Facts, Result<Option<Request>, Unclear>) {
+    fn taken(body: &str, knowledge: &Knowledge) -> (Facts, Result<Option<Endpoint>, Unclear>) {
         let mut gathered = Gathered::default();
         let mut answer = Response::new(4096);
         let text = format!("HTTP/1.1 200 OK\r\n\r\n{body}");
         answer.feed(text.as_bytes()).unwrap();
         let next = take(
             &mut gathered,
-            Request::ReadyStats,
+            Endpoint::ReadyStats,
             Epoch(1),
             &answer,
             knowledge,
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_is_hidden_is_asked_of_server_info() {
-        let server_info = Ok(Some(Request::ServerInfo));
+        let server_info = Ok(Some(Endpoint::ServerInfo));
         let both = "listener_manager.workers_started: 1\nserver.hot_restart_generation: 2\n";
         let workers = "listener_manager.workers_started: 1\n";
         assert_eq!(taken(both, &KNOWLEDGE).1, Ok(None));
