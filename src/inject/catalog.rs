@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::version;
+use serde_json::Value;
+
+use crate::config::{Known, version};
+use crate::memo::Memo;
 use crate::template::Template;
 
 /// The template that is used where nobody says anything.
@@ -17,6 +20,8 @@ pub(crate) struct Catalog {
     defaults: Vec<String>,
     /// Of what is chosen most: the defaults, each alias, each template.
     versions: BTreeMap<Vec<String>, String>,
+    /// What they printed last.
+    pub(crate) known: Memo<Known<Value>>,
 }
 
 /// What a pod gets, each template once.
@@ -38,6 +43,7 @@ impl Catalog {
             aliases,
             defaults: Vec::new(),
             versions: BTreeMap::new(),
+            known: Memo::default(),
         };
         for (alias, names) in &catalog.aliases {
             for name in names {

@@ -13,8 +13,11 @@ use crate::catalog::Catalog;
 use crate::data::{self, Proxy};
 use crate::decision::Policy;
 use crate::file::File;
+use crate::fragment::Fragment;
+use crate::memo::Memo;
 use crate::surface::{Broken, Parameters, Source, Sources};
 use crate::template::{Delimiters, Dialect, Template, hex, of_json};
+use crate::typing::Findings;
 use crate::yaml;
 
 /// How probes are handed to the agent.
@@ -33,10 +36,14 @@ pub(crate) enum Mode {
         template: Template,
         /// The sha256 of its text.
         version: String,
+        known: Memo<Known<Fragment>>,
     },
     /// The templates print partial pods.
     Overlay(Catalog),
 }
+
+/// What a text was read as, and what was seen on the way; nothing where there is nothing in it.
+pub(crate) type Known<T> = Option<(T, Findings)>;
 
 impl Mode {
     /// Whether a pod may choose these templates; a fragment is not chosen.
@@ -214,7 +221,11 @@ fn mode(file: &File, delimiters: &Delimiters) -> Result<Mode, String> {
             let template = Template::parse("inject", text, Dialect::Fragment, delimiters)
                 .map_err(|failure| failure.to_string())?;
             let version = version(&[template.text()]);
-            Ok(Mode::Fragment { template, version })
+            Ok(Mode::Fragment {
+                template,
+                version,
+                known: Memo::default(),
+            })
         }
         None => {
             let templates = file.templates.iter().flatten();

@@ -17,7 +17,9 @@ impl Configuration {
     #[must_use]
     pub fn describe(&self) -> Description {
         let (templates, delimiters) = match &self.mode {
-            Mode::Fragment { template, version } => (
+            Mode::Fragment {
+                template, version, ..
+            } => (
                 vec![(template.name().to_owned(), version.clone())],
                 Some(template.delimiters()),
             ),

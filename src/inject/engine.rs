@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::annotations::{self, Judges, NATIVE_SIDECAR, PROXY_CONFIG};
-use crate::config::{Configuration, Mode};
+use crate::config::{Configuration, Known, Mode};
 use crate::data::{self, Owner, Proxy, View};
 use crate::decision::{self, Policy};
 use crate::fragment::{self, Fragment};
 use crate::labels;
+use crate::memo::Memo;
 use crate::native;
 use crate::patch;
 use crate::pod;
@@ -108,7 +109,11 @@ impl Configuration {
             findings: Findings::default(),
         };
         match &self.mode {
-            Mode::Fragment { template, version } => job.fragment(template, version),
+            Mode::Fragment {
+                template,
+                version,
+                known,
+            } => job.fragment(template, version, known),
             Mode::Overlay(catalog) => job.overlay(catalog),
         }
     }
@@ -189,12 +194,17 @@ fn capped(mut warnings: Vec<String>) -> Vec<String> {
 }
 
 impl Job<'_> {
-    fn fragment(mut self, template: &Template, version: &str) -> Outcome {
+    fn fragment(
+        mut self,
+        template: &Template,
+        version: &str,
+        known: &Memo<Known<Fragment>>,
+    ) -> Outcome {
         let now = Status {
             version: version.to_owned(),
             ..Status::default()
         };
-        match self.fragment_pod(template, now) {
+        match self.fragment_pod(template, known, now) {
             Ok((pod, status, fresh)) => {
                 let native = self.native && native::is_native(&pod);
                 let names = vec![template.name().to_owned()];
@@ -207,6 +217,7 @@ impl Job<'_> {
     fn fragment_pod(
         &mut self,
         template: &Template,
+        known: &Memo<Known<Fragment>>,
         mut now: Status,
     ) -> Result<(Value, Status, settle::Fresh), Stop> {
         let mut made = self.sent.clone();
@@ -219,11 +230,10 @@ impl Job<'_> {
         let text = self.render(template, &shown, &owner)?;
         // The rendering has let go of it.
         let mut made = Arc::unwrap_or_clone(shown);
-        let Some(node) = tree(template.name(), &text)? else {
+        let fragment = self.read(template, text, known, Fragment::read)?;
+        let Some(mut fragment) = fragment else {
             return Err(Stop::Skip(reason::EMPTY_TEMPLATE));
         };
-        let mut fragment = Fragment::read(&node, &mut self.findings)
-            .map_err(|cause| Stop::Template(format!("template {}: {cause}", template.name())))?;
         fragment.complete(&made);
         now.lists = fragment.names();
         let port = fragment.status_port();
@@ -286,6 +296,30 @@ impl Job<'_> {
             .map_err(|failure| Stop::Template(failure.to_string()))
     }
 
+    /// What the text that a template printed says; `None` where it says nothing.
+    pub(crate) fn read<T: Clone>(
+        &mut self,
+        template: &Template,
+        text: String,
+        known: &Memo<Known<T>>,
+        read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, String>,
+    ) -> Result<Option<T>, Stop> {
+        let found = known.get(text, |text| {
+            let Some(node) = tree(template.name(), text)? else {
+                return Ok(None);
+            };
+            let mut findings = Findings::default();
+            let read = read(&node, &mut findings).map_err(|cause| {
+                Stop::Template(format!("template {}: {cause}", template.name()))
+            })?;
+            Ok(Some((read, findings)))
+        })?;
+        Ok(found.map(|(read, findings)| {
+            self.findings.pruned.extend(findings.pruned);
+            read
+        }))
+    }
+
     pub(crate) fn stop(mut self, stop: Stop) -> Outcome {
         let pruned = self.note_pruned();
         let warnings = capped(self.warnings);
@@ -346,7 +380,7 @@ impl Job<'_> {
 }
 
 /// A template's output as a tree; what is wrong has its line, and the text of that line.
-pub(crate) fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, Stop> {
+fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, Stop> {
     yaml::read(text).map_err(|error| {
         let line: String = text
             .lines()

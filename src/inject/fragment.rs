@@ -20,7 +20,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const TOKEN_GROUP: i64 = 1337;
 
 /// What a template printed, typed.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Fragment {
     pub(crate) rewrite_probes: bool,
     /// By [`LISTS`].

@@ -27,6 +27,7 @@ mod engine;
 mod file;
 mod fragment;
 mod labels;
+mod memo;
 mod merge;
 mod metrics;
 mod native;

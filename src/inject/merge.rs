@@ -162,51 +162,39 @@ fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, la
 }
 
 /// What is put where nothing is: there nothing can be deleted, and no directive stays.
-pub(crate) fn clean(value: Value, layer: Layer) -> Option<Value> {
+pub(crate) fn clean(mut value: Value, layer: Layer) -> Option<Value> {
+    if goes(&value, layer) {
+        return None;
+    }
+    tidy(&mut value, layer);
+    Some(value)
+}
+
+/// Whether a value says nothing where nothing is.
+fn goes(value: &Value, layer: Layer) -> bool {
     match value {
-        Value::Null => None,
-        Value::Object(entries) if says(&entries, "delete", layer) => None,
-        Value::Object(entries) => Some(Value::Object(
-            entries
-                .into_iter()
-                .filter(|(key, _)| layer == Layer::User || !key.starts_with('$'))
-                .filter_map(|(key, value)| Some((key, clean(value, layer)?)))
-                .collect(),
-        )),
-        Value::Array(items) => Some(Value::Array(
-            items
-                .into_iter()
-                .filter(|item| layer == Layer::User || !is_marker(item))
-                .filter_map(|item| clean(item, layer))
-                .collect(),
-        )),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(value),
+        Value::Null => true,
+        Value::Object(entries) => says(entries, "delete", layer),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => false,
     }
 }
 
-/// A word in a `$patch` that nobody knows is a mistake of the template; `path` is where `value` stands.
-pub(crate) fn check(value: &Value, path: &str) -> Result<(), String> {
+fn tidy(value: &mut Value, layer: Layer) {
     match value {
         Value::Object(entries) => {
-            for (key, value) in entries {
-                let here = || format!("{path}.{key}");
-                match value.as_str() {
-                    Some("replace" | "delete" | "merge") if key == DIRECTIVE => {}
-                    _ if key == DIRECTIVE => {
-                        return Err(format!("{}: want delete, replace or merge", here()));
-                    }
-                    _ if value.is_object() || value.is_array() => check(value, &here())?,
-                    _ => {}
-                }
+            let is_left = |key: &String, value: &Value| {
+                (layer == Layer::User || !key.starts_with('$')) && !goes(value, layer)
+            };
+            if !entries.iter().all(|(key, value)| is_left(key, value)) {
+                entries.retain(|key, value| is_left(key, value));
             }
-            Ok(())
+            entries.values_mut().for_each(|value| tidy(value, layer));
         }
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .filter(|(_, item)| item.is_object())
-            .try_for_each(|(index, item)| check(item, &format!("{path}[{index}]"))),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+        Value::Array(items) => {
+            items.retain(|item| !goes(item, layer) && (layer == Layer::User || !is_marker(item)));
+            items.iter_mut().for_each(|item| tidy(item, layer));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -326,17 +314,5 @@ mod tests {
             ),
             json!({"hostname": "h", "nodeSelector": {"a": "1", "$patch": "delete", "b": "2"}})
         );
-    }
-
-    #[test]
-    fn a_directive_that_nobody_knows() {
-        assert_eq!(
-            check(
-                &json!({"containers": [{"$patch": "delete"}, {"x": {"$patch": "go"}}]}),
-                "spec"
-            ),
-            Err("spec.containers[1].x.$patch: want delete, replace or merge".to_owned())
-        );
-        assert_eq!(check(&json!({"a": {"$patch": "merge"}}), "spec"), Ok(()));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::annotations::{self, MERGE_METRICS, REWRITE_PROBES, STATUS_PORT, TEMPLATES};
 use crate::catalog::{Catalog, Chosen};
 use crate::data::Owner;
-use crate::engine::{Job, Stop, tree};
+use crate::engine::{Job, Stop};
 use crate::fragment::set_annotations;
 use crate::labels;
 use crate::merge::{self, Layer};
@@ -54,7 +54,6 @@ pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, String
         );
     }
     if let Some(spec) = made.get("spec") {
-        merge::check(spec, "spec")?;
         for list in LISTS {
             let elements = spec.get(list).and_then(Value::as_array);
             names(list, elements.map_or(&[], Vec::as_slice))?;
@@ -185,7 +184,7 @@ impl Job<'_> {
             Ok(chosen) => chosen,
             Err(cause) => return self.stop(Stop::Template(cause)),
         };
-        match self.overlay_pod(&chosen) {
+        match self.overlay_pod(catalog, &chosen) {
             Ok((pod, status)) => {
                 let names = chosen.templates.iter().map(|one| one.name().to_owned());
                 let native = native::is_native(&pod);
@@ -195,7 +194,11 @@ impl Job<'_> {
         }
     }
 
-    fn overlay_pod(&mut self, chosen: &Chosen<'_>) -> Result<(Value, Status), Stop> {
+    fn overlay_pod(
+        &mut self,
+        catalog: &Catalog,
+        chosen: &Chosen<'_>,
+    ) -> Result<(Value, Status), Stop> {
         let mut made = self.sent.clone();
         let earlier = Status::of(self.sent).unwrap_or_default();
         let originals = status::take_out(&mut made, &earlier);
@@ -203,7 +206,7 @@ impl Job<'_> {
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);
         let shown = Arc::new(made);
-        let layers = self.layers(chosen, &shown, &owner)?;
+        let layers = self.layers(catalog, chosen, &shown, &owner)?;
         // The rendering has let go of it.
         let mut made = Arc::unwrap_or_clone(shown);
         let mut now = Status {
@@ -234,6 +237,7 @@ impl Job<'_> {
     /// What the templates print for the pod, in their order.
     fn layers(
         &mut self,
+        catalog: &Catalog,
         chosen: &Chosen<'_>,
         shown: &Arc<Value>,
         owner: &Owner,
@@ -241,12 +245,7 @@ impl Job<'_> {
         let mut layers = Vec::new();
         for template in &chosen.templates {
             let text = self.render(template, shown, owner)?;
-            if let Some(node) = tree(template.name(), &text)? {
-                let layer = read(&node, &mut self.findings);
-                layers.push(layer.map_err(|cause| {
-                    Stop::Template(format!("template {}: {cause}", template.name()))
-                })?);
-            }
+            layers.extend(self.read(template, text, &catalog.known, read)?);
         }
         if layers.is_empty() {
             return Err(Stop::Skip(reason::EMPTY_TEMPLATE));

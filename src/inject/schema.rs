@@ -45,9 +45,16 @@ pub struct Field {
 #[derive(Debug)]
 struct Record {
     name: &'static str,
+    /// Sorted by name.
     fields: Vec<Field>,
-    by_name: HashMap<&'static str, usize>,
-    by_go: HashMap<String, usize>,
+    /// Places in `fields`, sorted by Go's name.
+    by_go: Vec<usize>,
+}
+
+impl Record {
+    fn go(&self, place: usize) -> &str {
+        self.fields.get(place).map_or("", |field| &field.go)
+    }
 }
 
 #[derive(Debug)]
@@ -91,7 +98,8 @@ impl Object {
     #[must_use]
     pub fn field(self, name: &str) -> Option<&'static Field> {
         let record = TABLE.records.get(self.0)?;
-        record.fields.get(*record.by_name.get(name)?)
+        let found = record.fields.binary_search_by(|field| field.name.cmp(name));
+        record.fields.get(found.ok()?)
     }
 }
 
@@ -100,7 +108,10 @@ impl Object {
     #[must_use]
     pub fn go_field(self, name: &str) -> Option<&'static Field> {
         let record = TABLE.records.get(self.0)?;
-        record.fields.get(*record.by_go.get(name)?)
+        let found = record
+            .by_go
+            .binary_search_by(|place| record.go(*place).cmp(name));
+        record.fields.get(*record.by_go.get(found.ok()?)?)
     }
 }
 
@@ -182,18 +193,16 @@ impl Table {
                     required,
                 });
             }
-            let by_name = fields.iter().map(|field| field.name).zip(0..).collect();
-            let by_go = fields
-                .iter()
-                .map(|field| field.go.clone())
-                .zip(0..)
-                .collect();
-            table.records.push(Record {
+            fields.sort_unstable_by_key(|field: &Field| field.name);
+            let mut record = Record {
                 name,
+                by_go: (0..fields.len()).collect(),
                 fields,
-                by_name,
-                by_go,
-            });
+            };
+            let mut by_go = std::mem::take(&mut record.by_go);
+            by_go.sort_unstable_by(|a, b| record.go(*a).cmp(record.go(*b)));
+            record.by_go = by_go;
+            table.records.push(record);
         }
         table
     }

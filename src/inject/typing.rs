@@ -4,7 +4,7 @@
 //! forgotten. So the text decides nothing: the place does. Only what a template made goes through here; a user's pod is looked at
 //! ([`shape`]) and never changed.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde_json::{Map, Value};
 
@@ -24,7 +24,7 @@ pub struct Reading {
 }
 
 /// What was seen on the way.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Findings {
     /// Paths of fields that no Kubernetes has there.
     pub pruned: Vec<String>,
@@ -45,34 +45,29 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
-/// Where in the output the reader is, written as a path.
-#[derive(Debug, Default)]
-struct Path(String);
+/// Where in the output the reader is; it is written as a path only when somebody has to be told.
+#[derive(Debug, Clone, Copy)]
+enum Path<'a> {
+    Root(&'a str),
+    Key(&'a Self, &'a str),
+    Index(&'a Self, usize),
+}
 
-impl Path {
-    fn key<T>(&mut self, key: &str, work: impl FnOnce(&mut Self) -> T) -> T {
-        let length = self.0.len();
-        if !self.0.is_empty() {
-            self.0.push('.');
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root(root) => f.write_str(root),
+            Self::Key(Self::Root(""), key) => f.write_str(key),
+            Self::Key(above, key) => write!(f, "{above}.{key}"),
+            Self::Index(above, index) => write!(f, "{above}[{index}]"),
         }
-        self.0.push_str(key);
-        let done = work(self);
-        self.0.truncate(length);
-        done
     }
+}
 
-    fn index<T>(&mut self, index: usize, work: impl FnOnce(&mut Self) -> T) -> T {
-        let length = self.0.len();
-        // Writing to a string cannot fail.
-        let _ = write!(self.0, "[{index}]");
-        let done = work(self);
-        self.0.truncate(length);
-        done
-    }
-
+impl Path<'_> {
     fn mistake(&self, cause: String) -> Mistake {
         Mistake {
-            path: self.0.clone(),
+            path: self.to_string(),
             cause,
         }
     }
@@ -86,7 +81,7 @@ pub fn typed(
     reading: Reading,
     findings: &mut Findings,
 ) -> Result<Option<Value>, Mistake> {
-    Reader { reading, findings }.value(node, kind, &mut Path(path.to_owned()))
+    Reader { reading, findings }.value(node, kind, &Path::Root(path))
 }
 
 struct Reader<'a> {
@@ -99,7 +94,7 @@ impl Reader<'_> {
         &mut self,
         node: &Node,
         kind: Kind,
-        path: &mut Path,
+        path: &Path<'_>,
     ) -> Result<Option<Value>, Mistake> {
         if let yaml::Value::Scalar(scalar) = &node.value
             && yaml::is_null(scalar)
@@ -133,7 +128,7 @@ impl Reader<'_> {
         &mut self,
         entries: &[(String, Node)],
         object: Object,
-        path: &mut Path,
+        path: &Path<'_>,
     ) -> Result<Value, Mistake> {
         let mut made = Map::new();
         for (key, node) in entries {
@@ -144,14 +139,15 @@ impl Reader<'_> {
                 continue;
             }
             if self.reading.directives && key.starts_with('$') {
+                directive(key, node).map_err(|cause| Path::Key(path, key).mistake(cause))?;
                 made.insert(key.clone(), yaml::to_json(node));
                 continue;
             }
             let Some(field) = object.field(key) else {
-                path.key(key, |path| self.findings.pruned.push(path.0.clone()));
+                self.findings.pruned.push(Path::Key(path, key).to_string());
                 continue;
             };
-            if let Some(value) = path.key(key, |path| self.value(node, field.kind, path))? {
+            if let Some(value) = self.value(node, field.kind, &Path::Key(path, key))? {
                 made.insert(key.clone(), value);
             }
         }
@@ -162,21 +158,21 @@ impl Reader<'_> {
         &mut self,
         entries: &[(String, Node)],
         element: Kind,
-        path: &mut Path,
+        path: &Path<'_>,
     ) -> Result<Value, Mistake> {
         let mut made = Map::new();
         for (key, node) in entries {
-            if let Some(value) = path.key(key, |path| self.value(node, element, path))? {
+            if let Some(value) = self.value(node, element, &Path::Key(path, key))? {
                 made.insert(key.clone(), value);
             }
         }
         Ok(Value::Object(made))
     }
 
-    fn list(&mut self, items: &[Node], element: Kind, path: &mut Path) -> Result<Value, Mistake> {
+    fn list(&mut self, items: &[Node], element: Kind, path: &Path<'_>) -> Result<Value, Mistake> {
         let mut made = Vec::with_capacity(items.len());
         for (index, node) in items.iter().enumerate() {
-            match path.index(index, |path| self.value(node, element, path))? {
+            match self.value(node, element, &Path::Index(path, index))? {
                 Some(Value::Null) | None if element == Kind::Text => {
                     made.push(Value::String(String::new()));
                 }
@@ -185,6 +181,21 @@ impl Reader<'_> {
             }
         }
         Ok(Value::Array(made))
+    }
+}
+
+/// A word in a `$patch` that nobody knows is a mistake of the template.
+fn directive(key: &str, node: &Node) -> Result<(), String> {
+    match &node.value {
+        yaml::Value::Scalar(word)
+            if matches!(word.text.as_str(), "replace" | "delete" | "merge") =>
+        {
+            Ok(())
+        }
+        _ if key != "$patch" => Ok(()),
+        yaml::Value::Scalar(_) | yaml::Value::List(_) | yaml::Value::Map(_) => {
+            Err("want delete, replace or merge".to_owned())
+        }
     }
 }
 
@@ -230,10 +241,10 @@ fn shown(found: &Scalar) -> String {
 
 /// Whether a user's value has the shape that `kind` wants; fields that are not known pass, and nothing is changed.
 pub fn shape(value: &Value, kind: Kind, path: &str) -> Result<(), Mistake> {
-    check(value, kind, &mut Path(path.to_owned()), 0)
+    check(value, kind, &Path::Root(path), 0)
 }
 
-fn check(value: &Value, kind: Kind, path: &mut Path, depth: usize) -> Result<(), Mistake> {
+fn check(value: &Value, kind: Kind, path: &Path<'_>, depth: usize) -> Result<(), Mistake> {
     if depth > yaml::MAX_DEPTH {
         return Err(path.mistake(format!("nested deeper than {}", yaml::MAX_DEPTH)));
     }
@@ -246,19 +257,19 @@ fn check(value: &Value, kind: Kind, path: &mut Path, depth: usize) -> Result<(),
         (Kind::Object(object), Value::Object(entries)) => {
             for (key, value) in entries {
                 if let Some(field) = object.field(key) {
-                    path.key(key, |path| check(value, field.kind, path, depth + 1))?;
+                    check(value, field.kind, &Path::Key(path, key), depth + 1)?;
                 }
             }
             Ok(())
         }
         (Kind::Map(element), Value::Object(entries)) => {
             entries.iter().try_for_each(|(key, value)| {
-                path.key(key, |path| check(value, element.kind(), path, depth + 1))
+                check(value, element.kind(), &Path::Key(path, key), depth + 1)
             })
         }
         (Kind::List(element), Value::Array(items)) => {
             items.iter().enumerate().try_for_each(|(index, value)| {
-                path.index(index, |path| check(value, element.kind(), path, depth + 1))
+                check(value, element.kind(), &Path::Index(path, index), depth + 1)
             })
         }
         (_, other) => Err(path.mistake(format!("want {}, got {}", wanted(kind), of_json(other)))),
