@@ -1,0 +1,11 @@
+//! See `properties/inject_values.rs`.
+
+#![no_main]
+
+#[allow(dead_code, reason = "not every target needs all of it")]
+#[path = "../properties/injection.rs"]
+mod injection;
+#[path = "../properties/inject_values.rs"]
+mod property;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::check(bytes));
