@@ -15,5 +15,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod node;
+mod resources;
+pub mod settings;
+pub mod snapshot;
 pub mod version;
 pub mod view;

@@ -6,6 +6,8 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
@@ -23,6 +25,7 @@ pub use defaults::{
     discovery as discovery_defaults, mesh_config as defaults, proxy_config as proxy_defaults,
 };
 pub use networks::parse as parse_networks;
+pub use pbjson_types::Duration;
 
 const PROXY: &Message = &schema::ISTIO_MESH_V1ALPHA1_PROXYCONFIG;
 
@@ -106,6 +109,12 @@ pub fn chosen(config: &ProxyConfig) -> Result<Map<String, Json>, Invalid> {
     let mut fields = json(config)?;
     fields.retain(|name, value| usual.get(name) != Some(value));
     Ok(fields)
+}
+
+/// The items of `accessLogFormat` with the encoding JSON: name and format. `None` for what [`parse`] refuses.
+#[must_use]
+pub fn json_format(format: &str) -> Option<BTreeMap<String, String>> {
+    rules::json_format(format).ok()
 }
 
 fn document(text: &str) -> Result<Option<Node>, Invalid> {

@@ -74,8 +74,7 @@ pub(super) fn whole(mesh: &MeshConfig) -> Result<(), Invalid> {
     };
     let format = &mesh.access_log_format;
     if mesh.access_log_encoding() == AccessLogEncoding::Json && !format.is_empty() {
-        let read: Result<BTreeMap<String, String>, _> = serde_json::from_str(format);
-        read.map_err(|error| {
+        json_format(format).map_err(|error| {
             let cause = format!("want an object of strings with the encoding JSON: {error}");
             wrong("accessLogFormat".to_owned(), cause)
         })?;
@@ -89,6 +88,11 @@ pub(super) fn whole(mesh: &MeshConfig) -> Result<(), Invalid> {
             .map_err(|(path, cause)| wrong(format!("localityLbSetting{path}"), cause)),
         None => Ok(()),
     }
+}
+
+/// The items of an access log in JSON: name and format.
+pub(super) fn json_format(format: &str) -> Result<BTreeMap<String, String>, serde_json::Error> {
+    serde_json::from_str(format)
 }
 
 fn locality(setting: &LocalityLoadBalancerSetting) -> Result<(), (String, String)> {

@@ -1,0 +1,459 @@
+//! The node that opens a stream: an id of four parts and metadata that nobody promised to be well-formed.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::model::{ClusterId, Labels, Locality};
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::google::protobuf::{Value, value::Kind as Json};
+
+/// What a proxy is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Sidecar,
+    /// At the edge of the mesh; `ingress` is one, too.
+    Router,
+}
+
+/// How traffic comes into a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    Redirect,
+    Tproxy,
+    /// Nothing is intercepted: applications name the proxy.
+    None,
+}
+
+/// A certificate with its key, and the root that others are checked against: names of files where the proxy is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Files {
+    pub chain: Arc<str>,
+    pub key: Arc<str>,
+    pub root: Arc<str>,
+}
+
+/// A node that has no place in the mesh; the text says which part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadNode(String);
+
+impl fmt::Display for BadNode {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadNode {}
+
+/// What a proxy says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// As it came.
+    pub id: Arc<str>,
+    pub kind: Kind,
+    /// The word of the id: `sidecar`, `router`, `ingress`.
+    pub word: &'static str,
+    /// The primary one first, without link-local ones and without duplicates.
+    pub addresses: Vec<IpAddr>,
+    /// Of its pod.
+    pub name: Arc<str>,
+    pub namespace: Arc<str>,
+    /// What short names are completed with, `demo.svc.cluster.local`.
+    pub domain: Arc<str>,
+    /// `None`: the local one.
+    pub cluster: Option<ClusterId>,
+    pub network: Option<Arc<str>>,
+    /// Stand in for those of its pod while that is not known.
+    pub labels: Arc<Labels>,
+    pub locality: Locality,
+    pub mode: Mode,
+    pub server: Files,
+    pub client: Files,
+    /// Of HTTP connections.
+    pub idle_timeout: Option<Duration>,
+    pub http10: bool,
+    /// No Envoy, but a program with gRPC in it.
+    pub grpc: bool,
+    pub version: Arc<str>,
+    pub account: Option<Arc<str>>,
+    /// What was not understood, for the log.
+    pub warnings: Vec<String>,
+}
+
+/// So much of an id is quoted.
+const SHOWN: usize = 256;
+
+impl Node {
+    /// # Errors
+    ///
+    /// An id that is not `TYPE~IP~NAME~DOMAIN`, or no namespace anywhere.
+    pub fn read(node: Option<&core::Node>) -> Result<Self, BadNode> {
+        let Some(node) = node else {
+            return Err(BadNode("the first request has no node".to_owned()));
+        };
+        let bad = |part: &str| {
+            let shown: String = node.id.chars().take(SHOWN).collect();
+            BadNode(format!("node id {shown:?}: {part}"))
+        };
+        let parts: Vec<&str> = node.id.split('~').collect();
+        let &[word, ip, full, domain] = parts.as_slice() else {
+            return Err(bad("want four parts, TYPE~IP~NAME~DOMAIN"));
+        };
+        let (kind, word) = match word {
+            "sidecar" => (Kind::Sidecar, "sidecar"),
+            "router" => (Kind::Router, "router"),
+            "ingress" => (Kind::Router, "ingress"),
+            other => {
+                return Err(bad(&format!(
+                    "want the type sidecar, router or ingress, got {other:?}"
+                )));
+            }
+        };
+        let address: IpAddr = ip
+            .parse()
+            .map_err(|_| bad(&format!("want an IP address, got {ip:?}")))?;
+        let metadata = Metadata::of(node);
+        let (pod, after) = full.rsplit_once('.').unwrap_or((full, ""));
+        let namespace = metadata
+            .text("NAMESPACE")
+            .or_else(|| metadata.text("CONFIG_NAMESPACE"))
+            .or_else(|| (!after.is_empty()).then(|| after.into()))
+            .ok_or_else(|| {
+                bad(&format!(
+                    "no namespace, neither in metadata nor in {full:?}"
+                ))
+            })?;
+        if pod.is_empty() {
+            return Err(bad("want the name POD.NAMESPACE, got \"\""));
+        }
+        let mut warnings = Vec::new();
+        let mode = metadata.mode(&mut warnings);
+        Ok(Self {
+            id: node.id.as_str().into(),
+            kind,
+            word,
+            addresses: addresses(address, &metadata.list("INSTANCE_IPS")),
+            name: metadata.text("NAME").unwrap_or_else(|| pod.into()),
+            namespace,
+            domain: domain.into(),
+            cluster: metadata.text("CLUSTER_ID").map(|id| ClusterId::from(&*id)),
+            network: metadata.text("NETWORK"),
+            labels: Arc::new(metadata.labels()),
+            locality: locality(node.locality.as_ref()),
+            mode,
+            server: metadata.files("SERVER"),
+            client: metadata.files("CLIENT"),
+            idle_timeout: metadata.duration("IDLE_TIMEOUT", &mut warnings),
+            http10: matches!(metadata.text("HTTP10").as_deref(), Some("1" | "true")),
+            grpc: metadata.text("GENERATOR").as_deref() == Some("grpc")
+                || node.user_agent_name.starts_with("gRPC"),
+            version: metadata.text("ISTIO_VERSION").unwrap_or_default(),
+            account: metadata.text("SERVICE_ACCOUNT"),
+            warnings,
+        })
+    }
+}
+
+/// Metadata, by key; all of it may be of another type than is wanted.
+struct Metadata<'node>(Option<&'node HashMap<String, Value>>);
+
+impl<'node> Metadata<'node> {
+    fn of(node: &'node core::Node) -> Self {
+        Self(node.metadata.as_ref().map(|metadata| &metadata.fields))
+    }
+
+    fn json(&self, key: &str) -> Option<&'node Json> {
+        self.0?.get(key)?.kind.as_ref()
+    }
+
+    /// Text that is not empty; numbers and booleans as they are written.
+    fn text(&self, key: &str) -> Option<Arc<str>> {
+        let text = scalar(self.json(key)?)?;
+        (!text.is_empty()).then(|| text.into())
+    }
+
+    /// `a,b` or a list.
+    fn list(&self, key: &str) -> Vec<String> {
+        match self.json(key) {
+            Some(Json::ListValue(list)) => list
+                .values
+                .iter()
+                .filter_map(|value| scalar(value.kind.as_ref()?))
+                .collect(),
+            Some(json) => scalar(json)
+                .unwrap_or_default()
+                .split(',')
+                .map(|part| part.trim().to_owned())
+                .collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// An object of strings; what is none in it is left out.
+    fn labels(&self) -> Labels {
+        let Some(Json::StructValue(labels)) = self.json("LABELS") else {
+            return Labels::new();
+        };
+        labels
+            .fields
+            .iter()
+            .filter_map(|(name, value)| match value.kind.as_ref() {
+                Some(Json::StringValue(text)) => Some((name.as_str().into(), text.as_str().into())),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn mode(&self, warnings: &mut Vec<String>) -> Mode {
+        match self.text("INTERCEPTION_MODE").as_deref() {
+            None | Some("REDIRECT") => Mode::Redirect,
+            Some("TPROXY") => Mode::Tproxy,
+            Some("NONE") => Mode::None,
+            Some(other) => {
+                warnings.push(format!(
+                    "INTERCEPTION_MODE: want REDIRECT, TPROXY or NONE, got {other:?}: REDIRECT"
+                ));
+                Mode::Redirect
+            }
+        }
+    }
+
+    fn duration(&self, key: &str, warnings: &mut Vec<String>) -> Option<Duration> {
+        let text = self.text(key)?;
+        let read = api::duration::parse(&text).and_then(|read| {
+            let seconds = u64::try_from(read.seconds).ok()?;
+            Some(Duration::new(seconds, u32::try_from(read.nanos).ok()?))
+        });
+        if read.is_none() {
+            warnings.push(format!("{key}: want a duration, got {text:?}: ignored"));
+        }
+        read
+    }
+
+    fn files(&self, side: &str) -> Files {
+        let file = |what: &str, usual: &str| {
+            self.text(&format!("TLS_{side}_{what}"))
+                .unwrap_or_else(|| format!("/etc/certs/{usual}.pem").into())
+        };
+        Files {
+            chain: file("CERT_CHAIN", "cert-chain"),
+            key: file("KEY", "key"),
+            root: file("ROOT_CERT", "root-cert"),
+        }
+    }
+}
+
+fn scalar(json: &Json) -> Option<String> {
+    match json {
+        Json::StringValue(text) => Some(text.clone()),
+        Json::NumberValue(number) => Some(number.to_string()),
+        Json::BoolValue(value) => Some(value.to_string()),
+        Json::NullValue(_) | Json::StructValue(_) | Json::ListValue(_) => None,
+    }
+}
+
+fn addresses(primary: IpAddr, others: &[String]) -> Vec<IpAddr> {
+    let mut addresses = vec![primary];
+    for address in others.iter().filter_map(|text| text.parse().ok()) {
+        if !is_link_local(address) && !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+fn locality(given: Option<&core::Locality>) -> Locality {
+    given.map_or_else(Locality::default, |given| {
+        Locality::new(&given.region, &given.zone, &given.sub_zone)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use envoy_types::pb::google::protobuf::{ListValue, Struct};
+
+    fn value(json: Json) -> Value {
+        Value { kind: Some(json) }
+    }
+
+    fn text(text: &str) -> Value {
+        value(Json::StringValue(text.to_owned()))
+    }
+
+    fn object(fields: Vec<(&str, Value)>) -> Struct {
+        Struct {
+            fields: fields
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+        }
+    }
+
+    fn node(id: &str, metadata: Vec<(&str, Value)>) -> core::Node {
+        core::Node {
+            id: id.to_owned(),
+            metadata: Some(object(metadata)),
+            ..core::Node::default()
+        }
+    }
+
+    const ID: &str = "sidecar~10.0.0.1~b-1.demo~demo.svc.cluster.local";
+
+    #[test]
+    fn a_bad_id_is_quoted_with_the_part_that_is_wrong() {
+        for (id, said) in [
+            ("a~b", "want four parts, TYPE~IP~NAME~DOMAIN"),
+            ("", "want four parts, TYPE~IP~NAME~DOMAIN"),
+            (
+                "sidecar~10.0.0.1~b.demo~d~e",
+                "want four parts, TYPE~IP~NAME~DOMAIN",
+            ),
+            (
+                "x~10.0.0.1~b.demo~d",
+                "want the type sidecar, router or ingress, got \"x\"",
+            ),
+            ("sidecar~host~b.demo~d", "want an IP address, got \"host\""),
+            ("sidecar~~b.demo~d", "want an IP address, got \"\""),
+            (
+                "sidecar~10.0.0.1~b~d",
+                "no namespace, neither in metadata nor in \"b\"",
+            ),
+            (
+                "sidecar~10.0.0.1~.demo~d",
+                "want the name POD.NAMESPACE, got \"\"",
+            ),
+        ] {
+            let heard = Node::read(Some(&node(id, Vec::new()))).unwrap_err();
+            assert_eq!(heard.to_string(), format!("node id {id:?}: {said}"));
+        }
+        let heard = Node::read(None).unwrap_err();
+        assert_eq!(heard.to_string(), "the first request has no node");
+        let long = "~".repeat(100_000);
+        let heard = Node::read(Some(&node(&long, Vec::new()))).unwrap_err();
+        assert!(heard.to_string().len() < 400);
+    }
+
+    #[test]
+    fn an_id_alone_is_enough() {
+        let read = Node::read(Some(&core::Node {
+            id: "ingress~10.0.0.1~gw.0.edge~edge.svc.cluster.local".to_owned(),
+            ..core::Node::default()
+        }))
+        .unwrap();
+        assert_eq!((read.kind, read.word), (Kind::Router, "ingress"));
+        assert_eq!((&*read.name, &*read.namespace), ("gw.0", "edge"));
+        assert_eq!(&*read.domain, "edge.svc.cluster.local");
+        assert_eq!(read.mode, Mode::Redirect);
+        assert_eq!(&*read.server.chain, "/etc/certs/cert-chain.pem");
+        assert_eq!(&*read.client.root, "/etc/certs/root-cert.pem");
+        assert_eq!(read.cluster, None);
+        assert!(!read.grpc && !read.http10 && read.locality.is_unknown());
+    }
+
+    #[test]
+    fn the_namespace_is_looked_for_in_three_places() {
+        for (metadata, namespace) in [
+            (
+                vec![("NAMESPACE", text("a")), ("CONFIG_NAMESPACE", text("b"))],
+                "a",
+            ),
+            (
+                vec![("NAMESPACE", text("")), ("CONFIG_NAMESPACE", text("b"))],
+                "b",
+            ),
+            (vec![], "demo"),
+        ] {
+            let read = Node::read(Some(&node(ID, metadata))).unwrap();
+            assert_eq!(&*read.namespace, namespace);
+        }
+    }
+
+    #[test]
+    fn metadata_is_understood_in_both_spellings() {
+        let ips = |ips: Value| {
+            let read = Node::read(Some(&node(ID, vec![("INSTANCE_IPS", ips)]))).unwrap();
+            let ips: Vec<_> = read.addresses.iter().map(IpAddr::to_string).collect();
+            ips.join(" ")
+        };
+        let all = "10.0.0.1,fe80::1, 2001:db8::1,169.254.0.1,x,10.0.0.1,10.0.0.2";
+        assert_eq!(ips(text(all)), "10.0.0.1 2001:db8::1 10.0.0.2");
+        let list = all.split(',').map(|part| text(part.trim())).collect();
+        let list = value(Json::ListValue(ListValue { values: list }));
+        assert_eq!(ips(list), "10.0.0.1 2001:db8::1 10.0.0.2");
+        for (http10, on) in [
+            (text("1"), true),
+            (text("true"), true),
+            (value(Json::NumberValue(1.0)), true),
+            (value(Json::BoolValue(true)), true),
+            (text("0"), false),
+            (text("yes"), false),
+        ] {
+            let read = Node::read(Some(&node(ID, vec![("HTTP10", http10)]))).unwrap();
+            assert_eq!(read.http10, on);
+        }
+    }
+
+    #[test]
+    fn labels_are_strings_and_the_rest_is_left_out() {
+        let labels = object(vec![
+            ("app", text("b")),
+            ("number", value(Json::NumberValue(1.0))),
+            ("empty", text("")),
+        ]);
+        let metadata = vec![("LABELS", value(Json::StructValue(labels)))];
+        let read = Node::read(Some(&node(ID, metadata))).unwrap();
+        let labels: Vec<_> = read
+            .labels
+            .iter()
+            .map(|(name, text)| format!("{name}={text}"))
+            .collect();
+        assert_eq!(labels, ["app=b", "empty="]);
+        let read = Node::read(Some(&node(ID, vec![("LABELS", text("app=b"))]))).unwrap();
+        assert!(read.labels.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_a_warning() {
+        let metadata = vec![
+            ("INTERCEPTION_MODE", text("OTHER")),
+            ("IDLE_TIMEOUT", text("soon")),
+        ];
+        let read = Node::read(Some(&node(ID, metadata))).unwrap();
+        assert_eq!(read.mode, Mode::Redirect);
+        assert_eq!(read.idle_timeout, None);
+        assert_eq!(
+            read.warnings,
+            [
+                "INTERCEPTION_MODE: want REDIRECT, TPROXY or NONE, got \"OTHER\": REDIRECT",
+                "IDLE_TIMEOUT: want a duration, got \"soon\": ignored",
+            ]
+        );
+        let metadata = vec![
+            ("INTERCEPTION_MODE", text("NONE")),
+            ("IDLE_TIMEOUT", text("1m30s")),
+            ("TLS_CLIENT_KEY", text("/k.pem")),
+            ("GENERATOR", text("grpc")),
+            ("CLUSTER_ID", text("east")),
+        ];
+        let read = Node::read(Some(&node(ID, metadata))).unwrap();
+        assert_eq!(read.mode, Mode::None);
+        assert_eq!(read.idle_timeout, Some(Duration::from_secs(90)));
+        assert_eq!(&*read.client.key, "/k.pem");
+        assert_eq!(&*read.server.key, "/etc/certs/key.pem");
+        assert_eq!(read.cluster, Some("east".into()));
+        assert!(read.grpc);
+        let mut grpc = node(ID, Vec::new());
+        grpc.user_agent_name = "gRPC Python".to_owned();
+        assert!(Node::read(Some(&grpc)).unwrap().grpc);
+    }
+}

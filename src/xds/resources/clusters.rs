@@ -1,0 +1,323 @@
+//! Clusters: where requests and connections go.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::model::{Protocol, Registry, Resolution, Service};
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, CommonLbConfig, DiscoveryType, DnsLookupFamily, EdsClusterConfig,
+    LbPolicy, common_lb_config,
+};
+use envoy_types::pb::envoy::config::cluster::v3::{
+    CircuitBreakers, Cluster, UpstreamConnectionOptions, circuit_breakers,
+};
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
+    HttpProtocolOptions, http_protocol_options,
+};
+use prost::Message;
+
+use super::mesh::{Mesh, MutualTls};
+use super::outlets::Outlet;
+use super::proxy::Families;
+use super::tls;
+use super::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
+use crate::node::Files;
+use crate::view::Resource;
+
+pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
+pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
+pub(crate) const INBOUND_V4: &str = "InboundPassthroughClusterIpv4";
+pub(crate) const INBOUND_V6: &str = "InboundPassthroughClusterIpv6";
+
+const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+
+/// Of one connection, as Envoy's own default.
+const MOST_STREAMS: u32 = 1_073_741_824;
+
+/// What the clusters of two proxies differ by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    /// Connections can be intercepted, so that it is known where they wanted to go.
+    pub(crate) intercepts: bool,
+    pub(crate) families: Families,
+    pub(crate) files: Files,
+    /// For headless services, too.
+    pub(crate) headless_eds: bool,
+    /// A program with gRPC in it: it knows nothing but EDS, and no TLS by endpoint.
+    pub(crate) grpc: bool,
+}
+
+/// How the endpoints of a cluster are found by this client.
+pub(crate) fn resolution(outlet: &Outlet, client: &Client) -> Resolution {
+    let resolution = outlet.service.resolution;
+    let headless_eds = outlet.service.is_headless() && client.headless_eds;
+    let blind = resolution == Resolution::None && (!client.intercepts || headless_eds);
+    if client.grpc || blind {
+        return Resolution::Static;
+    }
+    resolution
+}
+
+/// What is the same for every cluster.
+fn base(name: &str, mesh: &Mesh, kind: DiscoveryType) -> Cluster {
+    Cluster {
+        name: name.to_owned(),
+        connect_timeout: Some(wire::duration(mesh.connect_timeout)),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(kind.into())),
+        upstream_connection_options: mesh.keepalive.map(|keepalive| UpstreamConnectionOptions {
+            tcp_keepalive: Some(keepalive),
+            ..UpstreamConnectionOptions::default()
+        }),
+        ..Cluster::default()
+    }
+}
+
+/// Without Envoy's limits, which no user asked for.
+fn unlimited() -> Option<CircuitBreakers> {
+    let most = wire::number(u32::MAX);
+    Some(CircuitBreakers {
+        thresholds: vec![circuit_breakers::Thresholds {
+            max_connections: most,
+            max_pending_requests: most,
+            max_requests: most,
+            max_retries: most,
+            ..circuit_breakers::Thresholds::default()
+        }],
+        ..CircuitBreakers::default()
+    })
+}
+
+fn original_dst(cluster: Cluster) -> Cluster {
+    Cluster {
+        lb_policy: LbPolicy::ClusterProvided.into(),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(
+            DiscoveryType::OriginalDst.into(),
+        )),
+        ..cluster
+    }
+}
+
+pub(crate) fn black_hole(mesh: &Mesh) -> Resource {
+    let cluster = base(BLACK_HOLE, mesh, DiscoveryType::Static);
+    Resource::new(BLACK_HOLE, cluster.encode_to_vec())
+}
+
+pub(crate) fn passthrough(mesh: &Mesh) -> Resource {
+    let cluster = Cluster {
+        circuit_breakers: unlimited(),
+        ..original_dst(base(PASSTHROUGH, mesh, DiscoveryType::OriginalDst))
+    };
+    Resource::new(PASSTHROUGH, cluster.encode_to_vec())
+}
+
+/// What no port of a service is meant for goes on to the application, from an address by which it is known as the proxy's.
+pub(crate) fn inbound_passthrough(mesh: &Mesh, v6: bool) -> Resource {
+    let (name, source) = if v6 {
+        (INBOUND_V6, IpAddr::from([0, 0, 0, 0, 0, 0, 0, 6]))
+    } else {
+        (INBOUND_V4, IpAddr::from([127, 0, 0, 6]))
+    };
+    let cluster = Cluster {
+        circuit_breakers: unlimited(),
+        upstream_bind_config: Some(core::BindConfig {
+            source_address: Some(wire::socket(source, 0)),
+            ..core::BindConfig::default()
+        }),
+        ..original_dst(base(name, mesh, DiscoveryType::OriginalDst))
+    };
+    Resource::new(name, cluster.encode_to_vec())
+}
+
+/// What a cluster is made of beyond its port.
+pub(crate) struct Inputs<'a> {
+    pub(crate) mesh: &'a Mesh,
+    pub(crate) client: &'a Client,
+    /// Who may answer, sorted.
+    pub(crate) accounts: &'a BTreeSet<Arc<str>>,
+    /// Weights of localities count.
+    pub(crate) weighted: bool,
+    /// Of a cluster that resolves names itself.
+    pub(crate) groups: Vec<Group>,
+}
+
+/// For clients.
+pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Resource {
+    let mesh = inputs.mesh;
+    let mut cluster = Cluster {
+        circuit_breakers: unlimited(),
+        alt_stat_name: stat_name(
+            &mesh.outbound_stat,
+            &outlet.service,
+            &outlet.port.name,
+            outlet.port.number,
+        ),
+        ..base(&outlet.name, mesh, DiscoveryType::Eds)
+    };
+    protocol_options(&mut cluster, outlet.protocol);
+    let resolution = resolution(outlet, inputs.client);
+    if mesh.tls != MutualTls::Off
+        && !inputs.client.grpc
+        && !outlet.service.mesh_external
+        && resolution != Resolution::None
+    {
+        let accounts: Vec<&str> = inputs.accounts.iter().map(|account| &**account).collect();
+        cluster.transport_socket_matches = tls::client(
+            &inputs.client.files,
+            outlet.port.number,
+            outlet.host(),
+            &accounts,
+        );
+    }
+    if inputs.weighted && resolution == Resolution::Static {
+        let weighted = common_lb_config::LocalityWeightedLbConfig {};
+        cluster.common_lb_config = Some(CommonLbConfig {
+            locality_config_specifier: Some(
+                common_lb_config::LocalityConfigSpecifier::LocalityWeightedLbConfig(weighted),
+            ),
+            ..CommonLbConfig::default()
+        });
+    }
+    let mut tail = ClusterTail::default();
+    match resolution {
+        Resolution::Static => {
+            cluster.eds_cluster_config = Some(EdsClusterConfig {
+                eds_config: Some(wire::ads(mesh.initial_fetch_timeout)),
+                service_name: outlet.name.to_string(),
+            });
+        }
+        Resolution::None => cluster = original_dst(cluster),
+        Resolution::Dns | Resolution::DnsRoundRobin => {
+            // Envoy wants exactly one there.
+            let one = matches!(inputs.groups.as_slice(), [group] if group.lb_endpoints.len() == 1);
+            let kind = if resolution == Resolution::DnsRoundRobin && one {
+                DiscoveryType::LogicalDns
+            } else {
+                DiscoveryType::StrictDns
+            };
+            cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(kind.into()));
+            resolve(&mut cluster, mesh, inputs.client.families);
+            tail.load_assignment = Some(Assignment {
+                cluster_name: outlet.name.to_string(),
+                endpoints: inputs.groups,
+            });
+        }
+    }
+    finish(outlet.name.clone(), &cluster, &tail)
+}
+
+#[allow(
+    deprecated,
+    reason = "what replaces the fields is a type of cluster of its own, which the names of these fields do not show"
+)]
+fn resolve(cluster: &mut Cluster, mesh: &Mesh, families: Families) {
+    cluster.dns_lookup_family = lookup_family(families).into();
+    cluster.dns_refresh_rate = Some(wire::duration(mesh.dns_refresh_rate));
+    cluster.respect_dns_ttl = true;
+}
+
+/// The application of a sidecar, behind one port.
+pub(crate) fn inbound(
+    name: &Arc<str>,
+    mesh: &Mesh,
+    protocol: Protocol,
+    place: core::Address,
+    alt_stat_name: String,
+) -> Resource {
+    let mut cluster = Cluster {
+        circuit_breakers: unlimited(),
+        alt_stat_name,
+        ..base(name, mesh, DiscoveryType::Static)
+    };
+    protocol_options(&mut cluster, protocol);
+    let peer = Peer {
+        endpoint: Some(Place {
+            address: Some(place),
+        }),
+        ..Peer::default()
+    };
+    let tail = ClusterTail {
+        load_assignment: Some(Assignment {
+            cluster_name: name.to_string(),
+            endpoints: vec![Group {
+                lb_endpoints: vec![peer],
+                ..Group::default()
+            }],
+        }),
+    };
+    finish(name.clone(), &cluster, &tail)
+}
+
+fn finish(name: Arc<str>, cluster: &Cluster, tail: &ClusterTail) -> Resource {
+    let mut body = cluster.encode_to_vec();
+    body.extend(tail.encode_to_vec());
+    Resource::new(name, body)
+}
+
+fn lookup_family(families: Families) -> DnsLookupFamily {
+    match (families.v4, families.v6) {
+        (true, true) => DnsLookupFamily::All,
+        (false, true) => DnsLookupFamily::V6Only,
+        (_, false) => DnsLookupFamily::V4Only,
+    }
+}
+
+/// HTTP/2 where the port says so; where nobody said anything, what the client speaks.
+fn protocol_options(cluster: &mut Cluster, protocol: Protocol) {
+    use http_protocol_options::explicit_http_config::ProtocolConfig;
+    use http_protocol_options::{
+        ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,
+    };
+    let http2 = core::Http2ProtocolOptions {
+        max_concurrent_streams: wire::number(MOST_STREAMS),
+        ..core::Http2ProtocolOptions::default()
+    };
+    let options = if protocol.is_http2() {
+        UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+            protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(http2)),
+        })
+    } else if protocol.is_auto() {
+        UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
+            http_protocol_options: Some(core::Http1ProtocolOptions::default()),
+            http2_protocol_options: Some(http2),
+            ..UseDownstreamHttpConfig::default()
+        })
+    } else {
+        return;
+    };
+    let options = HttpProtocolOptions {
+        upstream_protocol_options: Some(options),
+        ..HttpProtocolOptions::default()
+    };
+    cluster
+        .typed_extension_protocol_options
+        .insert(HTTP_OPTIONS.to_owned(), wire::any(&options));
+}
+
+/// A pattern of the mesh, filled in. Empty: Envoy takes the cluster's name.
+pub(crate) fn stat_name(pattern: &str, service: &Service, port_name: &str, port: u16) -> String {
+    if pattern.is_empty() {
+        return String::new();
+    }
+    let host = &*service.key.hostname;
+    let short = match service.registry {
+        Registry::Kubernetes => {
+            let name = host.split('.').next().unwrap_or(host);
+            format!("{name}.{}", service.key.namespace)
+        }
+        Registry::External | Registry::Consul | Registry::Memory => host.to_owned(),
+    };
+    // The longer names first: one begins like the other.
+    [
+        ("%SERVICE_PORT_NAME%", port_name),
+        ("%SERVICE_PORT%", &port.to_string()),
+        ("%SERVICE_FQDN%", host),
+        ("%SUBSET_NAME%", ""),
+        ("%SERVICE%", &short),
+    ]
+    .into_iter()
+    .fold(pattern.to_owned(), |text, (name, value)| {
+        text.replace(name, value)
+    })
+}

@@ -1,0 +1,27 @@
+//! What was left out of the resources, because two services want one place.
+
+/// One thing that was left out, and why. Told by metrics and pages.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Conflict {
+    pub metric: &'static str,
+    /// What is in two minds: the name of a listener, of a cluster, a domain.
+    pub key: String,
+    pub message: String,
+}
+
+pub(crate) const TCP_OVER_TCP: &str = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
+pub(crate) const TCP_OVER_HTTP: &str = "pilot_conflict_outbound_listener_tcp_over_current_http";
+pub(crate) const HTTP_OVER_TCP: &str = "pilot_conflict_outbound_listener_http_over_current_tcp";
+pub(crate) const INVALID_LISTENER: &str = "pilot_invalid_out_listeners";
+pub(crate) const DUPLICATE_CLUSTER: &str = "pilot_duplicate_envoy_clusters";
+pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
+
+impl Conflict {
+    pub(crate) fn new(metric: &'static str, key: impl Into<String>, message: String) -> Self {
+        Self {
+            metric,
+            key: key.into(),
+            message,
+        }
+    }
+}

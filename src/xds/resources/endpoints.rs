@@ -1,0 +1,271 @@
+//! Assignments: the endpoints of one cluster, as one group of proxies sees them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::model::{ClusterId, Endpoint, EndpointAddress, Health, Locality, Target, TlsMode};
+use envoy_types::pb::envoy::config::core::v3 as core;
+use prost::Message;
+
+use super::locality::Preference;
+use super::networks::Networks;
+use super::outlets::Outlet;
+use super::proxy::Families;
+use super::wire::{self, Assignment, Group, Metadata, Object, Peer, Place};
+use crate::view::Resource;
+
+/// What the assignments of two proxies differ by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Viewer {
+    pub(crate) families: Families,
+    /// Empty where networks make no difference.
+    pub(crate) network: Arc<str>,
+    /// Unknown where localities make no difference.
+    pub(crate) locality: Locality,
+}
+
+/// What becomes of endpoints that have a name in place of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// The proxy resolves them.
+    Resolved,
+    /// Envoy would refuse the whole assignment.
+    LeftOut,
+}
+
+/// One endpoint that is to be used, or a gateway in its place.
+struct Entry<'a> {
+    place: core::Address,
+    /// For the order of a group.
+    sort: (String, u16),
+    weight: u128,
+    network: &'a str,
+    pod: Option<&'a str>,
+    tls: bool,
+}
+
+/// The assignment of a port.
+pub(crate) fn assignment(outlet: &Outlet, groups: Vec<Group>) -> Resource {
+    let assignment = Assignment {
+        cluster_name: outlet.name.to_string(),
+        endpoints: groups,
+    };
+    Resource::new(outlet.name.clone(), assignment.encode_to_vec())
+}
+
+/// The groups of an assignment, one for each locality.
+pub(crate) fn groups<'a>(
+    outlet: &Outlet,
+    endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
+    viewer: &Viewer,
+    names: Names,
+    networks: Option<&'a Networks>,
+    preference: &Preference<'_>,
+) -> Vec<Group> {
+    let served = served(outlet, endpoints, viewer.families);
+    let direct = |cluster: &ClusterId, endpoint: &'a Endpoint| match networks {
+        Some(networks) => networks.of_endpoint(cluster, endpoint),
+        None => endpoint.network.as_deref().unwrap_or(""),
+    };
+    let factor = networks.map_or(1, Networks::factor);
+    let mut localities: BTreeMap<&Locality, Vec<Entry<'a>>> = BTreeMap::new();
+    let mut replaced: BTreeMap<(&Locality, &str), u128> = BTreeMap::new();
+    for (cluster, endpoint) in served {
+        let Some((place, sort)) = place(endpoint, names) else {
+            continue;
+        };
+        let network = direct(cluster, endpoint);
+        let weight = u128::from(endpoint.weight);
+        let away = networks
+            .is_some_and(|networks| network != &*viewer.network && networks.has_gateway(network));
+        if away {
+            *replaced.entry((&endpoint.locality, network)).or_default() += weight;
+            localities.entry(&endpoint.locality).or_default();
+            continue;
+        }
+        localities
+            .entry(&endpoint.locality)
+            .or_default()
+            .push(Entry {
+                place,
+                sort,
+                weight: weight.saturating_mul(factor),
+                network,
+                pod: endpoint.pod.as_deref(),
+                tls: endpoint.tls == TlsMode::Istio,
+            });
+    }
+    for ((locality, network), weight) in replaced {
+        let gateways = networks.map_or(&[][..], |networks| networks.gateways(network));
+        let share = u128::try_from(gateways.len()).unwrap_or(1).max(1);
+        for (address, port) in gateways {
+            localities.entry(locality).or_default().push(Entry {
+                place: wire::address(*address, *port),
+                sort: (address.to_string(), *port),
+                weight: weight.saturating_mul(factor) / share,
+                network,
+                pod: None,
+                tls: true,
+            });
+        }
+    }
+    let groups = localities
+        .into_iter()
+        .map(|(locality, entries)| (locality, group(locality, entries)))
+        .collect();
+    preference.apply(groups)
+}
+
+/// Endpoints of this port that get requests.
+fn served<'a>(
+    outlet: &Outlet,
+    endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
+    families: Families,
+) -> Vec<(&'a ClusterId, &'a Endpoint)> {
+    let mut all: Vec<_> = endpoints
+        .filter(|(_, endpoint)| endpoint.port_name == outlet.port.name && endpoint.weight > 0)
+        .filter(|(_, endpoint)| endpoint.health != Health::NotReady)
+        .collect();
+    let some_ready = all
+        .iter()
+        .any(|(_, endpoint)| endpoint.health == Health::Ready);
+    if some_ready {
+        all.retain(|(_, endpoint)| endpoint.health == Health::Ready);
+    }
+    // Of two families the proxy takes its own; where there is only the other, that is the best there is.
+    let own = |endpoint: &Endpoint| endpoint.address.ip().is_none_or(|ip| families.has(ip));
+    let some_own = all
+        .iter()
+        .any(|(_, endpoint)| endpoint.address.ip().is_some() && own(endpoint));
+    if some_own {
+        all.retain(|(_, endpoint)| own(endpoint));
+    }
+    all
+}
+
+fn place(endpoint: &Endpoint, names: Names) -> Option<(core::Address, (String, u16))> {
+    let sort = (endpoint.address.to_string(), endpoint.port);
+    let place = match &endpoint.address {
+        EndpointAddress::Ip(address) if endpoint.port > 0 => wire::address(*address, endpoint.port),
+        EndpointAddress::Name(name) if endpoint.port > 0 && names == Names::Resolved => {
+            named(name, endpoint.port)
+        }
+        EndpointAddress::Pipe(path) => pipe(path),
+        EndpointAddress::Ip(_) | EndpointAddress::Name(_) => return None,
+    };
+    Some((place, sort))
+}
+
+pub(crate) fn pipe(path: &str) -> core::Address {
+    core::Address {
+        address: Some(core::address::Address::Pipe(core::Pipe {
+            path: path.to_owned(),
+            mode: 0,
+        })),
+    }
+}
+
+fn named(name: &str, port: u16) -> core::Address {
+    core::Address {
+        address: Some(core::address::Address::SocketAddress(core::SocketAddress {
+            address: name.to_owned(),
+            port_specifier: Some(core::socket_address::PortSpecifier::PortValue(port.into())),
+            ..core::SocketAddress::default()
+        })),
+    }
+}
+
+/// What an entry outside of the mesh resolves when it names no endpoints: its own name.
+pub(crate) fn itself(outlet: &Outlet) -> Vec<Group> {
+    let port = match outlet.port.target {
+        Target::Number(number) if number > 0 => number,
+        Target::Number(_) | Target::Name(_) => outlet.port.number,
+    };
+    let place = match outlet.host().parse::<IpAddr>() {
+        Ok(address) => wire::address(address, port),
+        Err(_) => named(outlet.host(), port),
+    };
+    let entry = Entry {
+        place,
+        sort: (String::new(), 0),
+        weight: 1,
+        network: "",
+        pod: None,
+        tls: false,
+    };
+    vec![group(&Locality::default(), vec![entry])]
+}
+
+/// Envoy adds weights up in 32 bits.
+const HEAVIEST: u128 = u32::MAX as u128;
+
+fn group(locality: &Locality, mut entries: Vec<Entry<'_>>) -> Group {
+    entries.sort_by(|one, other| {
+        (&one.sort, one.weight, one.pod).cmp(&(&other.sort, other.weight, other.pod))
+    });
+    let sum: u128 = entries.iter().map(|entry| entry.weight).sum();
+    let scale = sum.div_ceil(HEAVIEST).max(1);
+    let light = |weight: u128| u32::try_from((weight / scale).max(1)).unwrap_or(u32::MAX);
+    let weight = entries
+        .iter()
+        .map(|entry| light(entry.weight))
+        .fold(0u32, u32::saturating_add);
+    Group {
+        locality: (!locality.is_unknown()).then(|| core::Locality {
+            region: locality.region().to_owned(),
+            zone: locality.zone().to_owned(),
+            sub_zone: locality.sub_zone().to_owned(),
+        }),
+        lb_endpoints: entries
+            .into_iter()
+            .map(|entry| {
+                let weight = light(entry.weight);
+                peer(entry, weight)
+            })
+            .collect(),
+        load_balancing_weight: wire::number(weight),
+        priority: 0,
+    }
+}
+
+fn peer(entry: Entry<'_>, weight: u32) -> Peer {
+    let mut metadata = Metadata::default();
+    let uid = entry.pod.map(uid);
+    let known: Vec<_> = [
+        (
+            "network",
+            Some(entry.network).filter(|network| !network.is_empty()),
+        ),
+        ("uid", uid.as_deref()),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
+    .collect();
+    if !known.is_empty() {
+        let object = Object::of(known);
+        metadata.filter_metadata.insert("istio".to_owned(), object);
+    }
+    if entry.tls {
+        let object = Object::of([("tlsMode", TlsMode::Istio.as_str())]);
+        metadata
+            .filter_metadata
+            .insert("envoy.transport_socket_match".to_owned(), object);
+    }
+    Peer {
+        endpoint: Some(Place {
+            address: Some(entry.place),
+        }),
+        health_status: core::HealthStatus::Healthy.into(),
+        metadata: (!metadata.filter_metadata.is_empty()).then_some(metadata),
+        load_balancing_weight: wire::number(weight),
+    }
+}
+
+/// Of `NAMESPACE/POD`.
+fn uid(pod: &str) -> String {
+    match pod.split_once('/') {
+        Some((namespace, name)) => format!("kubernetes://{name}.{namespace}"),
+        None => format!("kubernetes://{pod}"),
+    }
+}

@@ -1,0 +1,168 @@
+//! Filters of chains: connection managers and proxies of plain connections.
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::config::listener::v3 as listener;
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
+use envoy_types::pb::envoy::extensions::filters::http::fault::v3::HttpFault;
+use envoy_types::pb::envoy::extensions::filters::http::grpc_stats::v3::FilterConfig as GrpcStats;
+use envoy_types::pb::envoy::extensions::filters::http::grpc_web::v3::GrpcWeb;
+use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
+use envoy_types::pb::envoy::extensions::filters::listener::http_inspector::v3::HttpInspector;
+use envoy_types::pb::envoy::extensions::filters::listener::original_dst::v3::OriginalDst;
+use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, Rds, http_connection_manager, http_filter,
+};
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
+use envoy_types::pb::envoy::r#type::v3::Percent;
+use prost::{Message, Name};
+
+use super::mesh::Mesh;
+use super::wire;
+
+/// What the connection managers of two proxies differ by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HttpOptions {
+    pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) http10: bool,
+}
+
+/// Which further filters requests pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extras {
+    pub(crate) grpc_web: bool,
+    pub(crate) grpc_stats: bool,
+}
+
+/// Where a connection manager has its routes from.
+pub(crate) enum Routes {
+    Named(String),
+    Inside(Box<RouteConfiguration>),
+}
+
+pub(crate) fn http(
+    mesh: &Mesh,
+    options: HttpOptions,
+    stat_prefix: String,
+    routes: Routes,
+    extras: Extras,
+) -> listener::Filter {
+    let manager = HttpConnectionManager {
+        codec_type: http_connection_manager::CodecType::Auto.into(),
+        stat_prefix,
+        route_specifier: Some(specifier(mesh, routes)),
+        http_filters: http_filters(extras),
+        tracing: mesh.tracing.map(tracing),
+        generate_request_id: mesh.tracing.and(wire::boolean(true)),
+        common_http_protocol_options: options.idle_timeout.map(|timeout| {
+            core::HttpProtocolOptions {
+                idle_timeout: Some(wire::duration(timeout)),
+                ..core::HttpProtocolOptions::default()
+            }
+        }),
+        http_protocol_options: (options.http10 || mesh.http10).then(|| {
+            core::Http1ProtocolOptions {
+                accept_http_10: true,
+                ..core::Http1ProtocolOptions::default()
+            }
+        }),
+        stream_idle_timeout: Some(wire::duration(Duration::ZERO)),
+        access_log: mesh.access_log.http.clone(),
+        use_remote_address: wire::boolean(false),
+        normalize_path: wire::boolean(true),
+        upgrade_configs: vec![http_connection_manager::UpgradeConfig {
+            upgrade_type: "websocket".to_owned(),
+            ..http_connection_manager::UpgradeConfig::default()
+        }],
+        ..HttpConnectionManager::default()
+    };
+    wire::filter("envoy.filters.network.http_connection_manager", &manager)
+}
+
+fn specifier(mesh: &Mesh, routes: Routes) -> http_connection_manager::RouteSpecifier {
+    match routes {
+        Routes::Named(name) => http_connection_manager::RouteSpecifier::Rds(Rds {
+            config_source: Some(wire::ads(mesh.initial_fetch_timeout)),
+            route_config_name: name,
+        }),
+        Routes::Inside(routes) => http_connection_manager::RouteSpecifier::RouteConfig(*routes),
+    }
+}
+
+fn http_filters(extras: Extras) -> Vec<HttpFilter> {
+    let mut filters = Vec::new();
+    if extras.grpc_web {
+        filters.push(http_filter("envoy.filters.http.grpc_web", &GrpcWeb {}));
+    }
+    if extras.grpc_stats {
+        let stats = GrpcStats::default();
+        filters.push(http_filter("envoy.filters.http.grpc_stats", &stats));
+    }
+    filters.push(http_filter("envoy.filters.http.cors", &Cors {}));
+    filters.push(http_filter(
+        "envoy.filters.http.fault",
+        &HttpFault::default(),
+    ));
+    filters.push(router());
+    filters
+}
+
+fn http_filter<M: Message + Name>(name: &str, message: &M) -> HttpFilter {
+    HttpFilter {
+        name: name.to_owned(),
+        config_type: Some(http_filter::ConfigType::TypedConfig(wire::any(message))),
+        ..HttpFilter::default()
+    }
+}
+
+fn router() -> HttpFilter {
+    http_filter("envoy.filters.http.router", &Router::default())
+}
+
+/// For a program with gRPC in it.
+pub(crate) fn grpc(mesh: &Mesh, routes: String) -> HttpConnectionManager {
+    HttpConnectionManager {
+        route_specifier: Some(specifier(mesh, Routes::Named(routes))),
+        http_filters: vec![router()],
+        ..HttpConnectionManager::default()
+    }
+}
+
+/// Of the bootstrap's provider.
+fn tracing(random: f64) -> http_connection_manager::Tracing {
+    let percent = |value| Some(Percent { value });
+    http_connection_manager::Tracing {
+        client_sampling: percent(100.0),
+        random_sampling: percent(random),
+        overall_sampling: percent(100.0),
+        ..http_connection_manager::Tracing::default()
+    }
+}
+
+pub(crate) fn tcp(mesh: &Mesh, cluster: &str) -> listener::Filter {
+    let proxy = TcpProxy {
+        stat_prefix: cluster.to_owned(),
+        cluster_specifier: Some(tcp_proxy::ClusterSpecifier::Cluster(cluster.to_owned())),
+        access_log: mesh.access_log.tcp.clone(),
+        ..TcpProxy::default()
+    };
+    wire::filter("envoy.filters.network.tcp_proxy", &proxy)
+}
+
+pub(crate) fn tls_inspector() -> listener::ListenerFilter {
+    wire::listener_filter(
+        "envoy.filters.listener.tls_inspector",
+        &TlsInspector::default(),
+    )
+}
+
+pub(crate) fn http_inspector() -> listener::ListenerFilter {
+    wire::listener_filter("envoy.filters.listener.http_inspector", &HttpInspector {})
+}
+
+pub(crate) fn original_dst() -> listener::ListenerFilter {
+    wire::listener_filter("envoy.filters.listener.original_dst", &OriginalDst {})
+}

@@ -1,0 +1,94 @@
+//! A Sidecar's `ingress`: doors that somebody wrote down, in place of those of the services.
+
+use std::sync::Arc;
+
+use api::model::{Configured, Labels, Protocol, World, selects};
+use api::networking::{CaptureMode, IstioIngressListener, Sidecar, default_endpoint};
+
+use super::instances::Instance;
+use super::listeners::OWN_PORTS;
+use super::listeners::inbound::{Door, cluster_name, declared};
+use super::proxy::Proxy;
+
+/// The Sidecar of a proxy: the oldest that selects it.
+pub(crate) fn sidecar(world: &World, proxy: &Proxy) -> Option<Arc<Configured<Sidecar>>> {
+    world
+        .sidecars
+        .values()
+        .filter(|sidecar| sidecar.namespace == proxy.node.namespace)
+        .filter(|sidecar| {
+            let wanted = sidecar.spec.workload_selector.as_ref();
+            let labels = wanted.map(|selector| &selector.labels);
+            let wanted: Labels = labels
+                .into_iter()
+                .flatten()
+                .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
+                .collect();
+            selects(&wanted, &proxy.labels) || selects(&wanted, &proxy.node.labels)
+        })
+        .min_by_key(|sidecar| {
+            // One that selects is meant more than one for the whole namespace.
+            let whole = sidecar
+                .spec
+                .workload_selector
+                .as_ref()
+                .is_none_or(|selector| selector.labels.is_empty());
+            (whole, sidecar.created, sidecar.name.clone())
+        })
+        .cloned()
+}
+
+/// Its doors; `None` where it says nothing of them.
+pub(crate) fn doors(
+    sidecar: &Configured<Sidecar>,
+    proxy: &Proxy,
+    instances: &[Instance],
+    sniffs: bool,
+) -> Option<Vec<Door>> {
+    let ingress = &sidecar.spec.ingress;
+    if ingress.is_empty() {
+        return None;
+    }
+    Some(
+        ingress
+            .iter()
+            .filter_map(|item| door(item, sidecar, proxy, instances, sniffs))
+            .collect(),
+    )
+}
+
+fn door(
+    item: &IstioIngressListener,
+    sidecar: &Configured<Sidecar>,
+    proxy: &Proxy,
+    instances: &[Instance],
+    sniffs: bool,
+) -> Option<Door> {
+    let port = item.port.as_ref()?;
+    let number = u16::try_from(port.number)
+        .ok()
+        .filter(|number| *number > 0)?;
+    let bound = !proxy.intercepts() || item.capture_mode() == CaptureMode::None;
+    if bound && OWN_PORTS.contains(&number) {
+        return None;
+    }
+    let host: Arc<str> = instances
+        .iter()
+        .find(|instance| instance.target == number)
+        .map_or_else(
+            || format!("{}.{}", sidecar.name, sidecar.namespace).into(),
+            |instance| instance.service.key.hostname.clone(),
+        );
+    let protocol = Protocol::of_service_entry(&port.protocol)?;
+    Some(Door {
+        bind: item.bind.parse().unwrap_or(proxy.address),
+        port: number,
+        bound,
+        protocol: declared(protocol, sniffs),
+        cluster: cluster_name(number, &port.name, &host),
+        host,
+        service_port: number,
+        place: default_endpoint(&item.default_endpoint)?,
+        alt_stat_name: String::new(),
+    })
+}

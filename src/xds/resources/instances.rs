@@ -1,0 +1,148 @@
+//! Which services a proxy's workload is one of.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::model::{ClusterId, Endpoint, Port, Service, ServiceKey, Target, World, selects};
+
+use super::proxy::Proxy;
+
+/// One port of a service that the workload serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Instance {
+    pub(crate) service: Arc<Service>,
+    pub(crate) port: Port,
+    /// Where the workload listens.
+    pub(crate) target: u16,
+}
+
+/// Look-ups by what a proxy has: its namespace and its addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    by_namespace: HashMap<Arc<str>, Vec<Arc<Service>>>,
+    by_address: HashMap<IpAddr, BTreeSet<ServiceKey>>,
+}
+
+impl Directory {
+    pub(crate) fn new(world: &World) -> Self {
+        let mut directory = Self::default();
+        for service in world.services.values() {
+            if !service.selector.is_empty() {
+                directory
+                    .by_namespace
+                    .entry(service.key.namespace.clone())
+                    .or_default()
+                    .push(service.clone());
+            }
+        }
+        for (key, shards) in world.endpoints.iter() {
+            for endpoint in shards.values().flat_map(|shard| shard.iter()) {
+                if let Some(address) = endpoint.address.ip() {
+                    let keys = directory.by_address.entry(address).or_default();
+                    if !keys.contains(key) {
+                        keys.insert(key.clone());
+                    }
+                }
+            }
+        }
+        directory
+    }
+
+    /// All of a proxy's, by precedence of the services, their ports in order.
+    pub(crate) fn instances(&self, proxy: &Proxy, world: &World) -> Vec<Instance> {
+        let mut services: BTreeMap<ServiceKey, Arc<Service>> = BTreeMap::new();
+        let near = self.by_namespace.get(&proxy.node.namespace);
+        for service in near.into_iter().flatten() {
+            if selects(&service.selector, &proxy.labels) {
+                services.insert(service.key.clone(), service.clone());
+            }
+        }
+        let keys = proxy
+            .node
+            .addresses
+            .iter()
+            .filter_map(|address| self.by_address.get(address))
+            .flatten();
+        for key in keys {
+            let found = world
+                .endpoints_of(key)
+                .any(|(cluster, endpoint)| is_of(proxy, cluster, endpoint));
+            if let Some(service) = world.services.get(key).filter(|_| found) {
+                services.insert(key.clone(), service.clone());
+            }
+        }
+        let mut services: Vec<_> = services.into_values().collect();
+        services.sort_by(|one, other| one.precedence(other));
+        services
+            .iter()
+            .flat_map(|service| {
+                service.ports.iter().filter_map(|port| {
+                    Some(Instance {
+                        service: service.clone(),
+                        port: port.clone(),
+                        target: target(proxy, world, service, port)?,
+                    })
+                })
+            })
+            .collect()
+    }
+
+    /// Where an entry outside of Kubernetes says that these addresses are.
+    pub(crate) fn locality(
+        &self,
+        addresses: &[IpAddr],
+        world: &World,
+    ) -> Option<api::model::Locality> {
+        addresses
+            .iter()
+            .filter_map(|address| self.by_address.get(address))
+            .flatten()
+            .flat_map(|key| world.endpoints_of(key))
+            .filter(|(_, endpoint)| {
+                endpoint
+                    .address
+                    .ip()
+                    .is_some_and(|ip| addresses.contains(&ip))
+            })
+            .map(|(_, endpoint)| &endpoint.locality)
+            .find(|locality| !locality.is_unknown())
+            .cloned()
+    }
+}
+
+/// Whether an endpoint is this proxy's workload. Pods may share the address of their machine.
+fn is_of(proxy: &Proxy, cluster: &ClusterId, endpoint: &Endpoint) -> bool {
+    let here = endpoint
+        .address
+        .ip()
+        .is_some_and(|address| proxy.node.addresses.contains(&address));
+    if !here {
+        return false;
+    }
+    match &endpoint.pod {
+        Some(pod) => {
+            *cluster == proxy.cluster
+                && pod.split_once('/') == Some((&*proxy.node.namespace, &*proxy.node.name))
+        }
+        None => {
+            let either_is_silent = endpoint.labels.is_empty() || proxy.node.labels.is_empty();
+            either_is_silent || selects(&endpoint.labels, &proxy.node.labels)
+        }
+    }
+}
+
+/// What an endpoint says, else the service, by the workload's names of ports.
+fn target(proxy: &Proxy, world: &World, service: &Service, port: &Port) -> Option<u16> {
+    let said = world
+        .endpoints_of(&service.key)
+        .find(|(cluster, endpoint)| {
+            endpoint.port_name == port.name && is_of(proxy, cluster, endpoint)
+        })
+        .map(|(_, endpoint)| endpoint.port);
+    let target = said.or_else(|| match &port.target {
+        Target::Number(number) => Some(*number),
+        Target::Name(name) => proxy.workload.as_ref()?.ports.get(name).copied(),
+    });
+    target.filter(|target| *target > 0)
+}

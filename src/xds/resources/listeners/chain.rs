@@ -1,0 +1,95 @@
+//! Filter chains, and what they match.
+
+use std::net::IpAddr;
+
+use api::model::Network;
+use envoy_types::pb::envoy::config::core::v3::TransportSocket;
+use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
+
+use crate::resources::tls;
+use crate::resources::wire;
+
+/// What the inspector calls HTTP.
+const HTTP: [&str; 3] = ["http/1.0", "http/1.1", "h2c"];
+const TLS: &str = "tls";
+
+/// A match, made step by step.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Match(FilterChainMatch);
+
+impl Match {
+    pub(crate) fn any() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn port(mut self, port: Option<u16>) -> Self {
+        self.0.destination_port = port.and_then(|port| wire::number(port.into()));
+        self
+    }
+
+    pub(crate) fn ranges(mut self, ranges: &[Network]) -> Self {
+        let ranges = ranges.iter();
+        self.0.prefix_ranges = ranges
+            .map(|range| wire::range(range.first(), range.prefix()))
+            .collect();
+        self
+    }
+
+    pub(crate) fn addresses(mut self, addresses: &[IpAddr]) -> Self {
+        let addresses = addresses.iter();
+        self.0.prefix_ranges = addresses
+            .map(|address| wire::range(*address, wire::all_bits(*address)))
+            .collect();
+        self
+    }
+
+    pub(crate) fn server_name(mut self, name: &str) -> Self {
+        self.0.server_names = vec![name.to_owned()];
+        self
+    }
+
+    /// Whatever is TLS.
+    pub(crate) fn tls(mut self) -> Self {
+        self.0.transport_protocol = TLS.to_owned();
+        self
+    }
+
+    /// The mesh's own.
+    pub(crate) fn mesh_tls(self) -> Self {
+        let mut tls = self.tls();
+        tls.0.application_protocols = vec![tls::ALPN.to_owned()];
+        tls
+    }
+
+    pub(crate) fn http(mut self) -> Self {
+        self.0.application_protocols = HTTP.map(str::to_owned).into();
+        self
+    }
+
+    pub(crate) fn chain(self, filter: Filter) -> FilterChain {
+        let all = self.0 == FilterChainMatch::default();
+        FilterChain {
+            filter_chain_match: (!all).then_some(self.0),
+            filters: vec![filter],
+            ..FilterChain::default()
+        }
+    }
+}
+
+/// The same behind TLS.
+pub(crate) fn secured(chain: FilterChain, socket: TransportSocket) -> FilterChain {
+    FilterChain {
+        transport_socket: Some(socket),
+        ..chain
+    }
+}
+
+/// What is not declared: requests by their first bytes, and the rest as it is. TLS is a part of the rest, even if it says that
+/// there is HTTP in it.
+pub(crate) fn sniffed(matching: &Match, http: Filter, tcp: Filter) -> Vec<FilterChain> {
+    vec![
+        matching.clone().http().chain(http),
+        matching.clone().tls().chain(tcp.clone()),
+        matching.clone().chain(tcp),
+    ]
+}

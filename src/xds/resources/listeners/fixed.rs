@@ -1,0 +1,132 @@
+//! Listeners that every sidecar has: where intercepted traffic comes in, and the port for applications that use a proxy.
+
+use std::net::IpAddr;
+
+use api::model::Network;
+use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
+use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
+
+use super::chain::{self, Match};
+use super::inbound::Own;
+use super::{Draft, INBOUND_PORT, Inspect, encode, name};
+use crate::node::Mode;
+use crate::resources::clusters;
+use crate::resources::filters::{self, Extras, HttpOptions, Routes};
+use crate::resources::mesh::{Mesh, MutualTls};
+use crate::resources::proxy::Proxy;
+use crate::resources::routes::HTTP_PROXY;
+use crate::resources::{tls, wire};
+use crate::view::Resource;
+
+/// Where connections go that nobody knows. Whoever was not intercepted cannot be sent where he wanted to.
+pub(crate) fn unknown(mesh: &Mesh, intercepted: bool) -> Filter {
+    let cluster = if mesh.allow_any && intercepted {
+        clusters::PASSTHROUGH
+    } else {
+        clusters::BLACK_HOLE
+    };
+    filters::tcp(mesh, cluster)
+}
+
+fn transparent(listener: Listener, proxy: &Proxy) -> Listener {
+    Listener {
+        transparent: (proxy.node.mode == Mode::Tproxy)
+            .then(|| wire::boolean(true))
+            .flatten(),
+        ..listener
+    }
+}
+
+/// All outbound traffic; listeners that are not bound take from it what is theirs.
+pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh) -> Resource {
+    let (address, more) = proxy.families.wildcards();
+    let itself = Match::any().addresses(&proxy.node.addresses);
+    let draft = Draft {
+        name: "virtualOutbound".to_owned(),
+        address,
+        more,
+        port: mesh.listen_port,
+        direction: TrafficDirection::Outbound,
+        bound: true,
+        inspect: Inspect::default(),
+        chains: vec![
+            // What came from this machine, for this machine, would come in again and again.
+            itself.chain(filters::tcp(mesh, clusters::BLACK_HOLE)),
+            Match::any().chain(unknown(mesh, true)),
+        ],
+        default: None,
+    };
+    let listener = Listener {
+        use_original_dst: wire::boolean(true),
+        ..transparent(draft.listener(mesh), proxy)
+    };
+    encode(&listener)
+}
+
+/// All inbound traffic.
+pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Resource {
+    let (address, more) = proxy.families.wildcards();
+    let mut chains = own.intercepted();
+    chains.extend(passthrough(proxy, mesh));
+    let draft = Draft {
+        name: "virtualInbound".to_owned(),
+        address,
+        more,
+        port: INBOUND_PORT,
+        direction: TrafficDirection::Inbound,
+        bound: true,
+        inspect: Inspect {
+            tls: true,
+            http: own.sniffs(),
+        },
+        chains,
+        default: None,
+    };
+    let mut listener = transparent(draft.listener(mesh), proxy);
+    listener.listener_filters.insert(0, filters::original_dst());
+    encode(&listener)
+}
+
+/// Ports that are no service's go to the application as they came.
+fn passthrough(proxy: &Proxy, mesh: &Mesh) -> Vec<FilterChain> {
+    let everything = |address: IpAddr| Network::new(address, 0);
+    let v4 = everything(IpAddr::from([0, 0, 0, 0])).filter(|_| proxy.families.v4);
+    let v6 = everything(IpAddr::from([0u16; 8])).filter(|_| proxy.families.v6);
+    [(v4, clusters::INBOUND_V4), (v6, clusters::INBOUND_V6)]
+        .into_iter()
+        .filter_map(|(range, cluster)| {
+            let matching = Match::any().ranges(&[range?]);
+            let filter = filters::tcp(mesh, cluster);
+            Some(if mesh.tls == MutualTls::Strict {
+                let socket = tls::server(&proxy.node.server, false);
+                chain::secured(matching.tls().chain(filter), socket)
+            } else {
+                matching.chain(filter)
+            })
+        })
+        .collect()
+}
+
+/// For applications that are told to use a proxy.
+pub(crate) fn http_proxy(address: IpAddr, mesh: &Mesh, options: HttpOptions) -> Resource {
+    let name = name(address, mesh.http_port);
+    let http = filters::http(
+        mesh,
+        options,
+        format!("outbound_{name}"),
+        Routes::Named(HTTP_PROXY.to_owned()),
+        Extras::default(),
+    );
+    let draft = Draft {
+        name,
+        address,
+        more: None,
+        port: mesh.http_port,
+        direction: TrafficDirection::Outbound,
+        bound: true,
+        inspect: Inspect::default(),
+        chains: vec![Match::any().chain(http)],
+        default: None,
+    };
+    encode(&draft.listener(mesh))
+}

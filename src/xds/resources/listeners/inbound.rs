@@ -1,0 +1,230 @@
+//! The inbound side of a sidecar: a cluster, a chain and a listener for each port of its own.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::model::{EndpointAddress, Protocol};
+use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
+use envoy_types::pb::envoy::config::listener::v3::FilterChain;
+
+use super::chain::{self, Match};
+use super::{Draft, Inspect, encode, name};
+use crate::resources::endpoints;
+use crate::resources::filters::{self, Extras, HttpOptions, Routes};
+use crate::resources::instances::Instance;
+use crate::resources::mesh::{Mesh, MutualTls};
+use crate::resources::proxy::Proxy;
+use crate::resources::{clusters, routes, tls, wire};
+use crate::view::Resource;
+
+/// One port that the proxy takes for its application.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    /// Where connections come in.
+    pub(crate) bind: IpAddr,
+    pub(crate) port: u16,
+    /// A real port; else what is intercepted only.
+    pub(crate) bound: bool,
+    pub(crate) protocol: Protocol,
+    /// `inbound|PORT|PORTNAME|HOST`.
+    pub(crate) cluster: Arc<str>,
+    pub(crate) host: Arc<str>,
+    /// Of the service.
+    pub(crate) service_port: u16,
+    /// Where the application is.
+    pub(crate) place: (EndpointAddress, u16),
+    pub(crate) alt_stat_name: String,
+}
+
+/// All doors, with what a listener of them needs.
+pub(crate) struct Own<'a> {
+    pub(crate) proxy: &'a Proxy,
+    pub(crate) mesh: &'a Mesh,
+    pub(crate) doors: &'a [Door],
+}
+
+pub(crate) fn cluster_name(port: u16, port_name: &str, host: &str) -> Arc<str> {
+    format!("inbound|{port}|{port_name}|{host}").into()
+}
+
+/// The doors of services that the proxy's workload is one of.
+pub(crate) fn of_instances(
+    instances: &[Instance],
+    proxy: &Proxy,
+    mesh: &Mesh,
+    sniffs: bool,
+) -> Vec<Door> {
+    let mut known = BTreeSet::new();
+    instances
+        .iter()
+        .filter(|instance| known.insert((instance.port.number, instance.target)))
+        .map(|instance| {
+            let service = &instance.service;
+            let port = &instance.port;
+            Door {
+                bind: proxy.address,
+                port: instance.target,
+                bound: false,
+                protocol: declared(port.protocol, sniffs),
+                cluster: cluster_name(port.number, &port.name, &service.key.hostname),
+                host: service.key.hostname.clone(),
+                service_port: port.number,
+                place: (
+                    EndpointAddress::Ip(proxy.families.loopback()),
+                    instance.target,
+                ),
+                alt_stat_name: clusters::stat_name(
+                    &mesh.inbound_stat,
+                    service,
+                    &port.name,
+                    port.number,
+                ),
+            }
+        })
+        .collect()
+}
+
+pub(crate) const fn declared(protocol: Protocol, sniffs: bool) -> Protocol {
+    if protocol.is_auto() && !sniffs {
+        return Protocol::Tcp;
+    }
+    protocol
+}
+
+impl Own<'_> {
+    pub(crate) fn clusters(&self) -> Vec<Resource> {
+        let mut known = BTreeSet::new();
+        self.doors
+            .iter()
+            .filter(|door| known.insert(door.cluster.clone()))
+            .map(|door| {
+                let place: core::Address = match &door.place {
+                    (EndpointAddress::Ip(address), port) => wire::address(*address, *port),
+                    (EndpointAddress::Pipe(path) | EndpointAddress::Name(path), _) => {
+                        endpoints::pipe(path)
+                    }
+                };
+                clusters::inbound(
+                    &door.cluster,
+                    self.mesh,
+                    door.protocol,
+                    place,
+                    door.alt_stat_name.clone(),
+                )
+            })
+            .collect()
+    }
+
+    /// One for each port; of two services on one the first.
+    fn listening(&self) -> Vec<&Door> {
+        let mut known = BTreeSet::new();
+        self.doors
+            .iter()
+            .filter(|door| known.insert((door.bind, door.port)))
+            .collect()
+    }
+
+    pub(crate) fn listeners(&self) -> Vec<Resource> {
+        self.listening()
+            .into_iter()
+            .map(|door| {
+                let sniffs = door.protocol.is_auto();
+                let chains = self.chains(door, None);
+                let draft = Draft {
+                    name: name(door.bind, door.port),
+                    address: door.bind,
+                    more: None,
+                    port: door.port,
+                    direction: TrafficDirection::Inbound,
+                    bound: door.bound,
+                    inspect: Inspect {
+                        tls: sniffs || self.serves_tls(),
+                        http: sniffs,
+                    },
+                    chains,
+                    default: None,
+                };
+                encode(&draft.listener(self.mesh))
+            })
+            .collect()
+    }
+
+    /// The chains of all ports that are intercepted, each with its port; an address counts no more there.
+    pub(crate) fn intercepted(&self) -> Vec<FilterChain> {
+        let mut known = BTreeSet::new();
+        self.doors
+            .iter()
+            .filter(|door| !door.bound && known.insert(door.port))
+            .flat_map(|door| self.chains(door, Some(door.port)))
+            .collect()
+    }
+
+    pub(crate) fn sniffs(&self) -> bool {
+        self.doors
+            .iter()
+            .any(|door| !door.bound && door.protocol.is_auto())
+    }
+
+    fn serves_tls(&self) -> bool {
+        match self.mesh.tls {
+            MutualTls::Off => false,
+            MutualTls::Auto => self.proxy.takes_tls(),
+            MutualTls::Strict => true,
+        }
+    }
+
+    fn chains(&self, door: &Door, port: Option<u16>) -> Vec<FilterChain> {
+        let matching = Match::any().port(port);
+        let tcp = || filters::tcp(self.mesh, &door.cluster);
+        let takes_both = self.mesh.tls == MutualTls::Auto && self.proxy.takes_tls();
+        let plain = || {
+            if door.protocol.is_http() {
+                vec![matching.clone().chain(self.http(door))]
+            } else if door.protocol.is_auto() {
+                chain::sniffed(&matching, self.http(door), tcp())
+            } else if takes_both {
+                // Beside the mesh's TLS the application's own is taken as it is.
+                vec![
+                    matching.clone().tls().chain(tcp()),
+                    matching.clone().chain(tcp()),
+                ]
+            } else {
+                vec![matching.clone().chain(tcp())]
+            }
+        };
+        let http = door.protocol.is_http();
+        let secured = |matching: Match| {
+            let filter = if http { self.http(door) } else { tcp() };
+            let socket = tls::server(&self.proxy.node.server, http);
+            chain::secured(matching.chain(filter), socket)
+        };
+        match self.mesh.tls {
+            MutualTls::Strict => vec![secured(matching.clone().tls())],
+            MutualTls::Auto if takes_both => {
+                let mut chains = vec![secured(matching.clone().mesh_tls())];
+                chains.extend(plain());
+                chains
+            }
+            MutualTls::Auto | MutualTls::Off => plain(),
+        }
+    }
+
+    fn http(&self, door: &Door) -> envoy_types::pb::envoy::config::listener::v3::Filter {
+        let options = HttpOptions {
+            idle_timeout: self.proxy.node.idle_timeout,
+            http10: self.proxy.node.http10,
+        };
+        let routes = routes::inbound(&door.cluster, &door.host, door.service_port);
+        filters::http(
+            self.mesh,
+            options,
+            format!("inbound_{}", name(door.bind, door.port)),
+            Routes::Inside(Box::new(routes)),
+            Extras {
+                grpc_web: door.protocol == Protocol::GrpcWeb,
+                grpc_stats: door.protocol == Protocol::Grpc,
+            },
+        )
+    }
+}

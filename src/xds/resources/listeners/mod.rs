@@ -1,0 +1,96 @@
+//! Listeners: where a sidecar takes connections.
+
+pub(crate) mod chain;
+pub(crate) mod fixed;
+pub(crate) mod inbound;
+pub(crate) mod outbound;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
+use envoy_types::pb::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Listener};
+use prost::Message;
+
+use super::filters;
+use super::mesh::Mesh;
+use super::wire;
+use crate::view::Resource;
+
+/// Where Envoy itself, or pintle beside it, listens.
+pub(crate) const OWN_PORTS: [u16; 6] = [15000, 15001, 15006, 15020, 15021, 15090];
+
+/// Where inbound traffic is caught.
+pub(crate) const INBOUND_PORT: u16 = 15006;
+
+/// How the first bytes of a connection are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Inspect {
+    pub(crate) tls: bool,
+    pub(crate) http: bool,
+}
+
+/// `ADDRESS_PORT`.
+pub(crate) fn name(address: IpAddr, port: u16) -> String {
+    format!("{address}_{port}")
+}
+
+/// A listener before it is encoded.
+pub(crate) struct Draft {
+    pub(crate) name: String,
+    pub(crate) address: IpAddr,
+    pub(crate) more: Option<IpAddr>,
+    pub(crate) port: u16,
+    pub(crate) direction: TrafficDirection,
+    pub(crate) bound: bool,
+    pub(crate) inspect: Inspect,
+    pub(crate) chains: Vec<FilterChain>,
+    /// For what no chain matches.
+    pub(crate) default: Option<FilterChain>,
+}
+
+impl Draft {
+    pub(crate) fn listener(self, mesh: &Mesh) -> Listener {
+        let mut inspectors = Vec::new();
+        if self.inspect.tls {
+            inspectors.push(filters::tls_inspector());
+        }
+        if self.inspect.http {
+            inspectors.push(filters::http_inspector());
+        }
+        let looks = !inspectors.is_empty();
+        Listener {
+            name: self.name,
+            address: Some(wire::address(self.address, self.port)),
+            additional_addresses: self
+                .more
+                .map(|address| AdditionalAddress {
+                    address: Some(wire::address(address, self.port)),
+                    ..AdditionalAddress::default()
+                })
+                .into_iter()
+                .collect(),
+            traffic_direction: self.direction.into(),
+            // Bound is what Envoy does by itself.
+            bind_to_port: if self.bound {
+                None
+            } else {
+                wire::boolean(false)
+            },
+            listener_filters: inspectors,
+            listener_filters_timeout: looks.then(|| wire::duration(timeout(mesh))),
+            continue_on_listener_filters_timeout: looks,
+            filter_chains: self.chains,
+            default_filter_chain: self.default,
+            ..Listener::default()
+        }
+    }
+}
+
+fn timeout(mesh: &Mesh) -> Duration {
+    mesh.detection_timeout
+}
+
+pub(crate) fn encode(listener: &Listener) -> Resource {
+    Resource::new(listener.name.as_str(), listener.encode_to_vec())
+}

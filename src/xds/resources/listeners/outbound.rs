@@ -1,0 +1,388 @@
+//! Outbound listeners: one for each port that clients use, and who wins where two services want the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::model::{Address, ClusterId, Endpoint, Network, Protocol};
+use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
+use envoy_types::pb::envoy::config::listener::v3::FilterChain;
+
+use super::chain::{self, Match};
+use super::{Draft, INBOUND_PORT, Inspect, OWN_PORTS, encode, fixed, name};
+use crate::resources::conflict::{
+    Conflict, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
+};
+use crate::resources::filters::{self, Extras, HttpOptions, Routes};
+use crate::resources::mesh::Mesh;
+use crate::resources::outlets::{Outlet, Outlets};
+use crate::resources::proxy::Families;
+use crate::view::Resource;
+
+/// What the outbound listeners of two proxies differ by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) cluster: ClusterId,
+    pub(crate) families: Families,
+    /// Where nothing is intercepted: the address that applications call.
+    pub(crate) loopback: Option<IpAddr>,
+    pub(crate) options: HttpOptions,
+    pub(crate) headless: bool,
+}
+
+/// A listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Built {
+    pub(crate) resource: Arc<Resource>,
+    /// Of one endpoint, which is not for that endpoint's own proxy.
+    pub(crate) endpoint: Option<IpAddr>,
+}
+
+/// All of them, and what was left out.
+#[derive(Debug, Default)]
+pub(crate) struct Outbound {
+    pub(crate) listeners: BTreeMap<String, Built>,
+    /// The names of all their routes.
+    pub(crate) routes: BTreeSet<Arc<str>>,
+    pub(crate) conflicts: Vec<Conflict>,
+}
+
+/// Who has what no chain of a port matches.
+enum Claim {
+    Http,
+    Tcp(Arc<Outlet>),
+    Auto(Arc<Outlet>),
+}
+
+/// One port of all addresses.
+#[derive(Default)]
+struct Shared {
+    claim: Option<Claim>,
+    chains: Vec<FilterChain>,
+    ranges: BTreeSet<Network>,
+    names: BTreeSet<String>,
+    grpc_web: bool,
+    inspect: Inspect,
+}
+
+struct Builder<'a> {
+    mesh: &'a Mesh,
+    place: &'a Place,
+    shared: BTreeMap<u16, Shared>,
+    out: Outbound,
+}
+
+/// `endpoints`: of a headless service's port.
+pub(crate) fn build<'a>(
+    outlets: &'a Outlets,
+    mesh: &'a Mesh,
+    place: &'a Place,
+    endpoints: impl Fn(&Outlet) -> Vec<&'a Endpoint>,
+) -> Outbound {
+    let mut builder = Builder {
+        mesh,
+        place,
+        shared: BTreeMap::new(),
+        out: Outbound::default(),
+    };
+    for outlet in &outlets.all {
+        if !builder.may_listen(outlet) {
+            continue;
+        }
+        builder.outlet(outlet, &endpoints);
+    }
+    builder.finish()
+}
+
+impl<'a> Builder<'a> {
+    /// Ports that the proxy needs for itself.
+    fn may_listen(&mut self, outlet: &Outlet) -> bool {
+        let port = outlet.port.number;
+        let taken = if self.place.loopback.is_some() {
+            OWN_PORTS.contains(&port) || port == self.mesh.listen_port
+        } else {
+            // On all addresses, where the fixed listeners are.
+            let shares = !outlet.has_address(self.place.cluster.as_str());
+            shares && (port == INBOUND_PORT || port == self.mesh.listen_port)
+        };
+        if taken {
+            let message = format!("{} is left out: the proxy listens there", outlet.name);
+            let key = outlet.name.to_string();
+            self.out
+                .conflicts
+                .push(Conflict::new(INVALID_LISTENER, key, message));
+        }
+        !taken
+    }
+
+    fn outlet(&mut self, outlet: &Arc<Outlet>, endpoints: &impl Fn(&Outlet) -> Vec<&'a Endpoint>) {
+        let protocol = outlet.protocol;
+        if protocol.is_http() {
+            return self.claim_http(outlet);
+        }
+        if self.place.loopback.is_some() {
+            return self.without_address(outlet);
+        }
+        if outlet.service.is_headless() && self.place.headless {
+            return self.each_endpoint(outlet, &endpoints(outlet));
+        }
+        let cluster = self.place.cluster.as_str();
+        let addresses = outlet.addresses(cluster, self.place.families);
+        let mut ranges = Vec::new();
+        let mut plain = false;
+        for address in addresses {
+            match address {
+                Address::Plain(address) => {
+                    plain = true;
+                    self.own_address(outlet, address, None);
+                }
+                Address::Range(range) => ranges.push(range),
+            }
+        }
+        if !ranges.is_empty() && (!protocol.has_server_name() || plain) {
+            self.ranges(outlet, &ranges);
+        } else if !plain && (protocol.has_server_name() || !outlet.has_address(cluster)) {
+            self.without_address(outlet);
+        }
+    }
+
+    fn without_address(&mut self, outlet: &Arc<Outlet>) {
+        if outlet.protocol.has_server_name() {
+            self.server_name(outlet);
+        } else {
+            self.claim_connections(outlet);
+        }
+    }
+
+    /// The address of the listener that a port shares.
+    fn wildcard(&self) -> (IpAddr, Option<IpAddr>) {
+        match self.place.loopback {
+            Some(loopback) => (loopback, None),
+            None => self.place.families.wildcards(),
+        }
+    }
+
+    fn lose(&mut self, metric: &'static str, outlet: &Outlet, port: u16, winner: &str) {
+        let key = name(self.wildcard().0, port);
+        let message = format!("{} is left out: {winner} is older", outlet.authority());
+        self.out.conflicts.push(Conflict::new(metric, key, message));
+    }
+
+    fn claim_http(&mut self, outlet: &Arc<Outlet>) {
+        let port = outlet.port.number;
+        let shared = self.shared.entry(port).or_default();
+        match &shared.claim {
+            Some(Claim::Tcp(winner)) => {
+                let winner = winner.authority();
+                self.lose(HTTP_OVER_TCP, outlet, port, &winner);
+                return;
+            }
+            Some(Claim::Http | Claim::Auto(_)) => {}
+            None => shared.claim = Some(Claim::Http),
+        }
+        shared.grpc_web |= outlet.protocol == Protocol::GrpcWeb;
+    }
+
+    /// What is TCP, or may be.
+    fn claim_connections(&mut self, outlet: &Arc<Outlet>) {
+        let port = outlet.port.number;
+        let shared = self.shared.entry(port).or_default();
+        let auto = outlet.protocol.is_auto();
+        match &shared.claim {
+            Some(Claim::Http) => self.lose(TCP_OVER_HTTP, outlet, port, "an HTTP service"),
+            // Requests of both are told apart by their hosts.
+            Some(Claim::Auto(_)) if auto => {}
+            Some(Claim::Tcp(winner) | Claim::Auto(winner)) => {
+                let winner = winner.authority();
+                self.lose(TCP_OVER_TCP, outlet, port, &winner);
+            }
+            None if auto => shared.claim = Some(Claim::Auto(outlet.clone())),
+            None => shared.claim = Some(Claim::Tcp(outlet.clone())),
+        }
+    }
+
+    fn server_name(&mut self, outlet: &Arc<Outlet>) {
+        let port = outlet.port.number;
+        let host = outlet.host().to_ascii_lowercase();
+        let filter = filters::tcp(self.mesh, &outlet.name);
+        let shared = self.shared.entry(port).or_default();
+        if shared.names.insert(host.clone()) {
+            shared.inspect.tls = true;
+            shared
+                .chains
+                .push(Match::any().server_name(&host).chain(filter));
+        } else {
+            self.lose(TCP_OVER_TCP, outlet, port, "a service of that name");
+        }
+    }
+
+    fn ranges(&mut self, outlet: &Arc<Outlet>, ranges: &[Network]) {
+        let port = outlet.port.number;
+        let shared = self.shared.entry(port).or_default();
+        let mut own: Vec<_> = ranges.to_vec();
+        own.retain(|range| shared.ranges.insert(*range));
+        if own.len() < ranges.len() {
+            self.lose(TCP_OVER_TCP, outlet, port, "a service of that range");
+        }
+        if own.is_empty() {
+            return;
+        }
+        let matching = Match::any().ranges(&own);
+        let tcp = filters::tcp(self.mesh, &outlet.name);
+        let chains = if outlet.protocol.is_auto() {
+            let name = name(self.wildcard().0, port);
+            let http = self.http(&name, port.to_string(), Extras::default());
+            chain::sniffed(&matching, http, tcp)
+        } else {
+            vec![matching.chain(tcp)]
+        };
+        let auto = outlet.protocol.is_auto();
+        let shared = self.shared.entry(port).or_default();
+        shared.inspect.tls |= auto;
+        shared.inspect.http |= auto;
+        shared.chains.extend(chains);
+    }
+
+    fn http(
+        &self,
+        listener: &str,
+        routes: String,
+        extras: Extras,
+    ) -> envoy_types::pb::envoy::config::listener::v3::Filter {
+        filters::http(
+            self.mesh,
+            self.place.options,
+            format!("outbound_{listener}"),
+            Routes::Named(routes),
+            extras,
+        )
+    }
+
+    /// A listener of one address.
+    fn own_address(&mut self, outlet: &Arc<Outlet>, address: IpAddr, endpoint: Option<IpAddr>) {
+        let port = outlet.port.number;
+        let name = name(address, port);
+        if let Some(built) = self.out.listeners.get(&name) {
+            // One endpoint may serve two names.
+            if built.endpoint.is_none() || endpoint.is_none() {
+                let message = format!(
+                    "{} is left out: an older service has it",
+                    outlet.authority()
+                );
+                self.out
+                    .conflicts
+                    .push(Conflict::new(TCP_OVER_TCP, name, message));
+            }
+            return;
+        }
+        let tcp = filters::tcp(self.mesh, &outlet.name);
+        let mut routes = Vec::new();
+        let sniffs = outlet.protocol.is_auto() && endpoint.is_none();
+        let chains = if sniffs {
+            let route = outlet.authority();
+            routes.push(route.as_str().into());
+            let http = self.http(&name, route, Extras::default());
+            chain::sniffed(&Match::any(), http, tcp)
+        } else {
+            vec![Match::any().chain(tcp)]
+        };
+        let draft = Draft {
+            name: name.clone(),
+            address,
+            more: None,
+            port,
+            direction: TrafficDirection::Outbound,
+            bound: false,
+            inspect: Inspect {
+                tls: sniffs,
+                http: sniffs,
+            },
+            chains,
+            default: None,
+        };
+        self.insert(draft, routes, endpoint);
+    }
+
+    fn each_endpoint(&mut self, outlet: &Arc<Outlet>, endpoints: &[&Endpoint]) {
+        for address in endpoints
+            .iter()
+            .filter_map(|endpoint| endpoint.address.ip())
+        {
+            if self.place.families.has(address) {
+                self.own_address(outlet, address, Some(address));
+            }
+        }
+    }
+
+    fn insert(&mut self, draft: Draft, routes: Vec<Arc<str>>, endpoint: Option<IpAddr>) {
+        let name = draft.name.clone();
+        let built = Built {
+            resource: Arc::new(encode(&draft.listener(self.mesh))),
+            endpoint,
+        };
+        self.out.routes.extend(routes);
+        self.out.listeners.insert(name, built);
+    }
+
+    fn finish(mut self) -> Outbound {
+        for (port, shared) in std::mem::take(&mut self.shared) {
+            self.port(port, shared);
+        }
+        self.out
+    }
+
+    /// The listener that services without an address of their own share.
+    fn port(&mut self, port: u16, shared: Shared) {
+        let (address, more) = self.wildcard();
+        let name = name(address, port);
+        let mut chains = shared.chains;
+        let mut inspect = shared.inspect;
+        let mut routes: Vec<Arc<str>> = Vec::new();
+        let mut default = None;
+        let extras = Extras {
+            grpc_web: shared.grpc_web,
+            ..Extras::default()
+        };
+        // A range without a declared protocol has its requests from there, too.
+        if inspect.http || matches!(shared.claim, Some(Claim::Http | Claim::Auto(_))) {
+            routes.push(port.to_string().into());
+        }
+        match shared.claim {
+            Some(Claim::Http) => {
+                let http = self.http(&name, port.to_string(), extras);
+                chains.push(Match::any().chain(http));
+            }
+            Some(Claim::Tcp(outlet)) => {
+                let tcp = filters::tcp(self.mesh, &outlet.name);
+                chains.push(Match::any().chain(tcp));
+            }
+            Some(Claim::Auto(outlet)) => {
+                let http = self.http(&name, port.to_string(), extras);
+                let tcp = filters::tcp(self.mesh, &outlet.name);
+                chains.extend(chain::sniffed(&Match::any(), http, tcp));
+                inspect = Inspect {
+                    tls: true,
+                    http: true,
+                };
+            }
+            None if chains.is_empty() => return,
+            None => {
+                default = Some(
+                    Match::any().chain(fixed::unknown(self.mesh, self.place.loopback.is_none())),
+                );
+            }
+        }
+        let draft = Draft {
+            name,
+            address,
+            more,
+            port,
+            direction: TrafficDirection::Outbound,
+            bound: self.place.loopback.is_some(),
+            inspect,
+            chains,
+            default,
+        };
+        self.insert(draft, routes, None);
+    }
+}

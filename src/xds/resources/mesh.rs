@@ -1,0 +1,100 @@
+//! The mesh configuration as the generators use it: read once for each snapshot.
+
+use std::time::Duration;
+
+use api::istio::mesh::v1alpha1::mesh_config::AuthPolicy;
+use api::istio::mesh::v1alpha1::mesh_config::outbound_traffic_policy::Mode;
+use api::mesh::MeshConfig;
+use envoy_types::pb::envoy::config::core::v3::TcpKeepalive;
+
+use super::access_log::AccessLog;
+use super::wire;
+use crate::settings::Settings;
+
+/// Who speaks mutual TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MutualTls {
+    Off,
+    /// Whoever can.
+    Auto,
+    /// Everybody, and nothing else.
+    Strict,
+}
+
+/// What all resources of a snapshot have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Mesh {
+    pub(crate) connect_timeout: Duration,
+    pub(crate) detection_timeout: Duration,
+    pub(crate) dns_refresh_rate: Duration,
+    pub(crate) keepalive: Option<TcpKeepalive>,
+    pub(crate) listen_port: u16,
+    /// 0: none.
+    pub(crate) http_port: u16,
+    pub(crate) allow_any: bool,
+    pub(crate) tls: MutualTls,
+    pub(crate) access_log: AccessLog,
+    /// Percent, where there is tracing.
+    pub(crate) tracing: Option<f64>,
+    pub(crate) outbound_stat: String,
+    pub(crate) inbound_stat: String,
+    pub(crate) initial_fetch_timeout: Duration,
+    pub(crate) http10: bool,
+}
+
+impl Mesh {
+    pub(crate) fn new(mesh: &MeshConfig, settings: &Settings) -> Self {
+        let policy = mesh.outbound_traffic_policy.as_ref();
+        let auto = mesh.enable_auto_mtls.as_ref().is_some_and(|on| on.value);
+        Self {
+            connect_timeout: or(mesh.connect_timeout.as_ref(), Duration::from_secs(1)),
+            detection_timeout: or(
+                mesh.protocol_detection_timeout.as_ref(),
+                Duration::from_millis(100),
+            ),
+            dns_refresh_rate: or(mesh.dns_refresh_rate.as_ref(), Duration::from_secs(5)),
+            keepalive: keepalive(mesh),
+            listen_port: port(mesh.proxy_listen_port),
+            http_port: port(mesh.proxy_http_port),
+            allow_any: policy.is_none_or(|policy| policy.mode() == Mode::AllowAny),
+            tls: match (mesh.auth_policy(), auto) {
+                (AuthPolicy::MutualTls, _) => MutualTls::Strict,
+                (AuthPolicy::None, true) => MutualTls::Auto,
+                (AuthPolicy::None, false) => MutualTls::Off,
+            },
+            access_log: AccessLog::new(mesh),
+            tracing: mesh.enable_tracing.then_some(settings.trace_sampling),
+            outbound_stat: mesh.outbound_cluster_stat_name.clone(),
+            inbound_stat: mesh.inbound_cluster_stat_name.clone(),
+            initial_fetch_timeout: settings.initial_fetch_timeout,
+            http10: settings.http10,
+        }
+    }
+}
+
+fn or(given: Option<&api::mesh::Duration>, usual: Duration) -> Duration {
+    given.and_then(plain).unwrap_or(usual)
+}
+
+fn plain(given: &api::mesh::Duration) -> Option<Duration> {
+    let seconds = u64::try_from(given.seconds).ok()?;
+    Some(Duration::new(seconds, u32::try_from(given.nanos).ok()?))
+}
+
+/// Checked when it was read.
+fn port(number: i32) -> u16 {
+    u16::try_from(number).unwrap_or(0)
+}
+
+fn keepalive(mesh: &MeshConfig) -> Option<TcpKeepalive> {
+    let given = mesh.tcp_keepalive.as_ref()?;
+    let seconds = |given: Option<&api::mesh::Duration>| {
+        let seconds = u32::try_from(plain(given?)?.as_secs()).ok()?;
+        wire::number(seconds)
+    };
+    Some(TcpKeepalive {
+        keepalive_probes: wire::number(given.probes).filter(|probes| probes.value > 0),
+        keepalive_time: seconds(given.time.as_ref()),
+        keepalive_interval: seconds(given.interval.as_ref()),
+    })
+}

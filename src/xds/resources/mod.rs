@@ -1,0 +1,23 @@
+//! Envoy's resources, made from the mesh. Each generator takes exactly the inputs that it names: what it does not name, its
+//! result does not depend on, and that is what resources are shared by.
+
+pub(crate) mod access_log;
+pub(crate) mod clusters;
+pub(crate) mod conflict;
+mod domains;
+pub(crate) mod endpoints;
+pub(crate) mod filters;
+pub(crate) mod grpc;
+pub(crate) mod ingress;
+pub(crate) mod instances;
+pub(crate) mod listeners;
+pub(crate) mod locality;
+pub(crate) mod mesh;
+pub(crate) mod networks;
+pub(crate) mod outlets;
+pub(crate) mod proxy;
+pub(crate) mod routes;
+mod tls;
+mod wire;
+
+pub(crate) use wire::Group;

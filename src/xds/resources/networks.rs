@@ -1,0 +1,114 @@
+//! Networks that are apart: which endpoint is in which, and the gateways that lead into each.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use api::istio::mesh::v1alpha1::network::istio_network_gateway::Gw;
+use api::istio::mesh::v1alpha1::network::network_endpoints::Ne;
+use api::mesh::MeshNetworks;
+use api::model::{self, ClusterId, Endpoint, World};
+
+/// The networks of a mesh, ready for look-ups.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Networks {
+    ranges: Vec<(model::Network, String)>,
+    clusters: BTreeMap<String, String>,
+    /// Only networks that have any; sorted.
+    gateways: BTreeMap<String, Vec<(IpAddr, u16)>>,
+}
+
+impl Networks {
+    pub(crate) fn new(world: &World) -> Self {
+        let networks: &MeshNetworks = &world.networks;
+        let mut all = Self::default();
+        for (name, network) in &networks.networks {
+            for endpoints in &network.endpoints {
+                match &endpoints.ne {
+                    Some(Ne::FromCidr(range)) => {
+                        if let Ok(range) = range.parse() {
+                            all.ranges.push((range, name.clone()));
+                        }
+                    }
+                    Some(Ne::FromRegistry(cluster)) => {
+                        all.clusters
+                            .entry(cluster.clone())
+                            .or_insert_with(|| name.clone());
+                    }
+                    None => {}
+                }
+            }
+            let mut places = Vec::new();
+            for gateway in &network.gateways {
+                let port = u16::try_from(gateway.port).unwrap_or(0);
+                match &gateway.gw {
+                    Some(Gw::Address(address)) => {
+                        places.extend(address.parse().ok().map(|address| (address, port)));
+                    }
+                    Some(Gw::RegistryServiceName(host)) => {
+                        places.extend(balancers(world, host).map(|address| (address, port)));
+                    }
+                    None => {}
+                }
+            }
+            places.sort_unstable();
+            places.dedup();
+            if !places.is_empty() {
+                all.gateways.insert(name.clone(), places);
+            }
+        }
+        all
+    }
+
+    /// What nothing closer says anything of: by its address, else by its cluster, else no name.
+    pub(crate) fn of(&self, cluster: &ClusterId, address: Option<IpAddr>) -> &str {
+        let by_address = address.and_then(|address| {
+            self.ranges
+                .iter()
+                .find(|(range, _)| range.contains(address))
+                .map(|(_, name)| name)
+        });
+        by_address
+            .or_else(|| self.clusters.get(cluster.as_str()))
+            .map_or("", String::as_str)
+    }
+
+    pub(crate) fn of_endpoint<'a>(
+        &'a self,
+        cluster: &ClusterId,
+        endpoint: &'a Endpoint,
+    ) -> &'a str {
+        endpoint
+            .network
+            .as_deref()
+            .unwrap_or_else(|| self.of(cluster, endpoint.address.ip()))
+    }
+
+    pub(crate) fn has_gateway(&self, network: &str) -> bool {
+        self.gateways.contains_key(network)
+    }
+
+    pub(crate) fn has_gateways(&self) -> bool {
+        !self.gateways.is_empty()
+    }
+
+    pub(crate) fn gateways(&self, network: &str) -> &[(IpAddr, u16)] {
+        self.gateways.get(network).map_or(&[], Vec::as_slice)
+    }
+
+    /// By which all weights are multiplied, so that each gateway's share is a whole number.
+    pub(crate) fn factor(&self) -> u128 {
+        self.gateways
+            .values()
+            .filter_map(|gateways| u128::try_from(gateways.len()).ok())
+            .fold(1, u128::saturating_mul)
+    }
+}
+
+fn balancers(world: &World, host: &str) -> impl Iterator<Item = IpAddr> {
+    world
+        .services
+        .values()
+        .filter(move |service| &*service.key.hostname == host)
+        .flat_map(|service| service.balancers.values().flatten())
+        .copied()
+}

@@ -1,0 +1,133 @@
+//! Ports of services, as clients use them: each with its cluster, in the order in which one wins over another.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use api::model::{Address, Port, Protocol, Service, World};
+
+use super::conflict::{Conflict, DUPLICATE_CLUSTER};
+use super::proxy::Families;
+use crate::settings::Settings;
+
+/// One port of one service.
+#[derive(Clone, Debug)]
+pub(crate) struct Outlet {
+    pub(crate) service: Arc<Service>,
+    pub(crate) port: Port,
+    /// As clients are to speak it.
+    pub(crate) protocol: Protocol,
+    /// Of its cluster and its assignment.
+    pub(crate) name: Arc<str>,
+}
+
+impl Outlet {
+    pub(crate) fn host(&self) -> &str {
+        &self.service.key.hostname
+    }
+
+    /// `HOST:PORT`.
+    pub(crate) fn authority(&self) -> String {
+        format!("{}:{}", self.host(), self.port.number)
+    }
+
+    /// The addresses that a proxy of this cluster and these families sees.
+    pub(crate) fn addresses(&self, cluster: &str, families: Families) -> Vec<Address> {
+        let mut seen = HashSet::new();
+        self.service
+            .addresses_in(cluster)
+            .iter()
+            .filter(|address| match address {
+                Address::Plain(address) => families.has(*address) && !address.is_unspecified(),
+                Address::Range(range) => families.has(range.first()),
+            })
+            .filter(|address| seen.insert(**address))
+            .copied()
+            .collect()
+    }
+
+    /// Whether it has an address at all, of whatever family.
+    pub(crate) fn has_address(&self, cluster: &str) -> bool {
+        self.service
+            .addresses_in(cluster)
+            .iter()
+            .any(|address| !matches!(address, Address::Plain(address) if address.is_unspecified()))
+    }
+}
+
+/// The name of a cluster for clients.
+pub(crate) fn cluster_name(port: u16, host: &str) -> Arc<str> {
+    format!("outbound|{port}||{host}").into()
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Outlets {
+    /// By precedence of their services; no name twice.
+    pub(crate) all: Vec<Arc<Outlet>>,
+    by_name: HashMap<Arc<str>, Arc<Outlet>>,
+    by_host: HashMap<Arc<str>, Vec<Arc<Outlet>>>,
+    /// By number of port.
+    pub(crate) by_port: BTreeMap<u16, Vec<Arc<Outlet>>>,
+    pub(crate) conflicts: Vec<Conflict>,
+}
+
+impl Outlets {
+    pub(crate) fn new(world: &World, settings: &Settings) -> Self {
+        let mut services: Vec<_> = world.services.values().collect();
+        services.sort_by(|one, other| one.precedence(other));
+        let mut outlets = Self::default();
+        for service in services {
+            for port in service.ports.iter().filter(|port| port.number > 0) {
+                outlets.add(service, port, settings);
+            }
+        }
+        outlets
+    }
+
+    fn add(&mut self, service: &Arc<Service>, port: &Port, settings: &Settings) {
+        let name = cluster_name(port.number, &service.key.hostname);
+        if let Some(first) = self.by_name.get(&name) {
+            let message = format!(
+                "{}/{} is left out: {}/{} is older",
+                service.key.namespace,
+                service.key.hostname,
+                first.service.key.namespace,
+                first.service.key.hostname
+            );
+            self.conflicts
+                .push(Conflict::new(DUPLICATE_CLUSTER, &*name, message));
+            return;
+        }
+        if port.protocol == Protocol::Udp {
+            return;
+        }
+        let protocol = if port.protocol.is_auto() && !settings.sniffing.outbound {
+            Protocol::Tcp
+        } else {
+            port.protocol
+        };
+        let outlet = Arc::new(Outlet {
+            service: service.clone(),
+            port: port.clone(),
+            protocol,
+            name: name.clone(),
+        });
+        self.by_name.insert(name, outlet.clone());
+        let host = service.key.hostname.clone();
+        self.by_host.entry(host).or_default().push(outlet.clone());
+        self.by_port
+            .entry(port.number)
+            .or_default()
+            .push(outlet.clone());
+        self.all.push(outlet);
+    }
+
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Arc<Outlet>> {
+        self.by_name.get(name)
+    }
+
+    /// The ports of a service, by its full name.
+    pub(crate) fn by_host(&self, host: &str) -> &[Arc<Outlet>] {
+        self.by_host.get(host).map_or(&[], Vec::as_slice)
+    }
+}

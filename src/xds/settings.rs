@@ -1,0 +1,56 @@
+//! What the program was started with, as far as resources depend on it.
+
+use std::time::Duration;
+
+use api::model::ClusterId;
+
+/// Flags and variables of the program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The cluster of a proxy that names none.
+    pub cluster: ClusterId,
+    /// How long Envoy waits for the resources that another names; 0 is for ever.
+    pub initial_fetch_timeout: Duration,
+    /// Percent of requests that are traced.
+    pub trace_sampling: f64,
+    /// What undeclared ports speak is found out by the proxy; else they are TCP.
+    pub sniffing: Sniffing,
+    /// HTTP/1.0 is taken from every proxy's clients.
+    pub http10: bool,
+    pub headless: Headless,
+}
+
+/// Of undeclared ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sniffing {
+    pub outbound: bool,
+    pub inbound: bool,
+}
+
+/// Of services without an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headless {
+    /// A listener for each endpoint of a port that is not HTTP.
+    pub listeners: bool,
+    /// The proxy chooses among endpoints, instead of going where the client wanted to.
+    pub eds: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            cluster: "Kubernetes".into(),
+            initial_fetch_timeout: Duration::ZERO,
+            trace_sampling: 1.0,
+            sniffing: Sniffing {
+                outbound: true,
+                inbound: true,
+            },
+            http10: false,
+            headless: Headless {
+                listeners: true,
+                eds: false,
+            },
+        }
+    }
+}

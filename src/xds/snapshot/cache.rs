@@ -1,0 +1,159 @@
+//! What was made once and is shared by all who need the same.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use std::sync::Arc;
+
+use crate::view::{Resource, Set};
+
+/// Values by what they were made of. What an earlier cache had is taken where the new value is equal, so that the bytes that
+/// streams hold stay the same bytes.
+#[derive(Debug)]
+pub(super) struct Cache<K, V> {
+    now: Mutex<HashMap<K, V>>,
+    before: HashMap<K, V>,
+}
+
+impl<K, V> Default for Cache<K, V> {
+    fn default() -> Self {
+        Self {
+            now: Mutex::default(),
+            before: HashMap::new(),
+        }
+    }
+}
+
+/// What can be the same as an older one.
+pub(super) trait Shared: Clone {
+    /// The older one where nothing differs, else this, with all parts of the older one that do not.
+    fn or_older(self, older: &Self) -> Self;
+}
+
+impl<K: Hash + Eq + Clone, V: Shared> Cache<K, V> {
+    /// An empty one that remembers this.
+    pub(super) fn after(&self) -> Self {
+        Self {
+            now: Mutex::default(),
+            before: self.lock().clone(),
+        }
+    }
+
+    /// One with all that is kept.
+    pub(super) fn keeping(&self, keep: impl Fn(&K) -> bool) -> Self {
+        let now = self.lock();
+        let kept = now
+            .iter()
+            .filter(|(key, _)| keep(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        let before = now
+            .iter()
+            .filter(|(key, _)| !keep(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        Self {
+            now: Mutex::new(kept),
+            before,
+        }
+    }
+
+    /// Made outside of the lock: what fails harms nobody else.
+    pub(super) fn get(&self, key: K, make: impl FnOnce() -> V) -> V {
+        if let Some(value) = self.lock().get(&key) {
+            return value.clone();
+        }
+        let mut value = make();
+        if let Some(older) = self.before.get(&key) {
+            value = value.or_older(older);
+        }
+        self.lock().entry(key).or_insert(value).clone()
+    }
+
+    pub(super) fn values(&self) -> Vec<V> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, V>> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared for Arc<Resource> {
+    fn or_older(self, older: &Self) -> Self {
+        if *self == **older {
+            return older.clone();
+        }
+        self
+    }
+}
+
+impl Shared for Arc<Set> {
+    fn or_older(self, older: &Self) -> Self {
+        if self.version() == older.version() && self.len() == older.len() {
+            return older.clone();
+        }
+        let members = self.iter().map(|member| match older.get(&member.name) {
+            Some(known) => member.clone().or_older(known),
+            None => member.clone(),
+        });
+        Self::new(members.collect())
+    }
+}
+
+impl<T: Shared> Shared for Option<T> {
+    fn or_older(self, older: &Self) -> Self {
+        match (self, older) {
+            (Some(new), Some(older)) => Some(new.or_older(older)),
+            (new, _) => new,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(name: &str, body: &'static str) -> Arc<Resource> {
+        Arc::new(Resource::new(name, body))
+    }
+
+    #[test]
+    fn a_value_is_made_once_and_equal_ones_stay_the_same() {
+        let cache: Cache<u8, Arc<Set>> = Cache::default();
+        let first = cache.get(1, || {
+            Arc::new(Set::new([resource("a", "1"), resource("b", "1")]))
+        });
+        let again = cache.get(1, || panic!("it is there"));
+        assert!(Arc::ptr_eq(&first, &again));
+
+        let later = cache.after();
+        let same = later.get(1, || {
+            Arc::new(Set::new([resource("b", "1"), resource("a", "1")]))
+        });
+        assert!(Arc::ptr_eq(&first, &same));
+
+        let last = later.after().get(1, || {
+            Arc::new(Set::new([resource("a", "2"), resource("b", "1")]))
+        });
+        assert!(!Arc::ptr_eq(&first, &last));
+        assert!(Arc::ptr_eq(first.get("b").unwrap(), last.get("b").unwrap()));
+        assert_eq!(last.get("a"), Some(&resource("a", "2")));
+    }
+
+    #[test]
+    fn what_is_kept_is_not_made_again() {
+        let cache: Cache<u8, Arc<Resource>> = Cache::default();
+        let kept = cache.get(1, || resource("a", "1"));
+        let _dropped = cache.get(2, || resource("b", "1"));
+        let later = cache.keeping(|key| *key == 1);
+        assert!(Arc::ptr_eq(&kept, &later.get(1, || panic!("it is there"))));
+        assert_eq!(later.get(2, || resource("b", "2")), resource("b", "2"));
+        assert_eq!(later.len(), 2);
+    }
+}

@@ -1,0 +1,306 @@
+//! Snapshots: one state of the mesh, and everything that was made of it.
+//!
+//! A snapshot does not change; what it makes, it makes when it is asked for and keeps, so that all proxies that see the same
+//! get the same bytes. The next one takes over what its change does not touch.
+
+mod cache;
+mod proxy;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+
+use api::model::{ClusterId, Endpoint, Service, World};
+
+use self::cache::{Cache, Shared};
+use crate::node::Node;
+use crate::resources::clusters::Client;
+use crate::resources::endpoints::Viewer;
+use crate::resources::instances::Directory;
+use crate::resources::listeners::outbound::{Outbound, Place};
+use crate::resources::mesh::{Mesh, MutualTls};
+use crate::resources::networks::Networks;
+use crate::resources::outlets::Outlets;
+use crate::resources::routes::Caller;
+use crate::settings::Settings;
+use crate::version::Version;
+use crate::view::{Resource, Set, View};
+
+pub use crate::resources::conflict::Conflict;
+
+/// One state of the mesh.
+#[derive(Debug)]
+pub struct Snapshot {
+    world: World,
+    settings: Arc<Settings>,
+    base: Arc<Base>,
+    directory: OnceLock<Directory>,
+    made: Arc<Made>,
+    assignments: Cache<(Arc<str>, Viewer), Arc<Resource>>,
+}
+
+/// What is read off the world once.
+#[derive(Debug)]
+struct Base {
+    mesh: Mesh,
+    outlets: Outlets,
+    networks: Networks,
+}
+
+/// What a set was made of: the key of its shared part, and its own parts by name and version.
+type Own<K> = (K, Vec<(Arc<str>, Version)>);
+
+/// A route configuration, if there is one of the name, and what was left out of it.
+type Routes = (Option<Arc<Resource>>, Arc<Vec<Conflict>>);
+
+/// What does not depend on endpoints that only EDS carries.
+#[derive(Debug, Default)]
+struct Made {
+    clusters: Cache<(Client, api::model::Locality), Arc<Set>>,
+    all_clusters: Cache<Own<(Client, api::model::Locality)>, Arc<Set>>,
+    listeners: Cache<Place, Arc<Outbound>>,
+    all_listeners: Cache<Own<Place>, Arc<Set>>,
+    routes: Cache<(Caller, Arc<str>), Routes>,
+}
+
+/// A snapshot after a change, and what the change came to.
+#[derive(Debug)]
+pub struct Next {
+    pub snapshot: Arc<Snapshot>,
+    /// Anything may be different; else only the assignments of the hosts that changed.
+    pub full: bool,
+    /// Proxies with these addresses serve something else now: they are to get all that differs.
+    pub moved: BTreeSet<IpAddr>,
+}
+
+impl Snapshot {
+    #[must_use]
+    pub fn new(world: World, settings: Arc<Settings>) -> Arc<Self> {
+        let base = Arc::new(Base::new(&world, &settings));
+        Arc::new(Self {
+            world,
+            settings,
+            base,
+            directory: OnceLock::new(),
+            made: Arc::default(),
+            assignments: Cache::default(),
+        })
+    }
+
+    /// The one after it. `hosts`: only endpoints of these services changed; `None`: anything may have.
+    #[must_use]
+    pub fn next(&self, world: World, hosts: Option<&BTreeSet<Arc<str>>>) -> Next {
+        match hosts.filter(|hosts| self.only_assignments(&world, hosts)) {
+            Some(hosts) => Next {
+                moved: self.moved(&world, hosts),
+                snapshot: Arc::new(self.with_endpoints(world, hosts)),
+                full: false,
+            },
+            None => Next {
+                snapshot: Arc::new(self.with_all(world)),
+                full: true,
+                moved: BTreeSet::new(),
+            },
+        }
+    }
+
+    fn with_endpoints(&self, world: World, hosts: &BTreeSet<Arc<str>>) -> Self {
+        let kept = |(name, _): &(Arc<str>, Viewer)| {
+            name.rsplit('|')
+                .next()
+                .is_none_or(|host| !hosts.contains(host))
+        };
+        Self {
+            world,
+            settings: self.settings.clone(),
+            base: self.base.clone(),
+            directory: OnceLock::new(),
+            made: self.made.clone(),
+            assignments: self.assignments.keeping(kept),
+        }
+    }
+
+    fn with_all(&self, world: World) -> Self {
+        let base = Arc::new(Base::new(&world, &self.settings));
+        Self {
+            world,
+            settings: self.settings.clone(),
+            base,
+            directory: OnceLock::new(),
+            made: Arc::new(self.made.after()),
+            assignments: self.assignments.after(),
+        }
+    }
+
+    /// What this proxy is to have.
+    #[must_use]
+    pub fn view(self: &Arc<Self>, node: &Arc<Node>) -> Arc<dyn View> {
+        Arc::new(proxy::ProxyView::new(self, node))
+    }
+
+    #[must_use]
+    pub const fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// What was left out so far, each once, sorted.
+    #[must_use]
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        let mut all: BTreeSet<Conflict> = self.base.outlets.conflicts.iter().cloned().collect();
+        for outbound in self.made.listeners.values() {
+            all.extend(outbound.conflicts.iter().cloned());
+        }
+        for (_, conflicts) in self.made.routes.values() {
+            all.extend(conflicts.iter().cloned());
+        }
+        all.into_iter().collect()
+    }
+
+    /// Assignments that were made and are kept, each for all proxies that see the same.
+    #[must_use]
+    pub fn assignments_made(&self) -> usize {
+        self.assignments.len()
+    }
+
+    fn directory(&self) -> &Directory {
+        self.directory.get_or_init(|| Directory::new(&self.world))
+    }
+
+    /// Networks, where they make a difference.
+    fn networks(&self) -> Option<&Networks> {
+        let networks = &self.base.networks;
+        (self.base.mesh.tls != MutualTls::Off && networks.has_gateways()).then_some(networks)
+    }
+
+    /// Whether nothing but assignments depends on the endpoints that changed.
+    fn only_assignments(&self, world: &World, hosts: &BTreeSet<Arc<str>>) -> bool {
+        let same_services = Arc::ptr_eq(&self.world.services, &world.services)
+            || self.world.services == world.services;
+        same_services
+            && self.world.mesh == world.mesh
+            && self.world.networks == world.networks
+            && self.world.sidecars == world.sidecars
+            && services_of(world, hosts).all(|service| self.carried_by_eds(world, service))
+    }
+
+    fn carried_by_eds(&self, world: &World, service: &Service) -> bool {
+        let has_connections = service.ports.iter().any(|port| !port.protocol.is_http());
+        if service.resolution.is_dns() {
+            return false;
+        }
+        if service.is_headless() && self.settings.headless.listeners && has_connections {
+            let addresses = |world| -> BTreeSet<IpAddr> {
+                addresses(world, service)
+                    .map(|(_, address)| address)
+                    .collect()
+            };
+            if addresses(&self.world) != addresses(world) {
+                return false;
+            }
+        }
+        self.base.mesh.tls == MutualTls::Off
+            || accounts(&self.world, service) == accounts(world, service)
+    }
+
+    /// Addresses that became one of a service, or are one no longer. Pods come with a change of their own.
+    fn moved(&self, world: &World, hosts: &BTreeSet<Arc<str>>) -> BTreeSet<IpAddr> {
+        let mut moved = BTreeSet::new();
+        for service in services_of(world, hosts) {
+            let of = |world| -> BTreeSet<(u16, IpAddr, Arc<str>)> {
+                addresses(world, service)
+                    .map(|(endpoint, address)| (endpoint.port, address, endpoint.port_name.clone()))
+                    .collect()
+            };
+            let (before, after) = (of(&self.world), of(world));
+            moved.extend(
+                before
+                    .symmetric_difference(&after)
+                    .map(|(_, address, _)| *address),
+            );
+        }
+        moved
+    }
+}
+
+impl Base {
+    fn new(world: &World, settings: &Settings) -> Self {
+        Self {
+            mesh: Mesh::new(&world.mesh, settings),
+            outlets: Outlets::new(world, settings),
+            networks: Networks::new(world),
+        }
+    }
+}
+
+impl Made {
+    fn after(&self) -> Self {
+        Self {
+            clusters: self.clusters.after(),
+            all_clusters: self.all_clusters.after(),
+            listeners: self.listeners.after(),
+            all_listeners: self.all_listeners.after(),
+            routes: self.routes.after(),
+        }
+    }
+}
+
+impl Shared for Arc<Outbound> {
+    fn or_older(self, older: &Self) -> Self {
+        let listeners = self
+            .listeners
+            .iter()
+            .map(|(name, built)| {
+                let mut built = built.clone();
+                if let Some(known) = older.listeners.get(name) {
+                    built.resource = built.resource.or_older(&known.resource);
+                }
+                (name.clone(), built)
+            })
+            .collect();
+        Self::new(Outbound {
+            listeners,
+            routes: self.routes.clone(),
+            conflicts: self.conflicts.clone(),
+        })
+    }
+}
+
+impl Shared for Routes {
+    fn or_older(self, older: &Self) -> Self {
+        (self.0.or_older(&older.0), self.1)
+    }
+}
+
+fn services_of<'a>(
+    world: &'a World,
+    hosts: &'a BTreeSet<Arc<str>>,
+) -> impl Iterator<Item = &'a Arc<Service>> {
+    world
+        .services
+        .values()
+        .filter(|service| hosts.contains(&service.key.hostname))
+}
+
+fn addresses<'a>(
+    world: &'a World,
+    service: &Service,
+) -> impl Iterator<Item = (&'a Endpoint, IpAddr)> {
+    world
+        .endpoints_of(&service.key)
+        .filter_map(|(_, endpoint)| Some((endpoint, endpoint.address.ip()?)))
+}
+
+/// Who may answer for a service: what its source names, and those of its endpoints.
+fn accounts(world: &World, service: &Service) -> BTreeSet<Arc<str>> {
+    let of_endpoints = world
+        .endpoints_of(&service.key)
+        .filter_map(|(_, endpoint): (&ClusterId, &Endpoint)| endpoint.account.clone());
+    service
+        .accounts
+        .iter()
+        .cloned()
+        .chain(of_endpoints)
+        .collect()
+}

@@ -1,0 +1,409 @@
+//! What one proxy is to have: the shared parts that its place in the mesh gives it, and its own.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use api::model::{Locality, Resolution};
+
+use super::{Own, Snapshot, accounts};
+use crate::node::{Kind, Mode, Node};
+use crate::resources::clusters::{self, Client, Inputs};
+use crate::resources::endpoints::{self, Names, Viewer};
+use crate::resources::filters::HttpOptions;
+use crate::resources::listeners::inbound::{self, Door};
+use crate::resources::listeners::outbound::{self, Outbound, Place};
+use crate::resources::listeners::{OWN_PORTS, fixed};
+use crate::resources::locality::{self, Preference};
+use crate::resources::mesh::Mesh;
+use crate::resources::outlets::Outlet;
+use crate::resources::proxy::Proxy;
+use crate::resources::routes::{self, Caller, HTTP_PROXY};
+use crate::resources::{grpc, ingress};
+use crate::view::{Resource, Set, Type, View};
+
+/// One proxy at one state of the mesh.
+pub(super) struct ProxyView {
+    snapshot: Arc<Snapshot>,
+    proxy: Proxy,
+    doors: Vec<Door>,
+    client: Client,
+    caller: Caller,
+    place: Place,
+    sets: [OnceLock<Arc<Set>>; 4],
+}
+
+impl fmt::Debug for ProxyView {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "ProxyView({})", self.proxy.node.id)
+    }
+}
+
+impl ProxyView {
+    pub(super) fn new(snapshot: &Arc<Snapshot>, node: &Arc<Node>) -> Self {
+        let proxy = Proxy::new(
+            node,
+            &snapshot.world,
+            &snapshot.settings,
+            |addresses| snapshot.directory().locality(addresses, &snapshot.world),
+            |cluster, address| snapshot.base.networks.of(cluster, Some(address)).into(),
+        );
+        let sidecar = node.kind == Kind::Sidecar && !node.grpc;
+        let doors = if sidecar {
+            doors(snapshot, &proxy)
+        } else {
+            Vec::new()
+        };
+        let intercepts = sidecar && proxy.intercepts();
+        let client = Client {
+            intercepts,
+            families: proxy.families,
+            files: node.client.clone(),
+            headless_eds: snapshot.settings.headless.eds,
+            grpc: node.grpc,
+        };
+        let caller = Caller {
+            domain: node.domain.clone(),
+            cluster: proxy.cluster.clone(),
+            families: proxy.families,
+            allow_any: intercepts && snapshot.base.mesh.allow_any,
+        };
+        let place = Place {
+            cluster: proxy.cluster.clone(),
+            families: proxy.families,
+            loopback: (node.mode == Mode::None).then(|| proxy.loopback()),
+            options: options(node),
+            headless: snapshot.settings.headless.listeners,
+        };
+        Self {
+            snapshot: snapshot.clone(),
+            proxy,
+            doors,
+            client,
+            caller,
+            place,
+            sets: Default::default(),
+        }
+    }
+
+    fn mesh(&self) -> &Mesh {
+        &self.snapshot.base.mesh
+    }
+
+    fn own(&self) -> inbound::Own<'_> {
+        inbound::Own {
+            proxy: &self.proxy,
+            mesh: self.mesh(),
+            doors: &self.doors,
+        }
+    }
+
+    fn is_sidecar(&self) -> bool {
+        self.proxy.node.kind == Kind::Sidecar
+    }
+
+    /// Where localities make no difference, all proxies see the same.
+    fn locality_of_clusters(&self) -> Locality {
+        let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
+        if setting.is_some_and(|setting| !setting.distribute.is_empty()) {
+            return self.proxy.locality.clone();
+        }
+        Locality::default()
+    }
+
+    fn preference(&self, outlet: &Outlet) -> Preference<'_> {
+        let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
+        locality::preference(setting, &outlet.service, &self.proxy.locality)
+    }
+
+    fn cluster(&self, outlet: &Outlet) -> Resource {
+        let world = &self.snapshot.world;
+        let resolution = clusters::resolution(outlet, &self.client);
+        let groups = if resolution.is_dns() {
+            self.resolved(outlet)
+        } else {
+            Vec::new()
+        };
+        let inputs = Inputs {
+            mesh: self.mesh(),
+            client: &self.client,
+            accounts: &accounts(world, &outlet.service),
+            weighted: self.preference(outlet).is_weighted(),
+            groups,
+        };
+        clusters::outbound(outlet, inputs)
+    }
+
+    /// Of a cluster that resolves names itself; an entry that names no endpoints means its own name.
+    fn resolved(&self, outlet: &Outlet) -> Vec<crate::resources::Group> {
+        let service = &outlet.service;
+        let endpoints = || self.snapshot.world.endpoints_of(&service.key);
+        if endpoints().next().is_none() && service.selector.is_empty() {
+            return endpoints::itself(outlet);
+        }
+        let viewer = Viewer {
+            families: self.proxy.families,
+            network: "".into(),
+            locality: Locality::default(),
+        };
+        endpoints::groups(
+            outlet,
+            endpoints(),
+            &viewer,
+            Names::Resolved,
+            None,
+            &Preference::None,
+        )
+    }
+
+    fn outbound_clusters(&self) -> Arc<Set> {
+        let snapshot = &self.snapshot;
+        let key = (self.client.clone(), self.locality_of_clusters());
+        snapshot.made.clusters.get(key, || {
+            let outbound = snapshot.base.outlets.all.iter();
+            let mut members: Vec<_> = outbound
+                .map(|outlet| Arc::new(self.cluster(outlet)))
+                .collect();
+            members.push(Arc::new(clusters::black_hole(self.mesh())));
+            if self.is_sidecar() {
+                members.push(Arc::new(clusters::passthrough(self.mesh())));
+            }
+            if self.client.intercepts {
+                let families = self.proxy.families;
+                for v6 in [false, true] {
+                    if (v6 && families.v6) || (!v6 && families.v4) {
+                        let cluster = clusters::inbound_passthrough(self.mesh(), v6);
+                        members.push(Arc::new(cluster));
+                    }
+                }
+            }
+            Arc::new(Set::new(members))
+        })
+    }
+
+    fn clusters(&self) -> Arc<Set> {
+        let shared = self.outbound_clusters();
+        let own: Vec<Arc<Resource>> = self.own().clusters().into_iter().map(Arc::new).collect();
+        if own.is_empty() {
+            return shared;
+        }
+        let key: Own<_> = (
+            (self.client.clone(), self.locality_of_clusters()),
+            versions(&own),
+        );
+        self.snapshot.made.all_clusters.get(key, || {
+            Arc::new(Set::new(own.into_iter().chain(shared.iter().cloned())))
+        })
+    }
+
+    fn outbound_listeners(&self) -> Arc<Outbound> {
+        let snapshot = &self.snapshot;
+        snapshot.made.listeners.get(self.place.clone(), || {
+            let endpoints = |outlet: &Outlet| {
+                let of_service = snapshot.world.endpoints_of(&outlet.service.key);
+                of_service
+                    .map(|(_, endpoint)| endpoint)
+                    .filter(|endpoint| endpoint.port_name == outlet.port.name)
+                    .collect()
+            };
+            Arc::new(outbound::build(
+                &snapshot.base.outlets,
+                self.mesh(),
+                &self.place,
+                endpoints,
+            ))
+        })
+    }
+
+    /// The port for applications that are told to use a proxy.
+    fn http_proxy(&self) -> Option<Resource> {
+        let mesh = self.mesh();
+        let wanted = mesh.http_port != 0
+            && !OWN_PORTS.contains(&mesh.http_port)
+            && mesh.http_port != mesh.listen_port;
+        wanted.then(|| fixed::http_proxy(self.proxy.loopback(), mesh, options(&self.proxy.node)))
+    }
+
+    /// All listeners but the shared ones; they win over those.
+    fn own_listeners(&self) -> Vec<Arc<Resource>> {
+        let mut own = self.own().listeners();
+        if self.proxy.intercepts() {
+            own.push(fixed::outbound(&self.proxy, self.mesh()));
+            own.push(fixed::inbound(&self.proxy, self.mesh(), &self.own()));
+        }
+        own.extend(self.http_proxy());
+        own.into_iter().map(Arc::new).collect()
+    }
+
+    /// A listener of an endpoint is not for that endpoint's own proxy.
+    fn has(&self, built: &outbound::Built) -> bool {
+        built
+            .endpoint
+            .is_none_or(|address| !self.proxy.node.addresses.contains(&address))
+    }
+
+    fn listeners(&self) -> Arc<Set> {
+        if !self.is_sidecar() || self.proxy.node.grpc {
+            return Arc::default();
+        }
+        let shared = self.outbound_listeners();
+        let own = self.own_listeners();
+        let skipped = shared.listeners.values().filter(|built| !self.has(built));
+        let mut parts = versions(&own);
+        parts.extend(skipped.map(|built| (built.resource.name.clone(), built.resource.version)));
+        let key: Own<_> = (self.place.clone(), parts);
+        self.snapshot.made.all_listeners.get(key, || {
+            let outbound = shared.listeners.values().filter(|built| self.has(built));
+            let outbound = outbound.map(|built| built.resource.clone());
+            Arc::new(Set::new(own.into_iter().chain(outbound)))
+        })
+    }
+
+    fn route(&self, name: &str) -> Option<Arc<Resource>> {
+        if self.proxy.node.grpc {
+            let outlet = self.snapshot.base.outlets.by_name(name)?;
+            return Some(Arc::new(routes::grpc(&outlet.name)));
+        }
+        if !self.is_sidecar() {
+            return None;
+        }
+        let name: Arc<str> = name.into();
+        let key = (self.caller.clone(), name.clone());
+        let make = || match routes::outbound(&name, &self.snapshot.base.outlets, &self.caller) {
+            Some((resource, conflicts)) => (Some(Arc::new(resource)), Arc::new(conflicts)),
+            None => (None, Arc::default()),
+        };
+        // A name that means nothing is not remembered: a client could think of any number of them.
+        if !self.refers_to(&name) {
+            return make().0;
+        }
+        self.snapshot.made.routes.get(key, make).0
+    }
+
+    /// Whether a listener does.
+    fn refers_to(&self, name: &str) -> bool {
+        name == HTTP_PROXY || self.outbound_listeners().routes.contains(name)
+    }
+
+    /// All that the listeners refer to.
+    fn all_routes(&self) -> Arc<Set> {
+        if !self.is_sidecar() {
+            return Arc::default();
+        }
+        let shared = self.outbound_listeners();
+        let proxy = self.http_proxy().map(|_| HTTP_PROXY.into());
+        let names = shared.routes.iter().cloned().chain(proxy);
+        Arc::new(names.filter_map(|name| self.route(&name)).collect())
+    }
+
+    fn assignment(&self, name: &str) -> Option<Arc<Resource>> {
+        let snapshot = &self.snapshot;
+        let outlet = snapshot.base.outlets.by_name(name)?;
+        if clusters::resolution(outlet, &self.client) != Resolution::Static {
+            return None;
+        }
+        let networks = snapshot.networks();
+        let preference = self.preference(outlet);
+        let viewer = Viewer {
+            families: self.proxy.families,
+            network: networks.map_or_else(|| "".into(), |_| self.proxy.network.clone()),
+            locality: match preference {
+                Preference::None => Locality::default(),
+                Preference::Near(..) | Preference::Shares(_) => self.proxy.locality.clone(),
+            },
+        };
+        let key = (outlet.name.clone(), viewer.clone());
+        Some(snapshot.assignments.get(key, || {
+            let endpoints = snapshot.world.endpoints_of(&outlet.service.key);
+            let groups = endpoints::groups(
+                outlet,
+                endpoints,
+                &viewer,
+                Names::LeftOut,
+                networks,
+                &preference,
+            );
+            Arc::new(endpoints::assignment(outlet, groups))
+        }))
+    }
+
+    fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
+        let outlets = &self.snapshot.base.outlets;
+        match kind {
+            Type::Cluster => {
+                let outlet = outlets.by_name(name)?;
+                Some(Arc::new(self.cluster(outlet)))
+            }
+            Type::Listener => {
+                let outlet = grpc::target(name, outlets, &self.proxy.node.domain)?;
+                let listener = grpc::listener(&name.into(), outlet, self.mesh());
+                Some(Arc::new(listener))
+            }
+            Type::Endpoint => self.assignment(name),
+            Type::Route => self.route(name),
+        }
+    }
+
+    fn make(&self, kind: Type) -> Arc<Set> {
+        match kind {
+            _ if self.proxy.node.grpc => Arc::default(),
+            Type::Cluster => self.clusters(),
+            Type::Listener => self.listeners(),
+            Type::Endpoint => {
+                let all = self.snapshot.base.outlets.all.iter();
+                let assignments = all.filter_map(|outlet| self.assignment(&outlet.name));
+                Arc::new(assignments.collect())
+            }
+            Type::Route => self.all_routes(),
+        }
+    }
+}
+
+impl View for ProxyView {
+    fn all(&self, kind: Type) -> Arc<Set> {
+        let [cluster, endpoint, listener, route] = &self.sets;
+        let set = match kind {
+            Type::Cluster => cluster,
+            Type::Endpoint => endpoint,
+            Type::Listener => listener,
+            Type::Route => route,
+        };
+        set.get_or_init(|| self.make(kind)).clone()
+    }
+
+    fn get(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
+        match kind {
+            _ if self.proxy.node.grpc => self.grpc(kind, name),
+            Type::Cluster | Type::Listener => self.all(kind).get(name).cloned(),
+            Type::Endpoint => self.assignment(name),
+            Type::Route => self.route(name),
+        }
+    }
+}
+
+fn options(node: &Node) -> HttpOptions {
+    HttpOptions {
+        idle_timeout: node.idle_timeout,
+        http10: node.http10,
+    }
+}
+
+fn versions(resources: &[Arc<Resource>]) -> Vec<(Arc<str>, crate::version::Version)> {
+    resources
+        .iter()
+        .map(|resource| (resource.name.clone(), resource.version))
+        .collect()
+}
+
+fn doors(snapshot: &Snapshot, proxy: &Proxy) -> Vec<Door> {
+    let sniffs = snapshot.settings.sniffing.inbound;
+    let instances = snapshot.directory().instances(proxy, &snapshot.world);
+    let written = ingress::sidecar(&snapshot.world, proxy)
+        .and_then(|sidecar| ingress::doors(&sidecar, proxy, &instances, sniffs));
+    match written {
+        Some(doors) => doors,
+        None if proxy.intercepts() => {
+            inbound::of_instances(&instances, proxy, &snapshot.base.mesh, sniffs)
+        }
+        None => Vec::new(),
+    }
+}

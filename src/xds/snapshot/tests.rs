@@ -1,0 +1,113 @@
+//! Snapshots of small worlds.
+
+use std::collections::BTreeMap;
+
+use api::mesh;
+use api::model::{
+    Endpoint, EndpointAddress, Labels, Port, Protocol, Registry, Resolution, ServiceKey, Shards,
+    Target,
+};
+use envoy_types::pb::envoy::config::core::v3 as core;
+use prost::Message;
+
+use super::*;
+use crate::view::Type;
+
+pub(super) fn service(name: &str, ports: &[(u16, &str)], resolution: Resolution) -> Service {
+    let hostname = if name.contains('.') {
+        name.to_owned()
+    } else {
+        format!("{name}.demo.svc.cluster.local")
+    };
+    Service {
+        key: ServiceKey::new(&hostname, "demo"),
+        registry: Registry::External,
+        ports: ports
+            .iter()
+            .map(|(number, word)| Port {
+                name: format!("p{number}").as_str().into(),
+                number: *number,
+                protocol: Protocol::of_service_entry(word).unwrap(),
+                target: Target::Number(*number),
+            })
+            .collect(),
+        addresses: BTreeMap::new(),
+        cluster: "Kubernetes".into(),
+        resolution,
+        mesh_external: false,
+        selector: Labels::new(),
+        created: None,
+        accounts: BTreeSet::new(),
+        prefers_close: false,
+        balancers: BTreeMap::new(),
+    }
+}
+
+pub(super) fn endpoint(address: &str, port: u16, port_name: &str) -> Endpoint {
+    Endpoint::new(EndpointAddress::read(address), port, port_name)
+}
+
+pub(super) fn add(world: &mut World, service: Service, endpoints: Vec<Endpoint>) {
+    let shards = Shards::from([("Kubernetes".into(), endpoints.into())]);
+    Arc::make_mut(&mut world.endpoints).insert(service.key.clone(), Arc::new(shards));
+    Arc::make_mut(&mut world.services).insert(service.key.clone(), Arc::new(service));
+}
+
+pub(super) fn world(text: &str) -> World {
+    let mesh = mesh::parse_over(&mesh::discovery_defaults(), text).unwrap();
+    World::new(Arc::new(mesh.config))
+}
+
+pub(super) fn node(id: &str, mode: &str) -> Arc<Node> {
+    use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
+    let mode = Value {
+        kind: Some(Kind::StringValue(mode.to_owned())),
+    };
+    let read = Node::read(Some(&core::Node {
+        id: id.to_owned(),
+        metadata: Some(Struct {
+            fields: [("INTERCEPTION_MODE".to_owned(), mode)].into(),
+        }),
+        ..core::Node::default()
+    }));
+    Arc::new(read.unwrap())
+}
+
+fn names(view: &dyn View, kind: Type) -> String {
+    let all = view.all(kind);
+    let names: Vec<_> = all.iter().map(|resource| &*resource.name).collect();
+    names.join(" ")
+}
+
+const CLIENT: &str = "sidecar~127.0.0.2~a-1.demo~demo.svc.cluster.local";
+
+/// The shortest way from a ServiceEntry to an answer: what a proxy without interception is given.
+#[test]
+fn one_service_is_a_cluster_an_assignment_a_listener_and_a_route() {
+    let mut world = world("");
+    let b = service("b", &[(8080, "HTTP")], Resolution::Static);
+    add(&mut world, b, vec![endpoint("127.0.0.1", 9001, "p8080")]);
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&node(CLIENT, "NONE"));
+    let name = "outbound|8080||b.demo.svc.cluster.local";
+    assert_eq!(
+        names(&*view, Type::Cluster),
+        format!("BlackHoleCluster PassthroughCluster {name}")
+    );
+    assert_eq!(names(&*view, Type::Endpoint), name);
+    assert_eq!(names(&*view, Type::Listener), "127.0.0.2_8080");
+    assert_eq!(names(&*view, Type::Route), "8080");
+    assert!(snapshot.conflicts().is_empty());
+
+    use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+    let routes = view.get(Type::Route, "8080").unwrap();
+    let routes = RouteConfiguration::decode(&*routes.body).unwrap();
+    let [host, last] = routes.virtual_hosts.as_slice() else {
+        panic!("two hosts");
+    };
+    assert_eq!(host.name, "b.demo.svc.cluster.local:8080");
+    assert!(host.domains.contains(&"b:8080".to_owned()));
+    assert_eq!(last.name, "block_all");
+    assert!(view.get(Type::Route, "81").is_none());
+    assert!(view.get(Type::Endpoint, "outbound|81||b").is_none());
+}
