@@ -13,7 +13,7 @@
 mod support;
 
 use support::server::Server;
-use support::{Client, Place, client_config, pair, run, until};
+use support::{Client, Place, client_config, pair, pod, review, run, until};
 
 fn path(place: &Place, name: &str) -> String {
     place.path(name).to_str().unwrap().to_owned()
@@ -27,12 +27,24 @@ fn the_bundle_of_a_file_is_kept() {
     let (first, second) = (pair().0, pair().0);
     place.write("ca.pem", &first);
     let (kubeconfig, ca) = (path(&place, "kubeconfig"), path(&place, "ca.pem"));
-    let injector = place.start(&["--kubeconfig", &kubeconfig, "--caCertFile", &ca]);
+    let out = path(&place, "ca-out.pem");
+    let injector = place.start(&[
+        "--kubeconfig",
+        &kubeconfig,
+        "--caCertFile",
+        &ca,
+        "--caOut",
+        &out,
+    ]);
+    assert_eq!(injector.place.read("ca-out.pem"), first);
     until("the bundle", || server.bundle() == first);
     server.overwrite("somebody else's");
     until("it is mended", || server.bundle() == first);
     injector.place.write("ca.pem", &second);
     until("the new one", || server.bundle() == second);
+    until("and in its file", || {
+        injector.place.read("ca-out.pem") == second
+    });
     assert_eq!(server.patches(), 3);
     let name = "{name=\"istio-sidecar-injector\"";
     assert_eq!(
@@ -154,6 +166,11 @@ fn native_sidecars_by_the_servers_version() {
             until("it is said", || injector.logged(words) == 1);
         }
         assert_eq!(injector.logged(words), native);
+        let mut client =
+            Client::try_connect(injector.address(), client_config(&server.bundle(), &[])).unwrap();
+        client.review(&review(&pod("web"))).unwrap();
+        let decisions = injector.get("/debug/inject").json();
+        assert_eq!(decisions[0]["native"], native == 1);
     }
 }
 

@@ -171,7 +171,11 @@ impl Injector {
                 .log()
                 .iter()
                 .find_map(|line| line.split_once(words))
-                .and_then(|(_, address)| address.rsplit(':').next()?.parse().ok());
+                .and_then(|(_, address)| {
+                    // In JSON the line goes on.
+                    let port = address.rsplit(':').next()?;
+                    port.trim_end_matches(['"', '}']).parse().ok()
+                });
             port.is_some()
         });
         port.unwrap()
