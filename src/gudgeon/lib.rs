@@ -23,6 +23,8 @@ mod injector;
 mod log;
 mod manifest;
 mod parameters;
+#[cfg(test)]
+mod properties;
 mod serve;
 mod tls;
 mod watch;

@@ -13,7 +13,7 @@ mod metrics;
 mod monitor;
 mod page;
 mod reload;
-mod review;
+pub(crate) mod review;
 mod secrets;
 mod selfsigned;
 mod start;

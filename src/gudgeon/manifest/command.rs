@@ -7,7 +7,8 @@ use std::path::Path;
 use cluster::{Access, Cluster};
 use inject::{NativeSidecars, Parameters, Source, Sources};
 
-use super::{Input, inject_all, write};
+use super::input::Input;
+use super::job::inject_all;
 use crate::cli::{InjectFlags, KubeInjectFlags};
 use crate::exit::{Exit, Failure};
 use crate::injector::{Engine, native, native_for};
@@ -264,4 +265,26 @@ fn settings(of: &KubeInjectFlags) -> Vec<(&'static str, &String)> {
     .into_iter()
     .filter_map(|(name, value)| Some((name, value.as_ref()?)))
     .collect()
+}
+
+/// Writes the result where it is wanted: a file in one step, or stdout.
+///
+/// # Errors
+/// What the operating system says.
+fn write(text: &str, output: Option<&Path>) -> Result<(), Failure> {
+    let failed = |what: String| Failure {
+        exit: Exit::Failed,
+        message: what,
+    };
+    match output {
+        Some(path) => file::replace(path, text.as_bytes())
+            .map_err(|cause| failed(format!("cannot write {}: {cause}", path.display()))),
+        None => {
+            let mut stdout = std::io::stdout().lock();
+            stdout
+                .write_all(text.as_bytes())
+                .and_then(|()| stdout.flush())
+                .map_err(|cause| failed(format!("cannot write stdout: {cause}")))
+        }
+    }
 }

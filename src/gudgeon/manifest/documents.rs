@@ -12,10 +12,10 @@ const LIMITS: Limits = Limits {
 
 /// A document and what stands before it; all pieces together are the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece<'a> {
+pub(crate) struct Piece<'a> {
     /// The line `---`, or what of it is no content; a byte order mark at the very beginning.
-    pub(super) separator: &'a str,
-    pub(super) body: &'a str,
+    pub(crate) separator: &'a str,
+    pub(crate) body: &'a str,
 }
 
 impl Piece<'_> {
@@ -47,7 +47,7 @@ impl Piece<'_> {
 }
 
 /// Cuts a file at its lines `---`.
-pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
+pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut found = Vec::new();
     let (mark, rest) = match text.strip_prefix('\u{feff}') {
         Some(rest) => text.split_at(text.len() - rest.len()),

@@ -1,8 +1,12 @@
 //! Documents in, documents out, with an engine that adds one label.
 
-use inject::{Broken, Parameters, Sources};
+use inject::{Broken, Injected, NativeSidecars, Origin, Outcome, Parameters, Request, Sources};
+use serde_json::{Value, json};
 
-use super::*;
+use super::documents;
+use super::input::Input;
+use super::job::{Made, inject_all};
+use crate::injector::Engine;
 
 /// Adds the label `in: OUTER-KIND`, skips pods that have it, refuses those named `bad`.
 #[derive(Debug)]

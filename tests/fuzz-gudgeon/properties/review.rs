@@ -1,0 +1,72 @@
+//! What must hold of a review, whatever its bytes are. Asked by the fuzzer, and by a test with its examples.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use inject::{Outcome, Request};
+use serde_json::Value;
+
+use super::configuration::configuration;
+use super::review::{Question, Says};
+
+/// A review is answered in its version with its uid, and a patch is a list of operations.
+pub(crate) fn check(bytes: &[u8]) {
+    let (question, read) = Question::read(bytes);
+    let (says, warnings) = match &read {
+        Err(message) => {
+            assert!(!message.is_empty());
+            let says = Says::Refused {
+                code: 400,
+                message: message.clone(),
+            };
+            (says, Vec::new())
+        }
+        Ok(()) if question.passes_by().is_some() => (Says::Unchanged, Vec::new()),
+        Ok(()) => {
+            let request = Request {
+                namespace: question.namespace.clone(),
+                ..Request::default()
+            };
+            match configuration().inject(&request, &question.object) {
+                Outcome::Skipped { warnings, .. } => (Says::Unchanged, warnings),
+                Outcome::Injected(injected) => (Says::Patch(injected.patch), injected.warnings),
+                Outcome::Refused {
+                    code,
+                    message,
+                    warnings,
+                    ..
+                } => (Says::Refused { code, message }, warnings),
+            }
+        }
+    };
+    let answer = question.answer(&says, &warnings);
+    let answer: Value = serde_json::from_slice(&answer).expect("an answer is JSON");
+    let text = |value: &Value, path: &str| {
+        value
+            .pointer(path)
+            .and_then(Value::as_str)
+            .map(ToOwned::to_owned)
+    };
+    assert_eq!(text(&answer, "/kind").as_deref(), Some("AdmissionReview"));
+    assert_eq!(
+        text(&answer, "/response/uid").as_deref(),
+        Some(question.uid.as_str())
+    );
+    let allowed = answer.pointer("/response/allowed").and_then(Value::as_bool);
+    assert_eq!(allowed, Some(!matches!(says, Says::Refused { .. })));
+    if let Some(patch) = text(&answer, "/response/patch") {
+        let patch = STANDARD.decode(patch).expect("a patch is base64");
+        let patch: Value = serde_json::from_slice(&patch).expect("a patch is JSON");
+        assert!(
+            patch
+                .as_array()
+                .is_some_and(|operations| !operations.is_empty())
+        );
+    }
+    // Of a field that is passed over only the end is looked for: a text in it may be no text.
+    let whole = serde_json::from_slice::<Value>(bytes);
+    if let (Ok(()), Ok(whole)) = (&read, whole) {
+        assert_eq!(text(&answer, "/apiVersion"), text(&whole, "/apiVersion"));
+        let uid = text(&whole, "/request/uid").unwrap_or_default();
+        assert_eq!(uid, question.uid);
+    }
+}

@@ -1,0 +1,33 @@
+//! See `properties/manifests.rs`. The parser comes by its files: the program that they are part of would bring all of
+//! Kubernetes.
+
+#![no_main]
+
+#[path = "../properties/configuration.rs"]
+mod configuration;
+#[allow(dead_code, reason = "the program needs more of it")]
+#[path = "../../../src/gudgeon/injector/engine.rs"]
+mod engine;
+#[path = "../properties/manifests.rs"]
+mod property;
+#[allow(dead_code, reason = "the program needs more of it")]
+#[path = "../../../src/gudgeon/manifest/documents.rs"]
+mod documents;
+#[allow(dead_code, reason = "the program needs more of it")]
+#[path = "../../../src/gudgeon/manifest/input.rs"]
+mod input;
+#[allow(dead_code, reason = "the program needs more of it")]
+#[path = "../../../src/gudgeon/manifest/job.rs"]
+mod job;
+#[allow(dead_code, reason = "the program needs more of it")]
+#[path = "../../../src/gudgeon/manifest/kinds.rs"]
+mod kinds;
+#[allow(dead_code, reason = "the program needs more of it")]
+#[path = "../../../src/gudgeon/manifest/writer.rs"]
+mod writer;
+
+mod injector {
+    pub(crate) use crate::engine::Engine;
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::check(bytes));
