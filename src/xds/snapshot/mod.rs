@@ -208,16 +208,20 @@ impl Snapshot {
     fn moved(&self, world: &World, hosts: &BTreeSet<Arc<str>>) -> BTreeSet<IpAddr> {
         let mut moved = BTreeSet::new();
         for service in services_of(world, hosts) {
-            let of = |world| -> BTreeSet<(u16, IpAddr, Arc<str>)> {
+            let of = |world| -> BTreeSet<_> {
                 addresses(world, service)
-                    .map(|(endpoint, address)| (endpoint.port, address, endpoint.port_name.clone()))
+                    .map(|(endpoint, address)| {
+                        let what = (endpoint.port, endpoint.port_name.clone());
+                        let who = (endpoint.locality.clone(), endpoint.labels.clone());
+                        (address, what, who)
+                    })
                     .collect()
             };
             let (before, after) = (of(&self.world), of(world));
             moved.extend(
                 before
                     .symmetric_difference(&after)
-                    .map(|(_, address, _)| *address),
+                    .map(|(address, ..)| *address),
             );
         }
         moved

@@ -1,0 +1,435 @@
+//! Small worlds, one for each part of what a proxy may be given: goldens are made of them, and the real Envoy reads them.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::semicolon_if_nothing_returned,
+    clippy::too_many_lines,
+    reason = "each test takes what it needs of it, and may panic"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::istio::mesh::v1alpha1::MeshConfig;
+use api::mesh;
+use api::model::{
+    Configured, Endpoint, EndpointAddress, Labels, Locality, Port, Protocol, Registry, Resolution,
+    Service, ServiceKey, Shards, Target, TlsMode, World,
+};
+use api::networking::Sidecar;
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind};
+use xds::node::Node;
+use xds::settings::Settings;
+
+/// A proxy in a world.
+pub struct Row {
+    pub name: &'static str,
+    pub world: World,
+    pub node: Arc<Node>,
+}
+
+pub fn settings() -> Arc<Settings> {
+    Arc::new(Settings::default())
+}
+
+pub fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).into(), (*value).into()))
+        .collect()
+}
+
+fn text(text: &str) -> Value {
+    Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    }
+}
+
+/// `metadata`: `NAME=value`, and `label:NAME=value`.
+pub fn node(id: &str, metadata: &[&str], certificates: &str) -> Arc<Node> {
+    let mut fields = BTreeMap::new();
+    let mut labels = BTreeMap::new();
+    for entry in metadata {
+        let (name, value) = entry.split_once('=').unwrap();
+        match name.strip_prefix("label:") {
+            Some(name) => labels.insert(name.to_owned(), text(value)),
+            None => fields.insert(name.to_owned(), text(value)),
+        };
+    }
+    let labels = Struct {
+        fields: labels.into_iter().collect(),
+    };
+    fields.insert(
+        "LABELS".to_owned(),
+        Value {
+            kind: Some(Kind::StructValue(labels)),
+        },
+    );
+    for side in ["SERVER", "CLIENT"] {
+        for (what, file) in [
+            ("CERT_CHAIN", "cert-chain"),
+            ("KEY", "key"),
+            ("ROOT_CERT", "root-cert"),
+        ] {
+            let path = format!("{certificates}/{file}.pem");
+            fields.insert(format!("TLS_{side}_{what}"), text(&path));
+        }
+    }
+    let read = Node::read(Some(&core::Node {
+        id: id.to_owned(),
+        metadata: Some(Struct {
+            fields: fields.into_iter().collect(),
+        }),
+        ..core::Node::default()
+    }));
+    Arc::new(read.unwrap())
+}
+
+pub fn mesh(text: &str) -> Arc<MeshConfig> {
+    let parsed = mesh::parse_over(&mesh::discovery_defaults(), text).unwrap();
+    assert_eq!(parsed.warnings, Vec::<String>::new(), "{text}");
+    Arc::new(parsed.config)
+}
+
+pub struct Builder(pub World);
+
+/// A service that is being described.
+pub struct Described<'a> {
+    world: &'a mut World,
+    service: Service,
+    endpoints: Vec<Endpoint>,
+}
+
+impl Builder {
+    pub fn new(mesh_config: &str) -> Self {
+        Self(World::new(mesh(mesh_config)))
+    }
+
+    /// `ports`: `80/HTTP`.
+    pub fn service(&mut self, name: &str, ports: &[&str], resolution: Resolution) -> Described<'_> {
+        let hostname = if name.contains('.') {
+            name.to_owned()
+        } else {
+            format!("{name}.demo.svc.cluster.local")
+        };
+        let ports = ports.iter().map(|port| {
+            let (number, word) = port.split_once('/').unwrap();
+            Port {
+                name: format!("p{number}").as_str().into(),
+                number: number.parse().unwrap(),
+                protocol: Protocol::of_service_entry(word).unwrap(),
+                target: Target::Number(number.parse().unwrap()),
+            }
+        });
+        let service = Service {
+            key: ServiceKey::new(&hostname, "demo"),
+            registry: Registry::External,
+            ports: ports.collect(),
+            addresses: BTreeMap::new(),
+            cluster: "Kubernetes".into(),
+            resolution,
+            mesh_external: false,
+            selector: Labels::new(),
+            created: Some(i64::try_from(self.0.services.len()).unwrap()),
+            accounts: BTreeSet::new(),
+            prefers_close: false,
+            balancers: BTreeMap::new(),
+        };
+        Described {
+            world: &mut self.0,
+            service,
+            endpoints: Vec::new(),
+        }
+    }
+
+    pub fn networks(&mut self, text: &str) {
+        self.0.networks = Arc::new(mesh::parse_networks(text).unwrap().config);
+    }
+
+    pub fn sidecar(&mut self, text: &str) {
+        let limits = api::yaml::Limits {
+            bytes: 10_000,
+            depth: 20,
+            nodes: 1_000,
+        };
+        let node = api::yaml::read(text, limits).unwrap().unwrap();
+        let spec = api::networking::read::<Sidecar>(&node).unwrap().config;
+        let sidecar = Configured {
+            name: "own".into(),
+            namespace: "demo".into(),
+            created: None,
+            spec,
+        };
+        Arc::make_mut(&mut self.0.sidecars)
+            .insert(("demo".into(), "own".into()), Arc::new(sidecar));
+    }
+}
+
+impl Described<'_> {
+    pub fn with(mut self, change: impl FnOnce(&mut Service)) -> Self {
+        change(&mut self.service);
+        self
+    }
+
+    pub fn kubernetes(self) -> Self {
+        self.with(|service| service.registry = Registry::Kubernetes)
+    }
+
+    pub fn at(self, addresses: &[&str]) -> Self {
+        let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        self.with(|service| {
+            service.addresses.insert("Kubernetes".into(), addresses);
+        })
+    }
+
+    pub fn selects(self, pairs: &[(&str, &str)]) -> Self {
+        let pairs = labels(pairs);
+        self.with(|service| service.selector = pairs)
+    }
+
+    /// `ADDRESS PORT PORTNAME`.
+    pub fn endpoint(self, place: &str) -> Self {
+        self.endpoint_with(place, |_| ())
+    }
+
+    pub fn endpoint_with(mut self, place: &str, change: impl FnOnce(&mut Endpoint)) -> Self {
+        let [address, port, name] = place.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{place}");
+        };
+        let mut endpoint =
+            Endpoint::new(EndpointAddress::read(address), port.parse().unwrap(), name);
+        change(&mut endpoint);
+        self.endpoints.push(endpoint);
+        self
+    }
+
+    pub fn end(self) {
+        let key = self.service.key.clone();
+        let shards = Shards::from([("Kubernetes".into(), self.endpoints.into())]);
+        Arc::make_mut(&mut self.world.endpoints).insert(key.clone(), Arc::new(shards));
+        Arc::make_mut(&mut self.world.services).insert(key, Arc::new(self.service));
+    }
+}
+
+const KEEPALIVE: &str = "tcpKeepalive: {probes: 3, time: 10s, interval: 5s}\n";
+const ID: &str = "sidecar~10.0.0.1~a-1.demo~demo.svc.cluster.local";
+
+/// Every kind of port, with and without addresses.
+fn all_ports(builder: &mut Builder) {
+    use Resolution::{Dns, DnsRoundRobin, None, Static};
+    for (name, port) in [
+        ("http", "80/HTTP"),
+        ("http2", "80/HTTP2"),
+        ("grpc", "8081/GRPC"),
+        ("web", "8082/GRPC-WEB"),
+        ("tcp", "9000/TCP"),
+        ("mongo", "27017/MONGO"),
+        ("tls", "9443/TLS"),
+        ("https", "443/HTTPS"),
+        ("auto", "7000/"),
+    ] {
+        let name_of_port = format!("p{}", port.split_once('/').unwrap().0);
+        let place = |last: u8| format!("10.1.0.{last} 1{} {name_of_port}", last + 100);
+        builder
+            .service(name, &[port], Static)
+            .endpoint(&place(1))
+            .endpoint(&place(2))
+            .end();
+        let with_address = format!("{name}-at");
+        builder
+            .service(&with_address, &[port], Static)
+            .at(&["10.2.0.1", "2001:db8::1"])
+            .endpoint(&place(3))
+            .end();
+        let (number, word) = port.split_once('/').unwrap();
+        let elsewhere = format!("{}/{word}", number.parse::<u16>().unwrap() + 1000);
+        builder
+            .service(&format!("{name}-range"), &[&elsewhere], None)
+            .at(&["10.3.0.0/16", "10.4.0.0/16"])
+            .end();
+    }
+    builder
+        .service("headless", &["6000/TCP", "6001/HTTP", "6002/"], None)
+        .kubernetes()
+        .endpoint("10.5.0.1 6000 p6000")
+        .endpoint("10.0.0.1 6000 p6000")
+        .endpoint("10.5.0.1 6002 p6002")
+        .end();
+    builder
+        .service("*.wild.example", &["443/TLS", "80/HTTP"], None)
+        .end();
+    builder.service("dns.example", &["5000/HTTP"], Dns).end();
+    builder
+        .service("names.example", &["5001/HTTP"], Dns)
+        .endpoint("x.example 80 p5001")
+        .endpoint("10.6.0.1 80 p5001")
+        .end();
+    builder
+        .service("robin.example", &["5002/TCP"], DnsRoundRobin)
+        .endpoint("y.example 80 p5002")
+        .end();
+    builder
+        .service("pipe", &["5003/HTTP"], Static)
+        .endpoint("unix:///run/pipe 0 p5003")
+        .end();
+}
+
+fn own_services(builder: &mut Builder) {
+    builder
+        .service(
+            "own",
+            &["80/HTTP", "81/", "82/TCP", "83/GRPC"],
+            Resolution::Static,
+        )
+        .kubernetes()
+        .selects(&[("app", "a")])
+        .endpoint("10.0.0.1 8080 p80")
+        .end();
+}
+
+/// One row for each way in which a proxy can stand in the mesh.
+pub fn rows(certificates: &str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut add = |name, mesh: &str, metadata: &[&str], fill: &dyn Fn(&mut Builder)| {
+        let mut builder = Builder::new(mesh);
+        fill(&mut builder);
+        let id = if name == "router" {
+            ID.replacen("sidecar", "router", 1)
+        } else {
+            ID.to_owned()
+        };
+        rows.push(Row {
+            name,
+            world: builder.0,
+            node: node(&id, metadata, certificates),
+        });
+    };
+    let ports_and_own = |builder: &mut Builder| {
+        all_ports(builder);
+        own_services(builder);
+    };
+    add("redirect", KEEPALIVE, &["label:app=a"], &ports_and_own);
+    add(
+        "tproxy",
+        "outboundTrafficPolicy: {mode: REGISTRY_ONLY}\nproxyHttpPort: 15080\naccessLogFile: /dev/stdout\n\
+         outboundClusterStatName: '%SERVICE%_%SERVICE_PORT_NAME%_%SERVICE_PORT%'\ninboundClusterStatName: '%SERVICE_FQDN%'\n",
+        &[
+            "INTERCEPTION_MODE=TPROXY",
+            "INSTANCE_IPS=10.0.0.1,2001:db8::a",
+            "label:app=a",
+            "HTTP10=1",
+            "IDLE_TIMEOUT=30s",
+        ],
+        &ports_and_own,
+    );
+    add(
+        "none",
+        "accessLogFile: /tmp/log\naccessLogEncoding: JSON\nenableTracing: false\n",
+        &["INTERCEPTION_MODE=NONE", "label:app=a"],
+        &|builder: &mut Builder| {
+            ports_and_own(builder);
+            builder.sidecar(
+                "workloadSelector: {labels: {app: a}}\ningress:\n\
+                 - {port: {number: 8080, protocol: HTTP, name: http}, defaultEndpoint: '127.0.0.1:80'}\n\
+                 - {port: {number: 8081, protocol: TCP, name: tcp}, bind: 127.0.0.9, defaultEndpoint: 'unix:///run/app'}\n",
+            );
+        },
+    );
+    for (name, mesh) in [
+        (
+            "mutual-auto",
+            "enableAutoMtls: true\nenableEnvoyAccessLogService: true\n",
+        ),
+        (
+            "mutual-strict",
+            "authPolicy: MUTUAL_TLS\naccessLogFile: /dev/stderr\naccessLogEncoding: JSON\n",
+        ),
+    ] {
+        add(
+            name,
+            mesh,
+            &["label:app=a", "label:security.istio.io/tlsMode=istio"],
+            &|builder: &mut Builder| {
+                own_services(builder);
+                builder
+                    .service("b", &["80/HTTP", "90/TCP", "91/"], Resolution::Static)
+                    .with(|service| {
+                        service.accounts =
+                            BTreeSet::from(["spiffe://cluster.local/ns/demo/sa/z".into()])
+                    })
+                    .endpoint_with("10.1.0.1 80 p80", |endpoint| {
+                        endpoint.tls = TlsMode::Istio;
+                        endpoint.account = Some("spiffe://cluster.local/ns/demo/sa/b".into());
+                        endpoint.pod = Some("demo/b-1".into());
+                        endpoint.network = Some("west".into());
+                    })
+                    .endpoint("10.1.0.2 80 p80")
+                    .end();
+                builder
+                    .service("out.example", &["80/HTTP"], Resolution::Dns)
+                    .with(|service| service.mesh_external = true)
+                    .end();
+            },
+        );
+    }
+    let places = |builder: &mut Builder| {
+        builder
+            .service("b", &["80/HTTP"], Resolution::Static)
+            .endpoint_with("10.1.0.1 80 p80", |e| {
+                e.locality = Locality::from("eu/west/a")
+            })
+            .endpoint_with("10.1.0.2 80 p80", |e| {
+                e.locality = Locality::from("eu/west/b")
+            })
+            .endpoint_with("10.1.0.3 80 p80", |e| {
+                e.locality = Locality::from("eu/east/a")
+            })
+            .endpoint_with("10.1.0.4 80 p80", |e| {
+                (e.weight, e.locality) = (3, Locality::from("us/west"))
+            })
+            .endpoint_with("10.0.0.1 80 p80", |e| {
+                e.locality = Locality::from("eu/west/a")
+            })
+            .end();
+    };
+    add(
+        "near",
+        "localityLbSetting: {enabled: true, failover: [{from: eu, to: asia}]}\n",
+        &[],
+        &places,
+    );
+    add(
+        "shares",
+        "localityLbSetting: {enabled: true, distribute: [{from: 'eu/west/*', to: {'eu/*': 75, 'us/west': 25}}]}\n",
+        &[],
+        &places,
+    );
+    add(
+        "networks",
+        "enableAutoMtls: true\n",
+        &["NETWORK=one"],
+        &|builder: &mut Builder| {
+            builder.networks(
+            "networks:\n  one: {endpoints: [{fromCidr: 10.1.0.0/16}], gateways: []}\n\
+             \x20 two: {endpoints: [{fromCidr: 10.2.0.0/16}], gateways: [{address: 198.51.100.1, port: 443}]}\n\
+             \x20 three: {endpoints: [{fromCidr: 10.3.0.0/16}], gateways: [{address: 198.51.100.2, port: 443}, {address: 198.51.100.3, port: 444}]}\n",
+        );
+            builder
+                .service("b", &["80/HTTP"], Resolution::Static)
+                .endpoint("10.1.0.1 80 p80")
+                .endpoint_with("10.2.0.1 80 p80", |e| e.weight = 2)
+                .endpoint("10.2.0.2 80 p80")
+                .endpoint("10.3.0.1 80 p80")
+                .end();
+        },
+    );
+    add("router", KEEPALIVE, &[], &|builder: &mut Builder| {
+        all_ports(builder)
+    });
+    rows
+}
