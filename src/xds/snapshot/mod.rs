@@ -4,6 +4,7 @@
 //! get the same bytes. The next one takes over what its change does not touch.
 
 mod cache;
+mod named;
 mod proxy;
 #[cfg(test)]
 mod tests;

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use api::model::{Locality, Resolution};
+use api::model::Locality;
 
 use super::{Own, Snapshot, accounts};
 use crate::node::{Kind, Mode, Node};
 use crate::resources::clusters::{self, Client, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::filters::HttpOptions;
+use crate::resources::ingress;
 use crate::resources::listeners::inbound::{self, Door};
 use crate::resources::listeners::outbound::{self, Outbound, Place};
 use crate::resources::listeners::{OWN_PORTS, fixed};
@@ -18,15 +19,14 @@ use crate::resources::mesh::Mesh;
 use crate::resources::outlets::Outlet;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, Caller, HTTP_PROXY};
-use crate::resources::{grpc, ingress};
 use crate::view::{Resource, Set, Type, View};
 
 /// One proxy at one state of the mesh.
 pub(super) struct ProxyView {
-    snapshot: Arc<Snapshot>,
-    proxy: Proxy,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) proxy: Proxy,
     doors: Vec<Door>,
-    client: Client,
+    pub(super) client: Client,
     caller: Caller,
     place: Place,
     sets: [OnceLock<Arc<Set>>; 4],
@@ -85,7 +85,7 @@ impl ProxyView {
         }
     }
 
-    fn mesh(&self) -> &Mesh {
+    pub(super) fn mesh(&self) -> &Mesh {
         &self.snapshot.base.mesh
     }
 
@@ -110,12 +110,12 @@ impl ProxyView {
         Locality::default()
     }
 
-    fn preference(&self, outlet: &Outlet) -> Preference<'_> {
+    pub(super) fn preference(&self, outlet: &Outlet) -> Preference<'_> {
         let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
         locality::preference(setting, &outlet.service, &self.proxy.locality)
     }
 
-    fn cluster(&self, outlet: &Outlet) -> Resource {
+    pub(super) fn cluster(&self, outlet: &Outlet) -> Resource {
         let world = &self.snapshot.world;
         let resolution = clusters::resolution(outlet, &self.client);
         let groups = if resolution.is_dns() {
@@ -258,7 +258,7 @@ impl ProxyView {
         })
     }
 
-    fn route(&self, name: &str) -> Option<Arc<Resource>> {
+    pub(super) fn route(&self, name: &str) -> Option<Arc<Resource>> {
         if self.proxy.node.grpc {
             let outlet = self.snapshot.base.outlets.by_name(name)?;
             return Some(Arc::new(routes::grpc(&outlet.name)));
@@ -293,54 +293,6 @@ impl ProxyView {
         let proxy = self.http_proxy().map(|_| HTTP_PROXY.into());
         let names = shared.routes.iter().cloned().chain(proxy);
         Arc::new(names.filter_map(|name| self.route(&name)).collect())
-    }
-
-    fn assignment(&self, name: &str) -> Option<Arc<Resource>> {
-        let snapshot = &self.snapshot;
-        let outlet = snapshot.base.outlets.by_name(name)?;
-        if clusters::resolution(outlet, &self.client) != Resolution::Static {
-            return None;
-        }
-        let networks = snapshot.networks();
-        let preference = self.preference(outlet);
-        let viewer = Viewer {
-            families: self.proxy.families,
-            network: networks.map_or_else(|| "".into(), |_| self.proxy.network.clone()),
-            locality: match preference {
-                Preference::None => Locality::default(),
-                Preference::Near(..) | Preference::Shares(_) => self.proxy.locality.clone(),
-            },
-        };
-        let key = (outlet.name.clone(), viewer.clone());
-        Some(snapshot.assignments.get(key, || {
-            let endpoints = snapshot.world.endpoints_of(&outlet.service.key);
-            let groups = endpoints::groups(
-                outlet,
-                endpoints,
-                &viewer,
-                Names::LeftOut,
-                networks,
-                &preference,
-            );
-            Arc::new(endpoints::assignment(outlet, groups))
-        }))
-    }
-
-    fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
-        let outlets = &self.snapshot.base.outlets;
-        match kind {
-            Type::Cluster => {
-                let outlet = outlets.by_name(name)?;
-                Some(Arc::new(self.cluster(outlet)))
-            }
-            Type::Listener => {
-                let outlet = grpc::target(name, outlets, &self.proxy.node.domain)?;
-                let listener = grpc::listener(&name.into(), outlet, self.mesh());
-                Some(Arc::new(listener))
-            }
-            Type::Endpoint => self.assignment(name),
-            Type::Route => self.route(name),
-        }
     }
 
     fn make(&self, kind: Type) -> Arc<Set> {
