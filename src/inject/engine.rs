@@ -356,7 +356,8 @@ impl Job<'_> {
         let pruned = self.note_pruned();
         let warnings = capped(self.warnings);
         let operations = patch::between_fresh(self.sent, &pod, fresh);
-        if operations.is_empty() {
+        let (count, text) = (operations.len(), patch::to_text(&operations));
+        if count == 0 {
             return Outcome::Skipped {
                 reason: reason::UNCHANGED,
                 warnings,
@@ -365,8 +366,8 @@ impl Job<'_> {
         let owner = Owner::of(self.sent, self.request, &self.namespace);
         Outcome::Injected(Box::new(Injected {
             reason: self.reason,
-            patch: patch::to_text(&operations),
-            operations: operations.len(),
+            patch: text,
+            operations: count,
             warnings,
             templates,
             version: status.version.clone(),

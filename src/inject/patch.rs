@@ -7,41 +7,66 @@
 use std::collections::{HashMap, VecDeque};
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::pod::{self, LISTS};
 
-/// One operation.
+/// One operation; what it writes belongs to the new pod.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Operation {
-    Add(String, Value),
-    Replace(String, Value),
+pub enum Operation<'a> {
+    Add(String, Content<'a>),
+    Replace(String, &'a Value),
     Remove(String),
+}
+
+/// What is added.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Content<'a> {
+    Whole(&'a Value),
+    /// A list with this as its first element.
+    List(&'a Value),
+    /// A map with this as its first entry.
+    Map(&'a str, &'a Value),
+}
+
+impl Serialize for Content<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Whole(value) => value.serialize(to),
+            Self::List(value) => [value].serialize(to),
+            Self::Map(key, value) => {
+                let mut map = to.serialize_map(Some(1))?;
+                map.serialize_entry(key, value)?;
+                map.end()
+            }
+        }
+    }
 }
 
 /// Operations that turn `sent` into `wanted`. Neither is expected to hold a null that means something.
 #[must_use]
-pub fn between(sent: &Value, wanted: &Value) -> Vec<Operation> {
+pub fn between<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
     between_fresh(sent, wanted, &[])
 }
 
 /// The same; elements in `fresh`, by list and name, are taken out and put in again rather than changed.
 #[must_use]
-pub fn between_fresh(
-    sent: &Value,
-    wanted: &Value,
+pub fn between_fresh<'a>(
+    sent: &'a Value,
+    wanted: &'a Value,
     fresh: &[(&'static str, String)],
-) -> Vec<Operation> {
+) -> Vec<Operation<'a>> {
     let mut patch = Patch::default();
-    let none = Map::new();
-    let object = |root, key| pod::object(root, key).unwrap_or(&none);
-    if patch.parent(sent, wanted, "spec") {
-        let (before, after) = (object(sent, "spec"), object(wanted, "spec"));
+    let both = |key| Some((pod::object(sent, key)?, pod::object(wanted, key)?));
+    if patch.parent(sent, wanted, "spec")
+        && let Some((before, after)) = both("spec")
+    {
         patch.lists(before, after, fresh);
         patch.fields("/spec", before, after, &LISTS);
     }
-    if patch.parent(sent, wanted, "metadata") {
-        let (before, after) = (object(sent, "metadata"), object(wanted, "metadata"));
+    if patch.parent(sent, wanted, "metadata")
+        && let Some((before, after)) = both("metadata")
+    {
         let first = ["annotations", "labels"];
         for key in first {
             patch.field("/metadata", key, before.get(key), after.get(key));
@@ -57,23 +82,23 @@ pub fn between_fresh(
 
 /// The operations as the text that a response carries.
 #[must_use]
-pub fn to_text(operations: &[Operation]) -> Vec<u8> {
+pub fn to_text(operations: &[Operation<'_>]) -> Vec<u8> {
     // Strings and values that are there already can be written.
     serde_json::to_vec(operations).unwrap_or_default()
 }
 
-impl Serialize for Operation {
+impl Serialize for Operation<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let (op, path, value) = match self {
-            Self::Add(path, value) => ("add", path, Some(value)),
-            Self::Replace(path, value) => ("replace", path, Some(value)),
+            Self::Add(path, content) => ("add", path, Some(*content)),
+            Self::Replace(path, value) => ("replace", path, Some(Content::Whole(value))),
             Self::Remove(path) => ("remove", path, None),
         };
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("op", op)?;
         map.serialize_entry("path", path)?;
         if let Some(value) = value {
-            map.serialize_entry("value", value)?;
+            map.serialize_entry("value", &value)?;
         }
         map.end()
     }
@@ -86,26 +111,27 @@ pub fn escape(key: &str) -> String {
 }
 
 #[derive(Default)]
-struct Patch {
-    operations: Vec<Operation>,
+struct Patch<'a> {
+    operations: Vec<Operation<'a>>,
     /// What changes within elements that stay: it comes last, when indices are final.
-    within: Vec<Operation>,
+    within: Vec<Operation<'a>>,
 }
 
-impl Patch {
+impl<'a> Patch<'a> {
     /// Whether `key` is an object on both sides. Where only the new pod has it, it is added: with its first field, as all
     /// further operations expect.
-    fn parent(&mut self, sent: &Value, wanted: &Value, key: &str) -> bool {
+    fn parent(&mut self, sent: &Value, wanted: &'a Value, key: &str) -> bool {
         let path = format!("/{key}");
         match (present(sent.get(key)), present(wanted.get(key))) {
             (Some(Value::Object(_)), Some(Value::Object(_))) => true,
             (None, Some(value)) => {
-                self.operations.push(Operation::Add(path, value.clone()));
+                self.operations
+                    .push(Operation::Add(path, Content::Whole(value)));
                 false
             }
             (Some(a), Some(b)) => {
                 if a != b {
-                    self.operations.push(Operation::Replace(path, b.clone()));
+                    self.operations.push(Operation::Replace(path, b));
                 }
                 false
             }
@@ -119,8 +145,8 @@ impl Patch {
 
     fn lists(
         &mut self,
-        sent: &Map<String, Value>,
-        wanted: &Map<String, Value>,
+        sent: &'a Map<String, Value>,
+        wanted: &'a Map<String, Value>,
         fresh: &[(&'static str, String)],
     ) {
         let mut plans = Vec::new();
@@ -152,8 +178,8 @@ impl Patch {
     fn fields(
         &mut self,
         path: &str,
-        sent: &Map<String, Value>,
-        wanted: &Map<String, Value>,
+        sent: &'a Map<String, Value>,
+        wanted: &'a Map<String, Value>,
         except: &[&str],
     ) {
         for key in keys(sent, wanted) {
@@ -163,7 +189,7 @@ impl Patch {
         }
     }
 
-    fn field(&mut self, path: &str, key: &str, sent: Option<&Value>, wanted: Option<&Value>) {
+    fn field(&mut self, path: &str, key: &str, sent: Option<&'a Value>, wanted: Option<&'a Value>) {
         field(path, key, sent, wanted, &mut self.operations);
     }
 }
@@ -185,19 +211,19 @@ fn keys<'a>(a: &'a Map<String, Value>, b: &'a Map<String, Value>) -> Vec<&'a str
     keys
 }
 
-fn field(
+fn field<'a>(
     path: &str,
     key: &str,
-    sent: Option<&Value>,
-    wanted: Option<&Value>,
-    operations: &mut Vec<Operation>,
+    sent: Option<&'a Value>,
+    wanted: Option<&'a Value>,
+    operations: &mut Vec<Operation<'a>>,
 ) {
     let here = format!("{path}/{}", escape(key));
     match (present(sent), present(wanted)) {
         (None, Some(Value::Object(entries))) if grows_by_key(&here) && !entries.is_empty() => {
             by_key(&here, entries, operations);
         }
-        (None, Some(value)) => operations.push(Operation::Add(here, value.clone())),
+        (None, Some(value)) => operations.push(Operation::Add(here, Content::Whole(value))),
         (Some(_), None) => operations.push(Operation::Remove(here)),
         (Some(a), Some(b)) => changes(&here, a, b, operations),
         (None, None) => {}
@@ -209,22 +235,27 @@ fn grows_by_key(path: &str) -> bool {
     matches!(path, "/metadata/annotations" | "/metadata/labels")
 }
 
-fn by_key(path: &str, entries: &Map<String, Value>, operations: &mut Vec<Operation>) {
+fn by_key<'a>(path: &str, entries: &'a Map<String, Value>, operations: &mut Vec<Operation<'a>>) {
     let mut sorted: Vec<_> = entries.iter().collect();
     sorted.sort_unstable_by_key(|(key, _)| *key);
     let mut first = true;
     for (key, value) in sorted {
         operations.push(if first {
-            Operation::Add(path.to_owned(), json!({key: value}))
+            Operation::Add(path.to_owned(), Content::Map(key, value))
         } else {
-            Operation::Add(format!("{path}/{}", escape(key)), value.clone())
+            Operation::Add(format!("{path}/{}", escape(key)), Content::Whole(value))
         });
         first = false;
     }
 }
 
 /// What changes between two values that are both there.
-fn changes(path: &str, sent: &Value, wanted: &Value, operations: &mut Vec<Operation>) {
+fn changes<'a>(
+    path: &str,
+    sent: &'a Value,
+    wanted: &'a Value,
+    operations: &mut Vec<Operation<'a>>,
+) {
     if sent == wanted {
         return;
     }
@@ -239,21 +270,24 @@ fn changes(path: &str, sent: &Value, wanted: &Value, operations: &mut Vec<Operat
                 }
             }
         }
-        (Value::Array(a), Value::Array(b)) => list(path, a, b, operations),
-        _ => operations.push(Operation::Replace(path.to_owned(), wanted.clone())),
+        (Value::Array(a), Value::Array(b)) => {
+            // A list whose elements have keys changes element by element, any other whole.
+            match pod::merge_key(path.rsplit('/').next().unwrap_or_default()) {
+                Some(key) => list(path, key, a, b, operations),
+                None => operations.push(Operation::Replace(path.to_owned(), wanted)),
+            }
+        }
+        _ => operations.push(Operation::Replace(path.to_owned(), wanted)),
     }
 }
 
-/// A list whose elements have keys changes element by element, any other whole.
-fn list(path: &str, sent: &[Value], wanted: &[Value], operations: &mut Vec<Operation>) {
-    let name = path.rsplit('/').next().unwrap_or_default();
-    let Some(key) = pod::merge_key(name) else {
-        operations.push(Operation::Replace(
-            path.to_owned(),
-            Value::Array(wanted.to_vec()),
-        ));
-        return;
-    };
+fn list<'a>(
+    path: &str,
+    key: &str,
+    sent: &'a [Value],
+    wanted: &'a [Value],
+    operations: &mut Vec<Operation<'a>>,
+) {
     let plan = Plan::by(sent, wanted, key, |_| false);
     plan.remove(path, operations);
     plan.add(path, false, wanted, operations);
@@ -300,7 +334,7 @@ impl Plan {
     }
 
     /// Takes out what goes, the last first.
-    fn remove(&self, path: &str, operations: &mut Vec<Operation>) {
+    fn remove(&self, path: &str, operations: &mut Vec<Operation<'_>>) {
         let going = self
             .goes
             .iter()
@@ -311,25 +345,31 @@ impl Plan {
     }
 
     /// Puts in what comes, the first first; the list itself where it is absent.
-    fn add(&self, path: &str, mut absent: bool, after: &[Value], operations: &mut Vec<Operation>) {
+    fn add<'a>(
+        &self,
+        path: &str,
+        mut absent: bool,
+        after: &'a [Value],
+        operations: &mut Vec<Operation<'a>>,
+    ) {
         let coming = after.iter().enumerate();
         let coming = coming.filter(|(index, _)| self.comes.get(*index) == Some(&true));
         for (length, (index, value)) in (self.kept.len()..).zip(coming) {
             operations.push(match (absent, index == length) {
-                (true, _) => Operation::Add(path.to_owned(), json!([value])),
-                (false, true) => Operation::Add(format!("{path}/-"), value.clone()),
-                (false, false) => Operation::Add(format!("{path}/{index}"), value.clone()),
+                (true, _) => Operation::Add(path.to_owned(), Content::List(value)),
+                (false, true) => Operation::Add(format!("{path}/-"), Content::Whole(value)),
+                (false, false) => Operation::Add(format!("{path}/{index}"), Content::Whole(value)),
             });
             absent = false;
         }
     }
 
-    fn within(
+    fn within<'a>(
         &self,
         path: &str,
-        before: &[Value],
-        after: &[Value],
-        operations: &mut Vec<Operation>,
+        before: &'a [Value],
+        after: &'a [Value],
+        operations: &mut Vec<Operation<'a>>,
     ) {
         for (old, new) in &self.kept {
             if let (Some(a), Some(b)) = (before.get(*old), after.get(*new)) {
@@ -370,6 +410,7 @@ fn rising(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn check(sent: &Value, wanted: &Value) -> Value {
         let operations = between(sent, wanted);

@@ -11,7 +11,7 @@ use crate::template::{self, Object, first, object, strings_of_json};
 
 /// A part of the pod; `null` is an empty one.
 pub(crate) fn part(json: Json, record: Record) -> Value {
-    Part::value(Arc::new(json), None, record, Vec::new())
+    Part::value(Arc::new(json), Vec::new(), record, Vec::new())
 }
 
 /// What lies at `key` of a pod that others hold, too; `said` stands for fields of that name.
@@ -21,12 +21,20 @@ pub(crate) fn part_of(
     record: Record,
     said: Vec<(&'static str, String)>,
 ) -> Value {
-    Part::value(Arc::clone(pod), Some(key), record, said)
+    Part::value(Arc::clone(pod), vec![Step::Key(key)], record, said)
 }
 
+/// One step into a pod.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Key(&'static str),
+    Index(usize),
+}
+
+/// Where a part lies. Containers are large, so none is copied for being looked at.
 struct Part {
     root: Arc<Json>,
-    key: Option<&'static str>,
+    path: Vec<Step>,
     record: Record,
     said: Vec<(&'static str, String)>,
     /// Asked for again and again, and large.
@@ -37,13 +45,13 @@ struct Part {
 impl Part {
     fn value(
         root: Arc<Json>,
-        key: Option<&'static str>,
+        path: Vec<Step>,
         record: Record,
         said: Vec<(&'static str, String)>,
     ) -> Value {
         object(Self {
             root,
-            key,
+            path,
             record,
             said,
             annotations: OnceLock::new(),
@@ -52,10 +60,11 @@ impl Part {
     }
 
     fn here(&self) -> Option<&Json> {
-        match self.key {
-            Some(key) => self.root.get(key),
-            None => Some(&self.root),
-        }
+        let mut steps = self.path.iter();
+        steps.try_fold(self.root.as_ref(), |json, step| match step {
+            Step::Key(key) => json.get(key),
+            Step::Index(index) => json.get(index),
+        })
     }
 
     fn said(&self, field: &str) -> Option<&str> {
@@ -94,6 +103,7 @@ impl Object for Part {
         }
         let mut record = self.record;
         let mut json = self.here();
+        let mut path = self.path.clone();
         let mut walked = 0;
         for name in names {
             let name = name.as_str().unwrap_or_default();
@@ -104,6 +114,7 @@ impl Object for Part {
                 return Ok((Value::from(said), 1));
             }
             walked += 1;
+            path.push(Step::Key(field.name));
             json = json
                 .and_then(|json| json.get(field.name))
                 .filter(|json| !json.is_null());
@@ -119,7 +130,9 @@ impl Object for Part {
                     };
                 }
                 Kind::Object(inner) if walked < names.len() => record = inner,
-                kind => return value(json, kind).map(|value| (value, walked)),
+                kind => {
+                    return value(json, kind, &self.root, &mut path).map(|value| (value, walked));
+                }
             }
         }
         Err(unknown("", record.name()))
@@ -143,7 +156,13 @@ fn is_by_value(field: &Field, inner: Record) -> bool {
     field.required || BY_VALUE.contains(&inner.name())
 }
 
-fn value(json: Option<&Json>, kind: Kind) -> Result<Value, TemplateError> {
+/// The value at `path`, which is `json`.
+fn value(
+    json: Option<&Json>,
+    kind: Kind,
+    root: &Arc<Json>,
+    path: &mut Vec<Step>,
+) -> Result<Value, TemplateError> {
     Ok(match (kind, json) {
         (Kind::Text | Kind::Quantity, None) => Value::from(""),
         (Kind::Boolean, None) => Value::Bool(false),
@@ -158,14 +177,18 @@ fn value(json: Option<&Json>, kind: Kind) -> Result<Value, TemplateError> {
         (Kind::Map(_), None) => Value::from(std::collections::BTreeMap::<String, Value>::new()),
         (Kind::List(element), Some(Json::Array(items))) => {
             template::charge(items.len())?;
-            Value::from(
-                items
-                    .iter()
-                    .map(|item| value(Some(item), element.kind()))
-                    .collect::<Result<Vec<_>, _>>()?,
-            )
+            let mut made = Vec::with_capacity(items.len());
+            for (index, item) in items.iter().enumerate() {
+                path.push(Step::Index(index));
+                made.push(value(Some(item), element.kind(), root, path)?);
+                path.pop();
+            }
+            Value::from(made)
         }
-        (Kind::Object(record), json) => part(json.cloned().unwrap_or_default(), record),
+        (Kind::Object(record), Some(_)) => {
+            Part::value(Arc::clone(root), path.clone(), record, Vec::new())
+        }
+        (Kind::Object(record), None) => part(Json::Null, record),
         (_, Some(json)) => template::of_json(json),
     })
 }
