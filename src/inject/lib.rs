@@ -31,6 +31,7 @@ mod memo;
 mod merge;
 mod metrics;
 mod native;
+mod operation;
 mod overlay;
 mod overrides;
 pub mod patch;
