@@ -111,3 +111,101 @@ fn one_service_is_a_cluster_an_assignment_a_listener_and_a_route() {
     assert!(view.get(Type::Route, "81").is_none());
     assert!(view.get(Type::Endpoint, "outbound|81||b").is_none());
 }
+
+/// A program with gRPC in it asks for everything by name, and may call its target as short as it likes.
+#[test]
+fn grpc_gets_what_it_names_and_nothing_else() {
+    use envoy_types::pb::envoy::config::listener::v3::Listener;
+
+    let mut world = world("enableAutoMtls: true\n");
+    let b = service("b", &[(80, "GRPC"), (8080, "GRPC")], Resolution::Static);
+    add(&mut world, b, vec![endpoint("10.0.0.1", 9001, "p8080")]);
+    let one = service("one", &[(7070, "GRPC")], Resolution::None);
+    add(&mut world, one, Vec::new());
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let mut client = (*node(CLIENT, "NONE")).clone();
+    client.grpc = true;
+    let view = snapshot.view(&Arc::new(client));
+    for kind in Type::ALL {
+        assert!(view.all(kind).is_empty(), "{kind:?}");
+    }
+    for (target, cluster) in [
+        (
+            "b.demo.svc.cluster.local:8080",
+            Some("outbound|8080||b.demo.svc.cluster.local"),
+        ),
+        ("b:8080", Some("outbound|8080||b.demo.svc.cluster.local")),
+        (
+            "b.demo:8080",
+            Some("outbound|8080||b.demo.svc.cluster.local"),
+        ),
+        ("b.demo.svc", Some("outbound|80||b.demo.svc.cluster.local")),
+        ("one", Some("outbound|7070||one.demo.svc.cluster.local")),
+        ("b:81", None),
+        ("c:80", None),
+        ("b:x", None),
+        ("", None),
+    ] {
+        let found = view.get(Type::Listener, target);
+        assert_eq!(found.is_some(), cluster.is_some(), "{target}");
+        let (Some(found), Some(cluster)) = (found, cluster) else {
+            continue;
+        };
+        let listener = Listener::decode(&*found.body).unwrap();
+        assert_eq!(listener.name, target);
+        let shown = format!(
+            "{:?}",
+            listener.api_listener.unwrap().api_listener.unwrap().value
+        );
+        assert!(!shown.is_empty());
+        for kind in [Type::Cluster, Type::Endpoint, Type::Route] {
+            let resource = view.get(kind, cluster);
+            assert_eq!(
+                resource.map(|found| found.name.to_string()).as_deref(),
+                Some(cluster)
+            );
+        }
+    }
+    use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+    let name = "outbound|8080||b.demo.svc.cluster.local";
+    let cluster = Cluster::decode(&*view.get(Type::Cluster, name).unwrap().body).unwrap();
+    assert!(cluster.transport_socket_matches.is_empty() && cluster.eds_cluster_config.is_some());
+    assert!(view.get(Type::Cluster, "BlackHoleCluster").is_none());
+}
+
+/// Two services want one port of all addresses: the older has it, and the other is told of.
+#[test]
+fn of_two_services_on_one_port_the_older_wins() {
+    let mut world = world("");
+    for (name, created, word) in [("young", 2, "TCP"), ("old", 1, "TCP"), ("http", 3, "HTTP")] {
+        let mut service = service(name, &[(9000, word)], Resolution::Static);
+        service.created = Some(created);
+        add(&mut world, service, Vec::new());
+    }
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&node(
+        "sidecar~10.0.0.1~a.demo~demo.svc.cluster.local",
+        "REDIRECT",
+    ));
+    assert_eq!(
+        names(&*view, Type::Listener),
+        "0.0.0.0_9000 virtualInbound virtualOutbound"
+    );
+    let listener = view.get(Type::Listener, "0.0.0.0_9000").unwrap();
+    let bytes = String::from_utf8_lossy(&listener.body).into_owned();
+    assert!(bytes.contains("outbound|9000||old.demo") && !bytes.contains("young"));
+    let told: Vec<_> = snapshot
+        .conflicts()
+        .into_iter()
+        .map(|conflict| format!("{} {} {}", conflict.metric, conflict.key, conflict.message))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "pilot_conflict_outbound_listener_http_over_current_tcp 0.0.0.0_9000 \
+             http.demo.svc.cluster.local:9000 is left out: old.demo.svc.cluster.local:9000 is older",
+            "pilot_conflict_outbound_listener_tcp_over_current_tcp 0.0.0.0_9000 \
+             young.demo.svc.cluster.local:9000 is left out: old.demo.svc.cluster.local:9000 is older",
+        ]
+    );
+}

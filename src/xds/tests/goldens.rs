@@ -1,0 +1,359 @@
+//! What each kind of proxy is given, written down for a reader: one line for each cluster, chain, host and endpoint.
+//!
+//! `GOLDENS=write cargo test -p gudgeon-xds --test goldens` writes them anew.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    deprecated,
+    reason = "a test may panic, and reads files"
+)]
+
+mod support;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint};
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
+use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, route, route_action};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, http_connection_manager::RouteSpecifier,
+};
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
+use envoy_types::pb::google::protobuf::value::Kind;
+use prost::Message;
+use xds::snapshot::Snapshot;
+use xds::view::{Type, View};
+
+fn place(address: Option<&core::Address>) -> String {
+    match address.and_then(|address| address.address.as_ref()) {
+        Some(core::address::Address::SocketAddress(socket)) => {
+            let Some(core::socket_address::PortSpecifier::PortValue(port)) = socket.port_specifier
+            else {
+                panic!("a port");
+            };
+            format!("{}:{port}", socket.address)
+        }
+        Some(core::address::Address::Pipe(pipe)) => pipe.path.clone(),
+        _ => String::new(),
+    }
+}
+
+fn endpoints(text: &mut String, assignment: &ClusterLoadAssignment) {
+    for group in &assignment.endpoints {
+        let locality = group.locality.as_ref().map_or_else(String::new, |at| {
+            format!(" {}/{}/{}", at.region, at.zone, at.sub_zone)
+        });
+        let weight = group.load_balancing_weight.map_or(0, |weight| weight.value);
+        writeln!(
+            text,
+            "  group{locality} priority {} weight {weight}",
+            group.priority
+        )
+        .unwrap();
+        for endpoint in &group.lb_endpoints {
+            let Some(lb_endpoint::HostIdentifier::Endpoint(at)) = &endpoint.host_identifier else {
+                panic!("an endpoint");
+            };
+            let weight = endpoint
+                .load_balancing_weight
+                .map_or(0, |weight| weight.value);
+            let mut known: Vec<String> = Vec::new();
+            for (filter, object) in endpoint
+                .metadata
+                .iter()
+                .flat_map(|metadata| &metadata.filter_metadata)
+            {
+                for (name, value) in &object.fields {
+                    let Some(Kind::StringValue(value)) = &value.kind else {
+                        panic!("text");
+                    };
+                    known.push(format!(" {filter}.{name}={value}"));
+                }
+            }
+            known.sort();
+            writeln!(
+                text,
+                "    {} weight {weight}{}",
+                place(at.address.as_ref()),
+                known.concat()
+            )
+            .unwrap();
+        }
+    }
+}
+
+fn cluster(text: &mut String, cluster: &Cluster) {
+    let Some(ClusterDiscoveryType::Type(kind)) = cluster.cluster_discovery_type else {
+        panic!("a type");
+    };
+    let kind = DiscoveryType::try_from(kind).unwrap().as_str_name();
+    let mut notes: Vec<String> = Vec::new();
+    if !cluster.typed_extension_protocol_options.is_empty() {
+        let any = cluster
+            .typed_extension_protocol_options
+            .values()
+            .next()
+            .unwrap();
+        let options =
+            envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions::decode(
+                any.value.as_slice(),
+            );
+        let shown = format!("{:?}", options.unwrap().upstream_protocol_options.unwrap());
+        notes.push(shown.split('(').next().unwrap().to_owned());
+    }
+    if !cluster.alt_stat_name.is_empty() {
+        notes.push(format!("stat={}", cluster.alt_stat_name));
+    }
+    if let Some(source) = cluster
+        .upstream_bind_config
+        .as_ref()
+        .and_then(|bind| bind.source_address.as_ref())
+    {
+        notes.push(format!("from={}", source.address));
+    }
+    if cluster.dns_refresh_rate.is_some() {
+        notes.push(format!("family={}", cluster.dns_lookup_family));
+    }
+    notes.extend(
+        cluster
+            .transport_socket_matches
+            .iter()
+            .map(|one| one.name.clone()),
+    );
+    notes.extend(
+        cluster
+            .common_lb_config
+            .is_some()
+            .then(|| "weighted".to_owned()),
+    );
+    notes.extend(
+        cluster
+            .upstream_connection_options
+            .is_some()
+            .then(|| "keepalive".to_owned()),
+    );
+    notes.extend(
+        cluster
+            .circuit_breakers
+            .is_none()
+            .then(|| "limited".to_owned()),
+    );
+    writeln!(text, "{} {kind} {}", cluster.name, notes.join(" ")).unwrap();
+    if let Some(assignment) = &cluster.load_assignment {
+        endpoints(text, assignment);
+    }
+}
+
+/// What becomes of a connection.
+fn does(chain: &FilterChain) -> String {
+    let [only] = chain.filters.as_slice() else {
+        panic!("one filter");
+    };
+    let Some(filter::ConfigType::TypedConfig(any)) = &only.config_type else {
+        panic!("a filter");
+    };
+    if only.name.ends_with("tcp_proxy") {
+        let proxy = TcpProxy::decode(any.value.as_slice()).unwrap();
+        let Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) = proxy.cluster_specifier else {
+            panic!("a cluster");
+        };
+        format!(
+            "tcp {cluster}{}",
+            if proxy.access_log.is_empty() {
+                ""
+            } else {
+                " logged"
+            }
+        )
+    } else {
+        let manager = HttpConnectionManager::decode(any.value.as_slice()).unwrap();
+        let filters: Vec<_> = manager
+            .http_filters
+            .iter()
+            .map(|filter| filter.name.rsplit('.').next().unwrap())
+            .collect();
+        let routes = match manager.route_specifier {
+            Some(RouteSpecifier::Rds(rds)) => format!("rds {}", rds.route_config_name),
+            Some(RouteSpecifier::RouteConfig(routes)) => format!("routes {}", routes.name),
+            other => panic!("{other:?}"),
+        };
+        let logged = if manager.access_log.is_empty() {
+            ""
+        } else {
+            " logged"
+        };
+        let traced = if manager.tracing.is_some() {
+            " traced"
+        } else {
+            ""
+        };
+        format!(
+            "http {routes} as {} {}{logged}{traced}",
+            manager.stat_prefix,
+            filters.join(",")
+        )
+    }
+}
+
+fn chain(text: &mut String, word: &str, chain: &FilterChain) {
+    let mut wants = Vec::new();
+    if let Some(matching) = &chain.filter_chain_match {
+        wants.extend(
+            matching
+                .destination_port
+                .map(|port| format!("port {}", port.value)),
+        );
+        for range in &matching.prefix_ranges {
+            wants.push(format!(
+                "{}/{}",
+                range.address_prefix,
+                range.prefix_len.unwrap().value
+            ));
+        }
+        wants.extend(
+            matching
+                .server_names
+                .iter()
+                .map(|name| format!("sni {name}")),
+        );
+        if !matching.transport_protocol.is_empty() {
+            wants.push(matching.transport_protocol.clone());
+        }
+        wants.extend(
+            (!matching.application_protocols.is_empty())
+                .then(|| format!("{:?}", matching.application_protocols)),
+        );
+    }
+    let does = does(chain);
+    let secured = if chain.transport_socket.is_some() {
+        "TLS "
+    } else {
+        ""
+    };
+    writeln!(text, "  {word}{} -> {secured}{does}", wants.join(" ")).unwrap();
+}
+
+fn listener(text: &mut String, listener: &Listener) {
+    let mut notes = vec![place(listener.address.as_ref())];
+    notes.extend(
+        listener
+            .additional_addresses
+            .iter()
+            .map(|more| place(more.address.as_ref())),
+    );
+    notes.push(
+        core::TrafficDirection::try_from(listener.traffic_direction)
+            .unwrap()
+            .as_str_name()
+            .to_owned(),
+    );
+    let bound = listener.bind_to_port.is_none_or(|bound| bound.value);
+    notes.extend(bound.then(|| "bound".to_owned()));
+    notes.extend(listener.use_original_dst.map(|_| "original_dst".to_owned()));
+    notes.extend(listener.transparent.map(|_| "transparent".to_owned()));
+    notes.extend(
+        listener
+            .listener_filters
+            .iter()
+            .map(|one| one.name.rsplit('.').next().unwrap().to_owned()),
+    );
+    writeln!(text, "{} {}", listener.name, notes.join(" ")).unwrap();
+    for one in &listener.filter_chains {
+        chain(text, "", one);
+    }
+    if let Some(default) = &listener.default_filter_chain {
+        chain(text, "else", default);
+    }
+}
+
+fn routes(text: &mut String, routes: &RouteConfiguration) {
+    writeln!(text, "{}", routes.name).unwrap();
+    for host in &routes.virtual_hosts {
+        let [only] = host.routes.as_slice() else {
+            panic!("one route");
+        };
+        let to = match &only.action {
+            Some(route::Action::Route(action)) => match &action.cluster_specifier {
+                Some(route_action::ClusterSpecifier::Cluster(cluster)) => cluster.clone(),
+                other => panic!("{other:?}"),
+            },
+            Some(route::Action::DirectResponse(response)) => response.status.to_string(),
+            other => panic!("{other:?}"),
+        };
+        writeln!(text, "  {} -> {to}: {}", host.name, host.domains.join(" ")).unwrap();
+    }
+}
+
+fn decoded<M: Message + Default>(view: &dyn View, kind: Type) -> Vec<M> {
+    let set = view.all(kind);
+    set.iter()
+        .map(|resource| M::decode(&*resource.body).unwrap())
+        .collect()
+}
+
+fn summary(snapshot: &Snapshot, view: &dyn View) -> String {
+    let mut text = "# Clusters\n".to_owned();
+    for one in decoded::<Cluster>(view, Type::Cluster) {
+        cluster(&mut text, &one);
+    }
+    text.push_str("\n# Endpoints\n");
+    for one in decoded::<ClusterLoadAssignment>(view, Type::Endpoint) {
+        writeln!(text, "{}", one.cluster_name).unwrap();
+        endpoints(&mut text, &one);
+    }
+    text.push_str("\n# Listeners\n");
+    for one in decoded::<Listener>(view, Type::Listener) {
+        listener(&mut text, &one);
+    }
+    text.push_str("\n# Routes\n");
+    for one in decoded::<RouteConfiguration>(view, Type::Route) {
+        routes(&mut text, &one);
+    }
+    text.push_str("\n# Left out\n");
+    for conflict in snapshot.conflicts() {
+        writeln!(
+            text,
+            "{} {}: {}",
+            conflict.metric, conflict.key, conflict.message
+        )
+        .unwrap();
+    }
+    text
+}
+
+#[test]
+fn every_kind_of_proxy_is_given_what_is_written_down() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
+    let write = std::env::var_os("GOLDENS").is_some_and(|word| word == "write");
+    let mut wrong = Vec::new();
+    for row in support::rows("/etc/certs") {
+        let snapshot = Snapshot::new(row.world, support::settings());
+        let shown = summary(&snapshot, &*snapshot.view(&row.node));
+        let path = folder.join(format!("{}.txt", row.name));
+        if write {
+            std::fs::write(&path, &shown).unwrap();
+            continue;
+        }
+        let wanted = std::fs::read_to_string(&path).unwrap();
+        if wanted != shown {
+            let line = wanted
+                .lines()
+                .zip(shown.lines())
+                .position(|(one, other)| one != other);
+            wrong.push(format!(
+                "{}: line {:?}\n{shown}",
+                row.name,
+                line.map(|line| line + 1)
+            ));
+        }
+    }
+    assert!(!write, "written: read them, and run again");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
