@@ -3,100 +3,94 @@
 
 #![forbid(unsafe_code)]
 
-use std::ops::RangeInclusive;
-use std::time::Duration;
-
-use super::flags::{self, Table};
+use super::flags;
 use super::normalise::Normal;
-use super::{EXIT_CONFIG, Stop, Word, normalised};
+use super::typed::Typed;
+use super::{EXIT_CONFIG, Stop, Word, extra_argument, normalised};
 use crate::url::{Url, UrlError, path};
-use crate::values;
 
-/// One of the commands that ask from outside, with what was typed.
+/// What was typed after a command that asks from outside.
 #[derive(Debug)]
-pub enum ClientArgs {
-    Request(RequestArgs),
-    Wait(WaitArgs),
-    Probe(ProbeArgs),
-    Status(StatusArgs),
-    Order(OrderArgs),
-}
-
-/// What was typed after `request`.
-#[derive(Debug)]
-pub struct RequestArgs {
+pub struct ClientArgs {
+    pub(crate) task: Task,
     pub(crate) url: Url,
     /// In upper case.
     pub(crate) method: String,
     pub(crate) body: Option<&'static str>,
+    pub(crate) flags: Typed,
 }
 
-/// What was typed after `wait`.
-#[derive(Debug)]
-pub struct WaitArgs {
-    pub(crate) url: Url,
-    /// In all, in whole seconds.
-    pub(crate) timeout: Duration,
-    pub(crate) period: Duration,
-    /// Of one try.
-    pub(crate) request_timeout: Duration,
+/// What is done with the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Request,
+    Wait,
+    Probe,
+    Status,
+    /// `drain` or `quit`.
+    Order,
 }
 
-/// What was typed after `probe`.
-#[derive(Debug)]
-pub struct ProbeArgs {
-    pub(crate) url: Url,
-}
-
-/// What was typed after `status`.
-#[derive(Debug)]
-pub struct StatusArgs {
-    pub(crate) url: Url,
-    pub(crate) json: bool,
-    pub(crate) watch: bool,
-}
-
-/// What was typed after `drain` or `quit`.
-#[derive(Debug)]
-pub struct OrderArgs {
-    pub(crate) url: Url,
-}
-
-/// The longest wait and the longest period: any number that fits 32 bits, 49 days in milliseconds.
-const LONGEST: u32 = u32::MAX;
+/// Where the agent tells whether the proxy is ready.
+const READY: &str = "/healthz/ready";
+/// The default of `--status-port`.
+const STATUS_PORT: u32 = 15_020;
 
 /// The arguments of `command`, or help.
 pub(super) fn parse(command: &str, arguments: &[Word]) -> Result<ClientArgs, Box<Stop>> {
-    let table = match command {
-        "request" => flags::REQUEST,
-        "wait" => flags::WAIT,
-        "probe" => flags::PROBE,
-        "status" => flags::STATUS,
-        _ => flags::ORDER,
+    let (task, table, path) = match command {
+        "request" => (Task::Request, flags::REQUEST, ""),
+        "wait" => (Task::Wait, flags::WAIT, READY),
+        "probe" => (Task::Probe, flags::PROBE, READY),
+        "status" => (Task::Status, flags::STATUS, "/status"),
+        "drain" => (Task::Order, flags::ORDER, "/drain"),
+        _ => (Task::Order, flags::ORDER, "/quitquitquit"),
     };
     let mut normal = normalised(command, table, arguments)?;
-    if normal.help {
-        return Err(Stop::done(help(command)));
+    let mut words = words(command, &mut normal)?.into_iter();
+    let flags = Typed::of(command, &normal)?;
+    let (mut method, mut path, mut body) = ("POST", path, None);
+    let mut port = flags.status_port.unwrap_or(STATUS_PORT);
+    if task == Task::Request {
+        let (Some(first), Some(second)) = (words.next(), words.next()) else {
+            let what = "METHOD and PATH are needed, as in GET /stats";
+            return Err(Stop::usage(command, what));
+        };
+        let is_method = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
+        if first.is_empty() || !first.bytes().all(is_method) {
+            return Err(Stop::usage(command, "METHOD is a word like GET or POST"));
+        }
+        (method, path, body) = (first, second, words.next());
+        port = flags.debug_port;
     }
-    let words = words(command, &mut normal)?;
-    let given = Given {
-        command,
-        table,
-        normal,
+    extra_argument(command, words.next().as_ref())?;
+    let port = u16::try_from(port).unwrap_or(u16::MAX);
+    let Some(path) = self::path(path) else {
+        return Err(Stop::usage(command, "PATH has a control character"));
     };
-    if command == "request" {
-        return given.request(words).map(ClientArgs::Request);
+    // Of this machine, by any family of addresses.
+    let mut url = Url::here(port, path);
+    let is_given = |url: &&String| task != Task::Status || !url.is_empty();
+    if let Some(text) = flags.url.as_ref().filter(is_given) {
+        let path = std::mem::take(&mut url.path);
+        url = Url::parse(text).map_err(|error| refused(command, text, error))?;
+        if task == Task::Status {
+            if flags.status_port.is_some() {
+                return Err(bad(text, "--status-port is given, too"));
+            }
+            // It may be left out.
+            if url.path == "/" {
+                url.path = path;
+            }
+        }
     }
-    if let Some(extra) = words.first() {
-        return Err(Stop::usage(command, &["extra argument ", extra].concat()));
-    }
-    match command {
-        "wait" => given.wait().map(ClientArgs::Wait),
-        "probe" => given.url().map(|url| ClientArgs::Probe(ProbeArgs { url })),
-        "status" => given.status().map(ClientArgs::Status),
-        "drain" => given.order("/drain"),
-        _ => given.order("/quitquitquit"),
-    }
+    Ok(ClientArgs {
+        task,
+        url,
+        method: method.to_ascii_uppercase(),
+        body,
+        flags,
+    })
 }
 
 /// The words, those after `--` among them: a body may begin with a dash.
@@ -112,153 +106,23 @@ fn words(command: &str, normal: &mut Normal) -> Result<Vec<&'static str>, Box<St
     Ok(words)
 }
 
-/// The flags as typed, and their defaults.
-struct Given<'a> {
-    command: &'a str,
-    table: Table,
-    normal: Normal,
-}
-
-impl Given<'_> {
-    fn request(&self, words: Vec<&'static str>) -> Result<RequestArgs, Box<Stop>> {
-        let mut words = words.into_iter();
-        let (Some(method), Some(written)) = (words.next(), words.next()) else {
-            return Err(self.usage("METHOD and PATH are needed, as in GET /stats"));
-        };
-        let body = words.next();
-        if let Some(extra) = words.next() {
-            return Err(self.usage(&["extra argument ", extra].concat()));
+fn refused(command: &str, url: &str, error: UrlError) -> Box<Stop> {
+    match error {
+        UrlError::Tls => {
+            let cause = ": only http is spoken here, no https";
+            Stop::usage(command, &["cannot use --url ", url, cause].concat())
         }
-        let is_method = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
-        if method.is_empty() || !method.bytes().all(is_method) {
-            return Err(self.usage("METHOD is a word like GET or POST"));
-        }
-        let path = path(written).ok_or_else(|| self.usage("PATH has a control character"))?;
-        Ok(RequestArgs {
-            url: Url::here(self.port("debug-port")?, path),
-            method: method.to_ascii_uppercase(),
-            body,
-        })
-    }
-
-    fn wait(&self) -> Result<WaitArgs, Box<Stop>> {
-        let millis = |name| self.number(name, 1..=LONGEST);
-        Ok(WaitArgs {
-            url: self.url()?,
-            timeout: Duration::from_secs(self.number("timeout-seconds", 0..=LONGEST)?.into()),
-            period: Duration::from_millis(millis("period-millis")?.into()),
-            request_timeout: Duration::from_millis(millis("request-timeout-millis")?.into()),
-        })
-    }
-
-    fn status(&self) -> Result<StatusArgs, Box<Stop>> {
-        Ok(StatusArgs {
-            url: self.status_url()?,
-            json: self.switch("json")?,
-            watch: self.switch("watch")?,
-        })
-    }
-
-    fn order(&self, path: &str) -> Result<ClientArgs, Box<Stop>> {
-        let url = Url::here(self.port("status-port")?, path.to_owned());
-        Ok(ClientArgs::Order(OrderArgs { url }))
-    }
-
-    /// `--url`, whose path may be left out, or `--status-port`.
-    fn status_url(&self) -> Result<Url, Box<Stop>> {
-        let here = Url::here(self.port("status-port")?, STATUS_PATH.to_owned());
-        if self.text("url").is_empty() {
-            return Ok(here);
-        }
-        if self
-            .normal
-            .flags
-            .iter()
-            .any(|(flag, _)| *flag == "status-port")
-        {
-            return Err(self.bad("url", "--status-port is given, too"));
-        }
-        let mut url = self.parsed_url()?;
-        if url.path == "/" {
-            url.path = here.path;
-        }
-        Ok(url)
-    }
-
-    fn url(&self) -> Result<Url, Box<Stop>> {
-        if Some(self.text("url")) == self.default("url") {
-            // Nobody asked for one family of addresses.
-            return Ok(Url::here(15_020, "/healthz/ready".to_owned()));
-        }
-        self.parsed_url()
-    }
-
-    fn parsed_url(&self) -> Result<Url, Box<Stop>> {
-        let text = self.text("url");
-        Url::parse(text).map_err(|error| match error {
-            UrlError::Tls => self.usage(&["cannot use --url ", text, ": ", TLS].concat()),
-            UrlError::Form => self.bad(
-                "url",
-                "its form is http://HOST:PORT/PATH, where HOST is an address or localhost",
-            ),
-        })
-    }
-
-    fn port(&self, name: &str) -> Result<u16, Box<Stop>> {
-        let number = self.number(name, 1..=u32::from(u16::MAX))?;
-        Ok(u16::try_from(number).unwrap_or(u16::MAX))
-    }
-
-    fn number(&self, name: &str, allowed: RangeInclusive<u32>) -> Result<u32, Box<Stop>> {
-        let number = self.text(name).parse().ok();
-        number
-            .filter(|number| allowed.contains(number))
-            .ok_or_else(|| {
-                let (least, most) = (allowed.start().to_string(), allowed.end().to_string());
-                self.bad(name, &["a number from ", &least, " to ", &most].concat())
-            })
-    }
-
-    fn switch(&self, name: &str) -> Result<bool, Box<Stop>> {
-        values::switch(self.text(name)).map_err(|cause| self.bad(name, cause))
-    }
-
-    fn text(&self, name: &str) -> &str {
-        let mut typed = self.normal.flags.iter();
-        typed
-            .find(|(flag, _)| *flag == name)
-            .map(|(_, value)| *value)
-            .or_else(|| self.default(name))
-            .unwrap_or_default()
-    }
-
-    fn default(&self, name: &str) -> Option<&'static str> {
-        self.table.find(name).map(|flag| flag.default)
-    }
-
-    fn usage(&self, what: &str) -> Box<Stop> {
-        Stop::usage(self.command, what)
-    }
-
-    /// A value that its flag does not take.
-    fn bad(&self, name: &str, wanted: &str) -> Box<Stop> {
-        let value = self.text(name);
-        let parts = [
-            "pintle: cannot use --",
-            name,
-            " \"",
-            value,
-            "\": ",
-            wanted,
-            "\n",
-        ];
-        Stop::failed(EXIT_CONFIG, parts.concat())
+        UrlError::Form => bad(
+            url,
+            "its form is http://HOST:PORT/PATH, where HOST is an address or localhost",
+        ),
     }
 }
 
-/// Where the agent tells.
-const STATUS_PATH: &str = "/status";
-const TLS: &str = "only http is spoken here, no https";
+fn bad(url: &str, cause: &str) -> Box<Stop> {
+    let parts = ["pintle: cannot use --url \"", url, "\": ", cause, "\n"];
+    Stop::failed(EXIT_CONFIG, parts.concat())
+}
 
 /// The help of one of the commands.
 pub(super) fn help(command: &str) -> String {
@@ -351,11 +215,10 @@ mod tests {
         parse(command, &super::super::words(rest))
     }
 
-    fn request(words: &[&str]) -> RequestArgs {
-        match run(words) {
-            Ok(ClientArgs::Request(args)) => args,
-            other => panic!("{words:?}: {other:?}"),
-        }
+    fn request(words: &[&str]) -> ClientArgs {
+        let args = run(words).unwrap();
+        assert_eq!(args.task, Task::Request);
+        args
     }
 
     #[test]
@@ -392,14 +255,12 @@ mod tests {
 
     #[test]
     fn a_wait_as_it_is_typed() {
-        let wait = |words: &[&str]| match run(words) {
-            Ok(ClientArgs::Wait(args)) => (
-                args.url.to_string(),
-                args.timeout.as_secs(),
-                args.period.as_millis(),
-                args.request_timeout.as_millis(),
-            ),
-            other => panic!("{words:?}: {other:?}"),
+        let wait = |words: &[&str]| {
+            let args = run(words).unwrap();
+            assert_eq!(args.task, Task::Wait);
+            let flags = args.flags;
+            let (period, request) = (flags.period_millis, flags.request_timeout_millis);
+            (args.url.to_string(), flags.timeout_seconds, period, request)
         };
         let (url, timeout, period, request) = wait(&["wait"]);
         assert_eq!(url, "http://localhost:15020/healthz/ready");
@@ -419,11 +280,7 @@ mod tests {
 
     #[test]
     fn a_status_or_an_order_as_it_is_typed() {
-        let url = |words: &[&str]| match run(words) {
-            Ok(ClientArgs::Status(args)) => args.url.to_string(),
-            Ok(ClientArgs::Order(args)) => args.url.to_string(),
-            other => panic!("{words:?}: {other:?}"),
-        };
+        let url = |words: &[&str]| run(words).unwrap().url.to_string();
         for (words, expected) in [
             (&["status"][..], "http://localhost:15020/status"),
             (
@@ -512,6 +369,14 @@ mod tests {
     /// The table and the help know the same flags, with the same defaults.
     #[test]
     fn table_and_help_agree() {
+        let flags = Typed::of("", &Normal::default()).unwrap();
+        let defaults = [
+            ("status-port", STATUS_PORT),
+            ("debug-port", flags.debug_port),
+            ("timeout-seconds", flags.timeout_seconds),
+            ("period-millis", flags.period_millis),
+            ("request-timeout-millis", flags.request_timeout_millis),
+        ];
         for (command, table) in [
             ("request", flags::REQUEST),
             ("wait", flags::WAIT),
@@ -537,9 +402,10 @@ mod tests {
             for flag in table.flags() {
                 let (_, at) = help.split_once(&format!(" --{} ", flag.name)).unwrap();
                 let (described, _) = at.split_once(" --").unwrap();
-                let default = format!("(default {})", flag.default);
-                let has_none = flag.kind.is_bool() || flag.default.is_empty();
-                assert!(has_none || described.contains(&default), "{}", flag.name);
+                let default = defaults.iter().find(|(name, _)| *name == flag.name);
+                let default = default.map(|(_, number)| format!("(default {number})"));
+                let said = default.is_none_or(|default| described.contains(&default));
+                assert!(said, "{}", flag.name);
             }
         }
     }

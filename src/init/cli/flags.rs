@@ -225,30 +225,26 @@ impl Table {
 }
 
 /// `pintle init`.
-pub const INIT: Table = table!("group b false\nverbose b false\n");
+pub const INIT: Table = table!("group b\nverbose b\n");
 
 /// `pintle version`.
-pub const VERSION: Table = table!("short b false\noutput t\n");
+pub const VERSION: Table = table!("short b\noutput t\n");
 
 /// `pintle request`.
-pub const REQUEST: Table = table!("debug-port n 15000\n");
+pub const REQUEST: Table = table!("debug-port n\n");
 
 /// `pintle wait`.
-pub const WAIT: Table = table!(concat!(
-    "url t http://127.0.0.1:15020/healthz/ready\n",
-    "timeout-seconds n 60\n",
-    "period-millis n 500\n",
-    "request-timeout-millis n 500\n",
-));
+pub const WAIT: Table =
+    table!("url t\ntimeout-seconds n\nperiod-millis n\nrequest-timeout-millis n\n");
 
 /// `pintle probe`.
-pub const PROBE: Table = table!("url t http://127.0.0.1:15020/healthz/ready\n");
+pub const PROBE: Table = table!("url t\n");
 
 /// `pintle status`.
-pub const STATUS: Table = table!("status-port n 15020\nurl t\njson b false\nwatch b false\n");
+pub const STATUS: Table = table!("status-port n\nurl t\njson b\nwatch b\n");
 
 /// `pintle drain` and `pintle quit`.
-pub const ORDER: Table = table!("status-port n 15020\n");
+pub const ORDER: Table = table!("status-port n\n");
 
 /// Writes the flags of `proxy` down in two texts: the table, and what `--help` says of each, a line for a flag.
 macro_rules! flags_of_proxy {

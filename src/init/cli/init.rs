@@ -2,10 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
 use super::flags::INIT;
-use super::{Stop, Word, normalise, normalised, refused};
+use super::typed::Typed;
+use super::{Stop, Word, normalised};
 
 /// What was typed after `init`.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,42 +33,19 @@ pub(super) fn parse(arguments: &[Word]) -> Result<InitArgs, Box<Stop>> {
     if command.first().is_some_and(|word| *word == "--") {
         command = command.get(1..).unwrap_or_default();
     }
-    let long: Vec<Word> = flags.iter().flat_map(|flag| lengthen(flag)).collect();
-    let normal = normalised("init", INIT, &long)?;
-    if normal.help {
-        return Err(Stop::done(help()));
-    }
+    let normal = normalised("init", INIT, flags)?;
     if command.is_empty() {
         return Err(Stop::usage(
             "init",
             "a command is missing, as in pintle init -- CMD ARGS",
         ));
     }
-    let switch = |name| -> Result<bool, Box<Stop>> {
-        let mut given = normal.flags.iter().filter(|(flag, _)| *flag == name);
-        let value = given.next().map_or("false", |(_, value)| value);
-        normalise::switch(name, value).map_err(|refusal| refused("init", refusal))
-    };
+    let typed = Typed::of("init", &normal)?;
     Ok(InitArgs {
-        group: switch("group")?,
-        verbose: switch("verbose")?,
+        group: typed.group,
+        verbose: typed.verbose,
         command: command.iter().map(OsString::from).collect(),
     })
-}
-
-/// `-gv` is `--group --verbose`; a letter that is none of them is left for the error that names it.
-fn lengthen(flag: &Word) -> Vec<Word> {
-    let short = flag.to_str().and_then(|flag| flag.strip_prefix('-'));
-    let long = |letter| {
-        Some(match letter {
-            'g' => OsStr::new("--group"),
-            'v' => OsStr::new("--verbose"),
-            'h' => OsStr::new("--help"),
-            _ => return None,
-        })
-    };
-    let words = short.and_then(|letters| letters.chars().map(long).collect());
-    words.unwrap_or_else(|| vec![*flag])
 }
 
 pub(super) fn help() -> String {
@@ -94,6 +72,7 @@ Error codes:
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
 
     use super::super::words;

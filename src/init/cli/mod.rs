@@ -13,17 +13,20 @@ mod nearest;
 mod normalise;
 mod proxy;
 mod run;
+mod typed;
 mod version;
 
 use std::ffi::OsStr;
 
-pub use self::client::{ClientArgs, OrderArgs, ProbeArgs, RequestArgs, StatusArgs, WaitArgs};
+pub use self::client::ClientArgs;
+pub(crate) use self::client::Task;
 pub use self::extra::skips_parent_stats;
 pub use self::init::InitArgs;
 pub(crate) use self::normalise::kebab;
 use self::normalise::{Normal, Refusal};
 pub use self::proxy::ProxyArgs;
 pub(crate) use self::proxy::ProxyFlags;
+use self::typed::Typed;
 pub(crate) use self::version::{REVISION, VERSION};
 use crate::log::{LogConfig, Target};
 use crate::values::Role;
@@ -102,9 +105,9 @@ pub fn parse(arguments: &[Word]) -> Result<Command, Box<Stop>> {
         Some(name @ ("request" | "wait" | "probe" | "status" | "drain" | "quit")) => {
             client::parse(name, rest).map(Command::Client)
         }
-        Some("version") => Err(version(rest)),
+        Some("version") => Err(version(rest).map_or_else(|stop| stop, Stop::done)),
         Some("help" | "--help" | "--help=true" | "-h") => Err(help(rest)),
-        Some("--version") => Err(version(&[])),
+        Some("--version") => parse(&["".as_ref(), "version".as_ref()]),
         Some(_) | None => {
             let name = command.to_string_lossy();
             // Flags stand behind the command; `--hlep` may have been meant as one.
@@ -124,9 +127,6 @@ pub fn parse(arguments: &[Word]) -> Result<Command, Box<Stop>> {
 /// `name` is `proxy` or `run`, which differ in what follows `--`.
 fn proxy(name: &str, arguments: &[Word]) -> Result<ProxyArgs, Box<Stop>> {
     let normal = normalised(name, flags::PROXY, arguments)?;
-    if normal.help {
-        return Err(help_of(name));
-    }
     let mut words = normal.words.into_iter();
     let role = match words.next() {
         None | Some("sidecar") => Role::Sidecar,
@@ -137,9 +137,7 @@ fn proxy(name: &str, arguments: &[Word]) -> Result<ProxyArgs, Box<Stop>> {
             return Err(Stop::usage(name, &what.concat()));
         }
     };
-    if let Some(extra) = words.next() {
-        return Err(Stop::usage(name, &["extra argument ", extra].concat()));
-    }
+    extra_argument(name, words.next().as_ref())?;
     let (extra, command) = if name == "run" {
         (Ok(Vec::new()), run::command(normal.rest))
     } else {
@@ -171,28 +169,24 @@ fn logged(mut stop: Box<Stop>, arguments: &[Word]) -> Box<Stop> {
     stop
 }
 
-fn version(arguments: &[Word]) -> Box<Stop> {
-    let long = |argument: &Word| argument.to_str().map_or(*argument, version::lengthen);
-    let arguments: Vec<Word> = arguments.iter().map(long).collect();
-    let done = normalised("version", flags::VERSION, &arguments).and_then(|normal| {
-        if normal.help {
-            return Err(help_of("version"));
-        }
-        if !normal.rest.is_empty() {
-            return Err(Stop::usage("version", "extra argument after --"));
-        }
-        if let Some(extra) = normal.words.first() {
-            let extra = ["extra argument ", extra].concat();
-            return Err(Stop::usage("version", &extra));
-        }
-        let given = |name, default| {
-            let mut flags = normal.flags.iter().filter(|(flag, _)| *flag == name);
-            flags.next().map_or(default, |(_, value)| *value)
-        };
-        version::render(given("short", "false"), given("output", ""))
-            .map_err(|what| Stop::usage("version", &what))
-    });
-    done.map_or_else(|stop| stop, Stop::done)
+fn version(arguments: &[Word]) -> Result<String, Box<Stop>> {
+    const NAME: &str = "version";
+    let normal = normalised(NAME, flags::VERSION, arguments)?;
+    if !normal.rest.is_empty() {
+        return Err(Stop::usage(NAME, "extra argument after --"));
+    }
+    extra_argument(NAME, normal.words.first())?;
+    let typed = Typed::of(NAME, &normal)?;
+    version::render(typed.short, typed.output.as_deref().unwrap_or_default())
+        .map_err(|what| Stop::usage(NAME, &what))
+}
+
+/// There is no word too many.
+fn extra_argument(command: &str, extra: Option<&&str>) -> Result<(), Box<Stop>> {
+    match extra {
+        Some(extra) => Err(Stop::usage(command, &["extra argument ", extra].concat())),
+        None => Ok(()),
+    }
 }
 
 fn help(arguments: &[Word]) -> Box<Stop> {
@@ -214,14 +208,16 @@ fn help_of(command: &str) -> Box<Stop> {
     })
 }
 
+/// Help, where that is asked for, is an error here.
 fn normalised(command: &str, table: flags::Table, arguments: &[Word]) -> Result<Normal, Box<Stop>> {
-    normalise::normalise(table, arguments).map_err(|refusal| refused(command, refusal))
-}
-
-fn refused(command: &str, refusal: Refusal) -> Box<Stop> {
-    match refusal {
-        Refusal::Usage(what) => Stop::usage(command, &what),
-        Refusal::Value(what) => Stop::failed(EXIT_CONFIG, ["pintle: ", &what, "\n"].concat()),
+    match normalise::normalise(table, arguments) {
+        Ok(normal) if normal.help => Err(help_of(command)),
+        Ok(normal) => Ok(normal),
+        Err(Refusal::Usage(what)) => Err(Stop::usage(command, &what)),
+        Err(Refusal::Value(what)) => Err(Stop::failed(
+            EXIT_CONFIG,
+            ["pintle: ", &what, "\n"].concat(),
+        )),
     }
 }
 

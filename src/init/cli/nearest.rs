@@ -28,57 +28,52 @@ pub(super) fn nearest(
 /// words in common. Some flag is always named.
 #[cold]
 pub(super) fn did_you_mean(table: Table, typed: &str) -> String {
-    let typed: String = typed.chars().take(LONGEST).collect();
-    let known = table.flags().filter(|flag| !flag.kind.is_history());
-    let known: Vec<&str> = known.map(|flag| flag.name).chain(["help"]).collect();
-    // How many of its words are in the name, as they are or with a slip in three letters.
-    let shared = |name: &str, exact: bool| {
-        let is_in = |word: &&str| {
-            let most = if exact { 0 } else { word.len() / 3 };
-            words(name).any(|known| distance(word, known) <= most)
-        };
-        words(&typed).filter(is_in).count()
-    };
-    let typed_words = words(&typed).count();
-    let mut near: Vec<&str> = Vec::new();
-    if typed_words > 0 {
-        near.extend(
-            known
-                .iter()
-                .filter(|name| shared(name, true) == typed_words),
-        );
-        near.truncate(MOST);
-    }
-    if near.is_empty() {
-        let rank = |name: &&&str| {
-            let distance = distance(&typed, name);
-            let slip = distance <= slips(&typed);
-            let unlike = if slip {
-                0
-            } else {
-                typed_words - shared(name, false)
-            };
-            (
-                !slip,
-                unlike,
-                !slip && !name.starts_with(typed.as_str()),
-                distance,
-            )
-        };
-        near.extend(known.iter().min_by_key(rank));
-    }
+    let end = typed.floor_char_boundary(LONGEST);
+    let typed = typed.get(..end).unwrap_or_default();
+    let wanted = words(typed).count();
     let mut said = String::new();
-    let last = near.len().saturating_sub(1);
-    for (at, name) in near.into_iter().enumerate() {
-        said.push_str(match at {
-            0 => "; did you mean --",
-            _ if at == last => " or --",
-            _ => ", --",
-        });
-        said.push_str(name);
+    let (mut named, mut last) = (0, 0);
+    let (mut least, mut near) = (usize::MAX, "");
+    let mut flags = table.flags();
+    loop {
+        // History comes last.
+        let flag = flags.next().filter(|flag| !flag.kind.is_history());
+        let name = flag.map_or("help", |flag| flag.name);
+        let (mut same, mut alike) = (0, 0);
+        for word in words(typed) {
+            // As it is, or with a slip in three letters.
+            let unlike = words(name).map(|known| distance(word, known)).min();
+            let unlike = unlike.unwrap_or(usize::MAX);
+            same += usize::from(unlike == 0);
+            alike += usize::from(unlike <= word.len() / 3);
+        }
+        if wanted > 0 && same == wanted && named < MOST {
+            last = said.len();
+            named += 1;
+            said.push_str(", --");
+            said.push_str(name);
+        }
+        // A slip comes first, then words in common, then how it begins.
+        let distance = distance(typed, name);
+        let mut rank = distance;
+        if distance > slips(typed) {
+            rank += (1 + 2 * (wanted - alike) + usize::from(!name.starts_with(typed))) << 16;
+        }
+        if rank < least {
+            (least, near) = (rank, name);
+        }
+        if flag.is_none() {
+            break;
+        }
     }
-    said.push('?');
-    said
+    if named == 0 {
+        said = [", --", near].concat();
+    }
+    // All but the last, without the first comma.
+    let head = said.get(1..last).unwrap_or_default();
+    let tail = said.get(last + 1..).unwrap_or_default();
+    let or = if last == 0 { "" } else { " or" };
+    ["; did you mean", head, or, tail, "?"].concat()
 }
 
 /// Of a name in kebab-case.

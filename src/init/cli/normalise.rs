@@ -42,7 +42,7 @@ pub(super) fn normalise(table: Table, arguments: &[Word]) -> Result<Normal, Refu
             break;
         }
         let argument = text(argument)?;
-        if argument == "--help" || argument == "-h" {
+        if argument == "--help" {
             normal.help = true;
         } else if let Some(value) = argument.strip_prefix("--help=") {
             normal.help = switch("help", value)?;
@@ -50,7 +50,7 @@ pub(super) fn normalise(table: Table, arguments: &[Word]) -> Result<Normal, Refu
             let (flag, value) = one(table, flag, &mut arguments)?;
             normal.add(flag, value)?;
         } else if argument.starts_with('-') && argument.len() > 1 {
-            return Err(unknown(table, argument, argument.trim_start_matches('-')));
+            normal.letters(table, argument, &mut arguments)?;
         } else {
             normal.words.push(argument);
         }
@@ -75,18 +75,59 @@ fn one(
         Some(value) => value,
         // As in cobra, a bare switch leaves the next word alone.
         None if flag.kind.is_bool() => "true",
-        None => match arguments.next() {
-            Some(next) => text(next)?,
-            None => {
-                let missing = ["--", flag.name, " needs a value"];
-                return Err(Refusal::Usage(missing.concat()));
-            }
-        },
+        None => next(flag, arguments)?,
     };
     Ok((flag, value))
 }
 
+/// The value that is the next argument.
+fn next(flag: Flag, arguments: &mut std::slice::Iter<'_, Word>) -> Result<&'static str, Refusal> {
+    match arguments.next() {
+        Some(next) => text(next),
+        None => {
+            let missing = ["--", flag.name, " needs a value"];
+            Err(Refusal::Usage(missing.concat()))
+        }
+    }
+}
+
 impl Normal {
+    /// `-gv` is `--group --verbose`; `-o X`, `-oX` and `-o=X` are `--output X`.
+    fn letters(
+        &mut self,
+        table: Table,
+        argument: &'static str,
+        arguments: &mut std::slice::Iter<'_, Word>,
+    ) -> Result<(), Refusal> {
+        for (at, letter) in argument.bytes().enumerate().skip(1) {
+            let name = match letter {
+                b'h' => {
+                    self.help = true;
+                    continue;
+                }
+                b'g' => "group",
+                b'o' => "output",
+                b's' => "short",
+                b'v' => "verbose",
+                _ => "",
+            };
+            let Some(flag) = table.find(name) else {
+                return Err(unknown(table, argument, argument.trim_start_matches('-')));
+            };
+            if flag.kind.is_bool() {
+                self.replace(flag.name, "true");
+                continue;
+            }
+            let value = match argument.get(at + 1..).unwrap_or_default() {
+                "" => next(flag, arguments)?,
+                value => value.strip_prefix('=').unwrap_or(value),
+            };
+            self.replace(flag.name, value);
+            break;
+        }
+        Ok(())
+    }
+
     fn add(&mut self, flag: Flag, value: &'static str) -> Result<(), Refusal> {
         match flag.kind {
             Kind::List => {

@@ -2,8 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use super::Word;
-
 /// The number.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit, where the build says it.
@@ -27,53 +25,33 @@ Options:
 ";
 
 /// What is printed, or what is wrong.
-pub(super) fn render(short: &str, output: &str) -> Result<String, String> {
-    let short = match short {
-        "false" => false,
-        "true" => true,
-        other => return Err(["cannot use --short \"", other, "\": true or false"].concat()),
-    };
+pub(super) fn render(short: bool, output: &str) -> Result<String, String> {
     // Both are made of letters, digits and a few signs that JSON and YAML take as they are.
-    let parts: &[&str] = match output {
-        "" if short => &[VERSION, "\n"],
-        "" => &["pintle ", VERSION, " (", REVISION, ")\n"],
-        "json" => &[
+    let (before, after) = match output {
+        "" if short => return Ok([VERSION, "\n"].concat()),
+        "" => (concat!("pintle ", env!("CARGO_PKG_VERSION"), " ("), ")\n"),
+        "json" => (
             "{\n  \"clientVersion\": {\n    \"golang_version\": \"\",\n    \"host\": \"\",\n    \"hub\": \"\",\n    \
              \"revision\": \"",
-            REVISION,
-            "\",\n    \"status\": \"\",\n    \"tag\": \"",
-            VERSION,
-            "\",\n    \"user\": \"\",\n    \"version\": \"",
-            VERSION,
-            "\"\n  }\n}\n",
-        ],
-        "yaml" => &[
+            concat!(
+                "\",\n    \"status\": \"\",\n    \"tag\": \"",
+                env!("CARGO_PKG_VERSION"),
+                "\",\n    \"user\": \"\",\n    \"version\": \"",
+                env!("CARGO_PKG_VERSION"),
+                "\"\n  }\n}\n"
+            ),
+        ),
+        "yaml" => (
             "clientVersion:\n  golang_version: \"\"\n  host: \"\"\n  hub: \"\"\n  revision: \"",
-            REVISION,
-            "\"\n  status: \"\"\n  tag: \"",
-            VERSION,
-            "\"\n  user: \"\"\n  version: \"",
-            VERSION,
-            "\"\n",
-        ],
+            concat!(
+                "\"\n  status: \"\"\n  tag: \"",
+                env!("CARGO_PKG_VERSION"),
+                "\"\n  user: \"\"\n  version: \"",
+                env!("CARGO_PKG_VERSION"),
+                "\"\n"
+            ),
+        ),
         other => return Err(["cannot use --output \"", other, "\": json or yaml"].concat()),
     };
-    Ok(parts.concat())
-}
-
-/// `-s`, `-o X`, `-oX` and `-o=X` as long flags.
-pub(super) fn lengthen(argument: &'static str) -> Word {
-    let long: &str = match argument.strip_prefix('-') {
-        Some("s") => "--short",
-        Some("o") => "--output",
-        Some(rest) if rest.starts_with('o') => {
-            let value = rest.get(1..).unwrap_or("");
-            // The process ends before it could be freed.
-            ["--output=", value.strip_prefix('=').unwrap_or(value)]
-                .concat()
-                .leak()
-        }
-        Some(_) | None => argument,
-    };
-    long.as_ref()
+    Ok([before, REVISION, after].concat())
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use self::exchange::{Allowance, Failure, HttpRequest, exchange};
 use self::status::Paint;
-use crate::cli::{ClientArgs, RequestArgs, StatusArgs, WaitArgs};
+use crate::cli::{ClientArgs, Task};
 use crate::clock;
 use crate::http::{Decoder, Response};
 use crate::supervisor::Seconds;
@@ -39,23 +39,20 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 // Not inlined: the caller's frame must not hold its locals.
 #[inline(never)]
 pub(crate) fn run(args: &ClientArgs) -> u8 {
-    let (verb, url, result) = match args {
-        ClientArgs::Request(args) => (args.method.as_str(), &args.url, request(args)),
-        ClientArgs::Wait(args) => ("get 200 from", &args.url, wait(args)),
-        ClientArgs::Probe(args) => {
-            let answered = ask_200(&args.url, QUICK_TIMEOUT);
-            ("get 200 from", &args.url, answered)
-        }
-        ClientArgs::Order(args) => {
+    let (verb, result) = match args.task {
+        Task::Request => (args.method.as_str(), request(args)),
+        Task::Wait => ("get 200 from", wait(args)),
+        Task::Probe => ("get 200 from", ask_200(&args.url, QUICK_TIMEOUT)),
+        Task::Order => {
             let mut answer = Response::new(REASON_BYTES);
             let done = fetch(&args.url, HttpRequest::POST, QUICK_TIMEOUT, &mut answer);
-            ("POST", &args.url, done)
+            ("POST", done)
         }
-        ClientArgs::Status(args) => ("GET", &args.url, status(args)),
+        Task::Status => ("GET", status(args)),
     };
     match result {
         Ok(()) | Err(Failure::ReaderGone) => 0,
-        Err(failure) => fail(&said(verb, url, &failure)),
+        Err(failure) => fail(&said(verb, &args.url, &failure)),
     }
 }
 
@@ -88,38 +85,42 @@ fn said(verb: &str, url: &Url, failure: &Failure) -> String {
     ["pintle: cannot ", verb, " ", &url, ": ", &why, "\n"].concat()
 }
 
-fn wait(args: &WaitArgs) -> Result<(), Failure> {
+fn wait(args: &ClientArgs) -> Result<(), Failure> {
+    let millis = |number: u32| Duration::from_millis(number.into());
+    let timeout = Duration::from_secs(args.flags.timeout_seconds.into());
+    let request_timeout = millis(args.flags.request_timeout_millis);
+    let period = millis(args.flags.period_millis);
     let began = clock::read();
     let left = || {
         let spent = clock::read().saturating_duration_since(began);
-        args.timeout.saturating_sub(spent)
+        timeout.saturating_sub(spent)
     };
     let mut last: Option<Failure> = None;
     loop {
         // The first try is a whole one, whatever the bound.
         let limit = match last {
-            None => args.request_timeout,
-            Some(_) => args.request_timeout.min(left()),
+            None => request_timeout,
+            Some(_) => request_timeout.min(left()),
         };
         match ask_200(&args.url, limit) {
             Ok(()) => return Ok(()),
             // Cut short by this command's bound, a try says less than the one before it.
-            Err(Failure::Late(_)) if limit < args.request_timeout => {}
+            Err(Failure::Late(_)) if limit < request_timeout => {}
             Err(failure) => last = Some(failure),
         }
         let left = left();
         if left.is_zero() {
             let last = last.map(|failure| failure.why()).unwrap_or_default();
-            let waited = Seconds(args.timeout).to_string();
+            let waited = Seconds(timeout).to_string();
             return Err(Failure::Other(
                 ["waited ", &waited, ", last error: ", &last].concat(),
             ));
         }
-        sys::pause(left.min(args.period));
+        sys::pause(left.min(period));
     }
 }
 
-fn status(args: &StatusArgs) -> Result<(), Failure> {
+fn status(args: &ClientArgs) -> Result<(), Failure> {
     let terminal = sys::stdout().is_terminal() && variable_says("TERM", "dumb");
     let paint = if terminal && !variable_says("NO_COLOR", "") {
         Paint::Colours
@@ -127,7 +128,7 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
         Paint::Plain
     };
     let mut shown = look(args, paint)?;
-    if !args.watch {
+    if !args.flags.watch {
         return put(&shown);
     }
     // Redrawn in its place, or one below the other.
@@ -142,14 +143,14 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 /// What is shown of the status.
-fn look(args: &StatusArgs, paint: Paint) -> Result<Vec<u8>, Failure> {
+fn look(args: &ClientArgs, paint: Paint) -> Result<Vec<u8>, Failure> {
     let mut response = Response::new(STATUS_BYTES);
     fetch(&args.url, HttpRequest::GET, QUICK_TIMEOUT, &mut response)?;
     if response.is_cut() {
         return Err(Failure::other("the answer is longer than 256 kB"));
     }
     let body = response.body();
-    if args.json {
+    if args.flags.json {
         let end: &[u8] = if body.ends_with(b"\n") { b"" } else { b"\n" };
         return Ok([body, end].concat());
     }
@@ -191,7 +192,7 @@ fn fetch(
 }
 
 /// Prints the answer as it comes. A status above 399 is a failure and prints nothing, but for 404, as in pilot-agent.
-fn request(args: &RequestArgs) -> Result<(), Failure> {
+fn request(args: &ClientArgs) -> Result<(), Failure> {
     let request = HttpRequest {
         method: &args.method,
         body: args.body,

@@ -89,8 +89,7 @@ impl Config {
 
 fn mutual_tls(layers: &Layers<'_>) -> bool {
     layers
-        .given("control-plane-auth-policy")
-        .parse(|text| match text {
+        .parse("control-plane-auth-policy", |text| match text {
             "MUTUAL_TLS" => Ok(true),
             "NONE" => Ok(false),
             _ => Err("NONE or MUTUAL_TLS"),
@@ -107,8 +106,7 @@ fn admin(layers: &Layers<'_>, identity: &Identity) -> SocketAddr {
     };
     let port = layers.port("proxy-admin-port");
     if port == 0 {
-        let given = layers.given("proxy-admin-port");
-        given.refuse("the port must be 1 to 65535");
+        layers.wrong("proxy-admin-port", "the port must be 1 to 65535");
     }
     SocketAddr::new(address, port)
 }
@@ -137,11 +135,11 @@ fn launch(
     let (log_level, component_log_level) = proxy_levels(layers);
     let extra = variables::proxy_flags(layers);
     Launch {
-        binary: layers.given("binary-path").required().into(),
-        directory: layers.given("config-path").required().into(),
+        binary: layers.required("binary-path").into(),
+        directory: layers.required("config-path").into(),
         drain_time,
         parent_shutdown_time,
-        service_cluster: layers.given("service-cluster").required().to_owned(),
+        service_cluster: layers.required("service-cluster").to_owned(),
         service_node: identity.node.clone(),
         max_obj_name_len: optional_number(layers, "stat-name-length", 0, i64::from(u32::MAX))
             .and_then(|length| u32::try_from(length).ok())
@@ -152,8 +150,7 @@ fn launch(
         component_log_level,
         concurrency: concurrency(layers, host, warnings),
         base_id: layers
-            .given("base-id")
-            .parse(values::base_id)
+            .parse("base-id", values::base_id)
             .unwrap_or(BaseId::Auto),
         disable_hot_restart: layers.switch("disable-hot-restart"),
         skip_parent_stats: skips_parent_stats(&extra),
@@ -170,32 +167,31 @@ fn hand_over(layers: &Layers<'_>) -> (Duration, Duration) {
     let seconds = |name| {
         let duration = layers.duration(name, TICK);
         if duration.subsec_nanos() != 0 || duration > HOUR {
-            let given = layers.given(name);
-            given.refuse("it must be whole seconds, at most 1h");
+            layers.wrong(name, "it must be whole seconds, at most 1h");
         }
         duration
     };
     let drain = seconds("drain-duration");
     let parent = seconds("parent-shutdown-duration");
     if parent <= drain {
-        let given = layers.given("parent-shutdown-duration");
         let drain = duration::proto(drain);
-        given.refuse(&["it must be longer than --drain-duration, ", &drain].concat());
+        layers.wrong(
+            "parent-shutdown-duration",
+            &["it must be longer than --drain-duration, ", &drain].concat(),
+        );
     }
     (drain, parent)
 }
 
 /// Both levels for Envoy; components may stand in either flag.
 fn proxy_levels(layers: &Layers<'_>) -> (Option<String>, Option<String>) {
-    let levels = layers
-        .given("proxy-log-level")
-        .parse(values::proxy_log_level);
+    let levels = layers.parse("proxy-log-level", values::proxy_log_level);
     let (level, mut components) = levels.unwrap_or_default();
-    if let Some(given) = layers.given("proxy-component-log-level").some() {
+    if let Some(more) = layers.some("proxy-component-log-level") {
         if !components.is_empty() {
             components.push(',');
         }
-        components.push_str(given.text);
+        components.push_str(more);
     }
     let some = |text: String| (!text.is_empty()).then_some(text);
     (some(level), some(components))
@@ -203,8 +199,7 @@ fn proxy_levels(layers: &Layers<'_>) -> (Option<String>, Option<String>) {
 
 fn ip_version(layers: &Layers<'_>, identity: &Identity) -> Option<IpVersion> {
     layers
-        .given("local-address-ip-version")
-        .parse(|text| match text {
+        .parse("local-address-ip-version", |text| match text {
             "v4" => Ok(Some(IpVersion::V4)),
             "v6" => Ok(Some(IpVersion::V6)),
             "" => Ok(identity.ipv6_only().then_some(IpVersion::V6)),
@@ -233,28 +228,25 @@ fn concurrency(layers: &Layers<'_>, host: &Host, warnings: &mut Vec<String>) -> 
 }
 
 fn user(layers: &Layers<'_>) -> Option<User> {
-    let given = layers.given("proxy-user").some()?;
-    given.parse(values::user)
+    layers.some("proxy-user")?;
+    layers.parse("proxy-user", values::user)
 }
 
 fn optional_number(layers: &Layers<'_>, name: &'static str, low: i64, high: i64) -> Option<i64> {
-    layers.given(name).some()?;
+    layers.some(name)?;
     Some(layers.number(name, low..=high))
 }
 
 /// Envoy closes inbound listeners only where xDS marks them, so auto means: a sidecar with the generated bootstrap.
 fn drain(layers: &Layers<'_>, source: &Source) -> DrainCall {
     let sidecar = layers.args.role == Role::Sidecar;
-    let given = layers.given("drain-inbound-only");
-    let inbound_only = if given.text == "auto" {
-        sidecar && matches!(source, Source::Generated { .. })
-    } else {
-        given
-            .parse(|text| values::switch(text).map_err(|_| "auto, true or false"))
-            .unwrap_or_default()
-    };
+    let generated = matches!(source, Source::Generated { .. });
+    let inbound_only = layers.parse("drain-inbound-only", |text| match text {
+        "auto" => Ok(sidecar && generated),
+        _ => values::switch(text).map_err(|_| "auto, true or false"),
+    });
     DrainCall {
-        inbound_only,
+        inbound_only: inbound_only.unwrap_or_default(),
         fail_healthcheck: !sidecar,
     }
 }
@@ -267,8 +259,7 @@ fn log(layers: &Layers<'_>) -> LogConfig {
     }
     LogConfig {
         level: layers
-            .given("log-output-level")
-            .parse(values::log_level)
+            .parse("log-output-level", values::log_level)
             .unwrap_or(Level::Info),
         json: layers.switch("log-as-json"),
         ..flags.log(Target::Stdout)

@@ -24,7 +24,7 @@ impl Identity {
     pub(super) fn new(layers: &Layers<'_>, host: &Host) -> Self {
         let ips = ips(layers, host);
         let ip = first(&ips).to_string();
-        let registry = layers.given("serviceregistry").text;
+        let registry = layers.text("serviceregistry");
         let namespace = layers.variable("POD_NAMESPACE").unwrap_or("");
         let pod = layers.variable("POD_NAME").unwrap_or("");
         let id = part(layers, "id", || match registry {
@@ -60,18 +60,18 @@ impl Identity {
     /// The control plane's SPIFFE name. Its namespace is read from the discovery address.
     pub(super) fn control_plane_name(&self, layers: &Layers<'_>, discovery: &HostPort) -> String {
         let trust = self.trust_domain.replace('@', ".");
-        if let Some(given) = layers.given("pilot-identity").some() {
+        if let Some(given) = layers.some("pilot-identity") {
             // As pilot-agent 1.2 to 1.6 made it; who writes all of it means that.
-            return match given.text.strip_prefix("spiffe://") {
-                Some(_) => given.text.to_owned(),
-                None => ["spiffe://", &trust, "/", given.text].concat(),
+            return match given.strip_prefix("spiffe://") {
+                Some(_) => given.to_owned(),
+                None => ["spiffe://", &trust, "/", given].concat(),
             };
         }
         let own = layers.variable("POD_NAMESPACE");
         let istio = layers.variable("ISTIO_NAMESPACE").unwrap_or("istio-system");
         let labels: Vec<&str> = discovery.host.split('.').collect();
         let namespace = match labels.as_slice() {
-            _ if layers.given("serviceregistry").text != "Kubernetes" => istio,
+            _ if layers.text("serviceregistry") != "Kubernetes" => istio,
             [_] => own.unwrap_or(istio),
             [_, namespace] => namespace,
             _ => istio,
@@ -90,7 +90,7 @@ impl Identity {
 /// `--ip` or `INSTANCE_IP`, then the host's.
 fn ips(layers: &Layers<'_>, host: &Host) -> Vec<IpAddr> {
     let mut ips = Vec::with_capacity(host.addresses.len() + 1);
-    if layers.given("ip").some().is_some() {
+    if layers.some("ip").is_some() {
         ips.push(layers.address("ip"));
     }
     for address in &host.addresses {
@@ -114,13 +114,14 @@ fn ips(layers: &Layers<'_>, host: &Host) -> Vec<IpAddr> {
 }
 
 fn part(layers: &Layers<'_>, name: &'static str, default: impl FnOnce() -> String) -> String {
-    let given = layers.given(name);
-    if given.text.contains('~') {
-        given.refuse("~ separates the parts of the node id");
+    let given = layers.text(name);
+    if given.contains('~') {
+        layers.wrong(name, "~ separates the parts of the node id");
     }
-    given
-        .some()
-        .map_or_else(default, |given| given.text.to_owned())
+    if given.is_empty() {
+        return default();
+    }
+    given.to_owned()
 }
 
 fn first(ips: &[IpAddr]) -> IpAddr {

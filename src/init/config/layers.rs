@@ -71,28 +71,6 @@ impl<'l> Given<'l> {
     pub(super) fn some(self) -> Option<Self> {
         (!self.text.is_empty()).then_some(self)
     }
-
-    /// The value, which must not be empty.
-    pub(super) fn required(self) -> &'l str {
-        if self.text.is_empty() {
-            self.refuse("it must not be empty");
-        }
-        self.text
-    }
-
-    /// `None` has been noted.
-    pub(super) fn parse<T>(
-        &self,
-        parse: impl FnOnce(&str) -> Result<T, &'static str>,
-    ) -> Option<T> {
-        match parse(self.text) {
-            Ok(value) => Some(value),
-            Err(cause) => {
-                self.refuse(cause);
-                None
-            }
-        }
-    }
 }
 
 /// The first one counts.
@@ -189,6 +167,44 @@ impl<'a> Layers<'a> {
         of(Layer::Default, name, default)
     }
 
+    /// The text alone, where nobody asks who gave it.
+    #[inline(never)]
+    pub(super) fn text(&self, name: &'static str) -> &str {
+        self.given(name).text
+    }
+
+    /// The text, unless it is empty.
+    pub(super) fn some(&self, name: &'static str) -> Option<&str> {
+        Some(self.text(name)).filter(|text| !text.is_empty())
+    }
+
+    /// The text, which must not be empty.
+    pub(super) fn required(&self, name: &'static str) -> &str {
+        let text = self.text(name);
+        if text.is_empty() {
+            self.wrong(name, "it must not be empty");
+        }
+        text
+    }
+
+    /// What a flag says; `None` has been noted.
+    pub(super) fn parse<'l, T>(
+        &'l self,
+        name: &'static str,
+        parse: impl FnOnce(&'l str) -> Result<T, &'static str>,
+    ) -> Option<T> {
+        parse(self.text(name))
+            .map_err(|cause| self.wrong(name, cause))
+            .ok()
+    }
+
+    /// Notes that the value of a flag is wrong.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wrong(&self, name: &'static str, cause: &str) {
+        self.refuse(self.given(name).wrong(cause));
+    }
+
     /// A variable that no flag stands for.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         let variable = self.environment.get(name);
@@ -199,19 +215,18 @@ impl<'a> Layers<'a> {
     }
 
     pub(super) fn switch(&self, name: &'static str) -> bool {
-        self.given(name).parse(values::switch).unwrap_or_default()
+        self.parse(name, values::switch).unwrap_or_default()
     }
 
     /// A number; the caller says which ones are good.
     pub(super) fn number(&self, name: &'static str, range: RangeInclusive<i64>) -> i64 {
-        let given = self.given(name);
-        let Ok(number) = given.text.parse() else {
-            given.refuse("not a whole number");
+        let Ok(number) = self.text(name).parse() else {
+            self.wrong(name, "not a whole number");
             return 0;
         };
         if !range.contains(&number) {
             let (low, high) = (range.start().to_string(), range.end().to_string());
-            given.refuse(&["out of range, ", &low, " to ", &high].concat());
+            self.wrong(name, &["out of range, ", &low, " to ", &high].concat());
         }
         number
     }
@@ -223,16 +238,18 @@ impl<'a> Layers<'a> {
 
     /// A duration of at least `least`.
     pub(super) fn duration(&self, name: &'static str, least: Duration) -> Duration {
-        let given = self.given(name);
-        let duration = given.parse(duration::parse).unwrap_or(least);
+        let duration = self.parse(name, duration::parse).unwrap_or(least);
         if duration < least {
-            given.refuse(&["it must be at least ", &duration::proto(least)].concat());
+            self.wrong(
+                name,
+                &["it must be at least ", &duration::proto(least)].concat(),
+            );
         }
         duration
     }
 
     pub(super) fn address(&self, name: &'static str) -> IpAddr {
-        let address = self.given(name).parse(values::address);
+        let address = self.parse(name, values::address);
         address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
     }
 }

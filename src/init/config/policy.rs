@@ -16,9 +16,7 @@ pub(super) fn policy(
 ) -> Policy {
     let rescan = layers.duration("rescan-interval", Duration::ZERO);
     if !rescan.is_zero() && rescan < Duration::from_secs(1) {
-        layers
-            .given("rescan-interval")
-            .refuse("it must be 0 or at least 1s");
+        layers.wrong("rescan-interval", "it must be 0 or at least 1s");
     }
     let hang = layers.duration("proxy-hang-timeout", Duration::ZERO);
     let termination_drain = termination_drain(layers, warnings);
@@ -35,8 +33,7 @@ pub(super) fn policy(
         retry_initial: layers.duration("retry-initial", TICK),
         retry_reset: layers.duration("retry-reset", Duration::from_secs(1)),
         on_clean_exit: layers
-            .given("on-clean-exit")
-            .parse(clean_exit)
+            .parse("on-clean-exit", clean_exit)
             .unwrap_or(CleanExit::Exit),
         live_timeout: layers.duration("live-timeout", TICK),
         hang_timeout: (!hang.is_zero()).then_some(hang),

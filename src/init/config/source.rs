@@ -108,7 +108,7 @@ impl Basis<'_> {
 
     fn generated(&self, warnings: &mut Vec<String>) -> Generated {
         let layers = self.layers;
-        let discovery = layers.given("discovery-address").parse(values::host_port);
+        let discovery = layers.parse("discovery-address", values::host_port);
         let discovery = discovery.unwrap_or_default();
         let NodeDescription {
             metadata,
@@ -125,7 +125,7 @@ impl Basis<'_> {
         stats.prefixes.extend_from_slice(&matcher.prefixes);
         stats.suffixes.extend_from_slice(&matcher.suffixes);
         stats.regexes.extend_from_slice(&matcher.regexes);
-        let statsd = layers.given("statsd-udp-address").some();
+        let statsd = layers.some("statsd-udp-address");
         Generated {
             node_id: self.identity.node.clone(),
             cluster: self.launch.service_cluster.clone(),
@@ -137,7 +137,7 @@ impl Basis<'_> {
             control_plane_tls: self.control_plane_tls(&discovery),
             discovery,
             tracing: tracing(layers, warnings),
-            statsd: statsd.and_then(|given| given.parse(values::socket_address)),
+            statsd: statsd.and_then(|_| layers.parse("statsd-udp-address", values::socket_address)),
             metrics_service: layers.noted(metrics_service(layers)).flatten(),
             prometheus_port: prometheus_port(layers),
             prometheus_local: self.metrics.local_only,
@@ -231,8 +231,10 @@ fn connect_timeout(layers: &Layers<'_>) -> Duration {
     const LONGEST: Duration = Duration::from_secs(30);
     let timeout = layers.duration("connect-timeout", TICK);
     if timeout > LONGEST || !timeout.subsec_nanos().is_multiple_of(1_000_000) {
-        let given = layers.given("connect-timeout");
-        given.refuse("it must be 1ms to 30s, in whole milliseconds");
+        layers.wrong(
+            "connect-timeout",
+            "it must be 1ms to 30s, in whole milliseconds",
+        );
     }
     timeout
 }
@@ -251,26 +253,28 @@ fn tracing(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Option<Tracing> {
 /// `$(HOST_IP)` is the kubelet's to expand; where it did not, the node's own address is meant.
 fn collector(layers: &Layers<'_>, name: &'static str) -> Option<HostPort> {
     const LITERAL: &str = "$(HOST_IP)";
-    let given = layers.given(name).some()?;
-    if !search::contains(given.text, LITERAL) {
-        return given.parse(values::host_port);
+    let given = layers.some(name)?;
+    if !search::contains(given, LITERAL) {
+        return layers.parse(name, values::host_port);
     }
     let node = layers.variable("HOST_IP").unwrap_or("127.0.0.1");
     let node = match node.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) => ["[", &address.to_string(), "]"].concat(),
         Ok(IpAddr::V4(_)) | Err(_) => node.to_owned(),
     };
-    let text = search::replace(given.text, LITERAL, &node);
-    given.parse(|_| values::host_port(&text))
+    let text = search::replace(given, LITERAL, &node);
+    layers.parse(name, |_| values::host_port(&text))
 }
 
 /// An address, or pilot-agent 1.4's RemoteService in JSON, of which the address counts.
 fn metrics_service(layers: &Layers<'_>) -> Result<Option<HostPort>, ConfigError> {
-    let address = layers.given("envoy-metrics-service-address");
-    let service = layers.given("envoy-metrics-service");
+    const ADDRESS: &str = "envoy-metrics-service-address";
+    const SERVICE: &str = "envoy-metrics-service";
+    let address = layers.given(ADDRESS);
+    let service = layers.given(SERVICE);
     if service.layer <= address.layer {
-        let address = address.some();
-        return Ok(address.and_then(|given| given.parse(values::host_port)));
+        let address = layers.some(ADDRESS);
+        return Ok(address.and_then(|_| layers.parse(ADDRESS, values::host_port)));
     }
     let Some(service) = service.some() else {
         return Ok(None);
@@ -283,7 +287,7 @@ fn metrics_service(layers: &Layers<'_>) -> Result<Option<HostPort>, ConfigError>
     match document.get("address") {
         None => Ok(None),
         Some(Value::String(address)) if address.is_empty() => Ok(None),
-        Some(Value::String(address)) => Ok(service.parse(|_| values::host_port(address))),
+        Some(Value::String(address)) => Ok(layers.parse(SERVICE, |_| values::host_port(address))),
         Some(_) => Err(service.wrong("its address must be a text")),
     }
 }

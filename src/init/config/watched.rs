@@ -71,7 +71,7 @@ pub(super) fn watch(layers: &Layers<'_>, mutual_tls: bool, documents: [Option<&P
         }
         // With a custom file the agent writes no configuration.
         if !custom {
-            let own = layers.given("config-path").text;
+            let own = layers.text("config-path");
             refuse_own(layers, watched, "--config-path", own.as_ref());
         }
         add(&mut paths, watched);
