@@ -202,6 +202,37 @@ fn no_adopted_process_outlives_a_proxy_that_ends() {
     assert!(log.ends_with("exit code 143\n"), "{log}");
 }
 
+/// `exec pintle ... > >(tee log)`: the reader is the agent's child, but from before its time.
+#[test]
+fn a_child_from_before_the_agent_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let reader = folder.path().join("reader");
+    let shell = folder.path().join("shell");
+    let lines = format!(
+        "#!/bin/sh\nsleep 1000 <&- >&- 2>&- &\necho $! > {}\nexec {} \"$@\"\n",
+        reader.display(),
+        env!("CARGO_BIN_EXE_pintle")
+    );
+    fs::write(&shell, lines).unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    let proxy = script(&folder, ": > ${0%/*}/started");
+    let mut agent = Setup::with(&shell, "proxy", &proxy)
+        .args(&["--kill-timeout", "1s", "--status-port", "0"])
+        .start();
+    until("the proxy", || {
+        folder.path().join("started").exists().then_some(())
+    });
+    agent.signal(libc::SIGTERM);
+    let status = agent.wait();
+    let log = agent.log();
+    let reader: i32 = fs::read_to_string(reader).unwrap().trim().parse().unwrap();
+    let lives = is_alive(reader);
+    kill(reader, libc::SIGKILL);
+    assert!(lives, "{log}");
+    assert_eq!(status.code(), Some(143), "{log}");
+    assert!(!log.contains("adopted"), "{log}");
+}
+
 #[test]
 fn no_adopted_process_outlives_the_command_of_run() {
     let setup = Setup::run("hello").args(&["--kill-timeout", "1s"]);

@@ -4,6 +4,9 @@
 //! ends a proxy: TERM, their time, KILL. What they have started becomes the agent's in turn, so it looks again after each
 //! that it has reaped. Their ends say nothing about the agent's own, and so do not change its code.
 //!
+//! A child that was there before the agent (`exec pintle` in a shell that has started a log reader) is no orphan of anything
+//! the agent has started, and goes on.
+//!
 //! Only /proc tells who they are; where it is missing they go on, and the log says so.
 
 #![forbid(unsafe_code)]
@@ -59,6 +62,17 @@ impl Adopted {
         if !sys::has_children() {
             return true;
         }
+        let mut children = match sys::children() {
+            Ok(children) => children,
+            Err(error) => {
+                log::warning!("cannot end the adopted processes: /proc does not tell: {error}");
+                return true;
+            }
+        };
+        children.retain(|child| !own.inherited(*child));
+        if children.is_empty() {
+            return true;
+        }
         if self.deadline <= now {
             if self.killing {
                 log::warning!("adopted processes are still there after KILL, ending without them");
@@ -68,13 +82,6 @@ impl Adopted {
             self.killing = true;
             self.deadline = now.checked_add(ABANDON_AFTER).unwrap_or(now);
         }
-        let children = match sys::children() {
-            Ok(children) => children,
-            Err(error) => {
-                log::warning!("cannot end the adopted processes: /proc does not tell: {error}");
-                return true;
-            }
-        };
         for child in children {
             if self.killing {
                 sys::kill(child, signal::SIGKILL);

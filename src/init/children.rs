@@ -60,11 +60,34 @@ pub(crate) fn reap() -> Option<(Pid, ExitStatus)> {
 /// Two proxies, a validator, a command, eight companions and eight probes.
 const MOST: usize = 20;
 
-/// The children that have been started and not reaped.
+/// The children that have not been reaped, adopted ones left out.
 #[derive(Debug, Default)]
-pub(crate) struct Children(Vec<(Pid, Kind)>);
+pub(crate) struct Children {
+    started: Vec<(Pid, Kind)>,
+    /// Whoever became pintle by exec has started them: a shell's log reader, say. They are reaped, and never signalled.
+    inherited: Vec<Pid>,
+}
 
 impl Children {
+    /// To be made before any child is started. Without /proc nobody is known, and nobody is ended either.
+    pub(crate) fn at_start() -> Self {
+        let inherited = if sys::has_children() {
+            sys::children().unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        Self {
+            started: Vec::new(),
+            inherited,
+        }
+    }
+
+    /// Whether it was there before the agent was.
+    #[must_use]
+    pub(crate) fn inherited(&self, pid: Pid) -> bool {
+        self.inherited.contains(&pid)
+    }
+
     /// Starts `binary` with `arguments` as a child of this kind.
     ///
     /// # Errors
@@ -154,28 +177,30 @@ impl Children {
         started: io::Result<Pid>,
     ) -> Result<Pid, (ExitStatus, io::Error)> {
         let pid = started.map_err(|error| (ExitStatus::NotStarted(spawn_code(&error)), error))?;
-        if self.0.capacity() == 0 {
+        if self.started.capacity() == 0 {
             // Once and for all: a list that grows later stays above the memory that it grew over.
-            self.0.reserve_exact(MOST);
+            self.started.reserve_exact(MOST);
         }
-        self.0.push((pid, kind));
+        self.started.push((pid, kind));
         Ok(pid)
     }
 
     /// Forgets a child that has been reaped; `None` for an adopted orphan.
     pub(crate) fn reaped(&mut self, pid: Pid) -> Option<Kind> {
-        let at = self.0.iter().position(|(known, _)| *known == pid)?;
-        Some(self.0.swap_remove(at).1)
+        // Its number may come again.
+        self.inherited.retain(|known| *known != pid);
+        let at = self.started.iter().position(|(known, _)| *known == pid)?;
+        Some(self.started.swap_remove(at).1)
     }
 
     #[must_use]
     pub(crate) fn knows(&self, pid: Pid) -> bool {
-        self.0.iter().any(|(known, _)| *known == pid)
+        self.started.iter().any(|(known, _)| *known == pid)
     }
 
     #[must_use]
     pub(crate) fn pid(&self, kind: Kind) -> Option<Pid> {
-        self.0
+        self.started
             .iter()
             .find(|(_, known)| *known == kind)
             .map(|(pid, _)| *pid)
@@ -184,7 +209,7 @@ impl Children {
     /// A child that never was, for tests of what is told about children.
     #[cfg(test)]
     pub(crate) fn pretend(&mut self, pid: i32, kind: Kind) {
-        self.0.push((Pid::pretend(pid), kind));
+        self.started.push((Pid::pretend(pid), kind));
     }
 
     pub(crate) fn signal(&self, kind: Kind, signal: i32) {
@@ -201,7 +226,7 @@ impl Children {
     }
 
     pub(crate) fn kill_all(&self) {
-        for (pid, _) in &self.0 {
+        for (pid, _) in &self.started {
             sys::kill_group(*pid, sys::signal::SIGKILL);
         }
     }
@@ -311,12 +336,12 @@ mod tests {
         children
             .keep(Kind::Proxy(Epoch(0)), Ok(Pid::pretend(1)))
             .unwrap();
-        let room = children.0.capacity();
+        let room = children.started.capacity();
         for serial in 1..MOST {
             let kind = Kind::Probe(u64::try_from(serial).unwrap());
             children.keep(kind, Ok(Pid::pretend(2))).unwrap();
         }
-        assert_eq!(children.0.capacity(), room);
+        assert_eq!(children.started.capacity(), room);
     }
 
     fn launch() -> Launch {

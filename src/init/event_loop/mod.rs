@@ -147,7 +147,7 @@ impl EventLoop {
             poll,
             signals,
             watcher,
-            children: Children::default(),
+            children: Children::at_start(),
             hot_restart,
             store,
             stand_in: None,
