@@ -118,3 +118,10 @@ bench_tools() {
     [ -s target/bench/certificate.pem ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
         -subj "/CN=bench" -keyout /dev/null -out target/bench/certificate.pem 2>/dev/null
 }
+
+# What build/promises measures of gudgeon, and its client.
+load_tools() {
+    need python3 python3
+    build/dist "$(host_arch)" gudgeon >/dev/null
+    cargo build -q --release --locked -p gudgeon-load
+}
