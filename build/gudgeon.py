@@ -22,6 +22,8 @@ SERVER_CORE, CLIENT_CORE = (lambda cores: (cores[0], cores[-1]))(sorted(os.sched
 # A template of Istio 1.1's kind and its values; without a configuration the built-in template works.
 FRAGMENT = ["tests/data/fragment-template.yaml", "tests/data/fragment-values.yaml"]
 UID = "00000000-0000-4000-8000-ffffffffffff"
+# The pod's workload, in its label.
+WORKLOAD = "web00000000"
 RATE = 500
 # The share of a round that a server may have waited for its core.
 NEIGHBOURS = 0.02
@@ -84,6 +86,7 @@ class Injector:
         command = [word for part in command for word in part.split("=", 1)]
         command += ["--count", str(count)] + (["--review", review] if review else [])
         command += ["--http2"] if more.pop("http2", False) else []
+        command += ["--vary", WORKLOAD] if more.pop("vary", False) else []
         command += [word for key, value in more.items() for word in (f"--{key}", str(value))]
         return subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=on(CLIENT_CORE))
 
@@ -125,7 +128,7 @@ def pod(containers=2, annotations=0):
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-6d4cf56db6", "uid": UID[::-1], "controller": True}
     metadata = {
         "generateName": "web-6d4cf56db6-", "namespace": "shop", "ownerReferences": [owner],
-        "labels": {"app": "web", "version": "v1", "tier": "front", "team": "shop", "pod-template-hash": "6d4cf56db6"},
+        "labels": {"app": WORKLOAD, "version": "v1", "tier": "front", "team": "shop", "pod-template-hash": "6d4cf56db6"},
         "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "8000"},
     }
     if annotations:
@@ -167,8 +170,9 @@ def review(folder, name, of):
 
 
 def costs(injectors, asked, rounds, count):
-    """What a review costs each of them, and what `/ready` does, in µs of its processor; and answers a second on the wall."""
-    found = {injector.name: {"cost": [], "http2": [], "ready": [], "wall": []} for injector in injectors}
+    """What a review costs each of them, in µs of its processor: of one workload's replicas over HTTP/1.1 and HTTP/2, and where
+    each pod is of another workload; what `/ready` does; and answers a second on the wall."""
+    found = {injector.name: {"cost": [], "http2": [], "new": [], "ready": [], "wall": []} for injector in injectors}
     for _ in range(rounds):
         for injector in injectors:
             took = found[injector.name]
@@ -176,6 +180,7 @@ def costs(injectors, asked, rounds, count):
             took["cost"].append(run["cost"])
             took["wall"].append(run["answers"] / run["seconds"])
             took["http2"].append(injector.load(asked, count, warm=200, http2=True)["cost"])
+            took["new"].append(injector.load(asked, count, warm=200, vary=True)["cost"])
             took["ready"].append(injector.load(None, count, warm=200)["cost"])
     return {name: measure.medians(took) for name, took in found.items()}
 

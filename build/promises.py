@@ -106,7 +106,7 @@ def of_gudgeon(quick):
     sized("gudgeon: binary", "binary", found["binary"])
     sized("gudgeon injector: resident, idle", "resident", found["resident"])
     for name, took in found["costs"].items():
-        for key, how in ("cost", "HTTP/1.1"), ("http2", "HTTP/2"):
+        for key, how in ("cost", "HTTP/1.1"), ("http2", "HTTP/2"), ("new", "no two alike"):
             what, cost = f"reviews a second on one core, {name} template, {how}", took[key]
             one(what, cost, "review", f"{1e6 / cost:.0f}", f"{1e6 / limits['review']:.0f}", room, limits["review_now"][name])
         told("  on the wall, the client beside it", f"{took['wall']:.0f}")

@@ -38,6 +38,8 @@ pub(crate) enum Asked {
     Review {
         before: String,
         after: String,
+        /// A word that is another in each request.
+        vary: Option<String>,
         wanted: Wanted,
     },
 }
@@ -48,7 +50,11 @@ impl Asked {
     }
 
     /// A review whose `request.uid` is one of 36 characters that stands nowhere else.
-    pub(crate) fn review(text: &str, wanted: Wanted) -> Result<Self, Failure> {
+    pub(crate) fn review(
+        text: &str,
+        vary: Option<String>,
+        wanted: Wanted,
+    ) -> Result<Self, Failure> {
         let review: Value = serde_json::from_str(text)?;
         let uid = review
             .pointer("/request/uid")
@@ -59,6 +65,7 @@ impl Asked {
             (Some(before), Some(after), None) if uid.len() == 36 => Ok(Self::Review {
                 before: before.to_owned(),
                 after: after.to_owned(),
+                vary,
                 wanted,
             }),
             _ => Err("the review has no uid of its own".into()),
@@ -69,8 +76,16 @@ impl Asked {
     pub(crate) fn request(&self, number: u64, http2: bool) -> Result<Request<Sent>, Failure> {
         let (method, path, body) = match self {
             Self::Ready => ("GET", "/ready", Bytes::new()),
-            Self::Review { before, after, .. } => {
-                let body = format!("{before}{}{after}", uid(number));
+            Self::Review {
+                before,
+                after,
+                vary,
+                ..
+            } => {
+                let mut body = format!("{before}{}{after}", uid(number));
+                if let Some(word) = vary {
+                    body = body.replace(word, &format!("other{number}"));
+                }
                 ("POST", "/inject?timeout=10s", Bytes::from(body))
             }
         };

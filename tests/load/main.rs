@@ -41,6 +41,9 @@ struct Flags {
     /// a review, JSON; its uid is exchanged in each request; without it: GET /ready
     #[argh(option)]
     review: Option<String>,
+    /// a word of the review that is exchanged, too
+    #[argh(option)]
+    vary: Option<String>,
     /// what is to come: patch (default) or none
     #[argh(option, default = "Wanted::Patch")]
     wanted: Wanted,
@@ -67,7 +70,7 @@ async fn run(flags: Flags) -> Result<String, Failure> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|cause| format!("cannot read {path}: {cause}"))?;
-            Asked::review(&text, flags.wanted)?
+            Asked::review(&text, flags.vary.clone(), flags.wanted)?
         }
     });
     let trust =
