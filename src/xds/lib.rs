@@ -15,9 +15,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod debounce;
 pub mod node;
+pub mod reason;
 mod resources;
 pub mod settings;
 pub mod snapshot;
+pub mod stream;
 pub mod version;
 pub mod view;

@@ -1,0 +1,91 @@
+//! Why something is pushed: the words that are counted.
+
+use std::fmt;
+
+/// The label of `pilot_push_triggers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Reason {
+    Endpoint,
+    Service,
+    Config,
+    Global,
+    Proxy,
+    Debug,
+    Unknown,
+}
+
+impl Reason {
+    pub const ALL: [Self; 7] = [
+        Self::Endpoint,
+        Self::Service,
+        Self::Config,
+        Self::Global,
+        Self::Proxy,
+        Self::Debug,
+        Self::Unknown,
+    ];
+
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Endpoint => "endpoint",
+            Self::Service => "service",
+            Self::Config => "config",
+            Self::Global => "global",
+            Self::Proxy => "proxy",
+            Self::Debug => "debug",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Several of them: those of all changes that were merged.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Reasons(u8);
+
+impl Reasons {
+    pub const NONE: Self = Self(0);
+
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub const fn has(self, reason: Reason) -> bool {
+        self.0 & (1 << reason as u8) != 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Reason> {
+        Reason::ALL
+            .into_iter()
+            .filter(move |reason| self.has(*reason))
+    }
+}
+
+impl From<Reason> for Reasons {
+    fn from(reason: Reason) -> Self {
+        Self(1 << reason as u8)
+    }
+}
+
+impl fmt::Debug for Reasons {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_set()
+            .entries(self.iter().map(Reason::word))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_add_up_and_are_listed_in_order() {
+        let both = Reasons::from(Reason::Debug).and(Reason::Endpoint.into());
+        assert!(both.iter().eq([Reason::Endpoint, Reason::Debug]));
+        assert!(Reasons::NONE.iter().next().is_none());
+        for reason in Reason::ALL {
+            assert!(Reasons::from(reason).iter().eq([reason]));
+        }
+    }
+}

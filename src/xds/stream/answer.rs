@@ -1,0 +1,306 @@
+//! The next response: answers to requests first, then endpoints, then the steps of a full push.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::message::STEP;
+use super::named::{Absence, Found, Source};
+use super::push::Dirty;
+use super::rollout::{Phase, Warming};
+use super::{LastPush, Response, Stream, short};
+use crate::reason::Reasons;
+use crate::version::Version;
+use crate::view::{Resource, Type};
+
+impl Stream {
+    /// What goes out next. The writer holds it until [`Self::written`] is called; until then there is no other.
+    pub fn next(&mut self, now: Duration) -> Option<Response> {
+        if self.writer.is_busy() {
+            return None;
+        }
+        let response = self.owed(now)?;
+        self.writer.begin(now);
+        Some(response)
+    }
+
+    fn owed(&mut self, now: Duration) -> Option<Response> {
+        if let Some(answer) = self.answer(now) {
+            return Some(answer);
+        }
+        loop {
+            if self.phase.is_free() && self.waiting.is_some() {
+                self.begin(now);
+            } else if self.phase.is_idle() && std::mem::take(&mut self.held) {
+                // Assignments of what is gone, where the client still wants them.
+                self.dirty = Dirty::All;
+            }
+            // Assignments wait for nothing but the clusters of the same push.
+            if !matches!(self.phase, Phase::Clusters)
+                && let Some(response) = self.pushed_endpoints(now)
+            {
+                return Some(response);
+            }
+            let (response, next) = self.step(now)?;
+            self.phase = next;
+            if response.is_some() {
+                return response;
+            }
+        }
+    }
+
+    /// To requests. Clusters stand before the assignments that they wait for.
+    fn answer(&mut self, now: Duration) -> Option<Response> {
+        if self.clusters.is_owed() {
+            let (response, _) = self.send_clusters(self.phase.keeps_clusters());
+            return Some(response);
+        }
+        if self.endpoints.is_owed() {
+            // What a push has changed goes with it.
+            let dirty = self.take_dirty(now);
+            let found = self.look_at_endpoints(&dirty);
+            return Some(self.send_endpoints(found));
+        }
+        if self.listeners.is_owed() {
+            return Some(self.send_listeners());
+        }
+        if self.routes.is_owed() {
+            let found = self.look_at_routes(&Dirty::None);
+            return Some(self.send_named(Type::Route, found));
+        }
+        None
+    }
+
+    /// A full push starts.
+    fn begin(&mut self, now: Duration) {
+        let Some(waiting) = self.waiting.take() else {
+            return;
+        };
+        self.views.rolling = waiting.view;
+        // An endpoints-only push that waited is part of it.
+        let reasons = std::mem::take(&mut self.reasons).and(waiting.reasons);
+        self.dirty = Dirty::All;
+        self.phase = Phase::Clusters;
+        self.note(now, reasons);
+    }
+
+    fn note(&mut self, now: Duration, reasons: Reasons) {
+        self.last = Some(LastPush {
+            at: now,
+            reasons,
+            types: Vec::new(),
+        });
+    }
+
+    fn note_type(&mut self, kind: Type) {
+        if let Some(last) = &mut self.last
+            && !last.types.contains(&kind)
+        {
+            last.types.push(kind);
+        }
+    }
+
+    fn pushed_endpoints(&mut self, now: Duration) -> Option<Response> {
+        if self.dirty.is_none() {
+            return None;
+        }
+        let dirty = self.take_dirty(now);
+        let found = self.look_at_endpoints(&dirty);
+        if found.is_empty() {
+            return None;
+        }
+        self.note_type(Type::Endpoint);
+        Some(self.send_endpoints(found))
+    }
+
+    fn take_dirty(&mut self, now: Duration) -> Dirty {
+        let reasons = std::mem::take(&mut self.reasons);
+        if reasons != Reasons::NONE {
+            self.note(now, reasons);
+        }
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// One step of the push under way: a response, if there is something to say, and the phase after it. `None` when it waits.
+    fn step(&mut self, now: Duration) -> Option<(Option<Response>, Phase)> {
+        match &self.phase {
+            Phase::Idle => None,
+            Phase::Clusters => Some(self.step_clusters(now)),
+            Phase::Warming(warming) => {
+                let ledgers = &self.ledgers;
+                let over = warming.is_over(now, &ledgers.clusters, &ledgers.endpoints);
+                // Nothing is there that must wait, and another push does.
+                let bare = !ledgers.listeners.asked && !ledgers.routes.asked;
+                let accepted = warming.is_answered(&ledgers.clusters);
+                let over = over || (bare && accepted && self.waiting.is_some());
+                // What only the view before had was left as it was.
+                self.held |= over;
+                over.then_some((None, Phase::Listeners))
+            }
+            Phase::Listeners => {
+                self.views.shown = self.views.rolling.clone();
+                Some((self.step_listeners(), Phase::Routes))
+            }
+            Phase::Routes => {
+                let response = self.step_routes();
+                let until = now.saturating_add(STEP);
+                let next = if self.has_vanished() {
+                    Phase::Settling { until }
+                } else if self.held {
+                    let nonce = self.ledgers.clusters.nonce();
+                    Phase::Dropped { nonce, until }
+                } else {
+                    Phase::Idle
+                };
+                Some((response, next))
+            }
+            Phase::Settling { until } => {
+                let ledgers = &self.ledgers;
+                let settled = ledgers.listeners.is_settled() && ledgers.routes.is_settled();
+                if !settled && now < *until {
+                    return None;
+                }
+                let (response, _) = self.send_clusters(false);
+                self.note_type(Type::Cluster);
+                let nonce = response.nonce;
+                let until = now.saturating_add(STEP);
+                Some((Some(response), Phase::Dropped { nonce, until }))
+            }
+            Phase::Dropped { nonce, until } => {
+                let over = self.ledgers.clusters.has_answered(*nonce) || now >= *until;
+                over.then_some((None, Phase::Idle))
+            }
+        }
+    }
+
+    fn step_clusters(&mut self, now: Duration) -> (Option<Response>, Phase) {
+        if !self.ledgers.clusters.asked {
+            return (None, Phase::Listeners);
+        }
+        let target = self.clusters.target(Type::Cluster, &*self.views.rolling);
+        let difference = super::complete::Difference::between(self.clusters.sent(), &target);
+        if difference.is_kept() {
+            return (None, Phase::Listeners);
+        }
+        let (response, added) = self.send_clusters(true);
+        self.note_type(Type::Cluster);
+        if added.is_empty() {
+            return (Some(response), Phase::Listeners);
+        }
+        let wanted: BTreeSet<_> = added
+            .iter()
+            .map(|cluster| &cluster.name)
+            .filter(|name| self.views.get(Type::Endpoint, name).is_some())
+            .cloned()
+            .collect();
+        let warming = Warming::new(now, response.nonce, wanted);
+        (Some(response), Phase::Warming(warming))
+    }
+
+    fn step_listeners(&mut self) -> Option<Response> {
+        if !self.ledgers.listeners.asked {
+            return None;
+        }
+        let target = self.listeners.target(Type::Listener, &*self.views.shown);
+        if self.listeners.sent().version() == target.version() {
+            return None;
+        }
+        self.note_type(Type::Listener);
+        Some(self.send_listeners())
+    }
+
+    fn step_routes(&mut self) -> Option<Response> {
+        let found = self.look_at_routes(&Dirty::All);
+        if found.is_empty() {
+            return None;
+        }
+        self.note_type(Type::Route);
+        Some(self.send_named(Type::Route, found))
+    }
+
+    /// The client has clusters that it is not to have.
+    fn has_vanished(&self) -> bool {
+        let target = self.clusters.target(Type::Cluster, &*self.views.rolling);
+        self.ledgers.clusters.asked && self.clusters.sent().version() != target.version()
+    }
+
+    /// The clusters that the client is to have, and with `keep` those that vanish. Says which are new to it.
+    fn send_clusters(&mut self, keep: bool) -> (Response, Vec<Arc<Resource>>) {
+        let target = self.clusters.target(Type::Cluster, &*self.views.rolling);
+        let sent = self.clusters.send(target, keep, self.protocol);
+        // New or changed, they wait for an assignment that comes after this response.
+        let fresh = sent.difference.fresh().map(|cluster| &cluster.name);
+        self.endpoints.again(fresh);
+        let version = self.clusters.sent().version();
+        let response = self.respond(Type::Cluster, version, sent.resources, sent.removed);
+        (response, sent.difference.added)
+    }
+
+    fn send_listeners(&mut self) -> Response {
+        let target = self.listeners.target(Type::Listener, &*self.views.shown);
+        let sent = self.listeners.send(target, false, self.protocol);
+        let version = self.listeners.sent().version();
+        self.respond(Type::Listener, version, sent.resources, sent.removed)
+    }
+
+    fn look_at_endpoints(&mut self, dirty: &Dirty) -> Found {
+        let views = &self.views;
+        let get = |name: &str| views.get(Type::Endpoint, name);
+        let source = Source {
+            get: &get,
+            absence: Absence::of(self.protocol, self.client),
+            hold: self.ledgers.clusters.asked && !self.phase.is_idle(),
+            nonce: short(self.nonce.saturating_add(1)),
+        };
+        let found = self.endpoints.changed(dirty, &source);
+        self.held |= found.held;
+        found
+    }
+
+    fn look_at_routes(&mut self, dirty: &Dirty) -> Found {
+        let views = &self.views;
+        let get = |name: &str| views.get(Type::Route, name);
+        let source = Source {
+            get: &get,
+            absence: Absence::of(self.protocol, self.client),
+            hold: false,
+            nonce: short(self.nonce.saturating_add(1)),
+        };
+        self.routes.changed(dirty, &source)
+    }
+
+    fn send_endpoints(&mut self, found: Found) -> Response {
+        let response = self.send_named(Type::Endpoint, found);
+        if let Phase::Warming(warming) = &mut self.phase {
+            let resources = response.resources.iter().map(|resource| &resource.name);
+            warming.sent(response.nonce, resources.chain(&response.removed));
+        }
+        response
+    }
+
+    fn send_named(&mut self, kind: Type, found: Found) -> Response {
+        let version = match kind {
+            Type::Route => self.routes.version(),
+            Type::Cluster | Type::Endpoint | Type::Listener => self.endpoints.version(),
+        };
+        self.respond(kind, version, found.resources, found.removed)
+    }
+
+    fn respond(
+        &mut self,
+        kind: Type,
+        version: Version,
+        resources: Vec<Arc<Resource>>,
+        removed: Vec<Arc<str>>,
+    ) -> Response {
+        self.nonce = self.nonce.saturating_add(1);
+        self.ledgers.of_mut(kind).send(self.nonce, version);
+        Response {
+            kind,
+            version,
+            nonce: self.nonce,
+            resources,
+            removed,
+        }
+    }
+}

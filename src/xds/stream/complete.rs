@@ -1,0 +1,269 @@
+//! What a client has of clusters or listeners: all of them, or some by name.
+//!
+//! What was sent is a set, shared with every stream that has the same. So a stream with all clusters keeps one pointer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::message::{Client, Protocol, Request};
+use crate::version::Version;
+use crate::view::{Resource, Set, Type, View};
+
+#[derive(Debug, Default)]
+pub(super) struct Complete {
+    wildcard: bool,
+    /// Asked for by name, sorted.
+    names: Vec<Arc<str>>,
+    /// Delta: those of them that the next response speaks of, whatever was sent before. Sorted.
+    again: Vec<Arc<str>>,
+    /// A response is owed.
+    owed: bool,
+    sent: Arc<Set>,
+}
+
+/// Between two sets.
+#[derive(Debug, Default)]
+pub(super) struct Difference {
+    pub(super) added: Vec<Arc<Resource>>,
+    pub(super) changed: Vec<Arc<Resource>>,
+    pub(super) gone: Vec<Arc<Resource>>,
+}
+
+impl Difference {
+    pub(super) fn between(old: &Set, new: &Set) -> Self {
+        let mut difference = Self::default();
+        let mut old = old.iter().peekable();
+        for resource in new {
+            while let Some(gone) = old.next_if(|known| known.name < resource.name) {
+                difference.gone.push(gone.clone());
+            }
+            match old.next_if(|known| known.name == resource.name) {
+                None => difference.added.push(resource.clone()),
+                Some(known) if known.version != resource.version => {
+                    difference.changed.push(resource.clone());
+                }
+                Some(_) => {}
+            }
+        }
+        difference.gone.extend(old.cloned());
+        difference
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_kept() && self.gone.is_empty()
+    }
+
+    /// Nothing came and nothing changed.
+    pub(super) fn is_kept(&self) -> bool {
+        self.added.is_empty() && self.changed.is_empty()
+    }
+
+    pub(super) fn fresh(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.added.iter().chain(&self.changed)
+    }
+}
+
+impl Complete {
+    pub(super) fn is_owed(&self) -> bool {
+        self.owed
+    }
+
+    pub(super) fn sent(&self) -> &Arc<Set> {
+        &self.sent
+    }
+
+    pub(super) fn is_wildcard(&self) -> bool {
+        self.wildcard
+    }
+
+    pub(super) fn names(&self) -> &[Arc<str>] {
+        &self.names
+    }
+
+    /// What the client is to have.
+    pub(super) fn target(&self, kind: Type, view: &dyn View) -> Arc<Set> {
+        if self.wildcard {
+            return view.all(kind);
+        }
+        let named = self.names.iter().filter_map(|name| view.get(kind, name));
+        Arc::new(named.collect())
+    }
+
+    fn is_asked_for(&self) -> bool {
+        self.wildcard || !self.names.is_empty()
+    }
+
+    /// State of the world, first request. Whether the client has all of it already.
+    pub(super) fn begin(&mut self, request: &Request, client: Client, view: &dyn View) -> bool {
+        let names = sorted(&request.names);
+        self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
+        self.names = by_name(&names);
+        let target = self.target(request.kind, view);
+        let agreed = Version::parse(&request.version) == Some(target.version());
+        if agreed {
+            self.sent = target;
+        } else {
+            self.owed = self.is_asked_for();
+        }
+        agreed
+    }
+
+    /// State of the world, a later request. A wildcard stays when a request has no names, as an ACK has none.
+    pub(super) fn rename(&mut self, request: &Request, client: Client) {
+        let names = sorted(&request.names);
+        if names.contains(&"*") && client == Client::Envoy {
+            self.owed |= !self.wildcard;
+            self.wildcard = true;
+            return;
+        }
+        if names.is_empty() && self.wildcard {
+            return;
+        }
+        let names = by_name(&names);
+        let is_new = |name: &Arc<str>| {
+            let known = if self.wildcard {
+                self.sent.get(name).is_some()
+            } else {
+                self.names.binary_search(name).is_ok()
+            };
+            !known
+        };
+        self.owed |= names.iter().any(is_new);
+        self.wildcard = false;
+        self.names = names;
+        self.narrow();
+    }
+
+    /// Delta, first request. Whether the client has all of it already.
+    pub(super) fn begin_delta(
+        &mut self,
+        request: &Request,
+        client: Client,
+        view: &dyn View,
+    ) -> bool {
+        let names = sorted(&request.names);
+        self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
+        self.names = by_name(&names);
+        self.sent = Arc::new(request.initial.iter().map(known).collect());
+        self.narrow();
+        let target = self.target(request.kind, view);
+        let is_missing =
+            |name: &&Arc<str>| self.sent.get(name).is_none() && target.get(name).is_none();
+        self.again = self.names.iter().filter(is_missing).cloned().collect();
+        // Whoever has nothing waits for an answer, be it that there is nothing.
+        let waits = self.is_asked_for() && (self.sent.is_empty() || !self.again.is_empty());
+        let agreed = !waits && Difference::between(&self.sent, &target).is_empty();
+        if agreed {
+            self.sent = target;
+        } else {
+            self.owed = self.is_asked_for();
+        }
+        agreed && self.is_asked_for()
+    }
+
+    /// Delta, a later request.
+    pub(super) fn rename_delta(&mut self, request: &Request, client: Client) {
+        let names = sorted(&request.names);
+        if names.contains(&"*") && client == Client::Envoy {
+            self.owed |= !self.wildcard;
+            self.wildcard = true;
+        }
+        let names = by_name(&names);
+        self.owed |= !names.is_empty();
+        merge(&mut self.again, &names);
+        merge(&mut self.names, &names);
+        let gone = sorted(&request.unsubscribe);
+        if gone.is_empty() {
+            return;
+        }
+        self.wildcard &= !gone.contains(&"*");
+        for names in [&mut self.names, &mut self.again] {
+            names.retain(|name| gone.binary_search(&&**name).is_err());
+        }
+        self.narrow();
+    }
+
+    /// Without a wildcard the client has what it names and nothing else.
+    fn narrow(&mut self) {
+        let names = &self.names;
+        let is_named = |resource: &&Arc<Resource>| names.binary_search(&resource.name).is_ok();
+        if !self.wildcard && !self.sent.iter().all(|resource| is_named(&resource)) {
+            self.sent = Arc::new(self.sent.iter().filter(is_named).cloned().collect());
+        }
+    }
+
+    /// Makes the client's content that of `target`. With `keep`, what is gone stays there as it was.
+    pub(super) fn send(&mut self, target: Arc<Set>, keep: bool, protocol: Protocol) -> Sent {
+        let difference = Difference::between(&self.sent, &target);
+        let after = if keep && !difference.gone.is_empty() {
+            let kept = difference.gone.iter();
+            Arc::new(target.iter().chain(kept).cloned().collect())
+        } else {
+            target
+        };
+        let again = std::mem::take(&mut self.again);
+        let (resources, removed) = match protocol {
+            Protocol::StateOfTheWorld => (after.members().to_vec(), Vec::new()),
+            Protocol::Delta => {
+                let known = again.iter().filter_map(|name| after.get(name));
+                let fresh: Set = difference.fresh().chain(known).cloned().collect();
+                let missing = again.iter().filter(|name| after.get(name).is_none());
+                let mut removed: Vec<_> = missing.cloned().collect();
+                if !keep {
+                    let gone = difference.gone.iter().map(|gone| gone.name.clone());
+                    removed.extend(gone);
+                    removed.sort();
+                    removed.dedup();
+                }
+                (fresh.members().to_vec(), removed)
+            }
+        };
+        self.sent = after;
+        self.owed = false;
+        Sent {
+            resources,
+            removed,
+            difference,
+        }
+    }
+}
+
+/// What one response has.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) resources: Vec<Arc<Resource>>,
+    pub(super) removed: Vec<Arc<str>>,
+    pub(super) difference: Difference,
+}
+
+/// Sorted, each once.
+pub(super) fn sorted(names: &[String]) -> Vec<&str> {
+    let mut names: Vec<_> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The wildcard is no name.
+fn by_name(names: &[&str]) -> Vec<Arc<str>> {
+    let names = names.iter().filter(|name| **name != "*");
+    names.map(|name| Arc::from(*name)).collect()
+}
+
+/// Of two sorted lists one, each name once.
+fn merge(into: &mut Vec<Arc<str>>, names: &[Arc<str>]) {
+    into.extend(names.iter().cloned());
+    into.sort();
+    into.dedup();
+}
+
+/// What a client says that it has. A version that was never given out differs from every one that was.
+fn known((name, version): &(String, String)) -> Arc<Resource> {
+    let version = Version::parse(version).unwrap_or_else(|| Version::of(version.as_bytes()));
+    Arc::new(Resource {
+        name: name.as_str().into(),
+        version,
+        body: Bytes::new(),
+    })
+}

@@ -1,0 +1,190 @@
+//! Nonces and versions of one type on one stream: what was sent last, what the client said to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::message::{Heard, Nack, Protocol, WORDS};
+use crate::version::Version;
+
+/// Two nonces and two versions.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// A request of this type came.
+    pub(super) asked: bool,
+    /// Nonce of the last response; nonces begin at one, so 0 is none.
+    nonce: u64,
+    /// The last one that the client has accepted or refused.
+    answered: u64,
+    /// Version of what the client was sent last, or had when it came.
+    pub(super) sent: Option<Version>,
+    pub(super) acked: Option<Version>,
+    pub(super) nack: Option<Nack>,
+    rejects: u64,
+}
+
+impl Ledger {
+    /// The client has it already: nothing is sent.
+    pub(super) fn agree(&mut self, version: Version) {
+        self.sent = Some(version);
+        self.acked = Some(version);
+    }
+
+    pub(super) fn send(&mut self, nonce: u64, version: Version) {
+        self.nonce = nonce;
+        self.sent = Some(version);
+    }
+
+    /// Whether no response has gone out.
+    pub(super) fn is_silent(&self) -> bool {
+        self.nonce == 0
+    }
+
+    pub(super) fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    pub(super) fn has_answered(&self, nonce: u64) -> bool {
+        self.answered >= nonce
+    }
+
+    /// Everything that was sent has been accepted or refused.
+    pub(super) fn is_settled(&self) -> bool {
+        self.answered >= self.nonce
+    }
+
+    /// What a request says by its nonce, when it is not the first one.
+    ///
+    /// A nonce that was answered before is an ACK no more: Envoy asks for new names with the last nonce that it has seen,
+    /// even after it has refused that response.
+    pub(super) fn hear(
+        &mut self,
+        now: Duration,
+        protocol: Protocol,
+        nonce: &str,
+        error: Option<&str>,
+    ) -> Heard {
+        if nonce.is_empty() {
+            // Delta asks out of turn without a nonce. State of the world does so before it has seen one; later its answer
+            // to what it has not seen yet brings the same names.
+            let alone = protocol == Protocol::Delta || self.is_silent();
+            return if alone { Heard::Asked } else { Heard::Expired };
+        }
+        let Ok(nonce) = nonce.parse::<u64>() else {
+            return Heard::Expired;
+        };
+        if nonce > self.nonce || nonce == 0 {
+            return Heard::Expired;
+        }
+        if nonce < self.nonce {
+            // A newer response was on its way. In delta that one does not repeat what was refused, so the refusal stands.
+            return match error {
+                Some(words) if protocol == Protocol::Delta && nonce > self.answered => {
+                    self.answered = nonce;
+                    self.refuse(now, words)
+                }
+                _ => Heard::Expired,
+            };
+        }
+        if self.is_settled() {
+            return Heard::Asked;
+        }
+        self.answered = nonce;
+        if let Some(words) = error {
+            return self.refuse(now, words);
+        }
+        self.acked = self.sent;
+        self.nack = None;
+        Heard::Acked
+    }
+
+    fn refuse(&mut self, now: Duration, words: &str) -> Heard {
+        self.rejects = self.rejects.saturating_add(1);
+        self.nack = Some(Nack {
+            version: self.sent.unwrap_or_default(),
+            message: Arc::from(cut(words)),
+            at: now,
+        });
+        Heard::Nacked(self.rejects)
+    }
+}
+
+/// The first [`WORDS`] bytes, at the border of a character.
+fn cut(words: &str) -> &str {
+    let end = (0..=WORDS.min(words.len()))
+        .rev()
+        .find(|end| words.is_char_boundary(*end));
+    end.and_then(|end| words.get(..end)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+    const SOTW: Protocol = Protocol::StateOfTheWorld;
+
+    fn sent(nonces: &[u64]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for nonce in nonces {
+            ledger.send(*nonce, Version::of(&nonce.to_be_bytes()));
+        }
+        ledger
+    }
+
+    #[test]
+    fn the_last_nonce_answers_once() {
+        let mut ledger = sent(&[3]);
+        assert!(!ledger.is_settled());
+        assert_eq!(ledger.hear(NOW, SOTW, "3", None), Heard::Acked);
+        assert_eq!(ledger.acked, ledger.sent);
+        assert_eq!(ledger.hear(NOW, SOTW, "3", None), Heard::Asked);
+        assert!(ledger.is_settled());
+    }
+
+    #[test]
+    fn names_after_a_refusal_are_no_ack() {
+        let mut ledger = sent(&[3]);
+        assert_eq!(ledger.hear(NOW, SOTW, "3", Some("no")), Heard::Nacked(1));
+        assert_eq!(ledger.hear(NOW, SOTW, "3", None), Heard::Asked);
+        assert_eq!(ledger.acked, None);
+        assert_eq!(&*ledger.nack.as_ref().unwrap().message, "no");
+        ledger.send(4, Version::EMPTY);
+        assert_eq!(ledger.hear(NOW, SOTW, "4", None), Heard::Acked);
+        assert_eq!(ledger.nack, None);
+    }
+
+    #[test]
+    fn other_nonces_are_expired() {
+        for nonce in ["2", "4", "0", "x", "", "-1", "99999999999999999999"] {
+            let mut ledger = sent(&[2, 3]);
+            assert_eq!(
+                ledger.hear(NOW, SOTW, nonce, None),
+                Heard::Expired,
+                "{nonce}"
+            );
+            assert_eq!(ledger.hear(NOW, SOTW, nonce, Some("no")), Heard::Expired);
+            assert_eq!((ledger.acked, ledger.nack), (None, None));
+        }
+        assert_eq!(sent(&[]).hear(NOW, SOTW, "", None), Heard::Asked);
+    }
+
+    #[test]
+    fn delta_asks_without_a_nonce_and_refuses_late() {
+        let mut ledger = sent(&[2, 3]);
+        assert_eq!(ledger.hear(NOW, Protocol::Delta, "", None), Heard::Asked);
+        assert_eq!(
+            ledger.hear(NOW, Protocol::Delta, "2", Some("no")),
+            Heard::Nacked(1)
+        );
+        assert_eq!(ledger.hear(NOW, Protocol::Delta, "3", None), Heard::Acked);
+        assert_eq!(ledger.nack, None);
+    }
+
+    #[test]
+    fn words_are_cut_between_characters() {
+        let words = format!("{}é", "x".repeat(WORDS - 1));
+        assert_eq!(cut(&words).len(), WORDS - 1);
+        assert_eq!(cut("é"), "é");
+        assert_eq!(cut(""), "");
+    }
+}

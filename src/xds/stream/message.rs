@@ -1,0 +1,122 @@
+//! What goes over a stream, without the words of gRPC: requests, responses, and what became of a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::version::Version;
+use crate::view::{Resource, Type};
+
+/// How a stream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    StateOfTheWorld,
+    Delta,
+}
+
+/// Who is at the other end. gRPC names everything it wants, and takes what is missing in a response for not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    Envoy,
+    Grpc,
+}
+
+/// One request of either protocol. Delta: `names` are those subscribed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub kind: Type,
+    /// `version_info` of state of the world.
+    pub version: String,
+    pub nonce: String,
+    pub names: Vec<String>,
+    /// Delta only, as is `initial`: names and their versions.
+    pub unsubscribe: Vec<String>,
+    pub initial: Vec<(String, String)>,
+    /// The message of `error_detail`.
+    pub error: Option<String>,
+}
+
+impl Request {
+    /// A request without anything but its type.
+    pub fn of(kind: Type) -> Self {
+        Self {
+            kind,
+            version: String::new(),
+            nonce: String::new(),
+            names: Vec::new(),
+            unsubscribe: Vec::new(),
+            initial: Vec::new(),
+            error: None,
+        }
+    }
+}
+
+/// One response of either protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    pub kind: Type,
+    /// That of all the client has of this type after it.
+    pub version: Version,
+    /// Written in decimal.
+    pub nonce: u64,
+    pub resources: Vec<Arc<Resource>>,
+    /// Delta only.
+    pub removed: Vec<Arc<str>>,
+}
+
+/// What a request was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The first of its type on this stream.
+    Subscribed,
+    Acked,
+    /// For the nth time of its type on this stream; the words are in the state of the type.
+    Nacked(u64),
+    /// Neither: names alone.
+    Asked,
+    /// The answer to a response that is not the last one.
+    Expired,
+}
+
+/// Why a stream cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// More than [`NAMES`] in one request or subscribed.
+    TooManyNames(usize),
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooManyNames(found) => {
+                write!(to, "cannot subscribe {found} names: {NAMES} are allowed")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// A refusal that stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nack {
+    /// What was refused.
+    pub version: Version,
+    /// The client's words, cut after [`WORDS`] bytes.
+    pub message: Arc<str>,
+    pub at: Duration,
+}
+
+/// Names in one request, and names that one stream subscribes of one type.
+pub const NAMES: usize = 100_000;
+
+/// Of a refusal's words.
+pub const WORDS: usize = 4096;
+
+/// How long a step waits for its ACKs.
+pub const STEP: Duration = Duration::from_secs(2);
+
+/// After this time a response that is not read counts once.
+pub const SLOW: Duration = Duration::from_secs(5);
+
+/// After this time the stream is closed.
+pub const CLOSED: Duration = Duration::from_secs(60);

@@ -1,0 +1,341 @@
+//! What one xDS stream is owed.
+//!
+//! A stream knows what its client has (what it was sent, by type) and what it is to have (a [`View`]). A request and a push
+//! only say where the two may differ; [`Stream::next`], asked whenever the writer is free, compares and makes one response.
+//! So nothing is queued: whatever happens while a client does not read costs one view, and a newer push merges into it.
+//!
+//! Three moments matter. *Endpoints* are always those of the latest push. *Clusters* are those of the push that is under way,
+//! *listeners and routes* too, but not before its new clusters are warm: until then requests for them are answered with what
+//! the push before had. The steps are those of `rollout`.
+
+mod answer;
+mod complete;
+mod ledger;
+mod message;
+mod named;
+mod push;
+mod rollout;
+mod status;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::complete::{Complete, sorted};
+use self::ledger::Ledger;
+pub use self::message::{
+    CLOSED, Client, Fault, Heard, NAMES, Nack, Protocol, Request, Response, SLOW, STEP, WORDS,
+};
+use self::named::{Absence, Named, Source};
+use self::push::{Dirty, Waiting};
+pub use self::push::{LastPush, Push, Scope};
+use self::rollout::Phase;
+pub use self::status::{Status, Watches};
+pub use self::writer::Stall;
+use self::writer::Writer;
+use crate::reason::Reasons;
+use crate::version::Version;
+use crate::view::{Resource, Type, View};
+
+/// One of each type.
+#[derive(Debug, Default)]
+struct Ledgers {
+    clusters: Ledger,
+    endpoints: Ledger,
+    listeners: Ledger,
+    routes: Ledger,
+}
+
+impl Ledgers {
+    fn of(&self, kind: Type) -> &Ledger {
+        match kind {
+            Type::Cluster => &self.clusters,
+            Type::Endpoint => &self.endpoints,
+            Type::Listener => &self.listeners,
+            Type::Route => &self.routes,
+        }
+    }
+
+    fn of_mut(&mut self, kind: Type) -> &mut Ledger {
+        match kind {
+            Type::Cluster => &mut self.clusters,
+            Type::Endpoint => &mut self.endpoints,
+            Type::Listener => &mut self.listeners,
+            Type::Route => &mut self.routes,
+        }
+    }
+}
+
+/// The views of the three moments.
+#[derive(Debug)]
+struct Views {
+    latest: Arc<dyn View>,
+    rolling: Arc<dyn View>,
+    /// Of listeners and routes.
+    shown: Arc<dyn View>,
+}
+
+/// One stream of one client.
+#[derive(Debug)]
+pub struct Stream {
+    protocol: Protocol,
+    client: Client,
+    views: Views,
+    clusters: Complete,
+    endpoints: Named,
+    listeners: Complete,
+    routes: Named,
+    ledgers: Ledgers,
+    /// Assignments that a push has changed.
+    dirty: Dirty,
+    /// Assignments of clusters that are gone were left as they were.
+    held: bool,
+    phase: Phase,
+    waiting: Option<Waiting>,
+    last: Option<LastPush>,
+    /// Of the endpoints-only push that was not looked at yet.
+    reasons: Reasons,
+    nonce: u64,
+    writer: Writer,
+}
+
+impl Stream {
+    /// A stream whose first request has come with its node; that request is the first to be given to [`Self::request`].
+    pub fn new(protocol: Protocol, client: Client, view: Arc<dyn View>) -> Self {
+        Self {
+            protocol,
+            client,
+            views: Views {
+                latest: view.clone(),
+                rolling: view.clone(),
+                shown: view,
+            },
+            clusters: Complete::default(),
+            endpoints: Named::default(),
+            listeners: Complete::default(),
+            routes: Named::default(),
+            ledgers: Ledgers::default(),
+            dirty: Dirty::None,
+            held: false,
+            phase: Phase::Idle,
+            waiting: None,
+            last: None,
+            reasons: Reasons::NONE,
+            nonce: 0,
+            writer: Writer::default(),
+        }
+    }
+
+    /// Takes a request in. An answer comes with [`Self::next`].
+    pub fn request(&mut self, now: Duration, request: &Request) -> Result<Heard, Fault> {
+        for names in [
+            request.names.len(),
+            request.unsubscribe.len(),
+            request.initial.len(),
+        ] {
+            bounded(names)?;
+        }
+        let kind = request.kind;
+        let ledger = self.ledgers.of_mut(kind);
+        let heard = if ledger.asked {
+            ledger.hear(now, self.protocol, &request.nonce, request.error.as_deref())
+        } else {
+            ledger.asked = true;
+            Heard::Subscribed
+        };
+        // The client answers the newer response, too, with the names that it has then; in delta it says them once.
+        if heard == Heard::Expired && self.protocol == Protocol::StateOfTheWorld {
+            let names = sorted(&request.names);
+            let nonce = request.nonce.parse().unwrap_or_default();
+            match kind {
+                Type::Endpoint => self.endpoints.leave(&names, nonce),
+                Type::Route => self.routes.leave(&names, nonce),
+                Type::Cluster | Type::Listener => {}
+            }
+            return Ok(heard);
+        }
+        if kind.is_complete() {
+            self.rename_complete(request, heard == Heard::Subscribed);
+        } else {
+            self.rename_named(request, heard == Heard::Subscribed);
+        }
+        bounded(self.subscribed(kind))?;
+        Ok(heard)
+    }
+
+    fn subscribed(&self, kind: Type) -> usize {
+        match kind {
+            Type::Cluster => self.clusters.names().len(),
+            Type::Listener => self.listeners.names().len(),
+            Type::Endpoint => self.endpoints.len(),
+            Type::Route => self.routes.len(),
+        }
+    }
+
+    fn rename_complete(&mut self, request: &Request, is_first: bool) {
+        let (watch, view) = match request.kind {
+            Type::Cluster => (&mut self.clusters, &*self.views.rolling),
+            Type::Listener => (&mut self.listeners, &*self.views.shown),
+            Type::Endpoint | Type::Route => return,
+        };
+        let client = self.client;
+        let agreed = match (self.protocol, is_first) {
+            (Protocol::StateOfTheWorld, true) => watch.begin(request, client, view),
+            (Protocol::Delta, true) => watch.begin_delta(request, client, view),
+            (Protocol::StateOfTheWorld, false) => {
+                watch.rename(request, client);
+                false
+            }
+            (Protocol::Delta, false) => {
+                watch.rename_delta(request, client);
+                false
+            }
+        };
+        if agreed {
+            let version = watch.sent().version();
+            self.ledgers.of_mut(request.kind).agree(version);
+        }
+    }
+
+    fn rename_named(&mut self, request: &Request, is_first: bool) {
+        let mut names = sorted(&request.names);
+        names.retain(|name| *name != "*");
+        // While clusters warm, Envoy holds its request for them back; they wait for assignments that it may have already.
+        let trusted = request.kind == Type::Route || self.has_current_clusters();
+        let absence = Absence::of(self.protocol, self.client);
+        let views = &self.views;
+        let get = |name: &str| views.get(request.kind, name);
+        let source = Source {
+            get: &get,
+            absence,
+            hold: false,
+            nonce: 0,
+        };
+        let last = short(self.ledgers.of(request.kind).nonce());
+        let watch = match request.kind {
+            Type::Endpoint => &mut self.endpoints,
+            Type::Route => &mut self.routes,
+            Type::Cluster | Type::Listener => return,
+        };
+        let mut agreed = false;
+        match self.protocol {
+            Protocol::StateOfTheWorld => {
+                watch.replace(&names, last);
+                if is_first && trusted {
+                    let version = Version::parse(&request.version);
+                    agreed = watch.agree(version, &source);
+                }
+            }
+            Protocol::Delta => {
+                watch.add(&names);
+                if is_first && trusted {
+                    let mut initial: Vec<_> = request
+                        .initial
+                        .iter()
+                        .map(|(name, version)| (name.as_str(), version.as_str()))
+                        .collect();
+                    initial.sort_unstable();
+                    agreed = watch.agree_each(&initial, &source) && !names.is_empty();
+                }
+                watch.remove(&sorted(&request.unsubscribe));
+            }
+        }
+        if agreed {
+            let version = watch.version();
+            self.ledgers.of_mut(request.kind).agree(version);
+        }
+    }
+
+    /// The client came with the current clusters, and was sent none since.
+    fn has_current_clusters(&self) -> bool {
+        let ledger = &self.ledgers.clusters;
+        ledger.asked && ledger.is_silent() && !self.clusters.is_owed()
+    }
+
+    /// Takes a push in; it merges into one that waits.
+    pub fn push(&mut self, push: Push) {
+        self.views.latest = push.view.clone();
+        match (push.scope, &mut self.waiting) {
+            (Scope::Full, Some(waiting)) => {
+                waiting.view = push.view;
+                waiting.reasons = waiting.reasons.and(push.reasons);
+            }
+            (Scope::Full, waiting) => {
+                *waiting = Some(Waiting {
+                    view: push.view,
+                    reasons: push.reasons,
+                });
+            }
+            (Scope::Endpoints(names), Some(waiting)) => {
+                waiting.view = push.view;
+                self.reasons = self.reasons.and(push.reasons);
+                self.dirty.add(&names);
+            }
+            (Scope::Endpoints(names), None) => {
+                // Nothing else differs, so an older view need not be kept for it.
+                if !self.phase.keeps_listeners() {
+                    self.views.shown = push.view.clone();
+                }
+                self.views.rolling = push.view;
+                self.reasons = self.reasons.and(push.reasons);
+                self.dirty.add(&names);
+            }
+        }
+    }
+
+    /// The response that the writer holds was taken.
+    pub fn written(&mut self) {
+        self.writer.end();
+    }
+
+    /// Whether a response has waited for too long for its client to read.
+    pub fn stall(&mut self, now: Duration) -> Option<Stall> {
+        self.writer.stall(now)
+    }
+
+    /// When [`Self::next`] and [`Self::stall`] are to be asked although nothing came.
+    pub fn deadline(&self) -> Option<Duration> {
+        if self.writer.is_busy() {
+            return self.writer.deadline();
+        }
+        self.phase.deadline()
+    }
+}
+
+impl Views {
+    /// What a name has. What the newer view has lost is as it was until its cluster or listener goes.
+    fn get(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
+        let views: &[&Arc<dyn View>] = match kind {
+            Type::Cluster => &[&self.rolling],
+            Type::Endpoint => &[&self.latest, &self.rolling, &self.shown],
+            Type::Listener => &[&self.shown],
+            // A listener that was sent may name what only the push under way has.
+            Type::Route => &[&self.shown, &self.rolling],
+        };
+        let mut asked: Option<&Arc<dyn View>> = None;
+        for view in views {
+            if asked.is_some_and(|asked| Arc::ptr_eq(asked, view)) {
+                continue;
+            }
+            if let Some(resource) = view.get(kind, name) {
+                return Some(resource);
+            }
+            asked = Some(view);
+        }
+        None
+    }
+}
+
+/// A nonce as a name keeps it. No stream sends four billion responses.
+fn short(nonce: u64) -> u32 {
+    u32::try_from(nonce).unwrap_or(u32::MAX)
+}
+
+fn bounded(names: usize) -> Result<(), Fault> {
+    if names > NAMES {
+        return Err(Fault::TooManyNames(names));
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! What a stream is told to look at again, and how two such tellings become one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::reason::Reasons;
+use crate::view::{Type, View};
+
+/// A new view and what may differ in it.
+#[derive(Clone, Debug)]
+pub struct Push {
+    pub view: Arc<dyn View>,
+    pub scope: Scope,
+    pub reasons: Reasons,
+}
+
+/// What may differ.
+#[derive(Clone, Debug)]
+pub enum Scope {
+    /// Assignments of these names, and nothing else.
+    Endpoints(Arc<BTreeSet<Arc<str>>>),
+    /// Anything.
+    Full,
+}
+
+/// Assignments that may differ from what was sent.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Dirty {
+    #[default]
+    None,
+    /// Those of one push are shared by all streams.
+    Names(Arc<BTreeSet<Arc<str>>>),
+    All,
+}
+
+impl Dirty {
+    pub(super) fn add(&mut self, names: &Arc<BTreeSet<Arc<str>>>) {
+        match self {
+            Self::All => {}
+            Self::None => *self = Self::Names(names.clone()),
+            Self::Names(known) if Arc::ptr_eq(known, names) => {}
+            Self::Names(known) => Arc::make_mut(known).extend(names.iter().cloned()),
+        }
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+}
+
+/// A full push that waits for the one under way.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) view: Arc<dyn View>,
+    pub(super) reasons: Reasons,
+}
+
+/// The last push that was begun, for the pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastPush {
+    pub at: Duration,
+    pub reasons: Reasons,
+    /// Of which something was sent for it.
+    pub types: Vec<Type>,
+}

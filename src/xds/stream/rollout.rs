@@ -1,0 +1,129 @@
+//! Make before break: the steps of one full push on one stream.
+//!
+//! 1. Clusters: new and changed ones, and those that vanish as they were.
+//! 2. Assignments of the new and changed ones that are subscribed, changed or not: Envoy warms a changed cluster until an
+//!    assignment comes after it, and does not ask again.
+//! 3. When the new ones are warm: listeners, then routes.
+//! 4. When those are answered: what vanished goes.
+//!
+//! Each wait ends after two seconds, for a client may never answer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ledger::Ledger;
+use super::message::STEP;
+
+/// How far a push has come.
+#[derive(Debug, Default)]
+pub(super) enum Phase {
+    #[default]
+    Idle,
+    /// Clusters are to be looked at.
+    Clusters,
+    /// New clusters were sent.
+    Warming(Warming),
+    Listeners,
+    Routes,
+    /// Listeners and routes were sent; clusters that vanish are still there.
+    Settling {
+        until: Duration,
+    },
+    /// They are gone; the client may not have said yet that it does not want their assignments any more.
+    Dropped {
+        nonce: u64,
+        until: Duration,
+    },
+}
+
+impl Phase {
+    /// The clusters that vanish are still what they were.
+    pub(super) fn keeps_clusters(&self) -> bool {
+        match self {
+            Self::Clusters
+            | Self::Warming(_)
+            | Self::Listeners
+            | Self::Routes
+            | Self::Settling { .. } => true,
+            Self::Idle | Self::Dropped { .. } => false,
+        }
+    }
+
+    /// Listeners and routes are still those of the push before.
+    pub(super) fn keeps_listeners(&self) -> bool {
+        match self {
+            Self::Clusters | Self::Warming(_) => true,
+            Self::Idle
+            | Self::Listeners
+            | Self::Routes
+            | Self::Settling { .. }
+            | Self::Dropped { .. } => false,
+        }
+    }
+
+    /// Another push may begin.
+    pub(super) fn is_free(&self) -> bool {
+        matches!(self, Self::Idle | Self::Dropped { .. })
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self, Self::Idle)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        match self {
+            Self::Warming(warming) => Some(warming.until),
+            Self::Settling { until } | Self::Dropped { until, .. } => Some(*until),
+            Self::Idle | Self::Clusters | Self::Listeners | Self::Routes => None,
+        }
+    }
+}
+
+/// What the third step waits for.
+#[derive(Debug)]
+pub(super) struct Warming {
+    /// Of the response with the new clusters.
+    clusters: u64,
+    /// New clusters whose assignments were not sent yet: the client has not asked for them.
+    wanted: BTreeSet<Arc<str>>,
+    /// Of the response that had the last one of them.
+    endpoints: u64,
+    until: Duration,
+}
+
+impl Warming {
+    pub(super) fn new(now: Duration, clusters: u64, wanted: BTreeSet<Arc<str>>) -> Self {
+        Self {
+            clusters,
+            wanted,
+            endpoints: 0,
+            until: now.saturating_add(STEP),
+        }
+    }
+
+    /// Assignments went out.
+    pub(super) fn sent<'a>(&mut self, nonce: u64, names: impl Iterator<Item = &'a Arc<str>>) {
+        if self.wanted.is_empty() {
+            return;
+        }
+        for name in names {
+            self.wanted.remove(name);
+        }
+        self.endpoints = nonce;
+    }
+
+    /// The client has said what it thinks of the new clusters.
+    pub(super) fn is_answered(&self, clusters: &Ledger) -> bool {
+        clusters.has_answered(self.clusters)
+    }
+
+    /// Envoy accepts clusters only when they are warm, so its word for the assignments comes first. A refusal ends the wait:
+    /// what was refused may never be asked for.
+    pub(super) fn is_over(&self, now: Duration, clusters: &Ledger, endpoints: &Ledger) -> bool {
+        let answered = self.is_answered(clusters);
+        let refused = answered && clusters.nack.is_some();
+        let warm = answered && self.wanted.is_empty() && endpoints.has_answered(self.endpoints);
+        now >= self.until || refused || warm
+    }
+}

@@ -1,0 +1,82 @@
+//! What can be seen of a stream, for the pages: versions sent and accepted, refusals that stand, names, content.
+
+use std::sync::Arc;
+
+use super::message::Nack;
+use super::{LastPush, Stream};
+use crate::version::Version;
+use crate::view::{Resource, Type};
+
+/// One type on one stream. In sync means that both versions are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status<'a> {
+    pub sent: Option<Version>,
+    pub acked: Option<Version>,
+    pub nack: Option<&'a Nack>,
+}
+
+/// What a client subscribes of one type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watches {
+    pub wildcard: bool,
+    pub names: Vec<Arc<str>>,
+}
+
+impl Stream {
+    /// `None`: the client has not asked for this type.
+    pub fn status(&self, kind: Type) -> Option<Status<'_>> {
+        let ledger = self.ledgers.of(kind);
+        ledger.asked.then_some(Status {
+            sent: ledger.sent,
+            acked: ledger.acked,
+            nack: ledger.nack.as_ref(),
+        })
+    }
+
+    pub fn watches(&self, kind: Type) -> Watches {
+        let (wildcard, names) = match kind {
+            Type::Cluster => (self.clusters.is_wildcard(), self.clusters.names().to_vec()),
+            Type::Listener => (
+                self.listeners.is_wildcard(),
+                self.listeners.names().to_vec(),
+            ),
+            Type::Endpoint => (false, self.endpoints.names().cloned().collect()),
+            Type::Route => (false, self.routes.names().cloned().collect()),
+        };
+        Watches { wildcard, names }
+    }
+
+    /// What the client was sent and is to have kept. Where it came with the content, versions alone may be known.
+    pub fn resources(&self, kind: Type) -> Vec<Arc<Resource>> {
+        match kind {
+            Type::Cluster => self.clusters.sent().members().to_vec(),
+            Type::Listener => self.listeners.sent().members().to_vec(),
+            Type::Endpoint => self.endpoints.resources().cloned().collect(),
+            Type::Route => self.routes.resources().cloned().collect(),
+        }
+    }
+
+    /// The share of the EDS clusters, of those that were sent, that are subscribed.
+    pub fn endpoint_percent(&self) -> u8 {
+        let is_eds = |cluster: &&Arc<Resource>| {
+            let view = &self.views.latest;
+            view.get(Type::Endpoint, &cluster.name).is_some()
+        };
+        let (mut all, mut subscribed) = (0_usize, 0_usize);
+        for cluster in self.clusters.sent().iter().filter(is_eds) {
+            all += 1;
+            subscribed += usize::from(self.endpoints.has(&cluster.name));
+        }
+        let percent = (subscribed * 100).checked_div(all).unwrap_or(100);
+        u8::try_from(percent).unwrap_or(100)
+    }
+
+    /// A push has not come to its end on this stream.
+    pub fn is_pending(&self) -> bool {
+        self.waiting.is_some() || !self.dirty.is_none() || !self.phase.is_idle()
+    }
+
+    pub fn last_push(&self) -> Option<&LastPush> {
+        self.last.as_ref()
+    }
+}

@@ -1,0 +1,7 @@
+//! A stream is tested from both ends: by scripts of requests, pushes and times, and by a client that behaves as Envoy does.
+
+mod envoy;
+mod interleavings;
+mod protocol;
+mod rollouts;
+mod world;

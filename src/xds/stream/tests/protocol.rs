@@ -1,0 +1,545 @@
+//! The rows of the protocol, each for both variants where they share it.
+
+use super::world::{Wire, World};
+use crate::stream::{Client, Fault, Heard, NAMES, Protocol, Request};
+use crate::version::Version;
+use crate::view::Type::{Cluster, Endpoint, Listener, Route};
+use crate::view::{Resource, Type};
+
+fn world() -> World {
+    World::default()
+        .eds("a", 1, 1)
+        .eds("b", 1, 1)
+        .simple(Cluster, "static", 1)
+        .simple(Listener, "l", 1)
+        .simple(Route, "80", 1)
+}
+
+/// A stream that has everything, all of it accepted.
+fn settled(mut wire: Wire) -> Wire {
+    for (kind, names) in [
+        (Cluster, &[][..]),
+        (Endpoint, &["a", "b"]),
+        (Listener, &[]),
+        (Route, &["80"]),
+    ] {
+        assert_eq!(wire.names(kind, names), Heard::Subscribed);
+        assert_eq!(wire.all().len(), 1, "{kind:?}");
+        assert_eq!(wire.ack(kind), Heard::Acked);
+    }
+    assert!(wire.all().is_empty());
+    wire
+}
+
+fn in_sync(wire: &Wire, kind: Type) -> bool {
+    let status = wire.stream.status(kind).unwrap();
+    status.sent.is_some() && status.sent == status.acked
+}
+
+#[test]
+fn the_first_request_is_answered_whatever_its_nonce() {
+    for nonce in ["", "7", "of another stream"] {
+        let mut wire = Wire::sotw(&world());
+        let request = Request {
+            nonce: nonce.to_owned(),
+            ..Request::of(Cluster)
+        };
+        assert_eq!(wire.ask(&request), Heard::Subscribed);
+        assert_eq!(wire.all(), ["cds a=1 b=1 static=1"]);
+    }
+}
+
+#[test]
+fn current_versions_are_told_nothing() {
+    let world = world();
+    let mut wire = Wire::sotw(&world);
+    let of = |kind, names: &[&str], version: Version| Request {
+        version: version.to_string(),
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..Request::of(kind)
+    };
+    wire.ask(&of(Cluster, &[], world.version(Cluster)));
+    wire.ask(&of(Endpoint, &["a", "b"], world.version(Endpoint)));
+    wire.ask(&of(Listener, &[], world.version(Listener)));
+    wire.ask(&of(Route, &["80"], world.version(Route)));
+    assert!(wire.all().is_empty());
+    for kind in Type::ALL {
+        assert!(in_sync(&wire, kind), "{kind:?}");
+    }
+    // And later pushes come.
+    wire.stream.push(world.eds("a", 1, 2).endpoints(&["a"]));
+    assert_eq!(wire.all(), ["eds a=2"]);
+}
+
+#[test]
+fn a_version_of_other_names_is_not_current() {
+    let world = world();
+    let mut wire = Wire::sotw(&world);
+    let a = world.resource(Endpoint, "a").unwrap();
+    wire.names(Cluster, &[]);
+    wire.all();
+    let request = Request {
+        version: a.version.to_string(),
+        names: vec!["a".to_owned(), "b".to_owned()],
+        ..Request::of(Endpoint)
+    };
+    wire.ask(&request);
+    assert_eq!(wire.all(), ["eds a=1 b=1"]);
+}
+
+/// While clusters warm, Envoy asks for their endpoints on a new stream, with the version that it has, and not for clusters.
+#[test]
+fn endpoints_are_answered_in_full_unless_current_clusters_were_asked_for_before() {
+    let world = world();
+    let endpoints = Request {
+        version: world.version(Endpoint).to_string(),
+        names: vec!["a".to_owned(), "b".to_owned()],
+        ..Request::of(Endpoint)
+    };
+    let clusters = |version: String| Request {
+        version,
+        ..Request::of(Cluster)
+    };
+    let full = "eds a=1 b=1".to_owned();
+
+    let mut none = Wire::sotw(&world);
+    none.ask(&endpoints);
+    assert_eq!(none.all(), std::slice::from_ref(&full));
+    // They come when all are warm, and are current.
+    none.ask(&clusters(world.version(Cluster).to_string()));
+    assert!(none.all().is_empty());
+
+    let mut old = Wire::sotw(&world);
+    old.ask(&clusters(Version::of(b"old").to_string()));
+    old.ask(&endpoints);
+    assert_eq!(old.all(), ["cds a=1 b=1 static=1", &full]);
+
+    // Current ones were asked for, but others have been sent since: they warm.
+    let mut since = Wire::sotw(&world);
+    since.ask(&clusters(world.version(Cluster).to_string()));
+    since.stream.push(world.eds("a", 2, 1).full());
+    assert_eq!(since.all(), ["cds a=2 b=1 static=1"]);
+    since.ask(&endpoints);
+    assert_eq!(since.all(), [full]);
+}
+
+#[test]
+fn clusters_that_come_after_their_endpoints_are_followed_by_them() {
+    let world = world();
+    let mut wire = Wire::sotw(&world);
+    wire.names(Endpoint, &["a", "b"]);
+    assert_eq!(wire.all(), ["eds a=1 b=1"]);
+    wire.names(Cluster, &[]);
+    assert_eq!(wire.all(), ["cds a=1 b=1 static=1", "eds a=1 b=1"]);
+}
+
+#[test]
+fn an_ack_moves_the_accepted_version_and_a_nack_does_not() {
+    let world = world();
+    for wire in [Wire::sotw(&world), Wire::delta(&world)] {
+        let mut wire = settled(wire);
+        let before = wire.stream.status(Listener).unwrap().acked;
+        let changed = world.clone().simple(Listener, "l", 2);
+        wire.stream.push(changed.full());
+        assert_eq!(wire.all(), ["lds l=2"]);
+        assert_eq!(wire.nack(Listener, "no such file"), Heard::Nacked(1));
+        let status = wire.stream.status(Listener).unwrap();
+        assert_eq!(
+            (status.acked, status.sent),
+            (before, Some(changed.version(Listener)))
+        );
+        assert_eq!(&*status.nack.unwrap().message, "no such file");
+        // The same again: nothing for two seconds, and nothing after a push that does not change it.
+        assert!(wire.all().is_empty());
+        wire.wait(2_000);
+        wire.stream.push(changed.full());
+        assert!(wire.all().is_empty());
+        // Another content is sent, and its ACK clears the refusal.
+        wire.stream
+            .push(world.clone().simple(Listener, "l", 3).full());
+        assert_eq!(wire.all(), ["lds l=3"]);
+        assert_eq!(wire.ack(Listener), Heard::Acked);
+        assert!(in_sync(&wire, Listener));
+        assert_eq!(wire.stream.status(Listener).unwrap().nack, None);
+    }
+}
+
+#[test]
+fn names_in_a_nack_count() {
+    let mut wire = settled(Wire::sotw(&world()));
+    wire.stream.push(world().eds("a", 1, 2).endpoints(&["a"]));
+    assert_eq!(wire.all(), ["eds a=2"]);
+    let request = Request {
+        nonce: wire.nonce(Endpoint),
+        names: ["a", "b", "c"].map(str::to_owned).into(),
+        error: Some("no".to_owned()),
+        ..Request::of(Endpoint)
+    };
+    assert_eq!(wire.ask(&request), Heard::Nacked(1));
+    assert_eq!(wire.all(), ["eds c=~"]);
+}
+
+#[test]
+fn a_stale_nonce_is_ignored_and_the_newer_subscription_holds() {
+    let mut wire = settled(Wire::sotw(&world()));
+    let stale = wire.nonce(Endpoint);
+    wire.stream.push(world().eds("a", 1, 2).endpoints(&["a"]));
+    assert_eq!(wire.all(), ["eds a=2"]);
+    let request = Request {
+        nonce: stale,
+        names: ["a", "b", "c"].map(str::to_owned).into(),
+        ..Request::of(Endpoint)
+    };
+    assert_eq!(wire.ask(&request), Heard::Expired);
+    assert!(wire.all().is_empty());
+    assert_eq!(wire.stream.watches(Endpoint).names.len(), 2);
+    // Its answer to the newer response has the names, too.
+    assert_eq!(wire.names(Endpoint, &["a", "b", "c"]), Heard::Acked);
+    assert_eq!(wire.all(), ["eds c=~"]);
+}
+
+/// A name that goes and comes while a response is on its way is new to the client, though no request that counts lacks it.
+#[test]
+fn a_name_that_was_let_go_in_a_stale_request_is_answered_again() {
+    let mut wire = settled(Wire::sotw(&world()));
+    let stale = wire.nonce(Endpoint);
+    wire.stream.push(world().eds("a", 1, 2).endpoints(&["a"]));
+    assert_eq!(wire.all(), ["eds a=2"]);
+    let request = Request {
+        nonce: stale,
+        names: vec!["a".to_owned()],
+        ..Request::of(Endpoint)
+    };
+    assert_eq!(wire.ask(&request), Heard::Expired);
+    assert!(wire.all().is_empty());
+    assert_eq!(wire.names(Endpoint, &["a", "b"]), Heard::Acked);
+    assert_eq!(wire.all(), ["eds b=1"]);
+}
+
+#[test]
+fn added_names_are_answered_and_removed_ones_are_not() {
+    let mut wire = Wire::sotw(&world());
+    wire.names(Endpoint, &["a"]);
+    assert_eq!(wire.all(), ["eds a=1"]);
+    assert_eq!(wire.names(Endpoint, &["a", "b", "c"]), Heard::Acked);
+    assert_eq!(wire.all(), ["eds b=1 c=~"]);
+    assert_eq!(wire.names(Endpoint, &["a"]), Heard::Acked);
+    assert!(wire.all().is_empty());
+    assert_eq!(wire.names(Endpoint, &["a", "b"]), Heard::Asked);
+    assert_eq!(wire.all(), ["eds b=1"]);
+}
+
+#[test]
+fn names_before_the_first_answer_are_joined_to_it() {
+    let mut wire = Wire::sotw(&world());
+    assert_eq!(wire.names(Endpoint, &["a"]), Heard::Subscribed);
+    assert_eq!(wire.names(Endpoint, &["a", "b"]), Heard::Asked);
+    assert_eq!(wire.all(), ["eds a=1 b=1"]);
+}
+
+#[test]
+fn a_wildcard_stays_through_acks_without_names() {
+    for first in [&[][..], &["*"]] {
+        let mut wire = Wire::sotw(&world());
+        wire.names(Cluster, first);
+        assert_eq!(wire.all(), ["cds a=1 b=1 static=1"]);
+        assert_eq!(wire.names(Cluster, &[]), Heard::Acked);
+        assert!(wire.stream.watches(Cluster).wildcard);
+        wire.stream.push(world().eds("c", 1, 1).full());
+        assert_eq!(wire.all(), ["cds a=1 b=1 c=1 static=1"]);
+    }
+}
+
+#[test]
+fn clusters_by_name_are_those_only() {
+    let mut wire = Wire::sotw(&world());
+    wire.names(Cluster, &["a", "unknown"]);
+    assert_eq!(wire.all(), ["cds a=1"]);
+    wire.names(Cluster, &["a", "unknown", "b"]);
+    assert_eq!(wire.all(), ["cds a=1 b=1"]);
+    wire.names(Cluster, &["b"]);
+    wire.stream.push(world().eds("a", 2, 1).full());
+    assert!(wire.all().is_empty());
+}
+
+#[test]
+fn no_names_of_endpoints_or_routes_are_nothing() {
+    for wire in [Wire::sotw(&world()), Wire::delta(&world())] {
+        let mut wire = wire;
+        for kind in [Endpoint, Route] {
+            assert_eq!(wire.names(kind, &[]), Heard::Subscribed);
+            assert_eq!(wire.names(kind, &["*"]), Heard::Asked);
+        }
+        assert!(wire.all().is_empty());
+    }
+}
+
+#[test]
+fn an_empty_response_is_an_answer() {
+    for wire in [
+        Wire::sotw(&World::default()),
+        Wire::delta(&World::default()),
+    ] {
+        let mut wire = wire;
+        wire.names(Listener, &[]);
+        assert_eq!(wire.all(), ["lds"]);
+        assert_eq!(wire.ack(Listener), Heard::Acked);
+        assert!(in_sync(&wire, Listener));
+    }
+}
+
+#[test]
+fn what_is_not_known_is_empty_and_pushed_when_it_appears() {
+    let mut wire = settled(Wire::sotw(&world()));
+    wire.names(Endpoint, &["a", "b", "c"]);
+    wire.names(Route, &["80", "81"]);
+    assert_eq!(wire.all(), ["eds c=~", "rds 81=~"]);
+    wire.stream.push(world().full());
+    assert!(wire.all().is_empty());
+    let more = world().eds("c", 1, 4).simple(Route, "81", 5);
+    wire.stream.push(more.full());
+    let sent = wire.all();
+    assert_eq!(sent, ["cds a=1 b=1 c=1 static=1", "eds c=4"]);
+    wire.ack(Endpoint);
+    wire.ack(Cluster);
+    assert_eq!(wire.all(), ["rds 81=5"]);
+}
+
+/// Two responses come to one state: the first has another version than the last.
+#[test]
+fn a_response_has_the_version_of_all_that_the_client_has_after_it() {
+    let mut wire = Wire::sotw(&world());
+    wire.names(Endpoint, &["a"]);
+    let first = wire.next().unwrap();
+    assert_eq!(
+        first.version,
+        world().resource(Endpoint, "a").unwrap().version
+    );
+    wire.names(Endpoint, &["a", "b"]);
+    let second = wire.next().unwrap();
+    assert_eq!(second.resources.len(), 1);
+    assert_eq!(second.version, world().version(Endpoint));
+    assert_ne!(first.nonce, second.nonce);
+}
+
+#[test]
+fn grpc_names_what_it_wants_and_misses_what_is_not_there() {
+    let world = world();
+    let mut wire = Wire::new(Protocol::StateOfTheWorld, Client::Grpc, &world);
+    assert_eq!(wire.names(Cluster, &[]), Heard::Subscribed);
+    assert!(wire.all().is_empty());
+    wire.names(Listener, &["l", "unknown"]);
+    assert_eq!(wire.all(), ["lds l=1"]);
+    wire.names(Route, &["unknown"]);
+    assert_eq!(wire.all(), ["rds"]);
+    wire.names(Cluster, &["a"]);
+    assert_eq!(wire.all(), ["cds a=1"]);
+    // Nothing is wanted any more.
+    assert_eq!(wire.names(Cluster, &[]), Heard::Acked);
+    wire.stream
+        .push(world.eds("a", 2, 1).simple(Listener, "l2", 1).full());
+    assert!(wire.all().is_empty());
+}
+
+#[test]
+fn too_many_names_end_the_stream() {
+    let many = |count| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
+    for wire in [Wire::sotw(&world()), Wire::delta(&world())] {
+        let mut wire = wire;
+        let mut request = Request {
+            names: many(NAMES),
+            ..Request::of(Endpoint)
+        };
+        assert_eq!(wire.ask(&request), Heard::Subscribed);
+        request.names = many(NAMES + 1);
+        let fault = wire.stream.request(wire.now, &request);
+        assert_eq!(fault, Err(Fault::TooManyNames(NAMES + 1)));
+    }
+    let mut wire = Wire::delta(&world());
+    let half = |from: usize| Request {
+        names: many(from + NAMES / 2 + 1).split_off(from),
+        ..Request::of(Endpoint)
+    };
+    assert_eq!(wire.ask(&half(0)), Heard::Subscribed);
+    let fault = wire.stream.request(wire.now, &half(NAMES));
+    assert_eq!(fault, Err(Fault::TooManyNames(NAMES + 2)));
+}
+
+fn delta(kind: Type, initial: &[(&str, String)], subscribe: &[&str]) -> Request {
+    Request {
+        names: subscribe.iter().map(|name| (*name).to_owned()).collect(),
+        initial: initial
+            .iter()
+            .map(|(name, version)| ((*name).to_owned(), version.clone()))
+            .collect(),
+        ..Request::of(kind)
+    }
+}
+
+#[test]
+fn delta_sends_what_differs_from_the_initial_versions() {
+    let world = world();
+    let of = |name: &str| world.resource(Cluster, name).unwrap().version.to_string();
+    for (initial, sent) in [
+        (
+            vec![("a", of("a")), ("b", of("b")), ("static", of("static"))],
+            vec![],
+        ),
+        (
+            vec![("a", of("b")), ("b", of("b")), ("static", of("static"))],
+            vec!["cds a=1"],
+        ),
+        (
+            vec![("a", of("a")), ("b", "?".to_owned()), ("gone", of("a"))],
+            vec!["cds b=1 static=1 -gone"],
+        ),
+        (vec![], vec!["cds a=1 b=1 static=1"]),
+    ] {
+        let mut wire = Wire::delta(&world);
+        assert_eq!(
+            wire.ask(&delta(Cluster, &initial, &["*"])),
+            Heard::Subscribed
+        );
+        assert_eq!(wire.all(), sent);
+        let status = wire.stream.status(Cluster).unwrap();
+        assert_eq!(status.sent, Some(world.version(Cluster)));
+        assert_eq!(status.acked.is_some(), sent.is_empty());
+    }
+}
+
+#[test]
+fn delta_endpoints_are_answered_in_full_unless_clusters_are_current() {
+    let world = world();
+    let of = |kind, name: &str| world.resource(kind, name).unwrap().version.to_string();
+    let endpoints = [("a", of(Endpoint, "a")), ("b", of(Endpoint, "b"))];
+    let clusters = ["a", "b", "static"].map(|name| (name, of(Cluster, name)));
+    let request = delta(Endpoint, &endpoints, &["a", "b"]);
+
+    let mut held_back = Wire::delta(&world);
+    held_back.ask(&request);
+    assert_eq!(held_back.all(), ["eds a=1 b=1"]);
+
+    let mut current = Wire::delta(&world);
+    current.ask(&delta(Cluster, &clusters, &[]));
+    current.ask(&request);
+    assert!(current.all().is_empty());
+
+    // One name is not current.
+    let mut one = Wire::delta(&world);
+    one.ask(&delta(Cluster, &clusters, &[]));
+    one.ask(&delta(Endpoint, &endpoints[..1], &["a", "b"]));
+    assert_eq!(one.all(), ["eds b=1"]);
+}
+
+#[test]
+fn delta_says_at_once_what_is_not_there_and_sends_it_when_it_appears() {
+    let mut wire = settled(Wire::delta(&world()));
+    for kind in [Endpoint, Route] {
+        assert_eq!(wire.names(kind, &["c"]), Heard::Asked);
+        assert_eq!(wire.all(), [format!("{} -c", kind.word())]);
+        assert_eq!(wire.ack(kind), Heard::Acked);
+    }
+    wire.stream.push(world().full());
+    assert!(wire.all().is_empty());
+    let more = world().simple(Endpoint, "c", 4).simple(Route, "c", 5);
+    wire.stream.push(more.full());
+    assert_eq!(wire.all(), ["eds c=4", "rds c=5"]);
+}
+
+#[test]
+fn delta_by_name_for_clusters_too() {
+    let mut wire = Wire::delta(&world());
+    wire.names(Cluster, &["a", "c"]);
+    assert_eq!(wire.all(), ["cds a=1 -c"]);
+    assert_eq!(wire.names(Cluster, &["static"]), Heard::Acked);
+    assert_eq!(wire.all(), ["cds static=1"]);
+    wire.stream
+        .push(world().eds("c", 3, 1).eds("b", 2, 1).full());
+    assert_eq!(wire.all(), ["cds c=3"]);
+    // The wildcard and back.
+    wire.names(Cluster, &["*"]);
+    assert_eq!(wire.all(), ["cds b=2"]);
+    let request = Request {
+        unsubscribe: vec!["*".to_owned()],
+        ..Request::of(Cluster)
+    };
+    wire.ask(&request);
+    wire.stream
+        .push(world().eds("c", 4, 1).eds("b", 3, 1).full());
+    assert_eq!(wire.all(), ["cds c=4"]);
+}
+
+#[test]
+fn delta_sends_a_name_again_that_is_subscribed_again() {
+    let mut wire = settled(Wire::delta(&world()));
+    wire.names(Endpoint, &["a"]);
+    wire.names(Cluster, &["a"]);
+    assert_eq!(wire.all(), ["cds a=1", "eds a=1"]);
+}
+
+#[test]
+fn delta_sends_nothing_of_what_was_unsubscribed() {
+    let mut wire = settled(Wire::delta(&world()));
+    let request = Request {
+        unsubscribe: vec!["b".to_owned(), "unknown".to_owned()],
+        ..Request::of(Endpoint)
+    };
+    assert_eq!(wire.ask(&request), Heard::Asked);
+    wire.stream.push(world().eds("b", 1, 7).endpoints(&["b"]));
+    assert!(wire.all().is_empty());
+    let mut less = world();
+    less.remove(Endpoint, "b");
+    wire.stream.push(less.endpoints(&["b"]));
+    assert!(wire.all().is_empty());
+}
+
+/// In delta an expired answer still has names that are said once.
+#[test]
+fn delta_takes_names_whatever_the_nonce() {
+    let mut wire = settled(Wire::delta(&world()));
+    let stale = wire.nonce(Endpoint);
+    wire.stream.push(world().eds("a", 1, 2).endpoints(&["a"]));
+    assert_eq!(wire.all(), ["eds a=2"]);
+    let request = Request {
+        nonce: stale,
+        names: vec!["c".to_owned()],
+        ..Request::of(Endpoint)
+    };
+    assert_eq!(wire.ask(&request), Heard::Expired);
+    assert_eq!(wire.all(), ["eds -c"]);
+}
+
+#[test]
+fn delta_does_not_send_a_refused_resource_until_it_changes() {
+    let mut wire = settled(Wire::delta(&world()));
+    wire.stream
+        .push(world().simple(Cluster, "static", 2).full());
+    assert_eq!(wire.all(), ["cds static=2"]);
+    assert_eq!(wire.nack(Cluster, "no"), Heard::Nacked(1));
+    let other = world().simple(Cluster, "static", 2).eds("a", 2, 1);
+    wire.stream.push(other.full());
+    assert_eq!(wire.all(), ["cds a=2", "eds a=1"]);
+}
+
+/// What a subscription costs: nothing is walked for each name again.
+#[test]
+fn a_hundred_thousand_names_are_one_walk() {
+    let names: Vec<String> = (0..NAMES).map(|n| format!("outbound|{n}||host")).collect();
+    let mut wire = Wire::sotw(&World::default());
+    let request = Request {
+        names: names.clone(),
+        ..Request::of(Endpoint)
+    };
+    wire.ask(&request);
+    let response = wire.next().unwrap();
+    assert_eq!(response.resources.len(), NAMES);
+    assert_eq!(
+        response.version,
+        response.resources.iter().map(|found| found.version).sum()
+    );
+    let empty = Resource::empty(&names[0].as_str().into());
+    assert_eq!(wire.stream.resources(Endpoint).len(), 0);
+    assert_eq!(*response.resources[0], empty);
+    assert_eq!(wire.ack(Endpoint), Heard::Acked);
+    assert!(wire.next().is_none());
+}

@@ -1,0 +1,390 @@
+//! Pushes as scripts: (time, event) and what goes out.
+
+use std::time::Duration;
+
+use super::world::{Body, Wire, World};
+use crate::reason::Reason;
+use crate::stream::{Client, Heard, Protocol, Stall};
+use crate::view::Type::{Cluster, Endpoint, Listener, Route};
+use crate::view::{Type, View};
+
+/// Routes lead to `old` before and to `new` after.
+fn before() -> World {
+    routed("old", 1).eds("old", 1, 1)
+}
+
+fn after() -> World {
+    routed("new", 2).eds("new", 1, 1)
+}
+
+fn routed(to: &str, revision: u32) -> World {
+    let mut world = World::default().eds("kept", 1, 1);
+    let routes = Body {
+        revision,
+        names: [to.to_owned()].into(),
+        ..Body::default()
+    };
+    world.put(Route, "80", routes);
+    world.simple(Listener, "l", revision)
+}
+
+fn settled(mut wire: Wire, endpoints: &[&str]) -> Wire {
+    for (kind, names) in [
+        (Cluster, &[][..]),
+        (Endpoint, endpoints),
+        (Listener, &[]),
+        (Route, &["80"]),
+    ] {
+        wire.names(kind, names);
+        wire.all();
+        wire.ack(kind);
+    }
+    assert!(wire.all().is_empty() && !wire.stream.is_pending());
+    wire
+}
+
+fn sotw() -> Wire {
+    settled(Wire::sotw(&before()), &["kept", "old"])
+}
+
+fn delta() -> Wire {
+    settled(Wire::delta(&before()), &["kept", "old"])
+}
+
+#[test]
+fn make_before_break_step_by_step() {
+    let mut wire = sotw();
+    wire.stream.push(after().full());
+    // New clusters and those that vanish, as they were.
+    assert_eq!(wire.all(), ["cds kept=1 new=1 old=1"]);
+    // Envoy asks for the new assignments before it accepts the clusters.
+    assert_eq!(wire.names(Endpoint, &["kept", "new", "old"]), Heard::Asked);
+    assert_eq!(wire.all(), ["eds new=1"]);
+    assert_eq!(wire.ack(Endpoint), Heard::Acked);
+    assert!(wire.all().is_empty(), "the clusters are not accepted yet");
+    assert_eq!(wire.ack(Cluster), Heard::Acked);
+    assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
+    assert_eq!(wire.ack(Listener), Heard::Acked);
+    assert!(wire.all().is_empty(), "the routes are not accepted yet");
+    assert_eq!(wire.ack(Route), Heard::Acked);
+    assert_eq!(wire.all(), ["cds kept=1 new=1"]);
+    assert_eq!(wire.names(Endpoint, &["kept", "new"]), Heard::Asked);
+    assert_eq!(wire.ack(Cluster), Heard::Acked);
+    assert!(wire.all().is_empty());
+    assert!(!wire.stream.is_pending());
+    let status = wire.stream.status(Cluster).unwrap();
+    assert_eq!(status.acked, Some(after().version(Cluster)));
+    let last = wire.stream.last_push().unwrap();
+    assert_eq!(last.types, [Cluster, Listener, Route]);
+    assert!(last.reasons.has(Reason::Service));
+}
+
+#[test]
+fn make_before_break_in_delta() {
+    let mut wire = delta();
+    wire.stream.push(after().full());
+    assert_eq!(wire.all(), ["cds new=1"]);
+    wire.names(Endpoint, &["new"]);
+    assert_eq!(wire.all(), ["eds new=1"]);
+    wire.ack(Endpoint);
+    wire.ack(Cluster);
+    assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
+    wire.ack(Listener);
+    wire.ack(Route);
+    assert_eq!(wire.all(), ["cds -old"]);
+    wire.ack(Cluster);
+    // It still wants the assignment of what is gone.
+    assert_eq!(wire.all(), ["eds -old"]);
+}
+
+#[test]
+fn without_answers_each_step_takes_two_seconds() {
+    for (wire, sent) in [
+        (
+            sotw(),
+            [
+                "cds kept=1 new=1 old=1",
+                "lds l=2",
+                "rds 80=2",
+                "cds kept=1 new=1",
+                "eds old=~",
+            ],
+        ),
+        (
+            delta(),
+            ["cds new=1", "lds l=2", "rds 80=2", "cds -old", "eds -old"],
+        ),
+    ] {
+        let mut wire = wire;
+        wire.stream.push(after().full());
+        let mut log = wire.all();
+        let start = wire.now;
+        for step in 1..=3 {
+            let deadline = wire.stream.deadline().unwrap();
+            assert_eq!(deadline, start + Duration::from_secs(2 * step));
+            wire.now = deadline.saturating_sub(Duration::from_millis(1));
+            assert!(wire.all().is_empty());
+            wire.now = deadline;
+            log.extend(wire.all());
+        }
+        assert_eq!(log, sent);
+        assert_eq!(wire.stream.deadline(), None);
+    }
+}
+
+#[test]
+fn a_refusal_ends_a_wait() {
+    let mut wire = sotw();
+    wire.stream.push(after().full());
+    wire.all();
+    wire.nack(Cluster, "no");
+    assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
+    wire.nack(Listener, "no");
+    wire.nack(Route, "no");
+    assert_eq!(wire.all(), ["cds kept=1 new=1"]);
+}
+
+/// Envoy warms a changed cluster until its assignment comes after it.
+#[test]
+fn a_changed_cluster_is_followed_by_its_assignment_and_nothing_waits() {
+    for wire in [sotw(), delta()] {
+        let mut wire = wire;
+        wire.stream
+            .push(before().eds("old", 2, 1).simple(Listener, "l", 3).full());
+        let sent = wire.all();
+        assert!(["cds kept=1 old=2", "cds old=2"].contains(&&*sent[0]));
+        assert_eq!(sent[1..], ["eds old=1", "lds l=3"]);
+        assert!(!wire.stream.is_pending());
+    }
+}
+
+#[test]
+fn without_new_clusters_nothing_waits_before_the_last_step() {
+    let mut wire = sotw();
+    wire.stream.push(routed("kept", 2).full());
+    assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
+    wire.ack(Listener);
+    wire.ack(Route);
+    assert_eq!(wire.all(), ["cds kept=1"]);
+}
+
+#[test]
+fn a_push_that_changes_nothing_sends_nothing() {
+    let mut wire = sotw();
+    wire.stream.push(before().full());
+    assert!(wire.all().is_empty());
+    assert!(!wire.stream.is_pending());
+}
+
+#[test]
+fn only_types_that_differ_are_sent() {
+    for (world, sent) in [
+        (before().simple(Listener, "l", 7), vec!["lds l=7"]),
+        (before().simple(Route, "80", 7), vec!["rds 80=7"]),
+        (before().eds("old", 1, 7), vec!["eds old=7"]),
+        (before().simple(Route, "81", 7), vec![]),
+    ] {
+        let mut wire = sotw();
+        wire.stream.push(world.full());
+        assert_eq!(wire.all(), sent);
+    }
+}
+
+#[test]
+fn types_that_are_not_watched_are_not_waited_for() {
+    let mut wire = Wire::sotw(&before());
+    wire.names(Listener, &[]);
+    assert_eq!(wire.all(), ["lds l=1"]);
+    wire.stream.push(after().full());
+    assert_eq!(wire.all(), ["lds l=2"]);
+    assert!(!wire.stream.is_pending());
+}
+
+#[test]
+fn endpoints_go_to_those_who_subscribe_them() {
+    let mut wire = sotw();
+    wire.stream
+        .push(before().eds("old", 1, 2).endpoints(&["old", "other"]));
+    assert_eq!(wire.all(), ["eds old=2"]);
+    wire.stream
+        .push(before().eds("old", 1, 2).endpoints(&["other"]));
+    assert!(wire.all().is_empty());
+    // Said to be dirty, and the same.
+    wire.stream
+        .push(before().eds("old", 1, 2).endpoints(&["old"]));
+    assert!(wire.all().is_empty());
+    assert!(
+        wire.stream
+            .last_push()
+            .unwrap()
+            .reasons
+            .has(Reason::Endpoint)
+    );
+}
+
+#[test]
+fn endpoints_wait_for_no_step() {
+    let mut wire = sotw();
+    wire.stream.push(after().full());
+    assert_eq!(wire.all(), ["cds kept=1 new=1 old=1"]);
+    wire.stream
+        .push(after().eds("kept", 1, 2).endpoints(&["kept"]));
+    assert_eq!(wire.all(), ["eds kept=2"]);
+    // Also when another full push waits; the endpoints of what vanishes stay.
+    wire.stream.push(after().eds("kept", 2, 2).full());
+    assert!(wire.all().is_empty());
+    let names = ["kept", "old"];
+    wire.stream
+        .push(after().eds("kept", 2, 3).endpoints(&names));
+    assert_eq!(wire.all(), ["eds kept=3"]);
+}
+
+#[test]
+fn pushes_that_wait_are_one() {
+    let mut wire = sotw();
+    wire.stream.push(after().full());
+    assert_eq!(wire.all(), ["cds kept=1 new=1 old=1"]);
+    for revision in 3..9 {
+        let world = routed("new", revision).eds("new", revision, 1);
+        wire.stream.push(world.full());
+        assert!(wire.all().is_empty());
+    }
+    wire.names(Endpoint, &["kept", "new", "old"]);
+    // The listeners are those of the push under way.
+    assert_eq!(wire.all(), ["eds new=1"]);
+    wire.ack(Endpoint);
+    wire.ack(Cluster);
+    assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
+    wire.ack(Listener);
+    wire.ack(Route);
+    let sent = wire.all();
+    let last = [
+        "cds kept=1 new=1",
+        "cds kept=1 new=8",
+        "eds new=1",
+        "lds l=8",
+        "rds 80=8",
+    ];
+    assert_eq!(sent, last);
+}
+
+/// What leads to new clusters is not shown before they are warm, not even to who asks for it meanwhile.
+#[test]
+fn listeners_and_routes_are_those_before_until_new_clusters_are_warm() {
+    let mut wire = Wire::sotw(&before());
+    wire.names(Cluster, &[]);
+    wire.all();
+    wire.ack(Cluster);
+    wire.stream.push(after().full());
+    assert_eq!(wire.all(), ["cds kept=1 new=1 old=1"]);
+    wire.names(Listener, &[]);
+    wire.names(Route, &["80"]);
+    assert_eq!(wire.all(), ["lds l=1", "rds 80=1"]);
+    wire.ack(Cluster);
+    wire.names(Endpoint, &["kept", "new", "old"]);
+    assert_eq!(wire.all(), ["eds kept=1 new=1 old=1"]);
+    wire.ack(Endpoint);
+    assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
+}
+
+#[test]
+fn answers_go_before_endpoints_and_endpoints_before_full_pushes() {
+    let mut wire = Wire::sotw(&before());
+    wire.names(Endpoint, &["old"]);
+    wire.all();
+    wire.stream
+        .push(before().eds("old", 1, 2).endpoints(&["old"]));
+    wire.stream.push(after().eds("old", 1, 2).full());
+    wire.names(Listener, &[]);
+    assert_eq!(wire.next().unwrap().kind, Listener);
+    let sent = wire.all();
+    assert_eq!(sent, ["eds old=2", "lds l=2"]);
+}
+
+#[test]
+fn grpc_is_led_over_too() {
+    let mut wire = Wire::new(Protocol::StateOfTheWorld, Client::Grpc, &before());
+    for (kind, name) in [
+        (Listener, "l"),
+        (Route, "80"),
+        (Cluster, "old"),
+        (Endpoint, "old"),
+    ] {
+        wire.names(kind, &[name]);
+        assert_eq!(wire.all(), [format!("{} {name}=1", kind.word())]);
+        wire.ack(kind);
+    }
+    wire.stream.push(after().full());
+    assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
+    wire.ack(Listener);
+    // It asks for the cluster that the routes name, while the old one stays.
+    wire.names(Cluster, &["old", "new"]);
+    assert_eq!(wire.all(), ["cds new=1 old=1"]);
+    wire.names(Endpoint, &["old", "new"]);
+    assert_eq!(wire.all(), ["eds new=1"]);
+    wire.ack(Route);
+    assert_eq!(wire.all(), ["cds new=1"]);
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_one_response_and_one_push() {
+    let mut wire = sotw();
+    wire.stream
+        .push(before().eds("old", 1, 2).endpoints(&["old"]));
+    let held = wire.stream.next(wire.now).unwrap();
+    let mut views = Vec::new();
+    for revision in 3..100 {
+        let push = before()
+            .eds("old", 1, revision)
+            .simple(Listener, "l", revision)
+            .full();
+        views.push(std::sync::Arc::downgrade(&push.view));
+        wire.stream.push(push);
+        assert_eq!(wire.stream.next(wire.now), None);
+    }
+    let alive = views
+        .iter()
+        .filter(|view: &&std::sync::Weak<dyn View>| view.strong_count() > 0);
+    assert_eq!(alive.count(), 1, "of the views that waited");
+    assert_eq!(
+        wire.stream.deadline(),
+        Some(wire.now + Duration::from_secs(5))
+    );
+    wire.wait(5_000);
+    assert_eq!(wire.stream.stall(wire.now), Some(Stall::Slow));
+    assert_eq!(wire.stream.stall(wire.now), None);
+    wire.wait(55_000);
+    assert_eq!(wire.stream.stall(wire.now), Some(Stall::Closed));
+    // Had it read at last, it would have got the last of them.
+    wire.last.insert(held.kind, held.nonce);
+    wire.stream.written();
+    assert_eq!(wire.all(), ["eds old=99", "lds l=99"]);
+}
+
+#[test]
+fn two_streams_of_one_node_do_not_know_each_other() {
+    let mut old = sotw();
+    let mut new = sotw();
+    let push = before().eds("old", 1, 2).endpoints(&["old"]);
+    old.stream.push(push.clone());
+    new.stream.push(push);
+    assert_eq!(
+        (old.all(), new.all()),
+        (vec!["eds old=2".to_owned()], vec!["eds old=2".to_owned()])
+    );
+    drop(old);
+    new.stream
+        .push(before().eds("old", 1, 3).endpoints(&["old"]));
+    assert_eq!(new.all(), ["eds old=3"]);
+}
+
+#[test]
+fn the_share_of_subscribed_endpoints_is_counted() {
+    let mut wire = settled(Wire::sotw(&before()), &["kept"]);
+    assert_eq!(wire.stream.endpoint_percent(), 50);
+    wire.names(Endpoint, &["kept", "old"]);
+    assert_eq!(wire.stream.endpoint_percent(), 100);
+    let names = |kind: Type| wire.stream.watches(kind).names;
+    assert_eq!(names(Endpoint).len(), 2);
+    assert!(wire.stream.watches(Cluster).wildcard && names(Cluster).is_empty());
+}

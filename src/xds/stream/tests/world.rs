@@ -1,0 +1,238 @@
+//! A mesh that is small enough to write down: what there is of each type, and a view of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::reason::Reason;
+use crate::stream::{Client, Heard, Protocol, Push, Request, Response, Scope, Stream};
+use crate::version::Version;
+use crate::view::{Resource, Set, Type, View};
+
+/// What the body of a resource says, so that a client can read it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(super) struct Body {
+    pub(super) revision: u32,
+    /// Of a cluster: its endpoints come by EDS.
+    pub(super) eds: bool,
+    /// The client refuses it.
+    pub(super) bad: bool,
+    /// Of a listener: its routes. Of routes: their clusters.
+    pub(super) names: BTreeSet<String>,
+}
+
+impl Body {
+    fn encode(&self, name: &str) -> String {
+        let names: Vec<_> = self.names.iter().map(String::as_str).collect();
+        let (eds, bad) = (u8::from(self.eds), u8::from(self.bad));
+        format!("{name};{};{eds};{bad};{}", self.revision, names.join(","))
+    }
+
+    /// `None`: the empty resource of a name that is not there.
+    pub(super) fn decode(body: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(body).ok()?;
+        let mut parts = text.split(';').skip(1);
+        let names = |text: &str| text.split(',').map(str::to_owned).collect();
+        Some(Self {
+            revision: parts.next()?.parse().ok()?,
+            eds: parts.next()? == "1",
+            bad: parts.next()? == "1",
+            names: parts
+                .next()
+                .filter(|text| !text.is_empty())
+                .map_or_else(BTreeSet::new, names),
+        })
+    }
+}
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct World(BTreeMap<Type, BTreeMap<String, Body>>);
+
+impl World {
+    pub(super) fn of(&self, kind: Type) -> impl Iterator<Item = (&String, &Body)> {
+        self.0.get(&kind).into_iter().flatten()
+    }
+
+    pub(super) fn get(&self, kind: Type, name: &str) -> Option<&Body> {
+        self.0.get(&kind)?.get(name)
+    }
+
+    pub(super) fn put(&mut self, kind: Type, name: &str, body: Body) {
+        self.0
+            .entry(kind)
+            .or_default()
+            .insert(name.to_owned(), body);
+    }
+
+    pub(super) fn remove(&mut self, kind: Type, name: &str) {
+        self.0.entry(kind).or_default().remove(name);
+    }
+
+    /// An EDS cluster and its assignment, of a revision each.
+    pub(super) fn eds(mut self, name: &str, cluster: u32, assignment: u32) -> Self {
+        let body = Body {
+            revision: cluster,
+            eds: true,
+            ..Body::default()
+        };
+        self.put(Type::Cluster, name, body);
+        self.simple(Type::Endpoint, name, assignment)
+    }
+
+    /// A resource that has nothing but a revision.
+    pub(super) fn simple(mut self, kind: Type, name: &str, revision: u32) -> Self {
+        let body = Body {
+            revision,
+            ..Body::default()
+        };
+        self.put(kind, name, body);
+        self
+    }
+
+    pub(super) fn resource(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
+        let body = self.get(kind, name)?;
+        Some(Arc::new(Resource::new(name, body.encode(name))))
+    }
+
+    pub(super) fn view(&self) -> Arc<dyn View> {
+        Arc::new(Picture(self.clone()))
+    }
+
+    pub(super) fn set(&self, kind: Type) -> Set {
+        let names = self.of(kind).map(|(name, _)| name);
+        names.filter_map(|name| self.resource(kind, name)).collect()
+    }
+
+    pub(super) fn version(&self, kind: Type) -> Version {
+        self.set(kind).version()
+    }
+
+    pub(super) fn full(&self) -> Push {
+        Push {
+            view: self.view(),
+            scope: Scope::Full,
+            reasons: Reason::Service.into(),
+        }
+    }
+
+    pub(super) fn endpoints(&self, names: &[&str]) -> Push {
+        Push {
+            view: self.view(),
+            scope: Scope::Endpoints(Arc::new(names.iter().map(|name| (*name).into()).collect())),
+            reasons: Reason::Endpoint.into(),
+        }
+    }
+}
+
+/// The view of a client that sees everything.
+#[derive(Debug)]
+struct Picture(World);
+
+impl View for Picture {
+    fn all(&self, kind: Type) -> Arc<Set> {
+        Arc::new(self.0.set(kind))
+    }
+
+    fn get(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
+        self.0.resource(kind, name)
+    }
+}
+
+/// A stream with a clock, played by hand.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) stream: Stream,
+    pub(super) now: Duration,
+    pub(super) last: BTreeMap<Type, u64>,
+}
+
+impl Wire {
+    pub(super) fn new(protocol: Protocol, client: Client, world: &World) -> Self {
+        Self {
+            stream: Stream::new(protocol, client, world.view()),
+            now: Duration::from_secs(100),
+            last: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn sotw(world: &World) -> Self {
+        Self::new(Protocol::StateOfTheWorld, Client::Envoy, world)
+    }
+
+    pub(super) fn delta(world: &World) -> Self {
+        Self::new(Protocol::Delta, Client::Envoy, world)
+    }
+
+    pub(super) fn ask(&mut self, request: &Request) -> Heard {
+        self.stream.request(self.now, request).unwrap()
+    }
+
+    /// Names with the last nonce: the first request, an ACK, or names alone.
+    pub(super) fn names(&mut self, kind: Type, names: &[&str]) -> Heard {
+        let request = Request {
+            nonce: self.nonce(kind),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Request::of(kind)
+        };
+        self.ask(&request)
+    }
+
+    pub(super) fn ack(&mut self, kind: Type) -> Heard {
+        let names = match self.stream.protocol {
+            Protocol::Delta => Vec::new(),
+            Protocol::StateOfTheWorld => self.stream.watches(kind).names,
+        };
+        let names: Vec<_> = names.iter().map(|name| &**name).collect();
+        self.names(kind, &names)
+    }
+
+    pub(super) fn nack(&mut self, kind: Type, words: &str) -> Heard {
+        let names = self.stream.watches(kind).names;
+        let request = Request {
+            nonce: self.nonce(kind),
+            names: names.iter().map(|name| (**name).to_owned()).collect(),
+            error: Some(words.to_owned()),
+            ..Request::of(kind)
+        };
+        self.ask(&request)
+    }
+
+    pub(super) fn nonce(&self, kind: Type) -> String {
+        self.last
+            .get(&kind)
+            .map_or_else(String::new, u64::to_string)
+    }
+
+    /// What goes out next, and is read.
+    pub(super) fn next(&mut self) -> Option<Response> {
+        let response = self.stream.next(self.now)?;
+        assert_eq!(self.stream.next(self.now), None, "one is held");
+        self.stream.written();
+        self.last.insert(response.kind, response.nonce);
+        Some(response)
+    }
+
+    /// All that goes out without a word of the client's, as text.
+    pub(super) fn all(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.next().map(|response| text(&response))).collect()
+    }
+
+    pub(super) fn wait(&mut self, milliseconds: u64) {
+        self.now += Duration::from_millis(milliseconds);
+    }
+}
+
+/// `cds a=1 b=2 -c`: names with revisions; `~` is an empty resource, `-` one removed.
+pub(super) fn text(response: &Response) -> String {
+    let mut text = response.kind.word().to_owned();
+    for resource in &response.resources {
+        let revision = Body::decode(&resource.body)
+            .map_or_else(|| "~".to_owned(), |body| body.revision.to_string());
+        text = format!("{text} {}={revision}", resource.name);
+    }
+    for name in &response.removed {
+        text = format!("{text} -{name}");
+    }
+    text
+}
