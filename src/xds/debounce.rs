@@ -6,18 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::reason::{Reason, Reasons};
+use api::model::{Change, Reason, WorkloadKey};
 
-/// What changed, as far as it matters to who is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Endpoints of this host, of a service that is known, and nothing else.
-    Endpoints { host: Arc<str> },
-    /// Anything, for everyone.
-    Full { reason: Reason },
-    /// What one proxy is, by its node id; its streams alone are told.
-    Proxy { id: Arc<str> },
-}
+use crate::reason::Reasons;
 
 /// Changes that go out as one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +17,7 @@ pub struct Batch {
     pub full: bool,
     pub hosts: BTreeSet<Arc<str>>,
     /// These look at everything in any case.
-    pub proxies: BTreeSet<Arc<str>>,
+    pub proxies: BTreeSet<WorkloadKey>,
     pub reasons: Reasons,
 }
 
@@ -37,16 +28,16 @@ impl Batch {
 
     fn add(&mut self, change: Change) {
         let reason = match change {
-            Change::Endpoints { host } => {
-                self.hosts.insert(host);
+            Change::Endpoints(hosts) => {
+                self.hosts.extend(hosts);
                 Reason::Endpoint
             }
-            Change::Full { reason } => {
+            Change::Full(reason) => {
                 self.full = true;
                 reason
             }
-            Change::Proxy { id } => {
-                self.proxies.insert(id);
+            Change::Proxy(proxy) => {
+                self.proxies.insert(proxy);
                 Reason::Proxy
             }
         };
@@ -112,7 +103,7 @@ impl Debounce {
     }
 
     pub fn change(&mut self, now: Duration, change: Change) {
-        if !self.quiet.endpoints && matches!(change, Change::Endpoints { .. }) {
+        if !self.quiet.endpoints && matches!(change, Change::Endpoints(_)) {
             let (batch, _) = self.at_once.get_or_insert_with(|| (Batch::default(), now));
             batch.add(change);
             return;
@@ -171,18 +162,17 @@ mod tests {
     }
 
     fn endpoints(host: &str) -> Change {
-        Change::Endpoints { host: host.into() }
+        Change::Endpoints([host.into()].into())
     }
 
-    const SERVICE: Change = Change::Full {
-        reason: Reason::Service,
-    };
+    const SERVICE: Change = Change::Full(Reason::Service);
 
     /// `full`, hosts and proxies as text.
     fn text(batch: &Batch) -> String {
-        let names = batch.hosts.iter().chain(&batch.proxies);
         let full = batch.full.then_some("full").into_iter();
-        let words: Vec<_> = full.chain(names.map(|name| &**name)).collect();
+        let hosts = batch.hosts.iter().map(|host| &**host);
+        let proxies = batch.proxies.iter().map(|proxy| &*proxy.name);
+        let words: Vec<_> = full.chain(hosts).chain(proxies).collect();
         words.join(" ")
     }
 
@@ -238,7 +228,11 @@ mod tests {
 
     #[test]
     fn one_full_change_makes_all_full_and_a_proxy_is_its_own() {
-        let proxy = Change::Proxy { id: "p".into() };
+        let proxy = Change::Proxy(WorkloadKey {
+            cluster: "c".into(),
+            namespace: "n".into(),
+            name: "p".into(),
+        });
         let script = [
             (0, endpoints("b")),
             (10, SERVICE),

@@ -1,43 +1,8 @@
-//! Why something is pushed: the words that are counted.
+//! Why something is pushed: all the reasons of changes that were merged.
 
 use std::fmt;
 
-/// The label of `pilot_push_triggers`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Reason {
-    Endpoint,
-    Service,
-    Config,
-    Global,
-    Proxy,
-    Debug,
-    Unknown,
-}
-
-impl Reason {
-    pub const ALL: [Self; 7] = [
-        Self::Endpoint,
-        Self::Service,
-        Self::Config,
-        Self::Global,
-        Self::Proxy,
-        Self::Debug,
-        Self::Unknown,
-    ];
-
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Endpoint => "endpoint",
-            Self::Service => "service",
-            Self::Config => "config",
-            Self::Global => "global",
-            Self::Proxy => "proxy",
-            Self::Debug => "debug",
-            Self::Unknown => "unknown",
-        }
-    }
-}
+use api::model::Reason;
 
 /// Several of them: those of all changes that were merged.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -70,7 +35,7 @@ impl From<Reason> for Reasons {
 impl fmt::Debug for Reasons {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.debug_set()
-            .entries(self.iter().map(Reason::word))
+            .entries(self.iter().map(Reason::as_str))
             .finish()
     }
 }

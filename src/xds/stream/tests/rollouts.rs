@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::world::{Body, Wire, World};
-use crate::reason::Reason;
 use crate::stream::{Client, Heard, Protocol, Stall};
 use crate::view::Type::{Cluster, Endpoint, Listener, Route};
 use crate::view::{Type, View};
+use api::model::Reason;
 
 /// Routes lead to `old` before and to `new` after.
 fn before() -> World {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::reason::Reason;
 use crate::stream::{Client, Heard, Protocol, Push, Request, Response, Scope, Stream};
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
+use api::model::Reason;
 
 /// What the body of a resource says, so that a client can read it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
