@@ -116,6 +116,9 @@ fn one_service_is_a_cluster_an_assignment_a_listener_and_a_route() {
 #[test]
 fn grpc_gets_what_it_names_and_nothing_else() {
     use envoy_types::pb::envoy::config::listener::v3::Listener;
+    use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+        HttpConnectionManager, http_connection_manager::RouteSpecifier,
+    };
 
     let mut world = world("enableAutoMtls: true\n");
     let b = service("b", &[(80, "GRPC"), (8080, "GRPC")], Resolution::Static);
@@ -153,11 +156,12 @@ fn grpc_gets_what_it_names_and_nothing_else() {
         };
         let listener = Listener::decode(&*found.body).unwrap();
         assert_eq!(listener.name, target);
-        let shown = format!(
-            "{:?}",
-            listener.api_listener.unwrap().api_listener.unwrap().value
-        );
-        assert!(!shown.is_empty());
+        let manager = listener.api_listener.unwrap().api_listener.unwrap();
+        let manager = HttpConnectionManager::decode(manager.value.as_slice()).unwrap();
+        let Some(RouteSpecifier::Rds(rds)) = manager.route_specifier else {
+            panic!("routes by name");
+        };
+        assert_eq!(rds.route_config_name, cluster);
         for kind in [Type::Cluster, Type::Endpoint, Type::Route] {
             let resource = view.get(kind, cluster);
             assert_eq!(
