@@ -12,6 +12,7 @@ mod kubernetes;
 mod metrics;
 mod monitor;
 mod page;
+mod pairs;
 mod reload;
 pub(crate) mod review;
 mod secrets;

@@ -19,15 +19,13 @@ use super::engine::Engine;
 use super::files::Served;
 use super::health::Health;
 use super::metrics::Metrics;
+use super::pairs::pairs;
 use super::review::{Question, Says};
 use super::secrets::Secrets;
 use crate::serve::{self, Answer, Answering, Cut, Desk, Desks, Line, Service, Unread};
 
 /// Reviews that are read or answered at a time; the rest wait.
 const REVIEWS: usize = 64;
-
-/// Stands for a slash in a value of the path.
-const SLASH: &str = "--slash--";
 
 /// A bad request, in the words of the metrics.
 const BAD_REQUEST: &str = inject::reason::BAD_REQUEST;
@@ -296,44 +294,6 @@ fn refused(code: u16, reason: &'static str, message: String) -> (Says, Decision)
     let mut decision = note(Verdict::Failed, reason);
     decision.message.clone_from(&message);
     (Says::Refused { code, message }, decision)
-}
-
-/// `/inject/cluster/C/net/N` as pairs; a last key without a value is ignored.
-fn pairs(path: &str) -> Vec<(String, String)> {
-    let rest = path.strip_prefix("/inject/").unwrap_or_default();
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let mut parts = rest.split('/');
-    let mut found = Vec::new();
-    while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
-        if !key.is_empty() {
-            found.push((decoded(key), decoded(value).replace(SLASH, "/")));
-        }
-    }
-    found
-}
-
-/// Without its percent signs; one that stands for no letter stays.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after
-            .get(..2)
-            .filter(|_| *first == b'%')
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match code {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
