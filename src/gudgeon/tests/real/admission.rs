@@ -1,0 +1,314 @@
+//! What kubectl's user sees: warnings, refusals, a dry run, another webhook, and the same by `gudgeon inject`.
+
+use serde_json::{Value, json};
+
+use crate::second;
+use crate::server::{
+    Asked, Entry, Hook, TEMPLATE, create, kept, kubectl, names, of_run, place, pod, run,
+    try_kubectl, until,
+};
+use crate::support::gudgeon;
+
+fn status(pod: &Value) -> Value {
+    let status = pod["metadata"]["annotations"]["sidecar.istio.io/status"].as_str();
+    serde_json::from_str(status.unwrap_or("null")).unwrap()
+}
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn a_pod_gets_its_proxy() {
+    let asked = Asked::new("proxy", TEMPLATE);
+    let mut web = pod("proxy", "web");
+    web["spec"]["containers"][0]["livenessProbe"] =
+        json!({"httpGet": {"path": "/live", "port": 8080}});
+    // A controller's pod has no name yet.
+    web["metadata"]["generateName"] = json!("web-");
+    web["metadata"].as_object_mut().unwrap().remove("name");
+    let said = create(&web, &[]);
+    assert!(said.done, "{said:?}");
+    assert_eq!(said.err, "", "nothing to warn about");
+    let made = &said.objects()[0];
+    let found = kept("proxy", made["metadata"]["name"].as_str().unwrap());
+    assert_eq!(names(&found, "containers"), ["web", "istio-proxy"]);
+    assert_eq!(names(&found, "initContainers"), ["istio-init"]);
+    assert_eq!(names(&found, "volumes"), ["istio-envoy"]);
+    let proxy = &found["spec"]["containers"][1];
+    assert_eq!(
+        proxy["args"],
+        json!([
+            "proxy",
+            "sidecar",
+            "--statusPort",
+            "15020",
+            "--concurrency",
+            "1"
+        ])
+    );
+    assert_eq!(
+        found["spec"]["containers"][0]["livenessProbe"]["httpGet"],
+        json!({"path": "/app-health/web/livez", "port": 15020, "scheme": "HTTP"})
+    );
+    assert_eq!(status(&found)["containers"], json!(["istio-proxy"]));
+    // Sent again as the server keeps it, under another name: nothing to do.
+    let before = asked.answered();
+    let mut copy = found.clone();
+    copy["metadata"] = json!({"name": "copy", "namespace": "proxy", "annotations": found["metadata"]["annotations"]});
+    let said = create(&copy, &[]);
+    assert!(said.done, "{said:?}");
+    assert_eq!(asked.answered(), (before.0, before.1 + 1.0));
+    let page = asked.injector.get("/debug/inject").json();
+    assert_eq!(page[0]["reason"], "unchanged");
+    assert_eq!(page[1]["name"], "web-*****");
+    assert_eq!(page[1]["decision"], "injected");
+}
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn warnings_and_refusals_reach_kubectl() {
+    let asked = Asked::new("words", TEMPLATE);
+    let mut odd = pod("words", "odd");
+    odd["metadata"]["labels"] = json!({"sidecar.istio.io/inject": "maybe"});
+    let said = create(&odd, &[]);
+    assert!(said.done, "{said:?}");
+    assert_eq!(
+        said.warnings(),
+        [
+            "label sidecar.istio.io/inject: \"maybe\" is not understood and means no; say true or false"
+        ]
+    );
+    assert_eq!(names(&kept("words", "odd"), "containers"), ["web"]);
+    let mut none = pod("words", "none");
+    none["spec"]["dnsPolicy"] = json!("Default");
+    let said = create(&none, &[]);
+    assert_eq!(said.warnings().len(), 1, "{said:?}");
+    assert!(
+        said.warnings()[0].starts_with("dnsPolicy \"Default\""),
+        "{said:?}"
+    );
+    let mut bad = pod("words", "bad");
+    bad["metadata"]["annotations"] =
+        json!({"sidecar.istio.io/interceptionMode": "MAYBE", "status.sidecar.istio.io/port": "x"});
+    let said = create(&bad, &[]);
+    assert!(!said.done);
+    for words in [
+        "Error from server (BadRequest)",
+        "admission webhook \"words.sidecar-injector.istio.io\" denied the request: invalid value 'MAYBE' for annotation",
+        "invalid value 'x' for annotation 'status.sidecar.istio.io/port': statusPort invalid",
+    ] {
+        assert!(said.err.contains(words), "{words}: {said:?}");
+    }
+    assert!(!try_kubectl(&["get", "pod", "bad", "-n", "words"], "").done);
+    // The configuration is at fault.
+    asked
+        .injector
+        .place
+        .write("config", "template: '{containers: [{image: x}]}'\n");
+    until("the template is in use", || {
+        create(&pod("words", "broken"), &["--dry-run=server"])
+            .err
+            .contains("Error from server (InternalError)")
+    });
+}
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn a_dry_run_shows_and_keeps_nothing() {
+    let asked = Asked::new("dry", TEMPLATE);
+    let said = create(&pod("dry", "web"), &["--dry-run=server"]);
+    assert!(said.done, "{said:?}");
+    assert_eq!(
+        names(&said.objects()[0], "containers"),
+        ["web", "istio-proxy"]
+    );
+    assert!(!try_kubectl(&["get", "pod", "web", "-n", "dry"], "").done);
+    let page = asked.injector.get("/debug/inject").json();
+    assert_eq!(
+        (&page[0]["dryRun"], &page[0]["name"]),
+        (&json!(true), &json!("web"))
+    );
+    create(&pod("dry", "web"), &[]);
+    let page = asked.injector.get("/debug/inject").json();
+    assert_eq!(page[0]["dryRun"], json!(false));
+    // What is no new pod is nobody's business: not asked at all.
+    let before = asked.requests();
+    kubectl(&["label", "pod", "web", "-n", "dry", "a=b"], "");
+    kubectl(&["delete", "pod", "web", "-n", "dry", "--wait=false"], "");
+    assert_eq!(asked.requests(), before);
+}
+
+/// A container with a probe more, as another team's webhook adds it.
+fn helper(pod: &Value) -> Value {
+    let there = names(pod, "containers").iter().any(|name| name == "helper");
+    if there {
+        return json!([]);
+    }
+    json!([{"op": "add", "path": "/spec/containers/0", "value": {"name": "helper", "image": "helper:1",
+        "ports": [{"name": "admin", "containerPort": 9000}],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": "admin"}}}}])
+}
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn what_another_webhook_adds_is_looked_at_too() {
+    let asked = Asked::new("again", TEMPLATE);
+    let ca = of_run("ca.crt");
+    let entry = Entry {
+        name: "helper.example.com",
+        port: second::serve(helper),
+        path: "/",
+        ca: Some(&ca),
+        hook: "again",
+    };
+    let _hook = Hook::new("later", &[entry]);
+    until("the other is asked", || {
+        let said = create(&pod("again", "first"), &["--dry-run=server"]);
+        said.objects()
+            .first()
+            .is_some_and(|pod| names(pod, "containers").len() == 3)
+    });
+    let before = asked.answered();
+    let mut web = pod("again", "web");
+    web["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 80}});
+    assert!(create(&web, &[]).done);
+    assert_eq!(
+        asked.answered(),
+        (before.0 + 2.0, before.1),
+        "asked twice, and twice there was something to do"
+    );
+    let found = kept("again", "web");
+    assert_eq!(names(&found, "initContainers"), ["istio-init"]);
+    assert_eq!(names(&found, "volumes"), ["istio-envoy"]);
+    let containers = found["spec"]["containers"].as_array().unwrap();
+    let of = |name: &str| {
+        let mut named = containers
+            .iter()
+            .filter(|container| container["name"] == name);
+        let one = named.next().unwrap().clone();
+        assert!(named.next().is_none(), "{name} twice");
+        one
+    };
+    assert_eq!(containers.len(), 3);
+    for (name, path) in [
+        ("helper", "/app-health/helper/readyz"),
+        ("web", "/app-health/web/readyz"),
+    ] {
+        let get = &of(name)["readinessProbe"]["httpGet"];
+        assert_eq!((&get["path"], &get["port"]), (&json!(path), &json!(15020)));
+    }
+    let env = of("istio-proxy")["env"].clone();
+    assert_eq!(env.as_array().unwrap().len(), 1);
+    let probers: Value = serde_json::from_str(env[0]["value"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        probers,
+        json!({"/app-health/helper/readyz": {"httpGet": {"path": "/ready", "port": 9000, "scheme": "HTTP"}, "timeoutSeconds": 1},
+            "/app-health/web/readyz": {"tcpSocket": {"port": 80}, "timeoutSeconds": 1}})
+    );
+}
+
+/// With nothing but a certificate: the built-in template, and a path that says more.
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn the_built_in_template_and_a_path() {
+    let place = place("policy: enabled\n");
+    let asked = Asked::with(
+        "paths",
+        place.start(&[]),
+        "/inject/cluster/east/net/n--slash--1/color/blue",
+    );
+    let mut web = pod("paths", "web");
+    web["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 80}});
+    let said = create(&web, &[]);
+    assert!(said.done && said.err.is_empty(), "{said:?}");
+    let found = kept("paths", "web");
+    assert_eq!(names(&found, "containers"), ["web", "istio-proxy"]);
+    assert_eq!(names(&found, "initContainers"), ["istio-init"]);
+    assert_eq!(names(&found, "volumes"), ["istio-envoy", "istio-certs"]);
+    let env = found["spec"]["containers"][1]["env"].as_array().unwrap();
+    let of = |name: &str| env.iter().find(|entry| entry["name"] == name).unwrap()["value"].clone();
+    for (name, value) in [
+        ("ISTIO_META_CLUSTER_ID", "east"),
+        ("ISTIO_META_NETWORK", "n/1"),
+        ("COLOR", "blue"),
+    ] {
+        assert_eq!(of(name), json!(value), "{name}");
+    }
+    // Sent again as it is kept: nothing to do.
+    let before = asked.answered();
+    let mut copy = found.clone();
+    copy["metadata"] = json!({"name": "web", "namespace": "paths", "labels": found["metadata"]["labels"],
+        "annotations": found["metadata"]["annotations"]});
+    let said = create(&copy, &["--dry-run=server"]);
+    // The name is taken, which is found out after the webhooks were asked.
+    assert!(said.done || said.err.contains("already exists"), "{said:?}");
+    let page = asked.injector.get("/debug/inject").json();
+    assert_eq!(
+        asked.answered(),
+        (before.0, before.1 + 1.0),
+        "{said:?} {}",
+        page[0]
+    );
+}
+
+/// The same engine by the command line, with the configuration from the cluster.
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn manifests_by_the_clusters_configuration() {
+    let place = place(TEMPLATE);
+    place.write("mesh", "proxyListenPort: 15011\n");
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let _there = try_kubectl(&["create", "namespace", "mesh-config"], "");
+    for (name, file) in [("injector", "config"), ("mesh", "mesh")] {
+        let file = format!("--from-file={}={}", file, path(file));
+        kubectl(
+            &["create", "configmap", name, "-n", "mesh-config", &file],
+            "",
+        );
+    }
+    place.write(
+        "web.yaml",
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: manifests}\nspec:\n  \
+         selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      \
+         containers: [{name: web, image: web}]\n",
+    );
+    let kubeconfig = run().join("kubeconfig");
+    let words = [
+        "inject",
+        "-f",
+        &path("web.yaml"),
+        "--injectConfigMapName=injector",
+        "--meshConfigMapName=mesh",
+        "-i",
+        "mesh-config",
+        "-c",
+        kubeconfig.to_str().unwrap(),
+    ];
+    let output = gudgeon().args(words).output().unwrap();
+    let (out, err) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    assert!(output.status.success(), "{err}");
+    // The server takes it, and every field of it.
+    let _there = try_kubectl(&["create", "namespace", "manifests"], "");
+    let said = kubectl(&["create", "-f", "-", "-o", "json"], &out);
+    let template = said.objects()[0]["spec"]["template"].clone();
+    assert_eq!(names(&template, "containers"), ["web", "istio-proxy"]);
+    assert_eq!(
+        template["spec"]["initContainers"][0]["args"],
+        json!(["-p", "15011"])
+    );
+    let absent = gudgeon()
+        .args([
+            "inject",
+            "-f",
+            &path("web.yaml"),
+            "--injectConfigMapName=absent",
+            "-c",
+            kubeconfig.to_str().unwrap(),
+        ])
+        .output()
+        .unwrap();
+    assert_eq!(absent.status.code(), Some(78));
+    let err = String::from_utf8(absent.stderr).unwrap();
+    assert!(err.contains("configmaps istio-system/absent"), "{err}");
+}

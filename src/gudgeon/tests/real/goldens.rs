@@ -1,0 +1,325 @@
+//! The pods of the goldens, created through the webhook and read back: what the server keeps is what was meant.
+//!
+//! Another webhook comes after it, gives an image to each container without one (a golden says no more than it needs), and
+//! changes each pod elsewhere: so the injector is asked again about all that it injected, and must leave it alone.
+
+use std::collections::BTreeSet;
+
+use inject::Outcome;
+use serde_json::{Value, json};
+
+use crate::cases::{Case, cases, change, environment, hex, images};
+use crate::second;
+use crate::server::{
+    Asked, Entry, Hook, TEMPLATE, create, namespace, of_run, place, try_kubectl, until,
+};
+use crate::support::{Injector, gudgeon};
+
+const HOOK: &str = "goldens";
+/// What their templates make is refused by a server: a port with a number for a name, a request beyond its limit, a mount of
+/// a volume that is not there.
+const NO_PODS: [&str; 4] = [
+    "coercions",
+    "threads by the limit",
+    "service account and token",
+    "the service account is mounted already",
+];
+/// Without any webhook.
+const PLAIN: &str = "goldens-plain";
+
+/// The webhook after ours: images, and always something that no template looks at.
+fn after(pod: &Value) -> Value {
+    let mut operations = images(pod);
+    let always = json!({"op": "add", "path": "/spec/enableServiceLinks", "value": false});
+    operations.as_array_mut().unwrap().push(always);
+    operations
+}
+
+/// Where `kept` lacks something of `meant`; defaults that the server filled in are nobody's loss, also not those in the JSON
+/// that a variable or an annotation holds: the injector sees a pod with its defaults.
+fn lost(path: &str, meant: &Value, kept: &Value) -> Option<String> {
+    let nothing = |value: &Value| match value {
+        Value::Null => true,
+        Value::Bool(yes) => !yes,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Number(_) => false,
+    };
+    match (meant, kept) {
+        (Value::Object(meant), Value::Object(kept)) => meant.iter().find_map(|(key, value)| {
+            let path = format!("{path}/{key}");
+            lost(&path, value, kept.get(key).unwrap_or(&Value::Null))
+        }),
+        (Value::Array(meant), Value::Array(kept)) if meant.len() == kept.len() => {
+            let pairs = meant.iter().zip(kept).enumerate();
+            pairs
+                .into_iter()
+                .find_map(|(at, (meant, kept))| lost(&format!("{path}/{at}"), meant, kept))
+        }
+        _ if meant == kept || (nothing(meant) && nothing(kept)) => None,
+        (Value::String(meant), Value::String(kept))
+            if path.contains("/resources/") && amount(meant) == amount(kept) =>
+        {
+            None
+        }
+        (Value::String(text), Value::String(other)) if text.starts_with('{') => {
+            let (Ok(inner), Ok(other)) = (serde_json::from_str(text), serde_json::from_str(other))
+            else {
+                return Some(format!("{path}: meant {meant}, kept {kept}"));
+            };
+            lost(path, &inner, &other)
+        }
+        _ => Some(format!("{path}: meant {meant}, kept {kept}")),
+    }
+}
+
+/// A quantity in thousandths, however it is written: the server writes it its own way.
+fn amount(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "m" => 1.0,
+        "" => 1e3,
+        "Mi" => 1e3 * f64::from(1 << 20),
+        "Gi" => 1e3 * f64::from(1 << 30),
+        _ => return None,
+    };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "small, and positive"
+    )]
+    digits
+        .parse::<f64>()
+        .ok()
+        .map(|number| (number * factor).round() as u64)
+}
+
+/// The cases whose pods this server takes, and keeps as they are, without anybody's help.
+fn valid(cases: &[Case]) -> BTreeSet<&str> {
+    namespace(PLAIN, "none");
+    let refused = |case: &Case| {
+        let mut pod = case.pod.clone();
+        pod["metadata"]["namespace"] = json!(PLAIN);
+        let said = create(&pod, &["--dry-run=server"]);
+        if !said.done {
+            return Some(said.err);
+        }
+        lost("", &pod, &said.objects()[0])
+    };
+    let mut valid = BTreeSet::new();
+    for case in cases {
+        match refused(case) {
+            Some(why) => eprintln!("{}: no pod of this server: {}", case.name, why.trim_end()),
+            None => {
+                valid.insert(case.name());
+            }
+        }
+    }
+    valid
+}
+
+/// The configuration of a case is in use.
+fn configure(injector: &Injector, case: &Case) {
+    let texts = [
+        ("config", case.text("config").unwrap_or("policy: enabled\n")),
+        ("values", case.text("values").unwrap_or("{}")),
+        ("mesh", case.text("mesh").unwrap_or("{}")),
+    ];
+    for (name, text) in texts {
+        // Only what changes: each write is a reload.
+        if injector.place.read(name) != text {
+            injector.place.write(name, text);
+        }
+    }
+    until("the configuration is in use", || {
+        let page = injector.get("/debug/config").json();
+        texts.iter().all(|(name, text)| {
+            let path = injector.place.path(name);
+            let mut files = page["files"].as_array().unwrap().iter();
+            let file = files.find(|file| file["path"] == path.to_str().unwrap());
+            file.is_some_and(|file| file["sha256"] == hex(text) && file["valid"] == true)
+        })
+    });
+}
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn all_that_are_pods() {
+    let cases = cases();
+    // What a manifest's owner says is no webhook's business; native sidecars are newer than this server.
+    let for_webhooks = |case: &&Case| {
+        !["manifest", "native", "parameters", "path"]
+            .iter()
+            .any(|key| case.said.contains_key(*key))
+    };
+    let valid = valid(&cases);
+    let asked = asked(&cases);
+    let (mut injected, mut skipped, mut refused, mut failures) = (0, 0, 0, Vec::new());
+    for case in cases.iter().filter(for_webhooks) {
+        if !valid.contains(case.name()) {
+            continue;
+        }
+        let outcome = case.meant();
+        if let Outcome::Injected(injected) = &outcome
+            && restarts(&injected.pod)
+        {
+            eprintln!(
+                "{}: this server does not know a container's restartPolicy",
+                case.name
+            );
+            continue;
+        }
+        configure(&asked.0.injector, case);
+        match outcome {
+            Outcome::Injected(_) => injected += 1,
+            Outcome::Skipped { .. } => skipped += 1,
+            Outcome::Refused { .. } => refused += 1,
+        }
+        if let Err(failure) = check(&asked.0, case, &outcome) {
+            failures.push(format!("{}: {failure}", case.name));
+        }
+    }
+    eprintln!(
+        "goldens: {injected} injected, {skipped} skipped, {refused} refused, of {}",
+        cases.len()
+    );
+    assert!(
+        failures.is_empty(),
+        "{} failed:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+    assert!(
+        injected >= 50 && skipped >= 8 && refused >= 12,
+        "fewer than there were"
+    );
+}
+
+fn restarts(pod: &Value) -> bool {
+    let lists = ["initContainers", "containers"].map(|list| pod["spec"][list].as_array());
+    let mut all = lists.into_iter().flatten().flatten();
+    all.any(|container| container.get("restartPolicy").is_some())
+}
+
+/// The injector, asked about all namespaces that a golden names; and the one that comes after it.
+fn asked(cases: &[Case]) -> (Asked, Hook) {
+    let namespaces: BTreeSet<&str> = cases.iter().map(|case| case.namespace.as_str()).collect();
+    for name in namespaces {
+        namespace(name, HOOK);
+    }
+    let place = place(TEMPLATE);
+    place.write("values", "{}");
+    place.write("mesh", "{}");
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let (values, mesh) = (path("values"), path("mesh"));
+    let mut arguments = place.arguments();
+    arguments.extend(["--injectValues", &values, "--meshConfig", &mesh].map(ToOwned::to_owned));
+    let mut program = gudgeon();
+    program.envs(cases.iter().flat_map(environment));
+    let injector = place.start_as(program, &arguments);
+    let asked = Asked::with(HOOK, injector, "/inject");
+    let ca = of_run("ca.crt");
+    let entry = Entry {
+        name: "after.example.com",
+        port: second::serve(after),
+        path: "/",
+        ca: Some(&ca),
+        hook: HOOK,
+    };
+    // Webhooks are asked by the order of these names.
+    let hook = Hook::new("goldens-after", &[entry]);
+    until("the other is asked", || {
+        let said = create(&crate::server::pod(HOOK, "first"), &["--dry-run=server"]);
+        said.objects()
+            .first()
+            .is_some_and(|pod| pod["spec"]["enableServiceLinks"] == false)
+    });
+    (asked, hook)
+}
+
+fn check(asked: &Asked, case: &Case, outcome: &Outcome) -> Result<(), String> {
+    let before = asked.answered();
+    let said = create(&case.pod, &[]);
+    let answered = (asked.answered().0 - before.0, asked.answered().1 - before.1);
+    let (warnings, expected) = match outcome {
+        Outcome::Refused { code, message, .. } => {
+            let kind = if *code == 400 {
+                "BadRequest"
+            } else {
+                "InternalError"
+            };
+            if said.done || !said.err.contains(kind) || !said.err.contains(message) {
+                return Err(format!(
+                    "refused with {code} {message:?}; kubectl says {said:?}"
+                ));
+            }
+            return Ok(());
+        }
+        Outcome::Skipped { warnings, .. } => (warnings, (0.0, 2.0)),
+        Outcome::Injected(injected) => (&injected.warnings, (1.0, 1.0)),
+    };
+    if NO_PODS.contains(&case.name.as_str()) {
+        let refused = said.err.contains("is invalid: spec.containers[");
+        return if refused {
+            Ok(())
+        } else {
+            Err(format!("kubectl says {said:?}"))
+        };
+    }
+    if !said.done {
+        return Err(format!("kubectl says {said:?}"));
+    }
+    let mut meant = match outcome {
+        Outcome::Injected(injected) => injected.pod.clone(),
+        Outcome::Skipped { .. } | Outcome::Refused { .. } => case.pod.clone(),
+    };
+    let others = after(&meant);
+    change(&mut meant, others);
+    let name = case.name();
+    let kept = crate::server::kept(&case.namespace, name);
+    if let Some(lost) = lost("", &meant, &kept) {
+        return Err(lost);
+    }
+    if answered != expected {
+        let again = match case.outcome(&kept) {
+            Outcome::Injected(again) => String::from_utf8(again.patch).unwrap(),
+            other @ (Outcome::Skipped { .. } | Outcome::Refused { .. }) => format!("{other:?}"),
+        };
+        return Err(format!(
+            "answered with a patch and without: {answered:?}, want {expected:?}; once more: {again}"
+        ));
+    }
+    let mut wanted: Vec<&str> = warnings.iter().map(String::as_str).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    if said.warnings() != wanted {
+        return Err(format!("warnings: {:?}, want {wanted:?}", said.warnings()));
+    }
+    let again = try_kubectl(
+        &["delete", "pod", name, "-n", &case.namespace, "--wait=false"],
+        "",
+    );
+    if !again.done {
+        return Err(format!("kubectl says {again:?}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn what_counts_as_lost() {
+    let meant = json!({"a": "", "b": [{"c": 1}], "resources": {"limits": {"cpu": "0.1"}}});
+    let kept = json!({"b": [{"c": 1, "d": 2}], "resources": {"limits": {"cpu": "100m"}}});
+    assert_eq!(lost("", &meant, &kept), None);
+    for (meant, kept) in [
+        (json!({"a": 1}), json!({})),
+        (json!({"a": [1]}), json!({"a": [1, 2]})),
+        (json!({"a": "x"}), json!({"a": "y"})),
+        (
+            json!({"resources": {"cpu": "1"}}),
+            json!({"resources": {"cpu": "100m"}}),
+        ),
+    ] {
+        assert!(lost("", &meant, &kept).is_some(), "{meant} {kept}");
+    }
+}
