@@ -1,0 +1,109 @@
+//! The page for those who come from Istio: its examples as they stand there, and its table of flags.
+//!
+//! `GUDGEON_WRITE_TABLE=1 cargo test -p gudgeon --test coming` writes the table anew after a change of flags.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test may panic and read files"
+)]
+#![forbid(unsafe_code)]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+const PAGE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../build/kubernetes/coming-from-istio.md"
+);
+
+/// Fenced blocks: what stands after the fence, and the text.
+fn blocks(page: &str) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    let mut rest = page;
+    while let Some((_, after)) = rest.split_once("\n```") {
+        let (info, after) = after.split_once('\n').unwrap();
+        let (text, after) = after.split_once("\n```").unwrap();
+        found.push((info, text));
+        rest = after;
+    }
+    found
+}
+
+#[test]
+fn the_examples_work_as_they_stand_there() {
+    let page = fs::read_to_string(PAGE).unwrap();
+    let root = tempfile::tempdir().unwrap();
+    symlink(env!("CARGO_BIN_EXE_gudgeon"), root.path().join("gudgeon")).unwrap();
+    let path = format!("{}:/usr/bin:/bin", root.path().display());
+    let mut ran = 0;
+    for (info, text) in blocks(&page) {
+        if let Some(name) = info.strip_prefix("yaml ") {
+            fs::write(root.path().join(name), format!("{text}\n")).unwrap();
+        }
+        if info != "console" {
+            continue;
+        }
+        for session in format!("\n{text}").split("\n$ ").skip(1) {
+            let (command, wanted) = session.split_once('\n').unwrap_or((session, ""));
+            let output = Command::new("/bin/sh")
+                .args(["-c", &format!("{{ {command}; }} 2>&1")])
+                .env("PATH", &path)
+                .current_dir(root.path())
+                .output()
+                .unwrap();
+            let said = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(said.trim_end(), wanted.trim_end(), "{command}");
+            assert!(output.status.success(), "{command}");
+            ran += 1;
+        }
+    }
+    assert_eq!(ran, 6);
+}
+
+/// A command's flags as rows, from its own help.
+fn table(command: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_gudgeon"))
+        .args([command, "--help"])
+        .output()
+        .unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let (_, options) = help.split_once("Options:\n").unwrap();
+    let mut rows = String::from("| flag | |\n|---|---|\n");
+    let mut flag = "";
+    for line in options.lines() {
+        let text = line.trim();
+        if text.starts_with('-') {
+            flag = text;
+        } else if text.is_empty() && !flag.is_empty() {
+            break;
+        } else if !flag.is_empty() {
+            writeln!(rows, "| `{flag}` | {} |", text.replace('|', "\\|")).unwrap();
+        }
+    }
+    rows
+}
+
+#[test]
+fn the_table_of_flags_is_what_help_says() {
+    let mut page = fs::read_to_string(PAGE).unwrap();
+    for command in ["injector", "inject"] {
+        let begin = format!("<!-- {command} -->\n");
+        let (before, after) = page.split_once(&begin).unwrap();
+        let (_, after) = after.split_once("<!-- end -->").unwrap();
+        page = format!("{before}{begin}{}<!-- end -->{after}", table(command));
+    }
+    if std::env::var_os("GUDGEON_WRITE_TABLE").is_some() {
+        fs::write(PAGE, &page).unwrap();
+    }
+    assert!(page.contains("| `--selfSigned[=<BOOL>]` |"));
+    assert!(
+        fs::read_to_string(PAGE).unwrap() == page,
+        "the table of flags is not what --help says: GUDGEON_WRITE_TABLE=1 writes it"
+    );
+}
