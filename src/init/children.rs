@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_full_command_line_is_in_the_order_of_the_contract() {
+    fn the_full_command_line_has_every_flag_in_its_place() {
         let launch = Launch {
             max_obj_name_len: Some(100),
             local_address_ip_version: Some(IpVersion::V6),

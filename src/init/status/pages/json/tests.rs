@@ -17,7 +17,7 @@ fn a_story_is_told_as_in_the_golden_file() {
 }
 
 #[test]
-fn the_fields_of_the_contract_are_there() {
+fn status_has_every_documented_field() {
     let value = parsed(&Story::full());
     for (field, of) in [
         (
