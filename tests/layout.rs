@@ -466,6 +466,7 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("certificate", "when one ends"),
             ("log", "what cannot be read"),
             ("regular", "opens what is watched"),
+            ("supervisor", "the fingerprint is the core's word"),
         ],
     ),
     (
@@ -563,6 +564,7 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("http", "asks the application"),
             ("search", "a scheme in a location"),
             ("status", "a turn, the form of an answer"),
+            ("values", "host and port of a location"),
         ],
     ),
     (
@@ -577,6 +579,7 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("status/metrics", "asks it"),
             ("status/pages", "asks it"),
             ("status/probes", "asks it"),
+            ("values", "host and port of a Host header"),
         ],
     ),
     (
@@ -595,7 +598,14 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
             ("supervisor", "times that the policy has"),
         ],
     ),
-    ("values", &[("log", "the names of the levels")]),
+    ("url", &[("values", "host and port")]),
+    (
+        "values",
+        &[
+            ("log", "the names of the levels"),
+            ("supervisor", "durations as the core writes them"),
+        ],
+    ),
     (
         "watcher",
         &[(

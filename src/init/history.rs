@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::readiness::Stage;
-use crate::supervisor::{Configuration, Epoch, ExitStatus, Note, Reason};
+use crate::supervisor::{Epoch, ExitStatus, Fingerprint, Note, Reason};
 
 /// Events kept, and lives of epochs kept. Chosen: with 32 of each, `/status` has about 10 kB.
 pub(crate) const KEPT: usize = 32;
@@ -35,7 +35,7 @@ pub(crate) struct Life {
     pub(crate) epoch: Epoch,
     pub(crate) pid: u32,
     pub(crate) reason: Reason,
-    pub(crate) configuration: Configuration,
+    pub(crate) configuration: Fingerprint,
     pub(crate) started: Instant,
     /// When it was LIVE.
     pub(crate) live: Option<Instant>,
@@ -142,7 +142,7 @@ mod tests {
             epoch,
             pid: 7,
             reason: Reason::Change,
-            configuration: Configuration([1; 32]),
+            configuration: Fingerprint([1; 32]),
             started: now,
             live: Some(now),
             draining: None,

@@ -33,7 +33,7 @@
 //! - **stuck flag**: what a dead child leaves in Envoy's shared memory; no hot restart works until it is cleared.
 //! - **stand-in**: the agent, answering a child for its dead parent (`hot_restart`).
 //! - **base id**: tells the shared memory and sockets of one Envoy and its epochs from another's.
-//! - **configuration**: the hash of all that is watched; **desired** is the one that should run.
+//! - **configuration**: what all that is watched says, known by its **fingerprint**; **desired** is the one that should run.
 //! - **budget**: retries that are left; **given up**: it is spent, and the parent goes on with the old configuration.
 //! - **companion**: a program that runs beside the proxy; **command**: that of `pintle run`, with whose end the agent ends.
 //! - **orphan**: a process that the agent adopted as PID 1 or subreaper; **helper**: one `pintle-probe`, for one probe.

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::values::{self, name_and_port};
+
 /// http's own port.
 const DEFAULT_PORT: u16 = 80;
 
@@ -65,10 +67,11 @@ impl Url {
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
-        let (host, port) = split_port(authority).ok_or(UrlError::Form)?;
+        let (host, port) = name_and_port(authority);
+        let port = port.map_or(Ok(DEFAULT_PORT), values::port);
         Ok(Self {
             host: self::host(host).ok_or(UrlError::Form)?,
-            port,
+            port: port.map_err(|_| UrlError::Form)?,
             path: self::path(path).ok_or(UrlError::Form)?,
         })
     }
@@ -115,23 +118,6 @@ pub(crate) fn path(text: &str) -> Option<String> {
 
 fn hex(nibble: u8) -> char {
     char::from_digit(u32::from(nibble), 16).map_or('0', |digit| digit.to_ascii_uppercase())
-}
-
-/// The host, in brackets where it came so, and the port.
-fn split_port(authority: &str) -> Option<(&str, u16)> {
-    // The colons of an IPv6 address stand in brackets.
-    let colon = authority
-        .rfind(':')
-        .filter(|colon| authority.rfind(']').is_none_or(|end| end < *colon));
-    let Some((host, port)) = colon.and_then(|colon| authority.split_at_checked(colon)) else {
-        return Some((authority, DEFAULT_PORT));
-    };
-    let digits = port.strip_prefix(':')?;
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let port = digits.parse().ok().filter(|port| *port != 0)?;
-    Some((host, port))
 }
 
 fn host(text: &str) -> Option<Host> {

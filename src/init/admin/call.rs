@@ -17,7 +17,7 @@
 #![forbid(unsafe_code)]
 
 use crate::config::DrainCall;
-use crate::http::Response;
+use crate::http::{Response, request_head};
 use crate::search;
 use crate::supervisor::{Call, Epoch, Reply};
 
@@ -109,18 +109,18 @@ impl Endpoint {
             ("", "")
         };
         let (method, path, query, tail) = match self {
-            Self::LiveStats => ("GET ", LIVE_STATS, "", ""),
-            Self::ServerInfo => ("GET ", SERVER_INFO, "", ""),
-            Self::Connections => ("GET ", CONNECTION_STATS, "", ""),
-            Self::ReadyStats => ("GET ", READY_STATS, "", ""),
-            Self::Listeners => ("GET ", LISTENERS, "", ""),
-            Self::FailHealthcheck => ("POST ", "/healthcheck/fail", "", ""),
-            Self::Drain => ("POST ", "/drain_listeners?", inbound, "graceful&skip_exit"),
-            Self::DrainOlder => ("POST ", "/drain_listeners?", inbound, "graceful"),
-            Self::DrainPlain => ("POST ", "/drain_listeners", only, ""),
+            Self::LiveStats => ("GET", LIVE_STATS, "", ""),
+            Self::ServerInfo => ("GET", SERVER_INFO, "", ""),
+            Self::Connections => ("GET", CONNECTION_STATS, "", ""),
+            Self::ReadyStats => ("GET", READY_STATS, "", ""),
+            Self::Listeners => ("GET", LISTENERS, "", ""),
+            Self::FailHealthcheck => ("POST", "/healthcheck/fail", "", ""),
+            Self::Drain => ("POST", "/drain_listeners?", inbound, "graceful&skip_exit"),
+            Self::DrainOlder => ("POST", "/drain_listeners?", inbound, "graceful"),
+            Self::DrainPlain => ("POST", "/drain_listeners", only, ""),
         };
-        let end = " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-        [method, path, query, tail, end].concat().into_bytes()
+        let path = [path, query, tail];
+        request_head(method, &path, "localhost", b"Content-Length: 0\r\n")
     }
 
     /// What the answer means.
@@ -223,18 +223,19 @@ pub(super) fn lines(body: &[u8]) -> impl Iterator<Item = (&str, u64)> {
 }
 
 #[cfg(test)]
+pub(crate) const KNOWLEDGE: Knowledge = Knowledge {
+    hot_restart: true,
+    skip_generation: false,
+    drain: DrainCall {
+        inbound_only: false,
+        fail_healthcheck: false,
+    },
+    prometheus_port: 15090,
+};
+
+#[cfg(test)]
 mod tests {
     use super::*;
-
-    const KNOWLEDGE: Knowledge = Knowledge {
-        hot_restart: true,
-        skip_generation: false,
-        drain: DrainCall {
-            inbound_only: false,
-            fail_healthcheck: false,
-        },
-        prometheus_port: 15090,
-    };
 
     fn answer(status: u16, body: &str) -> Response {
         let mut response = Response::new(4096);

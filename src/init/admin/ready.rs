@@ -172,18 +172,8 @@ impl Scan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::DrainCall;
+    use crate::admin::call::KNOWLEDGE;
     use crate::readiness::Updates;
-
-    const KNOWLEDGE: Knowledge = Knowledge {
-        hot_restart: true,
-        skip_generation: false,
-        drain: DrainCall {
-            inbound_only: false,
-            fail_healthcheck: false,
-        },
-        prometheus_port: 15090,
-    };
 
     fn taken(body: &str, knowledge: &Knowledge) -> (Facts, Result<Option<Endpoint>, Unclear>) {
         let mut gathered = Gathered::default();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token};
 
 use crate::clock;
-use crate::http::Exchange;
+use crate::http::{Exchange, request_head};
 use crate::supervisor::Seconds;
 use crate::url::{Host, Url};
 
@@ -173,11 +173,10 @@ pub(crate) fn exchange(
 fn converse(
     poll: &mut Poll,
     address: SocketAddr,
-    request: String,
+    request: Vec<u8>,
     allowance: &Allowance,
     take: Take<'_>,
 ) -> Result<(), Failure> {
-    let request = request.into_bytes();
     let mut exchange = Exchange::connect(poll.registry(), Token(0), address, request)
         .map_err(|error| Failure::io(&error))?;
     let mut buffer = vec![0; READ_BYTES];
@@ -199,30 +198,20 @@ fn converse(
     }
 }
 
-fn render(url: &Url, request: HttpRequest<'_>) -> String {
-    let host = url.host.to_string();
-    let port = url.port.to_string();
+fn render(url: &Url, request: HttpRequest<'_>) -> Vec<u8> {
+    let host = [&url.host.to_string(), ":", &*url.port.to_string()].concat();
     // Servers want to know that there is no body, where there could be one.
     let body = request.body.unwrap_or_default();
+    let number = body.len().to_string();
     let length = if request.body.is_some() || !matches!(request.method, "GET" | "HEAD") {
-        ["Content-Length: ", &body.len().to_string(), "\r\n"].concat()
+        ["Content-Length: ", &number, "\r\n"]
     } else {
-        String::new()
+        [""; 3]
     };
-    [
-        request.method,
-        " ",
-        &url.path,
-        " HTTP/1.1\r\nHost: ",
-        &host,
-        ":",
-        &port,
-        "\r\nUser-Agent: pintle\r\nConnection: close\r\n",
-        &length,
-        "\r\n",
-        body,
-    ]
-    .concat()
+    let headers = ["User-Agent: pintle\r\n", &length.concat()].concat();
+    let mut bytes = request_head(request.method, &[&url.path], &host, headers.as_bytes());
+    bytes.extend_from_slice(body.as_bytes());
+    bytes
 }
 
 #[cfg(test)]
@@ -230,7 +219,7 @@ mod tests {
     use super::*;
 
     fn head(request: HttpRequest<'_>) -> String {
-        render(&Url::here(15000, "/x".to_owned()), request)
+        String::from_utf8(render(&Url::here(15000, "/x".to_owned()), request)).unwrap()
     }
 
     #[test]
@@ -245,8 +234,8 @@ mod tests {
                 body,
             })
         };
-        assert!(post(None).ends_with("Content-Length: 0\r\n\r\n"));
-        assert!(post(Some("é")).ends_with("Content-Length: 2\r\n\r\né"));
+        assert!(post(None).ends_with("Content-Length: 0\r\nConnection: close\r\n\r\n"));
+        assert!(post(Some("é")).ends_with("Content-Length: 2\r\nConnection: close\r\n\r\né"));
     }
 
     #[test]

@@ -283,9 +283,8 @@ fn grace_period(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Option<Durat
 fn application_ports(layers: &Layers<'_>) -> Vec<u16> {
     let mut ports = Vec::new();
     for text in layers.args.flags.list("application-ports") {
-        match text.parse() {
-            Ok(0) | Err(_) => {
-                let cause = "the port must be 1 to 65535";
+        match values::port(text) {
+            Err(cause) => {
                 layers.refuse(ConfigError::value("--application-ports", text, cause));
             }
             Ok(port) if !ports.contains(&port) => ports.push(port),

@@ -12,7 +12,7 @@ use super::ConfigError;
 use super::json::{self, field};
 use super::layers::Layers;
 use crate::json::{Map, Value};
-use crate::values::Role;
+use crate::values::{self, Role};
 
 /// A page of the application's metrics, at loopback.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,16 +83,10 @@ fn parse(text: &str, own: [u16; 2]) -> Result<Vec<ScrapeTarget>, ConfigError> {
 
 fn target(fields: &Map, own: [u16; 2]) -> Result<ScrapeTarget, ConfigError> {
     let text = scalar(fields, "port")?;
-    let port = match text.parse() {
+    let port = match values::port(&text) {
         _ if text.is_empty() => 80,
-        Ok(port) if port > 0 => port,
-        Ok(_) | Err(_) => {
-            return Err(ConfigError::value(
-                VARIABLE,
-                &text,
-                "the port must be 1 to 65535",
-            ));
-        }
+        Ok(port) => port,
+        Err(cause) => return Err(ConfigError::value(VARIABLE, &text, cause)),
     };
     if is_reserved(port, &own) {
         let cause = "the port is the agent's or Envoy's own, not the application's";

@@ -297,12 +297,10 @@ fn prometheus_port(layers: &Layers<'_>) -> u16 {
     let Some(text) = layers.variable(PROMETHEUS_PORT) else {
         return DEFAULT;
     };
-    let port = text.parse().unwrap_or(0);
-    if port == 0 {
-        let cause = "the port must be 1 to 65535";
+    values::port(text).unwrap_or_else(|cause| {
         layers.refuse(ConfigError::value(PROMETHEUS_PORT, text, cause));
-    }
-    port
+        DEFAULT
+    })
 }
 
 const PROMETHEUS_PORT: &str = "ENVOY_PROMETHEUS_PORT";

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::EventLoop;
 use crate::fingerprint::Scan;
 use crate::log::{self, Utc};
-use crate::supervisor::{Cause, Configuration, Event};
+use crate::supervisor::{Cause, Event};
 
 /// How long before its end a certificate is reported, and how often. Chosen: a day to act,
 /// and a line an hour.
@@ -78,7 +78,7 @@ impl EventLoop {
         }
         if let Some(cause) = self.hashing.cause.take() {
             self.queue.push_back(Event::Hashed {
-                configuration: Configuration(scan.fingerprint.0),
+                configuration: scan.fingerprint,
                 complete: scan.complete,
                 cause,
             });

@@ -45,9 +45,7 @@ use crate::readiness::{Readiness, Stage};
 use crate::signals::Signals;
 use crate::status::server::{PLACES, StatusServer};
 use crate::store::Store;
-use crate::supervisor::{
-    Action, Call, ChildSignal, Configuration, Epoch, Event, Note, Outcome, Supervisor,
-};
+use crate::supervisor::{Action, Call, ChildSignal, Epoch, Event, Note, Outcome, Supervisor};
 use crate::timeline;
 use crate::watcher::Watcher;
 use sys::signal;
@@ -188,7 +186,7 @@ impl EventLoop {
                 .map_err(|error| StartError::bootstrap(&error))?;
         }
         let scan = self.files.scan();
-        let configuration = Configuration(scan.fingerprint.0);
+        let configuration = scan.fingerprint;
         let mut actions = self
             .supervisor
             .start(self.now, configuration, scan.complete);

@@ -14,13 +14,13 @@ mod record;
 mod walk;
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::regular;
+use crate::supervisor::Fingerprint;
 use record::Record;
 use walk::Walk;
 pub(crate) use walk::{MAX_DEPTH, MAX_FILES};
@@ -29,20 +29,6 @@ pub(crate) use walk::{MAX_DEPTH, MAX_FILES};
 const MAX_LISTED: usize = 16 * 1024;
 /// Bytes that are hashed in one turn. Chosen: a millisecond or two, so that signals and probes do not wait.
 const SLICE_BYTES: usize = 256 * 1024;
-
-/// SHA-256 over all that is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fingerprint(pub [u8; 32]);
-
-impl fmt::Display for Fingerprint {
-    /// The first 12 hex digits: enough to tell configurations apart in a log.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0
-            .iter()
-            .take(6)
-            .try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// One look at the watched paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -180,6 +180,17 @@ fn quiet(error: io::Error) -> io::Result<()> {
     }
 }
 
+/// The head of every request that goes out, by parts; `headers` are lines with their ends. One request a connection.
+#[must_use]
+pub(crate) fn request_head(method: &str, path: &[&str], host: &str, headers: &[u8]) -> Vec<u8> {
+    let path = path.concat();
+    let line = [method, " ", &path, " HTTP/1.1\r\nHost: ", host, "\r\n"];
+    let mut head = line.concat().into_bytes();
+    head.extend_from_slice(headers);
+    head.extend_from_slice(b"Connection: close\r\n\r\n");
+    head
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;

@@ -11,6 +11,6 @@ pub(crate) mod properties;
 mod request;
 mod response;
 
-pub(crate) use exchange::{Exchange, READ_BYTES};
+pub(crate) use exchange::{Exchange, READ_BYTES, request_head};
 pub(crate) use request::{HEAD_BYTES, Parsed, Request};
 pub(crate) use response::{Decoder, Malformed, Response};

@@ -11,7 +11,7 @@ use crate::history::{Happening, History, Life};
 use crate::readiness::Stage;
 use crate::status::view::View;
 use crate::supervisor::{
-    Action, Call, CleanExit, CompanionId, Configuration, Epoch, Event, ExitStatus, Policy, Reply,
+    Action, Call, CleanExit, CompanionId, Epoch, Event, ExitStatus, Fingerprint, Policy, Reply,
     Signal, Supervisor,
 };
 use crate::values::Role;
@@ -63,7 +63,7 @@ impl Story {
             files: 1,
             pid: 6,
         };
-        let actions = story.core.start(start, Configuration([1; 32]), true);
+        let actions = story.core.start(start, Fingerprint([1; 32]), true);
         story.carry_out(actions);
         story
     }
@@ -210,7 +210,7 @@ impl Story {
                     self.history.noted(self.now, &note);
                 }
                 Action::Hash(cause) => self.handle(&Event::Hashed {
-                    configuration: Configuration([self.files; 32]),
+                    configuration: Fingerprint([self.files; 32]),
                     complete: true,
                     cause,
                 }),

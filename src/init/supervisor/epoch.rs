@@ -32,7 +32,7 @@
 use std::time::{Duration, Instant};
 
 use super::action::Reason;
-use super::event::{Configuration, Epoch, ProcessId};
+use super::event::{Epoch, Fingerprint, ProcessId};
 use super::hang::Silence;
 
 /// The first poll for LIVE: a small static configuration is LIVE after about 50 ms (measured, Envoy 1.40).
@@ -75,7 +75,7 @@ pub struct Process {
     pub(super) serial: u32,
     pub reason: Reason,
     /// What it was started with.
-    pub configuration: Configuration,
+    pub configuration: Fingerprint,
     pub started: Instant,
     pub state: State,
     /// Since when it is LIVE.
@@ -94,7 +94,7 @@ impl Process {
     pub(super) fn new(
         ProcessId { epoch, serial }: ProcessId,
         reason: Reason,
-        configuration: Configuration,
+        configuration: Fingerprint,
         now: Instant,
     ) -> Self {
         Self {

@@ -33,12 +33,12 @@ pub struct ProcessId {
     pub serial: u32,
 }
 
-/// The hash over everything watched; two are compared, never looked into.
+/// The SHA-256 of all that is watched, which tells one configuration from another; two are compared, never looked into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Configuration(pub [u8; 32]);
+pub struct Fingerprint(pub [u8; 32]);
 
-impl fmt::Display for Configuration {
-    /// The first bytes: enough for a person to tell two apart.
+impl fmt::Display for Fingerprint {
+    /// The first 12 hex digits: enough to tell configurations apart in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0
             .iter()
@@ -199,7 +199,7 @@ pub enum Event {
     WatchDegraded(bool),
     /// The files were hashed. `complete`: all required certificates are there.
     Hashed {
-        configuration: Configuration,
+        configuration: Fingerprint,
         complete: bool,
         cause: Cause,
     },

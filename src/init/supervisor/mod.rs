@@ -54,9 +54,9 @@ pub use command::CommandState;
 pub use companions::{Companion, CompanionId, CompanionState};
 pub use epoch::{Process, State, Why};
 pub use event::{
-    Asker, Call, Cause, Configuration, Epoch, Event, ExitStatus, ProcessId, Reply, Signal,
+    Asker, Call, Cause, Epoch, Event, ExitStatus, Fingerprint, ProcessId, Reply, Signal,
 };
-pub use note::{CommandNote, Note, Seconds};
+pub use note::{CommandNote, Note, Seconds, decimal_seconds};
 pub use policy::{CleanExit, Policy};
 pub use snapshot::{AgentState, Snapshot};
 use stopping::Stop;
@@ -117,7 +117,7 @@ pub struct Supervisor {
     serial: u32,
     next: Next,
     /// What should run.
-    desired: Configuration,
+    desired: Fingerprint,
     /// `desired` was given up, and is tried again every `--retry-reset`, for this reason.
     given_up: Option<Reason>,
     /// Crash restarts that are left.
@@ -155,7 +155,7 @@ impl Supervisor {
             older: None,
             serial: 0,
             next: Next::Nothing,
-            desired: Configuration([0; 32]),
+            desired: Fingerprint([0; 32]),
             given_up: None,
             clean_exits: 0,
             validator: false,
@@ -172,7 +172,7 @@ impl Supervisor {
     pub fn start(
         &mut self,
         now: Instant,
-        configuration: Configuration,
+        configuration: Fingerprint,
         complete: bool,
     ) -> Vec<Action> {
         let mut out = Vec::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::action::Outcome;
 use super::companions::CompanionId;
-use super::event::{Asker, Configuration, Epoch, ExitStatus};
+use super::event::{Asker, Epoch, ExitStatus, Fingerprint};
 
 /// A line for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,9 +16,9 @@ pub enum Note {
     /// They did not come in time; epoch 0 starts without them.
     CertificatesMissing,
     /// A new configuration is the desired one.
-    Changed(Configuration),
+    Changed(Fingerprint),
     /// The desired configuration is again the one that runs; a start that waited is called off.
-    ChangedBack(Configuration),
+    ChangedBack(Fingerprint),
     /// A restart was asked for by SIGHUP.
     RestartRequested,
     /// A restart waits until this epoch is LIVE.
@@ -347,20 +347,28 @@ impl fmt::Display for CommandNote {
     }
 }
 
-/// A duration as an operator reads it: `0.2s`, `61.5s`.
+/// A duration as an operator reads it, to the millisecond: `0.2s`, `61.5s`.
 #[derive(Clone, Copy, Debug)]
 pub struct Seconds(pub Duration);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, part) = (self.0.as_secs(), self.0.subsec_millis());
-        match (part / 100, part / 10 % 10, part % 10) {
-            (0, 0, 0) => write!(f, "{whole}s"),
-            (tenths, 0, 0) => write!(f, "{whole}.{tenths}s"),
-            (tenths, hundredths, 0) => write!(f, "{whole}.{tenths}{hundredths}s"),
-            (tenths, hundredths, thousandths) => {
-                write!(f, "{whole}.{tenths}{hundredths}{thousandths}s")
-            }
-        }
+        let nanos = self.0.subsec_millis() * 1_000_000;
+        f.write_str(&decimal_seconds(Duration::new(self.0.as_secs(), nanos)))
     }
+}
+
+/// A duration to the nanosecond, as proto JSON wants it: `1.5s`.
+#[must_use]
+pub fn decimal_seconds(duration: Duration) -> String {
+    let mut text = duration.as_secs().to_string();
+    let nanos = duration.subsec_nanos();
+    if nanos > 0 {
+        // A billion more, so that the leading zeros are there; then the 1 is cut off.
+        let padded = (u64::from(nanos) + 1_000_000_000).to_string();
+        text.push('.');
+        text.push_str(padded.get(1..).unwrap_or("").trim_end_matches('0'));
+    }
+    text.push('s');
+    text
 }

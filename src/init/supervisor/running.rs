@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::action::{Action, ChildSignal, Reason};
 use super::epoch::{Process, State, Why};
-use super::event::{Call, Cause, Configuration, Epoch, Event, ExitStatus, Reply, Signal};
+use super::event::{Call, Cause, Epoch, Event, ExitStatus, Fingerprint, Reply, Signal};
 use super::note::Note;
 use super::timers::Timer;
 use super::{Next, Phase, Supervisor};
@@ -103,7 +103,7 @@ impl Supervisor {
     }
 
     /// The files' hash is known. Only a different one means anything.
-    fn hashed(&mut self, configuration: Configuration, cause: Cause, out: &mut Vec<Action>) {
+    fn hashed(&mut self, configuration: Fingerprint, cause: Cause, out: &mut Vec<Action>) {
         if configuration == self.desired {
             return;
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::action::Reason;
 use super::companions::Companion;
 use super::epoch::{Process, State};
-use super::event::Configuration;
+use super::event::Fingerprint;
 use super::timers::Timer;
 use super::{Next, Phase, Supervisor};
 
@@ -52,7 +52,7 @@ pub struct Snapshot<'a> {
     /// The parent of `newest`, or what is left of it.
     pub older: Option<&'a Process>,
     /// What should run.
-    pub desired: Configuration,
+    pub desired: Fingerprint,
     /// Crash restarts that are left, and how many there are in all.
     pub retry_budget: (u32, u32),
     /// Why the next epoch is wanted, now or at `next_try`.

@@ -59,8 +59,8 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-const fn configuration(byte: u8) -> Configuration {
-    Configuration([byte; 32])
+const fn configuration(byte: u8) -> Fingerprint {
+    Fingerprint([byte; 32])
 }
 
 /// The core with a clock of its own; files and processes are what the test says.

@@ -4,6 +4,9 @@
 
 use std::time::Duration;
 
+/// As proto JSON wants it.
+pub(crate) use crate::supervisor::decimal_seconds as proto;
+
 const NO_UNIT: &str = "a unit is missing, as in 5s";
 const TOO_LONG: &str = "too long";
 /// Go's longest, 2562047h47m16.854775807s.
@@ -81,19 +84,6 @@ fn digits(text: &str) -> (&str, &str) {
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
     text.split_at_checked(end).unwrap_or((text, ""))
-}
-
-/// As proto JSON wants it: decimal seconds, `1.5s`.
-pub(crate) fn proto(duration: Duration) -> String {
-    let mut text = duration.as_secs().to_string();
-    let nanos = duration.subsec_nanos();
-    if nanos > 0 {
-        let padded = (u64::from(nanos) + 1_000_000_000).to_string();
-        text.push('.');
-        text.push_str(padded.get(1..).unwrap_or("").trim_end_matches('0'));
-    }
-    text.push('s');
-    text
 }
 
 #[cfg(test)]

@@ -63,13 +63,30 @@ pub(crate) fn address(text: &str) -> Result<IpAddr, &'static str> {
     text.parse().map_err(|_| "not an IP address")
 }
 
+/// `[::1]:80`, `a:80`, `a`; brackets stay.
+pub(crate) fn name_and_port(authority: &str) -> (&str, Option<&str>) {
+    let after_bracket = authority.rfind(']').map_or(0, |at| at.saturating_add(1));
+    match authority.rfind(':') {
+        Some(colon) if colon >= after_bracket => {
+            let (name, port) = authority.split_at(colon);
+            (name, port.get(1..))
+        }
+        _ => (authority, None),
+    }
+}
+
+/// A port: 1 to 65535, digits only.
+pub(crate) fn port(text: &str) -> Result<u16, &'static str> {
+    let port = text.parse().ok();
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    port.filter(|port| digits && *port > 0)
+        .ok_or("the port must be 1 to 65535")
+}
+
 /// `host:port`, `1.2.3.4:port` or `[v6]:port`.
 pub(crate) fn host_port(text: &str) -> Result<HostPort, &'static str> {
-    let (host, port) = text.rsplit_once(':').ok_or("host:port is expected")?;
-    let port = match port.parse() {
-        Ok(port) if port > 0_u16 => port,
-        Ok(_) | Err(_) => return Err("the port must be 1 to 65535"),
-    };
+    let (host, port) = name_and_port(text);
+    let port = self::port(port.ok_or("host:port is expected")?)?;
     if let Some(v6) = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'))
@@ -202,6 +219,28 @@ const PROXY_LEVELS: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_and_ports() {
+        for (authority, expected) in [
+            ("a", ("a", None)),
+            ("a:1", ("a", Some("1"))),
+            ("[::1]", ("[::1]", None)),
+            ("[::1]:1", ("[::1]", Some("1"))),
+            ("", ("", None)),
+        ] {
+            assert_eq!(name_and_port(authority), expected, "{authority}");
+        }
+    }
+
+    #[test]
+    fn a_port_is_digits() {
+        for text in ["", "0", "+80", "-1", "65536", " 80", "http"] {
+            assert_eq!(port(text), Err("the port must be 1 to 65535"), "{text}");
+        }
+        assert_eq!((port("1"), port("65535")), (Ok(1), Ok(65535)));
+        assert!(host_port("collector:+80").is_err());
+    }
 
     #[test]
     fn hosts_and_ports() {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::fingerprint::{Fingerprint, scan};
+use crate::fingerprint::scan;
+use crate::supervisor::Fingerprint;
 
 /// A watched temporary tree.
 struct Tree {

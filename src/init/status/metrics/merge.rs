@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mio::Token;
 
 use super::scrape::Lines;
-use crate::http::{Decoder, Exchange};
+use crate::http::{Decoder, Exchange, request_head};
 use crate::status::response::{self, Framing};
 use crate::status::{Settings, Turn, count};
 
@@ -173,14 +173,9 @@ impl Merge {
             }
         };
         let mark = if query.is_empty() { "" } else { "?" };
-        let head = [
-            "GET ",
-            path,
-            mark,
-            query,
-            " HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain\r\nConnection: close\r\n\r\n",
-        ];
-        Some((address, head.concat().into_bytes()))
+        let path = [path, mark, query];
+        let head = request_head("GET", &path, "localhost", b"Accept: text/plain\r\n");
+        Some((address, head))
     }
 
     fn next(&mut self) {

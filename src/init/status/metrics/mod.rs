@@ -255,7 +255,7 @@ mod tests {
     use crate::history::History;
     use crate::readiness::Stage;
     use crate::supervisor::{
-        Call, Cause, CleanExit, CompanionId, Configuration, Epoch, Event, ExitStatus, Policy,
+        Call, Cause, CleanExit, CompanionId, Epoch, Event, ExitStatus, Fingerprint, Policy,
         ProcessId, Reply, Supervisor, Timer,
     };
     use crate::values::Role;
@@ -315,7 +315,7 @@ mod tests {
     /// The core after these events, at seconds since the start.
     fn story(start: Instant, events: &[(u64, Event)]) -> Supervisor {
         let mut core = Supervisor::new(policy());
-        core.start(start, Configuration([1; 32]), true);
+        core.start(start, Fingerprint([1; 32]), true);
         for (after, event) in events {
             core.handle(start + secs(*after), event);
         }
@@ -332,7 +332,7 @@ mod tests {
             (
                 60,
                 Event::Hashed {
-                    configuration: Configuration([2; 32]),
+                    configuration: Fingerprint([2; 32]),
                     complete: true,
                     cause: Cause::Noticed,
                 },

@@ -70,7 +70,7 @@ use crate::counters::REASONS;
 use crate::history::Life;
 use crate::log::Utc;
 use crate::status::view::View;
-use crate::supervisor::{Configuration, Process, Reason};
+use crate::supervisor::{Fingerprint, Process, Reason};
 
 /// The schema of the module's table.
 const SCHEMA: u64 = 1;
@@ -213,7 +213,7 @@ fn life(json: &mut Json, view: &View<'_>, life: &Life) {
 }
 
 /// A configuration's hash, all of it.
-struct Hash<'a>(&'a Configuration);
+struct Hash<'a>(&'a Fingerprint);
 
 impl fmt::Display for Hash<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

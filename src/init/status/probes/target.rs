@@ -3,14 +3,15 @@
 #![forbid(unsafe_code)]
 
 use crate::config::is_reserved;
-use crate::http::Request;
+use crate::http::{Request, request_head};
+use crate::values::name_and_port;
 
 /// Redirects followed at most, as Go's client and so kubelet does.
 pub(crate) const REDIRECTS: u8 = 10;
 /// The agent's own hosts: probes go to loopback, whatever the pod's address is.
 const LOCAL: [&str; 4] = ["127.0.0.1", "[::1]", "::1", "localhost"];
 /// Not passed on: they belong to one connection, or the agent sets them.
-const OURS: [&str; 11] = [
+const NOT_PASSED_ON: [&str; 11] = [
     "connection",
     "keep-alive",
     "proxy-connection",
@@ -74,8 +75,10 @@ impl Target {
             }
         };
         for (name, value) in request.headers() {
-            let ours = OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours));
-            if !ours && !name.eq_ignore_ascii_case("host") && !replaced(name) {
+            let stays = NOT_PASSED_ON
+                .iter()
+                .any(|header| name.eq_ignore_ascii_case(header));
+            if !stays && !name.eq_ignore_ascii_case("host") && !replaced(name) {
                 line(name, value);
             }
         }
@@ -116,21 +119,7 @@ impl Target {
     /// The bytes to send.
     #[must_use]
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.headers.len().saturating_add(128));
-        let parts: [&[u8]; 8] = [
-            self.method.as_bytes(),
-            b" ",
-            self.path.as_bytes(),
-            b" HTTP/1.1\r\nHost: ",
-            self.host.as_bytes(),
-            b"\r\n",
-            &self.headers,
-            b"Connection: close\r\n\r\n",
-        ];
-        for part in parts {
-            bytes.extend_from_slice(part);
-        }
-        bytes
+        request_head(self.method, &[&self.path], &self.host, &self.headers)
     }
 
     /// What follows from an answer with this `location`.
@@ -215,18 +204,6 @@ fn host_with_port(host: &[u8], port: u16) -> String {
     let (name, _) = name_and_port(host);
     let name = if name.is_empty() { "127.0.0.1" } else { name };
     [name, ":", &port.to_string()].concat()
-}
-
-/// `[::1]:80`, `a:80`, `a`; brackets stay.
-pub(crate) fn name_and_port(authority: &str) -> (&str, Option<&str>) {
-    let after_bracket = authority.rfind(']').map_or(0, |at| at.saturating_add(1));
-    match authority.rfind(':') {
-        Some(colon) if colon >= after_bracket => {
-            let (name, port) = authority.split_at(colon);
-            (name, port.get(1..))
-        }
-        _ => (authority, None),
-    }
 }
 
 #[cfg(test)]
@@ -319,19 +296,6 @@ mod tests {
             };
         }
         assert!(matches!(target.redirect("/again"), Redirect::TooMany));
-    }
-
-    #[test]
-    fn names_and_ports() {
-        for (authority, expected) in [
-            ("a", ("a", None)),
-            ("a:1", ("a", Some("1"))),
-            ("[::1]", ("[::1]", None)),
-            ("[::1]:1", ("[::1]", Some("1"))),
-            ("", ("", None)),
-        ] {
-            assert_eq!(name_and_port(authority), expected, "{authority}");
-        }
     }
 
     proptest::proptest! {

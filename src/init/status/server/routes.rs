@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::http::Request;
 use crate::status::Settings;
-use crate::status::probes::target::name_and_port;
+use crate::values::name_and_port;
 
 /// With this header a request is passed on to a port of the application (pilot-agent 1.1.0's snapshots).
 const PORT_HEADER: &str = "istio-app-probe-port";
