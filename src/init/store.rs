@@ -139,9 +139,14 @@ impl Store {
 
 /// Locks the directory itself: nothing is left of that when the agent is killed, so no later one is held up.
 fn lock(directory: &Path) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    // A FIFO that has taken its place would wait for a writer.
+    options.read(true).custom_flags(sys::OPEN_DIRECTORY);
     // Who may write there may not be allowed to read; and not every file system has locks.
-    let Ok(file) = File::open(directory) else {
-        return Ok(None);
+    let file = match options.open(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(error),
+        Err(_) => return Ok(None),
+        Ok(file) => file,
     };
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
@@ -226,6 +231,17 @@ mod tests {
         let error = Store::open(&directory, None).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
         assert_eq!(fs::read(&directory).unwrap(), b"a file");
+    }
+
+    #[test]
+    fn a_fifo_in_its_place_is_an_error_and_not_waited_for() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let results = [Store::open(&path, None).map(drop), lock(&path).map(drop)];
+        let kinds = results.map(|result| result.unwrap_err().kind());
+        assert_eq!(kinds, [io::ErrorKind::NotADirectory; 2]);
     }
 
     #[test]

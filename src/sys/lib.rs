@@ -181,6 +181,8 @@ pub fn cpu_time() -> Duration {
 /// Flags for opening a file that somebody else named: a FIFO does not wait for its other end, and a terminal does not
 /// become this process's.
 pub const OPEN_WITHOUT_WAITING: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
+/// For `custom_flags`: what is no directory is an error, and no FIFO is waited for.
+pub const OPEN_DIRECTORY: i32 = libc::O_DIRECTORY;
 
 /// Whether `fd` has room now: for a pipe, for `PIPE_BUF` bytes if nobody else is quicker.
 #[must_use]
