@@ -3,10 +3,12 @@
 Every manager is PID 1 of a namespace of its own, as in a container, and starts the same program, build/bench.c.
 """
 
+import atexit
 import contextlib
 import http.server
 import json
 import os
+import pathlib
 import random
 import re
 import select
@@ -77,6 +79,9 @@ class Proxy(Manager):
         self.admin = free_port()
         # A number of its own, as the default has it; `auto` would look for one in every start.
         base_id = str(random.randrange(1000, 30000))
+        # An agent that is killed leaves its Envoy's shared memory behind.
+        memory = pathlib.Path(f"/dev/shm/envoy_shared_memory_{base_id}0")
+        atexit.register(memory.unlink, missing_ok=True)
         super().__init__(name, [PINTLE, "proxy", "--base-id", base_id, "--proxy-admin-port", str(self.admin)])
         self.folder = folder = f"{folder}/{name.replace(' ', '-')}"
         os.mkdir(folder)

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::support::{DEADLINE, Setup, is_alive, kill, until};
+use super::support::{DEADLINE, Setup, base_id_of, is_alive, kill, shared_memory, until};
 
 #[test]
 fn envoy_starts_serves_and_is_live() {
@@ -66,9 +66,14 @@ fn proxies_die_with_an_agent_that_is_killed() {
     let mut agent = Setup::new("hello").start();
     agent.wait_log("epoch 0 is LIVE");
     let pid = agent.proxy_pid(0);
+    let memory = shared_memory(&base_id_of(&pid.to_string()).unwrap());
+    assert!(memory.exists());
     agent.signal(libc::SIGKILL);
     agent.wait();
     until("the proxy's end", || (!is_alive(pid)).then_some(()));
+    // Nobody else removes what is left of a killed agent whose base id is not asked for again.
+    drop(agent);
+    assert!(!memory.exists());
 }
 
 #[test]

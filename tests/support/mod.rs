@@ -1,6 +1,8 @@
 //! What every test of the real binary needs: an agent in a directory of its own, with ports and a base id of its own,
 //! and ways to wait for things that poll with a deadline.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -95,6 +97,8 @@ pub(crate) struct Agent {
     pub admin: Port,
     pub listener: Port,
     pub status: Port,
+    /// The base ids of proxies that a killed agent had.
+    left: RefCell<BTreeSet<String>>,
 }
 
 /// An agent that is being described.
@@ -268,6 +272,7 @@ impl Setup {
             admin: self.admin,
             listener: self.listener,
             status: self.status,
+            left: RefCell::default(),
         }
     }
 }
@@ -374,7 +379,19 @@ impl Agent {
     }
 
     pub(crate) fn signal(&self, signal: i32) {
+        if signal == libc::SIGKILL {
+            self.note_memory();
+        }
         kill(i32::try_from(self.child.id()).unwrap(), signal);
+    }
+
+    /// Notes the shared memory of the proxies that run: an agent that is killed leaves it behind.
+    fn note_memory(&self) {
+        let agent = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{agent}/task/{agent}/children"));
+        let children = children.unwrap_or_default();
+        let ids = children.split_ascii_whitespace().filter_map(base_id_of);
+        self.left.borrow_mut().extend(ids);
     }
 
     /// Waits for the agent's end.
@@ -414,10 +431,33 @@ impl Drop for Agent {
         if thread::panicking() {
             eprintln!("--- the agent's log:\n{}", self.log());
         }
+        if self.child.try_wait().is_ok_and(|end| end.is_none()) {
+            self.note_memory();
+        }
         // Its proxies die with it.
         drop(self.child.kill());
         drop(self.child.wait());
+        for id in self.left.take() {
+            // The lock that `--base-id auto` takes: no other agent has the id meanwhile.
+            let name = UnixAddr::from_abstract_name(format!("pintle_base_id_{id}"));
+            if let Ok(_lock) = name.and_then(|name| UnixDatagram::bind_addr(&name)) {
+                drop(fs::remove_file(shared_memory(&id)));
+            }
+        }
     }
+}
+
+/// The base id that a proxy was started with.
+pub(crate) fn base_id_of(pid: &str) -> Option<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = String::from_utf8_lossy(&line);
+    let (_, id) = line.split_once("--base-id\0")?;
+    Some(id.split('\0').next()?.to_owned())
+}
+
+/// Where proxies of a base id share memory.
+pub(crate) fn shared_memory(base_id: &str) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/envoy_shared_memory_{base_id}0"))
 }
 
 pub(crate) fn kill(pid: i32, signal: i32) {
