@@ -1,8 +1,8 @@
 //! Opening and reading files that somebody else named: regular ones only, of a limited size, without waiting.
 //!
-//! A FIFO waits for its other end, a device may do so or act on being opened, a terminal becomes the agent's own, and the
-//! kernel's own files (`/proc/kmsg`), which count as regular, wait for something to say. So the kind is looked at first,
-//! nothing is opened that waits, and the kind is looked at again: the name may lead elsewhere by then.
+//! Opening a FIFO waits for its other end, opening a device may wait or act, a terminal becomes the agent's own, and reading
+//! the kernel's own files (`/proc/kmsg`), which count as regular, waits for data. So the kind is checked first, the file is
+//! opened without blocking, and the kind is checked again: the path may lead elsewhere by then.
 //!
 //! What cannot be bounded is a file system that does not answer (a network's, or FUSE whose daemon hangs): Linux has no
 //! open or stat that gives up there, O_NONBLOCK means nothing to it, and once the daemon has taken a request no signal but

@@ -32,7 +32,8 @@ const READY_STATS: &str = "/stats?filter=^(server\\.hot_restart_generation|liste
                            listener_manager\\.lds\\.update_(success|rejected))$";
 const LISTENERS: &str = "/listeners";
 const CONNECTION_STATS: &str = "/stats?filter=^listener\\..*downstream_cx_active$";
-/// The fields of `/server_info` that matter stand in its first 2 kB; `--config-yaml` stands before one of them.
+/// Bytes of `/server_info` and small statistics. Chosen: its fields stand in the first 2 kB (Envoy 1.40), but one follows
+/// `--config-yaml`, whose document may be long.
 const LIVE_BYTES: usize = 64 * 1024;
 /// Bytes of the connections' statistics. Chosen: room for some 15,000 listeners.
 const CONNECTION_BYTES: usize = 1024 * 1024;

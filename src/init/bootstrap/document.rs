@@ -33,7 +33,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// For Envoy's own admin port, which is near. As in pilot-agent 1.1.5's bootstrap.
 const ADMIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Bytes that the document is written into; one with everything in it has 9 kB and the metadata.
+/// Bytes reserved for the document. Chosen: one with every part has 9 kB, and the pod's metadata.
 const ROOM: usize = 12 * 1024;
 
 /// The parts, in `parts/`.

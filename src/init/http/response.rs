@@ -4,7 +4,8 @@
 
 /// The longest head taken, in bytes. Chosen: Envoy's are about 250 bytes, applications have cookies and policies.
 const HEAD_BYTES: usize = 16 * 1024;
-/// Interim answers (100 Continue, 103 Early Hints) before the answer; Go's client, and so kubelet, took five.
+/// Interim responses (100 Continue, 103 Early Hints) before the final one, in heads. Chosen: more than the five
+/// that Go's client, and so kubelet, takes.
 const INTERIM_HEADS: u8 = 16;
 /// Headers of an answer. Chosen: as many as of a request.
 const HEADERS: usize = 64;

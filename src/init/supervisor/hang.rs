@@ -1,12 +1,12 @@
 //! `--proxy-hang-timeout`: a LIVE proxy whose admin port is silent for so long is killed, and counts as crashed.
 //!
-//! Silent is a port that takes connections, or drops them, and does not answer: so it is when Envoy's main thread hangs. A
-//! port that refuses has been closed (by a child that took over and died, say), and one that answers whatever it is
-//! belongs to somebody who lives. A port that has never answered for this process may be another's altogether. Nobody is
-//! asked during a hand-over, when the port changes its owner, nor while the agent ends, which has time-outs of its own.
+//! A port is silent when it accepts or drops connections and does not answer, as when Envoy's main thread hangs. A port
+//! that refuses has been closed (for example by a child that took over and died); any answer proves a live process. A port
+//! that has never answered for this process may belong to another. No call is made during a hand-over, when the port
+//! changes its owner, nor while the agent stops, which has time-outs of its own.
 //!
-//! Silence counts from the first call without an answer, so a proxy is never killed before its time; and it takes two such
-//! calls: a machine that stood still as a whole looks the same for one.
+//! Silence counts from the first call without an answer, so no proxy is killed before the time-out. Two such calls are
+//! needed: after one, the whole machine may have been suspended.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,7 @@ use super::timers::Timer;
 
 /// Calls within the time-out. Chosen: three find a hang in at most four thirds of it.
 const CALLS: u32 = 3;
-/// The shortest interval; an answer has as long (the admin client's time).
+/// The shortest interval between calls: the admin client's time-out.
 const SECOND: Duration = Duration::from_secs(1);
 /// Calls in a row without an answer that make a hang. Chosen: one may be a machine that stood still.
 const UNANSWERED: u32 = 2;

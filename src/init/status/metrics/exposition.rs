@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-/// Bytes reserved at first: the text without companions is 7 kB, and does not grow by doubling.
+/// Bytes reserved at first, so that the text does not grow by doubling. Chosen: without companions it has 7 kB.
 pub(super) const ROOM: usize = 8 * 1024;
 /// Characters of a label's value that comes from outside: a companion's program. Chosen: a line of a dashboard.
 pub(super) const LABEL_CHARS: usize = 64;

@@ -76,7 +76,7 @@ use crate::supervisor::{Fingerprint, Process, Reason};
 const SCHEMA: u64 = 1;
 /// Characters of a string: those of the longest command that a companion may have, for a program wants all of it.
 const TEXT: usize = 4096;
-/// Bytes reserved at first, and for each event or life: an answer does not grow by doubling.
+/// Bytes reserved for an answer, and for each event or process in it, so that it does not grow by doubling. Chosen.
 const ROOM: usize = 2048;
 const ROOM_EACH: usize = 384;
 

@@ -18,7 +18,7 @@ use crate::supervisor::{AgentState, Reason};
 
 /// Characters of a string (a node id, a companion's command). Chosen: two lines of a wide screen.
 const TEXT: usize = 240;
-/// Bytes reserved at first, and for each event or life: a page does not grow by doubling.
+/// Bytes reserved for a page, and for each event or process in it, so that it does not grow by doubling. Chosen.
 const ROOM: usize = 7 * 1024;
 const ROOM_EACH: usize = 512;
 

@@ -1,4 +1,4 @@
-//! How clients get their places.
+//! Accepts connections and finds a place for each.
 
 #![forbid(unsafe_code)]
 

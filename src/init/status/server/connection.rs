@@ -1,4 +1,4 @@
-//! One client: its socket, what has arrived of its request, what is on its way to it.
+//! One client connection: its socket, the request read so far, the response being sent.
 
 #![forbid(unsafe_code)]
 
@@ -52,7 +52,7 @@ pub(super) enum Phase {
     Merging(Box<Merge>),
     /// The answer is on its way.
     Finishing,
-    /// It is out; the rest of the request is thrown away.
+    /// The answer is sent; the rest of the request is discarded.
     Lingering { left: usize },
 }
 
@@ -74,7 +74,7 @@ pub(super) enum Flow {
     Done,
     /// The socket would block.
     Later,
-    /// The connection is of no use any more.
+    /// The connection has failed or was closed.
     Broken,
 }
 
@@ -205,13 +205,13 @@ impl Connection {
         }
     }
 
-    /// Tells the other side that there is no more, and begins to throw away what it still says.
+    /// Shuts the sending side down and begins to discard what still arrives.
     pub(super) fn linger(&mut self) {
         drop(self.stream.shutdown(Shutdown::Write));
         self.phase = Phase::Lingering { left: LINGER_BYTES };
     }
 
-    /// Throws away what arrives, up to the limit.
+    /// Discards what arrives, up to the limit.
     pub(super) fn discard(&mut self) -> Flow {
         let Phase::Lingering { left } = &mut self.phase else {
             return Flow::Broken;

@@ -1,4 +1,4 @@
-//! What is late, and how it ends.
+//! Deadlines of connections and sources, and what happens after them.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Who gets a place when not all can have one.
+//! Which connection keeps its place when all places are taken.
 //!
 //! Probes from loopback and from the node are kubelet's, or the pod's own: `KEPT` places are theirs alone, and for one of
 //! them a stranger gives way. The node's address is what `HOST_IP` says, which not every injector sets and not every
@@ -110,7 +110,7 @@ impl StatusServer {
         room
     }
 
-    /// All places are taken: one that may be taken away from anybody.
+    /// All places are taken: one that anybody may evict.
     pub(super) fn late_place(&self, now: Instant) -> Option<usize> {
         let (place, burden) = self.heaviest(Among::Everyone, now)?;
         (burden >= LATE).then_some(place)

@@ -1,4 +1,4 @@
-//! What a connection's answer is made of: an application's word, readiness, metrics from three sides.
+//! Advances the work behind each response: application probes, readiness, merged metrics.
 
 #![forbid(unsafe_code)]
 
@@ -17,11 +17,12 @@ use crate::status::response::{self, line};
 use crate::status::view::View;
 use crate::status::{Turn, count, metrics};
 
-/// Of all scrapes' bytes so much is passed on before others have their turn: 16 reads, one at least for each.
+/// Reads from metrics sources in one turn of the loop, for all scrapes together. Chosen: 16 reads
+/// of 8 kB, then others have their turn; each scrape has one at least.
 const ROUNDS: usize = 16;
 
 impl StatusServer {
-    /// One step of an application's probe: its beginning, or what follows from a socket that is ready.
+    /// Advances an application probe: starts it, or handles its ready socket.
     pub(super) fn probe(
         &mut self,
         turn: &mut Turn<'_>,
@@ -81,7 +82,7 @@ impl StatusServer {
         }
     }
 
-    /// A helper program is no more: it counts until it has been reaped, for it may take its time after its answer.
+    /// A helper program was reaped. It counts until then: it may live on after its answer.
     pub(crate) fn helper_ended(&mut self, turn: &mut Turn<'_>) {
         self.helpers_alive = self.helpers_alive.saturating_sub(1);
         self.start_queued(turn);
@@ -133,7 +134,7 @@ impl StatusServer {
         self.helper_ended(turn);
     }
 
-    /// Whether the proxy is ready is known: all that wait for it are answered.
+    /// Answers all requests that wait for the proxy's readiness.
     pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, stage: Stage, view: &View<'_>) {
         for place in 0..self.places.len() {
             let waits = self.connection(place).map(|connection| &connection.phase);
