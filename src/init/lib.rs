@@ -76,6 +76,8 @@
 //!   `history` and `counters` what is told.
 //! - `client`: `request`, `wait`, `probe`, `status`, `drain` and `quit`, which ask an agent from outside.
 //! - `log`: lines that never block. `timeline`: what is said at the start. `error`: why that failed. `host`: the machine.
+//! - Where the exit code is decided: `supervisor` (`exit`, called by `stopping` and `exits`) while the agent runs, `error`
+//!   before the start, `client` and `init` for their commands.
 //! - `regular`: opens what the user named, if it is a regular file. `certificate`: when one ends. [`json`]; `search`: a text
 //!   in a text. `clock`: the one reader of both clocks. `signals`: those that the process gets.
 //! - `sys`, a crate beside this one: the system calls, the heap, and every `unsafe` of the workspace.

@@ -357,6 +357,7 @@ impl Supervisor {
         Some((older, Place::Older))
     }
 
+    /// The exit code is decided: `outcome` has it. What led to it is in `stopping`, and in `exits` where a proxy ended by itself.
     fn exit(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
         self.phase = Phase::Done;
         self.next = Next::Nothing;

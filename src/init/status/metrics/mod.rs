@@ -4,6 +4,10 @@
 //! application's) may bring the `process_…` of its own client library, and a family that stands twice is an error to some
 //! parsers. A family whose value is not known (no proxy, no /proc, no certificate) has its HELP and TYPE and no sample.
 //! The README lists them all.
+//!
+//! What bounds a scrape: its time and the number of them at once are in `status/server/limits.rs`, what a client's
+//! `X-Prometheus-Scrape-Timeout-Seconds` does to the time in `status/server/request.rs`, bytes of a line and of a turn in
+//! `scrape.rs` and `merge.rs`.
 
 #![forbid(unsafe_code)]
 
