@@ -288,10 +288,12 @@ fn json_is_read_like_its_text() {
     });
     let read = read::<ServiceEntry>(&Node::of_json(&json)).unwrap();
     assert_eq!(read.config.endpoints[0].weight, Some(2));
-    assert_eq!(
-        read.warnings,
-        ["unknown fields are ignored: other, ports[0].unknown"]
-    );
+    // In the order of the JSON library's maps, which is another where they keep that of the text.
+    let named = read.warnings[0].strip_prefix("unknown fields are ignored: ");
+    let mut named: Vec<_> = named.unwrap().split(", ").collect();
+    named.sort_unstable();
+    assert_eq!(named, ["other", "ports[0].unknown"]);
+    assert_eq!(read.warnings.len(), 1);
     let json = serde_json::json!({"hosts": [1]});
     let heard = super::read::<ServiceEntry>(&Node::of_json(&json)).unwrap_err();
     assert_eq!(heard.to_string(), "hosts[0]: want a string, got 1");

@@ -94,20 +94,17 @@ impl Directory {
         addresses: &[IpAddr],
         world: &World,
     ) -> Option<api::model::Locality> {
-        addresses
-            .iter()
-            .filter_map(|address| self.by_address.get(address))
-            .flatten()
-            .flat_map(|key| world.endpoints_of(key))
-            .filter(|(_, endpoint)| {
-                endpoint
-                    .address
-                    .ip()
-                    .is_some_and(|ip| addresses.contains(&ip))
-            })
-            .map(|(_, endpoint)| &endpoint.locality)
-            .find(|locality| !locality.is_unknown())
-            .cloned()
+        let of = |address: &IpAddr| {
+            let keys = self.by_address.get(address)?;
+            keys.iter()
+                .flat_map(|key| world.endpoints_of(key))
+                .filter(|(_, endpoint)| endpoint.address.ip() == Some(*address))
+                .map(|(_, endpoint)| &endpoint.locality)
+                .filter(|locality| !locality.is_unknown())
+                // Of entries that disagree one in every order of arrival.
+                .min()
+        };
+        addresses.iter().find_map(of).cloned()
     }
 }
 
