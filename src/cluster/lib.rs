@@ -27,6 +27,7 @@ mod kind;
 mod ledger;
 mod lines;
 mod listed;
+pub mod registry;
 mod repeats;
 mod store;
 mod webhook;
