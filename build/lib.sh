@@ -25,12 +25,21 @@ need() {
     consent "Debian's package $2" || fail "find $1: apt-get install $2"
     say "installing $2 (for $1)" >&2
     [ -n "${apt_updated:-}" ] || update_packages || fail "update the package lists"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$2" >/dev/null || fail "install $2"
+    apt_get install -y -qq "$2" >/dev/null || fail "install $2"
 }
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-update_packages() { as_root apt-get update -qq >/dev/null && apt_updated=yes; }
+# One at a time: two scripts may run at once, and apt does not wait for itself.
+apt_get() {
+    mkdir -p target
+    (
+        flock 9
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get "$@" 9>&-
+    ) 9>target/apt.lock
+}
+
+update_packages() { apt_get update -qq >/dev/null && apt_updated=yes; }
 
 # need_rust TARGET [COMPONENT...]: a toolchain must be there; a target, the library's source and more are added to it.
 need_rust() {
