@@ -11,5 +11,6 @@
 //! it, so that saying all costs little and nobody has to keep the books of who said what when.
 
 mod contribution;
+pub mod kubernetes;
 
 pub use contribution::{Contribution, SourceId, Standing};

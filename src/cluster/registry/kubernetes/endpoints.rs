@@ -1,0 +1,207 @@
+//! A Service becomes a service, and what its slices name becomes its endpoints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::model::{
+    Endpoint, EndpointAddress, Health, Registry, Resolution, Service, ServiceKey, TlsMode, Workload,
+};
+
+use super::held::Tables;
+use super::links::Target;
+use super::objects::Objects;
+use super::wire::{self, Place};
+use super::{Names, workload};
+use crate::kind::Key;
+
+/// A Service's place among those of all clusters.
+pub(super) fn key(names: &Names, service: &Key) -> ServiceKey {
+    let Key { namespace, name } = service;
+    ServiceKey {
+        hostname: format!("{name}.{namespace}.svc.{}", names.domain).into(),
+        namespace: (**namespace).into(),
+    }
+}
+
+/// Nothing where a name stands for another, and nothing says at which port, or the name is none.
+pub(super) fn service(names: &Names, from: &wire::Service) -> Option<Service> {
+    let external = from.external_name.is_some();
+    if external && (from.ports.is_empty() || from.problem.is_some()) {
+        return None;
+    }
+    let resolution = match (external, from.headless) {
+        (true, _) => Resolution::Dns,
+        (false, true) => Resolution::None,
+        (false, false) => Resolution::Static,
+    };
+    let named = from.accounts.iter();
+    let named = named.map(|account| names.account(&from.key.namespace, account));
+    let accounts = from.identities.iter().map(Arc::clone).chain(named);
+    let addresses = from.addresses.iter().copied().map(Into::into).collect();
+    Some(Service {
+        key: key(names, &from.key),
+        registry: Registry::Kubernetes,
+        ports: from.ports.clone(),
+        addresses: of_cluster(names, addresses),
+        cluster: names.cluster.clone(),
+        resolution,
+        mesh_external: external,
+        selector: from.selector.clone(),
+        created: from.created,
+        accounts: accounts.collect(),
+        prefers_close: from.prefers_close,
+        balancers: of_cluster(names, from.balancers.clone()),
+    })
+}
+
+fn of_cluster<T>(names: &Names, what: Vec<T>) -> BTreeMap<api::model::ClusterId, Vec<T>> {
+    if what.is_empty() {
+        return BTreeMap::new();
+    }
+    BTreeMap::from([(names.cluster.clone(), what)])
+}
+
+/// The endpoints of a service, sorted, and what they were looked up in.
+pub(super) fn of(objects: &Objects, service: &wire::Service) -> (Vec<Endpoint>, BTreeSet<Target>) {
+    let mut gathered = Gathered {
+        objects,
+        service,
+        endpoints: Vec::new(),
+        targets: BTreeSet::new(),
+    };
+    if let Some(name) = &service.external_name {
+        gathered.external(name);
+    } else {
+        gathered.all();
+    }
+    let Gathered {
+        mut endpoints,
+        targets,
+        ..
+    } = gathered;
+    // One that is moved from slice to slice is in both for a while: the better of the two counts.
+    let rank = |endpoint: &Endpoint| match endpoint.health {
+        Health::Ready => 0,
+        Health::Terminating => 1,
+        Health::NotReady => 2,
+    };
+    endpoints.sort_by(|a, b| {
+        let at = |endpoint: &Endpoint| (endpoint.port, rank(endpoint), endpoint.pod.is_none());
+        (&a.address, &a.port_name)
+            .cmp(&(&b.address, &b.port_name))
+            .then_with(|| at(a).cmp(&at(b)))
+            .then_with(|| a.cmp(b))
+    });
+    endpoints
+        .dedup_by(|a, b| a.address == b.address && a.port == b.port && a.port_name == b.port_name);
+    endpoints.sort();
+    (endpoints, targets)
+}
+
+struct Gathered<'a> {
+    objects: &'a Objects,
+    service: &'a wire::Service,
+    endpoints: Vec<Endpoint>,
+    targets: BTreeSet<Target>,
+}
+
+impl<'a> Gathered<'a> {
+    fn external(&mut self, name: &str) {
+        let address = name
+            .parse()
+            .map_or_else(|_| EndpointAddress::Name(name.into()), EndpointAddress::Ip);
+        let ports = self.service.ports.iter();
+        self.endpoints
+            .extend(ports.map(|port| Endpoint::new(address.clone(), port.number, &port.name)));
+    }
+
+    /// Of all its slices; where it has none, of its Endpoints: a dump of a cluster has both.
+    fn all(&mut self) {
+        let tables = &self.objects.tables;
+        let mut any = false;
+        for slice in self.objects.slices_of(&self.service.key) {
+            any = true;
+            for place in &slice.subset.places {
+                self.place(&slice.subset.ports, place, place.health);
+            }
+        }
+        let endpoints = tables.endpoints.get(&self.service.key);
+        for subset in endpoints
+            .filter(|_| !any)
+            .iter()
+            .flat_map(|one| &one.subsets)
+        {
+            for place in &subset.places {
+                let health = if self.service.publishes_not_ready {
+                    Health::Ready
+                } else {
+                    place.health
+                };
+                self.place(&subset.ports, place, health);
+            }
+        }
+    }
+
+    fn place(&mut self, ports: &[(Arc<str>, u16)], place: &Place, health: Health) {
+        let mut endpoint = None;
+        for (name, number) in ports {
+            let Some(port) = self.service.ports.iter().find(|port| port.name == *name) else {
+                continue;
+            };
+            let filled = match &endpoint {
+                Some(filled) => filled,
+                None => endpoint.insert(self.filled(place, health)),
+            };
+            self.endpoints.push(Endpoint {
+                port: *number,
+                port_name: Arc::clone(&port.name),
+                ..filled.clone()
+            });
+        }
+    }
+
+    /// All but its port.
+    fn filled(&mut self, place: &Place, health: Health) -> Endpoint {
+        let tables = &self.objects.tables;
+        let mut endpoint = Endpoint::new(EndpointAddress::Ip(place.address), 0, "");
+        endpoint.health = health;
+        if let Some(pod) = self.pod(place) {
+            endpoint.labels = Arc::clone(&pod.labels);
+            endpoint.locality = pod.locality.clone();
+            endpoint.network = pod.network.clone();
+            endpoint.account = pod.account.clone();
+            endpoint.tls = TlsMode::of_labels(&pod.labels);
+            endpoint.pod = Some(format!("{}/{}", pod.key.namespace, pod.key.name).into());
+            endpoint.workload = pod.owner.clone();
+        } else {
+            let namespace = &self.service.key.namespace;
+            self.targets.insert(Target::Namespace(namespace.clone()));
+            endpoint.network = workload::of_namespace(tables, namespace);
+        }
+        if endpoint.locality.is_unknown() {
+            endpoint.locality = self.locality(tables, place);
+        }
+        endpoint
+    }
+
+    fn pod(&mut self, place: &Place) -> Option<&'a Workload> {
+        if let Some(pod) = &place.pod {
+            self.targets.insert(Target::Pod(pod.clone()));
+            return self.objects.workload(pod);
+        }
+        self.targets.insert(Target::Address(place.address));
+        self.objects.workload(self.objects.pod_at(place.address)?)
+    }
+
+    fn locality(&mut self, tables: &Tables, place: &Place) -> api::model::Locality {
+        let mut locality = api::model::Locality::default();
+        if let Some(node) = &place.node {
+            self.targets.insert(Target::Node(node.clone()));
+            locality = workload::of_node(tables, node);
+        }
+        match &place.zone {
+            Some(zone) if locality.is_unknown() => api::model::Locality::new("", zone, ""),
+            Some(_) | None => locality,
+        }
+    }
+}

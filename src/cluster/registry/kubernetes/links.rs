@@ -1,0 +1,75 @@
+//! What looked at what: from each of two ends to the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::kind::Key;
+
+/// What is looked at, whether it is there or not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Target {
+    Pod(Key),
+    /// Whatever pod has this address.
+    Address(IpAddr),
+    Node(Box<str>),
+    Namespace(Box<str>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    targets: BTreeMap<Key, BTreeSet<Target>>,
+    lookers: BTreeMap<Target, BTreeSet<Key>>,
+}
+
+impl Links {
+    /// All that `looker` looked at, this time.
+    pub(super) fn set(&mut self, looker: &Key, targets: BTreeSet<Target>) {
+        let before = self.targets.remove(looker).unwrap_or_default();
+        for target in before.difference(&targets) {
+            if let Some(lookers) = self.lookers.get_mut(target) {
+                lookers.remove(looker);
+                if lookers.is_empty() {
+                    self.lookers.remove(target);
+                }
+            }
+        }
+        for target in targets.difference(&before) {
+            let lookers = self.lookers.entry(target.clone()).or_default();
+            lookers.insert(looker.clone());
+        }
+        if !targets.is_empty() {
+            self.targets.insert(looker.clone(), targets);
+        }
+    }
+
+    /// Who looked at it.
+    pub(super) fn of(&self, target: &Target) -> impl Iterator<Item = &Key> {
+        self.lookers.get(target).into_iter().flatten()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.targets.is_empty() && self.lookers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_has_two_ends_and_goes_as_a_whole() {
+        let (a, b) = (Key::new("x", "a"), Key::new("x", "b"));
+        let node = |name: &str| Target::Node(name.into());
+        let mut links = Links::default();
+        links.set(&a, [node("1"), node("2")].into());
+        links.set(&b, [node("2")].into());
+        assert_eq!(links.of(&node("2")).collect::<Vec<_>>(), [&a, &b]);
+        links.set(&a, [node("3")].into());
+        assert_eq!(links.of(&node("1")).count(), 0);
+        assert_eq!(links.of(&node("2")).collect::<Vec<_>>(), [&b]);
+        links.set(&a, BTreeSet::new());
+        links.set(&b, BTreeSet::new());
+        assert!(links.is_empty());
+    }
+}

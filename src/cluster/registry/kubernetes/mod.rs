@@ -1,0 +1,26 @@
+//! Kubernetes: Services, EndpointSlices (or Endpoints), Pods, Nodes and Namespaces become services, endpoints and workloads.
+//!
+//! [`Objects`] is one cluster as a state machine: it is told of objects, in any order, and says what they come to. It neither
+//! waits nor asks, and does not know whether they come from an API server or from files.
+//!
+//! ```text
+//! Node ──┐
+//! Namespace ──┼──► workload (of a Pod) ──┐
+//! Pod ───┘                               ├──► endpoints of one Service
+//! EndpointSlice, Endpoints, Service ─────┘
+//! ```
+//!
+//! What was computed remembers what it looked at ([`links`]), so that a change computes only what looked at it.
+
+mod endpoints;
+mod held;
+mod links;
+mod objects;
+#[cfg(test)]
+mod tests;
+mod wire;
+mod workload;
+
+pub use held::Held;
+pub use objects::{Names, Objects, Problem};
+pub use wire::{Endpoints, Namespace, Node, Pod, Service, Slice};

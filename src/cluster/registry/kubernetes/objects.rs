@@ -1,0 +1,280 @@
+//! One cluster's objects, and what they come to.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::model::{ClusterId, Workload};
+
+use super::held::{Held, Sealed, Tables};
+use super::links::{Links, Target};
+use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
+use super::{endpoints, workload};
+use crate::kind::Key;
+use crate::registry::Contribution;
+use crate::store::{Change, Changes};
+
+/// What names are made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    pub cluster: ClusterId,
+    /// Behind `svc.` in full names.
+    pub domain: Arc<str>,
+    pub trust_domain: Arc<str>,
+}
+
+impl Names {
+    /// The identity of an account.
+    pub(super) fn account(&self, namespace: &str, account: &str) -> Arc<str> {
+        let Self { trust_domain, .. } = self;
+        format!("spiffe://{trust_domain}/ns/{namespace}/sa/{account}").into()
+    }
+}
+
+/// What cannot be used of an object; the rest of it counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// `Service`.
+    pub kind: &'static str,
+    pub object: Key,
+    pub words: Arc<str>,
+}
+
+/// One cluster: told of objects one by one, or of whole lists, in any order.
+#[derive(Debug)]
+pub struct Objects {
+    names: Names,
+    pub(super) tables: Tables,
+    /// Slices by their Service.
+    pub(super) slices: BTreeMap<Key, BTreeSet<Key>>,
+    /// Pods by address: not those of the host's network, and not those that have ended.
+    pub(super) at: BTreeMap<IpAddr, BTreeSet<Key>>,
+    /// Pods and services, by what they looked at.
+    pods: Links,
+    services: Links,
+    pub(super) touched_pods: BTreeSet<Key>,
+    pub(super) touched_services: BTreeSet<Key>,
+    problems: BTreeMap<(&'static str, Key), Arc<str>>,
+    said: Contribution,
+}
+
+impl Objects {
+    #[must_use]
+    pub fn new(names: Names) -> Self {
+        Self {
+            names,
+            tables: Tables::default(),
+            slices: BTreeMap::new(),
+            at: BTreeMap::new(),
+            pods: Links::default(),
+            services: Links::default(),
+            touched_pods: BTreeSet::new(),
+            touched_services: BTreeSet::new(),
+            problems: BTreeMap::new(),
+            said: Contribution::default(),
+        }
+    }
+
+    /// The mesh's trust domain may change while it runs: all identities are other ones then.
+    pub fn set_trust_domain(&mut self, trust_domain: &str) {
+        if *self.names.trust_domain == *trust_domain {
+            return;
+        }
+        self.names.trust_domain = trust_domain.into();
+        self.touched_pods.extend(self.tables.pods.keys().cloned());
+        let services = self.tables.services.keys().cloned();
+        self.touched_services.extend(services);
+    }
+
+    /// One object is new, or another than before.
+    pub fn set<K: Held>(&mut self, object: Arc<K>) {
+        let key = object.key();
+        let new = Arc::clone(&object);
+        let old = K::table(self).insert(key.clone(), object);
+        if old.as_ref() == Some(&new) {
+            return;
+        }
+        match new.problem() {
+            Some(words) => self.problems.insert((K::NAME, key.clone()), words.into()),
+            None => self.problems.remove(&(K::NAME, key.clone())),
+        };
+        K::changed(self, &key, old.as_deref(), Some(&new));
+    }
+
+    /// One object is gone.
+    pub fn delete<K: Held>(&mut self, key: &Key) {
+        if let Some(old) = K::table(self).remove(key) {
+            self.problems.remove(&(K::NAME, key.clone()));
+            K::changed(self, key, Some(&old), None);
+        }
+    }
+
+    /// These are all objects of the kind.
+    pub fn replace<K: Held>(&mut self, objects: impl IntoIterator<Item = Arc<K>>) {
+        let mut gone: BTreeSet<Key> = K::table(self).keys().cloned().collect();
+        for object in objects {
+            gone.remove(&object.key());
+            self.set(object);
+        }
+        for key in gone {
+            self.delete::<K>(&key);
+        }
+    }
+
+    /// What a store says.
+    pub fn apply<K: Held>(&mut self, changes: Changes<K>) {
+        if changes.whole {
+            let all = changes.changes.into_iter();
+            return self.replace(all.filter_map(|change| match change {
+                Change::Set(_, object) => Some(object),
+                Change::Gone(_) => None,
+            }));
+        }
+        for change in changes.changes {
+            match change {
+                Change::Set(_, object) => self.set(object),
+                Change::Gone(key) => self.delete::<K>(&key),
+            }
+        }
+    }
+
+    /// How many objects there are of a kind.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<&'static str, usize> {
+        use Sealed as _;
+        let Tables {
+            services,
+            slices,
+            endpoints,
+            pods,
+            nodes,
+            namespaces,
+        } = &self.tables;
+        BTreeMap::from([
+            (Service::NAME, services.len()),
+            (Slice::NAME, slices.len()),
+            (Endpoints::NAME, endpoints.len()),
+            (Pod::NAME, pods.len()),
+            (Node::NAME, nodes.len()),
+            (Namespace::NAME, namespaces.len()),
+        ])
+    }
+
+    /// What cannot be used now.
+    pub fn problems(&self) -> impl Iterator<Item = Problem> {
+        self.problems.iter().map(|((kind, object), words)| Problem {
+            kind,
+            object: object.clone(),
+            words: Arc::clone(words),
+        })
+    }
+
+    /// All that the objects come to. Only what was touched since the last time is computed.
+    pub fn contribution(&mut self) -> Contribution {
+        // Pods first: services look at what is known of them.
+        for key in std::mem::take(&mut self.touched_pods) {
+            self.settle_pod(&key);
+        }
+        for key in std::mem::take(&mut self.touched_services) {
+            self.settle_service(&key);
+        }
+        self.said.clone()
+    }
+
+    fn settle_pod(&mut self, key: &Key) {
+        let pod = self.tables.pods.get(key).filter(|pod| !pod.over);
+        let (new, targets) = pod
+            .map(|pod| workload::of(&self.names, &self.tables, pod))
+            .unzip();
+        self.pods.set(key, targets.unwrap_or_default());
+        let place = workload::key(&self.names.cluster, key);
+        if self.said.workloads.get(&place).map(Arc::as_ref) == new.as_ref() {
+            return;
+        }
+        let workloads = Arc::make_mut(&mut self.said.workloads);
+        let old = match new.clone() {
+            Some(new) => workloads.insert(place, Arc::new(new)),
+            None => workloads.remove(&place),
+        };
+        let both = old.iter().map(Arc::as_ref).chain(&new);
+        let addresses = both.flat_map(|workload| &workload.addresses);
+        let lookers = addresses
+            .map(|address| Target::Address(*address))
+            .chain([Target::Pod(key.clone())]);
+        for target in lookers {
+            self.touched_services
+                .extend(self.services.of(&target).cloned());
+        }
+    }
+
+    fn settle_service(&mut self, key: &Key) {
+        let from = self.tables.services.get(key);
+        let new = from.and_then(|from| Some((from, endpoints::service(&self.names, from)?)));
+        let (service, found, targets) = match new {
+            Some((from, service)) => {
+                let (found, targets) = endpoints::of(self, from);
+                (Some(service), found, targets)
+            }
+            None => (None, Vec::new(), BTreeSet::new()),
+        };
+        self.services.set(key, targets);
+        let place = endpoints::key(&self.names, key);
+        let services = &mut self.said.services;
+        if services.get(&place).map(Arc::as_ref) != service.as_ref() {
+            match service {
+                Some(service) => {
+                    Arc::make_mut(services).insert(place.clone(), Arc::new(service));
+                }
+                None => {
+                    Arc::make_mut(services).remove(&place);
+                }
+            }
+        }
+        let all = &mut self.said.endpoints;
+        if all.get(&place).map_or(&[][..], AsRef::as_ref) != found {
+            if found.is_empty() {
+                Arc::make_mut(all).remove(&place);
+            } else {
+                Arc::make_mut(all).insert(place, found.into());
+            }
+        }
+    }
+
+    /// What is known of a pod.
+    pub(super) fn workload(&self, pod: &Key) -> Option<&Workload> {
+        let place = workload::key(&self.names.cluster, pod);
+        self.said.workloads.get(&place).map(Arc::as_ref)
+    }
+
+    /// The pod that has an address: the newest, where an old one still names it.
+    pub(super) fn pod_at(&self, address: IpAddr) -> Option<&Key> {
+        self.at.get(&address)?.iter().max_by_key(|key| {
+            let created = self.tables.pods.get(*key).and_then(|pod| pod.created);
+            (created, Reverse(*key))
+        })
+    }
+
+    pub(super) fn slices_of(&self, service: &Key) -> impl Iterator<Item = &Slice> {
+        let keys = self.slices.get(service).into_iter().flatten();
+        keys.filter_map(|key| self.tables.slices.get(key).map(Arc::as_ref))
+    }
+
+    /// Who looked at it looks again.
+    pub(super) fn touch(&mut self, target: &Target) {
+        self.touched_pods.extend(self.pods.of(target).cloned());
+        self.touched_services
+            .extend(self.services.of(target).cloned());
+    }
+
+    /// Nothing is remembered.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts().values().all(|count| *count == 0)
+            && self.slices.is_empty()
+            && self.at.is_empty()
+            && self.pods.is_empty()
+            && self.services.is_empty()
+            && self.problems.is_empty()
+    }
+}

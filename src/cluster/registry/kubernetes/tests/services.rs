@@ -1,0 +1,248 @@
+//! What a Service becomes.
+
+use api::model::{EndpointAddress, Protocol, Resolution, Target};
+use serde_json::{Value, json};
+
+use super::{endpoints, key, objects, place, plain, served, service, set, slice};
+use crate::registry::kubernetes::Service;
+
+#[test]
+fn names_of_ports_say_what_they_speak() {
+    let names = [
+        ("", Protocol::Auto),
+        ("http", Protocol::Http),
+        ("http-web", Protocol::Http),
+        ("HTTP-x", Protocol::Http),
+        ("httptest", Protocol::Auto),
+        ("http2", Protocol::Http2),
+        ("http2-x", Protocol::Http2),
+        ("https", Protocol::Https),
+        ("https-x", Protocol::Https),
+        ("grpc", Protocol::Grpc),
+        ("grpc-x", Protocol::Grpc),
+        ("grpc-web", Protocol::GrpcWeb),
+        ("grpc-web-x", Protocol::GrpcWeb),
+        ("mongo", Protocol::Mongo),
+        ("mysql-0", Protocol::MySql),
+        ("redis", Protocol::Redis),
+        ("tcp", Protocol::Tcp),
+        ("tls-x", Protocol::Tls),
+        ("web", Protocol::Auto),
+    ];
+    let ports: Vec<Value> = (1000..)
+        .zip(names)
+        .map(|(number, (name, _))| json!({"name": name, "port": number, "protocol": "TCP"}))
+        .collect();
+    let mut objects = objects();
+    set(
+        &mut objects,
+        service("a", json!({"clusterIP": "10.96.0.1", "ports": ports})),
+    );
+    let service = served(&mut objects, "a");
+    let found: Vec<_> = service
+        .ports
+        .iter()
+        .map(|port| (&*port.name, port.protocol))
+        .collect();
+    assert_eq!(found, names);
+    assert_eq!(service.ports[3].target, Target::Number(1003));
+}
+
+#[test]
+fn app_protocol_wins_and_what_no_proxy_carries_is_dropped() {
+    let mut objects = objects();
+    let ports = json!([
+        {"name": "http", "port": 80, "appProtocol": "grpc", "targetPort": "api"},
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+        {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
+        {"name": "sctp", "port": 90, "protocol": "SCTP"},
+        {"name": "udp-x", "port": 91},
+    ]);
+    set(
+        &mut objects,
+        service("a", json!({"clusterIP": "10.96.0.1", "ports": ports})),
+    );
+    let service = served(&mut objects, "a");
+    let found: Vec<_> = service
+        .ports
+        .iter()
+        .map(|port| (port.number, port.protocol))
+        .collect();
+    assert_eq!(found, [(80, Protocol::Grpc), (53, Protocol::Tcp)]);
+    assert_eq!(service.ports[0].target, Target::Name("api".into()));
+    assert_eq!(objects.problems().count(), 0);
+}
+
+#[test]
+fn a_service_has_its_addresses_in_their_order_and_its_balancers_apart() {
+    let mut objects = objects();
+    let mut object = service(
+        "a",
+        json!({
+            "type": "LoadBalancer", "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1", "fd00::1"],
+            "externalIPs": ["192.0.2.1", "10.96.0.1"], "selector": {"app": "a"},
+            "ports": [{"port": 80}], "trafficDistribution": "PreferClose",
+        }),
+    );
+    object["metadata"]["creationTimestamp"] = json!("1970-01-01T00:01:00Z");
+    object["metadata"]["annotations"] = json!({
+        "alpha.istio.io/canonical-serviceaccounts": "spiffe://other/x, ,me@example.com",
+        "alpha.istio.io/kubernetes-serviceaccounts": "b,c",
+    });
+    object["status"] =
+        json!({"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}, {"hostname": "lb.example"}]}});
+    set(&mut objects, object.clone());
+    let service = served(&mut objects, "a");
+    let addresses: Vec<_> = service
+        .addresses_in("here")
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(addresses, ["10.96.0.1", "fd00::1", "192.0.2.1"]);
+    assert_eq!(
+        service.balancers["here"],
+        ["198.51.100.1".parse::<std::net::IpAddr>().unwrap()]
+    );
+    assert_eq!(service.created, Some(60));
+    assert_eq!(service.resolution, Resolution::Static);
+    assert!(service.prefers_close && !service.mesh_external);
+    let accounts: Vec<_> = service.accounts.iter().map(AsRef::as_ref).collect();
+    assert_eq!(
+        accounts,
+        [
+            "me@example.com",
+            "spiffe://other/x",
+            "spiffe://td/ns/demo/sa/b",
+            "spiffe://td/ns/demo/sa/c"
+        ]
+    );
+    objects.set_trust_domain("new");
+    assert!(
+        served(&mut objects, "a")
+            .accounts
+            .contains("spiffe://new/ns/demo/sa/b")
+    );
+    object["spec"]["trafficDistribution"] = json!("PreferSameZone");
+    set(&mut objects, object.clone());
+    assert!(served(&mut objects, "a").prefers_close);
+    object["spec"]["trafficDistribution"] = Value::Null;
+    set(&mut objects, object.clone());
+    assert!(!served(&mut objects, "a").prefers_close);
+    object["metadata"]["annotations"] =
+        json!({"networking.istio.io/traffic-distribution": "PreferClose"});
+    set(&mut objects, object);
+    assert!(served(&mut objects, "a").prefers_close);
+}
+
+#[test]
+fn a_headless_service_has_no_address() {
+    let mut objects = objects();
+    let spec = json!({
+        "clusterIP": "None", "clusterIPs": ["None"], "externalIPs": ["192.0.2.1"], "ports": [{"name": "http", "port": 80}],
+    });
+    set(&mut objects, service("a", spec));
+    set(
+        &mut objects,
+        slice("a-1", "a", json!([{"addresses": ["10.0.0.1"]}])),
+    );
+    let service = served(&mut objects, "a");
+    assert!(service.is_headless() && service.addresses.is_empty());
+    assert_eq!(endpoints(&mut objects, "a").len(), 1);
+}
+
+#[test]
+fn an_external_name_is_resolved_by_the_proxy() {
+    let mut objects = objects();
+    let named = |name: &str, ports: Value| {
+        service(
+            "a",
+            json!({"type": "ExternalName", "externalName": name, "ports": ports}),
+        )
+    };
+    let ports =
+        json!([{"name": "http", "port": 80}, {"name": "tls", "port": 443, "targetPort": 8443}]);
+    set(&mut objects, named("one.example", ports.clone()));
+    let service = served(&mut objects, "a");
+    assert_eq!(service.resolution, Resolution::Dns);
+    assert!(service.mesh_external && service.addresses.is_empty());
+    let found = endpoints(&mut objects, "a");
+    assert_eq!(
+        found.iter().map(|one| one.port).collect::<Vec<_>>(),
+        [80, 443]
+    );
+    set(&mut objects, named("two.example", ports.clone()));
+    let found = endpoints(&mut objects, "a");
+    assert!(
+        found
+            .iter()
+            .all(|one| one.address == EndpointAddress::Name("two.example".into()))
+    );
+    // Without ports, or without a name, it is nothing.
+    set(&mut objects, named("two.example", Value::Null));
+    let said = objects.contribution();
+    assert!(said.services.is_empty() && said.endpoints.is_empty());
+    assert_eq!(objects.problems().count(), 0);
+    set(&mut objects, named("not a name", ports));
+    assert!(objects.contribution().services.is_empty());
+    let problem = objects.problems().next().unwrap();
+    assert_eq!((problem.kind, &problem.object), ("Service", &key("a")));
+    assert_eq!(
+        &*problem.words,
+        "spec.externalName: want a name, got \"not a name\""
+    );
+}
+
+#[test]
+fn what_cannot_be_used_is_said_and_the_rest_counts() {
+    let mut objects = objects();
+    let spec = json!({
+        "clusterIPs": ["10.96.0.1", "nowhere"],
+        "ports": [{"name": "http", "port": 70000}, {"name": "tcp", "port": 9000}, {"name": "tcp", "port": 9001}],
+    });
+    set(&mut objects, service("a", spec));
+    let service = served(&mut objects, "a");
+    assert_eq!(
+        service
+            .ports
+            .iter()
+            .map(|port| port.number)
+            .collect::<Vec<_>>(),
+        [9000]
+    );
+    assert_eq!(service.addresses_in("here").len(), 1);
+    let problem = objects.problems().next().unwrap();
+    assert_eq!(
+        &*problem.words,
+        "spec.clusterIPs: want an address, got \"nowhere\""
+    );
+    set(&mut objects, plain("a"));
+    assert_eq!(objects.problems().count(), 0);
+}
+
+#[test]
+fn what_nobody_serves_changes_nothing() {
+    let mut objects = objects();
+    set(&mut objects, plain("a"));
+    set(&mut objects, plain("b"));
+    let before = objects.contribution();
+    let mut same = plain("a");
+    same["metadata"]["resourceVersion"] = json!("77");
+    same["metadata"]["managedFields"] = json!([{"manager": "x"}]);
+    same["metadata"]["labels"] = json!({"x": "y"});
+    set(&mut objects, same);
+    let after = objects.contribution();
+    assert!(std::sync::Arc::ptr_eq(&before.services, &after.services));
+    // What changes leaves the others the same pointer.
+    let mut other = plain("b");
+    other["spec"]["ports"][0]["port"] = json!(81);
+    set(&mut objects, other);
+    let after = objects.contribution();
+    assert!(std::sync::Arc::ptr_eq(
+        &before.services[&place("a")],
+        &after.services[&place("a")]
+    ));
+    assert_ne!(before.services[&place("b")], after.services[&place("b")]);
+    objects.delete::<Service>(&key("a"));
+    let after = objects.contribution();
+    assert_eq!(after.services.keys().collect::<Vec<_>>(), [&place("b")]);
+}

@@ -1,0 +1,135 @@
+//! Objects as they come from the wire, cut down to what is needed while they are read. What cannot be used of one is left
+//! out of it and said in `problem`; the rest of it counts.
+
+mod backends;
+mod pod;
+mod service;
+mod topology;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::model::Labels;
+use k8s_openapi::jiff::Timestamp;
+use serde::{Deserialize, Deserializer};
+
+use crate::kind::Key;
+
+pub(super) use backends::Place;
+pub use backends::{Endpoints, Slice};
+pub use pod::Pod;
+pub use service::Service;
+pub(super) use topology::NETWORK;
+pub use topology::{Namespace, Node};
+
+/// A map of strings, as the API has them.
+type Texts = BTreeMap<String, Option<String>>;
+
+/// Metadata, as much of it as one kind or another needs.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawMetadata {
+    name: Box<str>,
+    namespace: Option<Box<str>>,
+    creation_timestamp: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    labels: Texts,
+    #[serde(deserialize_with = "or_default")]
+    annotations: Texts,
+    #[serde(deserialize_with = "or_default")]
+    owner_references: Vec<RawOwner>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawOwner {
+    kind: String,
+    name: String,
+    controller: Option<bool>,
+}
+
+impl RawMetadata {
+    fn key(&self) -> Key {
+        Key {
+            namespace: self.namespace.clone().unwrap_or_default(),
+            name: self.name.clone(),
+        }
+    }
+
+    /// Seconds since 1970.
+    fn created(&self) -> Option<i64> {
+        let time: Timestamp = self.creation_timestamp.as_ref()?.parse().ok()?;
+        Some(time.as_second())
+    }
+
+    fn label(&self, name: &str) -> Option<&str> {
+        of(&self.labels, name)
+    }
+
+    fn annotation(&self, name: &str) -> Option<&str> {
+        of(&self.annotations, name)
+    }
+}
+
+/// One that says something.
+fn of<'a>(texts: &'a Texts, name: &str) -> Option<&'a str> {
+    texts
+        .get(name)?
+        .as_deref()
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+}
+
+/// `null` is nothing: a server says it for empty lists.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+fn labels(texts: Texts) -> Labels {
+    texts
+        .into_iter()
+        .map(|(name, value)| (name.into(), value.unwrap_or_default().into()))
+        .collect()
+}
+
+/// What is said, where it is.
+fn said(text: Option<Box<str>>) -> Option<Box<str>> {
+    text.filter(|text| !text.is_empty())
+}
+
+fn shared(text: &str) -> Arc<str> {
+    text.into()
+}
+
+/// The first thing that is wrong with an object.
+#[derive(Default)]
+struct Wrong(Option<Box<str>>);
+
+impl Wrong {
+    fn say(&mut self, words: impl FnOnce() -> String) {
+        self.0.get_or_insert_with(|| words().into());
+    }
+
+    /// An address, unless there is none.
+    fn address(&mut self, field: &str, text: &str) -> Option<IpAddr> {
+        if text.is_empty() {
+            return None;
+        }
+        let address = text.parse().ok();
+        if address.is_none() {
+            self.say(|| format!("{field}: want an address, got {text:?}"));
+        }
+        address
+    }
+
+    fn port(&mut self, field: &str, number: i64) -> Option<u16> {
+        let port = u16::try_from(number).ok().filter(|port| *port > 0);
+        if port.is_none() {
+            self.say(|| format!("{field}: want a port, 1 to 65535, got {number}"));
+        }
+        port
+    }
+}

@@ -1,0 +1,193 @@
+//! Pod.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::model::Labels;
+use serde::Deserialize;
+
+use super::{RawMetadata, Wrong, labels, or_default, said, shared};
+use crate::kind::{Key, Kind, Resource};
+
+const IDENTITY: &str = "alpha.istio.io/identity";
+
+/// A Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Raw")]
+pub struct Pod {
+    pub key: Key,
+    pub(crate) created: Option<i64>,
+    pub(crate) labels: Arc<Labels>,
+    /// Instead of its account's.
+    pub(crate) identity: Option<Box<str>>,
+    pub(crate) account: Box<str>,
+    pub(crate) node: Option<Box<str>>,
+    /// Its addresses are those of its node.
+    pub(crate) host_network: bool,
+    /// It has ended: its addresses may be another's.
+    pub(crate) over: bool,
+    /// The primary one first.
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) ports: BTreeMap<Arc<str>, u16>,
+    pub(crate) owner: Arc<str>,
+    pub(crate) problem: Option<Box<str>>,
+}
+
+impl Kind for Pod {
+    const RESOURCE: Resource = Resource {
+        group: "",
+        version: "v1",
+        name: "pods",
+    };
+
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Raw {
+    metadata: RawMetadata,
+    #[serde(deserialize_with = "or_default")]
+    spec: RawSpec,
+    #[serde(deserialize_with = "or_default")]
+    status: RawStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawSpec {
+    service_account_name: Option<Box<str>>,
+    node_name: Option<Box<str>>,
+    host_network: Option<bool>,
+    #[serde(deserialize_with = "or_default")]
+    containers: Vec<RawContainer>,
+    #[serde(deserialize_with = "or_default")]
+    init_containers: Vec<RawContainer>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawContainer {
+    restart_policy: Option<Box<str>>,
+    #[serde(deserialize_with = "or_default")]
+    ports: Vec<RawPort>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawPort {
+    name: Option<Box<str>>,
+    container_port: i64,
+    protocol: Option<Box<str>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawStatus {
+    phase: Option<Box<str>>,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
+    #[serde(rename = "podIPs", deserialize_with = "or_default")]
+    pod_ips: Vec<RawIp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawIp {
+    ip: String,
+}
+
+impl From<Raw> for Pod {
+    fn from(raw: Raw) -> Self {
+        let Raw {
+            metadata,
+            spec,
+            status,
+        } = raw;
+        let mut wrong = Wrong::default();
+        let texts = if status.pod_ips.is_empty() {
+            status.pod_ip.into_iter().collect()
+        } else {
+            status
+                .pod_ips
+                .into_iter()
+                .map(|ip| ip.ip)
+                .collect::<Vec<_>>()
+        };
+        let addresses = texts.iter();
+        let addresses = addresses.filter_map(|text| wrong.address("status.podIPs.ip", text));
+        let addresses = addresses.collect();
+        // Those that start first and stay serve, too.
+        let mut init = spec.init_containers;
+        init.retain(|container| container.restart_policy.as_deref() == Some("Always"));
+        let mut ports = BTreeMap::new();
+        for port in spec
+            .containers
+            .into_iter()
+            .chain(init)
+            .flat_map(|one| one.ports)
+        {
+            let Some(name) = said(port.name) else {
+                continue;
+            };
+            if port
+                .protocol
+                .as_deref()
+                .is_some_and(|protocol| protocol != "TCP")
+            {
+                continue;
+            }
+            if let Some(number) =
+                wrong.port("spec.containers.ports.containerPort", port.container_port)
+            {
+                ports.entry(name.into()).or_insert(number);
+            }
+        }
+        Self {
+            key: metadata.key(),
+            created: metadata.created(),
+            identity: metadata.annotation(IDENTITY).map(Box::from),
+            account: said(spec.service_account_name).unwrap_or_else(|| "default".into()),
+            node: said(spec.node_name),
+            host_network: spec.host_network == Some(true),
+            over: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+            addresses,
+            ports,
+            owner: shared(&owner(&metadata)),
+            labels: Arc::new(labels(metadata.labels)),
+            problem: wrong.0,
+        }
+    }
+}
+
+/// What the pod is one of: its Deployment rather than the ReplicaSet between them; the pod itself where nobody made it.
+fn owner(metadata: &RawMetadata) -> String {
+    let controller = metadata
+        .owner_references
+        .iter()
+        .find(|owner| owner.controller == Some(true) && !owner.name.is_empty());
+    let Some(controller) = controller else {
+        return metadata.name.to_string();
+    };
+    let name = controller.name.as_str();
+    let behind = match controller.kind.as_str() {
+        "ReplicaSet" => ["rollouts-pod-template-hash", "pod-template-hash"]
+            .into_iter()
+            .find_map(|label| name.strip_suffix(metadata.label(label)?)?.strip_suffix('-')),
+        "ReplicationController" => metadata.label("deploymentconfig"),
+        // A CronJob's have the minute behind its name.
+        "Job" => name.rsplit_once('-').and_then(|(name, minute)| {
+            let is_minute = (8..=10).contains(&minute.len())
+                && minute.bytes().all(|digit| digit.is_ascii_digit());
+            is_minute.then_some(name)
+        }),
+        _ => None,
+    };
+    behind
+        .filter(|name| !name.is_empty())
+        .unwrap_or(name)
+        .to_owned()
+}

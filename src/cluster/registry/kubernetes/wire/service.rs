@@ -1,0 +1,258 @@
+//! Service.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::model::{Labels, Port, Protocol, Target};
+use serde::Deserialize;
+
+use super::{RawMetadata, Texts, Wrong, labels, or_default};
+use crate::kind::{Key, Kind, Resource};
+
+const CANONICAL_ACCOUNTS: &str = "alpha.istio.io/canonical-serviceaccounts";
+const KUBERNETES_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
+const DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
+
+/// A Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Raw")]
+pub struct Service {
+    pub key: Key,
+    pub(crate) created: Option<i64>,
+    /// Where it is only another name for something outside.
+    pub(crate) external_name: Option<Box<str>>,
+    pub(crate) headless: bool,
+    /// Those of the cluster first, then `externalIPs`; none twice.
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) balancers: Vec<IpAddr>,
+    /// No number and no name twice, and none that no proxy carries.
+    pub(crate) ports: Vec<Port>,
+    pub(crate) selector: Labels,
+    /// Identities, and names of accounts of its namespace.
+    pub(crate) identities: Vec<Arc<str>>,
+    pub(crate) accounts: Vec<Box<str>>,
+    pub(crate) prefers_close: bool,
+    pub(crate) publishes_not_ready: bool,
+    pub(crate) problem: Option<Box<str>>,
+}
+
+impl Kind for Service {
+    const RESOURCE: Resource = Resource {
+        group: "",
+        version: "v1",
+        name: "services",
+    };
+
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Raw {
+    metadata: RawMetadata,
+    #[serde(deserialize_with = "or_default")]
+    spec: RawSpec,
+    #[serde(deserialize_with = "or_default")]
+    status: RawStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawSpec {
+    #[serde(rename = "type")]
+    what: Option<Box<str>>,
+    #[serde(rename = "clusterIP")]
+    cluster_ip: Option<String>,
+    #[serde(rename = "clusterIPs", deserialize_with = "or_default")]
+    cluster_ips: Vec<String>,
+    #[serde(rename = "externalIPs", deserialize_with = "or_default")]
+    external_ips: Vec<String>,
+    external_name: Option<Box<str>>,
+    #[serde(deserialize_with = "or_default")]
+    ports: Vec<RawPort>,
+    #[serde(deserialize_with = "or_default")]
+    selector: Texts,
+    traffic_distribution: Option<Box<str>>,
+    publish_not_ready_addresses: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawPort {
+    name: Option<Box<str>>,
+    port: i64,
+    protocol: Option<Box<str>>,
+    app_protocol: Option<Box<str>>,
+    target_port: Option<RawTarget>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawTarget {
+    Number(i64),
+    Name(String),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawStatus {
+    #[serde(deserialize_with = "or_default")]
+    load_balancer: RawBalancer,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawBalancer {
+    #[serde(deserialize_with = "or_default")]
+    ingress: Vec<RawIngress>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawIngress {
+    ip: Option<String>,
+}
+
+impl From<Raw> for Service {
+    fn from(raw: Raw) -> Self {
+        let Raw {
+            metadata,
+            spec,
+            status,
+        } = raw;
+        let mut wrong = Wrong::default();
+        let what = spec.what.as_deref().unwrap_or("ClusterIP");
+        let external_name =
+            (what == "ExternalName").then(|| spec.external_name.unwrap_or_default());
+        if let Some(name) = &external_name
+            && !is_name(name)
+        {
+            wrong.say(|| format!("spec.externalName: want a name, got {name:?}"));
+        }
+        let of_cluster = if spec.cluster_ips.is_empty() {
+            spec.cluster_ip.into_iter().collect()
+        } else {
+            spec.cluster_ips
+        };
+        let headless = of_cluster.iter().any(|address| address == "None");
+        let has_address = !headless && external_name.is_none();
+        let mut addresses = Vec::new();
+        if has_address {
+            for (field, texts) in [
+                ("spec.clusterIPs", &of_cluster),
+                ("spec.externalIPs", &spec.external_ips),
+            ] {
+                for text in texts {
+                    addresses.extend(wrong.address(field, text));
+                }
+            }
+        }
+        let balancers = status.load_balancer.ingress.into_iter();
+        let balancers = balancers
+            .filter_map(|ingress| wrong.address("status.loadBalancer.ingress.ip", &ingress.ip?));
+        let balancers = once(balancers.collect());
+        let near = |text: Option<&str>| text == Some("PreferClose");
+        let prefers_close = near(spec.traffic_distribution.as_deref())
+            || spec.traffic_distribution.as_deref() == Some("PreferSameZone")
+            || near(metadata.annotation(DISTRIBUTION));
+        Self {
+            key: metadata.key(),
+            created: metadata.created(),
+            external_name,
+            headless,
+            addresses: once(addresses),
+            balancers: if what == "LoadBalancer" {
+                balancers
+            } else {
+                Vec::new()
+            },
+            ports: ports(spec.ports, &mut wrong),
+            selector: labels(spec.selector),
+            identities: listed(metadata.annotation(CANONICAL_ACCOUNTS)),
+            accounts: listed(metadata.annotation(KUBERNETES_ACCOUNTS)),
+            prefers_close,
+            publishes_not_ready: spec.publish_not_ready_addresses == Some(true),
+            problem: wrong.0,
+        }
+    }
+}
+
+fn ports(raw: Vec<RawPort>, wrong: &mut Wrong) -> Vec<Port> {
+    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    let mut ports = Vec::new();
+    for raw in raw {
+        let name: Arc<str> = raw.name.unwrap_or_default().into();
+        let Some(number) = wrong.port("spec.ports.port", raw.port) else {
+            continue;
+        };
+        let transport = raw.protocol.as_deref().unwrap_or_default();
+        let app = raw.app_protocol.as_deref();
+        // One number may be there for TCP and for UDP.
+        let Some(protocol) = Protocol::of_kubernetes(transport, app, &name, number) else {
+            continue;
+        };
+        let Some(target) = target(raw.target_port, number, wrong) else {
+            continue;
+        };
+        if names.contains(&name) || numbers.contains(&number) {
+            wrong.say(|| format!("spec.ports: port {number} {name:?} is there twice"));
+            continue;
+        }
+        names.insert(Arc::clone(&name));
+        numbers.insert(number);
+        ports.push(Port {
+            name,
+            number,
+            protocol,
+            target,
+        });
+    }
+    ports
+}
+
+fn target(raw: Option<RawTarget>, number: u16, wrong: &mut Wrong) -> Option<Target> {
+    let target = match raw {
+        None | Some(RawTarget::Number(0)) => return Some(Target::Number(number)),
+        Some(RawTarget::Number(target)) => target,
+        Some(RawTarget::Name(text)) if text.is_empty() => return Some(Target::Number(number)),
+        Some(RawTarget::Name(text)) => match text.parse() {
+            Ok(target) => target,
+            Err(_) => return Some(Target::Name(text.into())),
+        },
+    };
+    wrong
+        .port("spec.ports.targetPort", target)
+        .map(Target::Number)
+}
+
+/// The items of a list with commas.
+fn listed<T: for<'a> From<&'a str>>(text: Option<&str>) -> Vec<T> {
+    text.unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+        .map(T::from)
+        .collect()
+}
+
+/// In their order, each only where it comes first.
+fn once(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    let mut seen = BTreeSet::new();
+    addresses
+        .into_iter()
+        .filter(|address| seen.insert(*address))
+        .collect()
+}
+
+/// What a resolver may be asked for.
+fn is_name(text: &str) -> bool {
+    const LONGEST: usize = 253;
+    !text.is_empty()
+        && text.len() <= LONGEST
+        && text.bytes().all(|letter| {
+            letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_' | b'.' | b':')
+        })
+}

@@ -1,0 +1,99 @@
+//! Node and Namespace: what they say of all pods in them.
+
+use std::sync::Arc;
+
+use api::model::Locality;
+use serde::Deserialize;
+
+use super::{RawMetadata, shared};
+use crate::kind::{Key, Kind, Resource};
+
+/// The label of pods and namespaces that names their network.
+pub(in super::super) const NETWORK: &str = "topology.istio.io/network";
+
+/// A Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Raw")]
+pub struct Node {
+    pub key: Key,
+    pub(crate) locality: Locality,
+}
+
+impl Kind for Node {
+    const RESOURCE: Resource = Resource {
+        group: "",
+        version: "v1",
+        name: "nodes",
+    };
+
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+}
+
+/// A Namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Raw")]
+pub struct Namespace {
+    pub key: Key,
+    pub(crate) network: Option<Arc<str>>,
+}
+
+impl Kind for Namespace {
+    const RESOURCE: Resource = Resource {
+        group: "",
+        version: "v1",
+        name: "namespaces",
+    };
+
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Raw {
+    metadata: RawMetadata,
+}
+
+impl RawMetadata {
+    /// Neither is in a namespace, whatever a file says.
+    fn alone(&self) -> Key {
+        Key::new("", &self.name)
+    }
+}
+
+impl From<Raw> for Node {
+    fn from(raw: Raw) -> Self {
+        let label = |names: [&str; 2]| {
+            let found = names.into_iter().find_map(|name| raw.metadata.label(name));
+            found.unwrap_or_default()
+        };
+        Self {
+            key: raw.metadata.alone(),
+            locality: Locality::new(
+                label([
+                    "topology.kubernetes.io/region",
+                    "failure-domain.beta.kubernetes.io/region",
+                ]),
+                label([
+                    "topology.kubernetes.io/zone",
+                    "failure-domain.beta.kubernetes.io/zone",
+                ]),
+                raw.metadata
+                    .label("topology.istio.io/subzone")
+                    .unwrap_or_default(),
+            ),
+        }
+    }
+}
+
+impl From<Raw> for Namespace {
+    fn from(raw: Raw) -> Self {
+        Self {
+            key: raw.metadata.alone(),
+            network: raw.metadata.label(NETWORK).map(shared),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A Pod becomes a workload.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use api::model::{ClusterId, Locality, Workload, WorkloadKey};
+
+use super::Names;
+use super::held::Tables;
+use super::links::Target;
+use super::wire::{NETWORK, Pod};
+use crate::kind::Key;
+
+const LOCALITY: &str = "istio-locality";
+
+/// A pod's place among those of all clusters.
+pub(super) fn key(cluster: &ClusterId, pod: &Key) -> WorkloadKey {
+    WorkloadKey {
+        cluster: cluster.clone(),
+        namespace: (*pod.namespace).into(),
+        name: (*pod.name).into(),
+    }
+}
+
+/// What is known of a pod, and what that was looked up in.
+pub(super) fn of(names: &Names, tables: &Tables, pod: &Pod) -> (Workload, BTreeSet<Target>) {
+    let mut targets = BTreeSet::new();
+    let labelled = pod.labels.get(LOCALITY).filter(|text| !text.is_empty());
+    let locality = match (labelled, &pod.node) {
+        (Some(text), _) => Locality::of_label(text),
+        (None, Some(node)) => {
+            targets.insert(Target::Node(node.clone()));
+            of_node(tables, node)
+        }
+        (None, None) => Locality::default(),
+    };
+    let labelled = pod.labels.get(NETWORK).filter(|text| !text.is_empty());
+    let network = if let Some(network) = labelled {
+        Some(Arc::clone(network))
+    } else {
+        let namespace = pod.key.namespace.clone();
+        targets.insert(Target::Namespace(namespace));
+        of_namespace(tables, &pod.key.namespace)
+    };
+    let account = match &pod.identity {
+        Some(identity) if identity.contains("://") => (**identity).into(),
+        Some(identity) => format!("spiffe://{}/{identity}", names.trust_domain).into(),
+        None => names.account(&pod.key.namespace, &pod.account),
+    };
+    let workload = Workload {
+        key: key(&names.cluster, &pod.key),
+        addresses: pod.addresses.clone(),
+        labels: Arc::clone(&pod.labels),
+        locality,
+        network,
+        account: Some(account),
+        ports: pod.ports.clone(),
+        owner: Some(Arc::clone(&pod.owner)),
+    };
+    (workload, targets)
+}
+
+/// Where a node is; unknown while the node is.
+pub(super) fn of_node(tables: &Tables, node: &str) -> Locality {
+    let node = tables.nodes.get(&Key::new("", node));
+    node.map(|node| node.locality.clone()).unwrap_or_default()
+}
+
+/// The network that a namespace says for all in it.
+pub(super) fn of_namespace(tables: &Tables, namespace: &str) -> Option<Arc<str>> {
+    let namespace = tables.namespaces.get(&Key::new("", namespace))?;
+    namespace.network.clone()
+}
