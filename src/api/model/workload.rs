@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{ClusterId, Labels, Locality};
+use super::{ClusterId, Health, Labels, Locality};
 
 /// What makes a workload one. A proxy names the three in its node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,4 +30,6 @@ pub struct Workload {
     pub ports: BTreeMap<Arc<str>, u16>,
     /// The name of what it belongs to, such as its Deployment.
     pub owner: Option<Arc<str>>,
+    /// Whether a ServiceEntry that selects it by its labels sends it requests.
+    pub health: Health,
 }

@@ -3,14 +3,19 @@
 //! ```text
 //!  files ─┐
 //!  Kubernetes, one per cluster ─┤
-//!  Consul ─┼──► Contribution ──► (merged) ──► World + Change
+//!  Consul ─┼──► Contribution ──► Registries ──► World + Effect
 //!  memory ─┘
 //! ```
 //!
 //! A source says after each change all that it has now, as a [`Contribution`]. What did not change is the same pointer in
-//! it, so that saying all costs little and nobody has to keep the books of who said what when.
+//! it, so that saying all costs little and nobody has to keep the books of who said what when. [`Registries`] makes one world
+//! of what all of them said, and says what that changed for proxies.
 
 mod contribution;
 pub mod kubernetes;
+mod store;
+mod written;
 
 pub use contribution::{Contribution, SourceId, Standing};
+pub use store::{Effect, Registries, Report, Settings, Status};
+pub use written::Written;

@@ -56,6 +56,7 @@ pub(super) fn of(names: &Names, tables: &Tables, pod: &Pod) -> (Workload, BTreeS
         account: Some(account),
         ports: pod.ports.clone(),
         owner: Some(Arc::clone(&pod.owner)),
+        health: pod.health,
     };
     (workload, targets)
 }

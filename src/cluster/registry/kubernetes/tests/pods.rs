@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::model::WorkloadKey;
+use api::model::{Health, WorkloadKey};
 use serde_json::json;
 
 use super::{at, endpoints, node, objects, plain, pod, set, slice};
@@ -124,6 +124,12 @@ fn a_pod_is_a_workload_whether_or_not_it_is_ready() {
     };
     let workload = Arc::clone(&objects.contribution().workloads[&key]);
     assert_eq!(workload.addresses.len(), 2);
+    assert_eq!(workload.health, Health::Ready);
+    object["status"]["conditions"] =
+        json!([{"type": "Initialized", "status": "False"}, {"type": "Ready", "status": "False"}]);
+    set(&mut objects, object.clone());
+    let unready = objects.contribution().workloads[&key].health;
+    assert_eq!(unready, Health::NotReady);
     assert_eq!(workload.owner.as_deref(), Some("web"));
     assert_eq!(workload.account.as_deref(), Some("spiffe://td/custom"));
     assert_eq!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::Labels;
+use api::model::{Health, Labels};
 use serde::Deserialize;
 
 use super::{RawMetadata, Wrong, labels, or_default, said, shared};
@@ -27,6 +27,7 @@ pub struct Pod {
     pub(crate) host_network: bool,
     /// It has ended: its addresses may be another's.
     pub(crate) over: bool,
+    pub(crate) health: Health,
     /// The primary one first.
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) ports: BTreeMap<Arc<str>, u16>,
@@ -92,6 +93,29 @@ struct RawStatus {
     pod_ip: Option<String>,
     #[serde(rename = "podIPs", deserialize_with = "or_default")]
     pod_ips: Vec<RawIp>,
+    #[serde(deserialize_with = "or_default")]
+    conditions: Vec<RawCondition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawCondition {
+    #[serde(rename = "type")]
+    what: Box<str>,
+    status: Box<str>,
+}
+
+impl RawStatus {
+    /// Ready, unless it says otherwise.
+    fn health(&self) -> Health {
+        let refuses =
+            |condition: &RawCondition| &*condition.what == "Ready" && &*condition.status != "True";
+        if self.conditions.iter().any(refuses) {
+            Health::NotReady
+        } else {
+            Health::Ready
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -108,6 +132,7 @@ impl From<Raw> for Pod {
             status,
         } = raw;
         let mut wrong = Wrong::default();
+        let health = status.health();
         let texts = if status.pod_ips.is_empty() {
             status.pod_ip.into_iter().collect()
         } else {
@@ -154,6 +179,7 @@ impl From<Raw> for Pod {
             node: said(spec.node_name),
             host_network: spec.host_network == Some(true),
             over: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+            health,
             addresses,
             ports,
             owner: shared(&owner(&metadata)),

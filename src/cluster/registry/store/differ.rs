@@ -1,0 +1,80 @@
+//! What differs between two sayings of a source, and who of all sources is heard.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::model::Objects;
+
+use super::merge::class;
+use super::{Report, Settings, Sources};
+use crate::registry::{Contribution, SourceId};
+
+/// Adds the keys of what differs. What is the same pointer is the same.
+pub(super) fn differ<K: Ord + Clone, V: PartialEq + ?Sized>(
+    old: &Arc<BTreeMap<K, Arc<V>>>,
+    new: &Arc<BTreeMap<K, Arc<V>>>,
+    keys: &mut BTreeSet<K>,
+) {
+    if Arc::ptr_eq(old, new) {
+        return;
+    }
+    for (key, was) in old.iter() {
+        let same = new
+            .get(key)
+            .is_some_and(|now| Arc::ptr_eq(was, now) || **was == **now);
+        if !same {
+            keys.insert(key.clone());
+        }
+    }
+    let added = new.keys().filter(|key| !old.contains_key(*key));
+    keys.extend(added.cloned());
+}
+
+pub(super) fn differ_all<K: Ord + Clone, V: PartialEq + ?Sized>(
+    old: &Arc<BTreeMap<K, Arc<V>>>,
+    new: &Arc<BTreeMap<K, Arc<V>>>,
+) -> BTreeSet<K> {
+    let mut keys = BTreeSet::new();
+    differ(old, new, &mut keys);
+    keys
+}
+
+/// Of sources that all have an object, the one that is heard.
+pub(super) fn first<'a, V: ?Sized>(
+    settings: &Settings,
+    sources: &'a Sources,
+    pick: impl Fn(&'a Contribution) -> Option<&'a Arc<V>>,
+) -> Option<(&'a SourceId, &'a Arc<V>)> {
+    sources
+        .iter()
+        .filter_map(|(id, source)| Some((id, pick(&source.said)?)))
+        .min_by_key(|(id, _)| {
+            let remote = id.cluster != settings.cluster;
+            (class(settings, id.registry), remote, *id)
+        })
+}
+
+/// Objects that another source has, too, and is heard.
+pub(super) fn doubles<'a, T>(
+    settings: &'a Settings,
+    sources: &'a Sources,
+    kind: &'static str,
+    pick: impl Fn(&'a Contribution) -> &'a Arc<Objects<T>> + Copy + 'a,
+) -> impl Iterator<Item = Report>
+where
+    T: 'a,
+{
+    sources.iter().flat_map(move |(id, source)| {
+        pick(&source.said).keys().filter_map(move |key| {
+            let (heard, _) = first(settings, sources, |said| pick(said).get(key))?;
+            let (namespace, name) = key;
+            (heard != id).then(|| Report {
+                source: id.clone(),
+                kind,
+                namespace: namespace.clone(),
+                name: name.clone(),
+                message: format!("not used: {heard} has one of this name"),
+            })
+        })
+    })
+}

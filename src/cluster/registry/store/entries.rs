@@ -1,0 +1,200 @@
+//! The ServiceEntries that count, with what was made of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::model::{
+    ClusterId, Configured, Labels, Service, ServiceKey, Shards, Workload, WorkloadKey, World,
+    selects,
+};
+use api::networking::{ServiceEntry, WorkloadEntry};
+
+use super::differ::{differ_all, first};
+use super::meaning::{self, Backend};
+use super::{ObjectKey, Settings, Sources};
+use crate::registry::{Contribution, SourceId};
+
+/// One that counts.
+#[derive(Debug)]
+pub(super) struct Used {
+    pub(super) key: ObjectKey,
+    pub(super) source: SourceId,
+    pub(super) entry: Arc<Configured<ServiceEntry>>,
+    pub(super) services: Vec<Arc<Service>>,
+    /// All its services have the same.
+    pub(super) shards: Arc<Shards>,
+    selector: Option<Labels>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pub(super) used: BTreeMap<ObjectKey, Used>,
+    by_service: BTreeMap<ServiceKey, BTreeSet<ObjectKey>>,
+    /// Those that select, by their namespace.
+    selecting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+}
+
+impl Entries {
+    /// Those that say they have a service.
+    pub(super) fn of(&self, key: &ServiceKey) -> impl Iterator<Item = &Used> {
+        let keys = self.by_service.get(key).into_iter().flatten();
+        keys.filter_map(|key| self.used.get(key))
+    }
+
+    /// In place of what was there. Adds the services of either.
+    pub(super) fn set(
+        &mut self,
+        key: &ObjectKey,
+        used: Option<Used>,
+        touched: &mut BTreeSet<ServiceKey>,
+    ) {
+        if let Some(old) = self.used.remove(key) {
+            for service in old.services {
+                leave(&mut self.by_service, &service.key, key);
+                touched.insert(service.key.clone());
+            }
+            leave(&mut self.selecting, &key.0, key);
+        }
+        let Some(used) = used else {
+            return;
+        };
+        for service in &used.services {
+            let of = self.by_service.entry(service.key.clone()).or_default();
+            of.insert(key.clone());
+            touched.insert(service.key.clone());
+        }
+        if used.selector.is_some() {
+            let near = self.selecting.entry(key.0.clone()).or_default();
+            near.insert(key.clone());
+        }
+        self.used.insert(key.clone(), used);
+    }
+
+    /// Those that select something that a source says otherwise now.
+    pub(super) fn selecting(
+        &self,
+        sources: &Sources,
+        old: &Contribution,
+        new: &Contribution,
+    ) -> BTreeSet<ObjectKey> {
+        let mut found = BTreeSet::new();
+        if self.selecting.is_empty() {
+            return found;
+        }
+        // What this source hides, or no longer does, may have other labels.
+        let all = || {
+            let others = sources.values().map(|source| &source.said);
+            others.chain([old, new])
+        };
+        for key in differ_all(&old.workloads, &new.workloads) {
+            for pod in all().filter_map(|said| said.workloads.get(&key)) {
+                self.select(&key.namespace, &pod.labels, &mut found);
+            }
+        }
+        for key in differ_all(&old.workload_entries, &new.workload_entries) {
+            for place in all().filter_map(|said| said.workload_entries.get(&key)) {
+                let labels = meaning::labels(&place.spec.labels);
+                self.select(&key.0, &labels, &mut found);
+            }
+        }
+        found
+    }
+
+    fn select(&self, namespace: &str, labels: &Labels, found: &mut BTreeSet<ObjectKey>) {
+        for key in self.selecting.get(namespace).into_iter().flatten() {
+            let wanted = self.used.get(key).and_then(|used| used.selector.as_ref());
+            if wanted.is_some_and(|wanted| selects(wanted, labels)) {
+                found.insert(key.clone());
+            }
+        }
+    }
+}
+
+/// Leaves nothing empty behind.
+fn leave<K: Ord>(map: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K, key: &ObjectKey) {
+    let is_empty = map.get_mut(of).is_some_and(|keys| {
+        keys.remove(key);
+        keys.is_empty()
+    });
+    if is_empty {
+        map.remove(of);
+    }
+}
+
+/// What an entry means now; `None`: no source has it.
+pub(super) fn used(
+    settings: &Settings,
+    sources: &Sources,
+    world: &World,
+    trust_domain: &str,
+    key: &ObjectKey,
+) -> Option<Used> {
+    let (source, entry) = first(settings, sources, |said| said.entries.get(key))?;
+    let selector = meaning::selector(&entry.spec);
+    let backends = selector.iter().flat_map(|selector| {
+        let (namespace, _) = key;
+        let places = places(settings, sources, namespace)
+            .into_iter()
+            .filter(|(_, place)| selects(selector, &meaning::labels(&place.spec.labels)))
+            .map(|(cluster, place)| Backend::Entry(cluster, place));
+        let pods = pods(sources, world, namespace)
+            .filter(|pod| selects(selector, &pod.labels))
+            .map(Backend::Pod);
+        places.chain(pods)
+    });
+    let shards = meaning::shards(entry, &source.cluster, trust_domain, backends);
+    let services = meaning::services(entry, &source.cluster);
+    Some(Used {
+        key: key.clone(),
+        source: source.clone(),
+        entry: entry.clone(),
+        services: services.into_iter().map(Arc::new).collect(),
+        shards: Arc::new(shards),
+        selector,
+    })
+}
+
+/// The WorkloadEntries of a namespace.
+fn places<'a>(
+    settings: &Settings,
+    sources: &'a Sources,
+    namespace: &Arc<str>,
+) -> Vec<(&'a ClusterId, &'a Configured<WorkloadEntry>)> {
+    let start: ObjectKey = (namespace.clone(), "".into());
+    let mut keys = BTreeSet::new();
+    for source in sources.values() {
+        let near = source.said.workload_entries.range(start.clone()..);
+        let near = near.map(|(key, _)| key);
+        keys.extend(near.take_while(|(of, _)| of == namespace));
+    }
+    keys.into_iter()
+        .filter_map(|key| first(settings, sources, |said| said.workload_entries.get(key)))
+        .map(|(source, place)| (&source.cluster, &**place))
+        .collect()
+}
+
+/// The pods of a namespace, of all clusters.
+fn pods<'a>(
+    sources: &'a Sources,
+    world: &'a World,
+    namespace: &'a Arc<str>,
+) -> impl Iterator<Item = &'a Workload> {
+    let clusters: BTreeSet<_> = sources
+        .values()
+        .flat_map(|source| source.said.workloads.first_key_value())
+        .map(|(key, _)| &key.cluster)
+        .chain(sources.keys().map(|id| &id.cluster))
+        .collect();
+    clusters.into_iter().flat_map(move |cluster| {
+        let start = WorkloadKey {
+            cluster: cluster.clone(),
+            namespace: namespace.clone(),
+            name: "".into(),
+        };
+        world
+            .workloads
+            .range(start..)
+            .take_while(move |(key, _)| key.cluster == *cluster && key.namespace == *namespace)
+            .map(|(_, pod)| &**pod)
+    })
+}

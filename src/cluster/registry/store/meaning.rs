@@ -1,0 +1,207 @@
+//! What a ServiceEntry means: a service for each of its hosts, and the places that serve them all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::model::{
+    Address, ClusterId, Configured, Endpoint, EndpointAddress, Labels, Locality, Port, Protocol,
+    Registry, Resolution, Service, ServiceKey, Shards, Target, TlsMode, Workload,
+};
+use api::networking::service_entry::{Location, Resolution as Declared};
+use api::networking::{ServiceEntry, ServicePort, WorkloadEntry};
+
+/// What a ServiceEntry may select by labels.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Backend<'a> {
+    Entry(&'a ClusterId, &'a Configured<WorkloadEntry>),
+    Pod(&'a Workload),
+}
+
+/// The labels that an entry selects its backends by; `None` where it does not.
+pub(super) fn selector(entry: &ServiceEntry) -> Option<Labels> {
+    let selector = entry.workload_selector.as_ref()?;
+    Some(labels(&selector.labels))
+}
+
+pub(super) fn labels<'a>(pairs: impl IntoIterator<Item = (&'a String, &'a String)>) -> Labels {
+    pairs
+        .into_iter()
+        .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
+        .collect()
+}
+
+/// The services that an entry makes, no host twice.
+pub(super) fn services(entry: &Configured<ServiceEntry>, cluster: &ClusterId) -> Vec<Service> {
+    let spec = &entry.spec;
+    let mut addresses: Vec<Address> = Vec::new();
+    for address in spec.addresses.iter().filter_map(|text| text.parse().ok()) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    let addresses = if addresses.is_empty() {
+        BTreeMap::new()
+    } else {
+        BTreeMap::from([(cluster.clone(), addresses)])
+    };
+    let hosts: BTreeSet<String> = spec.hosts.iter().map(|host| hostname(host)).collect();
+    hosts
+        .iter()
+        .map(|host| Service {
+            key: ServiceKey::new(host, &entry.namespace),
+            registry: Registry::External,
+            ports: spec.ports.iter().filter_map(port).collect(),
+            addresses: addresses.clone(),
+            cluster: cluster.clone(),
+            resolution: match spec.resolution() {
+                Declared::None => Resolution::None,
+                Declared::Static => Resolution::Static,
+                Declared::Dns => Resolution::Dns,
+                Declared::DnsRoundRobin => Resolution::DnsRoundRobin,
+            },
+            mesh_external: spec.location() == Location::MeshExternal,
+            selector: selector(spec).unwrap_or_default(),
+            created: entry.created,
+            accounts: spec
+                .subject_alt_names
+                .iter()
+                .map(|name| name.as_str().into())
+                .collect(),
+            prefers_close: false,
+            balancers: BTreeMap::new(),
+        })
+        .collect()
+}
+
+/// One text for one name.
+fn hostname(host: &str) -> String {
+    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
+}
+
+fn port(port: &ServicePort) -> Option<Port> {
+    Some(Port {
+        name: port.name.as_str().into(),
+        number: u16::try_from(port.number).ok()?,
+        protocol: Protocol::of_service_entry(&port.protocol)?,
+        target: Target::Number(target(port)?),
+    })
+}
+
+/// Where a backend listens that says nothing of the port.
+fn target(port: &ServicePort) -> Option<u16> {
+    let number = match port.target_port {
+        0 => port.number,
+        target => target,
+    };
+    u16::try_from(number).ok()
+}
+
+/// Where the services of an entry are served, by the cluster that knows the place.
+pub(super) fn shards<'a>(
+    entry: &Configured<ServiceEntry>,
+    cluster: &ClusterId,
+    trust_domain: &str,
+    selected: impl Iterator<Item = Backend<'a>>,
+) -> Shards {
+    let ports: Vec<_> = entry
+        .spec
+        .ports
+        .iter()
+        .filter(|port| Protocol::of_service_entry(&port.protocol).is_some())
+        .collect();
+    let mut found: BTreeMap<ClusterId, Vec<Endpoint>> = BTreeMap::new();
+    let identity = |account: &str| identity(trust_domain, &entry.namespace, account);
+    for place in &entry.spec.endpoints {
+        let shard = found.entry(cluster.clone()).or_default();
+        let account = identity(&place.service_account);
+        add(shard, &ports, place, account.as_ref(), None);
+    }
+    for backend in selected {
+        match backend {
+            Backend::Entry(cluster, place) => {
+                let shard = found.entry(cluster.clone()).or_default();
+                let account = identity(&place.spec.service_account);
+                let name = Some(&place.name);
+                add(shard, &ports, &place.spec, account.as_ref(), name);
+            }
+            Backend::Pod(pod) => {
+                let shard = found.entry(pod.key.cluster.clone()).or_default();
+                add_pod(shard, &ports, pod);
+            }
+        }
+    }
+    found
+        .into_iter()
+        .map(|(cluster, mut shard)| {
+            shard.sort_unstable();
+            shard.dedup();
+            (cluster, shard.into())
+        })
+        .collect()
+}
+
+fn identity(trust_domain: &str, namespace: &str, account: &str) -> Option<Arc<str>> {
+    if account.is_empty() {
+        return None;
+    }
+    Some(format!("spiffe://{trust_domain}/ns/{namespace}/sa/{account}").into())
+}
+
+fn add(
+    shard: &mut Vec<Endpoint>,
+    ports: &[&ServicePort],
+    place: &WorkloadEntry,
+    account: Option<&Arc<str>>,
+    workload: Option<&Arc<str>>,
+) {
+    let address = EndpointAddress::read(&place.address);
+    let labels = Arc::new(labels(&place.labels));
+    for port in ports {
+        let said = place
+            .ports
+            .get(&port.name)
+            .and_then(|number| u16::try_from(*number).ok());
+        let Some(number) = said.or_else(|| target(port)) else {
+            continue;
+        };
+        let is_pipe = matches!(address, EndpointAddress::Pipe(_));
+        shard.push(Endpoint {
+            tls: TlsMode::of_labels(&labels),
+            labels: labels.clone(),
+            locality: Locality::from(place.locality.as_str()),
+            network: Some(&place.network)
+                .filter(|network| !network.is_empty())
+                .map(|network| network.as_str().into()),
+            account: account.cloned(),
+            weight: place.weight.unwrap_or(1),
+            workload: workload.cloned(),
+            ..Endpoint::new(
+                address.clone(),
+                if is_pipe { 0 } else { number },
+                &port.name,
+            )
+        });
+    }
+}
+
+fn add_pod(shard: &mut Vec<Endpoint>, ports: &[&ServicePort], pod: &Workload) {
+    let name: Arc<str> = format!("{}/{}", pod.key.namespace, pod.key.name).into();
+    for address in &pod.addresses {
+        for port in ports {
+            let Some(number) = target(port) else {
+                continue;
+            };
+            shard.push(Endpoint {
+                labels: pod.labels.clone(),
+                locality: pod.locality.clone(),
+                network: pod.network.clone(),
+                account: pod.account.clone(),
+                tls: TlsMode::of_labels(&pod.labels),
+                health: pod.health,
+                pod: Some(name.clone()),
+                workload: pod.owner.clone(),
+                ..Endpoint::new(EndpointAddress::Ip(*address), number, &port.name)
+            });
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! All sources as one [`World`], and what each step changes for proxies.
+//!
+//! A step looks only at what differs from the step before, by pointer first; what it then makes depends on nothing but what
+//! the sources say now. So the world is the same in every order of arrival, and the same as one that is made from scratch.
+
+mod differ;
+mod effect;
+mod entries;
+mod meaning;
+mod merge;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
+use api::mesh::mesh_config::AuthPolicy;
+use api::model::{ClusterId, Reason, Registry, ServiceKey, World};
+
+use super::{Contribution, SourceId, Standing};
+use differ::{differ, differ_all, first};
+pub use effect::Effect;
+use effect::Effects;
+use entries::Entries;
+
+/// What the program was started with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The local cluster: it comes before others.
+    pub cluster: ClusterId,
+    /// Where the mesh configuration names none.
+    pub trust_domain: Arc<str>,
+    /// Which registry comes first.
+    pub order: Vec<Registry>,
+}
+
+/// Namespace and name.
+pub(super) type ObjectKey = (Arc<str>, Arc<str>);
+
+type Sources = BTreeMap<SourceId, Source>;
+
+#[derive(Debug)]
+struct Source {
+    said: Contribution,
+    standing: Standing,
+}
+
+/// An object that is not used, or not as it was meant, because another one is in its place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Report {
+    pub source: SourceId,
+    pub kind: &'static str,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub message: String,
+}
+
+/// A source, for those who look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub source: SourceId,
+    pub standing: Standing,
+    /// How many of each kind it has; kinds that it has none of are missing.
+    pub objects: BTreeMap<&'static str, usize>,
+}
+
+/// All sources.
+#[derive(Debug)]
+pub struct Registries {
+    settings: Settings,
+    sources: Sources,
+    entries: Entries,
+    world: World,
+    left_out: BTreeMap<ServiceKey, Vec<Report>>,
+}
+
+impl Registries {
+    #[must_use]
+    pub fn new(settings: Settings, mesh: Arc<MeshConfig>, networks: Arc<MeshNetworks>) -> Self {
+        let world = World {
+            networks,
+            ..World::new(mesh)
+        };
+        Self {
+            settings,
+            sources: Sources::new(),
+            entries: Entries::default(),
+            world,
+            left_out: BTreeMap::new(),
+        }
+    }
+
+    /// All that a source has now, in place of what it had. Says nothing of its [`Standing`].
+    pub fn put(&mut self, id: &SourceId, said: Contribution) -> Effect {
+        let new = said.clone();
+        let old = match self.sources.get_mut(id) {
+            Some(source) => std::mem::replace(&mut source.said, said),
+            None => {
+                let standing = Standing::Syncing;
+                let source = Source { said, standing };
+                self.sources.insert(id.clone(), source);
+                Contribution::default()
+            }
+        };
+        self.step(&old, &new)
+    }
+
+    /// How far a source is. One that nothing was said of is not waited for.
+    pub fn stand(&mut self, id: &SourceId, standing: Standing) {
+        match self.sources.get_mut(id) {
+            Some(source) => source.standing = standing,
+            None => {
+                let said = Contribution::default();
+                self.sources.insert(id.clone(), Source { said, standing });
+            }
+        }
+    }
+
+    /// The source is no more, with all that it had.
+    pub fn remove(&mut self, id: &SourceId) -> Effect {
+        match self.sources.remove(id) {
+            Some(source) => self.step(&source.said, &Contribution::default()),
+            None => Effect::default(),
+        }
+    }
+
+    pub fn set_mesh(&mut self, mesh: Arc<MeshConfig>) -> Effect {
+        let mut effects = Effects::default();
+        if *self.world.mesh == *mesh {
+            return effects.finish();
+        }
+        let moved = self.trust_domain() != trust_domain(&self.settings, &mesh);
+        self.world.mesh = mesh;
+        effects.full(Reason::Global);
+        if moved {
+            let keys = self.entries.used.keys().cloned().collect();
+            self.remake(&keys, BTreeSet::new(), &mut effects);
+        }
+        effects.finish()
+    }
+
+    pub fn set_networks(&mut self, networks: Arc<MeshNetworks>) -> Effect {
+        let mut effects = Effects::default();
+        if *self.world.networks != *networks {
+            self.world.networks = networks;
+            effects.full(Reason::Global);
+        }
+        effects.finish()
+    }
+
+    /// Everything, as it is now.
+    #[must_use]
+    pub fn world(&self) -> World {
+        self.world.clone()
+    }
+
+    /// All sources, sorted.
+    #[must_use]
+    pub fn sources(&self) -> Vec<Status> {
+        self.sources
+            .iter()
+            .map(|(id, source)| Status {
+                source: id.clone(),
+                standing: source.standing.clone(),
+                objects: counts(&source.said),
+            })
+            .collect()
+    }
+
+    /// Sources that have not been read completely yet. Who has waited long enough for one lets it [`Self::stand`] stale.
+    pub fn missing(&self) -> impl Iterator<Item = &SourceId> {
+        self.sources
+            .iter()
+            .filter(|(_, source)| source.standing == Standing::Syncing)
+            .map(|(id, _)| id)
+    }
+
+    /// What is left out, sorted.
+    #[must_use]
+    pub fn reports(&self) -> Vec<Report> {
+        let mut reports: Vec<_> = self.left_out.values().flatten().cloned().collect();
+        let (settings, sources) = (&self.settings, &self.sources);
+        reports.extend(differ::doubles(settings, sources, "ServiceEntry", |said| {
+            &said.entries
+        }));
+        reports.extend(differ::doubles(
+            settings,
+            sources,
+            "WorkloadEntry",
+            |said| &said.workload_entries,
+        ));
+        reports.extend(differ::doubles(settings, sources, "Sidecar", |said| {
+            &said.sidecars
+        }));
+        reports.sort();
+        reports
+    }
+
+    fn trust_domain(&self) -> &str {
+        trust_domain(&self.settings, &self.world.mesh)
+    }
+
+    /// From what one source said to what it says.
+    fn step(&mut self, old: &Contribution, new: &Contribution) -> Effect {
+        let mut effects = Effects::default();
+        let mut touched = BTreeSet::new();
+        differ(&old.services, &new.services, &mut touched);
+        differ(&old.endpoints, &new.endpoints, &mut touched);
+        self.sidecars(old, new, &mut effects);
+        let mut remade = self.entries.selecting(&self.sources, old, new);
+        self.workloads(old, new, &mut effects);
+        differ(&old.entries, &new.entries, &mut remade);
+        self.remake(&remade, touched, &mut effects);
+        effects.finish()
+    }
+
+    fn sidecars(&mut self, old: &Contribution, new: &Contribution, effects: &mut Effects) {
+        for key in differ_all(&old.sidecars, &new.sidecars) {
+            let now = first(&self.settings, &self.sources, |said| {
+                said.sidecars.get(&key)
+            });
+            let now = now.map(|(_, sidecar)| sidecar);
+            if self.world.sidecars.get(&key) == now {
+                continue;
+            }
+            effects.full(Reason::Config);
+            let sidecars = Arc::make_mut(&mut self.world.sidecars);
+            match now {
+                Some(sidecar) => sidecars.insert(key, sidecar.clone()),
+                None => sidecars.remove(&key),
+            };
+        }
+    }
+
+    fn workloads(&mut self, old: &Contribution, new: &Contribution, effects: &mut Effects) {
+        for key in differ_all(&old.workloads, &new.workloads) {
+            let now = first(&self.settings, &self.sources, |said| {
+                said.workloads.get(&key)
+            });
+            let now = now.map(|(_, workload)| workload);
+            let was = self.world.workloads.get(&key);
+            if was == now {
+                continue;
+            }
+            effects.workload(&key, was.map(|was| &**was), now.map(|now| &**now));
+            let workloads = Arc::make_mut(&mut self.world.workloads);
+            match now {
+                Some(workload) => workloads.insert(key, workload.clone()),
+                None => workloads.remove(&key),
+            };
+        }
+    }
+
+    /// Makes these entries anew, and then all services that they or the sources touched.
+    fn remake(
+        &mut self,
+        keys: &BTreeSet<ObjectKey>,
+        mut touched: BTreeSet<ServiceKey>,
+        effects: &mut Effects,
+    ) {
+        for key in keys {
+            let used = entries::used(
+                &self.settings,
+                &self.sources,
+                &self.world,
+                trust_domain(&self.settings, &self.world.mesh),
+                key,
+            );
+            self.entries.set(key, used, &mut touched);
+        }
+        for key in touched {
+            self.settle(key, effects);
+        }
+    }
+
+    /// One service.
+    fn settle(&mut self, key: ServiceKey, effects: &mut Effects) {
+        let of = self.entries.of(&key);
+        let merged = merge::merge(&self.settings, &self.sources, of, &key);
+        let was = self.world.services.get(&key);
+        let is_same = was == merged.service.as_ref();
+        let shards = self.world.endpoints.get(&key);
+        let shards_are_same = shards == merged.shards.as_ref();
+        match &merged.service {
+            Some(service) if is_same && !shards_are_same => effects.endpoints(
+                service,
+                shards.map(|shards| &**shards),
+                merged.shards.as_deref(),
+                is_mutual(&self.world.mesh),
+            ),
+            _ if !is_same => effects.full(Reason::Service),
+            _ => {}
+        }
+        if merged.left_out.is_empty() {
+            self.left_out.remove(&key);
+        } else {
+            self.left_out.insert(key.clone(), merged.left_out);
+        }
+        if !shards_are_same {
+            let endpoints = Arc::make_mut(&mut self.world.endpoints);
+            match merged.shards {
+                Some(shards) => endpoints.insert(key.clone(), shards),
+                None => endpoints.remove(&key),
+            };
+        }
+        if !is_same {
+            let services = Arc::make_mut(&mut self.world.services);
+            match merged.service {
+                Some(service) => services.insert(key, service),
+                None => services.remove(&key),
+            };
+        }
+    }
+}
+
+fn trust_domain<'a>(settings: &'a Settings, mesh: &'a MeshConfig) -> &'a str {
+    if mesh.trust_domain.is_empty() {
+        &settings.trust_domain
+    } else {
+        &mesh.trust_domain
+    }
+}
+
+fn is_mutual(mesh: &MeshConfig) -> bool {
+    let auto = mesh.enable_auto_mtls.as_ref().is_some_and(|on| on.value);
+    auto || mesh.auth_policy() == AuthPolicy::MutualTls
+}
+
+fn counts(said: &Contribution) -> BTreeMap<&'static str, usize> {
+    let endpoints = said.endpoints.values().map(|shard| shard.len()).sum();
+    [
+        ("Service", said.services.len()),
+        ("Endpoint", endpoints),
+        ("Pod", said.workloads.len()),
+        ("ServiceEntry", said.entries.len()),
+        ("WorkloadEntry", said.workload_entries.len()),
+        ("Sidecar", said.sidecars.len()),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count > 0)
+    .collect()
+}

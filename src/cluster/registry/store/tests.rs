@@ -1,0 +1,651 @@
+//! Small sayings, whole worlds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::mesh;
+use api::model::{
+    Change, ClusterId, Configured, Endpoint, EndpointAddress, Health, Labels, Locality, Port,
+    Protocol, Reason, Registry, Resolution, Service, ServiceKey, Target, Workload, WorkloadKey,
+    World,
+};
+use api::networking::{self, Kind};
+use api::yaml::{self, Limits};
+
+use super::{Effect, Registries, Settings};
+use crate::registry::{Contribution, SourceId, Standing};
+
+const LIMITS: Limits = Limits {
+    bytes: 1 << 16,
+    depth: 32,
+    nodes: 10_000,
+};
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        cluster: "local".into(),
+        trust_domain: "cluster.local".into(),
+        order: vec![Registry::Kubernetes, Registry::Consul, Registry::Memory],
+    }
+}
+
+pub(super) fn registries(mesh: &str) -> Registries {
+    let mesh = mesh::parse(mesh).unwrap().config;
+    Registries::new(settings(), Arc::new(mesh), Arc::default())
+}
+
+pub(super) fn source(registry: Registry, cluster: &str) -> SourceId {
+    SourceId {
+        registry,
+        cluster: cluster.into(),
+    }
+}
+
+pub(super) fn configured<T: Kind>(namespace: &str, name: &str, spec: &str) -> Configured<T> {
+    let node = yaml::read(spec, LIMITS).unwrap().unwrap();
+    Configured {
+        name: name.into(),
+        namespace: namespace.into(),
+        created: None,
+        spec: networking::read(&node).unwrap().config,
+    }
+}
+
+/// What a source says, built up.
+#[derive(Clone, Default)]
+pub(super) struct Said(pub(super) Contribution);
+
+impl Said {
+    pub(super) fn entry(mut self, name: &str, spec: &str) -> Self {
+        let one = configured("demo", name, spec);
+        Arc::make_mut(&mut self.0.entries)
+            .insert((one.namespace.clone(), one.name.clone()), Arc::new(one));
+        self
+    }
+
+    pub(super) fn place(mut self, name: &str, spec: &str) -> Self {
+        let one = configured("demo", name, spec);
+        Arc::make_mut(&mut self.0.workload_entries)
+            .insert((one.namespace.clone(), one.name.clone()), Arc::new(one));
+        self
+    }
+
+    pub(super) fn sidecar(mut self, name: &str, spec: &str) -> Self {
+        let one = configured("demo", name, spec);
+        Arc::make_mut(&mut self.0.sidecars)
+            .insert((one.namespace.clone(), one.name.clone()), Arc::new(one));
+        self
+    }
+
+    pub(super) fn service(mut self, service: Service) -> Self {
+        Arc::make_mut(&mut self.0.services).insert(service.key.clone(), Arc::new(service));
+        self
+    }
+
+    pub(super) fn endpoints(mut self, host: &str, mut endpoints: Vec<Endpoint>) -> Self {
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        Arc::make_mut(&mut self.0.endpoints)
+            .insert(ServiceKey::new(host, "demo"), endpoints.into());
+        self
+    }
+
+    pub(super) fn pod(mut self, pod: Workload) -> Self {
+        Arc::make_mut(&mut self.0.workloads).insert(pod.key.clone(), Arc::new(pod));
+        self
+    }
+}
+
+/// Of Kubernetes, with one HTTP port.
+pub(super) fn service(host: &str, cluster: &str, address: &str) -> Service {
+    Service {
+        key: ServiceKey::new(host, "demo"),
+        registry: Registry::Kubernetes,
+        ports: vec![Port {
+            name: "http".into(),
+            number: 80,
+            protocol: Protocol::Http,
+            target: Target::Number(8080),
+        }],
+        addresses: BTreeMap::from([(cluster.into(), vec![address.parse().unwrap()])]),
+        cluster: cluster.into(),
+        resolution: Resolution::Static,
+        mesh_external: false,
+        selector: Labels::new(),
+        created: None,
+        accounts: BTreeSet::new(),
+        prefers_close: false,
+        balancers: BTreeMap::new(),
+    }
+}
+
+pub(super) fn endpoint(address: &str) -> Endpoint {
+    Endpoint::new(EndpointAddress::read(address), 8080, "http")
+}
+
+pub(super) fn labels(text: &str) -> Labels {
+    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+    pairs
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect()
+}
+
+pub(super) fn pod(cluster: &str, name: &str, address: &str, of: &str) -> Workload {
+    Workload {
+        key: WorkloadKey {
+            cluster: cluster.into(),
+            namespace: "demo".into(),
+            name: name.into(),
+        },
+        addresses: vec![address.parse().unwrap()],
+        labels: Arc::new(labels(of)),
+        locality: Locality::default(),
+        network: None,
+        account: Some("spiffe://cluster.local/ns/demo/sa/pod".into()),
+        ports: BTreeMap::new(),
+        owner: None,
+        health: Health::Ready,
+    }
+}
+
+fn joined<T: ToString>(parts: impl IntoIterator<Item = T>) -> String {
+    let parts: Vec<_> = parts.into_iter().map(|part| part.to_string()).collect();
+    parts.join(",")
+}
+
+/// A line for each service, and one for each of its endpoints.
+pub(super) fn shown(world: &World) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (key, service) in world.services.iter() {
+        let ports = service.ports.iter().map(|port| {
+            format!(
+                "{}:{}:{:?}:{:?}",
+                port.name, port.number, port.protocol, port.target
+            )
+        });
+        let addresses = service
+            .addresses
+            .iter()
+            .map(|(cluster, addresses)| format!("{cluster}={}", joined(addresses)));
+        lines.push(format!(
+            "{} {} {} {}{}",
+            key.hostname,
+            service.resolution.as_str(),
+            joined(ports),
+            joined(addresses),
+            if service.mesh_external {
+                " external"
+            } else {
+                ""
+            },
+        ));
+        for (cluster, one) in world.endpoints_of(key) {
+            let account = one.account.as_deref().unwrap_or("");
+            lines.push(format!(
+                "  {cluster} {}:{} {} {} w{} {} {account}",
+                one.address,
+                one.port,
+                one.port_name,
+                joined(
+                    one.labels
+                        .iter()
+                        .map(|(name, value)| format!("{name}={value}"))
+                ),
+                one.weight,
+                one.locality,
+            ));
+        }
+    }
+    lines
+}
+
+fn put(registries: &mut Registries, source: &SourceId, said: Said) -> Effect {
+    registries.put(source, said.0)
+}
+
+fn hosts(hosts: &[&str]) -> Change {
+    Change::Endpoints(hosts.iter().map(|host| (*host).into()).collect())
+}
+
+fn full(reason: Reason) -> Effect {
+    Effect {
+        changes: vec![Change::Full(reason)],
+        moved: BTreeSet::new(),
+    }
+}
+
+const B: &str = "{hosts: [b.example], ports: [{number: 8080, name: http, protocol: HTTP}], \
+                  location: MESH_INTERNAL, resolution: STATIC, addresses: [240.0.0.1], ";
+
+#[test]
+fn an_entry_is_a_service_for_each_host() {
+    let files = source(Registry::External, "local");
+    for (spec, want) in [
+        (
+            "{hosts: [b.example, a.example], addresses: [240.0.0.1/32, 10.1.2.3/16], resolution: STATIC,
+              ports: [{number: 80, name: http, protocol: HTTP, targetPort: 8080}, {number: 53, name: dns, protocol: UDP},
+                      {number: 9000, name: x, protocol: what}],
+              endpoints: [{address: 10.0.0.1, ports: {x: 9001}, labels: {v: '1'}, locality: eu/west/, weight: 7,
+                           serviceAccount: b}, {address: '2001:db8::1', weight: 0, network: far}]}",
+            &[
+                "a.example STATIC http:80:Http:Number(8080),x:9000:Auto:Number(9000) local=240.0.0.1,10.1.0.0/16 external",
+                "  local 10.0.0.1:8080 http v=1 w7 eu/west spiffe://cluster.local/ns/demo/sa/b",
+                "  local 10.0.0.1:9001 x v=1 w7 eu/west spiffe://cluster.local/ns/demo/sa/b",
+                "  local 2001:db8::1:8080 http  w0  ",
+                "  local 2001:db8::1:9000 x  w0  ",
+                "b.example STATIC http:80:Http:Number(8080),x:9000:Auto:Number(9000) local=240.0.0.1,10.1.0.0/16 external",
+                "  local 10.0.0.1:8080 http v=1 w7 eu/west spiffe://cluster.local/ns/demo/sa/b",
+                "  local 10.0.0.1:9001 x v=1 w7 eu/west spiffe://cluster.local/ns/demo/sa/b",
+                "  local 2001:db8::1:8080 http  w0  ",
+                "  local 2001:db8::1:9000 x  w0  ",
+            ][..],
+        ),
+        (
+            "{hosts: [B.example.], location: MESH_INTERNAL, resolution: STATIC,
+              ports: [{number: 80, name: http, protocol: HTTP}], endpoints: [{address: 'unix:///run/b'}]}",
+            &[
+                "b.example STATIC http:80:Http:Number(80) ",
+                "  local unix:///run/b:0 http  w1  ",
+            ],
+        ),
+        (
+            "{hosts: ['*.example'], resolution: NONE, ports: [{number: 443, name: tls, protocol: TLS}]}",
+            &["*.example NONE tls:443:Tls:Number(443)  external"],
+        ),
+        (
+            "{hosts: [db.example], resolution: DNS, ports: [{number: 3306, name: sql, protocol: mysql}]}",
+            &["db.example DNS sql:3306:MySql:Number(3306)  external"],
+        ),
+    ] {
+        let mut registries = registries("");
+        let effect = put(&mut registries, &files, Said::default().entry("b", spec));
+        assert_eq!(effect, full(Reason::Service));
+        assert_eq!(shown(&registries.world()), want, "{spec}");
+        assert!(!registries.remove(&files).is_none());
+        assert_eq!(shown(&registries.world()), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_entry_selects_places_and_pods_of_every_source() {
+    let mut registries = registries("");
+    let files = source(Registry::External, "local");
+    let entry = format!("{B} workloadSelector: {{labels: {{app: b}}}}}}");
+    let said = Said::default()
+        .entry("b", &entry)
+        .place(
+            "vm",
+            "{address: 10.0.1.1, labels: {app: b}, ports: {http: 81}, serviceAccount: vm}",
+        )
+        .place("other", "{address: 10.0.1.2, labels: {app: c}}");
+    put(&mut registries, &files, said.clone());
+    let east = source(Registry::Kubernetes, "east");
+    let pods = Said::default()
+        .pod(pod("east", "b-1", "10.0.2.1", "app=b,v=1"))
+        .pod(pod("east", "c-1", "10.0.2.2", "app=c"));
+    let effect = put(&mut registries, &east, pods.clone());
+    assert_eq!(effect.changes[0], hosts(&["b.example"]));
+    assert_eq!(effect.moved, BTreeSet::from(["10.0.2.1".parse().unwrap()]));
+    assert_eq!(
+        shown(&registries.world()),
+        [
+            "b.example STATIC http:8080:Http:Number(8080) local=240.0.0.1",
+            "  east 10.0.2.1:8080 http app=b,v=1 w1  spiffe://cluster.local/ns/demo/sa/pod",
+            "  local 10.0.1.1:81 http app=b w1  spiffe://cluster.local/ns/demo/sa/vm",
+        ]
+    );
+    // A pod's labels, its readiness, a place's labels.
+    let pods = pods.pod(pod("east", "c-1", "10.0.2.2", "app=b"));
+    let effect = put(&mut registries, &east, pods.clone());
+    assert_eq!(effect.changes.len(), 2);
+    assert_eq!(
+        registries
+            .world()
+            .endpoints_of(&ServiceKey::new("b.example", "demo"))
+            .count(),
+        3
+    );
+    let mut unready = pod("east", "c-1", "10.0.2.2", "app=b");
+    unready.health = Health::NotReady;
+    let effect = put(&mut registries, &east, pods.pod(unready));
+    assert_eq!(effect.changes, [hosts(&["b.example"])]);
+    assert_eq!(effect.moved, BTreeSet::new());
+    let said = said.place("other", "{address: 10.0.1.2, labels: {app: b}}");
+    put(&mut registries, &files, said);
+    assert_eq!(
+        registries
+            .world()
+            .endpoints_of(&ServiceKey::new("b.example", "demo"))
+            .count(),
+        4
+    );
+    registries.remove(&east);
+    assert_eq!(
+        registries
+            .world()
+            .endpoints_of(&ServiceKey::new("b.example", "demo"))
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn clusters_share_their_services_and_take_their_endpoints_with_them() {
+    let mut registries = registries("");
+    let (local, east, central) = (
+        source(Registry::Kubernetes, "local"),
+        source(Registry::Kubernetes, "east"),
+        source(Registry::Kubernetes, "central"),
+    );
+    let host = "b.demo.svc.cluster.local";
+    let mut other = service(host, "east", "10.1.0.1");
+    other.ports[0].number = 81;
+    put(
+        &mut registries,
+        &east,
+        Said::default()
+            .service(other)
+            .endpoints(host, vec![endpoint("10.0.2.1")]),
+    );
+    let one = Said::default()
+        .service(service(host, "local", "10.2.0.1"))
+        .endpoints(host, vec![endpoint("10.0.1.1"), endpoint("10.0.1.2")]);
+    assert_eq!(
+        put(&mut registries, &local, one.clone()),
+        full(Reason::Service)
+    );
+    // Endpoints of a service that only others describe.
+    let effect = put(
+        &mut registries,
+        &central,
+        Said::default().endpoints(host, vec![endpoint("10.0.3.1")]),
+    );
+    assert_eq!(effect.changes, [hosts(&[host])]);
+    assert_eq!(
+        shown(&registries.world()),
+        [
+            "b.demo.svc.cluster.local STATIC http:80:Http:Number(8080) east=10.1.0.1,local=10.2.0.1",
+            "  central 10.0.3.1:8080 http  w1  ",
+            "  east 10.0.2.1:8080 http  w1  ",
+            "  local 10.0.1.1:8080 http  w1  ",
+            "  local 10.0.1.2:8080 http  w1  ",
+        ]
+    );
+    assert_eq!(
+        registries.world().services.values().next().unwrap().cluster,
+        ClusterId::from("local")
+    );
+    assert_eq!(registries.reports(), []);
+    registries.remove(&east);
+    registries.remove(&central);
+    assert_eq!(
+        shown(&registries.world()),
+        [
+            "b.demo.svc.cluster.local STATIC http:80:Http:Number(8080) local=10.2.0.1",
+            "  local 10.0.1.1:8080 http  w1  ",
+            "  local 10.0.1.2:8080 http  w1  ",
+        ]
+    );
+    // The last endpoint: the service stays.
+    let none = Said::default().service(service(host, "local", "10.2.0.1"));
+    assert_eq!(put(&mut registries, &local, none).changes, [hosts(&[host])]);
+    assert_eq!(registries.world().services.len(), 1);
+    assert!(registries.world().endpoints.is_empty());
+}
+
+#[test]
+fn of_one_name_in_other_registries_the_first_counts() {
+    let mut registries = registries("");
+    let files = source(Registry::External, "local");
+    let consul = source(Registry::Consul, "consul");
+    let entry = format!("{B} endpoints: [{{address: 10.0.0.1}}]}}");
+    let mut elsewhere = service("b.example", "consul", "10.9.0.1");
+    elsewhere.registry = Registry::Consul;
+    let said = Said::default().entry("b", &entry).entry("a", &entry);
+    put(&mut registries, &files, said);
+    put(
+        &mut registries,
+        &consul,
+        Said::default()
+            .service(elsewhere)
+            .endpoints("b.example", vec![endpoint("10.0.9.1")]),
+    );
+    assert_eq!(
+        shown(&registries.world()),
+        [
+            "b.example STATIC http:80:Http:Number(8080) consul=10.9.0.1",
+            "  consul 10.0.9.1:8080 http  w1  ",
+        ]
+    );
+    let said = |registries: &Registries| -> Vec<_> {
+        let reports = registries.reports().into_iter();
+        reports
+            .map(|report| {
+                format!(
+                    "{} {} {}: {}",
+                    report.source, report.kind, report.name, report.message
+                )
+            })
+            .collect()
+    };
+    assert_eq!(
+        said(&registries),
+        [
+            "External/local ServiceEntry a: b.example is not used: Consul/consul has it",
+            "External/local ServiceEntry b: b.example is not used: Consul/consul has it",
+        ]
+    );
+    registries.remove(&consul);
+    assert_eq!(
+        said(&registries),
+        ["External/local ServiceEntry b: b.example is not used: ServiceEntry demo/a has it"]
+    );
+    let memory = source(Registry::Memory, "v2-debug");
+    put(&mut registries, &memory, Said::default().entry("a", &entry));
+    assert_eq!(
+        said(&registries),
+        [
+            "External/local ServiceEntry a: not used: Mock/v2-debug has one of this name",
+            "Mock/v2-debug ServiceEntry a: b.example is not used: ServiceEntry demo/b has it",
+        ]
+    );
+}
+
+/// A service by a word, its endpoints by numbers: `1` is ready at 10.0.1.1, `1!` is not, `1@9` listens elsewhere, `1=a` has
+/// another account.
+fn described(kind: &str, endpoints: &str) -> Said {
+    let host = "b.demo.svc.cluster.local";
+    let mut one = service(host, "local", "10.2.0.1");
+    match kind {
+        "static" => {}
+        "dns" => one.resolution = Resolution::Dns,
+        _ => {
+            one.resolution = Resolution::None;
+            one.addresses.clear();
+            one.ports[0].protocol = kind.parse().unwrap();
+        }
+    }
+    let endpoints = endpoints.split_whitespace().map(|text| {
+        let mut one = endpoint(&format!("10.0.1.{}", &text[..1]));
+        match text.get(1..2) {
+            Some("!") => one.health = Health::NotReady,
+            Some("@") => one.port = 9,
+            Some("=") => one.account = Some("spiffe://x".into()),
+            _ => {}
+        }
+        one
+    });
+    Said::default()
+        .service(one)
+        .endpoints(host, endpoints.collect())
+}
+
+fn told(effect: &Effect) -> String {
+    let changes = effect.changes.iter().map(|change| match change {
+        Change::Endpoints(hosts) => format!("endpoints of {}", hosts.len()),
+        Change::Full(reason) => format!("full {}", reason.as_str()),
+        Change::Proxy(proxy) => format!("proxy {}", proxy.name),
+    });
+    let moved = effect.moved.iter().map(ToString::to_string);
+    changes.chain(moved).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn what_each_difference_means() {
+    let local = source(Registry::Kubernetes, "local");
+    for (mesh, [before, was], [after, is], want) in [
+        ("", ["static", "1 2"], ["static", "2 1"], ""),
+        (
+            "",
+            ["static", "1"],
+            ["static", "1 2"],
+            "endpoints of 1, 10.0.1.2",
+        ),
+        (
+            "",
+            ["static", "1"],
+            ["static", ""],
+            "endpoints of 1, 10.0.1.1",
+        ),
+        ("", ["static", "1"], ["static", "1!"], "endpoints of 1"),
+        (
+            "",
+            ["static", "1"],
+            ["static", "1@9"],
+            "endpoints of 1, 10.0.1.1",
+        ),
+        ("", ["static", "1"], ["static", "1=a"], "endpoints of 1"),
+        (
+            "authPolicy: MUTUAL_TLS",
+            ["static", "1"],
+            ["static", "1=a"],
+            "full endpoint",
+        ),
+        (
+            "enableAutoMtls: true",
+            ["static", "1"],
+            ["static", "1=a"],
+            "full endpoint",
+        ),
+        (
+            "enableAutoMtls: true",
+            ["static", "1=a"],
+            ["static", "2=a"],
+            "endpoints of 1, 10.0.1.1, 10.0.1.2",
+        ),
+        ("", ["dns", "1"], ["dns", "2"], "full endpoint"),
+        ("", ["tcp", "1"], ["tcp", "2"], "full endpoint"),
+        ("", ["tcp", "1"], ["tcp", "1!"], "endpoints of 1"),
+        (
+            "",
+            ["http", "1"],
+            ["http", "2"],
+            "endpoints of 1, 10.0.1.1, 10.0.1.2",
+        ),
+        ("", ["static", "1"], ["dns", "2"], "full service"),
+    ] {
+        let mut registries = registries(mesh);
+        put(&mut registries, &local, described(before, was));
+        let effect = put(&mut registries, &local, described(after, is));
+        assert_eq!(told(&effect), want, "{mesh} {before} {was} {after} {is}");
+        assert!(put(&mut registries, &local, described(after, is)).is_none());
+    }
+    let nobodys = Said::default().endpoints("a.example", vec![endpoint("10.0.1.1")]);
+    assert!(put(&mut registries(""), &local, nobodys).is_none());
+}
+
+#[test]
+fn a_pod_concerns_its_proxy() {
+    let local = source(Registry::Kubernetes, "local");
+    let one = pod("local", "b-1", "10.0.1.1", "app=b");
+    let proxy = [Change::Proxy(one.key.clone())];
+    let relabelled = pod("local", "b-1", "10.0.1.1", "app=c");
+    let mut owned = one.clone();
+    owned.owner = Some("b".into());
+    let rows: [(Said, Said, &[Change]); 5] = [
+        (Said::default(), Said::default().pod(one.clone()), &proxy),
+        (Said::default().pod(one.clone()), Said::default(), &proxy),
+        (
+            Said::default().pod(one.clone()),
+            Said::default().pod(relabelled),
+            &proxy,
+        ),
+        (
+            Said::default().pod(one.clone()),
+            Said::default().pod(owned),
+            &[],
+        ),
+        (
+            Said::default().pod(one.clone()),
+            Said::default().pod(one),
+            &[],
+        ),
+    ];
+    for (before, after, changes) in rows {
+        let mut registries = registries("");
+        put(&mut registries, &local, before);
+        assert_eq!(put(&mut registries, &local, after.clone()).changes, changes);
+        assert_eq!(registries.world().workloads, after.0.workloads);
+    }
+}
+
+#[test]
+fn configuration_of_the_mesh_concerns_everyone() {
+    let mut registries = registries("");
+    let files = source(Registry::External, "local");
+    let entry = format!("{B} endpoints: [{{address: 10.0.0.1, serviceAccount: b}}]}}");
+    let said = Said::default().entry("b", &entry);
+    put(&mut registries, &files, said.clone());
+    let with = said.sidecar(
+        "s",
+        "{ingress: [{port: {number: 80, name: http}, defaultEndpoint: ':80'}]}",
+    );
+    assert_eq!(
+        put(&mut registries, &files, with.clone()),
+        full(Reason::Config)
+    );
+    assert_eq!(registries.world().sidecars, with.0.sidecars);
+    let mesh = |text: &str| Arc::new(mesh::parse(text).unwrap().config);
+    assert!(registries.set_mesh(mesh("")).is_none());
+    assert_eq!(
+        registries.set_mesh(mesh("connectTimeout: 2s")),
+        full(Reason::Global)
+    );
+    registries.set_mesh(mesh("trustDomain: example"));
+    let account = "  local 10.0.0.1:8080 http  w1  spiffe://example/ns/demo/sa/b";
+    assert_eq!(shown(&registries.world())[1], account);
+    let networks = Arc::new(mesh::parse_networks("networks: {a: {}}").unwrap().config);
+    assert_eq!(
+        registries.set_networks(networks.clone()),
+        full(Reason::Global)
+    );
+    assert!(registries.set_networks(networks).is_none());
+}
+
+#[test]
+fn sources_are_counted_and_waited_for() {
+    let mut registries = registries("");
+    let files = source(Registry::External, "local");
+    let east = source(Registry::Kubernetes, "east");
+    registries.stand(&files, Standing::Syncing);
+    registries.stand(&east, Standing::Syncing);
+    assert_eq!(registries.missing().collect::<Vec<_>>(), [&east, &files]);
+    let said = Said::default()
+        .service(service("b", "east", "10.0.0.1"))
+        .endpoints("b", vec![endpoint("10.0.1.1"), endpoint("10.0.1.2")]);
+    put(&mut registries, &east, said);
+    registries.stand(&east, Standing::Synced);
+    let lost = Standing::Stale {
+        error: "refused".into(),
+    };
+    registries.stand(&files, lost.clone());
+    assert_eq!(registries.missing().count(), 0);
+    let sources = registries.sources();
+    assert_eq!(
+        sources[0].objects,
+        BTreeMap::from([("Service", 1), ("Endpoint", 2)])
+    );
+    assert_eq!(sources[1].standing, lost);
+    registries.remove(&east);
+    assert_eq!(registries.sources().len(), 1);
+}
