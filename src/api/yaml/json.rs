@@ -1,8 +1,8 @@
-//! The same tree, from JSON that was read elsewhere, such as an object of an API server.
+//! The same tree, from JSON that was read elsewhere, such as an object of an API server, and as JSON for those who want that.
 
-use serde_json::Value as Json;
+use serde_json::{Number, Value as Json};
 
-use super::{Node, Scalar, Value};
+use super::{Node, Plain, Scalar, Value};
 
 impl Node {
     /// The tree of JSON that somebody else read, and bounded; it has no lines.
@@ -23,5 +23,53 @@ impl Node {
             ),
         };
         Self { line: 0, value }
+    }
+
+    /// The tree as JSON, where nobody says what is wanted. A number that JSON has no way to write is text.
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        match &self.value {
+            Value::Scalar(scalar) => match scalar.plain() {
+                Plain::Null => Json::Null,
+                Plain::Bool(value) => Json::Bool(value),
+                Plain::Int(whole) => number(Number::from_i128(whole), scalar),
+                Plain::Float(value) => number(Number::from_f64(value), scalar),
+                Plain::Text => Json::String(scalar.text.clone()),
+            },
+            Value::List(items) => Json::Array(items.iter().map(Self::to_json).collect()),
+            Value::Map(entries) => Json::Object(
+                entries
+                    .iter()
+                    .map(|(name, value)| (name.clone(), value.to_json()))
+                    .collect(),
+            ),
+        }
+    }
+}
+
+fn number(read: Option<Number>, scalar: &Scalar) -> Json {
+    read.map_or_else(|| Json::String(scalar.text.clone()), Json::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::yaml::{Limits, read};
+
+    #[test]
+    fn a_tree_is_json_and_back() {
+        let text = "{a: [1, -2.5, 0x10, ~, yes, true, '1', .inf], b: {c: x}, d: []}";
+        let limits = Limits {
+            bytes: 100,
+            depth: 5,
+            nodes: 50,
+        };
+        let tree = read(text, limits).unwrap().unwrap();
+        let want =
+            json!({"a": [1, -2.5, 16, null, "yes", true, "1", ".inf"], "b": {"c": "x"}, "d": []});
+        assert_eq!(tree.to_json(), want);
+        assert_eq!(Node::of_json(&want).to_json(), want);
     }
 }

@@ -12,10 +12,14 @@
 //! of what all of them said, and says what that changed for proxies.
 
 mod contribution;
+mod files;
 pub mod kubernetes;
+mod memory;
 mod store;
 mod written;
 
 pub use contribution::{Contribution, SourceId, Standing};
+pub use files::{Files, Message, Outcome};
+pub use memory::{Memory, Put};
 pub use store::{Effect, Registries, Report, Settings, Status};
 pub use written::Written;

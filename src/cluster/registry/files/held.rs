@@ -1,0 +1,162 @@
+//! The objects of all files together: each of them once.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use api::model::{Configured, Objects as Configuration};
+
+use super::super::kubernetes::{
+    Endpoints, Names, Namespace, Node, Objects, Pod, Problem, Service, Slice,
+};
+use super::object::{Id, Meaning, Object, SLICES};
+use super::{Message, message, name};
+use crate::registry::{Contribution, Written};
+
+/// What is made of the objects, kept so that what did not change is the same pointer.
+#[derive(Debug)]
+pub(in crate::registry) struct Held {
+    kubernetes: bool,
+    objects: Objects,
+    said: Contribution,
+}
+
+impl Held {
+    pub(in crate::registry) fn new(names: Names, kubernetes: bool) -> Self {
+        Self {
+            kubernetes,
+            objects: Objects::new(names),
+            said: Contribution::default(),
+        }
+    }
+
+    pub(in crate::registry) fn set_trust_domain(&mut self, trust_domain: &str) -> Contribution {
+        self.objects.set_trust_domain(trust_domain);
+        self.said = self.with(self.said.clone());
+        self.said.clone()
+    }
+
+    /// Of Kubernetes.
+    pub(in crate::registry) fn counts(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = self.objects.counts();
+        counts.retain(|_, count| *count > 0);
+        counts
+    }
+
+    /// All objects, in the order in which one comes before another of its name.
+    pub(in crate::registry) fn hold<'a>(
+        &mut self,
+        all: impl Iterator<Item = (&'a Path, &'a Object)>,
+        messages: &mut Vec<Message>,
+        written: &mut Vec<Arc<Written>>,
+    ) -> Contribution {
+        let mut first: BTreeMap<&Id, (&Path, &Object)> = BTreeMap::new();
+        let mut unused: BTreeMap<&Path, usize> = BTreeMap::new();
+        for (path, object) in all {
+            if object.meaning.is_kubernetes() && !self.kubernetes {
+                *unused.entry(path).or_default() += 1;
+                continue;
+            }
+            if let Some((other, _)) = first.get(&object.id) {
+                let place = if *other == path {
+                    "one of this name is there already".to_owned()
+                } else {
+                    format!("{} has one of this name", name(other))
+                };
+                let text = format!("{}: not used: {place}", object.id);
+                written.extend(object.written.as_deref().map(|one| refused(one, &text)));
+                messages.push(message(path, object.line, text));
+                continue;
+            }
+            written.extend(object.written.clone());
+            first.insert(&object.id, (path, object));
+        }
+        for (path, count) in unused {
+            let text =
+                format!("{count} objects of Kubernetes are not used: the API server has them");
+            messages.push(message(path, 0, text));
+        }
+        self.set(first.values().map(|(_, object)| &object.meaning));
+        for problem in self.objects.problems() {
+            let id = id(&problem);
+            if let Some((path, one)) = first.get(&id) {
+                messages.push(message(path, one.line, format!("{id}: {}", problem.words)));
+            }
+        }
+        self.said.clone()
+    }
+
+    fn set<'a>(&mut self, meanings: impl Iterator<Item = &'a Meaning>) {
+        let mut said = Contribution::default();
+        let mut sorted = Sorted::default();
+        for meaning in meanings {
+            match meaning {
+                Meaning::ServiceEntry(one) => add(&mut said.entries, one),
+                Meaning::WorkloadEntry(one) => add(&mut said.workload_entries, one),
+                Meaning::Sidecar(one) => add(&mut said.sidecars, one),
+                Meaning::Service(one) => sorted.services.push(one.clone()),
+                Meaning::Slice(one) => sorted.slices.push(one.clone()),
+                Meaning::Endpoints(one) => sorted.endpoints.push(one.clone()),
+                Meaning::Pod(one) => sorted.pods.push(one.clone()),
+                Meaning::Machine(one) => sorted.machines.push(one.clone()),
+                Meaning::Namespace(one) => sorted.namespaces.push(one.clone()),
+                Meaning::Nothing => {}
+            }
+        }
+        self.objects.replace(sorted.machines);
+        self.objects.replace(sorted.namespaces);
+        self.objects.replace(sorted.pods);
+        self.objects.replace(sorted.slices);
+        self.objects.replace(sorted.endpoints);
+        self.objects.replace(sorted.services);
+        self.said = self.with(said);
+    }
+
+    /// With what the objects of Kubernetes come to.
+    fn with(&mut self, configuration: Contribution) -> Contribution {
+        let cluster = self.objects.contribution();
+        Contribution {
+            services: cluster.services,
+            endpoints: cluster.endpoints,
+            workloads: cluster.workloads,
+            ..configuration
+        }
+    }
+}
+
+/// The object that a problem is of.
+fn id(problem: &Problem) -> Id {
+    let group = match problem.kind {
+        "EndpointSlice" => SLICES,
+        _ => "",
+    };
+    Id {
+        group: group.into(),
+        kind: problem.kind.into(),
+        namespace: (*problem.object.namespace).into(),
+        name: (*problem.object.name).into(),
+    }
+}
+
+#[derive(Default)]
+struct Sorted {
+    services: Vec<Arc<Service>>,
+    slices: Vec<Arc<Slice>>,
+    endpoints: Vec<Arc<Endpoints>>,
+    pods: Vec<Arc<Pod>>,
+    machines: Vec<Arc<Node>>,
+    namespaces: Vec<Arc<Namespace>>,
+}
+
+fn add<T: Clone>(to: &mut Arc<Configuration<T>>, one: &Arc<Configured<T>>) {
+    let key = (one.namespace.clone(), one.name.clone());
+    Arc::make_mut(to).insert(key, one.clone());
+}
+
+/// As it is shown when it is not used after all.
+fn refused(one: &Written, why: &str) -> Arc<Written> {
+    let mut one = one.clone();
+    one.accepted = false;
+    one.messages.push(why.to_owned());
+    Arc::new(one)
+}

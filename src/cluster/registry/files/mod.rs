@@ -1,0 +1,297 @@
+//! A directory of YAML as a source: what its files say, with the last good version of what they no longer say right.
+//!
+//! ```text
+//! tree ──► bytes of each file ──► documents ──► objects ──► Contribution
+//! ```
+//!
+//! Reading is one step that never waits: whoever watches the directory asks for it when something in it changed, and from
+//! time to time. A file whose bytes are the same is not read again.
+
+mod document;
+mod held;
+mod object;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::yaml::Malformed;
+
+use super::kubernetes::Names;
+use super::{Contribution, Written};
+pub(super) use document::MAX_BYTES;
+pub(super) use held::Held;
+pub(super) use object::{Item, Object};
+use tree::Tree;
+
+/// So many things that are wrong are said of one file.
+const MAX_MESSAGES: usize = 20;
+
+/// Something that whoever wrote a file should know.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Message {
+    /// Below the directory; empty for all of it.
+    pub file: Arc<str>,
+    /// 0: nowhere in particular.
+    pub line: usize,
+    pub text: String,
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.file.is_empty() {
+            write!(to, "{}: ", self.file)?;
+        }
+        if self.line > 0 {
+            write!(to, "line {}: ", self.line)?;
+        }
+        to.write_str(&self.text)
+    }
+}
+
+/// What a directory says now.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub contribution: Contribution,
+    /// All that is wrong now, by file and line.
+    pub messages: Vec<Message>,
+    /// The mesh's configuration, whether or not it is used.
+    pub written: Vec<Arc<Written>>,
+    /// Objects of Kubernetes.
+    pub objects: BTreeMap<&'static str, usize>,
+    /// Where a change would matter: the directories that were looked into.
+    pub folders: Vec<PathBuf>,
+}
+
+/// One file as it was last read.
+#[derive(Debug, Default)]
+struct Known {
+    /// Of the bytes that `objects` are from: their number and their hash.
+    stamp: Option<(usize, u64)>,
+    /// In the order of the file.
+    objects: Vec<Object>,
+    /// What is written there and cannot be used.
+    refused: Vec<Arc<Written>>,
+    messages: Vec<Message>,
+    /// Why it cannot be read at this moment.
+    unread: Option<String>,
+}
+
+/// A directory.
+#[derive(Debug)]
+pub struct Files {
+    root: PathBuf,
+    known: BTreeMap<PathBuf, Known>,
+    /// Directories that cannot be looked into at this moment.
+    unread: BTreeMap<PathBuf, String>,
+    folders: Vec<PathBuf>,
+    held: Held,
+}
+
+impl Files {
+    /// `kubernetes`: objects of Kubernetes are used. They are not where an API server has them.
+    #[must_use]
+    pub fn new(root: &Path, names: Names, kubernetes: bool) -> Self {
+        Self {
+            root: root.to_path_buf(),
+            known: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            folders: Vec::new(),
+            held: Held::new(names, kubernetes),
+        }
+    }
+
+    /// Reads what is there now.
+    ///
+    /// # Errors
+    ///
+    /// The directory itself cannot be looked into. Then all is as it was.
+    pub fn read(&mut self) -> io::Result<Outcome> {
+        let tree = tree::read(&self.root)?;
+        Ok(self.take(tree))
+    }
+
+    /// The mesh's trust domain is another one.
+    pub fn set_trust_domain(&mut self, trust_domain: &str) -> Contribution {
+        self.held.set_trust_domain(trust_domain)
+    }
+
+    fn take(&mut self, tree: Tree) -> Outcome {
+        self.unread = tree.unread;
+        self.folders = tree.folders;
+        let unread = &self.unread;
+        self.known.retain(|path, _| {
+            // Below what cannot be looked into everything may still be there.
+            let hidden = unread.keys().any(|folder| path.starts_with(folder));
+            hidden || tree.files.contains_key(path)
+        });
+        for (path, read) in tree.files {
+            let known = self.known.entry(path.clone()).or_default();
+            match read {
+                Ok(bytes) => known.take(&path, &bytes),
+                Err(cause) => known.unread = Some(cause),
+            }
+        }
+        self.outcome()
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        let mut messages: Vec<_> = self
+            .unread
+            .iter()
+            .map(|(folder, cause)| message(folder, 0, format!("cannot read: {cause}")))
+            .collect();
+        let mut written = Vec::new();
+        for (path, known) in &self.known {
+            messages.extend(known.messages.iter().cloned());
+            if let Some(cause) = &known.unread {
+                messages.push(message(path, 0, format!("cannot read: {cause}")));
+            }
+            written.extend(known.refused.iter().cloned());
+        }
+        let all = self
+            .known
+            .iter()
+            .flat_map(|(path, known)| known.objects.iter().map(move |object| (&**path, object)));
+        let contribution = self.held.hold(all, &mut messages, &mut written);
+        messages.sort();
+        written.sort_by(|one, other| {
+            let key = |one: &Written| {
+                let place = (one.kind.clone(), one.namespace.clone(), one.name.clone());
+                (place, one.source.clone(), !one.accepted)
+            };
+            key(one).cmp(&key(other))
+        });
+        Outcome {
+            contribution,
+            messages,
+            written,
+            objects: self.held.counts(),
+            folders: self.folders.clone(),
+        }
+    }
+}
+
+impl Known {
+    fn take(&mut self, path: &Path, bytes: &[u8]) {
+        self.unread = None;
+        let stamp = Some((bytes.len(), hash(bytes)));
+        if self.stamp == stamp {
+            return;
+        }
+        self.stamp = stamp;
+        self.messages.clear();
+        let source = name(path);
+        match items(bytes, &source) {
+            Ok(items) => self.set(path, items),
+            Err(malformed) => {
+                let kept = match self.objects.len() {
+                    0 => String::new(),
+                    kept => format!("; its {kept} objects stay as they were"),
+                };
+                let text = format!("cannot parse: {}{kept}", malformed.cause);
+                self.messages.push(message(path, malformed.line, text));
+            }
+        }
+    }
+
+    /// What is good, and in place of what is not its last good version.
+    fn set(&mut self, path: &Path, items: Vec<Item>) {
+        let old = std::mem::take(&mut self.objects);
+        self.refused.clear();
+        let mut foreign: BTreeMap<String, usize> = BTreeMap::new();
+        let mut more = 0_usize;
+        for item in items {
+            let said = match item {
+                Item::Good(object) => {
+                    self.objects.push(same(&old, object));
+                    continue;
+                }
+                Item::Foreign(kind) => {
+                    *foreign.entry(kind).or_default() += 1;
+                    continue;
+                }
+                Item::Bad {
+                    line,
+                    id,
+                    written,
+                    cause,
+                } => {
+                    let last = id
+                        .as_ref()
+                        .and_then(|id| old.iter().find(|object| object.id == *id));
+                    self.objects.extend(last.cloned());
+                    self.refused.extend(written);
+                    let kept = if last.is_some() {
+                        "; its last good version stays"
+                    } else {
+                        ""
+                    };
+                    let text = match id {
+                        Some(id) => format!("{id}: {cause}{kept}"),
+                        None => cause,
+                    };
+                    message(path, line, text)
+                }
+            };
+            if self.messages.len() < MAX_MESSAGES {
+                self.messages.push(said);
+            } else {
+                more = more.saturating_add(1);
+            }
+        }
+        for (kind, count) in foreign.into_iter().take(MAX_MESSAGES) {
+            let text = format!("{kind} is nothing to be served: {count} not used");
+            self.messages.push(message(path, 0, text));
+        }
+        if more > 0 {
+            let text = format!("and {more} more that cannot be used");
+            self.messages.push(message(path, 0, text));
+        }
+    }
+}
+
+/// Where nothing changed the same pointer, so that nobody compares it again.
+fn same(old: &[Object], new: Object) -> Object {
+    let before = old.iter().find(|before| before.id == new.id);
+    match before {
+        Some(before) if before.meaning == new.meaning => Object {
+            meaning: before.meaning.clone(),
+            ..new
+        },
+        Some(_) | None => new,
+    }
+}
+
+/// The objects in some text.
+pub(super) fn items(bytes: &[u8], source: &Arc<str>) -> Result<Vec<Item>, Malformed> {
+    let mut items = Vec::new();
+    for document in document::documents(bytes)? {
+        object::items(&document, source, &mut items);
+    }
+    Ok(items)
+}
+
+fn name(path: &Path) -> Arc<str> {
+    path.to_string_lossy().into()
+}
+
+fn message(path: &Path, line: usize, text: String) -> Message {
+    Message {
+        file: name(path),
+        line,
+        text,
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    use std::hash::{DefaultHasher, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}

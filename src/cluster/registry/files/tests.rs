@@ -1,0 +1,323 @@
+//! Directories as people change them, and what is served meanwhile.
+
+use std::fs;
+
+use api::model::ServiceKey;
+
+use super::*;
+
+struct Directory {
+    root: tempfile::TempDir,
+    files: Files,
+}
+
+fn names() -> Names {
+    Names {
+        cluster: "local".into(),
+        domain: "cluster.local".into(),
+        trust_domain: "cluster.local".into(),
+    }
+}
+
+impl Directory {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let files = Files::new(root.path(), names(), true);
+        Self { root, files }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> &Self {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), text).unwrap();
+        self
+    }
+
+    /// Names of entries with the numbers of their ports, and what is wrong.
+    fn read(&mut self) -> (String, Vec<String>) {
+        let outcome = self.files.read().unwrap();
+        let entries = outcome.contribution.entries.values().map(|entry| {
+            let port = entry.spec.ports.first().map_or(0, |port| port.number);
+            format!("{}/{}:{port}", entry.namespace, entry.name)
+        });
+        let messages = outcome.messages.iter().map(ToString::to_string);
+        (entries.collect::<Vec<_>>().join(" "), messages.collect())
+    }
+}
+
+fn entry(name: &str, port: u32) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1alpha3\nkind: ServiceEntry\nmetadata:\n  name: {name}\n\
+         spec:\n  hosts: [{name}.example]\n  ports:\n  - {{number: {port}, name: http}}\n---\n"
+    )
+}
+
+fn none() -> Vec<String> {
+    Vec::new()
+}
+
+#[test]
+fn files_say_objects_and_no_longer() {
+    let mut directory = Directory::new();
+    assert_eq!(directory.read(), (String::new(), none()));
+    directory
+        .write("a.yaml", &(entry("a", 1) + &entry("b", 2)))
+        .write("d/c.yml", &entry("c", 3))
+        .write(".d.yaml", &entry("d", 4))
+        .write("e.txt", &entry("e", 5))
+        .write(
+            "f.json",
+            "{\n\t\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [{\"apiVersion\": \"networking.istio.io/v1\",
+             \"kind\": \"ServiceEntry\", \"metadata\": {\"name\": \"f\", \"namespace\": \"demo\"}, \"spec\":
+             {\"hosts\": [\"f.example\"], \"ports\": [{\"number\": 6, \"name\": \"http\"}]}}]}",
+        );
+    let all = "default/a:1 default/b:2 default/c:3 demo/f:6";
+    assert_eq!(directory.read(), (all.to_owned(), none()));
+    fs::remove_file(directory.path("a.yaml")).unwrap();
+    directory.write("f.json", "");
+    assert_eq!(directory.read(), ("default/c:3".to_owned(), none()));
+    fs::remove_dir_all(directory.path("d")).unwrap();
+    assert_eq!(directory.read(), (String::new(), none()));
+    fs::remove_dir_all(directory.root.path()).unwrap();
+    assert!(directory.files.read().is_err());
+}
+
+#[test]
+fn a_broken_file_keeps_what_it_had() {
+    let mut directory = Directory::new();
+    directory.write("a.yaml", &(entry("a", 1) + &entry("b", 2)));
+    directory.write("c.yaml", &entry("c", 3));
+    directory.read();
+    directory.write("a.yaml", &(entry("a", 9) + "b: [\n"));
+    directory.write("c.yaml", "c: [\n");
+    let (entries, messages) = directory.read();
+    assert_eq!(entries, "default/a:1 default/b:2 default/c:3");
+    assert_eq!(messages.len(), 2);
+    assert!(
+        messages[0].starts_with("a.yaml: line 10: cannot parse: ")
+            && messages[0].ends_with("; its 2 objects stay as they were"),
+        "{messages:?}"
+    );
+    // Said again, as long as it is so.
+    assert_eq!(directory.read(), (entries, messages));
+    fs::remove_file(directory.path("a.yaml")).unwrap();
+    fs::create_dir(directory.path("a.yaml")).unwrap();
+    fs::remove_file(directory.path("c.yaml")).unwrap();
+    std::os::unix::fs::symlink("nowhere", directory.path("c.yaml")).unwrap();
+    let (entries, messages) = directory.read();
+    // A directory is another thing.
+    assert_eq!(entries, "default/c:3");
+    assert!(messages.contains(&"c.yaml: cannot read: the link leads nowhere".to_owned()));
+    fs::remove_file(directory.path("c.yaml")).unwrap();
+    directory.write("c.yaml", &entry("c", 4));
+    assert_eq!(directory.read(), ("default/c:4".to_owned(), none()));
+}
+
+#[test]
+fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
+    let mut directory = Directory::new();
+    directory.write("a.yaml", &(entry("a", 0) + &entry("b", 2)));
+    let wrong = "want a port, 1 to 65535, got 0";
+    let (entries, messages) = directory.read();
+    assert_eq!(entries, "default/b:2");
+    assert_eq!(
+        messages,
+        [format!(
+            "a.yaml: line 1: ServiceEntry default/a: ports[0].number: {wrong}"
+        )]
+    );
+    directory.write("a.yaml", &(entry("a", 1) + &entry("b", 2)));
+    assert_eq!(
+        directory.read(),
+        ("default/a:1 default/b:2".to_owned(), none())
+    );
+    directory.write("a.yaml", &(entry("b", 3) + &entry("a", 0)));
+    let (entries, messages) = directory.read();
+    assert_eq!(entries, "default/a:1 default/b:3");
+    assert_eq!(
+        messages,
+        [format!(
+            "a.yaml: line 10: ServiceEntry default/a: ports[0].number: {wrong}; its last good version stays"
+        )]
+    );
+    let outcome = directory.files.read().unwrap();
+    let shown: Vec<_> = outcome
+        .written
+        .iter()
+        .map(|one| {
+            format!(
+                "{} {} {} {}",
+                one.name,
+                one.source,
+                one.accepted,
+                one.messages.len()
+            )
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        ["a a.yaml true 0", "a a.yaml false 1", "b a.yaml true 0"]
+    );
+    directory.write("a.yaml", &entry("b", 3));
+    assert_eq!(directory.read(), ("default/b:3".to_owned(), none()));
+    directory.write("a.yaml", &(entry("b", 3) + &entry("a", 0)));
+    assert_eq!(directory.read().0, "default/b:3");
+}
+
+#[test]
+fn of_two_the_first_by_path_counts() {
+    let mut directory = Directory::new();
+    directory.write("b.yaml", &entry("a", 2));
+    assert_eq!(directory.read(), ("default/a:2".to_owned(), none()));
+    directory.write("a/z.yaml", &(entry("a", 1) + &entry("a", 3)));
+    let (entries, messages) = directory.read();
+    assert_eq!(entries, "default/a:1");
+    assert_eq!(
+        messages,
+        [
+            "a/z.yaml: line 10: ServiceEntry default/a: not used: one of this name is there already",
+            "b.yaml: line 1: ServiceEntry default/a: not used: a/z.yaml has one of this name",
+        ]
+    );
+    fs::remove_dir_all(directory.path("a")).unwrap();
+    assert_eq!(directory.read(), ("default/a:2".to_owned(), none()));
+}
+
+#[test]
+fn a_volume_is_exchanged_as_a_whole() {
+    use std::os::unix::fs::symlink;
+    let mut directory = Directory::new();
+    directory.write("..1/a.yaml", &entry("a", 1));
+    symlink("..1", directory.path("..data")).unwrap();
+    symlink("..data/a.yaml", directory.path("a.yaml")).unwrap();
+    assert_eq!(directory.read(), ("default/a:1".to_owned(), none()));
+    directory.write("..2/a.yaml", &entry("a", 2));
+    symlink("..2", directory.path("..tmp")).unwrap();
+    fs::rename(directory.path("..tmp"), directory.path("..data")).unwrap();
+    assert_eq!(directory.read(), ("default/a:2".to_owned(), none()));
+}
+
+#[test]
+fn what_did_not_change_is_the_same_pointer() {
+    let mut directory = Directory::new();
+    directory.write("a.yaml", &(entry("a", 1) + &entry("b", 2)));
+    let one = directory.files.read().unwrap().contribution;
+    let same = directory.files.read().unwrap().contribution;
+    let key: (Arc<str>, Arc<str>) = ("default".into(), "a".into());
+    assert!(Arc::ptr_eq(&one.entries[&key], &same.entries[&key]));
+    // Another file, another order, other comments.
+    directory.write("a.yaml", &(entry("b", 3) + "# a\n" + &entry("a", 1)));
+    let next = directory.files.read().unwrap().contribution;
+    assert!(Arc::ptr_eq(&one.entries[&key], &next.entries[&key]));
+    assert_ne!(one.entries, next.entries);
+}
+
+const CLUSTER: &str = "
+{apiVersion: v1, kind: Service, metadata: {name: b, namespace: demo},
+ spec: {clusterIP: 10.0.0.1, selector: {app: b}, ports: [{port: 80, name: http, targetPort: 8080}]}}
+---
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4,
+ metadata: {name: b-1, namespace: demo, labels: {kubernetes.io/service-name: b}},
+ endpoints: [{addresses: [10.0.1.1], conditions: {ready: true}, targetRef: {kind: Pod, name: b-1, namespace: demo}}],
+ ports: [{name: http, port: 8080}]}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: b-1, namespace: demo, labels: {app: b}},
+ spec: {serviceAccountName: b, nodeName: n}, status: {podIP: 10.0.1.1, phase: Running}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: n, labels: {topology.kubernetes.io/region: eu}}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {token: c2VjcmV0}}
+---
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: b}}
+";
+
+#[test]
+fn a_dumped_cluster_is_served() {
+    let mut directory = Directory::new();
+    directory.write("cluster.yaml", CLUSTER);
+    let outcome = directory.files.read().unwrap();
+    let key = ServiceKey::new("b.demo.svc.cluster.local", "demo");
+    let endpoint = &outcome.contribution.endpoints[&key][0];
+    assert_eq!(endpoint.locality.region(), "eu");
+    assert_eq!(
+        endpoint.account.as_deref(),
+        Some("spiffe://cluster.local/ns/demo/sa/b")
+    );
+    assert!(outcome.contribution.services.contains_key(&key));
+    assert_eq!(outcome.contribution.workloads.len(), 1);
+    assert_eq!(outcome.objects["EndpointSlice"], 1);
+    let messages: Vec<_> = outcome.messages.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        messages,
+        ["cluster.yaml: apps/v1 Deployment is nothing to be served: 1 not used"]
+    );
+    let said = directory.files.set_trust_domain("example");
+    let account = said.endpoints[&key][0].account.clone();
+    assert_eq!(account.as_deref(), Some("spiffe://example/ns/demo/sa/b"));
+    // Where an API server has them.
+    directory.files = Files::new(directory.root.path(), names(), false);
+    let outcome = directory.files.read().unwrap();
+    assert!(outcome.contribution.services.is_empty());
+    assert_eq!(
+        outcome.messages[0].to_string(),
+        "cluster.yaml: 4 objects of Kubernetes are not used: the API server has them"
+    );
+}
+
+#[test]
+fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
+    let mut directory = Directory::new();
+    directory.write(
+        "a.yaml",
+        "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v}, spec: {hosts: [a]}}\n---\n\
+         {apiVersion: networking.istio.io/v9, kind: Gateway, metadata: {name: g}}\n---\n\
+         {apiVersion: security.istio.io/v1, kind: Gateway, metadata: {name: g}}\n---\n\
+         {apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: ''}}\n---\n\
+         {apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: s, creationTimestamp: today}}\n---\n\
+         {apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {name: w}, spec: {address: 10.0.0.1, port: 1}}\n---\n\
+         - 1\n---\n{kind: ServiceEntry}\n",
+    );
+    let outcome = directory.files.read().unwrap();
+    let messages: Vec<_> = outcome.messages.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        messages,
+        [
+            "a.yaml: line 3: Gateway default/g: apiVersion: want one of v1, v1beta1, v1alpha3, got \"v9\"",
+            "a.yaml: line 5: Gateway default/g: kind: want one of AuthorizationPolicy, PeerAuthentication, RequestAuthentication",
+            "a.yaml: line 7: ServiceEntry: metadata.name: want a name",
+            "a.yaml: line 9: Sidecar: metadata.creationTimestamp: want a time, got \"today\"",
+            "a.yaml: line 13: want an object",
+            "a.yaml: line 15: want apiVersion and kind",
+        ]
+    );
+    let shown: Vec<_> = outcome
+        .written
+        .iter()
+        .map(|one| {
+            format!(
+                "{} {} {} {:?}",
+                one.kind, one.name, one.accepted, one.messages
+            )
+        })
+        .collect();
+    assert_eq!(shown[2], "VirtualService v true []");
+    assert_eq!(
+        shown[3],
+        "WorkloadEntry w true [\"unknown fields are ignored: port\"]"
+    );
+    assert_eq!(shown.len(), 4);
+}
+
+#[test]
+fn what_is_wrong_is_not_said_without_end() {
+    let mut directory = Directory::new();
+    directory.write("a.yaml", &entry("a", 0).repeat(50));
+    let (_, messages) = directory.read();
+    assert_eq!(messages.len(), MAX_MESSAGES + 1);
+    assert_eq!(messages[0], "a.yaml: and 30 more that cannot be used");
+    directory.write("a.yaml", &"- 1\n".repeat(2));
+    assert_eq!(directory.read().1.len(), 1);
+}

@@ -1,0 +1,179 @@
+//! What a request puts in place of everything that an earlier one did: a registry for trying things out.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::files::{Held, Item, Message, Object, items};
+use super::kubernetes::Names;
+use super::{Contribution, Written};
+
+/// What requests have put there.
+#[derive(Debug)]
+pub struct Memory {
+    names: Names,
+    held: Held,
+    written: Vec<Arc<Written>>,
+    body: Arc<[u8]>,
+}
+
+/// What a request put there.
+#[derive(Clone, Debug)]
+pub struct Put {
+    pub contribution: Contribution,
+    /// How many objects it had.
+    pub objects: usize,
+}
+
+impl Memory {
+    /// The name of the cluster that its objects are of.
+    pub const CLUSTER: &'static str = "v2-debug";
+    /// Of a request.
+    pub const MAX_BYTES: usize = super::files::MAX_BYTES;
+
+    /// `names`: of [`Self::CLUSTER`].
+    #[must_use]
+    pub fn new(names: Names) -> Self {
+        Self {
+            held: Held::new(names.clone(), true),
+            names,
+            written: Vec::new(),
+            body: Arc::default(),
+        }
+    }
+
+    /// What the body describes, in place of all that was there.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with it. Then all is as it was.
+    pub fn put(&mut self, body: &[u8]) -> Result<Put, Vec<Message>> {
+        let nowhere = Path::new("");
+        let said = |line, text| Message {
+            file: "".into(),
+            line,
+            text,
+        };
+        let items = items(body, &Self::CLUSTER.into())
+            .map_err(|malformed| vec![said(malformed.line, malformed.cause)])?;
+        let mut messages = Vec::new();
+        let mut objects: Vec<Object> = Vec::new();
+        for item in items {
+            match item {
+                Item::Good(object) => objects.push(object),
+                Item::Bad {
+                    line, id, cause, ..
+                } => {
+                    let text = match id {
+                        Some(id) => format!("{id}: {cause}"),
+                        None => cause,
+                    };
+                    messages.push(said(line, text));
+                }
+                Item::Foreign(kind) => {
+                    messages.push(said(0, format!("{kind} is nothing to be served")));
+                }
+            }
+        }
+        let mut held = Held::new(self.names.clone(), true);
+        let mut written = Vec::new();
+        let all = objects.iter().map(|object| (nowhere, object));
+        let contribution = held.hold(all, &mut messages, &mut written);
+        if !messages.is_empty() {
+            messages.sort();
+            return Err(messages);
+        }
+        self.held = held;
+        self.written = written;
+        self.body = body.into();
+        Ok(Put {
+            contribution,
+            objects: objects.len(),
+        })
+    }
+
+    /// The body of the last request that was taken.
+    #[must_use]
+    pub fn body(&self) -> Arc<[u8]> {
+        self.body.clone()
+    }
+
+    /// The mesh's configuration in it.
+    #[must_use]
+    pub fn written(&self) -> &[Arc<Written>] {
+        &self.written
+    }
+
+    /// The mesh's trust domain is another one.
+    pub fn set_trust_domain(&mut self, trust_domain: &str) -> Contribution {
+        self.names.trust_domain = trust_domain.into();
+        self.held.set_trust_domain(trust_domain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> Memory {
+        Memory::new(Names {
+            cluster: Memory::CLUSTER.into(),
+            domain: "cluster.local".into(),
+            trust_domain: "cluster.local".into(),
+        })
+    }
+
+    fn entry(name: &str, port: u32) -> String {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}}}\n\
+             spec: {{hosts: [{name}.example], ports: [{{number: {port}, name: http}}]}}\n---\n"
+        )
+    }
+
+    #[test]
+    fn a_body_takes_the_place_of_the_one_before() {
+        let mut memory = memory();
+        let both = entry("a", 80) + &entry("b", 80);
+        let put = memory.put(both.as_bytes()).unwrap();
+        assert_eq!((put.objects, put.contribution.entries.len()), (2, 2));
+        let put = memory.put(entry("c", 80).as_bytes()).unwrap();
+        assert_eq!((put.objects, put.contribution.entries.len()), (1, 1));
+        assert_eq!(&*memory.body(), entry("c", 80).as_bytes());
+        assert_eq!(memory.written()[0].name, "c".into());
+        assert_eq!(memory.put(b"").unwrap().objects, 0);
+        assert_eq!(memory.written().len(), 0);
+    }
+
+    #[test]
+    fn kubernetes_objects_are_those_of_its_own_cluster() {
+        let service = r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "b", "namespace": "demo"}, "spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 80}]}}]}"#;
+        let put = memory().put(service.as_bytes()).unwrap();
+        let (key, service) = put.contribution.services.first_key_value().unwrap();
+        assert_eq!(&*key.hostname, "b.demo.svc.cluster.local");
+        assert_eq!(service.cluster, Memory::CLUSTER.into());
+    }
+
+    #[test]
+    fn all_errors_are_said_and_nothing_changes() {
+        let mut memory = memory();
+        memory.put(entry("a", 80).as_bytes()).unwrap();
+        let wrong = entry("b", 0)
+            + &entry("c", 80)
+            + &entry("c", 80)
+            + "{apiVersion: apps/v1, kind: Deployment}\n---\n"
+            + "{apiVersion: v1, kind: Service, metadata: {name: d}, spec: {ports: [{port: 99999}]}}\n";
+        let said = memory.put(wrong.as_bytes()).unwrap_err();
+        let said: Vec<_> = said.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            said,
+            [
+                "apps/v1 Deployment is nothing to be served",
+                "line 1: ServiceEntry default/b: ports[0].number: want a port, 1 to 65535, got 0",
+                "line 11: ServiceEntry default/c: not used: one of this name is there already",
+                "line 18: Service default/d: spec.ports.port: want a port, 1 to 65535, got 99999",
+            ]
+        );
+        assert!(memory.put(b"a: [").is_err());
+        assert_eq!(&*memory.body(), entry("a", 80).as_bytes());
+    }
+}
