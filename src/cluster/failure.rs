@@ -37,6 +37,8 @@ pub enum Cause {
     Silent(Duration),
     /// More than so many bytes.
     TooLarge(usize),
+    /// More than so many objects.
+    TooMany(usize),
     /// Not what an API server says.
     Malformed(String),
 }
@@ -45,7 +47,11 @@ impl Cause {
     pub(crate) const fn code(&self) -> Option<u16> {
         match self {
             Self::Status { code, .. } => Some(*code),
-            Self::Broken(_) | Self::Silent(_) | Self::TooLarge(_) | Self::Malformed(_) => None,
+            Self::Broken(_)
+            | Self::Silent(_)
+            | Self::TooLarge(_)
+            | Self::TooMany(_)
+            | Self::Malformed(_) => None,
         }
     }
 }
@@ -57,6 +63,7 @@ impl fmt::Display for Cause {
             Self::Broken(why) => formatter.write_str(why),
             Self::Silent(long) => write!(formatter, "nothing came for {} s", long.as_secs_f32()),
             Self::TooLarge(most) => write!(formatter, "the answer is larger than {most} bytes"),
+            Self::TooMany(most) => write!(formatter, "there are more than {most} objects"),
             Self::Malformed(why) => write!(formatter, "the answer cannot be understood: {why}"),
         }
     }

@@ -1,5 +1,5 @@
 //! An API server for tests that does what a real one does only now and then: refuses, forgets, falls silent, never ends.
-//! It knows list, watch, get and a strategic merge patch of webhooks, for one kind, on loopback without TLS.
+//! It knows list, watch and get of any kind, and a strategic merge patch of webhooks, on loopback without TLS.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -15,7 +15,10 @@ use crate::connect::Cluster;
 
 mod wire;
 
-use wire::{Asked, chunk, misbehave, read, respond, status, value, wanted};
+use wire::{Asked, chunk, key, misbehave, read, respond, status, value, wanted};
+
+/// The kind of what is put without one.
+const WEBHOOKS: &str = "mutatingwebhookconfigurations";
 
 /// What happens to the next request of a verb, instead of an answer.
 #[derive(Clone, Debug)]
@@ -34,10 +37,15 @@ pub(crate) enum Fault {
 
 #[derive(Debug, Default)]
 struct State {
-    objects: BTreeMap<String, Value>,
+    /// By kind, and by namespace and name.
+    objects: BTreeMap<(String, String), Value>,
     version: u64,
-    /// What watches are sent, with the version that it is of.
-    events: Vec<(u64, Value)>,
+    /// What watches are sent, with the version that it is of, and the kind; those without one go to all.
+    events: Vec<(u64, Option<String>, Value)>,
+    /// Kinds by path, such as `/apis/discovery.k8s.io/v1`.
+    served: BTreeMap<String, Vec<&'static str>>,
+    /// Connections are closed as soon as they are made.
+    away: bool,
     /// Watches from versions before this one are told 410.
     forgotten: u64,
     /// Counts the times when all watches were ended.
@@ -46,6 +54,18 @@ struct State {
     log: Vec<String>,
     /// Queries of lists and watches, decoded no further.
     queries: VecDeque<String>,
+    paths: Vec<String>,
+}
+
+impl State {
+    /// Kinds of groups that come and go are there only while they are.
+    fn has(&self, asked: &Asked) -> bool {
+        let group = asked.path.split("/namespaces/").next().unwrap_or_default();
+        let group = group.strip_suffix(&asked.kind).unwrap_or(group);
+        let kinds = self.served.get(group.trim_end_matches('/'));
+        let built_in = asked.kind == WEBHOOKS || asked.path.starts_with("/api/");
+        built_in || kinds.is_some_and(|kinds| kinds.iter().any(|kind| *kind == asked.kind))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -85,27 +105,56 @@ impl Fake {
     }
 
     /// Creates or replaces an object, as somebody else would.
-    pub(crate) fn put(&self, mut object: Value) {
-        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    pub(crate) fn put(&self, object: Value) {
+        self.put_in(WEBHOOKS, object);
+    }
+
+    pub(crate) fn put_in(&self, kind: &str, mut object: Value) {
+        let metadata = &object["metadata"];
+        let namespace = metadata["namespace"].as_str().unwrap_or_default();
+        let place = (
+            kind.to_owned(),
+            key(namespace, metadata["name"].as_str().unwrap()),
+        );
         self.change(|state| {
             state.version += 1;
             object["metadata"]["resourceVersion"] = json!(state.version.to_string());
-            let old = state.objects.insert(name, object.clone());
+            let old = state.objects.insert(place, object.clone());
             let what = if old.is_some() { "MODIFIED" } else { "ADDED" };
             let event = json!({"type": what, "object": object});
-            state.events.push((state.version, event));
+            let event = (state.version, Some(kind.to_owned()), event);
+            state.events.push(event);
         });
     }
 
     pub(crate) fn delete(&self, name: &str) {
+        self.delete_in(WEBHOOKS, name);
+    }
+
+    pub(crate) fn delete_in(&self, kind: &str, name: &str) {
         self.change(|state| {
             state.version += 1;
-            if let Some(mut object) = state.objects.remove(name) {
+            let place = (kind.to_owned(), name.to_owned());
+            if let Some(mut object) = state.objects.remove(&place) {
                 object["metadata"]["resourceVersion"] = json!(state.version.to_string());
                 let event = json!({"type": "DELETED", "object": object});
-                state.events.push((state.version, event));
+                let event = (state.version, Some(kind.to_owned()), event);
+                state.events.push(event);
             }
         });
+    }
+
+    /// A version of a group that the server has, and its kinds; none: it is no longer there.
+    pub(crate) fn knows(&self, path: &str, kinds: &[&'static str]) {
+        self.change(|state| match kinds {
+            [] => drop(state.served.remove(path)),
+            kinds => drop(state.served.insert(path.to_owned(), kinds.to_vec())),
+        });
+    }
+
+    /// Nobody is heard, and watches break; or all is as it was.
+    pub(crate) fn away(&self, away: bool) {
+        self.change(|state| state.away = away);
     }
 
     /// Time passes for the server, and nothing changes.
@@ -114,25 +163,30 @@ impl Fake {
             state.version += 1;
             let metadata = json!({"resourceVersion": state.version.to_string()});
             let event = json!({"type": "BOOKMARK", "object": {"metadata": metadata}});
-            state.events.push((state.version, event));
+            state.events.push((state.version, None, event));
         });
     }
 
     /// Changes an object without telling watches: only a list shows it.
     pub(crate) fn put_unseen(&self, object: Value) {
-        self.put(object);
+        self.put_unseen_in(WEBHOOKS, object);
+    }
+
+    pub(crate) fn put_unseen_in(&self, kind: &str, object: Value) {
+        self.put_in(kind, object);
         self.change(|state| state.events.pop());
     }
 
     pub(crate) fn get(&self, name: &str) -> Value {
-        self.state.lock().unwrap().objects[name].clone()
+        let place = (WEBHOOKS.to_owned(), name.to_owned());
+        self.state.lock().unwrap().objects[&place].clone()
     }
 
     /// Sends this to all watches.
     pub(crate) fn send(&self, event: Value) {
         self.change(|state| {
             state.version += 1;
-            state.events.push((state.version, event));
+            state.events.push((state.version, None, event));
         });
     }
 
@@ -167,6 +221,11 @@ impl Fake {
         log.iter().filter(|line| line.starts_with(verb)).count()
     }
 
+    /// What was asked, by its path.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.state.lock().unwrap().paths.clone()
+    }
+
     pub(crate) fn queries(&self) -> Vec<String> {
         self.state.lock().unwrap().queries.iter().cloned().collect()
     }
@@ -175,6 +234,9 @@ impl Fake {
         let mut buffer = Vec::new();
         loop {
             let asked = read(&mut connection, &mut buffer).await?;
+            if self.state.lock().unwrap().away {
+                return None;
+            }
             let fault = self.change(|state| {
                 let detail = match asked.verb {
                     "list" | "watch" => {
@@ -186,6 +248,7 @@ impl Fake {
                 };
                 let line = format!("{} {}", asked.verb, detail.unwrap_or_default());
                 state.log.push(line.trim().to_owned());
+                state.paths.push(asked.path.clone());
                 let at = state
                     .faults
                     .iter()
@@ -206,12 +269,14 @@ impl Fake {
     fn answer(&self, asked: &Asked) -> (u16, Value) {
         let state = self.state.lock().unwrap();
         match asked.verb {
+            "list" if !state.has(asked) => (404, status(404)),
             "list" => {
                 let wanted = wanted(&asked.query);
                 let all: Vec<&Value> = state
                     .objects
                     .iter()
-                    .filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| wanted == *name))
+                    .filter(|((kind, _), _)| *kind == asked.kind)
+                    .filter(|((_, name), _)| wanted.as_ref().is_none_or(|wanted| wanted == name))
                     .map(|(_, object)| object)
                     .collect();
                 let number = |key| value(&asked.query, key).and_then(|text| text.parse().ok());
@@ -230,7 +295,14 @@ impl Fake {
                     json!({"metadata": metadata, "items": all[from.min(to)..to]}),
                 )
             }
-            "get" => match state.objects.get(&asked.name) {
+            "get" if asked.kind.is_empty() => match state.served.get(&asked.path) {
+                Some(kinds) => {
+                    let named: Vec<_> = kinds.iter().map(|kind| json!({"name": kind})).collect();
+                    (200, json!({"resources": named}))
+                }
+                None => (404, status(404)),
+            },
+            "get" => match state.objects.get(&asked.place()) {
                 Some(object) => (200, object.clone()),
                 None => (404, status(404)),
             },
@@ -245,7 +317,14 @@ impl Fake {
     /// A strategic merge patch: entries are found by their name.
     fn patch(&self, asked: &Asked) -> (u16, Value) {
         let patch: Value = serde_json::from_slice(&asked.body).unwrap();
-        let Some(mut object) = self.state.lock().unwrap().objects.get(&asked.name).cloned() else {
+        let Some(mut object) = self
+            .state
+            .lock()
+            .unwrap()
+            .objects
+            .get(&asked.place())
+            .cloned()
+        else {
             return (404, status(404));
         };
         if patch["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
@@ -277,12 +356,18 @@ impl Fake {
             return connection.write_all(b"0\r\n\r\n").await.ok();
         }
         loop {
-            let (events, over) = {
+            let (events, over, away) = {
                 let state = self.state.lock().unwrap();
-                let newer = state.events.iter().filter(|(version, _)| *version > sent);
-                (newer.cloned().collect::<Vec<_>>(), state.ended > ended)
+                let newer = state.events.iter().filter(|(version, kind, _)| {
+                    *version > sent && kind.as_ref().is_none_or(|kind| *kind == asked.kind)
+                });
+                let newer: Vec<_> = newer.cloned().collect();
+                (newer, state.ended > ended, state.away)
             };
-            for (version, event) in events {
+            if away {
+                return None;
+            }
+            for (version, _, event) in events {
                 sent = version;
                 let name = event["object"]["metadata"]["name"].as_str();
                 let all = wanted.is_none() || name.is_none();

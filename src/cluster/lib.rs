@@ -29,6 +29,7 @@ mod lines;
 mod listed;
 pub mod registry;
 mod repeats;
+mod served;
 mod store;
 mod webhook;
 

@@ -13,13 +13,14 @@ use kube::core::Request;
 use kube::core::params::{ListParams, WatchParams};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::answer::{Status, chunk};
 use crate::backoff::{Backoff, Bounds};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
-use crate::kind::{Kind, Metadata};
+use crate::kind::{Kind, Metadata, Resource};
 use crate::lines::Lines;
 use crate::repeats::{Repeats, times};
 use crate::store::Writer;
@@ -28,6 +29,19 @@ use crate::store::Writer;
 const PAGE: u32 = 100;
 /// An event: an object of at most 1.5 MiB in etcd, and what JSON adds.
 const EVENT_BYTES: usize = 4 << 20;
+
+/// More objects of one kind than any cluster has.
+const OBJECTS: usize = 500_000;
+
+/// Sources of one server: when one of them is answered again, the others need not wait until their pause is over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Peers(watch::Sender<u64>);
+
+impl Peers {
+    fn answered(&self) {
+        self.0.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
 
 /// Where objects of one kind come from.
 pub trait Source<K: Kind> {
@@ -85,8 +99,10 @@ impl Pace {
 #[derive(Debug)]
 pub struct Listed<K> {
     cluster: Cluster,
+    resource: Resource,
     selection: Selection,
     pace: Pace,
+    peers: Peers,
     /// Objects in a page: fewer where a page was too large.
     page: u32,
     kind: PhantomData<fn() -> K>,
@@ -131,26 +147,39 @@ enum End {
 
 impl<K: Kind> Listed<K> {
     #[must_use]
-    pub const fn new(cluster: Cluster, selection: Selection, pace: Pace) -> Self {
+    pub fn new(cluster: Cluster, selection: Selection, pace: Pace) -> Self {
         Self {
             cluster,
+            resource: K::RESOURCE,
             selection,
             pace,
+            peers: Peers::default(),
             page: PAGE,
             kind: PhantomData,
         }
     }
 
+    /// By another version than the kind's own.
+    pub(crate) const fn of(mut self, version: &'static str) -> Self {
+        self.resource.version = version;
+        self
+    }
+
+    pub(crate) fn beside(mut self, peers: Peers) -> Self {
+        self.peers = peers;
+        self
+    }
+
     fn action(&self, verb: &'static str) -> Action {
         Action {
             verb,
-            resource: K::RESOURCE.to_string(),
+            resource: self.resource.to_string(),
             name: self.selection.name.clone(),
         }
     }
 
     fn request(&self) -> Request {
-        Request::new(K::RESOURCE.path(self.selection.namespace.as_deref()))
+        Request::new(self.resource.path(self.selection.namespace.as_deref()))
     }
 
     fn fields(&self) -> Option<String> {
@@ -183,6 +212,10 @@ impl<K: Kind> Listed<K> {
                 }
             };
             objects.extend(page.items.unwrap_or_default());
+            if objects.len() > OBJECTS {
+                let cause = Cause::TooMany(OBJECTS);
+                return Err(Failure { action, cause });
+            }
             more = page.metadata.more.filter(|token| !token.is_empty());
             if more.is_none() {
                 return Ok((objects, page.metadata.resource_version));
@@ -238,16 +271,80 @@ impl<K: Kind> Listed<K> {
     }
 
     /// Lists, and watches until another list is due.
-    async fn round(&mut self, store: &mut Writer<K>, began: &mut bool) -> Result<(), Failure> {
+    async fn round(&mut self, store: &mut Writer<K>, health: &mut Health) -> Result<(), Failure> {
         let (objects, mut version) = self.list().await?;
         store.replace(objects);
+        if std::mem::take(&mut health.failing) {
+            self.peers.answered();
+        }
         loop {
-            match self.watch(store, &mut version, began).await? {
+            match self.watch(store, &mut version, &mut health.began).await? {
                 End::InTime => {}
                 End::Early => return Ok(()),
             }
         }
     }
+
+    /// Until the server says that it has no such kind.
+    pub(crate) async fn while_served(mut self, store: &mut Writer<K>) {
+        self.follow(store, true).await;
+    }
+
+    /// For ever, or until there is no such kind.
+    async fn follow(&mut self, store: &mut Writer<K>, while_served: bool) {
+        let mut backoff = Backoff::new(self.pace.bounds());
+        let mut repeats = Repeats::default();
+        let mut health = Health::default();
+        let mut others = self.peers.0.subscribe();
+        loop {
+            health.began = false;
+            others.mark_unchanged();
+            let ended = self.round(store, &mut health).await;
+            // Only a watch that has said something shows that all is well: one that ends as soon as it begins would be asked
+            // for without a pause.
+            if health.began {
+                backoff.reset();
+                repeats.forget();
+            }
+            let mut wait = backoff.next(fastrand::f64());
+            if let Err(failure) = ended {
+                if let Cause::Status {
+                    after: Some(after), ..
+                } = failure.cause
+                {
+                    wait = wait.max(after);
+                }
+                match failure.code() {
+                    // How a server says that it has forgotten, and no fault.
+                    Some(410) => tracing::debug!("{failure}: listing again"),
+                    Some(404) if while_served => {
+                        return store.stale(Instant::now(), failure.to_string());
+                    }
+                    Some(_) | None => {
+                        let words = failure.to_string();
+                        if let Some(count) = repeats.worth_saying(&words) {
+                            tracing::warn!("{words}{}: trying again", times(count));
+                        }
+                        store.stale(Instant::now(), words);
+                        health.failing = true;
+                    }
+                }
+            }
+            tokio::select! {
+                () = sleep(wait) => {}
+                Ok(()) = others.changed(), if health.failing => {}
+            }
+        }
+    }
+}
+
+/// How it went so far.
+#[derive(Default)]
+struct Health {
+    /// The watch has said something.
+    began: bool,
+    /// The last try failed.
+    failing: bool,
 }
 
 /// One event: what it says of the store, and the version that it is of.
@@ -276,37 +373,8 @@ fn apply<K: Kind>(store: &mut Writer<K>, version: &mut String, line: &[u8]) -> R
 
 impl<K: Kind> Source<K> for Listed<K> {
     async fn run(mut self, mut store: Writer<K>) -> Infallible {
-        let mut backoff = Backoff::new(self.pace.bounds());
-        let mut repeats = Repeats::default();
         loop {
-            let mut began = false;
-            let ended = self.round(&mut store, &mut began).await;
-            // Only a watch that has said something shows that all is well: one that ends as soon as it begins would be asked
-            // for without a pause.
-            if began {
-                backoff.reset();
-                repeats.forget();
-            }
-            let mut wait = backoff.next(fastrand::f64());
-            if let Err(failure) = ended {
-                if let Cause::Status {
-                    after: Some(after), ..
-                } = failure.cause
-                {
-                    wait = wait.max(after);
-                }
-                // 410 is how a server says that it has forgotten, and no fault.
-                if failure.code() == Some(410) {
-                    tracing::debug!("{failure}: listing again");
-                } else {
-                    let words = failure.to_string();
-                    if let Some(count) = repeats.worth_saying(&words) {
-                        tracing::warn!("{words}{}: trying again", times(count));
-                    }
-                    store.stale(Instant::now(), words);
-                }
-            }
-            sleep(wait).await;
+            self.follow(&mut store, false).await;
         }
     }
 }

@@ -134,8 +134,8 @@ async fn a_config_map_is_read() {
     let data = cluster.config_map("istio-system", "c").await.unwrap();
     assert_eq!(data["config"], "policy: enabled\n");
     assert_eq!(
-        fake.log(),
-        ["get api/v1/namespaces/istio-system/configmaps/c"]
+        fake.paths(),
+        ["/api/v1/namespaces/istio-system/configmaps/c"]
     );
     let data = cluster.config_map("istio-system", "c").await.unwrap();
     assert!(data.is_empty());

@@ -8,9 +8,19 @@ use super::Fault;
 
 pub(super) struct Asked {
     pub(super) verb: &'static str,
+    /// In the plural; empty where no kind is asked for.
+    pub(super) kind: String,
+    /// With its namespace, where it has one.
     pub(super) name: String,
+    pub(super) path: String,
     pub(super) query: String,
     pub(super) body: Vec<u8>,
+}
+
+impl Asked {
+    pub(super) fn place(&self) -> (String, String) {
+        (self.kind.clone(), self.name.clone())
+    }
 }
 
 pub(super) fn status(code: u16) -> Value {
@@ -33,6 +43,34 @@ pub(super) fn value(query: &str, key: &str) -> Option<String> {
         .find_map(|pair| Some(pair.strip_prefix(key)?.strip_prefix('=')?.to_owned()))
 }
 
+/// The kind that a path asks for, and the object: nothing where it asks what kinds there are.
+fn place(path: &str) -> (String, String) {
+    let mut parts = path.trim_matches('/').split('/');
+    let root = parts.next().unwrap_or_default();
+    let versions = if root == "apis" { 2 } else { 1 };
+    let mut parts: Vec<&str> = parts.skip(versions).collect();
+    let mut namespace = "";
+    if let ["namespaces", inside, _, ..] = parts[..] {
+        namespace = inside;
+        parts.drain(..2);
+    }
+    let Some((kind, name)) = parts.split_first() else {
+        return (String::new(), path.to_owned());
+    };
+    let name = match name {
+        [] => String::new(),
+        name => key(namespace, &name.join("/")),
+    };
+    ((*kind).to_owned(), name)
+}
+
+pub(super) fn key(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        return name.to_owned();
+    }
+    format!("{namespace}/{name}")
+}
+
 pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Asked> {
     loop {
         let mut headers = [httparse::EMPTY_HEADER; 32];
@@ -47,22 +85,23 @@ pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Op
                 });
             if buffer.len() >= head + length {
                 let (path, query) = request.path?.split_once('?').unwrap_or((request.path?, ""));
-                let rest = path
-                    .split_once("mutatingwebhookconfigurations")
-                    .map(|(_, rest)| rest);
-                let name = rest.unwrap_or(path).trim_start_matches('/').to_owned();
-                let verb = match (request.method?, &*name) {
-                    ("PATCH", _) => "patch",
-                    (_, "") if query.contains("watch=true") => "watch",
-                    (_, "") => "list",
+                let (kind, name) = place(path);
+                let verb = match (request.method?, &*kind, &*name) {
+                    ("PATCH", ..) => "patch",
+                    (_, "", _) => "get",
+                    (_, _, "") if query.contains("watch=true") => "watch",
+                    (_, _, "") => "list",
                     _ => "get",
                 };
+                let path = path.to_owned();
                 let query = query.to_owned();
                 let body = buffer[head..head + length].to_vec();
                 buffer.drain(..head + length);
                 return Some(Asked {
                     verb,
+                    kind,
                     name,
+                    path,
                     query,
                     body,
                 });

@@ -10,17 +10,24 @@
 //! EndpointSlice, Endpoints, Service ─────┘
 //! ```
 //!
+//! [`run`] reads one API server into it.
+//!
 //! What was computed remembers what it looked at ([`links`]), so that a change computes only what looked at it.
 
+mod custom;
 mod endpoints;
+mod heard;
 mod held;
 mod links;
 mod objects;
+mod source;
 #[cfg(test)]
 mod tests;
 mod wire;
 mod workload;
 
+pub use heard::Told;
 pub use held::Held;
 pub use objects::{Names, Objects, Problem};
+pub use source::{Settings, run};
 pub use wire::{Endpoints, Namespace, Node, Pod, Service, Slice};

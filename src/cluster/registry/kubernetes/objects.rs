@@ -33,7 +33,7 @@ impl Names {
 }
 
 /// What cannot be used of an object; the rest of it counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// `Service`.
     pub kind: &'static str,

@@ -9,6 +9,7 @@ mod orders;
 mod places;
 mod pods;
 mod services;
+mod source;
 
 use std::sync::Arc;
 

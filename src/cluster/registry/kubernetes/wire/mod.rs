@@ -29,7 +29,7 @@ type Texts = BTreeMap<String, Option<String>>;
 /// Metadata, as much of it as one kind or another needs.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct RawMetadata {
+pub(super) struct RawMetadata {
     name: Box<str>,
     namespace: Option<Box<str>>,
     creation_timestamp: Option<String>,
@@ -50,7 +50,7 @@ struct RawOwner {
 }
 
 impl RawMetadata {
-    fn key(&self) -> Key {
+    pub(super) fn key(&self) -> Key {
         Key {
             namespace: self.namespace.clone().unwrap_or_default(),
             name: self.name.clone(),
@@ -58,7 +58,7 @@ impl RawMetadata {
     }
 
     /// Seconds since 1970.
-    fn created(&self) -> Option<i64> {
+    pub(super) fn created(&self) -> Option<i64> {
         let time: Timestamp = self.creation_timestamp.as_ref()?.parse().ok()?;
         Some(time.as_second())
     }
@@ -82,7 +82,7 @@ fn of<'a>(texts: &'a Texts, name: &str) -> Option<&'a str> {
 }
 
 /// `null` is nothing: a server says it for empty lists.
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     from: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())

@@ -1,0 +1,266 @@
+//! Configuration in an API server: objects of the mesh's own kinds, read and judged one by one. One that is not valid is not
+//! used; what it said before stays.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use api::model::{Configured, Objects};
+use api::networking::{self, ServiceEntry, Sidecar, WorkloadEntry};
+use api::yaml::Node;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::objects::Problem;
+use super::wire::RawMetadata;
+use crate::kind::{Key, Kind, Resource};
+use crate::store::{Change, Changes};
+
+pub(super) const GROUP: &str = "networking.istio.io";
+/// A server that has several converts between them, and all say the same: the first that it has is read.
+pub(super) const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
+
+/// A kind of configuration.
+pub(super) trait Spec: networking::Kind + PartialEq + fmt::Debug + Send + Sync {
+    const NAME: &'static str;
+    const PLURAL: &'static str;
+}
+
+impl Spec for ServiceEntry {
+    const NAME: &'static str = "ServiceEntry";
+    const PLURAL: &'static str = "serviceentries";
+}
+
+impl Spec for WorkloadEntry {
+    const NAME: &'static str = "WorkloadEntry";
+    const PLURAL: &'static str = "workloadentries";
+}
+
+impl Spec for Sidecar {
+    const NAME: &'static str = "Sidecar";
+    const PLURAL: &'static str = "sidecars";
+}
+
+/// An object, or what is wrong with it.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(from = "Raw", bound = "T: Spec + 'static")]
+pub(super) struct Custom<T> {
+    key: Key,
+    read: Result<Arc<Configured<T>>, Box<str>>,
+}
+
+impl<T: Spec + 'static> Kind for Custom<T> {
+    const RESOURCE: Resource = Resource {
+        group: GROUP,
+        version: VERSIONS[0],
+        name: T::PLURAL,
+    };
+
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    #[serde(default)]
+    metadata: RawMetadata,
+    /// Not looked into before it is known whose it is: one that is nested too deeply must not spoil a whole list.
+    #[serde(default)]
+    spec: Option<Box<RawValue>>,
+}
+
+impl<T: Spec> From<Raw> for Custom<T> {
+    fn from(raw: Raw) -> Self {
+        let key = raw.metadata.key();
+        let text = raw.spec.as_ref().map_or("{}", |spec| spec.get());
+        let read = serde_json::from_str::<Value>(text)
+            .map_err(|error| error.to_string())
+            .and_then(|spec| {
+                let spec = if spec.is_null() {
+                    Value::Object(serde_json::Map::new())
+                } else {
+                    spec
+                };
+                networking::read::<T>(&Node::of_json(&spec)).map_err(|error| error.to_string())
+            })
+            .map(|parsed| {
+                Arc::new(Configured {
+                    name: (*key.name).into(),
+                    namespace: (*key.namespace).into(),
+                    created: raw.metadata.created(),
+                    spec: parsed.config,
+                })
+            })
+            .map_err(Into::into);
+        Self { key, read }
+    }
+}
+
+/// All objects of one kind.
+#[derive(Debug)]
+pub(super) struct Configs<T> {
+    said: Arc<Objects<T>>,
+    wrong: BTreeMap<Key, Arc<str>>,
+}
+
+impl<T> Default for Configs<T> {
+    fn default() -> Self {
+        Self {
+            said: Arc::default(),
+            wrong: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T: Spec + 'static> Configs<T> {
+    pub(super) fn apply(&mut self, changes: Changes<Custom<T>>) {
+        if changes.whole {
+            let there = |key: &Key| {
+                changes
+                    .changes
+                    .binary_search_by(|change| change.key().cmp(key))
+                    .is_ok()
+            };
+            let gone = self
+                .said
+                .values()
+                .map(|one| Key::new(&one.namespace, &one.name));
+            let gone: Vec<Key> = gone
+                .chain(self.wrong.keys().cloned())
+                .filter(|key| !there(key))
+                .collect();
+            for key in gone {
+                self.remove(&key);
+            }
+        }
+        for change in changes.changes {
+            match change {
+                Change::Set(key, object) => self.set(key, &object),
+                Change::Gone(key) => self.remove(&key),
+            }
+        }
+    }
+
+    fn set(&mut self, key: Key, object: &Custom<T>) {
+        match &object.read {
+            Ok(new) => {
+                self.wrong.remove(&key);
+                let place = place(&key);
+                if self.said.get(&place) != Some(new) {
+                    Arc::make_mut(&mut self.said).insert(place, Arc::clone(new));
+                }
+            }
+            Err(words) => {
+                self.wrong.insert(key, (**words).into());
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        self.wrong.remove(key);
+        let place = place(key);
+        if self.said.contains_key(&place) {
+            Arc::make_mut(&mut self.said).remove(&place);
+        }
+    }
+
+    /// All that are valid, or were.
+    pub(super) fn said(&self) -> Arc<Objects<T>> {
+        Arc::clone(&self.said)
+    }
+
+    pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
+        self.wrong.iter().map(|(object, words)| Problem {
+            kind: T::NAME,
+            object: object.clone(),
+            words: Arc::clone(words),
+        })
+    }
+}
+
+fn place(key: &Key) -> (Arc<str>, Arc<str>) {
+    ((*key.namespace).into(), (*key.name).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Writer, store};
+    use serde_json::json;
+
+    fn entry(name: &str, host: &str) -> Value {
+        json!({
+            "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+            "metadata": {"name": name, "namespace": "demo", "creationTimestamp": "1970-01-01T00:00:07Z"},
+            "spec": {"hosts": [host], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"},
+        })
+    }
+
+    fn read(object: &Value) -> Custom<ServiceEntry> {
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    fn words(configs: &Configs<ServiceEntry>) -> Vec<String> {
+        let say =
+            |problem: Problem| format!("{} {}: {}", problem.kind, problem.object, problem.words);
+        configs.problems().map(say).collect()
+    }
+
+    fn hosts(configs: &Configs<ServiceEntry>) -> Vec<String> {
+        let all = configs.said();
+        all.values()
+            .flat_map(|one| one.spec.hosts.clone())
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_not_valid_leaves_what_was() {
+        let (mut writer, mut reader): (Writer<Custom<ServiceEntry>>, _) = store();
+        let mut configs = Configs::default();
+        writer.replace(vec![
+            read(&entry("a", "a.example")),
+            read(&entry("b", "not a host")),
+        ]);
+        configs.apply(reader.changed().await.unwrap());
+        assert_eq!(hosts(&configs), ["a.example"]);
+        assert_eq!(configs.said().values().next().unwrap().created, Some(7));
+        let said = words(&configs);
+        assert!(
+            said.len() == 1 && said[0].starts_with("ServiceEntry demo/b: hosts[0]: "),
+            "{said:?}"
+        );
+        let before = configs.said();
+        writer.set(read(&entry("a", "")));
+        configs.apply(reader.changed().await.unwrap());
+        assert!(Arc::ptr_eq(&before, &configs.said()));
+        assert_eq!(words(&configs).len(), 2);
+        writer.set(read(&entry("a", "c.example")));
+        configs.apply(reader.changed().await.unwrap());
+        assert_eq!(hosts(&configs), ["c.example"]);
+        assert_eq!(words(&configs).len(), 1);
+        // A list that has neither.
+        writer.replace(vec![read(&entry("d", "d.example"))]);
+        let mut late = reader.clone();
+        configs.apply(late.changed().await.unwrap());
+        assert_eq!(hosts(&configs), ["d.example"]);
+        assert!(words(&configs).is_empty());
+    }
+
+    #[test]
+    fn one_that_is_nested_too_deeply_is_wrong_and_no_more() {
+        let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+        let text = format!(r#"{{"metadata": {{"name": "a"}}, "spec": {{"hosts": {deep}}}}}"#);
+        let list = format!("[{text}, {}]", entry("b", "b.example"));
+        let all: Vec<Custom<ServiceEntry>> = serde_json::from_str(&list).unwrap();
+        assert!(all[0].read.is_err() && all[1].read.is_ok());
+        let empty = r#"{"metadata": {"name": "a"}}"#;
+        assert!(
+            serde_json::from_str::<Custom<Sidecar>>(empty)
+                .unwrap()
+                .read
+                .is_ok()
+        );
+    }
+}

@@ -1,0 +1,322 @@
+//! What one API server said so far, and when that is to be told on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::networking::{ServiceEntry, Sidecar, WorkloadEntry};
+use tokio::time::Instant;
+
+use super::custom::{Configs, Spec};
+use super::objects::{Names, Objects, Problem};
+use crate::registry::{Contribution, Standing};
+use crate::store::Freshness;
+
+/// Changes that come together are told together: a pod and the slice that names it.
+const GATHER: Duration = Duration::from_millis(10);
+/// After a gap all kinds are listed anew. They are told at once, if they come within this time of the first one.
+const TOGETHER: Duration = Duration::from_secs(3);
+
+/// All that a cluster has, and how far that can be trusted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// Nothing before all was read.
+    pub contribution: Contribution,
+    pub standing: Standing,
+    /// Why the server is not heard, also before it is said to be lost.
+    pub error: Option<Arc<str>>,
+    /// Objects of each kind.
+    pub counts: BTreeMap<&'static str, usize>,
+    /// What cannot be used of which object.
+    pub problems: Arc<[Problem]>,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self {
+            contribution: Contribution::default(),
+            standing: Standing::Syncing,
+            error: None,
+            counts: BTreeMap::new(),
+            problems: Arc::default(),
+        }
+    }
+}
+
+/// A kind of configuration's place.
+pub(super) trait Part: Spec + 'static {
+    fn of(heard: &mut Heard) -> &mut Configs<Self>
+    where
+        Self: Sized;
+}
+
+impl Part for ServiceEntry {
+    fn of(heard: &mut Heard) -> &mut Configs<Self> {
+        &mut heard.entries
+    }
+}
+
+impl Part for WorkloadEntry {
+    fn of(heard: &mut Heard) -> &mut Configs<Self> {
+        &mut heard.workload_entries
+    }
+}
+
+impl Part for Sidecar {
+    fn of(heard: &mut Heard) -> &mut Configs<Self> {
+        &mut heard.sidecars
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Heard {
+    pub(super) objects: Objects,
+    /// After so long a source that is not heard is lost.
+    patience: Duration,
+    entries: Configs<ServiceEntry>,
+    workload_entries: Configs<WorkloadEntry>,
+    sidecars: Configs<Sidecar>,
+    /// Of each kind that is waited for.
+    fresh: BTreeMap<&'static str, Freshness>,
+    /// Since when something is there that was not told.
+    since: Option<Instant>,
+    /// When the first kind was heard again, while others are not.
+    returning: Option<Instant>,
+    synced: bool,
+    /// As it was told.
+    standing: Standing,
+    error: Option<Arc<str>>,
+}
+
+impl Heard {
+    pub(super) fn new(
+        names: Names,
+        patience: Duration,
+        kinds: impl IntoIterator<Item = &'static str>,
+    ) -> Self {
+        let kinds = kinds.into_iter();
+        Self {
+            objects: Objects::new(names),
+            patience,
+            entries: Configs::default(),
+            workload_entries: Configs::default(),
+            sidecars: Configs::default(),
+            fresh: kinds.map(|kind| (kind, Freshness::default())).collect(),
+            since: None,
+            returning: None,
+            synced: false,
+            standing: Standing::Syncing,
+            error: None,
+        }
+    }
+
+    /// Something may be different.
+    pub(super) fn changed(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    /// How far a kind is.
+    pub(super) fn freshness(&mut self, kind: &'static str, freshness: Freshness, now: Instant) {
+        let back = freshness.stale.is_none();
+        let was = self.fresh.insert(kind, freshness);
+        if was.is_some_and(|was| was.stale.is_some()) && back {
+            self.returning.get_or_insert(now);
+        }
+        if self.stale().next().is_none() {
+            self.returning = None;
+        }
+        self.synced |= self.fresh.values().all(|freshness| freshness.listed);
+    }
+
+    fn stale(&self) -> impl Iterator<Item = &(Instant, String)> {
+        self.fresh.values().filter_map(|fresh| fresh.stale.as_ref())
+    }
+
+    fn standing_at(&self, now: Instant) -> Standing {
+        if !self.synced {
+            return Standing::Syncing;
+        }
+        let lost = self
+            .stale()
+            .find(|(since, _)| now >= *since + self.patience);
+        lost.map_or(Standing::Synced, |(_, why)| Standing::Stale {
+            error: why.as_str().into(),
+        })
+    }
+
+    /// When to ask again whether something is to be told, if nothing is heard before.
+    pub(super) fn due(&self) -> Option<Instant> {
+        if let Some(first) = self.returning {
+            return Some(first + TOGETHER);
+        }
+        let lost = self.stale().map(|(since, _)| *since + self.patience).min();
+        let lost = lost.filter(|_| self.standing == Standing::Synced);
+        self.gathered().into_iter().chain(lost).min()
+    }
+
+    fn gathered(&self) -> Option<Instant> {
+        Some(self.since.filter(|_| self.synced)? + GATHER)
+    }
+
+    /// What is to be told now: all of it, and nothing where nothing is new.
+    pub(super) fn tell(&mut self, now: Instant) -> Option<Told> {
+        if self.returning.is_some_and(|first| now >= first + TOGETHER) {
+            self.returning = None;
+        }
+        let standing = self.standing_at(now);
+        let error = self.stale().next();
+        let error: Option<Arc<str>> = error.map(|(_, why)| why.as_str().into());
+        let other = (&standing, &error) != (&self.standing, &self.error);
+        let ready = self.gathered().is_some_and(|at| now >= at);
+        if self.returning.is_some() || !(ready || other) {
+            return None;
+        }
+        self.since = None;
+        self.standing = standing.clone();
+        self.error.clone_from(&error);
+        let configs = [
+            (ServiceEntry::NAME, self.entries.said().len()),
+            (WorkloadEntry::NAME, self.workload_entries.said().len()),
+            (Sidecar::NAME, self.sidecars.said().len()),
+        ];
+        let mut counts = self.objects.counts();
+        counts.extend(configs);
+        counts.retain(|_, count| *count > 0);
+        let of_objects = self.objects.problems();
+        let problems = of_objects
+            .chain(self.entries.problems())
+            .chain(self.workload_entries.problems())
+            .chain(self.sidecars.problems())
+            .collect();
+        let contribution = if self.synced {
+            Contribution {
+                entries: self.entries.said(),
+                workload_entries: self.workload_entries.said(),
+                sidecars: self.sidecars.said(),
+                ..self.objects.contribution()
+            }
+        } else {
+            Contribution::default()
+        };
+        Some(Told {
+            contribution,
+            standing,
+            error,
+            counts,
+            problems,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::Key;
+    use crate::registry::kubernetes::Namespace;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn listed(stale: Option<Instant>) -> Freshness {
+        Freshness {
+            listed: true,
+            stale: stale.map(|since| (since, "away".to_owned())),
+        }
+    }
+
+    /// Two kinds, all read and told, and its time.
+    fn synced() -> (Heard, Instant) {
+        let names = Names {
+            cluster: "here".into(),
+            domain: "cluster.local".into(),
+            trust_domain: "td".into(),
+        };
+        let (mut heard, now) = (Heard::new(names, PATIENCE, ["a", "b"]), Instant::now());
+        heard.freshness("a", listed(None), now);
+        change(&mut heard, "a", now);
+        assert_eq!((heard.due(), heard.tell(now + PATIENCE)), (None, None));
+        heard.freshness("b", listed(None), now);
+        assert_eq!(heard.due(), Some(now + GATHER));
+        let told = heard.tell(now + GATHER).unwrap();
+        assert_eq!(told.standing, Standing::Synced);
+        assert_eq!(told.counts, BTreeMap::from([("Namespace", 1)]));
+        (heard, now + GATHER)
+    }
+
+    fn change(heard: &mut Heard, name: &str, now: Instant) {
+        let key = Key::new("", name);
+        let namespace = Namespace {
+            key,
+            ..Namespace::default()
+        };
+        heard.objects.set(Arc::new(namespace));
+        heard.changed(now);
+    }
+
+    #[test]
+    fn what_comes_together_is_told_together() {
+        let (mut heard, now) = synced();
+        assert_eq!((heard.due(), heard.tell(now)), (None, None));
+        change(&mut heard, "b", now);
+        assert_eq!(heard.tell(now), None);
+        change(&mut heard, "c", now + GATHER / 2);
+        assert_eq!(heard.due(), Some(now + GATHER));
+        assert_eq!(heard.tell(now + GATHER).unwrap().counts["Namespace"], 3);
+        assert_eq!(heard.tell(now + GATHER * 2), None);
+    }
+
+    #[test]
+    fn a_source_is_lost_after_a_while_and_others_are_told_on() {
+        let (mut heard, now) = synced();
+        heard.freshness("a", listed(Some(now)), now);
+        let told = heard.tell(now).unwrap();
+        assert_eq!(
+            (told.standing, told.error.as_deref()),
+            (Standing::Synced, Some("away"))
+        );
+        assert_eq!(heard.due(), Some(now + PATIENCE));
+        change(&mut heard, "b", now);
+        assert_eq!(heard.tell(now + GATHER).unwrap().standing, Standing::Synced);
+        let told = heard.tell(now + PATIENCE).unwrap();
+        assert_eq!(
+            told.standing,
+            Standing::Stale {
+                error: "away".into()
+            }
+        );
+        assert_eq!((heard.due(), heard.tell(now + PATIENCE * 2)), (None, None));
+    }
+
+    #[test]
+    fn after_a_gap_all_is_told_at_once_or_after_a_while() {
+        for together in [true, false] {
+            let (mut heard, now) = synced();
+            heard.freshness("a", listed(Some(now)), now);
+            heard.freshness("b", listed(Some(now)), now);
+            let now = now + PATIENCE * 2;
+            assert!(heard.tell(now).is_some());
+            heard.freshness("a", listed(None), now);
+            change(&mut heard, "b", now);
+            assert_eq!(heard.tell(now + GATHER), None);
+            assert_eq!(heard.due(), Some(now + TOGETHER));
+            if together {
+                heard.freshness("b", listed(None), now + GATHER);
+                change(&mut heard, "c", now + GATHER);
+                let told = heard.tell(now + GATHER).unwrap();
+                assert_eq!(
+                    (told.counts["Namespace"], told.standing),
+                    (3, Standing::Synced)
+                );
+                assert_eq!(heard.tell(now + GATHER * 2), None);
+            } else {
+                let told = heard.tell(now + TOGETHER).unwrap();
+                assert_eq!(told.counts["Namespace"], 2);
+                assert_eq!(
+                    told.standing,
+                    Standing::Stale {
+                        error: "away".into()
+                    }
+                );
+            }
+        }
+    }
+}

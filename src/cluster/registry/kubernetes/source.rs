@@ -1,0 +1,344 @@
+//! One API server as a source: all its kinds are listed and watched side by side, and told of as one.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use api::networking::{ServiceEntry, Sidecar, WorkloadEntry};
+
+use super::custom::{Custom, GROUP, VERSIONS};
+use super::heard::{Heard, Part, Told};
+use super::held::Held;
+use super::objects::{Names, Problem};
+use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
+use crate::backoff::Backoff;
+use crate::connect::Cluster;
+use crate::failure::Failure;
+use crate::kind::Kind;
+use crate::listed::{Listed, Pace, Peers, Selection, Source as _};
+use crate::repeats::{Repeats, times};
+use crate::store::{Changes, Reader, Writer, store};
+
+/// What is read, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub names: Names,
+    /// This namespace only; Nodes and Namespaces are read all the same.
+    pub namespace: Option<String>,
+    /// ServiceEntries, WorkloadEntries and Sidecars, too.
+    pub configuration: bool,
+    pub pace: Pace,
+    /// A server that is not heard for so long is lost.
+    pub patience: Duration,
+    /// When to look again for a kind that the server does not have.
+    pub look_again: Duration,
+}
+
+impl Settings {
+    /// All namespaces and all kinds.
+    #[must_use]
+    pub fn new(names: Names) -> Self {
+        Self {
+            names,
+            namespace: None,
+            configuration: true,
+            pace: Pace {
+                most: Duration::from_secs(10),
+                ..Pace::default()
+            },
+            patience: Duration::from_secs(5),
+            look_again: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What is waited for until all was read.
+const ENDPOINTS: &str = "endpoints";
+const CONFIGURATION: [&str; 3] = [
+    <ServiceEntry as super::custom::Spec>::PLURAL,
+    <WorkloadEntry as super::custom::Spec>::PLURAL,
+    <Sidecar as super::custom::Spec>::PLURAL,
+];
+
+/// What one of the kinds says, to be taken in where all come together.
+type Word = Box<dyn FnOnce(&mut Heard) + Send>;
+
+/// Reads an API server, and tells whoever listens on `to` of each change all that it has, for as long as somebody does. The
+/// trust domain is taken from its channel, now and whenever it changes.
+pub async fn run(
+    cluster: Cluster,
+    settings: Settings,
+    mut trust_domain: watch::Receiver<Arc<str>>,
+    to: watch::Sender<Told>,
+) {
+    let mut kinds = vec![
+        Service::RESOURCE.name,
+        ENDPOINTS,
+        Pod::RESOURCE.name,
+        Node::RESOURCE.name,
+        Namespace::RESOURCE.name,
+    ];
+    if settings.configuration {
+        kinds.extend(CONFIGURATION);
+    }
+    let mut heard = Heard::new(settings.names.clone(), settings.patience, kinds);
+    trust_domain.mark_changed();
+    let mut said = BTreeSet::new();
+    // Ended when this is dropped.
+    let (_tasks, mut words) = Watching::start(cluster, settings);
+    loop {
+        let due = heard.due();
+        tokio::select! {
+            Some(word) = words.recv() => word(&mut heard),
+            Ok(()) = trust_domain.changed() => {
+                let trust_domain = Arc::clone(&trust_domain.borrow_and_update());
+                heard.objects.set_trust_domain(&trust_domain);
+                heard.changed(Instant::now());
+            }
+            () = until(due) => {}
+            () = to.closed() => return,
+        }
+        if let Some(told) = heard.tell(Instant::now()) {
+            report(&told.problems, &mut said);
+            to.send_replace(told);
+        }
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Each problem once, for as long as it is there.
+fn report(problems: &[Problem], said: &mut BTreeSet<Problem>) {
+    let now: BTreeSet<Problem> = problems.iter().cloned().collect();
+    for Problem {
+        kind,
+        object,
+        words,
+    } in now.difference(said)
+    {
+        tracing::warn!("cannot use all of {kind} {object}: {words}");
+    }
+    *said = now;
+}
+
+struct Watching {
+    tasks: JoinSet<()>,
+    cluster: Cluster,
+    settings: Settings,
+    peers: Peers,
+    to: mpsc::Sender<Word>,
+}
+
+impl Watching {
+    fn start(cluster: Cluster, settings: Settings) -> (JoinSet<()>, mpsc::Receiver<Word>) {
+        // Room for one: what comes meanwhile is one change when it is asked for.
+        let (to, words) = mpsc::channel(1);
+        let configuration = settings.configuration;
+        let mut watching = Self {
+            tasks: JoinSet::new(),
+            cluster,
+            settings,
+            peers: Peers::default(),
+            to,
+        };
+        watching.held::<Service>();
+        watching.backends();
+        watching.held::<Pod>();
+        watching.held::<Node>();
+        watching.held::<Namespace>();
+        if configuration {
+            watching.configuration::<ServiceEntry>();
+            watching.configuration::<WorkloadEntry>();
+            watching.configuration::<Sidecar>();
+        }
+        (watching.tasks, words)
+    }
+
+    fn listed<K: Kind>(&self, everywhere: bool) -> Listed<K> {
+        let namespace = self.settings.namespace.clone().filter(|_| !everywhere);
+        let selection = Selection {
+            namespace,
+            ..Selection::default()
+        };
+        Listed::new(self.cluster.clone(), selection, self.settings.pace).beside(self.peers.clone())
+    }
+
+    fn held<K: Held>(&mut self) {
+        let everywhere = matches!(K::RESOURCE.name, "nodes" | "namespaces");
+        let listed = self.listed::<K>(everywhere);
+        self.tasks
+            .spawn(held(K::RESOURCE.name, listed, self.to.clone()));
+    }
+
+    /// EndpointSlices, or Endpoints of a server that is too old for them.
+    fn backends(&mut self) {
+        let (slices, endpoints) = (self.listed::<Slice>(false), self.listed::<Endpoints>(false));
+        let (cluster, pace, to) = (self.cluster.clone(), self.settings.pace, self.to.clone());
+        self.tasks.spawn(async move {
+            let there = slices_are_served(&cluster, pace).await;
+            if there {
+                held(ENDPOINTS, slices, to).await;
+            } else {
+                let address = cluster.address();
+                tracing::info!(
+                    "{address} has no EndpointSlices of {}: reading Endpoints",
+                    Slice::RESOURCE
+                );
+                held(ENDPOINTS, endpoints, to).await;
+            }
+        });
+    }
+
+    fn configuration<T: Part>(&mut self) {
+        let (writer, reader) = store();
+        let looking = Looking {
+            cluster: self.cluster.clone(),
+            pace: self.settings.pace,
+            again: self.settings.look_again,
+            selection: Selection {
+                namespace: self.settings.namespace.clone(),
+                ..Selection::default()
+            },
+            peers: self.peers.clone(),
+        };
+        let forwarding = forward(T::PLURAL, reader, self.to.clone(), |heard, changes| {
+            T::of(heard).apply(changes);
+        });
+        self.tasks.spawn(forwarding);
+        self.tasks
+            .spawn(async move { match looking.run::<T>(writer).await {} });
+    }
+}
+
+/// Lists and watches a kind, and passes on what it says.
+async fn held<K: Held>(name: &'static str, listed: Listed<K>, to: mpsc::Sender<Word>) {
+    let (writer, reader) = store();
+    let forwarding = forward(name, reader, to, |heard, changes| {
+        heard.objects.apply(changes);
+    });
+    tokio::select! {
+        never = listed.run(writer) => match never {},
+        () = forwarding => {}
+    }
+}
+
+async fn forward<K: Kind>(
+    name: &'static str,
+    mut reader: Reader<K>,
+    to: mpsc::Sender<Word>,
+    apply: fn(&mut Heard, Changes<K>),
+) {
+    while let Some(changes) = reader.changed().await {
+        let word: Word = Box::new(move |heard| {
+            let now = Instant::now();
+            let any = changes.whole || !changes.changes.is_empty();
+            heard.freshness(name, changes.freshness.clone(), now);
+            if any {
+                apply(heard, changes);
+                heard.changed(now);
+            }
+        });
+        if to.send(word).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Asks until it is answered.
+async fn slices_are_served(cluster: &Cluster, pace: Pace) -> bool {
+    let mut backoff = Backoff::new(pace.bounds());
+    let mut repeats = Repeats::default();
+    loop {
+        match cluster
+            .serves(Slice::RESOURCE.group, Slice::RESOURCE.version)
+            .await
+        {
+            Ok(names) => return names.contains(Slice::RESOURCE.name),
+            Err(failure) => say(&failure, &mut repeats),
+        }
+        sleep(backoff.next(fastrand::f64())).await;
+    }
+}
+
+fn say(failure: &Failure, repeats: &mut Repeats) {
+    let words = failure.to_string();
+    if let Some(count) = repeats.worth_saying(&words) {
+        tracing::warn!("{words}{}: trying again", times(count));
+    }
+}
+
+/// For a kind that comes and goes.
+struct Looking {
+    cluster: Cluster,
+    pace: Pace,
+    again: Duration,
+    selection: Selection,
+    peers: Peers,
+}
+
+impl Looking {
+    async fn run<T: Part>(self, mut store: Writer<Custom<T>>) -> Infallible {
+        let mut backoff = Backoff::new(self.pace.bounds());
+        let mut repeats = Repeats::default();
+        // Since when it is not there, where it was.
+        let mut lost = None;
+        loop {
+            let wait = match self.version::<T>().await {
+                Ok(Some(version)) => {
+                    backoff.reset();
+                    repeats.forget();
+                    let cluster = self.cluster.clone();
+                    let listed = Listed::new(cluster, self.selection.clone(), self.pace);
+                    let listed = listed.of(version).beside(self.peers.clone());
+                    listed.while_served(&mut store).await;
+                    lost = Some(Instant::now());
+                    self.pace.first
+                }
+                // A server that starts knows kinds of its own before it knows others'.
+                Ok(None) if lost.is_some_and(|lost| lost.elapsed() < self.again) => {
+                    let why = format!("{} does not serve {}", self.cluster.address(), T::PLURAL);
+                    store.stale(Instant::now(), why);
+                    backoff.next(fastrand::f64())
+                }
+                Ok(None) => {
+                    lost = None;
+                    backoff.reset();
+                    repeats.forget();
+                    store.replace(Vec::new());
+                    self.again
+                }
+                Err(failure) => {
+                    say(&failure, &mut repeats);
+                    store.stale(Instant::now(), failure.to_string());
+                    backoff.next(fastrand::f64())
+                }
+            };
+            sleep(wait).await;
+        }
+    }
+
+    /// In which version the server has the kind.
+    async fn version<T: Part>(&self) -> Result<Option<&'static str>, Failure> {
+        for version in VERSIONS {
+            if self
+                .cluster
+                .serves(GROUP, version)
+                .await?
+                .contains(T::PLURAL)
+            {
+                return Ok(Some(version));
+            }
+        }
+        Ok(None)
+    }
+}

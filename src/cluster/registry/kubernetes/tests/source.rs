@@ -1,0 +1,330 @@
+//! One API server, as a source.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::{at, place, plain, pod, slice};
+use crate::fake::Fake;
+use crate::listed::Pace;
+use crate::registry::Standing;
+use crate::registry::kubernetes::{Names, Settings, Told, run};
+
+const ISTIO: &str = "/apis/networking.istio.io/v1beta1";
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        pace: Pace {
+            first: Duration::from_millis(5),
+            most: Duration::from_secs(20),
+            request: Duration::from_secs(5),
+            watch: Duration::from_secs(60),
+            grace: Duration::from_secs(1),
+        },
+        patience: Duration::from_millis(300),
+        look_again: Duration::from_millis(300),
+        ..Settings::new(Names {
+            cluster: "here".into(),
+            domain: "cluster.local".into(),
+            trust_domain: "td".into(),
+        })
+    }
+}
+
+/// One that has slices, and a service with an endpoint.
+pub(super) async fn fake(address: &str) -> Fake {
+    let fake = Fake::start().await;
+    fake.knows("/apis/discovery.k8s.io/v1", &["endpointslices"]);
+    fake.put_in("services", plain("a"));
+    fake.put_in(
+        "endpointslices",
+        slice("a-1", "a", json!([at(address, "p")])),
+    );
+    fake
+}
+
+struct Source {
+    running: JoinHandle<()>,
+    told: watch::Receiver<Told>,
+    trust_domain: watch::Sender<Arc<str>>,
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+impl Source {
+    fn start(fake: &Fake, settings: Settings) -> Self {
+        let (trust_domain, theirs) = watch::channel("td".into());
+        let (to, told) = watch::channel(Told::default());
+        let running = tokio::spawn(run(fake.cluster(), settings, theirs, to));
+        Self {
+            running,
+            told,
+            trust_domain,
+        }
+    }
+
+    async fn until(&mut self, what: impl FnMut(&Told) -> bool) -> Told {
+        let found = timeout(Duration::from_secs(20), self.told.wait_for(what)).await;
+        found.expect("not within 20 s").unwrap().clone()
+    }
+
+    async fn synced(&mut self) -> Told {
+        self.until(|told| told.standing == Standing::Synced).await
+    }
+
+    /// Nothing is told for a while.
+    async fn is_silent(&mut self) {
+        self.told.mark_unchanged();
+        let long = Duration::from_millis(100);
+        assert!(
+            timeout(long, self.told.changed()).await.is_err(),
+            "{:?}",
+            *self.told.borrow()
+        );
+    }
+}
+
+/// `ADDRESS POD` of each.
+pub(super) fn endpoints(told: &Told, name: &str) -> Vec<String> {
+    let all = told.contribution.endpoints.get(&place(name));
+    let say = |one: &api::model::Endpoint| {
+        format!("{} {}", one.address, one.pod.as_deref().unwrap_or("-"))
+    };
+    all.iter().flat_map(|all| all.iter()).map(say).collect()
+}
+
+#[tokio::test]
+async fn all_is_told_at_once_and_then_what_changes() {
+    let fake = fake("10.0.0.1").await;
+    for n in 0..250 {
+        fake.put_in("pods", pod(&format!("other-{n}"), "10.9.9.9", json!({})));
+    }
+    let mut source = Source::start(&fake, settings());
+    let first = source.until(|told| *told != Told::default()).await;
+    assert_eq!(first.standing, Standing::Synced);
+    assert_eq!(first.contribution.workloads.len(), 250);
+    assert_eq!(
+        (
+            first.counts["Service"],
+            first.counts["EndpointSlice"],
+            first.counts["Pod"]
+        ),
+        (1, 1, 250)
+    );
+    assert_eq!(endpoints(&first, "a"), ["10.0.0.1 -"]);
+    // The pod comes later: only what names it is different.
+    fake.put_in("pods", pod("p", "10.0.0.1", json!({"app": "a"})));
+    let second = source
+        .until(|told| endpoints(told, "a") == ["10.0.0.1 demo/p"])
+        .await;
+    assert!(Arc::ptr_eq(
+        &first.contribution.services,
+        &second.contribution.services
+    ));
+    source.is_silent().await;
+    // What changes nothing here is not told.
+    let mut same = plain("a");
+    same["metadata"]["labels"] = json!({"x": "y"});
+    fake.put_in("services", same);
+    source.is_silent().await;
+    source.trust_domain.send("new".into()).unwrap();
+    source
+        .until(|told| {
+            told.contribution.endpoints[&place("a")][0]
+                .account
+                .as_deref()
+                == Some("spiffe://new/ns/demo/sa/p")
+        })
+        .await;
+    fake.delete_in("endpointslices", "demo/a-1");
+    let last = source.until(|told| endpoints(told, "a").is_empty()).await;
+    assert!(last.contribution.services.contains_key(&place("a")));
+    assert!(fake.log().iter().all(|line| !line.contains("patch")));
+}
+
+#[tokio::test]
+async fn a_server_without_slices_has_endpoints() {
+    let fake = Fake::start().await;
+    fake.put_in("services", plain("a"));
+    let object = json!({
+        "metadata": {"name": "a", "namespace": "demo"},
+        "subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"name": "http", "port": 8080}]}],
+    });
+    fake.put_in("endpoints", object);
+    let mut source = Source::start(&fake, settings());
+    let told = source.synced().await;
+    assert_eq!(endpoints(&told, "a"), ["10.0.0.1 -"]);
+    assert_eq!(told.counts["Endpoints"], 1);
+}
+
+#[tokio::test]
+async fn an_outage_changes_nothing_and_what_was_missed_is_told_once() {
+    let fake = fake("10.0.0.1").await;
+    let mut source = Source::start(&fake, settings());
+    let before = source.synced().await;
+    fake.away(true);
+    let lost = source.until(|told| told.standing != Standing::Synced).await;
+    assert!(matches!(lost.standing, Standing::Stale { .. }) && lost.error.is_some());
+    assert_eq!(lost.contribution, before.contribution);
+    assert!(Arc::ptr_eq(
+        &lost.contribution.services,
+        &before.contribution.services
+    ));
+    // Missed, and forgotten by the server, too.
+    fake.put_in("services", plain("b"));
+    fake.put_in(
+        "endpointslices",
+        slice("b-1", "b", json!([at("10.0.0.3", "r")])),
+    );
+    fake.put_in(
+        "endpointslices",
+        slice("a-1", "a", json!([at("10.0.0.2", "q")])),
+    );
+    fake.put_in("pods", pod("q", "10.0.0.2", json!({})));
+    fake.put_in("pods", pod("r", "10.0.0.3", json!({})));
+    fake.forget();
+    // Long enough for pauses of its sources to be far apart.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let mut contributions = vec![source.told.borrow_and_update().contribution.clone()];
+    assert_eq!(contributions[0], before.contribution);
+    fake.away(false);
+    loop {
+        let told = timeout(Duration::from_secs(30), source.told.changed()).await;
+        told.expect("not within 30 s").unwrap();
+        let told = source.told.borrow_and_update().clone();
+        if told.contribution != contributions[contributions.len() - 1] {
+            contributions.push(told.contribution.clone());
+        }
+        if told.standing == Standing::Synced {
+            assert_eq!(endpoints(&told, "a"), ["10.0.0.2 demo/q"]);
+            assert_eq!(endpoints(&told, "b"), ["10.0.0.3 demo/r"]);
+            assert_eq!(told.error, None);
+            break;
+        }
+    }
+    assert_eq!(contributions.len(), 2);
+    source.is_silent().await;
+}
+
+#[tokio::test]
+async fn what_a_server_forgot_is_read_again() {
+    let fake = fake("10.0.0.1").await;
+    let mut source = Source::start(&fake, settings());
+    source.synced().await;
+    fake.put_in(
+        "endpointslices",
+        slice("a-1", "a", json!([at("10.0.0.2", "q")])),
+    );
+    source
+        .until(|told| endpoints(told, "a") == ["10.0.0.2 -"])
+        .await;
+    let lists = fake.count("list");
+    fake.forget();
+    fake.end_watches();
+    fake.put_unseen_in(
+        "endpointslices",
+        slice("a-1", "a", json!([at("10.0.0.3", "r")])),
+    );
+    source
+        .until(|told| endpoints(told, "a") == ["10.0.0.3 -"])
+        .await;
+    assert!(fake.count("list") > lists);
+    assert_eq!(source.told.borrow().standing, Standing::Synced);
+}
+
+fn entry(host: &str) -> Value {
+    json!({
+        "metadata": {"name": "e", "namespace": "demo"},
+        "spec": {"hosts": [host], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"},
+    })
+}
+
+fn hosts(told: &Told) -> Vec<&str> {
+    let all = told.contribution.entries.values();
+    all.flat_map(|one| &one.spec.hosts)
+        .map(String::as_str)
+        .collect()
+}
+
+#[tokio::test]
+async fn kinds_of_configuration_come_and_go() {
+    let fake = fake("10.0.0.1").await;
+    let mut source = Source::start(&fake, settings());
+    // None of them is installed, and that is no fault.
+    let told = source.synced().await;
+    assert!(hosts(&told).is_empty() && told.error.is_none());
+    fake.put_in("serviceentries", entry("a.example"));
+    fake.knows(ISTIO, &["serviceentries", "sidecars"]);
+    source.until(|told| hosts(told) == ["a.example"]).await;
+    fake.put_in("serviceentries", entry("b.example"));
+    let told = source.until(|told| hosts(told) == ["b.example"]).await;
+    assert_eq!((told.counts["ServiceEntry"], told.problems.len()), (1, 0));
+    // One that is not valid: the last one stays, and it is said.
+    fake.put_in("serviceentries", entry("not a host"));
+    let told = source.until(|told| !told.problems.is_empty()).await;
+    assert_eq!(hosts(&told), ["b.example"]);
+    assert_eq!(told.problems[0].kind, "ServiceEntry");
+    fake.put_in("serviceentries", entry("b.example"));
+    source.until(|told| told.problems.is_empty()).await;
+    // A server that starts does not know them at first.
+    fake.knows(ISTIO, &[]);
+    fake.end_watches();
+    let told = source.until(|told| told.error.is_some()).await;
+    assert_eq!(hosts(&told), ["b.example"]);
+    fake.knows(ISTIO, &["serviceentries"]);
+    let told = source.until(|told| told.error.is_none()).await;
+    assert_eq!(hosts(&told), ["b.example"]);
+    // They are gone for good.
+    fake.knows(ISTIO, &[]);
+    fake.end_watches();
+    source.until(|told| hosts(told).is_empty()).await;
+    source.synced().await;
+}
+
+#[tokio::test]
+async fn one_namespace_is_asked_for_where_only_that_counts() {
+    let fake = fake("10.0.0.1").await;
+    let settings = Settings {
+        namespace: Some("demo".to_owned()),
+        configuration: false,
+        ..settings()
+    };
+    let mut source = Source::start(&fake, settings);
+    source.synced().await;
+    let mut paths = fake.paths();
+    paths.sort();
+    paths.dedup();
+    assert_eq!(
+        paths,
+        [
+            "/api/v1/namespaces",
+            "/api/v1/namespaces/demo/pods",
+            "/api/v1/namespaces/demo/services",
+            "/api/v1/nodes",
+            "/apis/discovery.k8s.io/v1",
+            "/apis/discovery.k8s.io/v1/namespaces/demo/endpointslices",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn it_ends_with_who_listens() {
+    let fake = fake("10.0.0.1").await;
+    let (_trust_domain, theirs) = watch::channel("td".into());
+    let (to, mut told) = watch::channel(Told::default());
+    let running = tokio::spawn(run(fake.cluster(), settings(), theirs, to));
+    told.changed().await.unwrap();
+    drop(told);
+    timeout(Duration::from_secs(10), running)
+        .await
+        .unwrap()
+        .unwrap();
+}

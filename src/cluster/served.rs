@@ -1,0 +1,46 @@
+//! What kinds an API server has: those of its own differ by its version, and others come and go.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use crate::connect::{Cluster, REQUEST};
+use crate::failure::{Action, Failure};
+
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    resources: Vec<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+impl Cluster {
+    /// Names, in the plural, of the kinds that a version of a group has; none where the server does not know it.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub(crate) async fn serves(
+        &self,
+        group: &str,
+        version: &str,
+    ) -> Result<BTreeSet<String>, Failure> {
+        let path = format!("/apis/{group}/{version}");
+        let action = Action {
+            verb: "get",
+            resource: path.clone(),
+            name: None,
+        };
+        let request = http::Request::get(path)
+            .body(Vec::new())
+            .map_err(kube::core::request::Error::BuildRequest);
+        match self.exchange(&action, REQUEST).json::<List>(request).await {
+            Ok(list) => Ok(list.resources.into_iter().map(|one| one.name).collect()),
+            Err(failure) if failure.code() == Some(404) => Ok(BTreeSet::new()),
+            Err(failure) => Err(failure),
+        }
+    }
+}
