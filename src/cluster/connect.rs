@@ -113,13 +113,41 @@ impl Cluster {
                 from_kubeconfig(file.as_ref(), context.clone()).await?
             }
         };
+        Self::by(&config)
+    }
+
+    /// By a kubeconfig that somebody else wrote: it may not name files or programs of this machine.
+    ///
+    /// # Errors
+    /// A text that is not valid, or wants more than it may.
+    pub(crate) async fn of_kubeconfig(text: &[u8]) -> Result<Self, CannotConnect> {
+        const WHAT: &str = "cannot use the kubeconfig";
+        let refused = |why: String| CannotConnect(format!("{WHAT}: {why}"));
+        if text.len() as u64 > KUBECONFIG_BYTES {
+            return Err(refused(format!(
+                "it is larger than {KUBECONFIG_BYTES} bytes"
+            )));
+        }
+        let text = str::from_utf8(text).map_err(|_| refused("it is no text".to_owned()))?;
+        let read =
+            Kubeconfig::from_yaml(text).map_err(|error| CannotConnect::because(WHAT, &error))?;
+        if let Some(what) = beyond(&read) {
+            return Err(refused(format!("{what} is not allowed here")));
+        }
+        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+            .await
+            .map_err(|error| CannotConnect::because(WHAT, &error))?;
+        Self::by(&config)
+    }
+
+    fn by(config: &Config) -> Result<Self, CannotConnect> {
         let address = config.cluster_url.to_string();
         if config.proxy_url.is_some() {
             return Err(CannotConnect(format!(
                 "cannot use the kubeconfig: {address} is behind a proxy (proxy-url), which is not supported"
             )));
         }
-        let client = client(&config).map_err(|error| {
+        let client = client(config).map_err(|error| {
             let what = format!("cannot prepare connections to {address}");
             CannotConnect::because(&what, &error)
         })?;
@@ -214,6 +242,27 @@ impl Cluster {
         let map: ConfigMap = self.exchange(&action, REQUEST).json(request).await?;
         Ok(map.data.unwrap_or_default())
     }
+}
+
+/// What a kubeconfig has that reaches into this machine.
+fn beyond(read: &Kubeconfig) -> Option<&'static str> {
+    let of_users = read.auth_infos.iter().find_map(|user| {
+        let user = user.auth_info.as_ref()?;
+        [
+            (user.exec.is_some(), "exec"),
+            (user.auth_provider.is_some(), "auth-provider"),
+            (user.token_file.is_some(), "tokenFile"),
+            (user.client_certificate.is_some(), "client-certificate"),
+            (user.client_key.is_some(), "client-key"),
+        ]
+        .into_iter()
+        .find_map(|(there, name)| there.then_some(name))
+    });
+    let of_clusters = read.clusters.iter().find_map(|cluster| {
+        let file = cluster.cluster.as_ref()?.certificate_authority.as_ref();
+        file.map(|_| "certificate-authority")
+    });
+    of_users.or(of_clusters)
 }
 
 async fn from_kubeconfig(

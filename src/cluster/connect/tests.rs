@@ -145,3 +145,50 @@ async fn a_config_map_is_read() {
         "cannot get configmaps istio-system/c: the fake says 404 (404)"
     );
 }
+
+#[tokio::test]
+async fn a_kubeconfig_of_somebody_else_reaches_nothing_of_this_machine() {
+    let of = |cluster: &str, user: &str| {
+        format!(
+            "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:1'{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
+        )
+    };
+    assert!(
+        Cluster::of_kubeconfig(of("", "token: t").as_bytes())
+            .await
+            .is_ok()
+    );
+    for (cluster, user, words) in [
+        ("", "exec: {command: touch}", "exec"),
+        (
+            "",
+            "auth-provider: {name: gcp, config: {}}",
+            "auth-provider",
+        ),
+        ("", "tokenFile: /etc/passwd", "tokenFile"),
+        ("", "client-certificate: /a", "client-certificate"),
+        ("", "client-key: /a", "client-key"),
+        (
+            ", certificate-authority: /a",
+            "token: t",
+            "certificate-authority",
+        ),
+    ] {
+        let refused = Cluster::of_kubeconfig(of(cluster, user).as_bytes())
+            .await
+            .unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            format!("cannot use the kubeconfig: {words} is not allowed here")
+        );
+    }
+    let long = vec![b' '; (1 << 20) + 1];
+    for text in [&long[..], b"\xff", b"", b"{", b"current-context: c"] {
+        let refused = Cluster::of_kubeconfig(text).await.unwrap_err().to_string();
+        assert!(
+            refused.starts_with("cannot use the kubeconfig: "),
+            "{refused}"
+        );
+    }
+}

@@ -10,7 +10,7 @@
 //! EndpointSlice, Endpoints, Service ─────┘
 //! ```
 //!
-//! [`run`] reads one API server into it.
+//! [`run`] reads one API server into it, [`remotes`] those that Secrets name.
 //!
 //! What was computed remembers what it looked at ([`links`]), so that a change computes only what looked at it.
 
@@ -20,6 +20,7 @@ mod heard;
 mod held;
 mod links;
 mod objects;
+mod remote;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -29,5 +30,6 @@ mod workload;
 pub use heard::Told;
 pub use held::Held;
 pub use objects::{Names, Objects, Problem};
+pub use remote::{Remotes, remotes};
 pub use source::{Settings, run};
 pub use wire::{Endpoints, Namespace, Node, Pod, Service, Slice};

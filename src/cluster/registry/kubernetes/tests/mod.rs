@@ -8,6 +8,7 @@
 mod orders;
 mod places;
 mod pods;
+mod remote;
 mod services;
 mod source;
 

@@ -1,0 +1,290 @@
+//! Other clusters: a Secret holds a kubeconfig for each, by the cluster's id. They come, change and go while this runs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use api::model::ClusterId;
+use k8s_openapi::ByteString;
+use serde::Deserialize;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::heard::Told;
+use super::source::{self, Settings};
+use super::wire::{RawMetadata, or_default};
+use crate::connect::Cluster;
+use crate::kind::{Key, Kind, Resource};
+use crate::listed::{Listed, Selection, Source as _};
+use crate::registry::Standing;
+use crate::store::{Changes, store};
+
+const LABEL: &str = "istio/multiCluster=true";
+
+/// Remote clusters, by their ids.
+pub type Remotes = BTreeMap<ClusterId, Told>;
+
+/// A Secret of kubeconfigs.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(from = "Raw")]
+struct Secret {
+    key: Key,
+    kubeconfigs: BTreeMap<Box<str>, ByteString>,
+}
+
+/// Without what is secret.
+impl fmt::Debug for Secret {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Secret")
+            .field("key", &self.key)
+            .field("clusters", &self.kubeconfigs.keys())
+            .finish()
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Raw {
+    metadata: RawMetadata,
+    #[serde(deserialize_with = "or_default")]
+    data: BTreeMap<Box<str>, ByteString>,
+}
+
+impl From<Raw> for Secret {
+    fn from(raw: Raw) -> Self {
+        Self {
+            key: raw.metadata.key(),
+            kubeconfigs: raw.data,
+        }
+    }
+}
+
+impl Kind for Secret {
+    const RESOURCE: Resource = Resource {
+        group: "",
+        version: "v1",
+        name: "secrets",
+    };
+
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+}
+
+/// Follows the Secrets of a namespace, reads the clusters that they name as `settings` say, which are those of the local one,
+/// but without configuration, and tells of all of them, for as
+/// long as somebody listens. A cluster whose kubeconfig is of no use is there, too, with the reason; one that is removed is
+/// gone at once, with all that it had.
+pub async fn remotes(
+    local: Cluster,
+    namespace: String,
+    mut settings: Settings,
+    trust_domain: watch::Receiver<Arc<str>>,
+    to: watch::Sender<Remotes>,
+) {
+    settings.configuration = false;
+    let selection = Selection {
+        namespace: Some(namespace),
+        labels: Some(LABEL.to_owned()),
+        name: None,
+    };
+    let (writer, mut secrets) = store::<Secret>();
+    let mut tasks = JoinSet::new();
+    let listed = Listed::new(local, selection, settings.pace);
+    tasks.spawn(async move { match listed.run(writer).await {} });
+    let (say, mut said) = mpsc::channel(1);
+    let mut running = Running {
+        settings,
+        trust_domain,
+        say,
+        tasks,
+        secrets: BTreeMap::new(),
+        clusters: BTreeMap::new(),
+        generation: 0,
+    };
+    loop {
+        tokio::select! {
+            Some(changes) = secrets.changed() => {
+                running.apply(changes);
+                running.settle(&to);
+            }
+            Some((id, generation, told)) = said.recv() => running.told(&id, generation, told, &to),
+            () = to.closed() => return,
+        }
+    }
+}
+
+/// What is heard of a cluster.
+enum Said {
+    /// Its kubeconfig is of no use.
+    Broken(Arc<str>),
+    Told(Told),
+}
+
+/// A cluster that is read.
+struct One {
+    kubeconfig: ByteString,
+    /// Which of those with this id.
+    generation: u64,
+    task: AbortHandle,
+}
+
+struct Running {
+    settings: Settings,
+    trust_domain: watch::Receiver<Arc<str>>,
+    say: mpsc::Sender<(ClusterId, u64, Said)>,
+    tasks: JoinSet<()>,
+    secrets: BTreeMap<Key, Arc<Secret>>,
+    clusters: BTreeMap<Box<str>, One>,
+    generation: u64,
+}
+
+impl Running {
+    fn apply(&mut self, changes: Changes<Secret>) {
+        if changes.whole {
+            self.secrets.clear();
+        }
+        for change in changes.changes {
+            match change {
+                crate::store::Change::Set(key, secret) => self.secrets.insert(key, secret),
+                crate::store::Change::Gone(key) => self.secrets.remove(&key),
+            };
+        }
+    }
+
+    /// What the Secrets want: for a cluster that two of them name, the first.
+    fn wanted(&self) -> BTreeMap<Box<str>, ByteString> {
+        let mut wanted: BTreeMap<Box<str>, (&Key, ByteString)> = BTreeMap::new();
+        for (key, secret) in &self.secrets {
+            for (id, kubeconfig) in &secret.kubeconfigs {
+                if **id == *self.settings.names.cluster.as_str() {
+                    tracing::warn!(
+                        "cannot use cluster {id} of secret {key}: the local cluster is called so"
+                    );
+                } else if let Some((first, _)) = wanted.get(id) {
+                    tracing::warn!(
+                        "cannot use cluster {id} of secret {key}: secret {first} has one of that name"
+                    );
+                } else {
+                    wanted.insert(id.clone(), (key, kubeconfig.clone()));
+                }
+            }
+        }
+        wanted
+            .into_iter()
+            .map(|(id, (_, kubeconfig))| (id, kubeconfig))
+            .collect()
+    }
+
+    fn settle(&mut self, to: &watch::Sender<Remotes>) {
+        let wanted = self.wanted();
+        let gone: Vec<Box<str>> = self
+            .clusters
+            .keys()
+            .filter(|id| !wanted.contains_key(*id))
+            .cloned()
+            .collect();
+        for id in gone {
+            if let Some(one) = self.clusters.remove(&id) {
+                one.task.abort();
+            }
+            tracing::info!("cluster {id}: removed");
+            to.send_if_modified(|all| all.remove(&*id).is_some());
+        }
+        for (id, kubeconfig) in wanted {
+            match self.clusters.get(&id) {
+                Some(one) if one.kubeconfig == kubeconfig => continue,
+                Some(one) => {
+                    one.task.abort();
+                    tracing::info!("cluster {id}: another kubeconfig");
+                }
+                None => {
+                    tracing::info!("cluster {id}: added");
+                    let place = ClusterId::from(&*id);
+                    to.send_if_modified(|all| all.insert(place, Told::default()).is_none());
+                }
+            }
+            let one = self.start(&id, kubeconfig);
+            self.clusters.insert(id, one);
+        }
+    }
+
+    fn start(&mut self, id: &str, kubeconfig: ByteString) -> One {
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let cluster = ClusterId::from(id);
+        let mut settings = self.settings.clone();
+        settings.names.cluster = cluster.clone();
+        let (trust_domain, say) = (self.trust_domain.clone(), self.say.clone());
+        let text = kubeconfig.clone();
+        // What ended is forgotten.
+        while self.tasks.try_join_next().is_some() {}
+        let task = self.tasks.spawn(async move {
+            let opened = match Cluster::of_kubeconfig(&text.0).await {
+                Ok(opened) => opened,
+                Err(error) => {
+                    tracing::warn!("cannot use cluster {cluster}: {error}");
+                    let broken = Said::Broken(error.to_string().into());
+                    let _nobody_listens = say.send((cluster, generation, broken)).await;
+                    return;
+                }
+            };
+            let (to, mut from) = watch::channel(Told::default());
+            let forwarding = async {
+                while from.changed().await.is_ok() {
+                    let told = Said::Told(from.borrow_and_update().clone());
+                    if say.send((cluster.clone(), generation, told)).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            tokio::join!(source::run(opened, settings, trust_domain, to), forwarding);
+        });
+        One {
+            kubeconfig,
+            generation,
+            task,
+        }
+    }
+
+    fn told(&self, id: &ClusterId, generation: u64, said: Said, to: &watch::Sender<Remotes>) {
+        // What one said that was replaced or removed meanwhile.
+        let current = self.clusters.get(id.as_str());
+        if current.is_none_or(|one| one.generation != generation) {
+            return;
+        }
+        to.send_if_modified(|all| {
+            let old = all.entry(id.clone()).or_default();
+            let new = after(old, said);
+            let changed = *old != new;
+            *old = new;
+            changed
+        });
+    }
+}
+
+/// A new kubeconfig is no reason to lose what is served, until all was read with it.
+fn after(old: &Told, said: Said) -> Told {
+    match said {
+        Said::Broken(error) => Told {
+            standing: Standing::Stale {
+                error: Arc::clone(&error),
+            },
+            error: Some(error),
+            ..old.clone()
+        },
+        Said::Told(told) if told.standing == Standing::Syncing && old.standing != told.standing => {
+            let error = told
+                .error
+                .unwrap_or_else(|| "its kubeconfig is new: reading anew".into());
+            Told {
+                standing: Standing::Stale {
+                    error: Arc::clone(&error),
+                },
+                error: Some(error),
+                ..old.clone()
+            }
+        }
+        Said::Told(told) => told,
+    }
+}

@@ -1,0 +1,192 @@
+//! Clusters that Secrets name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::source::{endpoints, fake, settings};
+use crate::fake::Fake;
+use crate::registry::Standing;
+use crate::registry::kubernetes::{Remotes, remotes};
+
+fn kubeconfig(fake: &Fake) -> String {
+    let address = fake.cluster().address().to_owned();
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": address}}], "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    })
+    .to_string()
+}
+
+fn secret(name: &str, clusters: &[(&str, String)]) -> Value {
+    let data: serde_json::Map<String, Value> = clusters
+        .iter()
+        .map(|(id, text)| {
+            (
+                (*id).to_owned(),
+                json!(ByteString(text.clone().into_bytes())),
+            )
+        })
+        .collect();
+    json!({
+        "metadata": {"name": name, "namespace": "istio-system", "labels": {"istio/multiCluster": "true"}}, "data": data,
+    })
+}
+
+struct Source {
+    running: JoinHandle<()>,
+    told: watch::Receiver<Remotes>,
+    _trust_domain: watch::Sender<Arc<str>>,
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+impl Source {
+    fn start(local: &Fake) -> Self {
+        let (trust_domain, theirs) = watch::channel("td".into());
+        let (to, told) = watch::channel(Remotes::new());
+        let namespace = "istio-system".to_owned();
+        let running = tokio::spawn(remotes(local.cluster(), namespace, settings(), theirs, to));
+        Self {
+            running,
+            told,
+            _trust_domain: trust_domain,
+        }
+    }
+
+    async fn until(&mut self, what: impl FnMut(&Remotes) -> bool) -> Remotes {
+        let found = timeout(Duration::from_secs(20), self.told.wait_for(what)).await;
+        found.expect("not within 20 s").unwrap().clone()
+    }
+}
+
+fn serves(all: &Remotes, id: &str, wanted: &str) -> bool {
+    let found = all.get(id).map(|told| endpoints(told, "a"));
+    found.is_some_and(|found| found == [format!("{wanted} -")])
+}
+
+#[tokio::test]
+async fn clusters_come_change_and_go() {
+    let (local, east, west) = (
+        Fake::start().await,
+        fake("10.1.0.1").await,
+        fake("10.2.0.1").await,
+    );
+    let mut source = Source::start(&local);
+    local.put_in("secrets", secret("s", &[("east", kubeconfig(&east))]));
+    let all = source.until(|all| serves(all, "east", "10.1.0.1")).await;
+    assert_eq!(all["east"].standing, Standing::Synced);
+    let place = super::place("a");
+    assert_eq!(
+        all["east"].contribution.services[&place].cluster,
+        "east".into()
+    );
+    local.put_in("secrets", secret("t", &[("west", kubeconfig(&west))]));
+    let all = source.until(|all| serves(all, "west", "10.2.0.1")).await;
+    assert!(serves(&all, "east", "10.1.0.1"));
+    assert!(
+        Fake::count(&east, "get") > 0 && east.paths().iter().all(|path| !path.contains("istio.io"))
+    );
+    // Only what they name is asked for.
+    let queries = local.queries();
+    assert!(
+        queries
+            .iter()
+            .all(|query| query.contains("labelSelector=istio%2FmultiCluster%3Dtrue")),
+        "{queries:?}"
+    );
+    // One goes with its key, the other one with its Secret.
+    local.put_in("secrets", secret("s", &[]));
+    let all = source.until(|all| !all.contains_key("east")).await;
+    assert!(serves(&all, "west", "10.2.0.1"));
+    local.delete_in("secrets", "istio-system/t");
+    source.until(Remotes::is_empty).await;
+}
+
+#[tokio::test]
+async fn another_kubeconfig_loses_nothing_meanwhile() {
+    let (local, old, new) = (
+        Fake::start().await,
+        fake("10.1.0.1").await,
+        fake("10.2.0.1").await,
+    );
+    let mut source = Source::start(&local);
+    local.put_in("secrets", secret("s", &[("east", kubeconfig(&old))]));
+    source.until(|all| serves(all, "east", "10.1.0.1")).await;
+    new.away(true);
+    local.put_in("secrets", secret("s", &[("east", kubeconfig(&new))]));
+    let all = source.until(|all| all["east"].error.is_some()).await;
+    assert!(serves(&all, "east", "10.1.0.1"));
+    assert!(matches!(all["east"].standing, Standing::Stale { .. }));
+    // Nobody hears the old one any more.
+    old.put_in(
+        "endpointslices",
+        super::slice("a-1", "a", json!([super::at("10.9.9.9", "p")])),
+    );
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(serves(&source.told.borrow(), "east", "10.1.0.1"));
+    new.away(false);
+    let all = source.until(|all| !serves(all, "east", "10.1.0.1")).await;
+    assert!(serves(&all, "east", "10.2.0.1"));
+}
+
+#[tokio::test]
+async fn a_bad_kubeconfig_is_said_and_the_others_work() {
+    let (local, east) = (Fake::start().await, fake("10.1.0.1").await);
+    let mut source = Source::start(&local);
+    let program = kubeconfig(&east).replace(
+        r#""token":"secret""#,
+        r#""exec":{"command":"touch","args":["/tmp/x"]}"#,
+    );
+    let file = kubeconfig(&east).replace(r#""token":"secret""#, r#""tokenFile":"/etc/passwd""#);
+    assert!(program.contains("exec") && file.contains("tokenFile"));
+    let clusters = [
+        ("bad", "{".to_owned()),
+        ("empty", String::new()),
+        ("file", file),
+        ("here", kubeconfig(&east)),
+        ("program", program),
+    ];
+    local.put_in("secrets", secret("a", &clusters));
+    // The first Secret has it.
+    local.put_in("secrets", secret("b", &[("east", kubeconfig(&east))]));
+    local.put_in("secrets", secret("c", &[("east", "{".to_owned())]));
+    let all = source
+        .until(|all| {
+            serves(all, "east", "10.1.0.1")
+                && all.len() == 5
+                && all.values().all(|told| told.standing != Standing::Syncing)
+        })
+        .await;
+    assert_eq!(all["east"].error, None);
+    assert!(!all.contains_key("here"));
+    let error = |id: &str| all[id].error.as_deref().unwrap_or_default().to_owned();
+    assert!(
+        error("bad").starts_with("cannot use the kubeconfig"),
+        "{}",
+        error("bad")
+    );
+    assert!(
+        error("empty").starts_with("cannot use the kubeconfig"),
+        "{}",
+        error("empty")
+    );
+    assert_eq!(
+        error("program"),
+        "cannot use the kubeconfig: exec is not allowed here"
+    );
+    assert_eq!(
+        error("file"),
+        "cannot use the kubeconfig: tokenFile is not allowed here"
+    );
+}
