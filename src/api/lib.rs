@@ -25,7 +25,7 @@
 pub mod duration;
 pub mod mesh;
 pub mod model;
-mod names;
+pub mod names;
 pub mod networking;
 mod overlay;
 mod place;

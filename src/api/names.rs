@@ -1,7 +1,8 @@
 //! What a name of the network may look like.
 
 /// A DNS name; services may have underscores in front of them, numbers alone are a broken address.
-pub(crate) fn is_name(host: &str) -> bool {
+#[must_use]
+pub fn is_name(host: &str) -> bool {
     const LONGEST: usize = 253;
     const LONGEST_PART: usize = 63;
     let host = host.strip_suffix('.').unwrap_or(host);

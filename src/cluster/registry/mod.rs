@@ -11,6 +11,7 @@
 //! it, so that saying all costs little and nobody has to keep the books of who said what when. [`Registries`] makes one world
 //! of what all of them said, and says what that changed for proxies.
 
+pub mod consul;
 mod contribution;
 mod files;
 pub mod kubernetes;

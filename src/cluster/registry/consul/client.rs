@@ -1,0 +1,196 @@
+//! One question to Consul's agent over HTTP/1, under one deadline and with a bound on what is read.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::timeout;
+
+use super::address::{Address, Token};
+use super::schedule::{self, End, Query, Target, Way};
+use crate::answer::chain;
+
+/// How long Consul is asked to wait for something new. It adds up to a sixteenth, so that not all come back together.
+const WAIT: Duration = Duration::from_secs(55);
+const BRIEF: Duration = Duration::from_secs(5);
+const ADDED: Duration = Duration::from_secs(4);
+/// For the rest of an exchange, or for a whole one that has nothing to wait for.
+pub(super) const EXCHANGE: Duration = Duration::from_secs(15);
+/// An answer; of a refusal that much is read.
+pub(crate) const ANSWER_BYTES: usize = 16 << 20;
+const REFUSAL_BYTES: usize = 4 << 10;
+const REFUSAL_CHARACTERS: usize = 200;
+/// A head, with its headers.
+const HEAD_BYTES: usize = 64 << 10;
+/// Connections that are kept for questions which are answered at once, so that these have some when no more are to be had.
+const KEPT: usize = schedule::READS;
+/// Connections of queries that wait are taken again at once, or not at all.
+const IDLE_FOR: Duration = Duration::from_secs(5);
+
+/// An answer, read whole.
+pub(super) struct Answer {
+    pub(super) index: Option<u64>,
+    pub(super) body: Vec<u8>,
+}
+
+/// Why there is none: for the schedule, and for the log.
+pub(super) struct Failed {
+    pub(super) end: End,
+    pub(super) why: String,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    address: Address,
+    token: Option<Token>,
+    waiting: Pool<HttpConnector, Empty<Bytes>>,
+    short: Pool<HttpConnector, Empty<Bytes>>,
+}
+
+impl Client {
+    pub(super) fn new(address: Address, token: Option<Token>) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(EXCHANGE));
+        connector.set_nodelay(true);
+        let mut builder = Pool::builder(TokioExecutor::new());
+        builder
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_FOR)
+            .http1_max_buf_size(HEAD_BYTES);
+        let waiting = builder.build(connector.clone());
+        let short = builder
+            .pool_idle_timeout(None)
+            .pool_max_idle_per_host(KEPT)
+            .build(connector);
+        Self {
+            address,
+            token,
+            waiting,
+            short,
+        }
+    }
+
+    /// Asks, and waits for the whole answer.
+    pub(super) async fn ask(&self, query: &Query) -> Result<Answer, Failed> {
+        let within = if query.index == 0 {
+            EXCHANGE
+        } else {
+            WAIT + ADDED + EXCHANGE
+        };
+        let away = |why| Failed {
+            end: End::Away,
+            why,
+        };
+        timeout(within, self.exchange(query))
+            .await
+            .unwrap_or_else(|_| Err(away(format!("nothing came for {} s", within.as_secs()))))
+            .map_err(|Failed { end, why }| Failed {
+                end,
+                why: format!("cannot read {} of {}: {why}", path(query), self.address),
+            })
+    }
+
+    async fn exchange(&self, query: &Query) -> Result<Answer, Failed> {
+        let malformed = |error: http::Error| Failed {
+            end: End::Useless,
+            why: error.to_string(),
+        };
+        let wait = if query.brief { BRIEF } else { WAIT }.as_secs();
+        let path = format!("{}?index={}&wait={wait}s", path(query), query.index);
+        let uri = self.address.uri(&path).map_err(malformed)?;
+        let mut request = Request::get(uri).body(Empty::new()).map_err(malformed)?;
+        if let Some(token) = &self.token {
+            request
+                .headers_mut()
+                .insert("x-consul-token", token.header());
+        }
+        let pool = if query.index == 0 {
+            &self.short
+        } else {
+            &self.waiting
+        };
+        let response = pool.request(request).await.map_err(|error| Failed {
+            end: if error.is_connect() {
+                End::Away
+            } else {
+                End::Closed
+            },
+            why: chain(&error),
+        })?;
+        if response.status() != StatusCode::OK {
+            return Err(refusal(response).await);
+        }
+        let index = index(response.headers());
+        let body = read(response.into_body(), ANSWER_BYTES).await?;
+        Ok(Answer { index, body })
+    }
+}
+
+fn path(query: &Query) -> String {
+    match (&query.target, query.way) {
+        (Target::Names, _) => "/v1/catalog/services".to_owned(),
+        (Target::Service(name), Way::Health) => format!("/v1/health/service/{name}"),
+        (Target::Service(name), Way::Catalog) => format!("/v1/catalog/service/{name}"),
+    }
+}
+
+fn index(headers: &HeaderMap) -> Option<u64> {
+    headers.get("x-consul-index")?.to_str().ok()?.parse().ok()
+}
+
+async fn refusal(response: Response<Incoming>) -> Failed {
+    let status = response.status();
+    // What cannot be read is not worth another error: the code says enough.
+    let said = read(response.into_body(), REFUSAL_BYTES).await;
+    let said = said.unwrap_or_default();
+    let said: String = String::from_utf8_lossy(&said)
+        .trim()
+        .chars()
+        .take(REFUSAL_CHARACTERS)
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect();
+    let why = if said.is_empty() {
+        status.to_string()
+    } else {
+        format!("{said} ({})", status.as_u16())
+    };
+    // An agent with enough connections says so, where it says anything.
+    let end = if status == StatusCode::TOO_MANY_REQUESTS {
+        End::Closed
+    } else {
+        End::Refused {
+            status: status.as_u16(),
+        }
+    };
+    Failed { end, why }
+}
+
+/// All of a body.
+async fn read(mut body: Incoming, most: usize) -> Result<Vec<u8>, Failed> {
+    let too_large = || Failed {
+        end: End::Useless,
+        why: format!("the answer is larger than {most} bytes"),
+    };
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failed {
+            end: End::Away,
+            why: chain(&error),
+        })?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if bytes.len() + data.len() > most {
+            return Err(too_large());
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}

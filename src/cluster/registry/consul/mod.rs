@@ -1,0 +1,311 @@
+//! Services of Consul's catalog.
+//!
+//! `schedule` says what to ask when, `client` asks, `wire` reads the answers and `convert` makes services of them; all but
+//! `client` and this file are pure.
+
+mod address;
+mod client;
+mod convert;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::model::{ClusterId, Registry, ServiceKey};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+pub use self::address::{Address, BadAddress, Token};
+use self::client::{Client, Failed};
+use self::convert::{Converted, convert};
+use self::schedule::{End, Query, Schedule, Target, Way};
+use self::wire::Catalog;
+use super::{Contribution, SourceId, Standing};
+use crate::repeats::{Repeats, times};
+
+/// What a source says: all that it has, and how far it is. While it is [`Standing::Syncing`] it has nothing yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    pub standing: Standing,
+    pub contribution: Contribution,
+}
+
+impl Default for Said {
+    fn default() -> Self {
+        Self {
+            standing: Standing::Syncing,
+            contribution: Contribution::default(),
+        }
+    }
+}
+
+/// Consul, as a source of services.
+#[derive(Debug)]
+pub struct Consul {
+    client: Client,
+    cluster: ClusterId,
+}
+
+/// What an answer says.
+enum News {
+    Names(Catalog),
+    Service(Converted),
+}
+
+/// One query's end, with what it brought.
+struct Ended {
+    ticket: u64,
+    way: Way,
+    end: End,
+    news: Result<News, String>,
+}
+
+impl Consul {
+    /// `cluster` is the one that its services are said to be in.
+    #[must_use]
+    pub fn new(address: Address, token: Option<Token>, cluster: ClusterId) -> Self {
+        Self {
+            client: Client::new(address, token),
+            cluster,
+        }
+    }
+
+    #[must_use]
+    pub fn id(&self) -> SourceId {
+        SourceId {
+            registry: Registry::Consul,
+            cluster: self.cluster.clone(),
+        }
+    }
+
+    /// Says what it hears, for as long as it is polled.
+    pub async fn run(self, to: watch::Sender<Said>) -> Infallible {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(Duration::ZERO);
+        let mut queries = JoinSet::new();
+        let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
+        let mut heard = Heard::default();
+        loop {
+            let orders = schedule.next(start.elapsed());
+            for ticket in orders.cancel {
+                if let Some(handle) = handles.remove(&ticket) {
+                    handle.abort();
+                }
+            }
+            for query in orders.begin {
+                let ticket = query.ticket;
+                let asking = ask(self.client.clone(), query, self.cluster.clone());
+                handles.insert(ticket, queries.spawn(asking));
+            }
+            heard.say(&schedule, &to);
+            let deadline = schedule.deadline().map(|after| start + after);
+            let first = tokio::select! {
+                Some(ended) = queries.join_next() => Some(ended),
+                () = sleep_until(deadline.unwrap_or(start)), if deadline.is_some() => None,
+                else => None,
+            };
+            let mut ended = first;
+            while let Some(joined) = ended {
+                if let Some(one) = joined.map_or_else(|error| broken(&error, &handles), Some) {
+                    handles.remove(&one.ticket);
+                    heard.take(&mut schedule, start.elapsed(), one);
+                }
+                ended = queries.try_join_next();
+            }
+        }
+    }
+}
+
+/// A query that was given up says nothing; one that panicked is asked again.
+fn broken(error: &JoinError, handles: &HashMap<u64, AbortHandle>) -> Option<Ended> {
+    let (ticket, _) = handles
+        .iter()
+        .find(|(_, handle)| handle.id() == error.id())?;
+    Some(Ended {
+        ticket: *ticket,
+        way: Way::Catalog,
+        end: End::Useless,
+        news: Err("cannot read Consul's answer: internal error".to_owned()),
+    })
+}
+
+async fn ask(client: Client, query: Query, cluster: ClusterId) -> Ended {
+    let (ticket, way) = (query.ticket, query.way);
+    let (end, news) = match client.ask(&query).await {
+        Err(Failed { end, why }) => (end, Err(why)),
+        Ok(answer) => match understand(&query, &answer.body, &cluster) {
+            Ok(news) => (
+                End::Answered {
+                    index: answer.index,
+                },
+                Ok(news),
+            ),
+            Err(why) => {
+                let why = format!("cannot understand Consul's answer: {why}");
+                (End::Useless, Err(why))
+            }
+        },
+    };
+    Ended {
+        ticket,
+        way,
+        end,
+        news,
+    }
+}
+
+fn understand(query: &Query, body: &[u8], cluster: &ClusterId) -> Result<News, String> {
+    let (name, instances) = match (&query.target, query.way) {
+        (Target::Names, _) => return wire::catalog(body).map(News::Names),
+        (Target::Service(name), Way::Health) => (name, wire::health(body)),
+        (Target::Service(name), Way::Catalog) => (name, wire::instances(body)),
+    };
+    instances
+        .map(|instances| News::Service(convert(name, instances, cluster)))
+        .map_err(|why| format!("service {name}: {why}"))
+}
+
+/// What is known, and what was said of it.
+#[derive(Default)]
+struct Heard {
+    contribution: Contribution,
+    /// Warnings that stand, by service; those of the catalog have no name.
+    warnings: BTreeMap<Option<Arc<str>>, Vec<String>>,
+    error: Arc<str>,
+    repeats: Repeats,
+    told_in_turn: bool,
+    was_complete: bool,
+}
+
+impl Heard {
+    fn take(&mut self, schedule: &mut Schedule, now: Duration, ended: Ended) {
+        let in_turn = schedule.in_turn();
+        let Some(target) = schedule.ended(now, ended.ticket, ended.end, fastrand::f64()) else {
+            return;
+        };
+        match (target, ended.news) {
+            (Target::Names, Ok(News::Names(catalog))) => {
+                self.warn(None, catalog.warnings);
+                self.keep(&catalog.names);
+                schedule.names(now, &catalog.names);
+            }
+            (Target::Service(name), Ok(News::Service(converted))) => self.set(&name, converted),
+            // Each question has its own answer.
+            (_, Ok(_)) => {}
+            (_, Err(why)) => {
+                // The other path is asked next, or fewer at a time: nothing is wrong.
+                let is_told = match ended.end {
+                    End::Refused { status: 403 | 404 } => ended.way == Way::Catalog,
+                    End::Closed => schedule.is_failing(),
+                    End::Answered { .. } | End::Refused { .. } | End::Useless | End::Away => true,
+                };
+                if is_told {
+                    self.fail(&why);
+                }
+            }
+        }
+        if schedule.in_turn() > in_turn && !self.told_in_turn {
+            self.told_in_turn = true;
+            tracing::warn!(
+                "Consul has more services than connections: some are read every {} s",
+                schedule::TURN.as_secs()
+            );
+        }
+    }
+
+    fn fail(&mut self, why: &str) {
+        if let Some(count) = self.repeats.worth_saying(why) {
+            tracing::warn!("{why}{}: trying again", times(count));
+        }
+        self.error = why.into();
+    }
+
+    /// Says those that are new.
+    fn warn(&mut self, of: Option<Arc<str>>, warnings: Vec<String>) {
+        let known = self.warnings.remove(&of).unwrap_or_default();
+        for warning in warnings.iter().filter(|warning| !known.contains(warning)) {
+            tracing::warn!("Consul: {warning}");
+        }
+        if !warnings.is_empty() {
+            self.warnings.insert(of, warnings);
+        }
+    }
+
+    /// Forgets services that are not among these.
+    fn keep(&mut self, names: &BTreeSet<Arc<str>>) {
+        let keys: BTreeSet<ServiceKey> = names.iter().map(|name| convert::key(name)).collect();
+        let Contribution {
+            services,
+            endpoints,
+            ..
+        } = &mut self.contribution;
+        if services.keys().any(|key| !keys.contains(key)) {
+            Arc::make_mut(services).retain(|key, _| keys.contains(key));
+        }
+        if endpoints.keys().any(|key| !keys.contains(key)) {
+            Arc::make_mut(endpoints).retain(|key, _| keys.contains(key));
+        }
+        self.warnings
+            .retain(|name, _| name.as_ref().is_none_or(|name| names.contains(name)));
+    }
+
+    fn set(&mut self, name: &Arc<str>, converted: Converted) {
+        self.warn(Some(name.clone()), converted.warnings);
+        let key = convert::key(name);
+        let Contribution {
+            services,
+            endpoints,
+            ..
+        } = &mut self.contribution;
+        let Some(service) = converted.service else {
+            if services.contains_key(&key) {
+                Arc::make_mut(services).remove(&key);
+                Arc::make_mut(endpoints).remove(&key);
+            }
+            return;
+        };
+        if services.get(&key) != Some(&service) {
+            Arc::make_mut(services).insert(key.clone(), service);
+        }
+        if endpoints.get(&key) != Some(&converted.endpoints) {
+            Arc::make_mut(endpoints).insert(key, converted.endpoints);
+        }
+    }
+
+    fn say(&mut self, schedule: &Schedule, to: &watch::Sender<Said>) {
+        self.was_complete |= schedule.is_complete();
+        if !schedule.is_failing() {
+            self.repeats.forget();
+        }
+        let standing = match (self.was_complete, schedule.is_failing()) {
+            (false, _) => Standing::Syncing,
+            (true, false) => Standing::Synced,
+            (true, true) => Standing::Stale {
+                error: self.error.clone(),
+            },
+        };
+        let is_syncing = standing == Standing::Syncing;
+        to.send_if_modified(|said| {
+            let same_content = is_syncing || same(&said.contribution, &self.contribution);
+            if said.standing == standing && same_content {
+                return false;
+            }
+            said.standing = standing;
+            if !same_content {
+                said.contribution = self.contribution.clone();
+            }
+            true
+        });
+    }
+}
+
+/// By pointer: what did not change was not made anew.
+fn same(one: &Contribution, other: &Contribution) -> bool {
+    Arc::ptr_eq(&one.services, &other.services) && Arc::ptr_eq(&one.endpoints, &other.endpoints)
+}

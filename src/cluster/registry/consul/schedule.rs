@@ -1,0 +1,397 @@
+//! Which question is put to Consul when: (now, event) → queries to begin and queries to give up. No socket, no clock.
+//!
+//! A *waiting* query names the index of its last answer, and is answered when there is something newer, or after a minute.
+//! Each takes a connection, so that names beyond [`WAITING`] are read in turn. An agent may allow fewer connections (200,
+//! unless it is told otherwise) and closes those beyond without a word; then so many wait as it has shown to take.
+//!
+//! What concerns one query (a refusal, an answer that is none) makes that one wait. Where Consul itself is away, one query at
+//! a time finds out whether it is back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+mod query;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::query::{End, Orders, Query, Target, Way};
+use self::slot::{Outage, Phase, Slot};
+
+/// Services with a waiting query.
+pub(crate) const WAITING: usize = 1000;
+/// Between two reads of a service that has none.
+pub(crate) const TURN: Duration = Duration::from_secs(10);
+/// Such reads at a time.
+pub(crate) const READS: usize = 8;
+/// Queries at a time that Consul is to answer at once.
+const FIRST: usize = 64;
+/// So many begin within this time: an agent that has had enough says so before the next.
+const STEP: Duration = Duration::from_millis(50);
+/// Between the beginnings of two queries of one kind: an index that moves all the time is no reason to ask all the time.
+const PAUSE: Duration = Duration::from_millis(250);
+/// The same where an answer has no index to wait from.
+const BLIND: Duration = Duration::from_secs(1);
+/// A connection that is closed within this time, while so many others wait, is one too many.
+const CROWDED: Duration = Duration::from_secs(1);
+const CROWD: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    slots: BTreeMap<Target, Slot>,
+    under_way: BTreeMap<u64, Target>,
+    due: BTreeSet<(Duration, Target)>,
+    reads_due: BTreeSet<(Duration, Target)>,
+    /// Services that have a waiting query, and how many may.
+    waiting: usize,
+    most: usize,
+    /// Slots that are not `heard`, and that have failed.
+    unheard: usize,
+    failed: usize,
+    /// Reads, queries that wait, and others that are under way.
+    reads: usize,
+    established: usize,
+    first: usize,
+    outage: Option<Outage>,
+    /// When the step began, and how many queries in it.
+    step: Duration,
+    begun: usize,
+    ticket: u64,
+    /// Tickets up to this one say nothing new about how many connections Consul takes.
+    shrunk: u64,
+    cancel: Vec<u64>,
+}
+
+impl Schedule {
+    pub(crate) fn new(now: Duration) -> Self {
+        let mut schedule = Self {
+            slots: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            due: BTreeSet::new(),
+            reads_due: BTreeSet::new(),
+            waiting: 0,
+            most: WAITING,
+            unheard: 0,
+            failed: 0,
+            reads: 0,
+            established: 0,
+            first: 0,
+            outage: None,
+            step: now,
+            begun: 0,
+            ticket: 0,
+            shrunk: 0,
+            cancel: Vec::new(),
+        };
+        schedule.add(now, &Target::Names);
+        schedule
+    }
+
+    /// All services that there are. Those that are gone are asked for no more.
+    pub(crate) fn names(&mut self, now: Duration, names: &BTreeSet<Arc<str>>) {
+        let gone: Vec<Target> = self
+            .slots
+            .keys()
+            .filter(|target| matches!(target, Target::Service(name) if !names.contains(name)))
+            .cloned()
+            .collect();
+        for target in gone {
+            self.give_up(&target);
+            if let Some(slot) = self.slots.remove(&target) {
+                self.waiting -= usize::from(slot.waits);
+                self.unheard -= usize::from(!slot.heard);
+                self.failed -= usize::from(slot.has_failed());
+            }
+        }
+        for name in names {
+            let target = Target::Service(name.clone());
+            if !self.slots.contains_key(&target) {
+                self.add(now, &target);
+            }
+        }
+    }
+
+    /// A query came to its end. `random` is in `0.0..1.0`. `None`: nobody waits for it any more.
+    pub(crate) fn ended(
+        &mut self,
+        now: Duration,
+        ticket: u64,
+        end: End,
+        random: f64,
+    ) -> Option<Target> {
+        let target = self.under_way.get(&ticket)?.clone();
+        let Phase::UnderWay { since, .. } = self.slots.get(&target)?.phase else {
+            return None;
+        };
+        self.leave(&target);
+        let away = match end {
+            End::Answered { .. } => false,
+            End::Away => true,
+            End::Closed => !self.is_crowded(now, ticket, since),
+            // Without a leader nothing is answered.
+            End::Refused { status } => target == Target::Names && status >= 500,
+            End::Useless => false,
+        };
+        let again = if away {
+            self.lose(now, ticket, random);
+            self.with(&target, |slot| slot.index = 0);
+            now
+        } else {
+            if end != End::Closed {
+                self.outage = None;
+            }
+            self.settle(now, &target, since, end, random)
+        };
+        self.place(&target, again);
+        Some(target)
+    }
+
+    /// What is to be done now.
+    pub(crate) fn next(&mut self, now: Duration) -> Orders {
+        if now >= self.step + STEP {
+            (self.step, self.begun) = (now, 0);
+        }
+        let mut orders = Orders::default();
+        while let Some(target) = self.ready(now) {
+            orders.begin.extend(self.begin(now, &target));
+        }
+        orders.cancel = std::mem::take(&mut self.cancel);
+        orders
+    }
+
+    /// When [`Self::next`] is to be asked although no query ended.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        if let Some(outage) = &self.outage {
+            return outage.probe.is_none().then_some(outage.until);
+        }
+        let due = self.due.first().filter(|_| self.first < FIRST);
+        let read = self.reads_due.first().filter(|_| self.reads < READS);
+        let at = due.into_iter().chain(read).map(|(at, _)| *at).min()?;
+        if self.begun >= FIRST {
+            return Some(at.max(self.step + STEP));
+        }
+        Some(at)
+    }
+
+    /// Everything was heard once.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.unheard == 0
+    }
+
+    /// Something is not answered as it was, or never was.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.outage.is_some() || self.failed > 0
+    }
+
+    /// Services that are read in turn.
+    pub(crate) fn in_turn(&self) -> usize {
+        self.slots.len().saturating_sub(1 + self.waiting)
+    }
+
+    fn add(&mut self, now: Duration, target: &Target) {
+        self.slots.insert(target.clone(), Slot::new());
+        self.unheard += 1;
+        self.place(target, now);
+    }
+
+    fn with(&mut self, target: &Target, change: impl FnOnce(&mut Slot)) {
+        if let Some(slot) = self.slots.get_mut(target) {
+            change(slot);
+        }
+    }
+
+    /// Takes a target out of what it is in: a queue, or what is under way, by this ticket.
+    fn leave(&mut self, target: &Target) -> Option<u64> {
+        let slot = self.slots.get_mut(target)?;
+        match std::mem::replace(&mut slot.phase, Phase::Out) {
+            Phase::Out => None,
+            Phase::Due(at) => {
+                let entry = (at, target.clone());
+                let _in_one = self.due.remove(&entry) || self.reads_due.remove(&entry);
+                None
+            }
+            Phase::UnderWay { ticket, .. } => {
+                match (slot.is_read(target), slot.index) {
+                    (true, _) => self.reads -= 1,
+                    (false, 0) => self.first -= 1,
+                    (false, _) => self.established -= 1,
+                }
+                self.under_way.remove(&ticket);
+                Some(ticket)
+            }
+        }
+    }
+
+    fn give_up(&mut self, target: &Target) {
+        let ticket = self.leave(target);
+        self.cancel.extend(ticket);
+        if let Some(outage) = &mut self.outage
+            && ticket.is_some()
+            && outage.probe == ticket
+        {
+            outage.probe = None;
+        }
+    }
+
+    /// Puts a target into its queue.
+    fn place(&mut self, target: &Target, at: Duration) {
+        self.give_up(target);
+        let Some(slot) = self.slots.get_mut(target) else {
+            return;
+        };
+        slot.phase = Phase::Due(at);
+        if *target != Target::Names {
+            self.waiting -= usize::from(slot.waits);
+            slot.waits = self.waiting < self.most;
+            self.waiting += usize::from(slot.waits);
+        }
+        let queue = if slot.is_read(target) {
+            slot.index = 0;
+            &mut self.reads_due
+        } else {
+            &mut self.due
+        };
+        queue.insert((at, target.clone()));
+    }
+
+    fn ready(&mut self, now: Duration) -> Option<Target> {
+        let first = |queue: &BTreeSet<(Duration, Target)>| {
+            let (at, target) = queue.first()?;
+            (*at <= now).then(|| target.clone())
+        };
+        if let Some(outage) = &self.outage {
+            if now < outage.until || outage.probe.is_some() {
+                return None;
+            }
+            let names = self.due.iter().find(|(_, target)| *target == Target::Names);
+            return names
+                .map(|(_, names)| names.clone())
+                .or_else(|| first(&self.due))
+                .or_else(|| first(&self.reads_due));
+        }
+        if self.begun >= FIRST {
+            return None;
+        }
+        // Those that wait cost nothing while they do; but all begin with a question that is answered at once.
+        if self.first < FIRST
+            && let Some(target) = first(&self.due)
+        {
+            return Some(target);
+        }
+        first(&self.reads_due).filter(|_| self.reads < READS)
+    }
+
+    fn begin(&mut self, now: Duration, target: &Target) -> Option<Query> {
+        self.leave(target);
+        self.ticket += 1;
+        self.begun += 1;
+        let ticket = self.ticket;
+        let slot = self.slots.get_mut(target)?;
+        slot.phase = Phase::UnderWay { ticket, since: now };
+        match (slot.is_read(target), slot.index) {
+            (true, _) => self.reads += 1,
+            (false, 0) => self.first += 1,
+            (false, _) => self.established += 1,
+        }
+        if let Some(outage) = &mut self.outage {
+            outage.probe = Some(ticket);
+        }
+        let query = Query {
+            ticket,
+            target: target.clone(),
+            way: slot.way,
+            index: slot.index,
+            // Until it has shown that it takes so many, it must not be held for long.
+            brief: slot.is_new && self.established > FIRST,
+        };
+        slot.is_new = slot.index == 0;
+        self.under_way.insert(ticket, target.clone());
+        Some(query)
+    }
+
+    /// Takes in how a query ended that concerns its target alone; when that is asked for again.
+    fn settle(
+        &mut self,
+        now: Duration,
+        target: &Target,
+        since: Duration,
+        end: End,
+        random: f64,
+    ) -> Duration {
+        let Some(slot) = self.slots.get_mut(target) else {
+            return now;
+        };
+        let soon = now.max(since.saturating_add(PAUSE));
+        let is_read = slot.is_read(target);
+        match end {
+            End::Answered { index } => {
+                self.unheard -= usize::from(!slot.heard);
+                self.failed -= usize::from(slot.has_failed());
+                slot.heard = true;
+                slot.backoff.reset();
+                let index = index.unwrap_or(0);
+                let went_back = index < slot.index;
+                slot.index = if went_back { 0 } else { index };
+                match (is_read, index) {
+                    (true, _) => now + TURN,
+                    (false, 0) => now.max(since + BLIND),
+                    (false, _) => soon,
+                }
+            }
+            End::Refused { status: 403 | 404 }
+                if slot.way == Way::Health && *target != Target::Names =>
+            {
+                slot.way = Way::Catalog;
+                slot.index = 0;
+                soon
+            }
+            End::Refused { .. } | End::Useless => {
+                slot.way = Way::Health;
+                slot.index = 0;
+                // One service that is never to be read keeps nobody waiting; without the names there is nothing.
+                let heard = slot.heard || *target != Target::Names;
+                self.unheard -= usize::from(heard && !slot.heard);
+                self.failed += usize::from(!slot.has_failed());
+                slot.heard = heard;
+                now + slot.backoff.next(random)
+            }
+            // Of a crowd: it finds its place.
+            End::Closed | End::Away => {
+                slot.index = 0;
+                soon
+            }
+        }
+    }
+
+    /// Consul did not answer. The first to find out says when to try again, and then each that tried.
+    fn lose(&mut self, now: Duration, ticket: u64, random: f64) {
+        if let Some(outage) = &mut self.outage {
+            outage.goes_on(now, ticket, random);
+        } else {
+            self.outage = Some(Outage::new(now, random));
+            // It may come back with other limits.
+            self.most = WAITING;
+        }
+    }
+
+    /// Whether a closed connection was one too many. Then fewer wait from now on.
+    fn is_crowded(&mut self, now: Duration, ticket: u64, since: Duration) -> bool {
+        if self.outage.is_some() || now > since + CROWDED || self.established < CROWD {
+            return false;
+        }
+        // Those that wait go on: an agent counts a query that was given up until its time is over.
+        if ticket <= self.shrunk || self.waiting > self.most {
+            return true;
+        }
+        self.shrunk = self.ticket;
+        // A tenth for others, and a place for each read.
+        let most = (self.established * 9 / 10).saturating_sub(READS).max(1);
+        self.most = self.most.min(most);
+        for (at, target) in std::mem::take(&mut self.due) {
+            self.due.insert((at, target.clone()));
+            self.place(&target, at);
+        }
+        true
+    }
+}

@@ -1,0 +1,87 @@
+//! What a schedule knows of one target, and of Consul as a whole.
+
+use std::time::Duration;
+
+use super::query::{Target, Way};
+use crate::backoff::{Backoff, Bounds};
+
+/// After an error.
+const BOUNDS: Bounds = Bounds {
+    first: Duration::from_secs(1),
+    most: Duration::from_secs(30),
+};
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// In neither queue.
+    Out,
+    Due(Duration),
+    UnderWay {
+        ticket: u64,
+        since: Duration,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) way: Way,
+    pub(super) index: u64,
+    /// Has a waiting query; else it is read in turn.
+    pub(super) waits: bool,
+    pub(super) phase: Phase,
+    pub(super) backoff: Backoff,
+    /// Has not waited yet.
+    pub(super) is_new: bool,
+    /// Answered or refused since it is known.
+    pub(super) heard: bool,
+}
+
+/// Consul is away.
+#[derive(Debug)]
+pub(super) struct Outage {
+    pub(super) until: Duration,
+    pub(super) probe: Option<u64>,
+    pub(super) backoff: Backoff,
+}
+
+impl Slot {
+    pub(super) const fn new() -> Self {
+        Self {
+            way: Way::Health,
+            index: 0,
+            waits: false,
+            phase: Phase::Out,
+            backoff: Backoff::new(BOUNDS),
+            is_new: true,
+            heard: false,
+        }
+    }
+
+    /// Not answered as it should be, the last time.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.backoff.waited()
+    }
+
+    /// A service that is read in turn.
+    pub(super) fn is_read(&self, target: &Target) -> bool {
+        *target != Target::Names && !self.waits
+    }
+}
+
+impl Outage {
+    pub(super) fn new(now: Duration, random: f64) -> Self {
+        let mut backoff = Backoff::new(BOUNDS);
+        Self {
+            until: now + backoff.next(random),
+            probe: None,
+            backoff,
+        }
+    }
+    /// Only the probe finds out anything.
+    pub(super) fn goes_on(&mut self, now: Duration, ticket: u64, random: f64) {
+        if self.probe == Some(ticket) {
+            self.probe = None;
+            self.until = now + self.backoff.next(random);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Consul as a source, against an agent that does what a real one does only now and then.
+
+mod fake;
+#[path = "../../../../../tests/fuzz-gudgeon/properties/consul.rs"]
+mod property;
+
+use std::time::Duration;
+
+use api::model::{Health, ServiceKey};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use self::fake::{Fake, Fault};
+use super::{Address, Consul, Said, Token, convert, wire};
+use crate::registry::Standing;
+
+/// In which a change must be seen.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A source that runs until it is dropped.
+struct Source {
+    task: JoinHandle<()>,
+    said: watch::Receiver<Said>,
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Source {
+    fn of(fake: &Fake) -> Self {
+        let address: Address = format!("http://{}", fake.address()).parse().unwrap();
+        let consul = Consul::new(address, Token::new("sesame"), "west".into());
+        let (to, said) = watch::channel(Said::default());
+        let task = tokio::spawn(async move {
+            consul.run(to).await;
+        });
+        Self { task, said }
+    }
+
+    async fn until(&mut self, within: Duration, what: &str, is_so: impl FnMut(&Said) -> bool) {
+        let came = timeout(within, self.said.wait_for(is_so)).await;
+        let _said = came
+            .unwrap_or_else(|_| panic!("{what}: not within {within:?}"))
+            .unwrap();
+    }
+
+    async fn synced(fake: &Fake) -> Self {
+        let mut source = Self::of(fake);
+        source
+            .until(SOON * 5, "synced", |said| said.standing == Standing::Synced)
+            .await;
+        source
+    }
+}
+
+/// `address:port health` of a service, by name.
+fn endpoints(said: &Said, name: &str) -> Vec<String> {
+    let key = ServiceKey::new(&format!("{name}.service.consul"), "default");
+    let endpoints = said.contribution.endpoints.get(&key);
+    let drawn = |endpoint: &api::model::Endpoint| {
+        let ready = if endpoint.health == Health::Ready {
+            ""
+        } else {
+            " out"
+        };
+        format!("{}:{}{ready}", endpoint.address, endpoint.port)
+    };
+    endpoints.map_or_else(Vec::new, |endpoints| endpoints.iter().map(drawn).collect())
+}
+
+#[tokio::test]
+async fn what_is_registered_is_served_and_a_change_is_seen_soon() {
+    let fake = Fake::start().await;
+    fake.set("web", &[("web-1", "10.0.0.1", 80, "passing")]);
+    let mut source = Source::synced(&fake).await;
+    assert_eq!(endpoints(&source.said.borrow(), "web"), ["10.0.0.1:80"]);
+    let both = [
+        ("web-1", "10.0.0.1", 80, "passing"),
+        ("web-2", "10.0.0.2", 80, "warning"),
+    ];
+    fake.set("web", &both);
+    source
+        .until(SOON, "a second instance", |said| {
+            endpoints(said, "web") == ["10.0.0.1:80", "10.0.0.2:80"]
+        })
+        .await;
+    fake.set("web", &[both[0], ("web-2", "10.0.0.2", 80, "critical")]);
+    source
+        .until(SOON, "a critical check", |said| {
+            endpoints(said, "web") == ["10.0.0.1:80", "10.0.0.2:80 out"]
+        })
+        .await;
+    fake.set("db", &[("db-1", "10.0.0.3", 5432, "passing")]);
+    source
+        .until(SOON * 2, "a second service", |said| {
+            endpoints(said, "db") == ["10.0.0.3:5432"]
+        })
+        .await;
+    fake.remove("web");
+    source
+        .until(SOON, "no first service", |said| {
+            endpoints(said, "web").is_empty() && said.contribution.services.len() == 1
+        })
+        .await;
+    assert!(fake.log().iter().all(|line| line.ends_with(" sesame")));
+}
+
+#[tokio::test]
+async fn while_idle_there_is_nothing_but_waiting() {
+    let fake = Fake::start().await;
+    for name in ["a", "b", "c"] {
+        fake.set(name, &[(name, "10.0.0.1", 80, "passing")]);
+    }
+    let mut source = Source::synced(&fake).await;
+    fake.until("all wait", |fake| fake.waiting() == 4).await;
+    source.said.borrow_and_update();
+    let before = fake.log().len();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(fake.log().len(), before);
+    // Another order of tags, and of instances, is said with a new index, and is no change.
+    let first = ("a", "10.0.0.1", 80, "passing");
+    fake.set("a", &[first, ("a2", "10.0.0.2", 80, "passing")]);
+    source
+        .until(SOON, "two", |said| endpoints(said, "a").len() == 2)
+        .await;
+    source.said.borrow_and_update();
+    let before = fake.log().len();
+    fake.set("a", &[("a2", "10.0.0.2", 80, "passing"), first]);
+    fake.turn_tags();
+    fake.until("it is read", |fake| {
+        fake.log().len() > before && fake.waiting() == 4
+    })
+    .await;
+    assert!(!source.said.has_changed().unwrap());
+}
+
+#[tokio::test]
+async fn an_index_that_goes_back_is_followed() {
+    let fake = Fake::start().await;
+    fake.set("web", &[("web-1", "10.0.0.1", 80, "passing")]);
+    let mut source = Source::synced(&fake).await;
+    fake.until("all wait", |fake| fake.waiting() == 2).await;
+    // As after the restore of a backup.
+    fake.restore(5);
+    fake.set("web", &[("web-1", "10.0.0.9", 80, "passing")]);
+    source
+        .until(SOON, "the restored one", |said| {
+            endpoints(said, "web") == ["10.0.0.9:80"]
+        })
+        .await;
+    let asked_anew = |line: &String| line.starts_with("/v1/health/service/web?index=0&");
+    fake.until("it begins anew", |fake| {
+        fake.log().iter().filter(|line| asked_anew(line)).count() > 1
+    })
+    .await;
+    fake.until("and waits", |fake| fake.waiting() == 2).await;
+}
+
+#[tokio::test]
+async fn without_the_right_to_checks_there_are_instances() {
+    let fake = Fake::start().await;
+    fake.set("web", &[("web-1", "10.0.0.1", 80, "critical")]);
+    fake.fault("/v1/health/", Fault::Status(403));
+    let mut source = Source::synced(&fake).await;
+    // Nobody says that it is out.
+    assert_eq!(endpoints(&source.said.borrow(), "web"), ["10.0.0.1:80"]);
+    fake.set("web", &[("web-1", "10.0.0.2", 80, "passing")]);
+    source
+        .until(SOON, "a change", |said| {
+            endpoints(said, "web") == ["10.0.0.2:80"]
+        })
+        .await;
+    assert_eq!(source.said.borrow().standing, Standing::Synced);
+}
+
+/// What nobody should say keeps the last state, and is said.
+#[tokio::test]
+async fn a_hostile_agent_changes_nothing() {
+    let faults = [
+        Fault::Endless,
+        Fault::EndlessHead,
+        Fault::Says("[[["),
+        Fault::Says("{\"Node\":1}"),
+        Fault::Cut,
+        Fault::Status(500),
+    ];
+    let mut all = tokio::task::JoinSet::new();
+    for fault in faults {
+        all.spawn(suffers(fault));
+    }
+    while let Some(one) = all.join_next().await {
+        one.unwrap();
+    }
+}
+
+async fn suffers(fault: Fault) {
+    let fake = Fake::start().await;
+    fake.set("a", &[("a-1", "10.0.0.1", 80, "passing")]);
+    fake.set("b", &[("b-1", "10.0.0.2", 80, "passing")]);
+    let mut source = Source::synced(&fake).await;
+    fake.fault("/v1/health/service/a", fault);
+    fake.set("a", &[("a-1", "10.0.0.3", 80, "passing")]);
+    fake.set("b", &[("b-1", "10.0.0.4", 80, "passing")]);
+    let is_stale = |said: &Said| {
+        let Standing::Stale { error } = &said.standing else {
+            return false;
+        };
+        assert!(
+            error.contains("service a") || error.contains("/a of http"),
+            "{error}"
+        );
+        assert!(!error.contains("sesame"));
+        true
+    };
+    source.until(SOON * 10, "stale", is_stale).await;
+    assert_eq!(
+        endpoints(&source.said.borrow(), "a"),
+        ["10.0.0.1:80"],
+        "{fault:?}"
+    );
+    fake.mend();
+    let is_well = |said: &Said| {
+        said.standing == Standing::Synced
+            && endpoints(said, "a") == ["10.0.0.3:80"]
+            && endpoints(said, "b") == ["10.0.0.4:80"]
+    };
+    source.until(SOON * 10, "well again", is_well).await;
+}
+
+/// Nothing comes, and no time passes but the one that is waited for.
+#[tokio::test(start_paused = true)]
+async fn silence_is_an_error_in_the_end() {
+    let fake = Fake::start().await;
+    fake.fault("/v1/", Fault::Silence);
+    let source = Source::of(&fake);
+    let begun = tokio::time::Instant::now();
+    fake.until("asked again", |fake| fake.log().len() > 1).await;
+    assert!(begun.elapsed() >= super::client::EXCHANGE);
+    assert_eq!(source.said.borrow().standing, Standing::Syncing);
+}
+
+#[tokio::test]
+async fn many_services_do_not_open_more_connections_than_the_agent_takes() {
+    let fake = Fake::start().await;
+    fake.allow(50);
+    for at in 0..120 {
+        let name = format!("s{at:03}");
+        fake.set(&name, &[(&name, "10.0.0.1", 80, "passing")]);
+    }
+    let mut source = Source::synced(&fake).await;
+    assert_eq!(source.said.borrow().contribution.services.len(), 120);
+    // One that waits, and one in turn.
+    fake.set("s000", &[("x", "10.0.0.2", 80, "passing")]);
+    fake.set("s119", &[("x", "10.0.0.2", 80, "passing")]);
+    source
+        .until(SOON * 12, "both", |said| {
+            ["s000", "s119"].map(|name| endpoints(said, name)) == [["10.0.0.2:80"], ["10.0.0.2:80"]]
+        })
+        .await;
+    assert_eq!(source.said.borrow().standing, Standing::Synced);
+}
+
+#[test]
+fn names_that_nobody_could_look_up_are_left_out() {
+    let text = json!({"web": [], "a b": null, "": [], "../x": ["t"], "a..b": [], "Web_2": ["k|v"]})
+        .to_string();
+    let catalog = wire::catalog(text.as_bytes()).unwrap();
+    let names: Vec<_> = catalog.names.iter().map(|name| &**name).collect();
+    assert_eq!(names, ["Web_2", "web"]);
+    assert_eq!(catalog.warnings.len(), 1);
+    assert!(catalog.warnings[0].contains("of 4 such"), "{catalog:?}");
+}
+
+#[test]
+fn entries_have_a_bound() {
+    let names = (0..=wire::NAMES).map(|at| format!("\"s{at}\":[]"));
+    let text = format!("{{{}}}", names.collect::<Vec<_>>().join(","));
+    let error = wire::catalog(text.as_bytes()).unwrap_err();
+    assert!(error.contains("more than 20000 services"), "{error}");
+    let text = format!("[{}]", vec!["{}"; wire::INSTANCES + 1].join(","));
+    let error = wire::instances(text.as_bytes()).unwrap_err();
+    assert!(error.contains("more than 20000 entries"), "{error}");
+}
+
+/// The examples that fuzzing begins with, without a fuzzer.
+#[test]
+fn examples_of_answers() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/fuzz/consul");
+    let mut found = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        property::check(&bytes);
+        for cut in 0..bytes.len() {
+            property::check(&bytes[..cut]);
+        }
+        found += 1;
+    }
+    assert!(found > 3, "there are no examples");
+}

@@ -1,0 +1,14 @@
+//! See `properties/consul.rs`. The parser comes by its files: the crate that they are part of would bring all of Kubernetes.
+
+#![no_main]
+
+#[allow(dead_code, reason = "the source needs more of it")]
+#[path = "../../../src/cluster/registry/consul/convert.rs"]
+mod convert;
+#[path = "../properties/consul.rs"]
+mod property;
+#[allow(dead_code, reason = "the source needs more of it")]
+#[path = "../../../src/cluster/registry/consul/wire.rs"]
+mod wire;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::check(bytes));
