@@ -32,6 +32,10 @@ demo *flags:
 page *url:
     build/page {{url}}
 
+# Heap, parsers and core in an interpreter that refuses undefined behaviour.
+miri seconds="900":
+    build/miri {{seconds}}
+
 # Bytes thrown at every parser, for so many seconds each.
 fuzz seconds="60" *targets:
     build/fuzz {{seconds}} {{targets}}

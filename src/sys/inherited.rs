@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static MASK: AtomicU64 = AtomicU64::new(0);
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 
+// Miri has no signals to look at.
+#[cfg(not(miri))]
 #[used]
 // SAFETY: the section is an array of functions that the C runtime calls once, before `main`, on one thread.
 #[unsafe(link_section = ".init_array")]
@@ -29,6 +31,7 @@ const CHANGED: [c_int; 7] = [
     libc::SIGCHLD,
 ];
 
+#[cfg_attr(miri, expect(dead_code, reason = "see above"))]
 extern "C" fn remember() {
     MASK.store(current_mask(), Ordering::Relaxed);
     IGNORED.store(
