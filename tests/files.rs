@@ -213,6 +213,33 @@ fn much_that_is_watched_does_not_hold_up_probes() {
     end(agent);
 }
 
+/// The signal is there before the agent's first instruction, so it comes while the first hash is taken, whatever the machine
+/// does.
+#[test]
+fn the_first_hash_does_not_hold_up_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let starter = folder.path().join("starter");
+    let agent = env!("CARGO_BIN_EXE_pintle");
+    let script = format!(
+        "#!/usr/bin/env python3
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.kill(os.getpid(), signal.SIGTERM)
+os.execv({agent:?}, sys.argv)
+"
+    );
+    fs::write(&starter, script).unwrap();
+    fs::set_permissions(&starter, fs::Permissions::from_mode(0o755)).unwrap();
+    let setup = Setup::with(&starter, "proxy", &sleeper(folder.path()));
+    let watched = setup.path("watched");
+    // More than is hashed in one turn.
+    fs::write(&watched, vec![0; 1 << 20]).unwrap();
+    let mut agent = setup.arg("--watch").arg(&watched).start();
+    assert_eq!(agent.wait().code(), Some(143), "{}", agent.log());
+    let log = agent.log();
+    assert!(!log.contains("epoch 0 started"), "{log}");
+}
+
 /// It has expired in June 2026.
 const EXPIRED: &str = "\
 -----BEGIN CERTIFICATE-----

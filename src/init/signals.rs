@@ -61,6 +61,12 @@ impl Signals {
         Self(None)
     }
 
+    /// Whether one that is held back asks for the end.
+    pub(crate) fn end_is_asked() -> bool {
+        let ends = bit(signal::SIGTERM) | bit(signal::SIGINT) | bit(signal::SIGQUIT);
+        sys::pending_signals() & ends != 0
+    }
+
     /// Catches them, what was held back included. A token for those that are handled, and one for all others: only the
     /// source that is ready is read.
     ///

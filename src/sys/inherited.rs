@@ -126,14 +126,20 @@ pub(super) fn keep_dead_children() {
     }
 }
 
-/// Drops the real-time signals that are queued, of each number all at once, where to read them takes a walk through the
-/// queue for each. Returns which there were.
-pub fn throw_queued_signals_away() -> u64 {
+/// The signals that are blocked and have come (bit n - 1 is signal n).
+#[must_use]
+pub fn pending_signals() -> u64 {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is live memory of the right type.
     let _: c_int = unsafe { libc::sigpending(set.as_mut_ptr()) };
     // SAFETY: on Linux a signal set begins with the kernel's 64 bits, and the memory is initialised.
-    let pending = unsafe { set.as_ptr().cast::<u64>().read_unaligned() };
+    unsafe { set.as_ptr().cast::<u64>().read_unaligned() }
+}
+
+/// Drops the real-time signals that are queued, of each number all at once, where to read them takes a walk through the
+/// queue for each. Returns which there were.
+pub fn throw_queued_signals_away() -> u64 {
+    let pending = pending_signals();
     // The C library keeps those below to itself.
     let queued = pending & !(bit(libc::SIGRTMIN()) - 1);
     for number in libc::SIGRTMIN()..=64 {

@@ -40,7 +40,7 @@ pub use handled::{handle_signals, handled_signals};
 pub use heap::Heap;
 pub use heap::{heap_is_high, release_heap};
 use inherited::bit;
-pub use inherited::{Inherited, throw_queued_signals_away};
+pub use inherited::{Inherited, pending_signals, throw_queued_signals_away};
 pub use interfaces::interface_addresses;
 pub use net::{Watch, listen, watch_level};
 pub use outlet::Outlet;

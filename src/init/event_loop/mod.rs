@@ -185,12 +185,20 @@ impl EventLoop {
             bootstrap::render(&self.config.source, 0)
                 .map_err(|error| StartError::bootstrap(&error))?;
         }
-        let scan = self.files.scan();
-        let configuration = scan.fingerprint;
-        let mut actions = self
-            .supervisor
-            .start(self.now, configuration, scan.complete);
-        self.carry_out(&mut actions);
+        // The first hash reads up to 256 MiB, a second's work: a signal that asks for the end does not wait for it.
+        let scan = loop {
+            let scan = self.files.advance();
+            if scan.is_some() || Signals::end_is_asked() {
+                break scan;
+            }
+        };
+        if let Some(scan) = scan {
+            let configuration = scan.fingerprint;
+            let mut actions = self
+                .supervisor
+                .start(self.now, configuration, scan.complete);
+            self.carry_out(&mut actions);
+        }
         if let Some(error) = self.starting.take().flatten() {
             return Err(error);
         }
@@ -201,7 +209,9 @@ impl EventLoop {
         }
         // A change since the hash was taken, which nobody has watched, is seen by hashing again.
         self.watcher.refresh();
-        self.hash_again(scan);
+        if let Some(scan) = scan {
+            self.hash_again(scan);
+        }
         self.report_watcher();
         // Out-of-memory kills before the start do not count.
         self.oom_kills = host::oom_kills();

@@ -75,6 +75,7 @@ impl Files {
     }
 
     /// Reads all at once.
+    #[cfg(test)]
     pub fn scan(&mut self) -> Scan {
         loop {
             if let Some(scan) = self.advance() {
