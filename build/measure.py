@@ -236,6 +236,17 @@ def memory(pid):
     return {"resident": found["Rss"], "private": found["Private_Dirty"]}
 
 
+def seldom(pid):
+    """kB resident of the code that an agent at rest does not need: the only mapping of code that is left out of cores
+    (sys::set_apart)."""
+    text = contents(f"/proc/{pid}/smaps")
+    mappings = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", text, flags=re.MULTILINE)
+    apart = [one for one in mappings if " r-xp " in one.split("\n")[0] and re.search(r"^VmFlags:.* dd\b", one, re.MULTILINE)]
+    if len(apart) != 1:
+        fail(f"find the code of process {pid} that is set apart")
+    return int(re.search(r"^Rss:\s+(\d+) kB", apart[0], re.MULTILINE).group(1))
+
+
 def counted(pid):
     threads = re.search(r"^Threads:\s+(\d+)", contents(f"/proc/{pid}/status"), re.MULTILINE).group(1)
     return {**memory(pid), "threads": int(threads), "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
@@ -291,6 +302,7 @@ def idle(managers, seconds):
         for manager, one in zip(managers, running):
             if isinstance(manager, Proxy):
                 found[one.name]["probe"] = probe_calls(manager.port, one.pid)
+                found[one.name]["seldom"] = seldom(one.pid)
     return found
 
 

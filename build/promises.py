@@ -69,6 +69,7 @@ def of_init(quiet):
         "descriptors": ("descriptors", ""),
         "calls": (f"system calls in {quiet} quiet seconds", ""),
         "probe": ("system calls of a readiness probe", ""),
+        "seldom": ("resident of the code set apart, after probes", " kB"),
     }.items():
         verdicts.append(judged(found[key], limits[key]))
         row(what, "none" if found[key] is None else f"{found[key]:.0f}{unit}", f"{limits[key]}{unit}", verdicts[-1])
