@@ -38,6 +38,7 @@ pub mod patch;
 pub mod pod;
 mod probes;
 pub mod quantity;
+mod same;
 pub mod schema;
 pub mod selector;
 mod settle;

@@ -4,12 +4,17 @@
 //! elements taken out of lists, elements put in, other fields of the spec, annotations, labels, and last what changes within
 //! elements that stay (probes). Both ways of injecting end here.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
 use serde_json::{Map, Value};
 
 pub use crate::operation::{Content, Operation};
 use crate::pod::{self, LISTS};
+use crate::same::{changed, is_same, present};
+
+/// Bytes that a patch has, or more.
+const USUAL: usize = 8 << 10;
 
 /// Operations that turn `sent` into `wanted`. Neither is expected to hold a null that means something.
 #[must_use]
@@ -51,14 +56,22 @@ pub fn between_fresh<'a>(
 /// The operations as the text that a response carries.
 #[must_use]
 pub fn to_text(operations: &[Operation<'_>]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(USUAL);
     // Strings and values that are there already can be written.
-    serde_json::to_vec(operations).unwrap_or_default()
+    match serde_json::to_writer(&mut text, operations) {
+        Ok(()) => text,
+        Err(_) => Vec::new(),
+    }
 }
 
 /// A key as a step of a path.
 #[must_use]
-pub fn escape(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
+pub fn escape(key: &str) -> Cow<'_, str> {
+    if key.contains(['~', '/']) {
+        key.replace('~', "~0").replace('/', "~1").into()
+    } else {
+        key.into()
+    }
 }
 
 #[derive(Default)]
@@ -133,10 +146,8 @@ impl<'a> Patch<'a> {
         wanted: &'a Map<String, Value>,
         except: &[&str],
     ) {
-        for key in keys(sent, wanted) {
-            if !except.contains(&key) {
-                self.field(path, key, sent.get(key), wanted.get(key));
-            }
+        for key in changed(sent, wanted, except) {
+            self.field(path, key, sent.get(key), wanted.get(key));
         }
     }
 
@@ -145,21 +156,8 @@ impl<'a> Patch<'a> {
     }
 }
 
-/// Null is as good as absent.
-fn present(value: Option<&Value>) -> Option<&Value> {
-    value.filter(|value| !value.is_null())
-}
-
 fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-/// The keys of both, sorted, each once.
-fn keys<'a>(a: &'a Map<String, Value>, b: &'a Map<String, Value>) -> Vec<&'a str> {
-    let mut keys: Vec<&str> = a.keys().chain(b.keys()).map(String::as_str).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys
 }
 
 fn field<'a>(
@@ -169,8 +167,14 @@ fn field<'a>(
     wanted: Option<&'a Value>,
     operations: &mut Vec<Operation<'a>>,
 ) {
+    let (sent, wanted) = (present(sent), present(wanted));
+    match (sent, wanted) {
+        (None, None) => return,
+        (Some(a), Some(b)) if is_same(a, b) => return,
+        _ => {}
+    }
     let here = format!("{path}/{}", escape(key));
-    match (present(sent), present(wanted)) {
+    match (sent, wanted) {
         (None, Some(Value::Object(entries))) if grows_by_key(&here) && !entries.is_empty() => {
             by_key(&here, entries, operations);
         }
@@ -200,21 +204,19 @@ fn by_key<'a>(path: &str, entries: &'a Map<String, Value>, operations: &mut Vec<
     }
 }
 
-/// What changes between two values that are both there.
+/// What changes between two values that are both there, and that differ.
 fn changes<'a>(
     path: &str,
     sent: &'a Value,
     wanted: &'a Value,
     operations: &mut Vec<Operation<'a>>,
 ) {
-    if sent == wanted {
-        return;
-    }
     match (sent, wanted) {
         // A handler is one thing: half of one probe and half of another would be seen in between.
         (Value::Object(a), Value::Object(b)) if !path.ends_with("/httpGet") => {
+            let changed = changed(a, b, &[]);
             for removed in [true, false] {
-                for key in keys(a, b) {
+                for &key in &changed {
                     if removed == present(b.get(key)).is_none() {
                         field(path, key, a.get(key), b.get(key), operations);
                     }
@@ -323,7 +325,9 @@ impl Plan {
         operations: &mut Vec<Operation<'a>>,
     ) {
         for (old, new) in &self.kept {
-            if let (Some(a), Some(b)) = (before.get(*old), after.get(*new)) {
+            if let (Some(a), Some(b)) = (before.get(*old), after.get(*new))
+                && !is_same(a, b)
+            {
                 changes(&format!("{path}/{new}"), a, b, operations);
             }
         }
