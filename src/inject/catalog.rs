@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::config::{Known, version};
+use crate::config::version;
 use crate::memo::Memo;
 use crate::template::Template;
 
@@ -21,7 +21,7 @@ pub(crate) struct Catalog {
     /// Of what is chosen most: the defaults, each alias, each template.
     versions: BTreeMap<Vec<String>, String>,
     /// What they printed last.
-    pub(crate) known: Memo<Known<Value>>,
+    pub(crate) known: Memo<Value>,
 }
 
 /// What a pod gets, each template once.

@@ -17,7 +17,6 @@ use crate::fragment::Fragment;
 use crate::memo::Memo;
 use crate::surface::{Broken, Parameters, Source, Sources};
 use crate::template::{Delimiters, Dialect, Template, hex, of_json};
-use crate::typing::Findings;
 use crate::yaml;
 
 /// How probes are handed to the agent.
@@ -36,14 +35,11 @@ pub(crate) enum Mode {
         template: Template,
         /// The sha256 of its text.
         version: String,
-        known: Memo<Known<Fragment>>,
+        known: Memo<Fragment>,
     },
     /// The templates print partial pods.
     Overlay(Catalog),
 }
-
-/// What a text was read as, and what was seen on the way; nothing where there is nothing in it.
-pub(crate) type Known<T> = Option<(T, Findings)>;
 
 impl Mode {
     /// Whether a pod may choose these templates; a fragment is not chosen.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::annotations::{self, Judges, NATIVE_SIDECAR, PROXY_CONFIG};
-use crate::config::{Configuration, Known, Mode};
+use crate::config::{Configuration, Mode};
 use crate::data::{self, Owner, Proxy, View};
 use crate::decision::{self, Policy};
 use crate::fragment::{self, Fragment};
 use crate::labels;
-use crate::memo::Memo;
+use crate::memo::{Memo, Texts};
 use crate::native;
 use crate::patch;
 use crate::pod;
@@ -37,7 +37,8 @@ pub(crate) struct Job<'a> {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) native: bool,
     pub(crate) warnings: Vec<String>,
-    pub(crate) findings: Findings,
+    /// Fields that no Kubernetes has where the template says them.
+    pub(crate) pruned: Vec<String>,
 }
 
 /// Why there is no injected pod.
@@ -106,7 +107,7 @@ impl Configuration {
             proxy,
             native: self.native(pod, request.native),
             warnings,
-            findings: Findings::default(),
+            pruned: Vec::new(),
         };
         match &self.mode {
             Mode::Fragment {
@@ -194,12 +195,7 @@ fn capped(mut warnings: Vec<String>) -> Vec<String> {
 }
 
 impl Job<'_> {
-    fn fragment(
-        mut self,
-        template: &Template,
-        version: &str,
-        known: &Memo<Known<Fragment>>,
-    ) -> Outcome {
+    fn fragment(mut self, template: &Template, version: &str, known: &Memo<Fragment>) -> Outcome {
         let now = Status {
             version: version.to_owned(),
             ..Status::default()
@@ -217,7 +213,7 @@ impl Job<'_> {
     fn fragment_pod(
         &mut self,
         template: &Template,
-        known: &Memo<Known<Fragment>>,
+        known: &Memo<Fragment>,
         mut now: Status,
     ) -> Result<(Value, Status, settle::Fresh), Stop> {
         let mut made = self.sent.clone();
@@ -297,11 +293,11 @@ impl Job<'_> {
     }
 
     /// What the text that a template printed says; `None` where it says nothing.
-    pub(crate) fn read<T: Clone>(
+    pub(crate) fn read<T: Clone + Texts>(
         &mut self,
         template: &Template,
         text: String,
-        known: &Memo<Known<T>>,
+        known: &Memo<T>,
         read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, String>,
     ) -> Result<Option<T>, Stop> {
         let found = known.get(text, |text| {
@@ -314,8 +310,8 @@ impl Job<'_> {
             })?;
             Ok(Some((read, findings)))
         })?;
-        Ok(found.map(|(read, findings)| {
-            self.findings.pruned.extend(findings.pruned);
+        Ok(found.map(|(read, pruned)| {
+            self.pruned.extend(pruned);
             read
         }))
     }
@@ -336,13 +332,13 @@ impl Job<'_> {
     }
 
     fn note_pruned(&mut self) -> usize {
-        let pruned = self.findings.pruned.iter();
+        let pruned = self.pruned.iter();
         self.warnings.extend(pruned.map(|path| {
             format!(
                 "field {path} of the template is not known to Kubernetes there and was left out"
             )
         }));
-        self.findings.pruned.len()
+        self.pruned.len()
     }
 
     pub(crate) fn finish(

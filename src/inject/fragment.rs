@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::annotations::{self, REWRITE_PROBES};
 use crate::config::Configuration;
+use crate::memo::Texts;
 use crate::pod::{self, LISTS, PROXY};
 use crate::probes;
 use crate::quantity;
@@ -18,6 +19,11 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The group that may read the token of the secret discovery service.
 const TOKEN_GROUP: i64 = 1337;
+
+/// Places of what is no list, behind the lists.
+const DNS_CONFIG: usize = LISTS.len();
+const SECURITY_CONTEXT: usize = DNS_CONFIG + 1;
+const ANNOTATIONS: usize = SECURITY_CONTEXT + 1;
 
 /// What a template printed, typed.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,12 +52,12 @@ impl Fragment {
                 drop_restart_policy: true,
                 ..Reading::default()
             };
-            let Some(value) = typing::typed(node, kind, key, reading, findings)
-                .map_err(|mistake| mistake.to_string())?
-            else {
-                continue;
-            };
-            fragment.set(key, value);
+            let typed = findings.below(place(key), |findings| {
+                typing::typed(node, kind, key, reading, findings)
+            });
+            if let Some(value) = typed.map_err(|mistake| mistake.to_string())? {
+                fragment.set(key, value);
+            }
         }
         for (list, elements) in LISTS.iter().zip(&fragment.lists) {
             names(list, elements)?;
@@ -200,6 +206,31 @@ pub(crate) fn set_annotations(pod: &mut Value, entries: impl IntoIterator<Item =
     {
         known.extend(entries);
     }
+}
+
+impl Texts for Fragment {
+    fn text_mut(&mut self, trail: &[usize]) -> Option<&mut String> {
+        let [place, index, trail @ ..] = trail else {
+            return None;
+        };
+        let entries = match *place {
+            DNS_CONFIG => self.dns_config.as_mut()?,
+            SECURITY_CONTEXT => self.security_context.as_mut()?,
+            ANNOTATIONS => &mut self.annotations,
+            list => return self.lists.get_mut(list)?.get_mut(*index)?.text_mut(trail),
+        };
+        entries.values_mut().nth(*index)?.text_mut(trail)
+    }
+}
+
+/// Where the value of a key is found again.
+fn place(key: &str) -> usize {
+    let list = LISTS.iter().position(|list| *list == key);
+    list.unwrap_or(match key {
+        "dnsConfig" => DNS_CONFIG,
+        "securityContext" => SECURITY_CONTEXT,
+        _ => ANNOTATIONS,
+    })
 }
 
 /// Whether the application's probes are to be rewritten, as the pod says it, or else the template.

@@ -26,6 +26,7 @@ mod describe;
 mod engine;
 mod file;
 mod fragment;
+mod holes;
 mod labels;
 mod memo;
 mod merge;

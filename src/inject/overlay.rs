@@ -37,15 +37,7 @@ pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, String
     };
     let mut made = Map::new();
     for (key, node) in entries {
-        let value = match (key.as_str(), &node.value) {
-            ("metadata", Tree::Map(entries)) => Some(metadata(entries, findings)?),
-            ("spec", _) => typed(node, schema::object("PodSpec"), key, findings)?,
-            ("metadata", _) => typed(node, schema::object("ObjectMeta"), key, findings)?,
-            _ => {
-                findings.pruned.push(key.clone());
-                None
-            }
-        };
+        let value = findings.below(made.len(), |findings| part(key, node, findings))?;
         // A pod without one of them is none, so there is nothing to delete.
         made.extend(
             value
@@ -60,6 +52,18 @@ pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, String
         }
     }
     Ok(Value::Object(made))
+}
+
+fn part(key: &str, node: &Node, findings: &mut Findings) -> Result<Option<Value>, String> {
+    match (key, &node.value) {
+        ("metadata", Tree::Map(entries)) => metadata(entries, findings).map(Some),
+        ("spec", _) => typed(node, schema::object("PodSpec"), key, findings),
+        ("metadata", _) => typed(node, schema::object("ObjectMeta"), key, findings),
+        _ => {
+            findings.pruned.push(key.to_owned());
+            Ok(None)
+        }
+    }
 }
 
 fn typed(
@@ -81,8 +85,10 @@ fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value
             findings.pruned.push(path);
             continue;
         };
-        let value = typing::typed(node, field.kind, &path, READING, findings)
-            .map_err(|mistake| mistake.to_string())?;
+        let value = findings.below(made.len(), |findings| {
+            typing::typed(node, field.kind, &path, READING, findings)
+        });
+        let value = value.map_err(|mistake| mistake.to_string())?;
         made.extend(value.map(|value| (key.clone(), value)));
     }
     Ok(Value::Object(made))

@@ -28,6 +28,38 @@ pub struct Reading {
 pub struct Findings {
     /// Paths of fields that no Kubernetes has there.
     pub pruned: Vec<String>,
+    /// Scalars that became texts, and whose words decide nothing else.
+    pub(crate) texts: Vec<Text>,
+    trail: Vec<usize>,
+}
+
+/// A scalar that is a text where it went.
+#[derive(Debug, Clone)]
+pub(crate) struct Text {
+    /// Where it begins in what was read.
+    pub(crate) begin: usize,
+    pub(crate) plain: bool,
+    /// The way to it in what was made: the how manieth entry or element, from the outermost on.
+    pub(crate) trail: Box<[usize]>,
+}
+
+impl Findings {
+    /// Reads what becomes the `step`th part of what is being made.
+    pub(crate) fn below<T>(&mut self, step: usize, read: impl FnOnce(&mut Self) -> T) -> T {
+        self.trail.push(step);
+        let made = read(self);
+        self.trail.pop();
+        made
+    }
+
+    fn note(&mut self, begin: Option<usize>, scalar: &Scalar) {
+        let trail = &self.trail;
+        self.texts.extend(begin.map(|begin| Text {
+            begin,
+            plain: scalar.plain,
+            trail: trail.as_slice().into(),
+        }));
+    }
 }
 
 /// A value that cannot be what its place wants.
@@ -112,9 +144,14 @@ impl Reader<'_> {
                 self.list(items, element.kind(), path).map(Some)
             }
             (Kind::Any, _) => Ok(Some(yaml::to_json(node))),
-            (_, yaml::Value::Scalar(found)) => scalar(found, kind)
-                .map(Some)
-                .map_err(|cause| path.mistake(cause)),
+            (_, yaml::Value::Scalar(found)) => {
+                if matches!(kind, Kind::Text | Kind::Quantity) {
+                    self.findings.note(node.begin, found);
+                }
+                scalar(found, kind)
+                    .map(Some)
+                    .map_err(|cause| path.mistake(cause))
+            }
             (_, yaml::Value::Map(_)) => {
                 Err(path.mistake(format!("want {}, got an object", wanted(kind))))
             }
@@ -122,6 +159,20 @@ impl Reader<'_> {
                 Err(path.mistake(format!("want {}, got a list", wanted(kind))))
             }
         }
+    }
+
+    /// The value of what becomes the `step`th part.
+    fn below(
+        &mut self,
+        step: usize,
+        node: &Node,
+        kind: Kind,
+        path: &Path<'_>,
+    ) -> Result<Option<Value>, Mistake> {
+        self.findings.trail.push(step);
+        let made = self.value(node, kind, path);
+        self.findings.trail.pop();
+        made
     }
 
     fn object(
@@ -147,8 +198,13 @@ impl Reader<'_> {
                 self.findings.pruned.push(Path::Key(path, key).to_string());
                 continue;
             };
-            if let Some(value) = self.value(node, field.kind, &Path::Key(path, key))? {
+            let known = self.findings.texts.len();
+            if let Some(value) = self.below(made.len(), node, field.kind, &Path::Key(path, key))? {
                 made.insert(key.clone(), value);
+            }
+            // By their names elements are told apart.
+            if key == "name" {
+                self.findings.texts.truncate(known);
             }
         }
         Ok(Value::Object(made))
@@ -162,7 +218,7 @@ impl Reader<'_> {
     ) -> Result<Value, Mistake> {
         let mut made = Map::new();
         for (key, node) in entries {
-            if let Some(value) = self.value(node, element, &Path::Key(path, key))? {
+            if let Some(value) = self.below(made.len(), node, element, &Path::Key(path, key))? {
                 made.insert(key.clone(), value);
             }
         }
@@ -172,7 +228,7 @@ impl Reader<'_> {
     fn list(&mut self, items: &[Node], element: Kind, path: &Path<'_>) -> Result<Value, Mistake> {
         let mut made = Vec::with_capacity(items.len());
         for (index, node) in items.iter().enumerate() {
-            match self.value(node, element, &Path::Index(path, index))? {
+            match self.below(made.len(), node, element, &Path::Index(path, index))? {
                 Some(Value::Null) | None if element == Kind::Text => {
                     made.push(Value::String(String::new()));
                 }

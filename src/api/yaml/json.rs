@@ -22,7 +22,11 @@ impl Node {
                     .collect(),
             ),
         };
-        Self { line: 0, value }
+        Self {
+            line: 0,
+            begin: None,
+            value,
+        }
     }
 
     /// The tree as JSON, where nobody says what is wanted. A number that JSON has no way to write is text.

@@ -27,6 +27,8 @@ pub struct Limits {
 #[derive(Clone, Debug)]
 pub struct Node {
     pub line: usize,
+    /// Where a scalar begins, in bytes of the text; `None` where it may stand in other places, too, by an alias.
+    pub begin: Option<usize>,
     pub value: Value,
 }
 
@@ -145,6 +147,8 @@ struct Builder {
     limits: Limits,
     open: Vec<Open>,
     anchors: BTreeMap<usize, Built>,
+    /// There was an anchor: what follows may be a part of it.
+    anchored: bool,
     nodes: usize,
     bytes: usize,
     documents: usize,
@@ -157,6 +161,7 @@ impl Builder {
             limits,
             open: Vec::new(),
             anchors: BTreeMap::new(),
+            anchored: false,
             nodes: 0,
             bytes: 0,
             documents: 0,
@@ -199,8 +204,11 @@ impl Builder {
                     text: text.into_owned(),
                     plain: is_plain(style, tag.as_deref()),
                 };
+                self.anchored |= anchor != 0;
+                let begin = span.start.byte_offset();
                 let node = Node {
                     line,
+                    begin: begin.filter(|_| !self.anchored),
                     value: Value::Scalar(scalar),
                 };
                 self.finish(Built { node, cost }, anchor)
@@ -251,6 +259,7 @@ impl Builder {
             levels: 1,
         };
         self.pay(line, cost)?;
+        self.anchored |= anchor != 0;
         self.open.push(Open {
             line,
             anchor,
@@ -280,6 +289,7 @@ impl Builder {
         };
         let node = Node {
             line: open.line,
+            begin: None,
             value,
         };
         let built = Built {
