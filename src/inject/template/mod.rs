@@ -6,6 +6,7 @@ mod object;
 mod rewrite;
 mod session;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -115,7 +116,6 @@ impl Template {
         let parser =
             Parser::with_name(None, text, &delimiters.left, &delimiters.right).map_err(broken)?;
         let (main, definitions) = parser.parse().map_err(broken)?;
-        let functions = functions::table(dialect);
         let mut names = BTreeSet::new();
         for define in &definitions {
             // A block may be empty and defined again; two bodies of one name are a mistake.
@@ -126,12 +126,19 @@ impl Template {
                 ));
             }
         }
+        let used = RefCell::new(BTreeSet::new());
         let rewriter = rewrite::Rewriter {
-            functions: &|name| functions::is_known(name, dialect),
+            functions: &|name| {
+                let known = functions::is_known(name, dialect);
+                if known {
+                    used.borrow_mut().insert(name.to_owned());
+                }
+                known
+            },
             templates: &|name| names.contains(name),
         };
         let unknown = |unknown: rewrite::Unknown| failure(unknown.line, unknown.message);
-        let mut engine = gotmpl::Template::new(name).funcs(functions.clone());
+        let mut engine = gotmpl::Template::new(name);
         for define in definitions {
             let empty = define.body.is_empty_tree();
             let (name, body) = rewriter.definition(define).map_err(unknown)?;
@@ -140,6 +147,8 @@ impl Template {
             }
         }
         engine = engine.add_parse_tree(MAIN, rewriter.list(main).map_err(unknown)?);
+        // The engine looks each call up, and finds it sooner among few.
+        engine = engine.funcs(functions::of(dialect, &used.borrow()));
         Ok(Self {
             name: name.to_owned(),
             text: text.to_owned(),

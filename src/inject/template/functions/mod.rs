@@ -9,6 +9,7 @@ mod numbers;
 mod text;
 mod weigh;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use gotmpl::{FuncMap, TemplateError, Value};
@@ -35,11 +36,21 @@ const BUILT_IN: [&str; 18] = [
     "slice", "call", "html", "js", "urlquery",
 ];
 
-pub(super) fn table(dialect: Dialect) -> &'static FuncMap {
+fn table(dialect: Dialect) -> &'static FuncMap {
     match dialect {
         Dialect::Fragment => &FRAGMENT,
         Dialect::Overlay => &OVERLAY,
     }
+}
+
+/// What a template that calls these by name needs.
+pub(super) fn of(dialect: Dialect, used: &BTreeSet<String>) -> FuncMap {
+    let needed = table(dialect)
+        .iter()
+        .filter(|(name, _)| name.starts_with(' ') || used.contains(*name));
+    needed
+        .map(|(name, function)| (name.clone(), Arc::clone(function)))
+        .collect()
 }
 
 pub(super) fn is_known(name: &str, dialect: Dialect) -> bool {
