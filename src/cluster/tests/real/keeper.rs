@@ -127,7 +127,7 @@ async fn replicas_do_not_fight() {
     .await;
 }
 
-fn kube(verb: &str) {
+pub(crate) fn kube(verb: &str) {
     let done = Command::new(repository().join("build/kube"))
         .arg(verb)
         .arg(run())

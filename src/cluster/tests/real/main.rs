@@ -15,5 +15,6 @@ mod consul;
 mod keeper;
 mod manifest;
 mod objects;
+mod registry;
 mod selectors;
 mod support;
