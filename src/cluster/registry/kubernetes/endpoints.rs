@@ -61,24 +61,30 @@ fn of_cluster<T>(names: &Names, what: Vec<T>) -> BTreeMap<api::model::ClusterId,
     BTreeMap::from([(names.cluster.clone(), what)])
 }
 
-/// The endpoints of a service, sorted, and what they were looked up in.
-pub(super) fn of(objects: &Objects, service: &wire::Service) -> (Vec<Endpoint>, BTreeSet<Target>) {
+/// Where a service is served.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Sorted, none twice.
+    pub(super) endpoints: Vec<Endpoint>,
+    /// What they were looked up in.
+    pub(super) targets: BTreeSet<Target>,
+    /// Places that name a pod which is not there.
+    pub(super) podless: usize,
+}
+
+pub(super) fn of(objects: &Objects, service: &wire::Service) -> Places {
     let mut gathered = Gathered {
         objects,
         service,
-        endpoints: Vec::new(),
-        targets: BTreeSet::new(),
+        places: Places::default(),
     };
     if let Some(name) = &service.external_name {
         gathered.external(name);
     } else {
         gathered.all();
     }
-    let Gathered {
-        mut endpoints,
-        targets,
-        ..
-    } = gathered;
+    let mut places = gathered.places;
+    let endpoints = &mut places.endpoints;
     // One that is moved from slice to slice is in both for a while: the better of the two counts.
     let rank = |endpoint: &Endpoint| match endpoint.health {
         Health::Ready => 0,
@@ -95,14 +101,13 @@ pub(super) fn of(objects: &Objects, service: &wire::Service) -> (Vec<Endpoint>, 
     endpoints
         .dedup_by(|a, b| a.address == b.address && a.port == b.port && a.port_name == b.port_name);
     endpoints.sort();
-    (endpoints, targets)
+    places
 }
 
 struct Gathered<'a> {
     objects: &'a Objects,
     service: &'a wire::Service,
-    endpoints: Vec<Endpoint>,
-    targets: BTreeSet<Target>,
+    places: Places,
 }
 
 impl<'a> Gathered<'a> {
@@ -111,7 +116,8 @@ impl<'a> Gathered<'a> {
             .parse()
             .map_or_else(|_| EndpointAddress::Name(name.into()), EndpointAddress::Ip);
         let ports = self.service.ports.iter();
-        self.endpoints
+        self.places
+            .endpoints
             .extend(ports.map(|port| Endpoint::new(address.clone(), port.number, &port.name)));
     }
 
@@ -152,7 +158,7 @@ impl<'a> Gathered<'a> {
                 Some(filled) => filled,
                 None => endpoint.insert(self.filled(place, health)),
             };
-            self.endpoints.push(Endpoint {
+            self.places.endpoints.push(Endpoint {
                 port: *number,
                 port_name: Arc::clone(&port.name),
                 ..filled.clone()
@@ -175,7 +181,9 @@ impl<'a> Gathered<'a> {
             endpoint.workload = pod.owner.clone();
         } else {
             let namespace = &self.service.key.namespace;
-            self.targets.insert(Target::Namespace(namespace.clone()));
+            self.places
+                .targets
+                .insert(Target::Namespace(namespace.clone()));
             endpoint.network = workload::of_namespace(tables, namespace);
         }
         if endpoint.locality.is_unknown() {
@@ -186,17 +194,19 @@ impl<'a> Gathered<'a> {
 
     fn pod(&mut self, place: &Place) -> Option<&'a Workload> {
         if let Some(pod) = &place.pod {
-            self.targets.insert(Target::Pod(pod.clone()));
-            return self.objects.workload(pod);
+            self.places.targets.insert(Target::Pod(pod.clone()));
+            let known = self.objects.workload(pod);
+            self.places.podless += usize::from(known.is_none());
+            return known;
         }
-        self.targets.insert(Target::Address(place.address));
+        self.places.targets.insert(Target::Address(place.address));
         self.objects.workload(self.objects.pod_at(place.address)?)
     }
 
     fn locality(&mut self, tables: &Tables, place: &Place) -> api::model::Locality {
         let mut locality = api::model::Locality::default();
         if let Some(node) = &place.node {
-            self.targets.insert(Target::Node(node.clone()));
+            self.places.targets.insert(Target::Node(node.clone()));
             locality = workload::of_node(tables, node);
         }
         match &place.zone {

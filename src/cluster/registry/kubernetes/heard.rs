@@ -8,7 +8,7 @@ use api::networking::{ServiceEntry, Sidecar, WorkloadEntry};
 use tokio::time::Instant;
 
 use super::custom::{Configs, Spec};
-use super::objects::{Names, Objects, Problem};
+use super::objects::{Event, Names, Objects, Problem};
 use crate::registry::{Contribution, Standing};
 use crate::store::Freshness;
 
@@ -27,6 +27,10 @@ pub struct Told {
     pub error: Option<Arc<str>>,
     /// Objects of each kind.
     pub counts: BTreeMap<&'static str, usize>,
+    /// What happened to them so far.
+    pub events: BTreeMap<(&'static str, Event), u64>,
+    /// Places that name a pod which is not there, or not yet.
+    pub podless: usize,
     /// What cannot be used of which object.
     pub problems: Arc<[Problem]>,
 }
@@ -38,6 +42,8 @@ impl Default for Told {
             standing: Standing::Syncing,
             error: None,
             counts: BTreeMap::new(),
+            events: BTreeMap::new(),
+            podless: 0,
             problems: Arc::default(),
         }
     }
@@ -203,6 +209,8 @@ impl Heard {
             standing,
             error,
             counts,
+            events: self.objects.events().clone(),
+            podless: self.objects.podless(),
             problems,
         })
     }

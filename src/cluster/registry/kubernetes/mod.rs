@@ -21,6 +21,7 @@ mod held;
 mod links;
 mod objects;
 mod remote;
+mod shown;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,7 @@ mod workload;
 
 pub use heard::Told;
 pub use held::Held;
-pub use objects::{Names, Objects, Problem};
+pub use objects::{Event, Names, Objects, Problem};
 pub use remote::{Remotes, remotes};
 pub use source::{Settings, run};
 pub use wire::{Endpoints, Namespace, Node, Pod, Service, Slice};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::model::{ClusterId, Workload};
 
+use super::endpoints::Places;
 use super::held::{Held, Sealed, Tables};
 use super::links::{Links, Target};
 use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
@@ -41,6 +42,25 @@ pub struct Problem {
     pub words: Arc<str>,
 }
 
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    Add,
+    Update,
+    Delete,
+}
+
+impl Event {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+}
+
 /// One cluster: told of objects one by one, or of whole lists, in any order.
 #[derive(Debug)]
 pub struct Objects {
@@ -56,6 +76,9 @@ pub struct Objects {
     pub(super) touched_pods: BTreeSet<Key>,
     pub(super) touched_services: BTreeSet<Key>,
     problems: BTreeMap<(&'static str, Key), Arc<str>>,
+    /// Places that name a pod which is not there, by service.
+    podless: BTreeMap<Key, usize>,
+    events: BTreeMap<(&'static str, Event), u64>,
     said: Contribution,
 }
 
@@ -72,6 +95,8 @@ impl Objects {
             touched_pods: BTreeSet::new(),
             touched_services: BTreeSet::new(),
             problems: BTreeMap::new(),
+            podless: BTreeMap::new(),
+            events: BTreeMap::new(),
             said: Contribution::default(),
         }
     }
@@ -95,6 +120,10 @@ impl Objects {
         if old.as_ref() == Some(&new) {
             return;
         }
+        self.count::<K>(match old {
+            Some(_) => Event::Update,
+            None => Event::Add,
+        });
         match new.problem() {
             Some(words) => self.problems.insert((K::NAME, key.clone()), words.into()),
             None => self.problems.remove(&(K::NAME, key.clone())),
@@ -105,6 +134,7 @@ impl Objects {
     /// One object is gone.
     pub fn delete<K: Held>(&mut self, key: &Key) {
         if let Some(old) = K::table(self).remove(key) {
+            self.count::<K>(Event::Delete);
             self.problems.remove(&(K::NAME, key.clone()));
             K::changed(self, key, Some(&old), None);
         }
@@ -161,6 +191,23 @@ impl Objects {
         ])
     }
 
+    /// How often something happened to objects of a kind, where it did.
+    #[must_use]
+    pub const fn events(&self) -> &BTreeMap<(&'static str, Event), u64> {
+        &self.events
+    }
+
+    /// Places that name a pod which is not there, or not yet, when it was last asked what all comes to.
+    #[must_use]
+    pub fn podless(&self) -> usize {
+        self.podless.values().sum()
+    }
+
+    fn count<K: Held>(&mut self, event: Event) {
+        let count = self.events.entry((K::NAME, event)).or_default();
+        *count = count.saturating_add(1);
+    }
+
     /// What cannot be used now.
     pub fn problems(&self) -> impl Iterator<Item = Problem> {
         self.problems.iter().map(|((kind, object), words)| Problem {
@@ -211,14 +258,20 @@ impl Objects {
     fn settle_service(&mut self, key: &Key) {
         let from = self.tables.services.get(key);
         let new = from.and_then(|from| Some((from, endpoints::service(&self.names, from)?)));
-        let (service, found, targets) = match new {
-            Some((from, service)) => {
-                let (found, targets) = endpoints::of(self, from);
-                (Some(service), found, targets)
-            }
-            None => (None, Vec::new(), BTreeSet::new()),
+        let (service, places) = match new {
+            Some((from, service)) => (Some(service), endpoints::of(self, from)),
+            None => (None, Places::default()),
         };
+        let Places {
+            endpoints: found,
+            targets,
+            podless,
+        } = places;
         self.services.set(key, targets);
+        match podless {
+            0 => self.podless.remove(key),
+            podless => self.podless.insert(key.clone(), podless),
+        };
         let place = endpoints::key(&self.names, key);
         let services = &mut self.said.services;
         if services.get(&place).map(Arc::as_ref) != service.as_ref() {
@@ -276,5 +329,6 @@ impl Objects {
             && self.pods.is_empty()
             && self.services.is_empty()
             && self.problems.is_empty()
+            && self.podless.is_empty()
     }
 }

@@ -30,6 +30,7 @@ fn an_endpoint_is_served_before_its_pod_is_known() {
             .iter()
             .all(|one| one.pod.is_none() && one.labels.is_empty())
     );
+    assert_eq!(objects.podless(), 1);
     let labels = json!({"app": "a", "security.istio.io/tlsMode": "istio"});
     set(&mut objects, pod("p", "10.0.0.1", labels.clone()));
     set(&mut objects, pod("q", "10.0.0.2", labels));
@@ -46,6 +47,7 @@ fn an_endpoint_is_served_before_its_pod_is_known() {
         assert_eq!(one.labels.len(), 2);
     }
     assert!(Arc::ptr_eq(&service, &objects.contribution().services));
+    assert_eq!(objects.podless(), 0);
     // The pod goes before its endpoint.
     objects.delete::<Pod>(&key("p"));
     objects.delete::<Pod>(&key("q"));
@@ -313,4 +315,6 @@ fn a_list_takes_the_place_of_what_was_there() {
         &after.services[&place("b")]
     ));
     assert_eq!(objects.counts()["Service"], 2);
+    let events: Vec<_> = objects.events().values().copied().collect();
+    assert_eq!(events, [3, 1]);
 }

@@ -130,6 +130,12 @@ fn a_pod_is_a_workload_whether_or_not_it_is_ready() {
     set(&mut objects, object.clone());
     let unready = objects.contribution().workloads[&key].health;
     assert_eq!(unready, Health::NotReady);
+    let mut deleted = object.clone();
+    deleted["metadata"]["deletionTimestamp"] = json!("2020-01-01T00:00:00Z");
+    deleted["status"]["conditions"][1]["status"] = json!("True");
+    set(&mut objects, deleted);
+    let ending = objects.contribution().workloads[&key].health;
+    assert_eq!(ending, Health::Terminating);
     assert_eq!(workload.owner.as_deref(), Some("web"));
     assert_eq!(workload.account.as_deref(), Some("spiffe://td/custom"));
     assert_eq!(

@@ -241,8 +241,12 @@ async fn what_a_server_forgot_is_read_again() {
 }
 
 fn entry(host: &str) -> Value {
+    named("e", host)
+}
+
+fn named(name: &str, host: &str) -> Value {
     json!({
-        "metadata": {"name": "e", "namespace": "demo"},
+        "metadata": {"name": name, "namespace": "demo", "creationTimestamp": "1970-01-01T00:00:07Z"},
         "spec": {"hosts": [host], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"},
     })
 }
@@ -266,12 +270,38 @@ async fn kinds_of_configuration_come_and_go() {
     source.until(|told| hosts(told) == ["a.example"]).await;
     fake.put_in("serviceentries", entry("b.example"));
     let told = source.until(|told| hosts(told) == ["b.example"]).await;
+    assert!(told.written("here")[0].accepted);
     assert_eq!((told.counts["ServiceEntry"], told.problems.len()), (1, 0));
     // One that is not valid: the last one stays, and it is said.
     fake.put_in("serviceentries", entry("not a host"));
-    let told = source.until(|told| !told.problems.is_empty()).await;
+    fake.put_in("serviceentries", named("new", "not a host"));
+    let told = source.until(|told| told.problems.len() == 2).await;
     assert_eq!(hosts(&told), ["b.example"]);
     assert_eq!(told.problems[0].kind, "ServiceEntry");
+    let written = told.written("here");
+    let shown: Vec<_> = written
+        .iter()
+        .map(|one| {
+            (
+                &*one.name,
+                &one.spec["hosts"][0],
+                one.accepted,
+                one.messages.len(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("e", &json!("b.example"), false, 1),
+            ("new", &Value::Null, false, 1)
+        ]
+    );
+    assert_eq!(
+        written[0].metadata["creationTimestamp"],
+        "1970-01-01T00:00:07Z"
+    );
+    fake.delete_in("serviceentries", "demo/new");
     fake.put_in("serviceentries", entry("b.example"));
     source.until(|told| told.problems.is_empty()).await;
     // A server that starts does not know them at first.

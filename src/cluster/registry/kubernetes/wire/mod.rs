@@ -33,6 +33,7 @@ pub(super) struct RawMetadata {
     name: Box<str>,
     namespace: Option<Box<str>>,
     creation_timestamp: Option<String>,
+    deletion_timestamp: Option<String>,
     #[serde(deserialize_with = "or_default")]
     labels: Texts,
     #[serde(deserialize_with = "or_default")]

@@ -106,12 +106,14 @@ struct RawCondition {
 }
 
 impl RawStatus {
-    /// Ready, unless it says otherwise.
-    fn health(&self) -> Health {
+    /// Ready, unless it says otherwise; one that is being deleted serves for as long as it is ready.
+    fn health(&self, deleted: bool) -> Health {
         let refuses =
             |condition: &RawCondition| &*condition.what == "Ready" && &*condition.status != "True";
         if self.conditions.iter().any(refuses) {
             Health::NotReady
+        } else if deleted {
+            Health::Terminating
         } else {
             Health::Ready
         }
@@ -132,7 +134,7 @@ impl From<Raw> for Pod {
             status,
         } = raw;
         let mut wrong = Wrong::default();
-        let health = status.health();
+        let health = status.health(metadata.deletion_timestamp.is_some());
         let texts = if status.pod_ips.is_empty() {
             status.pod_ip.into_iter().collect()
         } else {

@@ -1,0 +1,84 @@
+//! Configuration of an API server, for those who look at it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::model::{Configured, Objects};
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::custom::{GROUP, Spec, VERSIONS};
+use super::heard::Told;
+use crate::kind::Key;
+use crate::registry::Written;
+
+impl Told {
+    /// The mesh's configuration as it is used, and what is wrong with newer versions of it; `source` is this cluster's name.
+    #[must_use]
+    pub fn written(&self, source: &str) -> Vec<Written> {
+        let said = &self.contribution;
+        let mut all = self.of_kind(&said.entries, source);
+        all.extend(self.of_kind(&said.workload_entries, source));
+        all.extend(self.of_kind(&said.sidecars, source));
+        all
+    }
+
+    fn of_kind<T: Spec + Serialize>(&self, objects: &Objects<T>, source: &str) -> Vec<Written> {
+        let problems = self
+            .problems
+            .iter()
+            .filter(|problem| problem.kind == T::NAME);
+        let mut wrong: BTreeMap<&Key, &Arc<str>> = problems
+            .map(|problem| (&problem.object, &problem.words))
+            .collect();
+        let mut all: Vec<Written> = objects
+            .values()
+            .map(|one| {
+                let words = wrong.remove(&Key::new(&one.namespace, &one.name));
+                written(source, one, words)
+            })
+            .collect();
+        all.extend(wrong.into_iter().map(|(key, words)| Written {
+            api_version: version(),
+            kind: T::NAME.into(),
+            namespace: (*key.namespace).into(),
+            name: (*key.name).into(),
+            metadata: json!({"name": key.name, "namespace": key.namespace}),
+            spec: Value::Null,
+            source: source.into(),
+            accepted: false,
+            messages: vec![words.to_string()],
+        }));
+        all
+    }
+}
+
+fn version() -> Arc<str> {
+    format!("{GROUP}/{}", VERSIONS[0]).into()
+}
+
+/// One that is used, or was good once.
+fn written<T: Spec + Serialize>(
+    source: &str,
+    one: &Configured<T>,
+    words: Option<&Arc<str>>,
+) -> Written {
+    let mut metadata = json!({"name": &*one.name, "namespace": &*one.namespace});
+    let created = one.created.and_then(|at| Timestamp::from_second(at).ok());
+    if let (Some(created), Some(metadata)) = (created, metadata.as_object_mut()) {
+        let created = Value::String(created.to_string());
+        metadata.insert("creationTimestamp".to_owned(), created);
+    }
+    Written {
+        api_version: version(),
+        kind: T::NAME.into(),
+        namespace: Arc::clone(&one.namespace),
+        name: Arc::clone(&one.name),
+        metadata,
+        spec: serde_json::to_value(&one.spec).unwrap_or_default(),
+        source: source.into(),
+        accepted: words.is_none(),
+        messages: words.map(ToString::to_string).into_iter().collect(),
+    }
+}
