@@ -287,6 +287,7 @@ fn meaning(head: &Head<'_>) -> Result<(Meaning, Vec<String>), String> {
 fn typed<T: Typed>(head: &Head<'_>) -> Result<(Arc<Configured<T>>, Vec<String>), String> {
     let empty = Node {
         line: head.node.line,
+        begin: None,
         value: Value::Map(Vec::new()),
     };
     let spec = get(head.node, "spec").unwrap_or(&empty);
