@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::model::{
-    Endpoint, EndpointAddress, Health, Registry, Resolution, Service, ServiceKey, TlsMode, Workload,
+    Endpoint, EndpointAddress, Health, Labels, Registry, Resolution, Service, ServiceKey, TlsMode,
+    Workload,
 };
 
 use super::held::Tables;
@@ -46,7 +47,12 @@ pub(super) fn service(names: &Names, from: &wire::Service) -> Option<Service> {
         cluster: names.cluster.clone(),
         resolution,
         mesh_external: external,
-        selector: from.selector.clone(),
+        // The API server's word: of one that is only a name it is not looked at.
+        selector: if external {
+            Labels::new()
+        } else {
+            from.selector.clone()
+        },
         created: from.created,
         accounts: accounts.collect(),
         prefers_close: from.prefers_close,

@@ -1,14 +1,17 @@
 //! Other clusters: a Secret holds a kubeconfig for each, by the cluster's id. They come, change and go while this runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::model::ClusterId;
 use k8s_openapi::ByteString;
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep_until};
 
 use super::heard::Told;
 use super::source::{self, Settings};
@@ -100,6 +103,7 @@ pub async fn remotes(
         tasks,
         secrets: BTreeMap::new(),
         clusters: BTreeMap::new(),
+        unused: BTreeSet::new(),
         generation: 0,
     };
     loop {
@@ -118,6 +122,8 @@ pub async fn remotes(
 enum Said {
     /// Its kubeconfig is of no use.
     Broken(Arc<str>),
+    /// It was not read in time.
+    Late,
     Told(Told),
 }
 
@@ -136,6 +142,8 @@ struct Running {
     tasks: JoinSet<()>,
     secrets: BTreeMap<Key, Arc<Secret>>,
     clusters: BTreeMap<Box<str>, One>,
+    /// What was said of clusters that are not used.
+    unused: BTreeSet<String>,
     generation: u64,
 }
 
@@ -153,27 +161,33 @@ impl Running {
     }
 
     /// What the Secrets want: for a cluster that two of them name, the first.
-    fn wanted(&self) -> BTreeMap<Box<str>, ByteString> {
+    fn wanted(&mut self) -> BTreeMap<Box<str>, ByteString> {
+        let mut unused = BTreeSet::new();
         let mut wanted: BTreeMap<Box<str>, (&Key, ByteString)> = BTreeMap::new();
         for (key, secret) in &self.secrets {
             for (id, kubeconfig) in &secret.kubeconfigs {
                 if **id == *self.settings.names.cluster.as_str() {
-                    tracing::warn!(
+                    unused.insert(format!(
                         "cannot use cluster {id} of secret {key}: the local cluster is called so"
-                    );
+                    ));
                 } else if let Some((first, _)) = wanted.get(id) {
-                    tracing::warn!(
+                    unused.insert(format!(
                         "cannot use cluster {id} of secret {key}: secret {first} has one of that name"
-                    );
+                    ));
                 } else {
                     wanted.insert(id.clone(), (key, kubeconfig.clone()));
                 }
             }
         }
-        wanted
+        let wanted = wanted
             .into_iter()
             .map(|(id, (_, kubeconfig))| (id, kubeconfig))
-            .collect()
+            .collect();
+        for words in unused.difference(&self.unused) {
+            tracing::warn!("{words}");
+        }
+        self.unused = unused;
+        wanted
     }
 
     fn settle(&mut self, to: &watch::Sender<Remotes>) {
@@ -229,15 +243,11 @@ impl Running {
                     return;
                 }
             };
-            let (to, mut from) = watch::channel(Told::default());
-            let forwarding = async {
-                while from.changed().await.is_ok() {
-                    let told = Said::Told(from.borrow_and_update().clone());
-                    if say.send((cluster.clone(), generation, told)).await.is_err() {
-                        return;
-                    }
-                }
-            };
+            let (to, from) = watch::channel(Told::default());
+            let forwarding = forward(from, settings.late, |said| {
+                let (say, cluster) = (say.clone(), cluster.clone());
+                async move { say.send((cluster, generation, said)).await.is_ok() }
+            });
             tokio::join!(source::run(opened, settings, trust_domain, to), forwarding);
         });
         One {
@@ -263,27 +273,50 @@ impl Running {
     }
 }
 
+/// Passes on what a cluster says, and that it has not said all in time, for as long as somebody listens.
+async fn forward<F: Future<Output = bool>>(
+    mut from: watch::Receiver<Told>,
+    late: Duration,
+    say: impl Fn(Said) -> F,
+) {
+    let deadline = Instant::now() + late;
+    let mut waiting = true;
+    loop {
+        let said = tokio::select! {
+            changed = from.changed() => match changed {
+                Ok(()) => Said::Told(from.borrow_and_update().clone()),
+                Err(_) => return,
+            },
+            () = sleep_until(deadline), if waiting => Said::Late,
+        };
+        waiting = match &said {
+            Said::Told(told) => waiting && told.standing == Standing::Syncing,
+            Said::Late | Said::Broken(_) => false,
+        };
+        if !say(said).await {
+            return;
+        }
+    }
+}
+
 /// A new kubeconfig is no reason to lose what is served, until all was read with it.
 fn after(old: &Told, said: Said) -> Told {
-    match said {
-        Said::Broken(error) => Told {
-            standing: Standing::Stale {
-                error: Arc::clone(&error),
-            },
-            error: Some(error),
-            ..old.clone()
+    let stale = |error: Arc<str>| Told {
+        standing: Standing::Stale {
+            error: Arc::clone(&error),
         },
+        error: Some(error),
+        ..old.clone()
+    };
+    match said {
+        Said::Broken(error) => stale(error),
+        Said::Late if old.standing == Standing::Syncing => {
+            let error = old.error.clone();
+            stale(error.unwrap_or_else(|| "not read yet".into()))
+        }
+        Said::Late => old.clone(),
         Said::Told(told) if told.standing == Standing::Syncing && old.standing != told.standing => {
-            let error = told
-                .error
-                .unwrap_or_else(|| "its kubeconfig is new: reading anew".into());
-            Told {
-                standing: Standing::Stale {
-                    error: Arc::clone(&error),
-                },
-                error: Some(error),
-                ..old.clone()
-            }
+            stale(told.error.unwrap_or_else(|| "not read anew yet".into()))
         }
         Said::Told(told) => told,
     }

@@ -35,6 +35,8 @@ pub struct Settings {
     pub pace: Pace,
     /// A server that is not heard for so long is lost.
     pub patience: Duration,
+    /// A remote cluster that was not read after so long is not waited for.
+    pub late: Duration,
     /// When to look again for a kind that the server does not have.
     pub look_again: Duration,
 }
@@ -52,6 +54,7 @@ impl Settings {
                 ..Pace::default()
             },
             patience: Duration::from_secs(5),
+            late: Duration::from_secs(30),
             look_again: Duration::from_secs(60),
         }
     }

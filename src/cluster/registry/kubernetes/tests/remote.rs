@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use super::source::{endpoints, fake, settings};
 use crate::fake::Fake;
-use crate::registry::Standing;
 use crate::registry::kubernetes::{Remotes, remotes};
+use crate::registry::{Contribution, Standing};
 
 fn kubeconfig(fake: &Fake) -> String {
     let address = fake.cluster().address().to_owned();
@@ -138,6 +138,22 @@ async fn another_kubeconfig_loses_nothing_meanwhile() {
     new.away(false);
     let all = source.until(|all| !serves(all, "east", "10.1.0.1")).await;
     assert!(serves(&all, "east", "10.2.0.1"));
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_reached_is_not_waited_for() {
+    let (local, east) = (Fake::start().await, fake("10.1.0.1").await);
+    east.away(true);
+    let mut source = Source::start(&local);
+    local.put_in("secrets", secret("s", &[("east", kubeconfig(&east))]));
+    let all = source.until(|all| all.contains_key("east")).await;
+    assert_eq!(all["east"].standing, Standing::Syncing);
+    let late = |all: &Remotes| matches!(all["east"].standing, Standing::Stale { .. });
+    let all = source.until(late).await;
+    assert!(all["east"].error.is_some() && all["east"].contribution == Contribution::default());
+    east.away(false);
+    let all = source.until(|all| serves(all, "east", "10.1.0.1")).await;
+    assert_eq!(all["east"].standing, Standing::Synced);
 }
 
 #[tokio::test]

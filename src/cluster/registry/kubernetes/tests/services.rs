@@ -156,7 +156,7 @@ fn an_external_name_is_resolved_by_the_proxy() {
     let named = |name: &str, ports: Value| {
         service(
             "a",
-            json!({"type": "ExternalName", "externalName": name, "ports": ports}),
+            json!({"type": "ExternalName", "externalName": name, "ports": ports, "selector": {"app": "a"}}),
         )
     };
     let ports =
@@ -164,7 +164,7 @@ fn an_external_name_is_resolved_by_the_proxy() {
     set(&mut objects, named("one.example", ports.clone()));
     let service = served(&mut objects, "a");
     assert_eq!(service.resolution, Resolution::Dns);
-    assert!(service.mesh_external && service.addresses.is_empty());
+    assert!(service.mesh_external && service.addresses.is_empty() && service.selector.is_empty());
     let found = endpoints(&mut objects, "a");
     assert_eq!(
         found.iter().map(|one| one.port).collect::<Vec<_>>(),

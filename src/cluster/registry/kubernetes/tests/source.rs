@@ -26,6 +26,7 @@ pub(super) fn settings() -> Settings {
             grace: Duration::from_secs(1),
         },
         patience: Duration::from_millis(300),
+        late: Duration::from_millis(300),
         look_again: Duration::from_millis(300),
         ..Settings::new(Names {
             cluster: "here".into(),
