@@ -48,13 +48,9 @@ impl Memory {
     /// All that is wrong with it. Then all is as it was.
     pub fn put(&mut self, body: &[u8]) -> Result<Put, Vec<Message>> {
         let nowhere = Path::new("");
-        let said = |line, text| Message {
-            file: "".into(),
-            line,
-            text,
-        };
+        let said = |line, text: &str| Message::new("".into(), line, text);
         let items = items(body, &Self::CLUSTER.into())
-            .map_err(|malformed| vec![said(malformed.line, malformed.cause)])?;
+            .map_err(|malformed| vec![said(malformed.line, &malformed.cause)])?;
         let mut messages = Vec::new();
         let mut objects: Vec<Object> = Vec::new();
         for item in items {
@@ -67,10 +63,10 @@ impl Memory {
                         Some(id) => format!("{id}: {cause}"),
                         None => cause,
                     };
-                    messages.push(said(line, text));
+                    messages.push(said(line, &text));
                 }
                 Item::Foreign(kind) => {
-                    messages.push(said(0, format!("{kind} is nothing to be served")));
+                    messages.push(said(0, &format!("{kind} is nothing to be served")));
                 }
             }
         }

@@ -65,7 +65,7 @@ impl Held {
                 };
                 let text = format!("{}: not used: {place}", object.id);
                 written.extend(object.written.as_deref().map(|one| refused(one, &text)));
-                messages.push(message(path, object.line, text));
+                messages.push(message(path, object.line, &text));
                 continue;
             }
             written.extend(object.written.clone());
@@ -74,13 +74,13 @@ impl Held {
         for (path, count) in unused {
             let text =
                 format!("{count} objects of Kubernetes are not used: the API server has them");
-            messages.push(message(path, 0, text));
+            messages.push(message(path, 0, &text));
         }
         self.set(first.values().map(|(_, object)| &object.meaning));
         for problem in self.objects.problems() {
             let id = id(&problem);
             if let Some((path, one)) = first.get(&id) {
-                messages.push(message(path, one.line, format!("{id}: {}", problem.words)));
+                messages.push(message(path, one.line, &format!("{id}: {}", problem.words)));
             }
         }
         self.said.clone()

@@ -11,6 +11,8 @@ mod document;
 mod held;
 mod object;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 mod tree;
 
@@ -31,6 +33,8 @@ use tree::Tree;
 
 /// So many things that are wrong are said of one file.
 const MAX_MESSAGES: usize = 20;
+/// Of one of them.
+const MAX_LETTERS: usize = 1000;
 
 /// Something that whoever wrote a file should know.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +44,14 @@ pub struct Message {
     /// 0: nowhere in particular.
     pub line: usize,
     pub text: String,
+}
+
+impl Message {
+    /// What was written somewhere is quoted here: one line of it, and not all of it.
+    pub(super) fn new(file: Arc<str>, line: usize, text: &str) -> Self {
+        let text = one_line(text);
+        Self { file, line, text }
+    }
 }
 
 impl fmt::Display for Message {
@@ -144,13 +156,13 @@ impl Files {
         let mut messages: Vec<_> = self
             .unread
             .iter()
-            .map(|(folder, cause)| message(folder, 0, format!("cannot read: {cause}")))
+            .map(|(folder, cause)| message(folder, 0, &format!("cannot read: {cause}")))
             .collect();
         let mut written = Vec::new();
         for (path, known) in &self.known {
             messages.extend(known.messages.iter().cloned());
             if let Some(cause) = &known.unread {
-                messages.push(message(path, 0, format!("cannot read: {cause}")));
+                messages.push(message(path, 0, &format!("cannot read: {cause}")));
             }
             written.extend(known.refused.iter().cloned());
         }
@@ -195,7 +207,7 @@ impl Known {
                     kept => format!("; its {kept} objects stay as they were"),
                 };
                 let text = format!("cannot parse: {}{kept}", malformed.cause);
-                self.messages.push(message(path, malformed.line, text));
+                self.messages.push(message(path, malformed.line, &text));
             }
         }
     }
@@ -236,7 +248,7 @@ impl Known {
                         Some(id) => format!("{id}: {cause}{kept}"),
                         None => cause,
                     };
-                    message(path, line, text)
+                    message(path, line, &text)
                 }
             };
             if self.messages.len() < MAX_MESSAGES {
@@ -247,11 +259,11 @@ impl Known {
         }
         for (kind, count) in foreign.into_iter().take(MAX_MESSAGES) {
             let text = format!("{kind} is nothing to be served: {count} not used");
-            self.messages.push(message(path, 0, text));
+            self.messages.push(message(path, 0, &text));
         }
         if more > 0 {
             let text = format!("and {more} more that cannot be used");
-            self.messages.push(message(path, 0, text));
+            self.messages.push(message(path, 0, &text));
         }
     }
 }
@@ -278,15 +290,22 @@ pub(super) fn items(bytes: &[u8], source: &Arc<str>) -> Result<Vec<Item>, Malfor
 }
 
 fn name(path: &Path) -> Arc<str> {
-    path.to_string_lossy().into()
+    one_line(&path.to_string_lossy()).into()
 }
 
-fn message(path: &Path, line: usize, text: String) -> Message {
-    Message {
-        file: name(path),
-        line,
-        text,
+fn message(path: &Path, line: usize, text: &str) -> Message {
+    Message::new(name(path), line, text)
+}
+
+/// For logs and pages.
+fn one_line(text: &str) -> String {
+    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let mut letters = text.chars().map(shown);
+    let mut line: String = letters.by_ref().take(MAX_LETTERS).collect();
+    if letters.next().is_some() {
+        line.push('…');
     }
+    line
 }
 
 fn hash(bytes: &[u8]) -> u64 {

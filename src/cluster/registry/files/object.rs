@@ -11,6 +11,7 @@ use serde_json::{Map, Value as Json};
 
 use super::super::kubernetes::{Endpoints, Namespace, Node as Machine, Pod, Service, Slice};
 use super::super::written::Written;
+use super::one_line;
 
 /// What makes an object one, in whatever version it is written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,7 +154,8 @@ fn item(node: &Node, source: &Arc<str>) -> Item {
     if !matches!(node.value, Value::Map(_)) {
         return bad("want an object".to_owned());
     }
-    let (Some(api_version), Some(kind)) = (text(node, "apiVersion"), text(node, "kind")) else {
+    let word = |key| text(node, key).filter(|text| is_word(text));
+    let (Some(api_version), Some(kind)) = (word("apiVersion"), word("kind")) else {
         return bad("want apiVersion and kind".to_owned());
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -173,6 +175,14 @@ fn item(node: &Node, source: &Arc<str>) -> Item {
     }
 }
 
+/// What kinds, versions and objects are called. Nothing else is remembered or said of a document.
+fn is_word(text: &str) -> bool {
+    const LONGEST: usize = 253;
+    let letters =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'/');
+    !text.is_empty() && text.len() <= LONGEST && text.bytes().all(letters)
+}
+
 fn head<'a>(
     node: &'a Node,
     api_version: &'a str,
@@ -180,13 +190,8 @@ fn head<'a>(
     version: &'a str,
     kind: &str,
 ) -> Result<Head<'a>, String> {
-    const LONGEST: usize = 253;
     let metadata = get(node, "metadata").ok_or("want metadata")?;
-    let is_name = |name: &str| {
-        let letters =
-            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
-        !name.is_empty() && name.len() <= LONGEST && name.bytes().all(letters)
-    };
+    let is_name = |name: &str| is_word(name) && !name.contains('/');
     let name = text(metadata, "name")
         .filter(|name| is_name(name))
         .ok_or("metadata.name: want a name")?;
@@ -241,7 +246,7 @@ fn configuration(head: &Head<'_>, source: &Arc<str>) -> Item {
     let json = |field| get(head.node, field).map_or(Json::Null, Node::to_json);
     let (accepted, messages) = match &read {
         Ok((_, warnings)) => (true, warnings.clone()),
-        Err(cause) => (false, vec![cause.clone()]),
+        Err(cause) => (false, vec![one_line(cause)]),
     };
     let written = Some(Arc::new(Written {
         api_version: head.api_version.into(),

@@ -12,7 +12,7 @@
 //!
 //! [`run`] reads one API server into it, [`remotes`] those that Secrets name.
 //!
-//! What was computed remembers what it looked at ([`links`]), so that a change computes only what looked at it.
+//! What was computed remembers what it looked at (`links`), so that a change computes only what looked at it.
 
 mod custom;
 mod endpoints;

@@ -1,0 +1,197 @@
+//! Whatever is in files: what is served is what a simple count of good and bad documents says, and nothing panics.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::super::Memory;
+use super::tree::Tree;
+use super::*;
+
+/// A name and a port; no port: not valid.
+type Document = (u8, Option<u8>);
+
+#[derive(Clone, Debug)]
+enum Edit {
+    Documents(Vec<Document>),
+    Broken,
+    Unreadable,
+    Gone,
+}
+
+fn edit() -> impl Strategy<Value = (u8, Edit)> {
+    let document = (0u8..3, prop::option::weighted(0.7, 1u8..4));
+    let edit = prop_oneof![
+        6 => prop::collection::vec(document, 0..4).prop_map(Edit::Documents),
+        1 => Just(Edit::Broken),
+        1 => Just(Edit::Unreadable),
+        1 => Just(Edit::Gone),
+    ];
+    (0u8..3, edit)
+}
+
+fn text(documents: &[Document]) -> String {
+    let one = |(name, port): &Document| {
+        let port = port.unwrap_or(0);
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: e{name}}}\n\
+             spec: {{hosts: [a.example], ports: [{{number: {port}, name: http}}]}}\n"
+        )
+    };
+    documents.iter().map(one).collect::<Vec<_>>().join("---\n")
+}
+
+/// What is good of each file, and the last of what is not.
+#[derive(Default)]
+struct Reference(BTreeMap<u8, Vec<(u8, u8)>>);
+
+impl Reference {
+    fn edit(&mut self, file: u8, edit: &Edit) {
+        match edit {
+            Edit::Gone => {
+                self.0.remove(&file);
+            }
+            Edit::Broken | Edit::Unreadable => {
+                self.0.entry(file).or_default();
+            }
+            Edit::Documents(documents) => {
+                let old = self.0.remove(&file).unwrap_or_default();
+                let last = |name: u8| old.iter().find(|(known, _)| *known == name).copied();
+                let new = documents.iter().filter_map(|(name, port)| {
+                    port.map(|port| (*name, port)).or_else(|| last(*name))
+                });
+                self.0.insert(file, new.collect());
+            }
+        }
+    }
+
+    fn served(&self) -> BTreeMap<String, u32> {
+        let mut served = BTreeMap::new();
+        for (name, port) in self.0.values().flatten() {
+            served
+                .entry(format!("e{name}"))
+                .or_insert_with(|| u32::from(*port));
+        }
+        served
+    }
+}
+
+fn names() -> Names {
+    Names {
+        cluster: "local".into(),
+        domain: "cluster.local".into(),
+        trust_domain: "cluster.local".into(),
+    }
+}
+
+fn tree(files: &BTreeMap<u8, Result<Vec<u8>, String>>) -> Tree {
+    let path = |file: &u8| PathBuf::from(format!("{file}.yaml"));
+    Tree {
+        files: files
+            .iter()
+            .map(|(file, read)| (path(file), read.clone()))
+            .collect(),
+        ..Tree::default()
+    }
+}
+
+/// Documents with every kind of thing in them, to be broken at random.
+const EXAMPLES: [&str; 4] = [
+    "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a, creationTimestamp: 2026-01-01T00:00:00Z}\n\
+     spec: {hosts: [a.example], resolution: STATIC, addresses: [10.0.0.0/8], ports: [{number: 80, name: http, protocol: HTTP}],\n\
+     endpoints: [{address: 10.0.0.1, labels: {a: b}, weight: 3, locality: a/b}]}\n---\n\
+     apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: w}\nspec: {address: 10.0.0.2}\n",
+    "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {clusterIP: 10.0.0.9,\n\
+     ports: [{port: 80, targetPort: http}]}}, {apiVersion: v1, kind: Pod, metadata: {name: p, labels: {a: b}},\n\
+     status: {podIP: 10.0.0.3, conditions: [{type: Ready, status: 'False'}]}}]}\n",
+    "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: s, namespace: x}\nspec:\n  ingress:\n  - &i\n    port: {number: 80, name: http}\n\
+     \x20   defaultEndpoint: :80\n---\na: &a [1, 2]\nb: *a\n",
+    "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s-1, labels: {kubernetes.io/service-name: s}}\naddressType: IPv4\n\
+     endpoints: [{addresses: [10.0.0.4], zone: a}]\nports: [{name: '', port: 8080}]\n---\napiVersion: apps/v1\nkind: Thing\n",
+];
+
+fn is_one_line(message: &Message) {
+    let shown = message.to_string();
+    assert!(!message.text.is_empty());
+    assert!(!shown.contains(char::is_control), "{shown:?}");
+    assert!(shown.chars().count() < 2 * MAX_LETTERS + 100, "{shown}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn what_is_served_is_the_last_good_version(edits in prop::collection::vec(edit(), 1..12)) {
+        let mut files = Files::new(Path::new("/nowhere"), names(), true);
+        let mut reference = Reference::default();
+        let mut there = BTreeMap::new();
+        for (file, edit) in &edits {
+            match edit {
+                Edit::Documents(documents) => {
+                    there.insert(*file, Ok(text(documents).into_bytes()));
+                }
+                Edit::Broken => {
+                    there.insert(*file, Ok(b"a: [".to_vec()));
+                }
+                Edit::Unreadable => {
+                    there.insert(*file, Err("no".to_owned()));
+                }
+                Edit::Gone => {
+                    there.remove(file);
+                }
+            }
+            reference.edit(*file, edit);
+            let outcome = files.take(tree(&there));
+            let entries = outcome.contribution.entries.values();
+            let served: BTreeMap<_, _> = entries
+                .map(|entry| (entry.name.to_string(), entry.spec.ports[0].number))
+                .collect();
+            prop_assert_eq!(served, reference.served());
+            outcome.messages.iter().for_each(is_one_line);
+            let all_is_good = there.values().all(|read| {
+                read.as_ref().is_ok_and(|bytes| !bytes.starts_with(b"a: [") && !String::from_utf8_lossy(bytes).contains("number: 0"))
+            });
+            if all_is_good {
+                let mut fresh = Files::new(Path::new("/nowhere"), names(), true);
+                let fresh = fresh.take(tree(&there));
+                prop_assert_eq!(&fresh.contribution, &outcome.contribution);
+                prop_assert_eq!(&fresh.written, &outcome.written);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_is_written_is_read_or_refused(
+        example in 0usize..4,
+        cuts in prop::collection::vec((0usize..700, "[ -~\n]{0,3}|[0-9]{1,20}|[^ -~]{1,2}"), 0..4),
+    ) {
+        let mut text = EXAMPLES[example].to_owned();
+        for (at, new) in cuts {
+            let at = (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap();
+            let to = (at + 1..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(at);
+            text.replace_range(at..to, &new);
+        }
+        let mut memory = Memory::new(names());
+        match memory.put(text.as_bytes()) {
+            Ok(put) => {
+                let again = memory.put(text.as_bytes()).unwrap();
+                prop_assert_eq!(again.contribution, put.contribution);
+            }
+            Err(messages) => {
+                prop_assert!(!messages.is_empty());
+                messages.iter().for_each(is_one_line);
+            }
+        }
+        let mut files = Files::new(Path::new("/nowhere"), names(), true);
+        let outcome = files.take(tree(&BTreeMap::from([(0, Ok(text.into_bytes()))])));
+        outcome.messages.iter().for_each(is_one_line);
+    }
+
+    #[test]
+    fn bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Err(messages) = Memory::new(names()).put(&bytes) {
+            messages.iter().for_each(is_one_line);
+        }
+    }
+}
