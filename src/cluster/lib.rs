@@ -1,4 +1,5 @@
-//! `cluster`: where objects come from. The one crate that talks to the Kubernetes API server.
+//! `cluster`: where objects come from, and what they come to. The one crate that talks to the Kubernetes API server and to
+//! Consul, and that reads directories of YAML.
 //!
 //! It knows `api`, and no role: what it yields are changes, what it is given are wishes, and who makes something of them is
 //! none of its business.
@@ -10,6 +11,8 @@
 //! * [`Source`]: where objects of one [`Kind`] come from. [`Listed`] is the API server: listed in pages, then watched.
 //! * `store`: what a source has said so far. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a list that
 //!   was read anew is one of them.
+//! * [`registry`]: sources of services (API servers, files, Consul, what a request put into memory) as one
+//!   [`World`](api::model::World), with what each change means to proxies.
 //! * [`Keeper`]: keeps a CA bundle in webhook configurations. Nothing else is ever written.
 
 #![forbid(unsafe_code)]
