@@ -167,8 +167,8 @@ impl HotRestart {
         }
     }
 
-    /// Clears the INITIALIZING flag, if the file is what our proxies have made, one that we know, and `owner`'s. Whether
-    /// it was set.
+    /// Clears the INITIALIZING flag, if this agent's proxies have made the file, its layout is known and it is `owner`'s.
+    /// Whether it was set.
     ///
     /// INVARIANT: called when the failed child has been reaped, its parent was LIVE and no other child lives.
     ///
@@ -214,8 +214,8 @@ impl HotRestart {
         removed
     }
 
-    /// Removes the file that our proxies have made, on which another user's next Envoy would panic. Another Envoy's, which
-    /// could never be restarted again without it, stays.
+    /// Removes the file that this agent's proxies have made, on which another user's next Envoy would panic. Another
+    /// Envoy's, which could never be restarted again without it, stays.
     pub(crate) fn remove_shared_memory(&self) {
         if self.made.is_some() && self.made == self.memory() && self.taken().is_none() {
             drop(fs::remove_file(self.shared_memory()));
@@ -490,12 +490,12 @@ mod tests {
 
     #[test]
     fn the_stand_in_answers_stats_and_nobody_dismisses_it() {
-        let ours = own_id();
-        let child = bind(&ours.name("child", 5)).unwrap();
+        let own = own_id();
+        let child = bind(&own.name("child", 5)).unwrap();
         child.set_nonblocking(true).unwrap();
-        let stand_in = ours.stand_in(Epoch(4), Epoch(5)).unwrap();
+        let stand_in = own.stand_in(Epoch(4), Epoch(5)).unwrap();
         assert!(
-            ours.stand_in(Epoch(1), Epoch(2)).is_err(),
+            own.stand_in(Epoch(1), Epoch(2)).is_err(),
             "epochs 1 and 4 share a name"
         );
         let mut reply = [0; 64];
@@ -527,59 +527,67 @@ mod tests {
     /// Only the file of this agent's proxies is removed and changed: not that of another Envoy which came before, came later,
     /// or lives.
     #[test]
-    fn only_memory_that_our_proxies_have_made_is_removed_and_changed() {
+    fn only_memory_that_own_proxies_have_made_is_removed_and_changed() {
         let owner = effective_uid();
-        let mut ours = HotRestart::new(BaseId::Auto, owner).unwrap();
-        let path = ours.shared_memory();
+        let mut own = HotRestart::new(BaseId::Auto, owner).unwrap();
+        let path = own.shared_memory();
         let make = || {
             drop(fs::remove_file(&path));
             fs::copy(memory(104, 11, 1).path(), &path).unwrap();
         };
-        let is_ours = |ours: &HotRestart| {
-            let cleared = ours.clear_initializing(owner).is_ok();
-            ours.remove_shared_memory();
+        let clears_and_removes = |own: &HotRestart| {
+            let cleared = own.clear_initializing(owner).is_ok();
+            own.remove_shared_memory();
             let removed = !path.exists();
             (cleared, removed)
         };
         make();
-        assert_eq!(is_ours(&ours), (false, false), "nothing was started");
-        ours.remove_stale(owner).unwrap();
-        ours.first_epoch_ended();
-        assert_eq!(is_ours(&ours), (false, false), "it made nothing");
+        assert_eq!(
+            clears_and_removes(&own),
+            (false, false),
+            "nothing was started"
+        );
+        own.remove_stale(owner).unwrap();
+        own.first_epoch_ended();
+        assert_eq!(clears_and_removes(&own), (false, false), "it made nothing");
         // Held, so that the next file cannot be the same one.
         let _before = File::open(&path).unwrap();
         make();
-        let envoy = bind(&ours.name("child", 0)).unwrap();
-        ours.first_epoch_ended();
-        assert_eq!(is_ours(&ours), (false, false), "another's, which lives");
+        let envoy = bind(&own.name("child", 0)).unwrap();
+        own.first_epoch_ended();
+        assert_eq!(
+            clears_and_removes(&own),
+            (false, false),
+            "another's, which lives"
+        );
         drop(envoy);
-        ours.first_epoch_ended();
-        assert_eq!(is_ours(&ours), (true, true));
+        own.first_epoch_ended();
+        assert_eq!(clears_and_removes(&own), (true, true));
         make();
-        ours.proxy_is_live();
-        let _ours = File::open(&path).unwrap();
+        own.proxy_is_live();
+        let _held = File::open(&path).unwrap();
         make();
         assert_eq!(
-            is_ours(&ours),
+            clears_and_removes(&own),
             (false, false),
             "another's, which came later"
         );
-        ours.proxy_is_live();
-        assert_eq!(is_ours(&ours), (true, true));
+        own.proxy_is_live();
+        assert_eq!(clears_and_removes(&own), (true, true));
     }
 
     #[test]
     fn a_flag_that_is_clear_says_nothing_of_a_child_that_has_not_attached() {
         let owner = effective_uid();
-        let ours = own_id();
-        let path = ours.shared_memory();
+        let own = own_id();
+        let path = own.shared_memory();
         fs::copy(memory(104, 11, 0).path(), &path).unwrap();
-        let parent = bind(&ours.name("parent", 0));
-        assert!(!ours.has_initialised(Epoch(1), owner).unwrap());
-        let child = bind(&ours.name("parent", 1));
-        assert!(ours.has_initialised(Epoch(1), owner).unwrap());
+        let parent = bind(&own.name("parent", 0));
+        assert!(!own.has_initialised(Epoch(1), owner).unwrap());
+        let child = bind(&own.name("parent", 1));
+        assert!(own.has_initialised(Epoch(1), owner).unwrap());
         fs::copy(memory(104, 11, 1).path(), &path).unwrap();
-        assert!(!ours.has_initialised(Epoch(1), owner).unwrap());
+        assert!(!own.has_initialised(Epoch(1), owner).unwrap());
         fs::remove_file(&path).unwrap();
         drop((parent, child));
     }

@@ -95,7 +95,7 @@ pub(crate) enum Heard {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// The answer is of the epoch that was asked for.
-    pub(crate) ours: bool,
+    pub(crate) same_epoch: bool,
     /// The workers have started.
     pub(crate) workers: bool,
     /// `None`: Envoy does not use this API.
@@ -189,7 +189,7 @@ impl Readiness {
 /// The stages in the order in which a proxy goes through them; the first that is missing is named.
 fn judge(newest: &Process, facts: Facts) -> Stage {
     let epoch = newest.epoch;
-    if !facts.ours {
+    if !facts.same_epoch {
         return match newest.state {
             State::Starting => Stage::NotLive(epoch),
             State::Live | State::Draining | State::Stopping(_) => Stage::AdminForeign(epoch),
@@ -218,7 +218,7 @@ mod tests {
 
     fn heard(missing_port: Option<u16>) -> Heard {
         Heard::Facts(Facts {
-            ours: true,
+            same_epoch: true,
             workers: true,
             missing_port,
             ..Facts::default()

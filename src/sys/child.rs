@@ -30,7 +30,7 @@ use super::{Pid, check, kill, report};
 /// that a quarter is never used.
 const STACK_BYTES: usize = 12 * 1024;
 
-/// Somebody may be there who stops a child.
+/// A process was started that might send SIGSTOP to a child of its user.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// How a child differs from its parent.
@@ -51,7 +51,7 @@ pub struct ChildSetup {
 /// The first three descriptors of a child.
 #[derive(Clone, Copy, Debug)]
 pub enum Streams<'a> {
-    /// The agent's.
+    /// Inherits the agent's.
     Inherited,
     /// Its stdout goes nowhere.
     Silent,
@@ -68,7 +68,7 @@ struct Order<'a> {
     parent: c_int,
     /// Why there was no exec: an `errno`, written by the child.
     error: c_int,
-    /// What was refused before it: one of `report::STEPS`.
+    /// The step before the exec that failed: one of `report::STEPS`.
     step: &'static str,
     /// The child has its own memory: the error goes in here.
     report: Option<PipeWriter>,
@@ -164,7 +164,7 @@ fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Resu
     Err(io::Error::other(why))
 }
 
-/// Reaps the child that never became a program: nobody else knows of it.
+/// Reaps the child whose exec failed: no other code knows its pid.
 fn bury(pid: c_int) {
     // Also one that was stopped after its report.
     kill(Pid(pid), libc::SIGKILL);
@@ -199,7 +199,7 @@ impl Stack {
         self.0.as_mut_ptr().wrapping_add(STACK_BYTES).cast()
     }
 
-    /// How much of it nobody has used; of a debug build.
+    /// Bytes of it that were never written; of a debug build.
     fn unused(&self) -> usize {
         // SAFETY: a debug build has filled all of it.
         let is_unused = |byte: &&MaybeUninit<u8>| unsafe { byte.assume_init() } == Self::UNUSED;

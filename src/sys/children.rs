@@ -56,7 +56,7 @@ mod tests {
         let number = child.id();
         assert!(has_children());
         assert!(waits_for(libc::P_PID, number));
-        assert!(!waits_for(libc::P_PID, 1), "not ours");
+        assert!(!waits_for(libc::P_PID, 1), "not a child of this process");
         // Other tests have threads and children of their own: it is this thread that has started this one.
         let listed = children().unwrap();
         assert!(

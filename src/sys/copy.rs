@@ -111,7 +111,7 @@ mod tests {
         (0..600_u32).map(|n| (n * 7 % 251) as u8).collect()
     }
 
-    /// `count` bytes from one place to another of the same memory, as Rust does it and as we do it.
+    /// `count` bytes from one place to another of the same memory, copied by Rust and by the function under test.
     fn moved(from: usize, to: usize, count: usize) {
         let (mut expected, mut found) = (bytes(), bytes());
         expected.copy_within(from..from + count, to);

@@ -1,4 +1,4 @@
-//! What happens before the agent's own first line.
+//! The program's entry: C's `main`, arguments, variables, and the first three descriptors.
 //!
 //! The binary has no `fn main` of Rust's: std's runtime around it brings a main thread with a name, a buffered stdout
 //! and the handlers of stack overflows, 9 kB and as many pages, for a program that has other ones. So what it does that

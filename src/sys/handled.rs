@@ -1,4 +1,4 @@
-//! Signals that come by a handler: it notes which, and wakes whoever reads the other end of a socket.
+//! Signals by handler: it records which one came, and wakes the reader of a socket pair.
 
 use std::ffi::c_int;
 use std::io;
@@ -32,7 +32,7 @@ pub fn handle_signals(numbers: &[c_int], wake: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Those that came since the last call (bit n - 1 is signal n). To be asked when the socket has been emptied: one that comes
+/// The signals that came since the last call (bit n - 1 is signal n). To be asked when the socket has been emptied: one that comes
 /// in between wakes the reader again.
 #[must_use]
 pub fn handled_signals() -> u64 {

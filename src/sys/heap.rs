@@ -1,8 +1,8 @@
-//! The agent's heap: what a start needs for a tenth of a second goes back to the kernel at once.
+//! The agent's heap: an allocator for one thread that returns free memory to the kernel at once.
 //!
 //! Of the free blocks the first that fits is taken, in the order of their addresses, and neighbours are joined. So what
 //! was allocated together becomes one piece again, and a long life leaves no holes that grow. What is free at the top is
-//! given back. Sizes are not stored: Rust says them again when it frees.
+//! given back. Sizes are not stored: Rust passes the layout when it frees.
 //!
 //! The free blocks are a treap: a search tree by address, balanced by a hash of the address, in which each node knows the
 //! largest block below it. So taking and giving are steps in the logarithm of their number, whatever a document does.
@@ -16,24 +16,24 @@ use std::ptr;
 
 use super::pages::{self, LARGEST_PAGE, SMALLEST_PAGE};
 
-/// Every block's size and place are multiples of it: what a free block says of itself, and the widest alignment in use.
+/// Bytes; sizes and addresses of blocks are multiples of it. Source: the size of `Free`, and the widest alignment in use.
 const UNIT: usize = 16;
-/// Bytes from which on a block is a mapping of its own, which goes back when it is freed. Chosen: few blocks of a turn are
-/// that large.
+/// Bytes from which on a block is a mapping of its own, unmapped when it is freed. Chosen: few blocks of a turn are that
+/// large.
 const LARGE: usize = 64 * 1024;
-/// Addresses that are set aside, not memory. Chosen: more than the largest documents take; beyond it, mappings.
+/// Bytes of address space that are reserved, not memory. Chosen: more than the largest documents take; beyond it, mappings.
 const RESERVED: usize = if cfg!(miri) { 1 << 20 } else { 256 << 20 };
-/// By how much the usable part of them grows. Chosen: a start in one step.
+/// Bytes by which the usable part of the reserve grows. Chosen: a start fits one step.
 const STEP: usize = 512 * 1024;
-/// Used memory above the top that is kept for the next turn. Chosen: more than a probe takes.
+/// Bytes of memory above the top that are kept for the next turn. Chosen: more than a probe takes.
 const SLACK: usize = 2 * 1024;
 
 /// A place in the reserve or a size, in units.
 type Units = u32;
-/// No block.
+/// The null of `Units`: no block.
 const NONE: Units = Units::MAX;
 
-/// What a free block says of itself.
+/// What is written into a free block: a node of the treap.
 #[derive(Clone, Copy)]
 struct Free {
     /// The trees of those at lower and at higher addresses.
@@ -44,7 +44,7 @@ struct Free {
     largest: Units,
 }
 
-/// The finaliser of MurmurHash3: who is above whom depends on every bit of the place.
+/// A node's priority in the treap: the finaliser of MurmurHash3, so that it depends on every bit of the address.
 const fn rank(place: Units) -> u32 {
     let mixed = (place ^ place >> 16).wrapping_mul(0x85eb_ca6b);
     (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35)
@@ -60,13 +60,13 @@ static SHARED: Shared = Shared(UnsafeCell::new(State::new()));
 struct Shared(UnsafeCell<State>);
 
 struct State {
-    /// The reserve; null before the first allocation.
+    /// The reserve's address; null before the first allocation.
     base: *mut u8,
     /// Above it nothing is allocated. This and the next two are offsets in the reserve.
     top: usize,
-    /// Up to here it has been used since it was last given back.
+    /// Up to here memory was touched since the last `trim`.
     used: usize,
-    /// Up to here it may be used.
+    /// Up to here the reserve is readable and writable.
     usable: usize,
     /// The tree of the free blocks.
     free: Units,
@@ -77,7 +77,7 @@ struct State {
 // SAFETY: the binary has one thread (the tests, which have more, do not use this); no signal handler allocates.
 unsafe impl Sync for Shared {}
 
-/// Gives back what is free above the last block, but for a little: after something that is not done often.
+/// Returns the free memory above the last block, all but `SLACK`: for after work that is rare.
 pub fn release_heap() {
     // SAFETY: one thread, and no call within a call. Where this heap is not in use there is nothing to give back.
     let state = unsafe { &mut *SHARED.0.get() };
@@ -86,7 +86,7 @@ pub fn release_heap() {
     }
 }
 
-/// Whether there is something to give back.
+/// Whether `release_heap` has memory to return.
 pub fn heap_is_high() -> bool {
     // SAFETY: as above.
     let state = unsafe { &*SHARED.0.get() };
@@ -275,7 +275,7 @@ impl State {
         (found, size)
     }
 
-    /// Parts a tree into what lies below `place` and the rest.
+    /// Splits a tree at `place`: the nodes below it, and the rest.
     fn part(&self, tree: Units, place: Units) -> (Units, Units) {
         if tree == NONE {
             return (NONE, NONE);
@@ -292,7 +292,7 @@ impl State {
         }
     }
 
-    /// Makes one tree of two, all of the first below the second.
+    /// Joins two trees; all addresses of the first are below the second's.
     fn join(&self, below: Units, above: Units) -> Units {
         if below == NONE {
             return above;
@@ -352,7 +352,7 @@ impl State {
         self.base.wrapping_add(offset)
     }
 
-    /// Takes the next `size` bytes into use.
+    /// Moves the top up by `size` bytes.
     fn raise(&mut self, size: usize) -> bool {
         let top = self.top + size;
         if top > self.usable && !self.extend(top) {
@@ -376,13 +376,13 @@ impl State {
         true
     }
 
-    /// The last `size` bytes are free: they are used again from the first on, and given back when they are many.
+    /// Moves the top down by `size` bytes, and returns memory when much is free.
     fn lower(&mut self, size: usize) {
         self.top -= size;
         self.trim(LARGE);
     }
 
-    /// Up to here it is kept.
+    /// Offset up to which memory is kept: the top and `SLACK`.
     const fn kept(&self) -> usize {
         (self.top + SLACK + self.page - 1) & !(self.page - 1)
     }

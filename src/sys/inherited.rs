@@ -18,9 +18,8 @@ static IGNORED: AtomicU64 = AtomicU64::new(0);
 #[unsafe(link_section = ".init_array")]
 static REMEMBER: extern "C" fn() = remember;
 
-/// Whose dispositions anybody in this process changes: `fault`, `entry` (or Rust's runtime) and signal-hook. Of all others
-/// a child inherits what we were given, whether that is to ignore them or not; to ask for each would be half of a start's
-/// system calls.
+/// Signals whose disposition this process changes: by `fault`, `entry` (or Rust's runtime) and signal-hook. The disposition
+/// of all others passes to children as it is; to read each of them would be half of a start's system calls.
 const CHANGED: [c_int; 7] = [
     libc::SIGILL,
     libc::SIGTRAP,
@@ -43,11 +42,11 @@ extern "C" fn remember() {
     );
 }
 
-/// What a child gets back.
+/// The mask and dispositions that are restored in a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inherited {
     pub mask: u64,
-    /// Of those whose disposition we change.
+    /// The ignored ones among those whose disposition this process changes.
     pub ignored: u64,
 }
 
@@ -99,7 +98,7 @@ pub(super) fn set_mask(mask: u64) {
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut()) };
 }
 
-/// Gives the signals that we have changed the disposition of `ignored`. Async-signal-safe.
+/// Ignores those of `CHANGED` that are in `ignored`, and sets the others to their default. Async-signal-safe.
 pub(super) fn set_dispositions(ignored: u64) {
     for number in CHANGED {
         set_disposition(number, ignored & bit(number) != 0);

@@ -7,13 +7,13 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Addresses that are kept. Chosen: no host has more that matter.
+/// Addresses that are kept at most. Chosen: no host has more that matter.
 const MOST_ADDRESSES: usize = 256;
-/// Bytes of an answer that are taken at once. Netlink's own, `NLMSG_GOODSIZE` with the largest pages that it counts.
+/// Bytes of an answer that are read at once. Source: netlink's `NLMSG_GOODSIZE` with the largest pages that it counts.
 const ANSWER_BYTES: usize = 8192;
 /// Bytes of `nlmsghdr` and `ifaddrmsg`; attributes follow, each with a head of four bytes.
 const ADDRESS: usize = 24;
-/// Kinds of message.
+/// Message types of netlink: NLMSG_DONE, RTM_GETADDR, RTM_NEWADDR.
 const DONE: u16 = 3;
 const GET_ADDRESS: u16 = 22;
 const NEW_ADDRESS: u16 = 20;

@@ -118,7 +118,7 @@ pub fn kill_group(pid: Pid, signal: c_int) {
     let _: c_int = unsafe { libc::kill(-pid.0, signal) };
 }
 
-/// Orphans below us become our children, as they do for PID 1.
+/// Orphaned descendants become children of this process, as they do of PID 1.
 ///
 /// # Errors
 /// A kernel before 3.4.

@@ -7,15 +7,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::check;
 
-/// Connections that the kernel keeps for us between two turns: where there is no room, a probe loses a second until its
-/// SYN is sent again. Chosen: 50 ms of work; the memory is the kernel's.
+/// Connections that the kernel queues between two turns. Without room in the queue a probe loses a second, until its SYN is
+/// sent again. Chosen: 50 ms of work; the memory is the kernel's.
 const BACKLOG: c_int = 1024;
-/// Seconds for which the kernel keeps a connection that says nothing to itself (rounded up to a retransmission).
+/// Seconds that the kernel waits for the first bytes before it hands out a connection (TCP_DEFER_ACCEPT, rounded up to a
+/// retransmission). Chosen: the least.
 const SILENCE: c_int = 1;
 
 /// A socket that listens without blocking. For `::` it takes IPv4 as well, whatever the host's default is.
 ///
-/// A connection is handed out with its first bytes: who connects and says nothing costs us nothing, and a probe is
+/// A connection is handed out with its first bytes: a client that connects and sends nothing costs nothing, and a probe is
 /// read in the turn in which it is accepted.
 ///
 /// # Errors

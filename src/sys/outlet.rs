@@ -21,18 +21,18 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr;
 
-/// How one writes without waiting.
+/// How a write is kept from blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// By `write`: a regular file, or a description that does not wait.
     Plain,
     Socket,
     Pipe,
-    /// Only when `poll` says so.
+    /// By `write`, after `poll` has said that there is room.
     Asked,
 }
 
-/// Somewhere to write to.
+/// A descriptor to write log lines to.
 #[derive(Debug)]
 pub struct Outlet {
     to: To,
@@ -46,7 +46,7 @@ enum To {
     Own(OwnedFd),
 }
 
-/// A separate open file description, which does not wait and takes no controlling terminal.
+/// Flags of a separate open file description: writes do not block, and a terminal does not become the controlling one.
 const OWN: c_int = libc::O_WRONLY | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
 /// Asks a terminal for its device number: `_IOR('T', 0x32, unsigned int)`, the same on x86-64 and aarch64.
 const TIOCGDEV: c_ulong = 0x8004_5432;
@@ -256,14 +256,14 @@ mod tests {
 
     #[test]
     fn a_socket_that_nobody_reads_is_not_waited_for() {
-        let (ours, its) = std::os::unix::net::UnixStream::pair().unwrap();
-        let number = ours.into_raw_fd();
+        let (own, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let number = own.into_raw_fd();
         // SAFETY: open until the test's process ends.
         let outlet = Outlet::shared(unsafe { BorrowedFd::borrow_raw(number) });
         assert_eq!(outlet.way, Way::Socket);
         let error = (0..10_000).find_map(|_| outlet.write(&[b'l'; 4096]).err());
         assert_eq!(error.unwrap().kind(), io::ErrorKind::WouldBlock);
-        drop(its);
+        drop(other);
         assert!(outlet.write(b"l").is_err());
     }
 

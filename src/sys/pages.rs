@@ -7,9 +7,9 @@ pub(crate) use kernel::{allow, discard, map, reserve, unmap};
 #[cfg(miri)]
 pub(crate) use simulated::{allow, discard, map, reserve, unmap};
 
-/// The largest page that Linux has on a processor that this runs on, on aarch64; a multiple of all smaller ones.
+/// Bytes of the largest page that Linux uses here (aarch64); a multiple of all smaller ones.
 pub(crate) const LARGEST_PAGE: usize = 64 * 1024;
-/// The smallest, and that of x86_64.
+/// Bytes of the smallest, which is x86_64's.
 pub(crate) const SMALLEST_PAGE: usize = 4096;
 
 /// Bytes of a page of memory, as the kernel was built.

@@ -1,10 +1,10 @@
-//! What a child with its own memory says of an exec that did not happen: the error and the step, through a pipe.
+//! How a child with its own memory reports a failed exec: the error and the step, through a pipe.
 
 use std::ffi::c_int;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 
-/// How long the agent looks whether the exec has worked, in milliseconds. Chosen: a hundred times what it takes, and no probe
+/// Milliseconds that the agent waits for the exec or its failure. Chosen: a hundred times what it takes, and no probe
 /// is late for it.
 const WAIT_MILLIS: c_int = 100;
 /// What may be refused before the exec, in the flag's or the system's words; empty: the exec itself.
@@ -17,11 +17,11 @@ const STEPS: [&str; 7] = [
     "--no-new-privs",
     "a parent",
 ];
-/// The error, and a step's place.
+/// Bytes of a report: the error number, and the step's index in `STEPS`.
 const BYTES: usize = size_of::<c_int>() + 1;
 
-/// What the child says before its exec has closed the pipe; 0 if nothing. Not waited for without end: whoever may stop it
-/// may do so here.
+/// The error and step that the child reports before its exec closes the pipe; 0 if none. Bounded in time: another process
+/// of the child's user may stop the child here.
 pub(super) fn read(mut from: PipeReader) -> (c_int, &'static str) {
     let mut poll = libc::pollfd {
         fd: from.as_raw_fd(),

@@ -1,19 +1,20 @@
-//! Code that an agent at rest does not need, half of all: for the start, for an epoch, for a page or a scrape. Its pages are
-//! given back after use; when they are needed again the kernel maps them from its cache, without a copy.
+//! Unmaps code that an idle agent does not need, half of all: for the start, an epoch, a page or a scrape. The pages are
+//! returned after use; when they are needed again, the kernel maps them from its page cache, without a copy.
 //!
 //! `build/seldom.ld` puts it together in the release binary. Elsewhere, there is nothing to do here.
 
 #[cfg(seldom_apart)]
 use std::ffi::c_int;
 
-/// Sets the code apart, once: the kernel maps sixteen pages around one that is touched, but none of another mapping.
+/// Makes this code a mapping of its own, once: on a fault the kernel maps the sixteen pages around the one that is touched,
+/// but none of another mapping.
 pub fn set_apart() {
     #[cfg(seldom_apart)]
-    // A core holds no code anyway; what matters is that the two mappings differ.
+    // Any flag that makes the mappings differ would do; a core dump holds no code anyway.
     advise(libc::MADV_DONTDUMP);
 }
 
-/// Gives its pages back.
+/// Returns its pages.
 pub fn give_back() {
     #[cfg(seldom_apart)]
     advise(libc::MADV_DONTNEED);

@@ -10,7 +10,7 @@ pub fn take_terminal_back(leader: Pid) {
     if unsafe { libc::tcgetpgrp(0) } != leader.number() {
         return;
     }
-    // We are in the background, see below.
+    // This process is in the background, see below.
     let mask = inherited::current_mask();
     inherited::set_mask(mask | 1 << (signal::SIGTTOU - 1));
     // SAFETY: `getpgrp` has no arguments and cannot fail.

@@ -156,9 +156,9 @@ fn live_stats(epoch: Epoch, body: &[u8], knowledge: &Knowledge) -> Step {
     let stat = |name: &str| lines(body).find_map(|(key, value)| (key == name).then_some(value));
     let workers = stat("listener_manager.workers_started");
     let generation = stat("server.hot_restart_generation");
-    let ours = u64::from(epoch.0).saturating_add(1);
+    let expected = u64::from(epoch.0).saturating_add(1);
     match (workers, generation) {
-        (Some(1), Some(generation)) if generation == ours => Step::Reply(Reply::Live),
+        (Some(1), Some(generation)) if generation == expected => Step::Reply(Reply::Live),
         (Some(1), None) if !knowledge.hot_restart => Step::Reply(Reply::Live),
         (Some(_), Some(_)) => Step::Reply(Reply::NotLive),
         (Some(_), None) if !knowledge.hot_restart => Step::Reply(Reply::NotLive),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn live_is_workers_at_our_own_generation() {
+    fn live_is_workers_at_the_generation_of_the_epoch() {
         let stats = |generation: u32, workers: u32| {
             let body = format!(
                 "listener_manager.workers_started: {workers}\nserver.hot_restart_generation: {generation}\n"

@@ -49,7 +49,7 @@ pub(super) fn take(
     }
     let facts = &mut gathered.facts;
     let live = server_info(epoch, answer.body(), knowledge) == Reply::Live;
-    facts.ours = live || !knowledge.hot_restart;
+    facts.same_epoch = live || !knowledge.hot_restart;
     facts.workers = live;
     Ok(None)
 }
@@ -83,7 +83,7 @@ fn stats(gathered: &mut Gathered, epoch: Epoch, body: &[u8], knowledge: &Knowled
         }
     }
     facts.workers = workers == Some(1);
-    facts.ours = match generation {
+    facts.same_epoch = match generation {
         Some(generation) => generation == u64::from(epoch.0).saturating_add(1),
         None => !knowledge.hot_restart,
     };
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(next, Ok(None));
         let updates = |accepted, rejected| Some(Updates { accepted, rejected });
         let expected = Facts {
-            ours: true,
+            same_epoch: true,
             workers: true,
             cds: updates(true, false),
             lds: updates(false, true),
@@ -231,9 +231,9 @@ mod tests {
     }
 
     #[test]
-    fn a_parents_answer_is_not_ours() {
+    fn a_parents_answer_is_of_another_epoch() {
         let body = "listener_manager.workers_started: 1\nserver.hot_restart_generation: 1\n";
-        assert!(!taken(body, &KNOWLEDGE).0.ours);
+        assert!(!taken(body, &KNOWLEDGE).0.same_epoch);
     }
 
     const LISTENERS: &[u8] = b"a-listener-of-a-rather-long-name-which-does-not-matter-for-its-port-at-all::0.0.0.0:15006\n0.0.0.0_8080::0.0.0.0:8080\n[::]_9090::[::]:9090\npipe::/tmp/x\nlast::127.0.0.1:7070";

@@ -29,7 +29,7 @@ pub(crate) enum Failure {
     Unheard(String),
     /// The allowance, which is spent.
     Late(Duration),
-    /// Whoever reads our output has what it wanted, like `head`.
+    /// The reader of stdout has gone, as `head` goes when it has its lines.
     ReaderGone,
     /// This command's output takes nothing.
     Output(String),

@@ -48,7 +48,7 @@ impl EventLoop {
             Answer::Core(event) => self.queue.push_back(event),
             Answer::Ready(process, heard) => {
                 if let Heard::Facts(facts) = heard
-                    && facts.ours
+                    && facts.same_epoch
                     && facts.workers
                 {
                     // Readiness has shown that the epoch is LIVE.

@@ -86,8 +86,8 @@ impl EventLoop {
     pub(super) fn wall(&mut self) -> Duration {
         let elapsed = self.now.saturating_duration_since(self.started);
         let clock = clock::wall();
-        let ours = self.started_wall.saturating_add(elapsed);
-        if ours.abs_diff(clock) > CLOCK_SET {
+        let told = self.started_wall.saturating_add(elapsed);
+        if told.abs_diff(clock) > CLOCK_SET {
             self.started_wall = clock.saturating_sub(elapsed);
         }
         self.started_wall.saturating_add(elapsed)

@@ -264,7 +264,7 @@ fn document() -> impl Strategy<Value = serde_json::Value> {
 /// Whether both readers take `text` for the same, or neither takes it.
 fn is_same(text: &[u8]) -> bool {
     match (parse(text), serde_json::from_slice(text)) {
-        (Ok(ours), Ok(theirs)) => is_equal(&ours, &theirs),
+        (Ok(parsed), Ok(expected)) => is_equal(&parsed, &expected),
         (Err(_), Err(_)) => true,
         (Ok(_), Err(_)) => false,
         // serde_json may keep numbers that have no double.
@@ -272,23 +272,26 @@ fn is_same(text: &[u8]) -> bool {
     }
 }
 
-fn is_equal(ours: &Value, theirs: &serde_json::Value) -> bool {
-    match (ours, theirs) {
-        (Value::Number(ours), serde_json::Value::Number(theirs)) => {
-            let ours: f64 = ours.as_str().parse().unwrap();
+fn is_equal(parsed: &Value, expected: &serde_json::Value) -> bool {
+    match (parsed, expected) {
+        (Value::Number(parsed), serde_json::Value::Number(expected)) => {
+            let parsed: f64 = parsed.as_str().parse().unwrap();
             // serde_json's is not always the nearest one.
-            (ours - theirs.as_f64().unwrap()).abs() <= (ours.abs() * 1e-15).max(1e-305)
+            (parsed - expected.as_f64().unwrap()).abs() <= (parsed.abs() * 1e-15).max(1e-305)
         }
-        (Value::Array(ours), serde_json::Value::Array(theirs)) => {
-            let mut pairs = ours.iter().zip(theirs);
-            ours.len() == theirs.len() && pairs.all(|(ours, theirs)| is_equal(ours, theirs))
+        (Value::Array(parsed), serde_json::Value::Array(expected)) => {
+            let mut pairs = parsed.iter().zip(expected);
+            parsed.len() == expected.len()
+                && pairs.all(|(parsed, expected)| is_equal(parsed, expected))
         }
-        (Value::Object(ours), serde_json::Value::Object(theirs)) => {
-            let mut pairs = ours.iter().zip(theirs);
-            ours.len() == theirs.len()
-                && pairs.all(|(ours, theirs)| ours.0 == *theirs.0 && is_equal(&ours.1, theirs.1))
+        (Value::Object(parsed), serde_json::Value::Object(expected)) => {
+            let mut pairs = parsed.iter().zip(expected);
+            parsed.len() == expected.len()
+                && pairs.all(|(parsed, expected)| {
+                    parsed.0 == *expected.0 && is_equal(&parsed.1, expected.1)
+                })
         }
-        _ => ours.compact() == *theirs.to_string(),
+        _ => parsed.compact() == *expected.to_string(),
     }
 }
 

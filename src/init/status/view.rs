@@ -1,4 +1,4 @@
-//! All that an answer about the agent may tell: made for one answer, borrowed from their owners.
+//! The state that pages, `/status` and metrics show: borrowed from its owners for one answer.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ use crate::supervisor::{CompanionId, Epoch, Snapshot};
 use crate::values::Role;
 use sys::Pid;
 
-/// See the module.
+/// The state of the agent at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     /// The clock of this turn, and when the agent was started.
@@ -27,7 +27,7 @@ pub(crate) struct View<'a> {
     pub(crate) history: &'a History,
     pub(crate) counters: &'a Counters,
     pub(crate) children: &'a Children,
-    /// What the flags say; their states are in `snapshot`.
+    /// As configured by flags; their states are in `snapshot`.
     pub(crate) companions: &'a [Companion],
     pub(crate) role: Role,
     /// `--service-node`, Envoy's node id.
@@ -40,7 +40,7 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// The pid of an epoch that runs; the core knows none.
+    /// The pid of a running epoch: `snapshot` has none, the core does not know pids.
     #[must_use]
     pub(crate) fn pid(&self, epoch: Epoch) -> Option<i32> {
         self.children.pid(Kind::Proxy(epoch)).map(Pid::number)

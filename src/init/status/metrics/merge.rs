@@ -24,9 +24,9 @@ pub(crate) struct Merge {
     query: Option<Box<str>>,
     /// How long a source may take from one line that passes to the next.
     patience: Duration,
-    /// 0: Envoy; n: the application's place n - 1.
+    /// The source in turn: 0 is Envoy, n the application's target n - 1.
     source: usize,
-    /// The application was not to be had by IPv4.
+    /// The application was not reached by IPv4, and is tried by IPv6.
     six: bool,
     current: Option<Current>,
 }
@@ -40,14 +40,14 @@ struct Current {
     deadline: Instant,
 }
 
-/// What follows.
+/// How a step of the merge ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pumped {
-    /// There is something for the client.
+    /// Bytes for the client were written to the buffer.
     More,
-    /// The source has nothing yet.
+    /// The source has sent nothing new: wait for it.
     Waiting,
-    /// All sources have been passed on.
+    /// All sources were merged.
     End,
 }
 
@@ -93,7 +93,7 @@ impl Merge {
             Ok(Read::Some) if !text.is_empty() => {
                 current.deadline = turn.after(self.patience);
             }
-            // What does not pass gains no time.
+            // Bytes that are dropped do not extend the deadline.
             Ok(Read::Some) if current.deadline > turn.now => {}
             Ok(Read::End) if current.lines.dropped() == 0 => self.next(),
             Err(()) if current.decoder.head().is_none() && self.tries_six() => {}
@@ -108,7 +108,7 @@ impl Merge {
         Pumped::More
     }
 
-    /// What changes nothing, and fails if the client has gone: an empty line.
+    /// An empty line: no metric, but the write fails if the client has gone.
     pub(crate) fn blank(&self) -> Vec<u8> {
         let mut blank = Vec::new();
         if self.framing.chunks {
@@ -184,7 +184,7 @@ impl Merge {
         self.source = self.source.saturating_add(1);
     }
 
-    /// One source that fails is left out; what came of it stays.
+    /// Leaves out a source that failed; lines that it sent before stay.
     fn fail(&mut self, turn: &mut Turn<'_>) {
         let counter = if self.source == 0 {
             &mut turn.counters.envoy_scrape_failures
@@ -196,7 +196,7 @@ impl Merge {
     }
 }
 
-/// What one read brought.
+/// The result of one read from a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
     Nothing,

@@ -24,7 +24,7 @@ use crate::supervisor::{AgentState, Companion, State};
 
 /// The whole text.
 #[must_use]
-// Seldom, and not to be mixed with what is not.
+// A function of its own, for build/seldom.ld to set apart.
 #[inline(never)]
 pub(crate) fn render(view: &View<'_>, usage: &Usage) -> Vec<u8> {
     let mut out = Exposition::new();

@@ -47,8 +47,8 @@ impl Buffer {
     }
 
     /// Unescaped: a text of this program's, never a string from outside.
-    pub(super) fn raw(&mut self, ours: &str) {
-        self.bytes.extend_from_slice(ours.as_bytes());
+    pub(super) fn raw(&mut self, text: &str) {
+        self.bytes.extend_from_slice(text.as_bytes());
     }
 
     /// Escaped, and cut where it is too long.
@@ -59,9 +59,9 @@ impl Buffer {
     }
 
     /// A text of this program's with a value, escaped, in the place of each `@`.
-    pub(super) fn fill(&mut self, ours: &str, values: &[&dyn fmt::Display]) {
+    pub(super) fn fill(&mut self, template: &str, values: &[&dyn fmt::Display]) {
         let mut values = values.iter();
-        let mut pieces = ours.split('@');
+        let mut pieces = template.split('@');
         self.raw(pieces.next().unwrap_or(""));
         for piece in pieces {
             if let Some(value) = values.next() {

@@ -17,14 +17,15 @@ use crate::http::{Exchange, Response};
 use crate::status::Turn;
 use crate::status::response::{Framing, line};
 
-/// Of an application's answer so many bytes are passed on. As in pilot-agent, and kubelet reads no more.
+/// Bytes of an application's answer that are passed on. Source: pilot-agent's limit; kubelet reads no more.
 const BODY_BYTES: usize = 10 * 1024;
-/// A helper gives up so much earlier than the agent. Chosen: its own report of the time-out arrives first.
+/// How much earlier a helper's time-out is than the agent's. Chosen: its own report of the time-out arrives first.
 const HEAD_START: Duration = Duration::from_millis(50);
-/// Codes whose location Go's client, and so kubelet, follows.
+/// Status codes whose `Location` Go's HTTP client, and so kubelet, follows.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
-/// What the try by IPv6 says, which was not what anybody asked for, would only puzzle.
+/// Errors of a connection to 127.0.0.1 after which ::1 is tried. Of either they are reported as `connection refused`: what
+/// the second try says, of an address that nobody configured, would mislead.
 const REFUSED: [io::ErrorKind; 3] = [
     io::ErrorKind::ConnectionRefused,
     io::ErrorKind::AddrNotAvailable,
@@ -40,13 +41,13 @@ pub(crate) struct Probing {
     follow: bool,
     /// What was asked at first, if a redirect has led elsewhere.
     first: Option<Check>,
-    /// All of it, redirects included, must be over by then.
+    /// The deadline of the probe, redirects included.
     deadline: Instant,
     state: State,
     response: Response,
 }
 
-/// What is to be found out.
+/// What the probe checks.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     Http(Target),
@@ -59,7 +60,7 @@ pub(crate) enum Check {
 pub(crate) struct Helper {
     /// The connection that it works for, to be told of a failure.
     pub(crate) place: usize,
-    /// Which one it is; never used twice.
+    /// The helper's serial number, never used twice.
     pub(crate) serial: u64,
     pub(crate) arguments: Vec<String>,
     pub(crate) socket: std::os::unix::net::UnixStream,
@@ -67,9 +68,9 @@ pub(crate) struct Helper {
 
 #[derive(Debug)]
 enum State {
-    /// The connection in that place asks the same, and its answer will do.
+    /// Shares the answer of the connection in this place, which asks the same.
     Shared(usize),
-    /// Not begun, or waiting for a place for its helper.
+    /// Not begun, or queued until a helper may run.
     Idle,
     Direct {
         exchange: Exchange,
@@ -81,10 +82,10 @@ enum State {
     },
 }
 
-/// What follows.
+/// How a step of the probe ended.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// Something is awaited.
+    /// Wait for a socket or the deadline.
     Going,
     /// A helper program must be run.
     NeedsHelper,
@@ -119,7 +120,7 @@ impl Probing {
         self.follow == other.follow && *asked == other.check
     }
 
-    /// Whose answer will do.
+    /// The place whose answer is shared.
     pub(crate) const fn shares(&self) -> Option<usize> {
         match self.state {
             State::Shared(place) => Some(place),
@@ -127,7 +128,7 @@ impl Probing {
         }
     }
 
-    /// It asks nobody itself, but waits for the one in `place`.
+    /// Sends nothing itself, and shares the answer of `place`.
     pub(crate) fn share(&mut self, place: usize) {
         self.state = State::Shared(place);
     }
@@ -294,8 +295,8 @@ impl Probing {
         };
         arguments.extend(timeout);
         self.response = self.fresh_response();
-        let (ours, socket) = pair()?;
-        let exchange = Exchange::with(turn.registry, token, ours, request)?;
+        let (stream, socket) = pair()?;
+        let exchange = Exchange::with(turn.registry, token, stream, request)?;
         self.state = State::Helped { exchange, serial };
         Ok(Helper {
             place,
@@ -314,7 +315,7 @@ fn millis(left: Duration) -> String {
 
 /// A pair of sockets: the agent's, and the helper program's.
 fn pair() -> io::Result<(UnixStream, std::os::unix::net::UnixStream)> {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    Ok((UnixStream::from_std(ours), theirs))
+    let (own, other) = std::os::unix::net::UnixStream::pair()?;
+    own.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(own), other))
 }

@@ -39,20 +39,20 @@ pub(crate) enum Effect {
     Quit,
     /// Run `pintle-probe`; the agent keeps the other end of its stdin and stdout.
     Helper(Helper),
-    /// End that one: its time is over.
+    /// Kill the helper of this serial number: its time is over.
     KillHelper(u64),
 }
 
-/// Nothing is accepted for a while.
+/// Why and for how long no connection is accepted.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
-    /// Then it is tried again.
+    /// `accept` is tried again at this time.
     until: Instant,
-    /// Or as soon as there is a place.
+    /// Or as soon as a place is free.
     for_a_place: bool,
 }
 
-/// See the module.
+/// The server of the status port.
 #[derive(Debug)]
 pub(crate) struct StatusServer {
     settings: Settings,
@@ -64,7 +64,7 @@ pub(crate) struct StatusServer {
     paused: Option<Pause>,
     wants_readiness: bool,
     effects: Vec<Effect>,
-    /// Scrapes that have more to pass on at once.
+    /// A scrape has more to pass on without waiting for a socket.
     runnable: bool,
     used_seldom: bool,
     /// Helper programs asked for so far, and those of them that have not been reaped.
@@ -89,7 +89,7 @@ impl StatusServer {
             listener,
             listener_token,
             first,
-            // In their place once and for all: moved by a crowd, they would stay above the memory that it leaves.
+            // Allocated once at the start: grown later, the list would lie above what a crowd used, and keep the heap from shrinking.
             places: Vec::with_capacity(PLACES),
             paused: None,
             wants_readiness: false,
@@ -115,7 +115,7 @@ impl StatusServer {
         self.settings.probers.iter()
     }
 
-    /// A page, the status or metrics were told since this was asked last: code that is needed seldom.
+    /// Whether a page, the status or metrics were served since the last call: they use code that is given back.
     pub(crate) fn used_seldom(&mut self) -> bool {
         std::mem::take(&mut self.used_seldom)
     }
@@ -125,17 +125,17 @@ impl StatusServer {
         self.connections().next().is_none()
     }
 
-    /// Somebody wants to know whether the proxy is ready; said once.
+    /// Whether a client waits for readiness; true once for each time that one began to.
     pub(crate) fn wants_readiness(&mut self) -> bool {
         std::mem::take(&mut self.wants_readiness)
     }
 
-    /// What clients want done.
+    /// Takes the effects that requests have asked for.
     pub(crate) fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// One of our sockets is ready.
+    /// A socket of a connection, or of its upstream, is ready.
     pub(crate) fn ready(&mut self, turn: &mut Turn<'_>, event: &Event) {
         let offset = event.token().0.saturating_sub(self.first);
         let place = offset / 2;

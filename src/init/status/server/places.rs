@@ -1,7 +1,7 @@
-//! Which connection keeps its place when all places are taken.
+//! Which connection is evicted when all places are taken.
 //!
-//! Probes from loopback and from the node are kubelet's, or the pod's own: `KEPT` places are theirs alone, and for one of
-//! them a stranger gives way. The node's address is what `HOST_IP` says, which not every injector sets and not every
+//! Probes from loopback and from the node are kubelet's, or the pod's own: `KEPT` places are reserved for them, and a
+//! connection from anywhere else (a stranger) is evicted for one of them. The node's address is what `HOST_IP` says, which not every injector sets and not every
 //! network plugin sends probes from; so the first few addresses from which kubelet's probes come count as well, each for
 //! as long as it goes on. Among equals no address holds a place that one with fewer wants.
 
@@ -20,7 +20,7 @@ use crate::status::{Turn, count};
 /// Addresses that are remembered as the node's. Chosen: two of each family, since kubelet probes from one, or from two
 /// while the network is set up.
 const NODES: usize = 4;
-/// Then another address may be remembered instead. Chosen: probes with a period of minutes keep theirs.
+/// Time without a probe after which an address may be replaced. Chosen: probes with a period of minutes keep theirs.
 const FORGET: Duration = Duration::from_secs(3600);
 
 /// From where kubelet's probes came, and when the last did.
@@ -48,19 +48,19 @@ impl Nodes {
     }
 }
 
-/// Connections that compete for places.
+/// The group of connections among which one is evicted.
 #[derive(Clone, Copy)]
 enum Among {
     Everyone,
-    /// With a whole request.
+    /// Strangers with a whole request.
     Strangers,
     Pages,
-    /// Those that may last: all but who waits for readiness or has not asked yet.
+    /// Requests that may last: all but readiness probes and heads that are still being read.
     Lasting,
 }
 
-/// Whoever is this late gives way to anybody, a stranger to who is none, a page to a probe; then it is about how many there
-/// are of one address.
+/// Weights of eviction, above any count of connections from one address (at most `PLACES`): a late connection goes first,
+/// then a stranger, then a page; among equals the address with the most connections loses one.
 const STRANGER: usize = 2 * PLACES;
 const LATE: usize = 4 * PLACES;
 

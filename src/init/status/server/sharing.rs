@@ -1,4 +1,4 @@
-//! Probes of an application that ask the same are done once: who comes while one is under way gets its answer.
+//! Equal application probes are sent once: a client that asks while one is in flight shares its answer.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ use crate::status::probes::Probing;
 use crate::status::response::line;
 
 impl StatusServer {
-    /// Asks, or waits for the answer to who asks already.
+    /// Sends the probe, or shares one in flight that asks the same.
     pub(super) fn begin_probe(
         &mut self,
         turn: &mut Turn<'_>,
@@ -31,7 +31,7 @@ impl StatusServer {
         }
     }
 
-    /// The answer for the probe in `place`, and for all that wait for it.
+    /// Answers the client in `place` and all that share its probe.
     pub(super) fn finish_probes(
         &mut self,
         turn: &mut Turn<'_>,
@@ -57,8 +57,8 @@ impl StatusServer {
         }
     }
 
-    /// The probe in `place` has ended without an answer, for want of time or of room. The one of those that wait for it
-    /// that has most time left asks anew for all of them.
+    /// The probe in `place` ended without an answer: it timed out or lost its place. Of those that share it, the one with
+    /// the most time left sends it again for all of them.
     pub(super) fn hand_over(&mut self, turn: &mut Turn<'_>, place: usize) {
         let heir = self.sharers(place).max_by_key(|(_, other)| other.deadline);
         let Some((heir, deadline)) = heir.map(|(heir, other)| (heir, other.deadline)) else {
