@@ -32,7 +32,7 @@ pub(crate) enum Probers {
 pub(crate) enum Mode {
     /// The template prints things to add.
     Fragment {
-        template: Template,
+        template: Box<Template>,
         /// The sha256 of its text.
         version: String,
         known: Memo<Fragment>,
@@ -218,7 +218,7 @@ fn mode(file: &File, delimiters: &Delimiters) -> Result<Mode, String> {
                 .map_err(|failure| failure.to_string())?;
             let version = version(&[template.text()]);
             Ok(Mode::Fragment {
-                template,
+                template: Box::new(template),
                 version,
                 known: Memo::default(),
             })

@@ -132,8 +132,7 @@ impl Rewriting<'_> {
         originals: &mut Originals,
         warnings: &mut Vec<String>,
     ) {
-        let ports = container.get("ports").cloned().unwrap_or_default();
-        let Some(Value::Object(probe)) = place.get_mut(container) else {
+        let Some(Value::Object(probe)) = place.get(container) else {
             return;
         };
         let Some(handler) = HANDLERS
@@ -158,7 +157,8 @@ impl Rewriting<'_> {
         {
             return;
         }
-        let Some(port) = number(asked.get("port"), &ports) else {
+        let ports = container.get("ports").unwrap_or(&Value::Null);
+        let Some(port) = number(asked.get("port"), ports) else {
             let wanted = asked
                 .get("port")
                 .and_then(Value::as_str)
@@ -187,6 +187,9 @@ impl Rewriting<'_> {
             }
         };
         originals.insert(path, original);
+        let Some(Value::Object(probe)) = place.get_mut(container) else {
+            return;
+        };
         if handler != "httpGet" {
             probe.shift_remove(handler);
         }

@@ -2,6 +2,7 @@
 
 mod field;
 pub(crate) mod functions;
+mod marks;
 mod object;
 mod rewrite;
 mod session;
@@ -15,6 +16,7 @@ use gotmpl::parse::Parser;
 use gotmpl::{TemplateError, Value};
 
 pub(crate) use functions::hex;
+use marks::Marks;
 pub(crate) use object::{Object, first, object, of_json, strings_of_json};
 pub(crate) use session::MAX_OUTPUT;
 
@@ -83,6 +85,8 @@ pub struct Template {
     dialect: Dialect,
     delimiters: Delimiters,
     engine: gotmpl::Template,
+    /// In the engine's trees.
+    marks: Marks,
 }
 
 impl fmt::Debug for Template {
@@ -92,6 +96,9 @@ impl fmt::Debug for Template {
             .finish_non_exhaustive()
     }
 }
+
+/// Bytes that a template prints, or less.
+const USUAL: usize = 8 << 10;
 
 /// The name under which the whole of a template's text runs.
 const MAIN: &str = " main";
@@ -127,6 +134,7 @@ impl Template {
             }
         }
         let used = RefCell::new(BTreeSet::new());
+        let marks = RefCell::default();
         let rewriter = rewrite::Rewriter {
             functions: &|name| {
                 let known = functions::is_known(name, dialect);
@@ -136,6 +144,7 @@ impl Template {
                 known
             },
             templates: &|name| names.contains(name),
+            marks: &marks,
         };
         let unknown = |unknown: rewrite::Unknown| failure(unknown.line, unknown.message);
         let mut engine = gotmpl::Template::new(name);
@@ -148,13 +157,14 @@ impl Template {
         }
         engine = engine.add_parse_tree(MAIN, rewriter.list(main).map_err(unknown)?);
         // The engine looks each call up, and finds it sooner among few.
-        engine = engine.funcs(functions::of(dialect, &used.borrow()));
+        engine = engine.funcs(functions::of(dialect, &used.into_inner()));
         Ok(Self {
             name: name.to_owned(),
             text: text.to_owned(),
             dialect,
             delimiters: delimiters.clone(),
             engine,
+            marks: marks.into_inner(),
         })
     }
 
@@ -183,7 +193,7 @@ impl Template {
             session::Session::new(Arc::clone(&data.environment), data.root.clone(), delimiters);
         state.dialect = Some(self.dialect);
         let guard = session::begin(state);
-        let mut output = Output::default();
+        let mut output = Output::of(&self.marks);
         let done = self
             .engine
             .execute_template_fmt(&mut output, MAIN, &data.root);
@@ -194,7 +204,7 @@ impl Template {
             Err(_) if output.full => {
                 Err(self.failure(line, format!("prints more than {MAX_OUTPUT} bytes")))
             }
-            Err(error) => Err(self.failure(line, position(&error).1)),
+            Err(error) => Err(self.failure(line, position(&output.stopped.unwrap_or(error)).1)),
         }
     }
 
@@ -225,24 +235,44 @@ impl Template {
         let delimiters = Delimiters::new(&delimiters.0, &delimiters.1);
         let template = Self::parse("render", text, dialect, &delimiters)
             .map_err(|failure| TemplateError::Exec(failure.to_string()))?;
-        let mut output = Output::default();
-        template
+        let mut output = Output::of(&template.marks);
+        let done = template
             .engine
-            .execute_template_fmt(&mut output, MAIN, &data)?;
+            .execute_template_fmt(&mut output, MAIN, &data);
+        done.map_err(|error| output.stopped.take().unwrap_or(error))?;
         session::leave()?;
         Ok(Value::from(output.text))
     }
 }
 
 /// Text with an end.
-#[derive(Default)]
-struct Output {
+struct Output<'a> {
     text: String,
     full: bool,
+    marks: &'a Marks,
+    /// What a mark ended it with.
+    stopped: Option<TemplateError>,
 }
 
-impl fmt::Write for Output {
+impl<'a> Output<'a> {
+    fn of(marks: &'a Marks) -> Self {
+        Self {
+            text: String::with_capacity(USUAL),
+            full: false,
+            marks,
+            stopped: None,
+        }
+    }
+}
+
+impl fmt::Write for Output<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        if let Some(line) = self.marks.line(text) {
+            return session::at(line).map_err(|error| {
+                self.stopped = Some(error);
+                fmt::Error
+            });
+        }
         if self.text.len() + text.len() > MAX_OUTPUT {
             self.full = true;
             return Err(fmt::Error);

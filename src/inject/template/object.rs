@@ -3,6 +3,7 @@
 //! The engine has one kind of value that can hold code, so an object is a function: called with names it walks along its fields,
 //! called with nothing it gives its JSON. Nothing is copied until a walk ends.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,6 +20,11 @@ pub(crate) trait Object: Send + Sync {
     fn json(&self) -> Json;
 }
 
+thread_local! {
+    /// Along how many names the last walk went: a function returns one value.
+    static WALKED: Cell<usize> = const { Cell::new(0) };
+}
+
 /// The object as a value.
 pub(crate) fn object(inner: impl Object + 'static) -> Value {
     Value::Function(Arc::new(move |args| {
@@ -26,8 +32,8 @@ pub(crate) fn object(inner: impl Object + 'static) -> Value {
             return Ok(Value::from(inner.json().to_string()));
         }
         let (value, walked) = inner.walk(args)?;
-        let walked = i64::try_from(walked).unwrap_or(i64::MAX);
-        Ok(Value::from(vec![value, Value::Int(walked)]))
+        WALKED.set(walked);
+        Ok(value)
     }))
 }
 
@@ -44,19 +50,7 @@ pub(crate) fn walk(
     let Value::Function(function) = value else {
         return None;
     };
-    Some(function(names).and_then(|found| match found {
-        Value::List(pair) => match pair.as_ref() {
-            [value, Value::Int(walked)] => {
-                Ok((value.clone(), usize::try_from(*walked).unwrap_or_default()))
-            }
-            _ => Err(not_an_object()),
-        },
-        _ => Err(not_an_object()),
-    }))
-}
-
-fn not_an_object() -> TemplateError {
-    TemplateError::Exec("a function has no fields".to_owned())
+    Some(function(names).map(|value| (value, WALKED.get())))
 }
 
 /// JSON as a value, objects as maps.

@@ -1,19 +1,21 @@
 //! A parsed template as the engine shall run it.
 //!
 //! The engine knows maps and lists; Istio's templates walk Go structs with getters, absent messages and typed maps. So every
-//! walk along fields becomes a call of [`FIELD`], which knows these rules; and before each node, at the begin of each loop's body
-//! and around each named template stands a call that counts, so that no template runs for ever.
+//! walk along fields becomes a call of [`FIELD`], which knows these rules; before each node and at the begin of each loop's body
+//! stands a mark, and around each named template a call: they count, so that no template runs for ever.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::functions;
+use super::marks::Marks;
 use gotmpl::parse::{
     ActionNode, BranchNode, CommandNode, DefineNode, Expr, ListNode, Node, Number, PipeNode, Pos,
+    TextNode,
 };
 
 /// Names no template can write: they hold a blank.
 pub(super) const FIELD: &str = " field";
-pub(super) const STEP: &str = " step";
 pub(super) const ENTER: &str = " enter";
 pub(super) const LEAVE: &str = " leave";
 
@@ -32,11 +34,18 @@ pub(super) struct Unknown {
 pub(super) struct Rewriter<'a> {
     pub(super) functions: &'a dyn Fn(&str) -> bool,
     pub(super) templates: &'a dyn Fn(&str) -> bool,
+    pub(super) marks: &'a RefCell<Marks>,
 }
 
 type Result<T> = std::result::Result<T, Unknown>;
 
 impl Rewriter<'_> {
+    /// A node begins.
+    fn step(&self, pos: Pos) -> Node {
+        let text = self.marks.borrow_mut().add(pos.line);
+        Node::Text(TextNode { pos, text })
+    }
+
     /// The body of a named template: it counts that it is entered and left.
     pub(super) fn definition(&self, define: DefineNode) -> Result<(String, ListNode)> {
         let pos = define.pos;
@@ -55,22 +64,22 @@ impl Rewriter<'_> {
                 // Collected apart.
                 Node::Define(_) => {}
                 Node::Action(action) => {
-                    nodes.push(step(action.pos));
+                    nodes.push(self.step(action.pos));
                     self.action(action, &mut nodes)?;
                 }
                 Node::If(branch) => {
-                    nodes.push(step(branch.pos));
+                    nodes.push(self.step(branch.pos));
                     nodes.push(Node::If(self.branch(branch)?));
                 }
                 Node::With(branch) => {
-                    nodes.push(step(branch.pos));
+                    nodes.push(self.step(branch.pos));
                     nodes.push(Node::With(self.branch(branch)?));
                 }
                 Node::Range(branch) => {
                     let pos = branch.pos;
-                    nodes.push(step(pos));
+                    nodes.push(self.step(pos));
                     let mut branch = self.branch(branch)?;
-                    branch.body.nodes.insert(0, step(pos));
+                    branch.body.nodes.insert(0, self.step(pos));
                     nodes.push(Node::Range(branch));
                 }
                 Node::Template(mut template) => {
@@ -80,7 +89,7 @@ impl Rewriter<'_> {
                             message: format!("template {:?} not defined", template.name.as_str()),
                         });
                     }
-                    nodes.push(step(template.pos));
+                    nodes.push(self.step(template.pos));
                     template.pipe = template.pipe.map(|pipe| self.pipe(pipe)).transpose()?;
                     nodes.push(Node::Template(template));
                 }
@@ -311,9 +320,4 @@ fn call(pos: Pos, name: &str, mut args: Vec<Expr>) -> Node {
         pos,
         pipe: pipe_of(pos, args),
     })
-}
-
-fn step(pos: Pos) -> Node {
-    let line = i64::try_from(pos.line).unwrap_or(i64::MAX);
-    call(pos, STEP, vec![Expr::Number(pos, Number::Int(line))])
 }

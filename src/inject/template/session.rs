@@ -81,10 +81,10 @@ pub(super) fn line() -> usize {
     with(|session| session.line).unwrap_or_default()
 }
 
-/// A node of the template begins.
+/// A node of the template begins; it counts as much as a call that counts.
 pub(super) fn at(line: usize) -> Result<(), TemplateError> {
     with(|session| session.line = line)?;
-    charge(1)
+    charge(2)
 }
 
 /// Takes steps away; an error when none are left.

@@ -57,17 +57,8 @@ pub(super) fn is_known(name: &str, dialect: Dialect) -> bool {
     BUILT_IN.contains(&name) || (!name.starts_with(' ') && table(dialect).contains_key(name))
 }
 
-const INNER: [Row; 7] = [
+const INNER: [Row; 6] = [
     Row(rewrite::FIELD, 3, MANY, field::field),
-    Row(rewrite::STEP, 1, 1, |args| {
-        session::at(
-            args.first()
-                .and_then(Value::as_int)
-                .and_then(|line| usize::try_from(line).ok())
-                .unwrap_or_default(),
-        )?;
-        Ok(nothing())
-    }),
     Row(rewrite::ENTER, 0, 0, |_| {
         session::enter().map(|()| nothing())
     }),
