@@ -17,12 +17,15 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+mod discovery;
 pub mod exit;
 mod file;
+mod html;
 mod injector;
 mod log;
 mod manifest;
 mod parameters;
+mod process;
 #[cfg(test)]
 mod properties;
 mod serve;
@@ -52,6 +55,22 @@ pub fn run(words: &[OsString]) -> Exit {
         }
     };
     match asked {
+        Asked::Discovery(flags) => {
+            if let Err(cause) = log::open(&flags.log, "stdout") {
+                return told(&Failure::config(cause));
+            }
+            for warning in warnings {
+                warn!("{warning}");
+            }
+            discovery::run(&flags).unwrap_or_else(|failure| last_words(&failure))
+        }
+        Asked::Request(flags) => match discovery::request(&flags) {
+            Ok((exit, body)) => {
+                let _written = std::io::stdout().write_all(&body);
+                exit
+            }
+            Err(failure) => told(&failure),
+        },
         Asked::Injector(flags) => {
             if let Err(cause) = log::open(&flags.log, "stdout") {
                 return told(&Failure::config(cause));

@@ -3,25 +3,27 @@
 //! clap does the work. What it does not know is written here: each flag answers to camelCase and kebab-case, flags that some
 //! version of the originals had are accepted with one warning, and a link's name chooses the role.
 
+mod discovery;
 mod flags;
+mod programs;
 pub(crate) mod values;
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use clap::builder::Str;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{
-    Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand,
-};
+use clap::{Arg, ArgAction, Command};
 
+pub(crate) use discovery::MESH_NETWORKS;
+pub use discovery::{DiscoveryFlags, RequestFlags};
 pub use flags::{
     BuiltinFlags, CompletionFlags, InjectFlags, InjectorFlags, KubeInjectFlags, LogFlags,
     ProbeFlags, VersionFlags,
 };
 pub(crate) use flags::{INJECT_CONFIG, INJECT_VALUES, MESH_CONFIG};
 
-use crate::exit::{self, Exit};
+use crate::exit::Exit;
+use programs::Name;
 
 /// The number of this build.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -61,6 +63,8 @@ const INJECT_WITHOUT_MEANING: [(&str, bool); 4] = [
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub enum Asked {
+    Discovery(Box<DiscoveryFlags>),
+    Request(RequestFlags),
     Injector(Box<InjectorFlags>),
     Inject(Box<InjectFlags>),
     Probe(ProbeFlags),
@@ -84,134 +88,6 @@ pub struct Ended {
     pub text: String,
 }
 
-#[derive(Debug, Subcommand)]
-enum Role {
-    /// Serve the mutating admission webhook that adds the proxy to pods.
-    Injector(Box<InjectorFlags>),
-    /// Add the proxy to manifests.
-    #[command(alias = "kube-inject")]
-    Inject(Box<InjectFlags>),
-    /// Ask whether the health file was written lately.
-    Probe(ProbeFlags),
-    /// Print the version.
-    Version(VersionFlags),
-    /// Print a shell's completions.
-    Completion(CompletionFlags),
-}
-
-#[derive(Debug, Parser)]
-#[command(name = "gudgeon", about = "The control plane beside pintle")]
-struct Gudgeon {
-    #[command(subcommand)]
-    role: Role,
-}
-
-#[derive(Debug, Parser)]
-#[command(
-    name = "sidecar-injector",
-    about = "The mutating admission webhook that adds the proxy to pods"
-)]
-struct SidecarInjector {
-    #[command(flatten)]
-    flags: InjectorFlags,
-    #[command(subcommand)]
-    instead: Option<Instead>,
-}
-
-#[derive(Debug, Subcommand)]
-enum Instead {
-    /// Ask whether the health file was written lately.
-    Probe(ProbeFlags),
-    /// Print the version.
-    Version(VersionFlags),
-    /// Print a shell's completions.
-    Completion(CompletionFlags),
-}
-
-#[derive(Debug, Parser)]
-#[command(
-    name = "istioctl",
-    about = "The part of istioctl that works on manifests"
-)]
-struct Istioctl {
-    #[command(subcommand)]
-    role: Manifests,
-}
-
-#[derive(Debug, Subcommand)]
-enum Manifests {
-    /// Add the proxy to manifests.
-    #[command(name = "kube-inject", alias = "inject")]
-    Inject(Box<InjectFlags>),
-    /// Print the version.
-    Version(VersionFlags),
-    /// Print a shell's completions.
-    Completion(CompletionFlags),
-}
-
-/// The program that a name asks for: links choose a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    Gudgeon,
-    SidecarInjector,
-    Istioctl,
-}
-
-impl Name {
-    fn of(program: Option<&OsString>) -> Self {
-        let base = program
-            .map(Path::new)
-            .and_then(Path::file_name)
-            .and_then(|name| name.to_str());
-        match base {
-            Some("sidecar-injector") => Self::SidecarInjector,
-            Some("istioctl") => Self::Istioctl,
-            Some(_) | None => Self::Gudgeon,
-        }
-    }
-
-    /// As it is documented: each flag by one name.
-    fn documented(self) -> Command {
-        let command = match self {
-            Self::Gudgeon => Gudgeon::command(),
-            Self::SidecarInjector => SidecarInjector::command(),
-            Self::Istioctl => Istioctl::command(),
-        };
-        command.after_help(exit::TABLE)
-    }
-
-    /// With all that is accepted.
-    fn command(self) -> Command {
-        spelled(self.documented())
-    }
-
-    fn asked(self, matches: &ArgMatches) -> Result<Asked, clap::Error> {
-        Ok(match self {
-            Self::Gudgeon => match Gudgeon::from_arg_matches(matches)?.role {
-                Role::Injector(flags) => Asked::Injector(flags),
-                Role::Inject(flags) => Asked::Inject(flags),
-                Role::Probe(flags) => Asked::Probe(flags),
-                Role::Version(flags) => Asked::Version(flags),
-                Role::Completion(flags) => Asked::Completion(flags),
-            },
-            Self::SidecarInjector => {
-                let this = SidecarInjector::from_arg_matches(matches)?;
-                match this.instead {
-                    None => Asked::Injector(Box::new(this.flags)),
-                    Some(Instead::Probe(flags)) => Asked::Probe(flags),
-                    Some(Instead::Version(flags)) => Asked::Version(flags),
-                    Some(Instead::Completion(flags)) => Asked::Completion(flags),
-                }
-            }
-            Self::Istioctl => match Istioctl::from_arg_matches(matches)?.role {
-                Manifests::Inject(flags) => Asked::Inject(flags),
-                Manifests::Version(flags) => Asked::Version(flags),
-                Manifests::Completion(flags) => Asked::Completion(flags),
-            },
-        })
-    }
-}
-
 /// Every flag by its other spellings too, and the flags without a meaning.
 fn spelled(command: Command) -> Command {
     let name = command.get_name().to_owned();
@@ -221,6 +97,9 @@ fn spelled(command: Command) -> Command {
         .any(|arg| arg.get_long() == Some("log_as_json"));
     if has_log {
         command = command.args(WITHOUT_MEANING.map(without_meaning));
+    }
+    if name == "discovery" {
+        command = command.args(discovery::WITHOUT_MEANING.map(without_meaning));
     }
     if name == "inject" || name == "kube-inject" {
         command = command.args(INJECT_WITHOUT_MEANING.map(without_meaning));
@@ -272,7 +151,11 @@ pub fn parse(words: &[OsString]) -> Result<Parsed, Ended> {
     let mut given: Vec<&str> = Vec::new();
     let mut level = Some(&matches);
     while let Some(matches) = level {
-        for (name, _) in WITHOUT_MEANING.iter().chain(&INJECT_WITHOUT_MEANING) {
+        for (name, _) in WITHOUT_MEANING
+            .iter()
+            .chain(&INJECT_WITHOUT_MEANING)
+            .chain(&discovery::WITHOUT_MEANING)
+        {
             if matches
                 .try_get_raw(name)
                 .is_ok_and(|values| values.is_some())

@@ -1,5 +1,7 @@
 //! Tables of command lines.
 
+use std::path::Path;
+
 use super::*;
 
 fn parsed(line: &str) -> Result<Parsed, Ended> {
@@ -19,7 +21,12 @@ fn injector(line: &str) -> InjectorFlags {
 
 #[test]
 fn the_definitions_hold() {
-    for name in [Name::Gudgeon, Name::SidecarInjector, Name::Istioctl] {
+    for name in [
+        Name::Gudgeon,
+        Name::PilotDiscovery,
+        Name::SidecarInjector,
+        Name::Istioctl,
+    ] {
         name.command().debug_assert();
     }
 }

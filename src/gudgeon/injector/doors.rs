@@ -1,6 +1,6 @@
 //! The listeners, bound: HTTPS for the API server, plain HTTP for whoever looks in.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::cli::{InjectorFlags, REVISION, VERSION};
 use crate::exit::Failure;
-use crate::serve::Door;
+use crate::serve::{Door, bind};
 use crate::tls;
 
 /// Connections of the webhook at a time.
@@ -37,7 +37,11 @@ impl Doors {
             Err(_off) => None,
         };
         let debug = match &flags.debug_addr {
-            Some(address) => Some(one(address).await?),
+            Some(address) => Some(Door {
+                listener: bind("debugAddr", address).await?,
+                tls: None,
+                places: MONITORING_PLACES,
+            }),
             None => None,
         };
         Ok(Self {
@@ -83,31 +87,5 @@ async fn everywhere(flag: &str, port: u16, places: usize) -> Result<Door, Failur
         listener,
         tls: None,
         places,
-    })
-}
-
-async fn one(address: &str) -> Result<Door, Failure> {
-    // `:15000` is every address, as in Go.
-    let full = if address.starts_with(':') {
-        format!("[::]{address}")
-    } else {
-        address.to_owned()
-    };
-    let found = full
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut found| found.next())
-        .ok_or_else(|| {
-            Failure::config(format!(
-                "cannot use --debugAddr {address:?}: want HOST:PORT"
-            ))
-        })?;
-    let listener = TcpListener::bind(found).await.map_err(|cause| {
-        Failure::system(format!("cannot listen on --debugAddr {address}: {cause}"))
-    })?;
-    Ok(Door {
-        listener,
-        tls: None,
-        places: MONITORING_PLACES,
     })
 }

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 
 use super::decision::Verdict;
 use crate::cli::{REVISION, VERSION};
-use crate::log;
+use crate::{log, process};
 
 /// What the text is; Prometheus and all its kin read it.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -264,7 +264,7 @@ impl Metrics {
 
     /// All of it, as text.
     pub(crate) fn text(&self) -> String {
-        if let Some(bytes) = resident() {
+        if let Some(bytes) = process::resident() {
             self.resident.set(bytes);
         }
         let lost = log::lost_lines();
@@ -280,14 +280,6 @@ impl Metrics {
 fn seconds(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-}
-
-/// What the kernel counts, where there is a /proc.
-fn resident() -> Option<i64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-    let kib: i64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    kib.checked_mul(1024)
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use super::engine::Engine;
 use super::metrics::CONTENT_TYPE;
 use super::page;
 use super::status::Status;
-use super::webhook::{Webhook, full, health, not_allowed, ready, text};
+use super::webhook::{Webhook, health};
 use crate::cli::{REVISION, VERSION};
-use crate::serve::{Answer, Answering, Line, Service};
+use crate::serve::{Answer, Answering, Line, Service, full, not_allowed, ready, text};
 
 /// One of the plain listeners.
 #[derive(Debug)]

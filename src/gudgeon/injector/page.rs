@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::decision::{Decision, Decisions, MINUTES, Verdict};
 use crate::cli::VERSION;
+use crate::html::escaped;
 use crate::log;
 
 /// What is drawn.
@@ -238,23 +239,6 @@ fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
         .get(key)
         .and_then(Value::as_array)
         .map_or(&[], Vec::as_slice)
-}
-
-/// Text in HTML: nothing in it is a tag or ends a quotation.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            letter if letter.is_control() => out.push('\u{fffd}'),
-            letter => out.push(letter),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 use cluster::Access;
 use inject::{NativeSidecars, Parameters};
 use tokio::runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
@@ -21,10 +20,11 @@ use super::metrics::Metrics;
 use super::monitor::Monitor;
 use super::status::Status;
 use super::tracked::{Named, chosen};
-use super::webhook::{Webhook, tell_of_panics};
+use super::webhook::Webhook;
 use super::{reload, selfsigned};
 use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
 use crate::exit::{Exit, Failure};
+use crate::process::{Ends, tell_of_panics};
 use crate::serve::{self, Stage};
 use crate::tls::{self, Authority, Names};
 use crate::{file, log, parameters};
@@ -183,32 +183,6 @@ impl<E: Engine> Prepared<E> {
         }
         serving.spawn(serve::run(doors.webhook, webhook, stage.clone()));
         serving
-    }
-}
-
-/// The signals that end it.
-#[derive(Debug)]
-struct Ends {
-    term: Signal,
-    int: Signal,
-}
-
-impl Ends {
-    fn new() -> Result<Self, Failure> {
-        let of = |kind| {
-            signal(kind).map_err(|cause| Failure::system(format!("cannot handle signals: {cause}")))
-        };
-        Ok(Self {
-            term: of(SignalKind::terminate())?,
-            int: of(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.int.recv() => {}
-        }
     }
 }
 

@@ -5,14 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::{Method, Request, StatusCode, Version};
 use inject::{Injected, NativeSidecars, Outcome};
 use serde_json::Value;
 use tokio::time::Instant;
-use tracing::{debug, error, info};
+use tracing::{debug, info};
 
 use super::decision::{Decision, Decisions, Verdict};
 use super::engine::Engine;
@@ -22,7 +21,10 @@ use super::metrics::Metrics;
 use super::pairs::pairs;
 use super::review::{Question, Says};
 use super::secrets::Secrets;
-use crate::serve::{self, Answer, Answering, Cut, Desk, Desks, Line, Service, Unread};
+use crate::serve::{
+    self, Answer, Answering, Cut, Desk, Desks, Line, Service, Unread, full, not_allowed, ready,
+    text,
+};
 
 /// Reviews that are read or answered at a time; the rest wait.
 const REVIEWS: usize = 64;
@@ -321,23 +323,6 @@ pub(crate) fn health(health: &Health, method: &Method, ready: bool) -> Answer {
     }
 }
 
-pub(crate) fn not_allowed(allow: &'static str) -> Answer {
-    let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed");
-    answer
-        .headers_mut()
-        .insert(ALLOW, HeaderValue::from_static(allow));
-    answer
-}
-
-/// A line of text.
-pub(crate) fn text(status: StatusCode, line: &str) -> Answer {
-    full(
-        status,
-        "text/plain; charset=utf-8",
-        format!("{line}\n").into(),
-    )
-}
-
 fn json(body: Bytes) -> Answer {
     full(StatusCode::OK, "application/json", body)
 }
@@ -353,27 +338,6 @@ impl AsRef<[u8]> for Kept {
     fn as_ref(&self) -> &[u8] {
         &self.answer
     }
-}
-
-pub(crate) fn full(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
-    let mut answer = Response::new(Full::new(body));
-    *answer.status_mut() = status;
-    answer
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer
-}
-
-pub(crate) fn ready(answer: Answer) -> Answering {
-    Box::pin(std::future::ready(Ok(answer)))
-}
-
-/// One line for a panic, without what it was about: that may be anybody's secret.
-pub(crate) fn tell_of_panics() {
-    std::panic::set_hook(Box::new(|panic| match panic.location() {
-        Some(place) => error!("panic at {}:{}", place.file(), place.line()),
-        None => error!("panic"),
-    }));
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! and then the longest idle; five seconds for a handshake and a head; ten for a body; and the end, where listeners stay for
 //! a while, connections are told to go, and only then are cut.
 
+mod answers;
+mod bind;
 mod body;
 mod connection;
 mod crowd;
@@ -25,6 +27,8 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
+pub(crate) use answers::{full, not_allowed, ready, text};
+pub(crate) use bind::bind;
 pub(crate) use body::{ROOM_BYTES, Unread, read};
 pub(crate) use connection::Line;
 use crowd::Crowd;

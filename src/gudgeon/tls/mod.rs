@@ -5,13 +5,14 @@ mod pair;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustls::ServerConfig;
 use rustls::crypto::ring;
+use rustls::server::WebPkiClientVerifier;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 
 pub(crate) use own::{Authority, Names};
-pub(crate) use pair::{Flaw, Pair, is_bundle};
+pub(crate) use pair::{Flaw, Pair, certificates, is_bundle, names_of};
 
 /// The certificate of the next handshake. Connections that stand keep theirs.
 #[derive(Debug)]
@@ -49,6 +50,30 @@ pub(crate) fn server(current: Arc<Current>) -> Result<Arc<ServerConfig>, rustls:
         .with_no_client_auth()
         .with_cert_resolver(current);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// HTTP/2 with this pair, for clients whose certificates chain to one of the roots.
+///
+/// # Errors
+/// What is wrong with the roots.
+pub(crate) fn server_of_clients(
+    pair: &Pair,
+    roots: RootCertStore,
+) -> Result<Arc<ServerConfig>, String> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .map_err(|cause| cause.to_string())?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(|cause| cause.to_string())?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Current::new(pair));
+    config.alpn_protocols = vec![b"h2".to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))

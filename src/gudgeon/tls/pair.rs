@@ -115,6 +115,11 @@ pub(crate) fn is_bundle(pem: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// The subject alternative names of a certificate, if it is one.
+pub(crate) fn names_of(leaf: &CertificateDer<'_>) -> Vec<String> {
+    Certificate::from_der(leaf).map_or_else(|_| Vec::new(), |leaf| names(&leaf))
+}
+
 fn names(leaf: &Certificate) -> Vec<String> {
     let Ok(Some((_, found))) = leaf.tbs_certificate().get_extension::<SubjectAltName>() else {
         return Vec::new();

@@ -5,6 +5,7 @@
 //! The kernel may refuse; then `degraded` says why, and the caller looks by itself.
 
 mod chain;
+mod folders;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 use tokio::io::unix::AsyncFd;
+
+pub(crate) use folders::Folders;
 
 /// Room for 15 events with the longest names; the kernel never splits one.
 const BUFFER_BYTES: usize = 4096;

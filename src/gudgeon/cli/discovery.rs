@@ -1,0 +1,133 @@
+//! The flags of discovery: those of pilot-discovery, and what some version of it had without meaning anything here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::LogFlags;
+use super::values::duration;
+
+/// Where a mesh of Istio mounts its networks.
+pub(crate) const MESH_NETWORKS: &str = "/etc/istio/config/meshNetworks";
+
+/// Flags that mean nothing here; whether they take a value.
+pub(super) const WITHOUT_MEANING: [(&str, bool); 15] = [
+    ("plugins", true),
+    ("resync", true),
+    ("consulserverInterval", true),
+    ("discoveryCache", false),
+    ("profile", false),
+    ("disable-install-crds", false),
+    ("mcpServerAddrs", true),
+    ("mcpMaxMsgSize", true),
+    ("mcpInitialWindowSize", true),
+    ("mcpInitialConnWindowSize", true),
+    ("certFile", true),
+    ("keyFile", true),
+    ("caCertFile", true),
+    ("httpsAddr", true),
+    ("use-mcp", false),
+];
+
+/// `gudgeon discovery`, and `discovery` of a link named `pilot-discovery`.
+#[derive(Args, Clone, Debug)]
+pub struct DiscoveryFlags {
+    /// Where services are: Kubernetes, Consul, Mock, MCP [default: Kubernetes; with --configDir none but the files].
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub registries: Option<Vec<String>>,
+    /// Directory of YAML: services and configuration.
+    #[arg(long = "configDir", value_name = "DIRECTORY")]
+    pub config_dir: Option<PathBuf>,
+    /// How the API server is reached outside of a cluster.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Name of the local cluster [default: CLUSTER_ID, else Kubernetes].
+    #[arg(long = "clusterID", value_name = "ID")]
+    pub cluster_id: Option<String>,
+    /// Own namespace [default: POD_NAMESPACE, else istio-system].
+    #[arg(short = 'n', long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Where the secrets of remote clusters are [default: the own namespace].
+    #[arg(long = "clusterRegistriesNamespace", value_name = "NAMESPACE")]
+    pub cluster_registries_namespace: Option<String>,
+    /// Watch this namespace only [default: all].
+    #[arg(short = 'a', long = "appNamespace", value_name = "NAMESPACE")]
+    pub app_namespace: Option<String>,
+    /// What full names of services end in.
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    pub domain: String,
+    /// Of identities; the mesh configuration's wins.
+    #[arg(
+        long = "trust-domain",
+        value_name = "DOMAIN",
+        default_value = "cluster.local"
+    )]
+    pub trust_domain: String,
+    /// Mesh configuration [default: /etc/istio/config/mesh where it exists].
+    #[arg(long = "meshConfig", value_name = "FILE")]
+    pub mesh_config: Option<PathBuf>,
+    /// Networks of the mesh [default: /etc/istio/config/meshNetworks where it exists].
+    #[arg(long = "networksConfig", value_name = "FILE")]
+    pub networks_config: Option<PathBuf>,
+    /// Consul: http://HOST:PORT.
+    #[arg(long = "consulserverURL", value_name = "URL")]
+    pub consul_server_url: Option<String>,
+    /// Plain HTTP: readiness, metrics, pages; pages for this host only.
+    #[arg(long = "httpAddr", value_name = "HOST:PORT", default_value = ":8080")]
+    pub http_addr: String,
+    /// Plain gRPC; empty: off.
+    #[arg(long = "grpcAddr", value_name = "HOST:PORT", default_value = ":15010")]
+    pub grpc_addr: String,
+    /// gRPC with client certificates, several by commas; empty: off.
+    #[arg(
+        long = "secureGrpcAddr",
+        value_name = "HOST:PORT,…",
+        default_value = ":15012"
+    )]
+    pub secure_grpc_addr: String,
+    /// As --httpAddr; empty: off.
+    #[arg(
+        long = "monitoringAddr",
+        value_name = "HOST:PORT",
+        default_value = ":15014"
+    )]
+    pub monitoring_addr: String,
+    /// One more plain HTTP listener, whose /debug anybody may read.
+    #[arg(long = "debugAddr", value_name = "HOST:PORT")]
+    pub debug_addr: Option<String>,
+    /// Between two pings of a gRPC connection.
+    #[arg(long = "keepaliveInterval", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub keepalive_interval: Duration,
+    /// For the answer to a ping.
+    #[arg(long = "keepaliveTimeout", value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub keepalive_timeout: Duration,
+    /// Age at which a gRPC connection is told to go, ±10 % [default: never].
+    #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = duration)]
+    pub keepalive_max_server_connection_age: Option<Duration>,
+    /// How long the listeners stay after TERM.
+    #[arg(long = "drainDuration", value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    pub drain_duration: Duration,
+    #[command(flatten)]
+    pub log: LogFlags,
+}
+
+/// `request METHOD PATH`.
+#[derive(Args, Clone, Debug)]
+pub struct RequestFlags {
+    /// GET, POST or PUT.
+    #[arg(value_name = "METHOD")]
+    pub method: String,
+    /// Such as /debug/syncz.
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// Where discovery serves HTTP.
+    #[arg(
+        long = "http-addr",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:8080"
+    )]
+    pub http_addr: String,
+    #[command(flatten)]
+    pub log: LogFlags,
+}

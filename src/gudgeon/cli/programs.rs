@@ -1,0 +1,177 @@
+//! The programs that a name asks for, each with its commands: links choose a role.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use super::{
+    Asked, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags, ProbeFlags, RequestFlags,
+    VersionFlags, spelled,
+};
+use crate::exit;
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Serve services and rules to proxies, over xDS.
+    Discovery(Box<DiscoveryFlags>),
+    /// Serve the mutating admission webhook that adds the proxy to pods.
+    Injector(Box<InjectorFlags>),
+    /// Add the proxy to manifests.
+    #[command(alias = "kube-inject")]
+    Inject(Box<InjectFlags>),
+    /// Ask a running discovery.
+    Request(RequestFlags),
+    /// Ask whether the health file was written lately.
+    Probe(ProbeFlags),
+    /// Print the version.
+    Version(VersionFlags),
+    /// Print a shell's completions.
+    Completion(CompletionFlags),
+}
+
+#[derive(Debug, Parser)]
+#[command(name = "gudgeon", about = "The control plane beside pintle")]
+struct Gudgeon {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "sidecar-injector",
+    about = "The mutating admission webhook that adds the proxy to pods"
+)]
+struct SidecarInjector {
+    #[command(flatten)]
+    flags: InjectorFlags,
+    #[command(subcommand)]
+    instead: Option<Instead>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Instead {
+    /// Ask whether the health file was written lately.
+    Probe(ProbeFlags),
+    /// Print the version.
+    Version(VersionFlags),
+    /// Print a shell's completions.
+    Completion(CompletionFlags),
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "istioctl",
+    about = "The part of istioctl that works on manifests"
+)]
+struct Istioctl {
+    #[command(subcommand)]
+    role: Manifests,
+}
+
+#[derive(Debug, Subcommand)]
+enum Manifests {
+    /// Add the proxy to manifests.
+    #[command(name = "kube-inject", alias = "inject")]
+    Inject(Box<InjectFlags>),
+    /// Print the version.
+    Version(VersionFlags),
+    /// Print a shell's completions.
+    Completion(CompletionFlags),
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "pilot-discovery",
+    about = "Services and rules for proxies, over xDS"
+)]
+struct PilotDiscovery {
+    #[command(subcommand)]
+    role: Pilot,
+}
+
+#[derive(Debug, Subcommand)]
+enum Pilot {
+    /// Serve services and rules to proxies, over xDS.
+    Discovery(Box<DiscoveryFlags>),
+    /// Ask a running discovery.
+    Request(RequestFlags),
+    /// Print the version.
+    Version(VersionFlags),
+    /// Print a shell's completions.
+    Completion(CompletionFlags),
+}
+
+/// The program that a name asks for: links choose a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    Gudgeon,
+    PilotDiscovery,
+    SidecarInjector,
+    Istioctl,
+}
+
+impl Name {
+    pub(super) fn of(program: Option<&OsString>) -> Self {
+        let base = program
+            .map(Path::new)
+            .and_then(Path::file_name)
+            .and_then(|name| name.to_str());
+        match base {
+            Some("pilot-discovery") => Self::PilotDiscovery,
+            Some("sidecar-injector") => Self::SidecarInjector,
+            Some("istioctl") => Self::Istioctl,
+            Some(_) | None => Self::Gudgeon,
+        }
+    }
+
+    /// As it is documented: each flag by one name.
+    pub(super) fn documented(self) -> Command {
+        let command = match self {
+            Self::Gudgeon => Gudgeon::command(),
+            Self::PilotDiscovery => PilotDiscovery::command(),
+            Self::SidecarInjector => SidecarInjector::command(),
+            Self::Istioctl => Istioctl::command(),
+        };
+        command.after_help(exit::TABLE)
+    }
+
+    /// With all that is accepted.
+    pub(super) fn command(self) -> Command {
+        spelled(self.documented())
+    }
+
+    pub(super) fn asked(self, matches: &ArgMatches) -> Result<Asked, clap::Error> {
+        Ok(match self {
+            Self::PilotDiscovery => match PilotDiscovery::from_arg_matches(matches)?.role {
+                Pilot::Discovery(flags) => Asked::Discovery(flags),
+                Pilot::Request(flags) => Asked::Request(flags),
+                Pilot::Version(flags) => Asked::Version(flags),
+                Pilot::Completion(flags) => Asked::Completion(flags),
+            },
+            Self::Gudgeon => match Gudgeon::from_arg_matches(matches)?.role {
+                Role::Discovery(flags) => Asked::Discovery(flags),
+                Role::Request(flags) => Asked::Request(flags),
+                Role::Injector(flags) => Asked::Injector(flags),
+                Role::Inject(flags) => Asked::Inject(flags),
+                Role::Probe(flags) => Asked::Probe(flags),
+                Role::Version(flags) => Asked::Version(flags),
+                Role::Completion(flags) => Asked::Completion(flags),
+            },
+            Self::SidecarInjector => {
+                let this = SidecarInjector::from_arg_matches(matches)?;
+                match this.instead {
+                    None => Asked::Injector(Box::new(this.flags)),
+                    Some(Instead::Probe(flags)) => Asked::Probe(flags),
+                    Some(Instead::Version(flags)) => Asked::Version(flags),
+                    Some(Instead::Completion(flags)) => Asked::Completion(flags),
+                }
+            }
+            Self::Istioctl => match Istioctl::from_arg_matches(matches)?.role {
+                Manifests::Inject(flags) => Asked::Inject(flags),
+                Manifests::Version(flags) => Asked::Version(flags),
+                Manifests::Completion(flags) => Asked::Completion(flags),
+            },
+        })
+    }
+}

@@ -1,0 +1,320 @@
+//! One stream's task: it is woken by a request, a push, a deadline, or when its writer is free, and each time moves the
+//! stream on by one step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::Body;
+use prost::Message;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tonic::Status;
+use tracing::{info, warn};
+use xds::node::Node;
+use xds::snapshot::Snapshot;
+use xds::stream::{Heard, Protocol, Stall};
+use xds::view::Type;
+
+use super::frames::Inbound;
+use super::hub::{Hub, Joined};
+use super::outlet::Outlet;
+use super::peer::Peer;
+use super::session::Mail;
+use super::wire::{self, Asked};
+use crate::log;
+
+/// From the head of a stream to its first request.
+const FIRST: Duration = Duration::from_secs(10);
+/// So long a stream that does not read keeps others from beginning with a push.
+const HOLD: Duration = Duration::from_secs(1);
+/// How long the reason is offered to a client that was closed because it does not read.
+const PARTING: Duration = Duration::from_secs(1);
+/// How often a stream's types that nobody serves are named in the log.
+const UNKNOWN: u64 = 1;
+
+/// What a stream is made of.
+pub(super) struct Conversation<B> {
+    pub(super) hub: Arc<Hub>,
+    pub(super) outlet: Arc<Outlet>,
+    pub(super) inbound: Inbound<B>,
+    pub(super) peer: Arc<Peer>,
+    pub(super) protocol: Protocol,
+}
+
+/// Tells the client when the task ends by a mistake of this program.
+struct Fallen {
+    outlet: Arc<Outlet>,
+    hub: Arc<Hub>,
+    peer: Arc<Peer>,
+}
+
+impl Drop for Fallen {
+    fn drop(&mut self) {
+        self.peer.closes();
+        if std::thread::panicking() {
+            self.hub.metrics.panicked();
+            self.outlet.end(Status::internal("a mistake of the server"));
+        }
+    }
+}
+
+impl<B> Conversation<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    /// To its end.
+    pub(super) async fn run<M: Message + Default + Into<Asked>>(mut self) {
+        self.peer.opens();
+        let _fallen = Fallen {
+            outlet: Arc::clone(&self.outlet),
+            hub: Arc::clone(&self.hub),
+            peer: Arc::clone(&self.peer),
+        };
+        let status = self.talk::<M>().await;
+        let unread = status.code() == tonic::Code::DeadlineExceeded;
+        self.outlet.end(status);
+        if unread && !self.is_left().await {
+            self.peer.cut_if_alone();
+        }
+    }
+
+    /// Whether the client goes by itself.
+    async fn is_left(&self) -> bool {
+        let left = async {
+            while !self.outlet.is_gone() {
+                self.outlet.moved().await;
+            }
+        };
+        timeout(PARTING, left).await.is_ok()
+    }
+
+    async fn talk<M: Message + Default + Into<Asked>>(&mut self) -> Status {
+        let first: Asked = match timeout(FIRST, self.inbound.next::<M>()).await {
+            Ok(Ok(Some(first))) => first.into(),
+            Ok(Ok(None)) => return Status::ok(""),
+            Ok(Err(status)) => return status,
+            Err(_late) => return Status::deadline_exceeded("no request came"),
+        };
+        let node = match Node::read(first.node.as_ref()) {
+            Ok(node) => Arc::new(node),
+            Err(bad) => return Status::invalid_argument(bad.to_string()),
+        };
+        if let Err(refused) = self.peer.speaks_for(&node, self.hub.options.identity_check) {
+            return Status::permission_denied(refused);
+        }
+        for warning in &node.warnings {
+            warn!("{}: {warning}", node.id);
+        }
+        let Some(snapshot) = self.wait().await else {
+            return Status::unavailable("the server ends");
+        };
+        let joined = self
+            .hub
+            .join(&node, self.peer.address, self.protocol, &snapshot);
+        drop(snapshot);
+        Talk::new(self, joined).run::<M>(first).await
+    }
+
+    /// For the first snapshot; `None`: in vain.
+    async fn wait(&self) -> Option<Arc<Snapshot>> {
+        let gone = async {
+            while !self.outlet.is_gone() {
+                self.outlet.moved().await;
+            }
+        };
+        tokio::select! {
+            snapshot = self.hub.first_snapshot() => Some(snapshot),
+            () = gone => None,
+            () = self.hub.leaves() => None,
+        }
+    }
+}
+
+/// A stream whose node is known.
+struct Talk<'a, B> {
+    hub: &'a Arc<Hub>,
+    outlet: &'a Outlet,
+    inbound: &'a mut Inbound<B>,
+    joined: Joined,
+    /// A response that is not written yet.
+    writing: Option<Type>,
+    push: Option<(Mail, Turn)>,
+    unknown: u64,
+}
+
+/// The right to begin with a push.
+struct Turn {
+    permit: Option<OwnedSemaphorePermit>,
+    until: Duration,
+}
+
+enum Event {
+    Asked(Box<Asked>),
+    End(Status),
+    Turn(Option<OwnedSemaphorePermit>),
+    Look,
+}
+
+impl<'a, B> Talk<'a, B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    fn new(conversation: &'a mut Conversation<B>, joined: Joined) -> Self {
+        Self {
+            hub: &conversation.hub,
+            outlet: &conversation.outlet,
+            inbound: &mut conversation.inbound,
+            joined,
+            writing: None,
+            push: None,
+            unknown: 0,
+        }
+    }
+
+    async fn run<M: Message + Default + Into<Asked>>(mut self, first: Asked) -> Status {
+        let mut event = Event::Asked(Box::new(first));
+        loop {
+            let done = match event {
+                Event::Asked(asked) => self.hear(&asked),
+                Event::End(status) => Err(status),
+                Event::Turn(permit) => {
+                    self.open(permit);
+                    Ok(())
+                }
+                Event::Look => Ok(()),
+            };
+            if let Err(status) = done.and_then(|()| self.step()) {
+                if let Some(kind) = self.writing {
+                    self.hub.metrics.unsent(kind);
+                }
+                return status;
+            }
+            event = self.event::<M>().await;
+        }
+    }
+
+    fn hear(&mut self, asked: &Asked) -> Result<(), Status> {
+        let session = &self.joined.session;
+        let id = &session.node.id;
+        let Some(request) = &asked.request else {
+            self.unknown += 1;
+            self.hub.metrics.unknown_type();
+            if self.unknown == UNKNOWN {
+                info!("{id} asks for {:?}, which is not served", shown(&asked.url));
+            }
+            return Ok(());
+        };
+        let heard = session
+            .hear(self.hub.clock.now(), request)
+            .map_err(|fault| Status::resource_exhausted(fault.to_string()))?;
+        match heard {
+            Heard::Nacked(times) => {
+                self.hub.metrics.rejected(request.kind);
+                if log::worth_a_line(times) {
+                    let words = request.error.as_deref().unwrap_or_default();
+                    warn!(
+                        "{id} refuses {}: {} ({times} times)",
+                        request.kind.word(),
+                        shown(words)
+                    );
+                }
+            }
+            Heard::Expired => self.hub.metrics.expired(request.kind),
+            Heard::Subscribed | Heard::Acked | Heard::Asked => {}
+        }
+        Ok(())
+    }
+
+    /// Whatever can be done now.
+    fn step(&mut self) -> Result<(), Status> {
+        if self.outlet.is_gone() {
+            return Err(Status::cancelled("the client is gone"));
+        }
+        let session = &self.joined.session;
+        let now = self.hub.clock.now();
+        match session.stall(now) {
+            Some(Stall::Slow) => {
+                self.hub.metrics.write_timed_out();
+                warn!("{} does not read what it was sent", session.node.id);
+            }
+            Some(Stall::Closed) => {
+                return Err(Status::deadline_exceeded(
+                    "a response was not read for 60 s",
+                ));
+            }
+            None => {}
+        }
+        if !self.outlet.is_free() {
+            if let Some((_, turn)) = &mut self.push
+                && turn.until <= now
+            {
+                turn.permit = None;
+            }
+            return Ok(());
+        }
+        if self.writing.take().is_some() {
+            session.written();
+        }
+        if let Some(response) = session.next(now) {
+            self.writing = Some(response.kind);
+            self.outlet.put(wire::encode(session.protocol, &response));
+            let took = self.hub.clock.now().saturating_sub(now);
+            self.hub.metrics.sent(response.kind, took);
+        } else if let Some((mail, _)) = self.push.take() {
+            self.hub.metrics.converged(now.saturating_sub(mail.since));
+        }
+        Ok(())
+    }
+
+    /// Its turn has come: it looks at what was posted.
+    fn open(&mut self, permit: Option<OwnedSemaphorePermit>) {
+        let now = self.hub.clock.now();
+        let Some(mail) = self.joined.session.open_mail() else {
+            return;
+        };
+        self.hub.metrics.queued(now.saturating_sub(mail.put));
+        let until = now + HOLD;
+        self.push = Some((mail, Turn { permit, until }));
+    }
+
+    async fn event<M: Message + Default + Into<Asked>>(&mut self) -> Event {
+        let session = &self.joined.session;
+        let free = self.outlet.is_free();
+        let wants_turn = free && session.has_mail() && self.push.is_none();
+        let mut deadline = session.deadline();
+        if let Some((_, turn)) = &self.push
+            && turn.permit.is_some()
+        {
+            deadline = Some(deadline.map_or(turn.until, |at| at.min(turn.until)));
+        }
+        let due = async {
+            match deadline {
+                Some(at) => tokio::time::sleep_until(self.hub.clock.instant(at)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let turn = Arc::clone(&self.hub.throttle).acquire_owned();
+        // What can be written is written before more is heard of.
+        if free && self.writing.is_some() {
+            return Event::Look;
+        }
+        tokio::select! {
+            asked = self.inbound.next::<M>() => match asked {
+                Ok(Some(asked)) => Event::Asked(Box::new(asked.into())),
+                Ok(None) => Event::End(Status::ok("")),
+                Err(status) => Event::End(status),
+            },
+            permit = turn, if wants_turn => Event::Turn(permit.ok()),
+            () = self.outlet.moved() => Event::Look,
+            () = session.woken.notified() => Event::Look,
+            () = due => Event::Look,
+            () = self.hub.leaves() => Event::End(Status::unavailable("the server ends")),
+        }
+    }
+}
+
+/// As much of a client's words as a log line has room for.
+fn shown(words: &str) -> String {
+    words.chars().take(1000).collect()
+}

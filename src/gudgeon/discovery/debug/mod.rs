@@ -1,0 +1,135 @@
+//! What is known of sources, services and streams, as JSON: one document for each path.
+
+mod clusters;
+mod services;
+mod streams;
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use xds::view::Type;
+
+use super::hub::Hub;
+use super::monitor::as_json;
+use super::page;
+use super::sources::Sources;
+use crate::serve::{Answer, full, text};
+
+pub(super) use services::registration;
+pub(super) use streams::sorted;
+
+/// What a question mark brings.
+pub(super) struct Query<'a>(&'a str);
+
+impl Query<'_> {
+    /// The value of the first pair of that name.
+    pub(super) fn get(&self, name: &str) -> Option<String> {
+        let pairs = self.0.split('&');
+        pairs
+            .filter_map(|pair| pair.split_once('=').or(Some((pair, ""))))
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| decoded(value))
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        self.get(name)
+            .is_some_and(|value| matches!(value.as_str(), "1" | "true" | "yes"))
+    }
+}
+
+/// Without its percent signs; one that stands for nothing stays.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let code = after
+            .get(..2)
+            .filter(|_| first == b'%')
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match code {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(if first == b'+' { b' ' } else { first });
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A path below /debug.
+pub(super) fn answer(hub: &Arc<Hub>, sources: &Sources, path: &str, query: &str) -> Answer {
+    let query = Query(query);
+    let kind = match path {
+        "/debug/cdsz" => Some(Type::Cluster),
+        "/debug/edsz" => Some(Type::Endpoint),
+        "/debug/ldsz" => Some(Type::Listener),
+        "/debug/rdsz" => Some(Type::Route),
+        _ => None,
+    };
+    if (kind.is_some() || path == "/debug/adsz") && query.is_set("push") {
+        return text(
+            StatusCode::OK,
+            &format!("Pushed to {} servers", hub.push_all()),
+        );
+    }
+    if let Some(kind) = kind {
+        return as_json(&streams::resources(hub, kind));
+    }
+    let document = match path {
+        "/debug" | "/debug/" => {
+            let page = page::draw(hub, sources);
+            return full(StatusCode::OK, "text/html; charset=utf-8", page.into());
+        }
+        "/debug/syncz" => streams::sync(hub),
+        "/debug/adsz" => streams::watches(hub),
+        "/debug/registryz" => services::registry(hub),
+        "/debug/endpointz" if query.is_set("brief") => {
+            return text(StatusCode::OK, services::brief(hub).trim_end());
+        }
+        "/debug/endpointz" => services::endpoints(hub),
+        "/debug/endpointShardz" => services::shards(hub),
+        "/debug/configz" => clusters::written(sources, query.get("kind").as_deref()),
+        "/debug/clusterz" => clusters::clusters(hub),
+        "/debug/push_status" => conflicts(hub),
+        _ => return text(StatusCode::NOT_FOUND, "not found"),
+    };
+    as_json(&document)
+}
+
+/// Of the last snapshot: by metric, then by what is in two minds.
+fn conflicts(hub: &Hub) -> Value {
+    let mut all = serde_json::Map::new();
+    let Some(snapshot) = hub.snapshot() else {
+        return all.into();
+    };
+    for conflict in snapshot.conflicts() {
+        let of_metric = all
+            .entry(conflict.metric)
+            .or_insert_with(|| Value::Object(serde_json::Map::new()));
+        if let Value::Object(of_metric) = of_metric {
+            // They are all proxies' alike.
+            let said = json!({"proxy": "", "message": conflict.message});
+            of_metric.insert(conflict.key, said);
+        }
+    }
+    all.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_read_by_name() {
+        let query = Query("proxyID=b-1.demo&push=1&brief&x=a%7Eb%zz+c&push=0");
+        assert_eq!(query.get("proxyID").as_deref(), Some("b-1.demo"));
+        assert_eq!(query.get("x").as_deref(), Some("a~b%zz c"));
+        assert!(query.is_set("push") && !query.is_set("brief") && !query.is_set("none"));
+    }
+}

@@ -1,0 +1,140 @@
+//! Streams: in sync or not and why not, what they ask for, what they were sent.
+
+use std::sync::Arc;
+
+use api::model::Reason;
+use serde_json::{Map, Value, json};
+use xds::stream::Protocol;
+use xds::view::Type;
+
+use crate::discovery::hub::Hub;
+use crate::discovery::session::Session;
+use crate::log;
+
+/// The word of a type in this document.
+const fn word(kind: Type) -> &'static str {
+    match kind {
+        Type::Cluster => "cluster",
+        Type::Endpoint => "endpoint",
+        Type::Listener => "listener",
+        Type::Route => "route",
+    }
+}
+
+/// Sorted by proxy, then by connection.
+pub(crate) fn sorted(hub: &Hub) -> Vec<Arc<Session>> {
+    let mut sessions = hub.sessions();
+    sessions.sort_by(|one, other| (&one.node.id, one.number).cmp(&(&other.node.id, other.number)));
+    sessions
+}
+
+pub(super) fn sync(hub: &Hub) -> Value {
+    let rows = sorted(hub).into_iter().map(|session| row(hub, &session));
+    Value::Array(rows.collect())
+}
+
+fn row(hub: &Hub, session: &Session) -> Value {
+    let node = &session.node;
+    let cluster = node
+        .cluster
+        .as_ref()
+        .unwrap_or(&hub.options.settings.cluster);
+    let mut row = Map::new();
+    let mut put = |name: &str, value: Value| row.insert(name.to_owned(), value);
+    put("cluster_id", cluster.as_str().into());
+    put("proxy", (&*node.id).into());
+    put("proxy_type", node.word.into());
+    put("proxy_version", (&*node.version).into());
+    put("istio_version", (&*node.version).into());
+    put("namespace", (&*node.namespace).into());
+    put("connection", session.connection().into());
+    put("peer", session.peer.to_string().into());
+    let connected = log::stamp(hub.clock.wall(session.connected));
+    put("connected_at", connected.into());
+    let protocol = match session.protocol {
+        Protocol::StateOfTheWorld => "sotw",
+        Protocol::Delta => "delta",
+    };
+    put("protocol", protocol.into());
+    let mut errors = Map::new();
+    session.look(|stream| {
+        for kind in Type::ALL {
+            let Some(status) = stream.status(kind) else {
+                continue;
+            };
+            let word = word(kind);
+            let shown = |version: Option<xds::version::Version>| {
+                Value::from(
+                    version
+                        .map(|version| version.to_string())
+                        .unwrap_or_default(),
+                )
+            };
+            put(&format!("{word}_sent"), shown(status.sent));
+            put(&format!("{word}_acked"), shown(status.acked));
+            if kind == Type::Endpoint {
+                put("endpoint_percent", stream.endpoint_percent().into());
+            }
+            if let Some(nack) = status.nack {
+                let error = json!({
+                    "version": nack.version.to_string(),
+                    "message": &*nack.message,
+                    "at": log::stamp(hub.clock.wall(nack.at)),
+                });
+                errors.insert(word.to_owned(), error);
+            }
+        }
+    });
+    put("errors", errors.into());
+    row.into()
+}
+
+pub(super) fn watches(hub: &Hub) -> Value {
+    let rows =
+        sorted(hub).into_iter().map(|session| {
+            let mut watches = Map::new();
+            let last = session.look(|stream| {
+                for kind in Type::ALL {
+                    if stream.status(kind).is_none() {
+                        continue;
+                    }
+                    let watched = stream.watches(kind);
+                    let all = watched.wildcard.then_some("*").into_iter();
+                    let names: Vec<&str> = all
+                        .chain(watched.names.iter().map(|name| &**name))
+                        .collect();
+                    watches.insert(kind.word().to_uppercase(), names.into());
+                }
+                stream.last_push().cloned()
+            });
+            let last = last.map(|last| {
+            let reasons: Vec<_> = last.reasons.iter().map(Reason::as_str).collect();
+            let types: Vec<_> = last.types.iter().map(|kind| kind.word().to_uppercase()).collect();
+            json!({"at": log::stamp(hub.clock.wall(last.at)), "reasons": reasons, "types": types})
+        });
+            json!({
+                "connection": session.connection(),
+                "proxy": &*session.node.id,
+                "peer": session.peer.to_string(),
+                "connected_at": log::stamp(hub.clock.wall(session.connected)),
+                "watches": watches,
+                "last_push": last,
+                "pending": session.is_pending(),
+            })
+        });
+    Value::Array(rows.collect())
+}
+
+pub(super) fn resources(hub: &Hub, kind: Type) -> Value {
+    let rows = sorted(hub).into_iter().map(|session| {
+        let resources: Map<String, Value> = session.look(|stream| {
+            let of_kind = stream.resources(kind).into_iter();
+            let one = |one: Arc<xds::view::Resource>| {
+                (one.name.to_string(), Value::from(one.version.to_string()))
+            };
+            of_kind.map(one).collect()
+        });
+        json!({"connection": session.connection(), "proxy": &*session.node.id, "resources": resources})
+    });
+    Value::Array(rows.collect())
+}

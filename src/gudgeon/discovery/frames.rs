@@ -1,0 +1,176 @@
+//! gRPC's messages in the body of a request: five bytes say how long each is.
+//!
+//! tonic has this, too, but keeps the largest message's buffer for as long as a stream lives, and streams live for days:
+//! some thousand proxies that named all their clusters once would hold that much for ever.
+
+use bytes::{Buf as _, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Bytes};
+use prost::Message;
+use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
+use tonic::Status;
+
+/// The longest message that is read.
+pub(crate) const MESSAGE_BYTES: usize = 4 << 20;
+/// Values of one repeated field, before they are made: what is refused by its number takes no memory first.
+const VALUES: usize = xds::stream::NAMES + 1000;
+/// Whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// The messages of a request, one after the other.
+#[derive(Debug)]
+pub(crate) struct Inbound<B> {
+    body: B,
+    buffer: BytesMut,
+}
+
+impl<B> Inbound<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    pub(crate) fn new(body: B) -> Self {
+        Self {
+            body,
+            buffer: BytesMut::new(),
+        }
+    }
+
+    /// The next one; `None`: the client has said all. May be given up and asked again.
+    pub(crate) async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, Status> {
+        loop {
+            if let Some(message) = self.take()? {
+                return read(&message).map(Some);
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(_)) => return Err(Status::cancelled("the connection is gone")),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err(Status::invalid_argument("a message ends too early")),
+            }
+        }
+    }
+
+    /// A whole message, if it is there.
+    fn take(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some((&[compressed, a, b, c, d], _)) = self.buffer.split_first_chunk::<PREFIX>() else {
+            return Ok(None);
+        };
+        if compressed != 0 {
+            return Err(Status::unimplemented("compressed messages are not read"));
+        }
+        let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+        if length > MESSAGE_BYTES {
+            return Err(Status::out_of_range(format!(
+                "cannot read a message of {length} bytes: {MESSAGE_BYTES} are allowed"
+            )));
+        }
+        if self.buffer.len() < PREFIX + length {
+            return Ok(None);
+        }
+        self.buffer.advance(PREFIX);
+        let message = self.buffer.split_to(length).freeze();
+        if self.buffer.is_empty() {
+            // What is left of its room goes with the message.
+            self.buffer = BytesMut::new();
+        }
+        Ok(Some(message))
+    }
+}
+
+fn read<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
+    let wrong = |cause: prost::DecodeError| {
+        Status::invalid_argument(format!("cannot read a message: {cause}"))
+    };
+    let values = most_values(message.clone()).map_err(wrong)?;
+    if values > VALUES {
+        return Err(Status::resource_exhausted(format!(
+            "cannot read a message with {values} values of one field: {VALUES} are allowed"
+        )));
+    }
+    M::decode(message.clone()).map_err(wrong)
+}
+
+/// How often the most repeated of its fields is there.
+fn most_values(mut message: Bytes) -> Result<usize, prost::DecodeError> {
+    let mut counts = [0_usize; 16];
+    while message.has_remaining() {
+        let (tag, kind) = decode_key(&mut message)?;
+        skip_field(kind, tag, &mut message, DecodeContext::default())?;
+        let slot = usize::try_from(tag)
+            .ok()
+            .and_then(|tag| counts.get_mut(tag));
+        if let Some(count) = slot.filter(|_| kind == WireType::LengthDelimited) {
+            *count += 1;
+        }
+    }
+    Ok(counts.into_iter().max().unwrap_or_default())
+}
+
+/// One message as it goes over a stream.
+pub(crate) fn framed(message: &impl Message) -> Vec<u8> {
+    let length = message.encoded_len();
+    let mut frame = Vec::with_capacity(PREFIX + length);
+    frame.push(0);
+    // No response comes near four gigabytes: memory would be gone long before.
+    frame.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    message.encode_raw(&mut frame);
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+    use http_body_util::Full;
+
+    use super::*;
+
+    fn request(names: usize) -> DiscoveryRequest {
+        DiscoveryRequest {
+            resource_names: vec!["a".to_owned(); names],
+            ..DiscoveryRequest::default()
+        }
+    }
+
+    async fn heard(bytes: Vec<u8>) -> Vec<Result<usize, tonic::Code>> {
+        // Cut anywhere: nothing depends on where a chunk ends.
+        let mut all = Vec::new();
+        let mut inbound = Inbound::new(Full::new(Bytes::from(bytes)));
+        loop {
+            match inbound.next::<DiscoveryRequest>().await {
+                Ok(Some(request)) => all.push(Ok(request.resource_names.len())),
+                Ok(None) => return all,
+                Err(status) => {
+                    all.push(Err(status.code()));
+                    return all;
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_come_one_by_one() {
+        let mut bytes = framed(&request(2));
+        bytes.extend(framed(&request(0)));
+        bytes.extend(framed(&request(1)));
+        assert_eq!(heard(bytes.clone()).await, [Ok(2), Ok(0), Ok(1)]);
+        bytes.pop();
+        let cut = heard(bytes).await;
+        assert_eq!(cut, [Ok(2), Ok(0), Err(tonic::Code::InvalidArgument)]);
+    }
+
+    #[tokio::test]
+    async fn what_is_too_much_is_refused() {
+        for (bytes, code) in [
+            (vec![1, 0, 0, 0, 0], tonic::Code::Unimplemented),
+            (vec![0, 0, 0x40, 0, 1], tonic::Code::OutOfRange),
+            (framed(&request(VALUES + 1)), tonic::Code::ResourceExhausted),
+            (vec![0, 0, 0, 0, 1, 0xff], tonic::Code::InvalidArgument),
+        ] {
+            assert_eq!(heard(bytes).await, [Err(code)]);
+        }
+    }
+}

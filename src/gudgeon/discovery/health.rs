@@ -1,0 +1,79 @@
+//! gRPC's own question after health: serving from the first snapshot until TERM.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use prost::Message;
+use tonic::Status;
+
+use super::frames::{Inbound, framed};
+use super::grpc::DISCOVERY;
+use super::hub::Hub;
+use super::outlet::Outlet;
+
+pub(super) const SERVICE: &str = "grpc.health.v1.Health";
+
+#[derive(Clone, PartialEq, Message)]
+struct Question {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Answer {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+const SERVING: i32 = 1;
+const NOT_SERVING: i32 = 2;
+const UNKNOWN: i32 = 3;
+
+fn standing(serves: bool) -> i32 {
+    if serves { SERVING } else { NOT_SERVING }
+}
+
+fn is_known(service: &str) -> bool {
+    service.is_empty() || service == DISCOVERY || service == SERVICE
+}
+
+pub(super) async fn check(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: Arc<Outlet>) {
+    let end = match asked.next::<Question>().await {
+        Ok(Some(question)) if is_known(&question.service) => {
+            let status = standing(hub.serves());
+            outlet.put(framed(&Answer { status }));
+            Status::ok("")
+        }
+        Ok(Some(_)) => Status::not_found("no such service"),
+        Ok(None) => Status::invalid_argument("no request"),
+        Err(status) => status,
+    };
+    outlet.end(end);
+}
+
+pub(super) async fn watch(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: Arc<Outlet>) {
+    let question = match asked.next::<Question>().await {
+        Ok(Some(question)) => question,
+        Ok(None) => return outlet.end(Status::invalid_argument("no request")),
+        Err(status) => return outlet.end(status),
+    };
+    let mut serving = hub.serving();
+    let mut told = None;
+    while !outlet.is_gone() {
+        let status = if is_known(&question.service) {
+            standing(*serving.borrow_and_update())
+        } else {
+            UNKNOWN
+        };
+        if told != Some(status) && outlet.is_free() {
+            told = Some(status);
+            outlet.put(framed(&Answer { status }));
+        }
+        tokio::select! {
+            changed = serving.changed() => if changed.is_err() { break },
+            () = outlet.moved() => {}
+            () = hub.leaves() => break,
+        }
+    }
+    outlet.end(Status::unavailable("the server ends"));
+}

@@ -1,0 +1,244 @@
+//! Mesh configuration and networks: two files that need not be there, watched for as long as the program runs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::mesh::{self, Invalid, MeshConfig, MeshNetworks, Parsed};
+use tracing::{error, info, warn};
+
+use super::hub::Hub;
+use crate::cli::{DiscoveryFlags, MESH_CONFIG, MESH_NETWORKS};
+use crate::exit::Failure;
+use crate::file;
+use crate::watch::Watcher;
+
+/// From the first event to the look: who writes a file often writes another.
+const SETTLE: Duration = Duration::from_millis(100);
+/// A look in any case.
+const SELDOM: Duration = Duration::from_secs(60);
+
+/// One of the two.
+#[derive(Debug)]
+struct Kept {
+    flag: &'static str,
+    path: PathBuf,
+    /// What was read last, good or not; `None`: no file.
+    bytes: Option<Vec<u8>>,
+    complained: Option<String>,
+}
+
+/// Both.
+#[derive(Debug)]
+pub(super) struct Files {
+    mesh: Kept,
+    networks: Kept,
+}
+
+/// What they say.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) mesh: Arc<MeshConfig>,
+    pub(super) networks: Arc<MeshNetworks>,
+}
+
+impl Files {
+    /// Reads both.
+    ///
+    /// # Errors
+    /// One that a flag names is missing, or one is not valid.
+    pub(super) fn open(flags: &DiscoveryFlags) -> Result<(Self, Read), Failure> {
+        let (mesh, text) = Kept::open("meshConfig", flags.mesh_config.as_deref(), MESH_CONFIG)?;
+        let config = match text {
+            Some(text) => mesh.first(parse(&text))?,
+            None => {
+                warn!(
+                    "no mesh configuration at {}: the defaults are used",
+                    mesh.path.display()
+                );
+                mesh::discovery_defaults()
+            }
+        };
+        let given = flags.networks_config.as_deref();
+        let (networks, text) = Kept::open("networksConfig", given, MESH_NETWORKS)?;
+        let known = match text {
+            Some(text) => networks.first(mesh::parse_networks(&text))?,
+            None => MeshNetworks::default(),
+        };
+        let read = Read {
+            mesh: Arc::new(config),
+            networks: Arc::new(known),
+        };
+        Ok((Self { mesh, networks }, read))
+    }
+
+    /// Tells of changes, for ever. A file that is not valid any more, or gone, changes nothing.
+    pub(super) async fn follow(mut self, hub: Arc<Hub>) {
+        let mut watcher = Watcher::new(vec![self.mesh.path.clone(), self.networks.path.clone()]);
+        loop {
+            if let Some(text) = self.mesh.changed()
+                && let Some(config) = self.mesh.later(parse(&text))
+            {
+                hub.update(|registries| registries.set_mesh(Arc::new(config)));
+            }
+            if let Some(text) = self.networks.changed()
+                && let Some(networks) = self.networks.later(mesh::parse_networks(&text))
+            {
+                hub.update(|registries| registries.set_networks(Arc::new(networks)));
+            }
+            tokio::select! {
+                () = watcher.changed() => tokio::time::sleep(SETTLE).await,
+                () = tokio::time::sleep(SELDOM) => watcher.follow(),
+            }
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
+    mesh::parse_over(&mesh::discovery_defaults(), text)
+}
+
+impl Kept {
+    fn open(
+        flag: &'static str,
+        given: Option<&Path>,
+        usual: &str,
+    ) -> Result<(Self, Option<String>), Failure> {
+        let path = given.unwrap_or_else(|| Path::new(usual)).to_owned();
+        let wrong = |cause: &dyn std::fmt::Display| {
+            Failure::config(format!("cannot read --{flag} {}: {cause}", path.display()))
+        };
+        let bytes = match file::read(&path) {
+            Ok(bytes) => Some(bytes),
+            Err(cause) if given.is_none() && cause.kind() == std::io::ErrorKind::NotFound => None,
+            Err(cause) => return Err(wrong(&cause)),
+        };
+        let text = match bytes.clone().map(String::from_utf8) {
+            Some(Ok(text)) => Some(text),
+            Some(Err(_)) => return Err(wrong(&"not UTF-8")),
+            None => None,
+        };
+        let this = Self {
+            flag,
+            path,
+            bytes,
+            complained: None,
+        };
+        Ok((this, text))
+    }
+
+    fn wrong(&self, cause: &dyn std::fmt::Display) -> String {
+        format!(
+            "cannot use --{} {}: {cause}",
+            self.flag,
+            self.path.display()
+        )
+    }
+
+    fn warn(&self, warnings: &[String]) {
+        for warning in warnings {
+            warn!("{}: {warning}", self.path.display());
+        }
+    }
+
+    fn first<T>(&self, parsed: Result<Parsed<T>, Invalid>) -> Result<T, Failure> {
+        let parsed = parsed.map_err(|invalid| Failure::config(self.wrong(&invalid)))?;
+        self.warn(&parsed.warnings);
+        Ok(parsed.config)
+    }
+
+    /// Its text, if it is another than before.
+    fn changed(&mut self) -> Option<String> {
+        let bytes = match file::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(cause) => {
+                // Where there never was one, none is missed.
+                if self.bytes.is_some() {
+                    self.complain(self.wrong(&cause));
+                }
+                return None;
+            }
+        };
+        if self.bytes.as_ref() == Some(&bytes) {
+            self.complained = None;
+            return None;
+        }
+        self.bytes = Some(bytes.clone());
+        match String::from_utf8(bytes) {
+            Ok(text) => Some(text),
+            Err(_) => {
+                self.complain(self.wrong(&"not UTF-8"));
+                None
+            }
+        }
+    }
+
+    fn later<T>(&mut self, parsed: Result<Parsed<T>, Invalid>) -> Option<T> {
+        match parsed {
+            Ok(parsed) => {
+                self.warn(&parsed.warnings);
+                info!("--{} {} has changed", self.flag, self.path.display());
+                self.complained = None;
+                Some(parsed.config)
+            }
+            Err(invalid) => {
+                self.complain(self.wrong(&invalid));
+                None
+            }
+        }
+    }
+
+    /// Once for each cause.
+    fn complain(&mut self, cause: String) {
+        if self.complained.as_ref() != Some(&cause) {
+            error!("{cause}: the last good one is used on");
+            self.complained = Some(cause);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(mesh: &Path) -> DiscoveryFlags {
+        let words = ["gudgeon", "discovery", "--meshConfig"].map(Into::into);
+        let words: Vec<_> = words.into_iter().chain([mesh.into()]).collect();
+        let crate::cli::Asked::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
+            panic!("{words:?}")
+        };
+        *flags
+    }
+
+    #[test]
+    fn at_the_start_a_file_must_be_good_and_later_the_last_good_one_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("mesh");
+        let missing = Files::open(&flags(&path)).unwrap_err().message;
+        assert!(
+            missing.starts_with("cannot read --meshConfig /"),
+            "{missing}"
+        );
+        std::fs::write(&path, "connectTimeout: soon\n").unwrap();
+        let wrong = Files::open(&flags(&path)).unwrap_err().message;
+        assert!(wrong.starts_with("cannot use --meshConfig /"), "{wrong}");
+        assert!(wrong.contains("connectTimeout"), "{wrong}");
+        std::fs::write(&path, "connectTimeout: 3s\n").unwrap();
+        let (mut files, read) = Files::open(&flags(&path)).unwrap();
+        let seconds = |mesh: &MeshConfig| mesh.connect_timeout.as_ref().unwrap().seconds;
+        assert_eq!(seconds(&read.mesh), 3);
+        assert_eq!(files.mesh.changed(), None);
+        for (text, seen) in [
+            ("connectTimeout: x\n", None),
+            ("connectTimeout: 4s\n", Some(4)),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let text = files.mesh.changed().unwrap();
+            let now = files.mesh.later(parse(&text));
+            assert_eq!(now.as_ref().map(seconds), seen);
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(files.mesh.changed(), None);
+        assert!(files.mesh.complained.is_some());
+    }
+}

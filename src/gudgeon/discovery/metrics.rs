@@ -1,0 +1,323 @@
+//! Counters of discovery, under the names that pilot-discovery has where it has them.
+//!
+//! Those names do not end in `_total`, so the text is the older of Prometheus' two formats, where counters need not.
+
+mod classic;
+mod register;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::model::{Change, Reason};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use xds::view::Type;
+
+use classic::classic;
+
+use super::pushed::Pushed;
+use crate::cli::VERSION;
+use crate::{log, process};
+
+/// What the text is.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Seconds.
+const BUCKETS: [f64; 11] = [0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
+/// Values of the label `node`; beyond them it is left out.
+const NODES: usize = 1000;
+
+type By = Family<[(&'static str, String); 1], Counter>;
+type Standing<const LABELS: usize> = Family<[(&'static str, String); LABELS], Gauge>;
+
+/// What is counted while it happens.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    pushes: By,
+    push_time: Family<[(&'static str, String); 1], Histogram>,
+    queue_time: Histogram,
+    convergence: Histogram,
+    triggers: By,
+    rejects: By,
+    refused: BTreeMap<&'static str, Standing<2>>,
+    expired: By,
+    write_timeouts: Counter,
+    internal: Counter,
+    contexts: Counter,
+    updates: By,
+    rejected_configs: Standing<2>,
+    conflicts: BTreeMap<&'static str, Gauge>,
+    instances: Standing<1>,
+    no_instances: Gauge,
+    streams: Standing<1>,
+    services: Gauge,
+    rules: Gauge,
+    debounce: Histogram,
+    snapshots: Histogram,
+    snapshot_bytes: Gauge,
+    pending: Gauge,
+    stale: Standing<1>,
+    unknown: Counter,
+    handshakes: Counter,
+    panics: Counter,
+    lost_lines: Counter,
+    resident: Gauge,
+}
+
+/// What is read off the state when it is asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) streams: usize,
+    pub(crate) pending: usize,
+    pub(crate) services: usize,
+    /// By metric.
+    pub(crate) conflicts: BTreeMap<&'static str, usize>,
+    /// (`lds`, node, words).
+    pub(crate) refusals: Vec<(&'static str, String, String)>,
+    /// Services without an endpoint that is used.
+    pub(crate) empty: usize,
+    /// Endpoints by cluster, if they are wanted.
+    pub(crate) instances: Vec<(String, usize)>,
+    /// Seconds by source.
+    pub(crate) stale: Vec<(String, u64)>,
+    /// (kind, name).
+    pub(crate) rejected: Vec<(String, String)>,
+    pub(crate) snapshot_bytes: usize,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let histogram = || Histogram::new(BUCKETS);
+        let mut this = Self {
+            registry: Registry::default(),
+            pushes: By::default(),
+            push_time: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            queue_time: histogram(),
+            convergence: histogram(),
+            triggers: By::default(),
+            rejects: By::default(),
+            refused: BTreeMap::new(),
+            expired: By::default(),
+            write_timeouts: Counter::default(),
+            internal: Counter::default(),
+            contexts: Counter::default(),
+            updates: By::default(),
+            rejected_configs: Standing::default(),
+            conflicts: BTreeMap::new(),
+            instances: Standing::default(),
+            no_instances: Gauge::default(),
+            streams: Standing::default(),
+            services: Gauge::default(),
+            rules: Gauge::default(),
+            debounce: histogram(),
+            snapshots: histogram(),
+            snapshot_bytes: Gauge::default(),
+            pending: Gauge::default(),
+            stale: Standing::default(),
+            unknown: Counter::default(),
+            handshakes: Counter::default(),
+            panics: Counter::default(),
+            lost_lines: Counter::default(),
+            resident: Gauge::default(),
+        };
+        this.register_pushes();
+        this.register_standing();
+        this.register_own();
+        this
+    }
+
+    fn count(family: &By, value: &str) {
+        family.get_or_create(&[("type", value.to_owned())]).inc();
+    }
+
+    /// A response was made, in this time.
+    pub(crate) fn sent(&self, kind: Type, took: Duration) {
+        Self::count(&self.pushes, kind.word());
+        self.push_time
+            .get_or_create(&[("type", kind.word().to_owned())])
+            .observe(took.as_secs_f64());
+    }
+
+    /// A client went before it had a response.
+    pub(crate) fn unsent(&self, kind: Type) {
+        Self::count(&self.pushes, &format!("{}_senderr", kind.word()));
+    }
+
+    pub(crate) fn queued(&self, time: Duration) {
+        self.queue_time.observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn converged(&self, time: Duration) {
+        self.convergence.observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn rejected(&self, kind: Type) {
+        Self::count(&self.rejects, kind.word());
+    }
+
+    pub(crate) fn expired(&self, kind: Type) {
+        Self::count(&self.expired, kind.word());
+    }
+
+    pub(crate) fn write_timed_out(&self) {
+        self.write_timeouts.inc();
+    }
+
+    pub(crate) fn unknown_type(&self) {
+        self.unknown.inc();
+    }
+
+    pub(crate) fn handshake_failed(&self) {
+        self.handshakes.inc();
+    }
+
+    /// A stream ended by a mistake.
+    pub(crate) fn panicked(&self) {
+        Self::count(&self.pushes, "xds_builderr");
+        self.panics.inc();
+        self.internal.inc();
+    }
+
+    /// A snapshot could not be made.
+    pub(crate) fn unmade_snapshot(&self) {
+        self.panics.inc();
+        self.contexts.inc();
+    }
+
+    /// A request that was no stream's ended by one.
+    pub(crate) fn request_panicked(&self) {
+        self.panics.inc();
+    }
+
+    pub(crate) fn pushed(&self, pushed: &Pushed) {
+        for reason in pushed.reasons.iter() {
+            Self::count(&self.triggers, reason.as_str());
+        }
+        self.debounce.observe(pushed.waited.as_secs_f64());
+        self.snapshots.observe(pushed.made_in.as_secs_f64());
+    }
+
+    /// A source told of a change.
+    pub(crate) fn updated(&self, change: &Change) {
+        let word = match change {
+            Change::Endpoints(_) => "eds",
+            Change::Full(Reason::Service) => "svc",
+            Change::Full(_) | Change::Proxy(_) => "config",
+        };
+        Self::count(&self.updates, word);
+    }
+
+    fn show(&self, seen: &Seen) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.streams
+            .get_or_create(&[("version", VERSION.to_owned())])
+            .set(number(seen.streams));
+        self.pending.set(number(seen.pending));
+        self.services.set(number(seen.services));
+        self.no_instances.set(number(seen.empty));
+        self.snapshot_bytes.set(number(seen.snapshot_bytes));
+        for (name, gauge) in &self.conflicts {
+            gauge.set(number(
+                seen.conflicts.get(name).copied().unwrap_or_default(),
+            ));
+        }
+        for refused in self.refused.values() {
+            refused.clear();
+        }
+        for (at, (word, node, err)) in seen.refusals.iter().enumerate() {
+            let node = if at < NODES {
+                node.clone()
+            } else {
+                String::new()
+            };
+            let err = if at < NODES {
+                err.clone()
+            } else {
+                String::new()
+            };
+            if let Some(refused) = self.refused.get(word) {
+                refused
+                    .get_or_create(&[("node", node), ("err", err)])
+                    .set(1);
+            }
+        }
+        self.instances.clear();
+        for (cluster, count) in &seen.instances {
+            let label = [("cluster", cluster.clone())];
+            self.instances.get_or_create(&label).set(number(*count));
+        }
+        self.rejected_configs.clear();
+        for (kind, name) in seen.rejected.iter().take(NODES) {
+            let label = [("type", kind.clone()), ("name", name.clone())];
+            self.rejected_configs.get_or_create(&label).set(1);
+        }
+        self.stale.clear();
+        for (source, seconds) in &seen.stale {
+            let label = [("source", source.clone())];
+            let seconds = i64::try_from(*seconds).unwrap_or(i64::MAX);
+            self.stale.get_or_create(&label).set(seconds);
+        }
+    }
+
+    /// All of it, as text.
+    pub(crate) fn text(&self, seen: &Seen) -> String {
+        self.show(seen);
+        if let Some(bytes) = process::resident() {
+            self.resident.set(bytes);
+        }
+        let lost = log::lost_lines();
+        self.lost_lines
+            .inc_by(lost.saturating_sub(self.lost_lines.get()));
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _written = encode(&mut text, &self.registry);
+        classic(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_originals_names_and_our_own() {
+        let metrics = Metrics::new();
+        metrics.sent(Type::Cluster, Duration::from_millis(2));
+        metrics.rejected(Type::Listener);
+        metrics.write_timed_out();
+        metrics.panicked();
+        metrics.updated(&Change::Endpoints(std::collections::BTreeSet::new()));
+        let seen = Seen {
+            streams: 2,
+            services: 3,
+            conflicts: BTreeMap::from([("pilot_vservice_dup_domain", 4)]),
+            refusals: vec![("lds", "sidecar~x".to_owned(), "no".to_owned())],
+            ..Seen::default()
+        };
+        let text = metrics.text(&seen);
+        for line in [
+            "# HELP pilot_xds_pushes Responses by type, and failures to make or send one.",
+            "# TYPE pilot_xds_pushes counter",
+            "pilot_xds_pushes{type=\"cds\"} 1",
+            "pilot_total_xds_rejects{type=\"lds\"} 1",
+            "pilot_xds_push_time_bucket{le=\"0.01\",type=\"cds\"} 1",
+            "pilot_xds_write_timeout 1",
+            "pilot_total_xds_internal_errors 1",
+            "pilot_inbound_updates{type=\"eds\"} 1",
+            "pilot_services 3",
+            "pilot_vservice_dup_domain 4",
+            "pilot_xds_lds_reject{node=\"sidecar~x\",err=\"no\"} 1",
+            "# TYPE gudgeon_panics_total counter",
+            "gudgeon_panics_total 1",
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
+        }
+        assert!(text.contains("pilot_info{version=") && !text.contains("# EOF"));
+        let text = metrics.text(&Seen::default());
+        assert!(!text.contains("node="), "{text}");
+    }
+}

@@ -1,0 +1,193 @@
+//! Names and descriptions of all that is counted.
+
+use prometheus_client::metrics::gauge::Gauge;
+use xds::view::Type;
+
+use super::{Metrics, Standing};
+use crate::cli::VERSION;
+
+/// Gauges that conflicts are counted in.
+const CONFLICTS: [(&str, &str); 6] = [
+    (
+        "pilot_conflict_outbound_listener_tcp_over_current_tcp",
+        "TCP ports that another TCP port keeps from having a listener",
+    ),
+    (
+        "pilot_conflict_outbound_listener_tcp_over_current_http",
+        "TCP ports that an HTTP port keeps from having a listener",
+    ),
+    (
+        "pilot_conflict_outbound_listener_http_over_current_tcp",
+        "HTTP ports that a TCP port keeps from having a listener",
+    ),
+    (
+        "pilot_invalid_out_listeners",
+        "Ports that are the proxy's own",
+    ),
+    (
+        "pilot_duplicate_envoy_clusters",
+        "Clusters that are there already",
+    ),
+    (
+        "pilot_vservice_dup_domain",
+        "Domains that an older service has already",
+    ),
+];
+
+impl Metrics {
+    pub(super) fn register_pushes(&mut self) {
+        let r = &mut self.registry;
+        let families = [
+            (
+                "pilot_xds_pushes",
+                "Responses by type, and failures to make or send one",
+                &self.pushes,
+            ),
+            (
+                "pilot_push_triggers",
+                "Pushes by what caused them",
+                &self.triggers,
+            ),
+            (
+                "pilot_total_xds_rejects",
+                "Responses that a client refused",
+                &self.rejects,
+            ),
+            (
+                "pilot_xds_expired_nonce",
+                "Requests that answer an older response",
+                &self.expired,
+            ),
+            (
+                "pilot_inbound_updates",
+                "Changes that sources told",
+                &self.updates,
+            ),
+        ];
+        for (name, help, family) in families {
+            r.register(name, help, family.clone());
+        }
+        let counters = [
+            (
+                "pilot_xds_write_timeout",
+                "Responses that were not read for five seconds",
+                &self.write_timeouts,
+            ),
+            (
+                "pilot_total_xds_internal_errors",
+                "Streams that a mistake of this program ended",
+                &self.internal,
+            ),
+            (
+                "pilot_xds_push_context_errors",
+                "Snapshots that could not be made",
+                &self.contexts,
+            ),
+        ];
+        for (name, help, counter) in counters {
+            r.register(name, help, counter.clone());
+        }
+        let time = "Seconds to make and encode one response";
+        r.register("pilot_xds_push_time", time, self.push_time.clone());
+        let queue = "Seconds from a snapshot to a stream that looks at it";
+        r.register("pilot_proxy_queue_time", queue, self.queue_time.clone());
+        let convergence = "Seconds from a change to a proxy that was sent it";
+        r.register(
+            "pilot_proxy_convergence_time",
+            convergence,
+            self.convergence.clone(),
+        );
+    }
+
+    pub(super) fn register_standing(&mut self) {
+        let r = &mut self.registry;
+        for kind in Type::ALL {
+            let word = kind.word();
+            let refused = Standing::default();
+            let name = format!("pilot_xds_{word}_reject");
+            r.register(name, "Refusals that stand", refused.clone());
+            self.refused.insert(word, refused);
+        }
+        for (name, help) in CONFLICTS {
+            let gauge = Gauge::default();
+            r.register(name, help, gauge.clone());
+            self.conflicts.insert(name, gauge);
+        }
+        let info = Standing::<1>::default();
+        info.get_or_create(&[("version", VERSION.to_owned())])
+            .set(1);
+        r.register("pilot_info", "What this is", info);
+        r.register("pilot_xds", "Streams", self.streams.clone());
+        r.register("pilot_services", "Services", self.services.clone());
+        r.register(
+            "pilot_virt_services",
+            "Rules for routes",
+            self.rules.clone(),
+        );
+        let empty = "Services without an endpoint";
+        r.register("pilot_eds_no_instances", empty, self.no_instances.clone());
+        let instances = "Endpoints by cluster";
+        r.register("pilot_xds_eds_instances", instances, self.instances.clone());
+        let localities = "Endpoints of all localities by cluster";
+        r.register(
+            "pilot_xds_eds_all_locality_endpoints",
+            localities,
+            self.instances.clone(),
+        );
+        let rejected = "Objects that are not valid";
+        r.register(
+            "pilot_total_rejected_configs",
+            rejected,
+            self.rejected_configs.clone(),
+        );
+    }
+
+    pub(super) fn register_own(&mut self) {
+        let r = &mut self.registry;
+        let counters = [
+            (
+                "gudgeon_unknown_type_requests",
+                "Requests for types that are not served",
+                &self.unknown,
+            ),
+            (
+                "gudgeon_tls_handshakes_failed",
+                "Connections that did not come to speak TLS",
+                &self.handshakes,
+            ),
+            (
+                "gudgeon_panics",
+                "Requests that a mistake of this program ended",
+                &self.panics,
+            ),
+            (
+                "gudgeon_log_lines_lost",
+                "Log lines that nobody took",
+                &self.lost_lines,
+            ),
+        ];
+        for (name, help, counter) in counters {
+            r.register(name, help, counter.clone());
+        }
+        let debounce = "Seconds from the first change to its snapshot";
+        r.register("gudgeon_debounce_seconds", debounce, self.debounce.clone());
+        let snapshots = "Seconds to make a snapshot";
+        r.register(
+            "gudgeon_snapshot_seconds",
+            snapshots,
+            self.snapshots.clone(),
+        );
+        let bytes = "Bytes of the resources that streams were sent, each counted once";
+        r.register("gudgeon_snapshot_bytes", bytes, self.snapshot_bytes.clone());
+        let pending = "Streams that a push is on its way to";
+        r.register("gudgeon_streams_pending", pending, self.pending.clone());
+        let stale = "For how long a source has been lost";
+        r.register("gudgeon_source_stale_seconds", stale, self.stale.clone());
+        let resident = "Resident memory";
+        r.register(
+            "process_resident_memory_bytes",
+            resident,
+            self.resident.clone(),
+        );
+    }
+}

@@ -1,0 +1,38 @@
+//! Discovery: services and rules from registries and files, resources for proxies over xDS.
+//!
+//! ```text
+//!  sources, mesh ──► hub ──► session ◄── conversation ◄── connections, grpc
+//!                     ▲         ▲         (one task for each stream)
+//!                     └── monitor, page ──┘
+//! ```
+//!
+//! What a stream is owed is decided in `xds`; here are sockets, tasks and clocks. The hub alone knows all streams, and puts
+//! its mail into each; nobody waits for anybody's client.
+
+mod certificates;
+mod clock;
+mod connections;
+mod conversation;
+mod debug;
+mod frames;
+mod grpc;
+mod health;
+mod hub;
+mod mesh;
+mod metrics;
+mod monitor;
+mod options;
+mod outlet;
+mod page;
+mod peer;
+mod ports;
+mod pushed;
+mod request;
+mod session;
+mod sight;
+mod sources;
+mod start;
+mod wire;
+
+pub(crate) use request::request;
+pub(crate) use start::run;

@@ -1,0 +1,330 @@
+//! What flags and variables say, checked once.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::model::Registry;
+use xds::debounce::Quiet;
+use xds::settings::{Headless, Settings, Sniffing};
+
+use super::connections::Keeping;
+use crate::cli::{DiscoveryFlags, values};
+use crate::exit::Failure;
+
+/// All of it but addresses and files.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) quiet: Quiet,
+    pub(crate) throttle: usize,
+    pub(crate) keeping: Keeping,
+    pub(crate) identity_check: bool,
+    /// Endpoints are counted by cluster.
+    pub(crate) cluster_metrics: bool,
+    pub(crate) domain: Arc<str>,
+    pub(crate) trust_domain: Arc<str>,
+    /// In their order, none twice.
+    pub(crate) registries: Vec<Registry>,
+    pub(crate) certificates: std::path::PathBuf,
+}
+
+/// Variables, by name.
+pub(crate) type Environment = BTreeMap<String, String>;
+
+/// Those of the process.
+pub(crate) fn environment() -> Environment {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+impl Options {
+    /// With what is to be warned of.
+    ///
+    /// # Errors
+    /// The variable or flag whose value is none.
+    pub(crate) fn new(
+        flags: &DiscoveryFlags,
+        environment: &Environment,
+    ) -> Result<(Self, Vec<String>), Failure> {
+        let variables = Variables(environment);
+        let mut warnings = Vec::new();
+        let registries = registries(flags, &mut warnings)?;
+        let named = |flag: &Option<String>, variable: &str, otherwise: &str| -> Arc<str> {
+            flag.as_deref()
+                .or_else(|| variables.get(variable))
+                .unwrap_or(otherwise)
+                .into()
+        };
+        let cluster = named(&flags.cluster_id, "CLUSTER_ID", "Kubernetes");
+        let sampling: f64 = variables.read("PILOT_TRACE_SAMPLING", 1.0)?;
+        if !(0.0..=100.0).contains(&sampling) {
+            return Err(wrong("PILOT_TRACE_SAMPLING", "want 0 to 100"));
+        }
+        let throttle: usize = variables.read("PILOT_PUSH_THROTTLE", 100)?;
+        let streams: u32 = variables.read("ISTIO_GPRC_MAXSTREAMS", 100_000)?;
+        if throttle == 0 || streams == 0 {
+            let name = if throttle == 0 {
+                "PILOT_PUSH_THROTTLE"
+            } else {
+                "ISTIO_GPRC_MAXSTREAMS"
+            };
+            return Err(wrong(name, "want a number above 0"));
+        }
+        let sniffing = "PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_";
+        let settings = Settings {
+            cluster: (&*cluster).into(),
+            initial_fetch_timeout: variables
+                .duration("PILOT_INITIAL_FETCH_TIMEOUT", Duration::ZERO)?,
+            trace_sampling: sampling,
+            sniffing: Sniffing {
+                outbound: variables.boolean(&format!("{sniffing}OUTBOUND"), true)?,
+                inbound: variables.boolean(&format!("{sniffing}INBOUND"), true)?,
+            },
+            http10: variables.boolean("PILOT_HTTP10", false)?,
+            headless: Headless {
+                listeners: variables.boolean("PILOT_ENABLE_HEADLESS_SERVICE", true)?,
+                eds: variables.boolean("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", false)?,
+            },
+        };
+        let usual = Quiet::default();
+        let options = Self {
+            settings: Arc::new(settings),
+            quiet: Quiet {
+                after: variables.duration("PILOT_DEBOUNCE_AFTER", usual.after)?,
+                max: variables.duration("PILOT_DEBOUNCE_MAX", usual.max)?,
+                endpoints: variables.boolean("PILOT_ENABLE_EDS_DEBOUNCE", usual.endpoints)?,
+            },
+            throttle: throttle.min(tokio::sync::Semaphore::MAX_PERMITS),
+            keeping: Keeping {
+                interval: flags.keepalive_interval,
+                timeout: flags.keepalive_timeout,
+                age: flags.keepalive_max_server_connection_age,
+                streams,
+            },
+            identity_check: variables.boolean("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?,
+            cluster_metrics: variables.boolean("PILOT_ENABLE_CLUSTER_METRICS", false)?,
+            domain: flags.domain.as_str().into(),
+            trust_domain: flags.trust_domain.as_str().into(),
+            registries,
+            certificates: variables
+                .get("PILOT_CERT_DIR")
+                .unwrap_or("/etc/certs/")
+                .into(),
+        };
+        Ok((options, warnings))
+    }
+}
+
+fn registries(
+    flags: &DiscoveryFlags,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Registry>, Failure> {
+    let named = match (&flags.registries, &flags.config_dir) {
+        (Some(named), _) => named.clone(),
+        (None, Some(_)) => Vec::new(),
+        (None, None) => vec!["Kubernetes".to_owned()],
+    };
+    let mut registries = Vec::new();
+    for name in named.iter().filter(|name| !name.is_empty()) {
+        let registry = match name.to_ascii_lowercase().as_str() {
+            "kubernetes" => Registry::Kubernetes,
+            "consul" => Registry::Consul,
+            "mock" => Registry::Memory,
+            // Its sources are another role's.
+            "mcp" => continue,
+            _ => {
+                return Err(Failure::config(format!(
+                    "cannot use --registries {name:?}: want Kubernetes, Consul, Mock or MCP"
+                )));
+            }
+        };
+        if registries.contains(&registry) {
+            warnings.push(format!("--registries names {name} twice"));
+        } else {
+            registries.push(registry);
+        }
+    }
+    if registries.contains(&Registry::Consul) && flags.consul_server_url.is_none() {
+        return Err(Failure::config(
+            "cannot use Consul: --consulserverURL is missing",
+        ));
+    }
+    Ok(registries)
+}
+
+fn wrong(name: &str, cause: impl Display) -> Failure {
+    Failure::config(format!("cannot use {name}: {cause}"))
+}
+
+/// Variables that are not empty.
+struct Variables<'a>(&'a Environment);
+
+impl Variables<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
+    }
+
+    fn parsed<T>(
+        &self,
+        name: &str,
+        usual: T,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, Failure> {
+        match self.get(name) {
+            None => Ok(usual),
+            Some(text) => {
+                parse(text).map_err(|cause| wrong(name, format!("{cause}, got {text:?}")))
+            }
+        }
+    }
+
+    fn read<T: FromStr>(&self, name: &str, usual: T) -> Result<T, Failure> {
+        self.parsed(name, usual, |text| {
+            text.parse().map_err(|_| "want a number".to_owned())
+        })
+    }
+
+    fn boolean(&self, name: &str, usual: bool) -> Result<bool, Failure> {
+        self.parsed(name, usual, values::boolean)
+    }
+
+    fn duration(&self, name: &str, usual: Duration) -> Result<Duration, Failure> {
+        self.parsed(name, usual, values::duration)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli::{Asked, parse};
+    use crate::exit::Exit;
+
+    fn read(line: &str, environment: &[(&str, &str)]) -> Result<(Options, Vec<String>), Failure> {
+        let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        let Asked::Discovery(flags) = parse(&words).unwrap().asked else {
+            panic!("{line}")
+        };
+        let environment = environment
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        Options::new(&flags, &environment)
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_original() {
+        let (options, warnings) = read("gudgeon discovery", &[]).unwrap();
+        assert_eq!(*options.settings, Settings::default());
+        assert_eq!(options.quiet, Quiet::default());
+        assert_eq!((options.throttle, options.keeping.streams), (100, 100_000));
+        assert_eq!(options.registries, [Registry::Kubernetes]);
+        assert!(options.identity_check && warnings.is_empty());
+    }
+
+    #[test]
+    fn flags_win_over_variables_and_variables_over_defaults() {
+        let environment = [
+            ("CLUSTER_ID", "east"),
+            ("PILOT_DEBOUNCE_AFTER", "1s"),
+            ("PILOT_ENABLE_EDS_DEBOUNCE", "false"),
+            ("PILOT_TRACE_SAMPLING", "100"),
+            ("PILOT_CERT_DIR", ""),
+        ];
+        let (options, _) = read("pilot-discovery discovery", &environment).unwrap();
+        assert_eq!(options.settings.cluster, "east".into());
+        assert_eq!(
+            (options.quiet.after, options.quiet.endpoints),
+            (Duration::from_secs(1), false)
+        );
+        assert_eq!(options.certificates, std::path::Path::new("/etc/certs/"));
+        let (options, _) = read("gudgeon discovery --clusterID west", &environment).unwrap();
+        assert_eq!(options.settings.cluster, "west".into());
+    }
+
+    #[test]
+    fn registries_in_their_order() {
+        for (line, registries, warnings) in [
+            ("--configDir d", vec![], 0),
+            (
+                "--registries mock,KUBERNETES,Mock",
+                vec![Registry::Memory, Registry::Kubernetes],
+                1,
+            ),
+            ("--registries MCP --configDir d", vec![], 0),
+            (
+                "--registries Consul --consulserverURL http://c:8500",
+                vec![Registry::Consul],
+                0,
+            ),
+        ] {
+            let (options, told) = read(&format!("gudgeon discovery {line}"), &[]).unwrap();
+            assert_eq!(
+                (options.registries, told.len()),
+                (registries, warnings),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_named() {
+        for (line, variable, value, said) in [
+            (
+                "",
+                "PILOT_DEBOUNCE_AFTER",
+                "soon",
+                "cannot use PILOT_DEBOUNCE_AFTER: want a duration",
+            ),
+            (
+                "",
+                "PILOT_HTTP10",
+                "maybe",
+                "cannot use PILOT_HTTP10: want true or false, got \"maybe\"",
+            ),
+            (
+                "",
+                "PILOT_PUSH_THROTTLE",
+                "0",
+                "cannot use PILOT_PUSH_THROTTLE: want a number above 0",
+            ),
+            (
+                "",
+                "PILOT_PUSH_THROTTLE",
+                "-1",
+                "cannot use PILOT_PUSH_THROTTLE: want a number, got",
+            ),
+            (
+                "",
+                "PILOT_TRACE_SAMPLING",
+                "101",
+                "cannot use PILOT_TRACE_SAMPLING: want 0 to 100",
+            ),
+            (
+                " --registries Eureka",
+                "X",
+                "",
+                "cannot use --registries \"Eureka\": want",
+            ),
+            (
+                " --registries Consul",
+                "X",
+                "",
+                "cannot use Consul: --consulserverURL is missing",
+            ),
+        ] {
+            let failure =
+                read(&format!("gudgeon discovery{line}"), &[(variable, value)]).unwrap_err();
+            assert_eq!(failure.exit, Exit::Config);
+            assert!(failure.message.starts_with(said), "{}", failure.message);
+        }
+    }
+}

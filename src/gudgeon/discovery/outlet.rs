@@ -1,0 +1,194 @@
+//! What goes out on one stream: one response at a time. The next is taken in when the last byte of it is on its way to the
+//! client, so that who does not read costs one response and nothing else.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use hyper::HeaderMap;
+use hyper::body::{Body, Bytes, Frame};
+use tokio::sync::Notify;
+use tonic::Status;
+
+/// Between a stream's task and its connection.
+#[derive(Debug, Default)]
+pub(crate) struct Outlet {
+    state: Mutex<State>,
+    /// A response was written, or the client is gone.
+    moved: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: Option<Vec<u8>>,
+    /// `next` was put and is not written yet.
+    busy: bool,
+    end: Option<Status>,
+    gone: bool,
+    reader: Option<Waker>,
+}
+
+impl Outlet {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a response may be put.
+    pub(crate) fn is_free(&self) -> bool {
+        !self.state().busy
+    }
+
+    /// The client is not there any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.state().gone
+    }
+
+    /// A framed message; only where it is free.
+    pub(crate) fn put(&self, frame: Vec<u8>) {
+        let mut state = self.state();
+        state.next = Some(frame);
+        state.busy = true;
+        wake(state);
+    }
+
+    /// Nothing comes after this; the first end counts.
+    pub(crate) fn end(&self, status: Status) {
+        let mut state = self.state();
+        if state.end.is_none() {
+            state.end = Some(status);
+        }
+        wake(state);
+    }
+
+    /// Returns when it became free, or the client went, since it was asked last.
+    pub(crate) async fn moved(&self) {
+        self.moved.notified().await;
+    }
+
+    fn written(&self) {
+        self.state().busy = false;
+        self.moved.notify_one();
+    }
+}
+
+fn wake(mut state: MutexGuard<'_, State>) {
+    let reader = state.reader.take();
+    drop(state);
+    if let Some(reader) = reader {
+        reader.wake();
+    }
+}
+
+/// The body of an answer: what is put into the outlet, and at the end how it ended.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    outlet: Arc<Outlet>,
+    ended: bool,
+}
+
+impl Messages {
+    pub(crate) fn new(outlet: &Arc<Outlet>) -> Self {
+        Self {
+            outlet: Arc::clone(outlet),
+            ended: false,
+        }
+    }
+}
+
+impl Drop for Messages {
+    fn drop(&mut self) {
+        self.outlet.state().gone = true;
+        self.outlet.moved.notify_one();
+    }
+}
+
+/// Bytes of a response; dropped when the connection has written them.
+struct Receipt {
+    bytes: Vec<u8>,
+    outlet: Arc<Outlet>,
+}
+
+impl AsRef<[u8]> for Receipt {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        self.outlet.written();
+    }
+}
+
+impl Body for Messages {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let mut state = self.outlet.state();
+        if let Some(bytes) = state.next.take() {
+            let outlet = Arc::clone(&self.outlet);
+            let bytes = Bytes::from_owner(Receipt { bytes, outlet });
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        if let Some(status) = state.end.take() {
+            drop(state);
+            self.ended = true;
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))));
+        }
+        state.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended
+    }
+}
+
+/// How it ended, as gRPC writes it.
+pub(crate) fn trailers(status: &Status) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    if status.add_header(&mut trailers).is_err() {
+        // A message that no header holds: the code alone.
+        trailers.clear();
+        let _alone = Status::new(status.code(), "").add_header(&mut trailers);
+    }
+    trailers
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    async fn is_moved(outlet: &Outlet) -> bool {
+        let moved = tokio::time::timeout(std::time::Duration::ZERO, outlet.moved());
+        moved.await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_response_at_a_time_and_then_the_end() {
+        let outlet = Arc::new(Outlet::default());
+        let mut body = Messages::new(&outlet);
+        outlet.put(b"one".to_vec());
+        outlet.end(Status::unavailable("leaving"));
+        outlet.end(Status::ok("late"));
+        let frame = body.frame().await.unwrap().unwrap();
+        assert!(!outlet.is_free() && !is_moved(&outlet).await);
+        assert_eq!(frame.data_ref().unwrap().as_ref(), b"one");
+        drop(frame);
+        assert!(outlet.is_free() && is_moved(&outlet).await);
+        let end = body.frame().await.unwrap().unwrap();
+        assert_eq!(end.trailers_ref().unwrap()["grpc-status"], "14");
+        assert!(body.frame().await.is_none() && !outlet.is_gone());
+        drop(body);
+        assert!(outlet.is_gone() && is_moved(&outlet).await);
+    }
+}

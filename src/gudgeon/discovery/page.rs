@@ -1,0 +1,265 @@
+//! The page for a browser: proxies and whether they are in sync, services, pushes, and what was left out. One file, no
+//! script, drawn anew for each look.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use api::model::Reason;
+use cluster::registry::{Registries, Standing};
+use xds::view::Type;
+
+use super::debug::sorted;
+use super::hub::Hub;
+use super::pushed::Pushed;
+use super::session::Session;
+use super::sight;
+use super::sources::Sources;
+use crate::cli::VERSION;
+use crate::html::escaped;
+use crate::log;
+
+/// Rows of each table; the rest is in the documents.
+const ROWS: usize = 500;
+/// What the timeline shows.
+const SPAN: Duration = Duration::from_secs(3600);
+
+const HEAD: &str = "<!doctype html>
+<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">
+<meta http-equiv=\"refresh\" content=\"10\"><title>gudgeon discovery</title><style>
+:root{color-scheme:light dark;--line:#8884;--good:#2a8f5b;--some:#3569b5;--bad:#c8412f}
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}
+h1{font-size:1.4rem}h2{font-size:1.05rem;margin:2rem 0 .5rem}
+table{border-collapse:collapse;width:100%;font-size:.87rem}
+th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
+.good{color:var(--good)}.bad{color:var(--bad)}svg{width:100%;height:7rem;display:block}
+</style></head><body>
+";
+
+/// The whole page.
+pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
+    let mut page = String::with_capacity(16 << 10);
+    page.push_str(HEAD);
+    let (class, state) = match sight::standing(hub) {
+        Ok(state) => (
+            "good",
+            if state == "ok" {
+                "ready".to_owned()
+            } else {
+                state
+            },
+        ),
+        Err(why) => ("bad", format!("not ready: {why}")),
+    };
+    // Writing to a string cannot fail, here and below.
+    let _written = writeln!(
+        page,
+        "<h1>gudgeon discovery {VERSION}: <span class=\"{class}\">{}</span></h1><p>{} &middot; <a href=\"/debug/syncz\">streams</a>, \
+         <a href=\"/debug/registryz\">services</a>, <a href=\"/debug/endpointz\">endpoints</a>, \
+         <a href=\"/debug/configz\">configuration</a> as JSON, <a href=\"/metrics\">metrics</a></p>",
+        escaped(&state),
+        log::stamp(hub.clock.wall(hub.clock.now()))
+    );
+    timeline(&mut page, hub);
+    proxies(&mut page, hub);
+    services(&mut page, hub);
+    told(&mut page, hub, sources);
+    standings(&mut page, hub);
+    page.push_str("</body></html>\n");
+    page
+}
+
+fn timeline(page: &mut String, hub: &Hub) {
+    const WIDTH: u128 = 1000;
+    let now = hub.clock.now();
+    let pushes = hub.pushes();
+    page.push_str(
+        "<h2>Pushes of the last hour</h2><svg viewBox=\"0 0 1000 90\" preserveAspectRatio=\"none\" role=\"img\" \
+         aria-label=\"pushes by time\"><line x1=\"0\" y1=\"80.5\" x2=\"1000\" y2=\"80.5\" stroke=\"currentColor\" \
+         stroke-opacity=\".3\"/>",
+    );
+    for push in &pushes {
+        let age = now.saturating_sub(push.at);
+        if age > SPAN {
+            continue;
+        }
+        let left = WIDTH - (age.as_millis() * WIDTH / SPAN.as_millis()).min(WIDTH);
+        let (height, color) = if push.full {
+            (75, "some")
+        } else {
+            (40, "good")
+        };
+        let _written = write!(
+            page,
+            "<rect x=\"{left}\" y=\"{}\" width=\"3\" height=\"{height}\" fill=\"var(--{color})\"><title>{}</title></rect>",
+            80 - height,
+            escaped(&described(hub, push))
+        );
+    }
+    page.push_str("</svg>\n<table><tr><th>push<th>reasons<th>waited<th>made in<th>streams</tr>\n");
+    for push in pushes.iter().rev().take(10) {
+        let _written = writeln!(
+            page,
+            "<tr><td>{} {}<td>{}<td>{:.3} s<td>{:.1} ms<td>{}</tr>",
+            log::stamp(hub.clock.wall(push.at)),
+            if push.full { "full" } else { "endpoints" },
+            reasons(push),
+            push.waited.as_secs_f64(),
+            push.made_in.as_secs_f64() * 1000.0,
+            push.streams
+        );
+    }
+    page.push_str("</table>\n");
+}
+
+fn reasons(push: &Pushed) -> String {
+    let reasons: Vec<_> = push.reasons.iter().map(Reason::as_str).collect();
+    reasons.join(", ")
+}
+
+fn described(hub: &Hub, push: &Pushed) -> String {
+    let what = if push.full { "full" } else { "endpoints" };
+    let at = log::stamp(hub.clock.wall(push.at));
+    format!("{at} {what}: {} to {} streams", reasons(push), push.streams)
+}
+
+fn more(page: &mut String, all: usize) {
+    if all > ROWS {
+        let _written = writeln!(page, "<tr><td>and {} more</tr>", all - ROWS);
+    }
+}
+
+fn proxies(page: &mut String, hub: &Hub) {
+    let sessions = sorted(hub);
+    let _written = writeln!(
+        page,
+        "<h2>Proxies: {} streams</h2><table><tr><th>proxy<th>peer<th>since<th>clusters<th>endpoints<th>listeners<th>routes\
+         <th>refused</tr>",
+        sessions.len()
+    );
+    for session in sessions.iter().take(ROWS) {
+        proxy(page, hub, session);
+    }
+    more(page, sessions.len());
+    page.push_str("</table>\n");
+}
+
+fn proxy(page: &mut String, hub: &Hub, session: &Session) {
+    let _written = write!(
+        page,
+        "<tr><td>{}<td>{}<td>{}",
+        escaped(&session.node.id),
+        session.peer,
+        log::stamp(hub.clock.wall(session.connected))
+    );
+    let mut refusals = String::new();
+    session.look(|stream| {
+        for kind in Type::ALL {
+            let cell = match stream.status(kind) {
+                None => "<td>-".to_owned(),
+                Some(status) if status.nack.is_some() => "<td class=\"bad\">refused".to_owned(),
+                Some(status) if status.sent == status.acked => {
+                    "<td class=\"good\">in sync".to_owned()
+                }
+                Some(_) => "<td>sent".to_owned(),
+            };
+            page.push_str(&cell);
+            if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
+                let _written = write!(refusals, "{}: {} ", kind.word(), escaped(&nack.message));
+            }
+        }
+    });
+    let _written = writeln!(page, "<td class=\"bad\">{refusals}</tr>");
+}
+
+fn services(page: &mut String, hub: &Hub) {
+    let Some(snapshot) = hub.snapshot() else {
+        return;
+    };
+    let world = snapshot.world();
+    let _written = writeln!(
+        page,
+        "<h2>Services: {}</h2><table><tr><th>name<th>from<th>ports<th>addresses<th>resolution<th>endpoints</tr>",
+        world.services.len()
+    );
+    for service in world.services.values().take(ROWS) {
+        let ports: Vec<_> = service
+            .ports
+            .iter()
+            .map(|port| format!("{} {}", port.number, port.protocol))
+            .collect();
+        let addresses: Vec<_> = service
+            .addresses
+            .values()
+            .flatten()
+            .map(ToString::to_string)
+            .collect();
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
+            escaped(&service.key.hostname),
+            service.registry.as_str(),
+            escaped(&ports.join(", ")),
+            addresses.join(", "),
+            service.resolution.as_str(),
+            world.endpoints_of(&service.key).count()
+        );
+    }
+    more(page, world.services.len());
+    page.push_str("</table>\n");
+}
+
+/// What is not used, or not as it was meant.
+fn told(page: &mut String, hub: &Hub, sources: &Sources) {
+    let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
+    let conflicts = conflicts.unwrap_or_default();
+    let reports = hub.look(Registries::reports);
+    let written: Vec<_> = sources
+        .written()
+        .into_iter()
+        .filter(|written| !written.messages.is_empty())
+        .collect();
+    let all = conflicts.len() + reports.len() + written.len();
+    if all == 0 {
+        return;
+    }
+    page.push_str("<h2>Left out, or not as it was meant</h2><table><tr><th>what<th>why</tr>\n");
+    let conflicts = conflicts
+        .into_iter()
+        .map(|conflict| (conflict.key, conflict.message));
+    let reports = reports.into_iter().map(|report| {
+        let what = format!("{} {}/{}", report.kind, report.namespace, report.name);
+        (what, report.message)
+    });
+    let written = written.into_iter().map(|written| {
+        let what = format!("{} {}/{}", written.kind, written.namespace, written.name);
+        (what, written.messages.join("; "))
+    });
+    for (what, why) in conflicts.chain(reports).chain(written).take(ROWS) {
+        let _written = writeln!(page, "<tr><td>{}<td>{}</tr>", escaped(&what), escaped(&why));
+    }
+    more(page, all);
+    page.push_str("</table>\n");
+}
+
+fn standings(page: &mut String, hub: &Hub) {
+    page.push_str("<h2>Sources</h2><table><tr><th>source<th>state<th>objects</tr>\n");
+    for status in hub.look(Registries::sources) {
+        let state = match &status.standing {
+            Standing::Syncing => "<td>syncing".to_owned(),
+            Standing::Synced => "<td class=\"good\">synced".to_owned(),
+            Standing::Stale { error } => format!("<td class=\"bad\">stale: {}", escaped(error)),
+        };
+        let objects: Vec<_> = status
+            .objects
+            .iter()
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect();
+        let _written = writeln!(
+            page,
+            "<tr><td>{}{state}<td>{}</tr>",
+            escaped(&status.source.to_string()),
+            objects.join(", ")
+        );
+    }
+    page.push_str("</table>\n");
+}

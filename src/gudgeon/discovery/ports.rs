@@ -1,0 +1,79 @@
+//! The listeners, bound before anything is served: HTTP for whoever looks in, gRPC for proxies.
+
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+use tracing::{info, warn};
+
+use crate::cli::{DiscoveryFlags, REVISION, VERSION};
+use crate::exit::Failure;
+use crate::serve::{Door, bind};
+
+/// Connections of each plain listener at a time.
+const PLACES: usize = 64;
+
+/// The bound listeners.
+pub(super) struct Ports {
+    /// And whether anybody may read /debug there.
+    pub(super) http: Vec<(Door, bool)>,
+    pub(super) grpc: Option<TcpListener>,
+    pub(super) secure: Vec<TcpListener>,
+}
+
+impl Ports {
+    pub(super) async fn bind(flags: &DiscoveryFlags) -> Result<Self, Failure> {
+        let mut http = Vec::new();
+        let plain = [
+            ("httpAddr", Some(&flags.http_addr), false),
+            ("monitoringAddr", Some(&flags.monitoring_addr), false),
+            ("debugAddr", flags.debug_addr.as_ref(), true),
+        ];
+        for (flag, address, open) in plain {
+            let Some(address) = address.filter(|address| !address.is_empty()) else {
+                continue;
+            };
+            let listener = bind(flag, address).await?;
+            let door = Door {
+                listener,
+                tls: None,
+                places: PLACES,
+            };
+            http.push((door, open));
+        }
+        let grpc = match flags.grpc_addr.as_str() {
+            "" => None,
+            address => Some(bind("grpcAddr", address).await?),
+        };
+        let mut secure = Vec::new();
+        for address in flags.secure_grpc_addr.split(',').map(str::trim) {
+            if !address.is_empty() {
+                secure.push(bind("secureGrpcAddr", address).await?);
+            }
+        }
+        Ok(Self { http, grpc, secure })
+    }
+
+    pub(super) fn announce(&self) {
+        let at = |listener: &TcpListener| {
+            listener.local_addr().map_or_else(
+                |_| "?".to_owned(),
+                |address: SocketAddr| address.to_string(),
+            )
+        };
+        info!("gudgeon {VERSION} ({REVISION}) discovery");
+        for (door, open) in &self.http {
+            let address = at(&door.listener);
+            if *open {
+                warn!("anybody who reaches http://{address} may read /debug");
+            } else {
+                info!("listening on http://{address}");
+            }
+        }
+        if let Some(listener) = &self.grpc {
+            info!("listening on grpc://{}", at(listener));
+        }
+        for listener in &self.secure {
+            info!("listening on grpcs://{}", at(listener));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `request METHOD PATH`: one request to a running discovery, its answer's body to stdout.
+
+use std::net::ToSocketAddrs as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime;
+
+use crate::cli::RequestFlags;
+use crate::exit::{Exit, Failure};
+
+/// For all of it.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest answer: every resource of a large proxy as JSON.
+const ANSWER_BYTES: usize = 1 << 30;
+
+/// Asks, and says what is to be printed and with which code to end.
+///
+/// # Errors
+/// Nobody answers, or the answer says no.
+pub(crate) fn request(flags: &RequestFlags) -> Result<(Exit, Vec<u8>), Failure> {
+    let usage = |message: String| Failure {
+        exit: Exit::Usage,
+        message,
+    };
+    let method =
+        Method::from_bytes(flags.method.to_ascii_uppercase().as_bytes()).map_err(|_| {
+            usage(format!(
+                "cannot use {:?}: want a method such as GET",
+                flags.method
+            ))
+        })?;
+    let uri: Uri = flags
+        .path
+        .parse()
+        .ok()
+        .filter(|uri: &Uri| uri.path().starts_with('/') && uri.host().is_none())
+        .ok_or_else(|| {
+            usage(format!(
+                "cannot use {:?}: want a path such as /debug/syncz",
+                flags.path
+            ))
+        })?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
+    let address = &flags.http_addr;
+    let failed = |cause: String| Failure {
+        exit: Exit::Failed,
+        message: format!("cannot {method} http://{address}{uri}: {cause}"),
+    };
+    let asked = runtime.block_on(async {
+        tokio::time::timeout(TIMEOUT, ask(address, &method, &uri))
+            .await
+            .unwrap_or_else(|_| Err("no answer for 60 s".to_owned()))
+    });
+    let (status, mut body) = asked.map_err(failed)?;
+    if status.as_u16() > 399 && status != StatusCode::NOT_FOUND {
+        let said = String::from_utf8_lossy(&body).trim().to_owned();
+        return Err(failed(format!("{status}: {said}")));
+    }
+    if body.last().is_some_and(|last| *last != b'\n') {
+        body.push(b'\n');
+    }
+    Ok((Exit::Done, body))
+}
+
+async fn ask(address: &str, method: &Method, uri: &Uri) -> Result<(StatusCode, Vec<u8>), String> {
+    let full = match address.strip_prefix(':') {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => address.to_owned(),
+    };
+    let found = full
+        .to_socket_addrs()
+        .map_err(|cause| cause.to_string())?
+        .next()
+        .ok_or("no such host")?;
+    let stream = TcpStream::connect(found)
+        .await
+        .map_err(|cause| cause.to_string())?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|cause| cause.to_string())?;
+    tokio::spawn(connection);
+    let request = Request::builder()
+        .method(method)
+        .uri(uri)
+        .header(HOST, full)
+        .body(Empty::<Bytes>::new())
+        .map_err(|cause| cause.to_string())?;
+    let answer = sender
+        .send_request(request)
+        .await
+        .map_err(|cause| cause.to_string())?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES)
+        .collect()
+        .await
+        .map_err(|cause| cause.to_string())?;
+    Ok((status, body.to_bytes().to_vec()))
+}

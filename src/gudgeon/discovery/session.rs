@@ -1,0 +1,164 @@
+//! One stream as others see it: pages read it, pushes are put into it, its task moves it on.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use xds::node::Node;
+use xds::reason::Reasons;
+use xds::snapshot::Snapshot;
+use xds::stream::{Client, Fault, Heard, Protocol, Push, Request, Response, Scope, Stall, Stream};
+
+/// One stream of one client.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Counted from the start.
+    pub(crate) number: u64,
+    pub(crate) node: Arc<Node>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) connected: Duration,
+    pub(crate) protocol: Protocol,
+    inner: Mutex<Inner>,
+    /// Mail has come.
+    pub(super) woken: Notify,
+}
+
+#[derive(Debug)]
+struct Inner {
+    stream: Stream,
+    /// Newer ones merge into it.
+    mail: Option<Mail>,
+}
+
+/// A push that its stream has not taken in yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Mail {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) scope: Scope,
+    pub(crate) reasons: Reasons,
+    /// When the first of its changes came, and when it was put.
+    pub(crate) since: Duration,
+    pub(crate) put: Duration,
+}
+
+impl Mail {
+    fn merge(&mut self, newer: Self) {
+        self.snapshot = newer.snapshot;
+        self.reasons = self.reasons.and(newer.reasons);
+        match (&mut self.scope, newer.scope) {
+            (Scope::Full, _) => {}
+            (scope, Scope::Full) => *scope = Scope::Full,
+            (Scope::Endpoints(all), Scope::Endpoints(names)) => {
+                if !Arc::ptr_eq(all, &names) {
+                    Arc::make_mut(all).extend(names.iter().cloned());
+                }
+            }
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        matches!(&self.scope, Scope::Endpoints(names) if names.is_empty())
+    }
+}
+
+impl Session {
+    pub(crate) fn new(
+        number: u64,
+        node: &Arc<Node>,
+        peer: SocketAddr,
+        connected: Duration,
+        protocol: Protocol,
+        snapshot: &Arc<Snapshot>,
+    ) -> Self {
+        let client = if node.grpc {
+            Client::Grpc
+        } else {
+            Client::Envoy
+        };
+        let stream = Stream::new(protocol, client, snapshot.view(node));
+        Self {
+            number,
+            node: Arc::clone(node),
+            peer,
+            connected,
+            protocol,
+            inner: Mutex::new(Inner { stream, mail: None }),
+            woken: Notify::new(),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `NODE-ID-NUMBER`, as the pages name it.
+    pub(crate) fn connection(&self) -> String {
+        format!("{}-{}", self.node.id, self.number)
+    }
+
+    /// What it is at, for the pages.
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&Stream) -> T) -> T {
+        at(&self.inner().stream)
+    }
+
+    /// Something is on its way to it.
+    pub(crate) fn is_pending(&self) -> bool {
+        let inner = self.inner();
+        inner.stream.is_pending() || inner.mail.as_ref().is_some_and(|mail| !mail.is_nothing())
+    }
+
+    /// Told to look again.
+    pub(crate) fn post(&self, mail: Mail) {
+        let mut inner = self.inner();
+        match &mut inner.mail {
+            Some(waiting) => waiting.merge(mail),
+            waiting => *waiting = Some(mail),
+        }
+        drop(inner);
+        self.woken.notify_one();
+    }
+
+    pub(super) fn has_mail(&self) -> bool {
+        self.inner().mail.is_some()
+    }
+
+    /// Takes in what was posted.
+    pub(super) fn open_mail(&self) -> Option<Mail> {
+        let mut inner = self.inner();
+        let mail = inner.mail.take()?;
+        inner.stream.push(Push {
+            view: mail.snapshot.view(&self.node),
+            scope: mail.scope.clone(),
+            reasons: mail.reasons,
+        });
+        Some(mail)
+    }
+
+    pub(super) fn hear(&self, now: Duration, request: &Request) -> Result<Heard, Fault> {
+        self.inner().stream.request(now, request)
+    }
+
+    /// The next response, where its writer is free.
+    pub(super) fn next(&self, now: Duration) -> Option<Response> {
+        self.inner().stream.next(now)
+    }
+
+    pub(super) fn written(&self) {
+        self.inner().stream.written();
+    }
+
+    pub(super) fn stall(&self, now: Duration) -> Option<Stall> {
+        self.inner().stream.stall(now)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.inner().stream.deadline()
+    }
+}
+
+/// No names: those who get it only learn of the new snapshot, so that nobody keeps the old one.
+pub(super) fn nothing() -> Scope {
+    Scope::Endpoints(Arc::new(BTreeSet::new()))
+}

@@ -1,0 +1,128 @@
+//! What can be seen of the whole: whether it is ready, and the figures that are counted when somebody asks.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use api::model::Health;
+use cluster::registry::Standing;
+use xds::view::Type;
+
+use super::hub::Hub;
+use super::metrics::Seen;
+use crate::log;
+
+/// A source that has been lost for so long is told of.
+pub(super) const LOST: Duration = Duration::from_secs(5);
+
+/// The lines of readiness: which source is lost, or why it is not ready.
+pub(super) fn standing(hub: &Hub) -> Result<String, String> {
+    if hub.is_draining() {
+        return Err("draining".to_owned());
+    }
+    if !hub.serves() {
+        let missing: Vec<String> = hub.look(|registries| {
+            let missing = registries.missing();
+            missing
+                .map(|source| format!("waiting for {source}"))
+                .collect()
+        });
+        if missing.is_empty() {
+            return Err("starting".to_owned());
+        }
+        return Err(missing.join("\n"));
+    }
+    let stale = stale(hub);
+    if stale.is_empty() {
+        return Ok("ok".to_owned());
+    }
+    let lines = stale.into_iter().map(|(source, since)| {
+        let since = log::stamp(hub.clock.wall(since));
+        format!("stale: {source} since {since}")
+    });
+    Ok(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Sources that have been lost for a while, and since when.
+pub(super) fn stale(hub: &Hub) -> Vec<(String, Duration)> {
+    let now = hub.clock.now();
+    let sources = hub.look(cluster::registry::Registries::sources);
+    let since = hub.standing_since();
+    sources
+        .into_iter()
+        .filter(|status| matches!(status.standing, Standing::Stale { .. }))
+        .filter_map(|status| {
+            let since = *since.get(&status.source)?;
+            (now.saturating_sub(since) >= LOST).then(|| (status.source.to_string(), since))
+        })
+        .collect()
+}
+
+/// For the metrics.
+pub(super) fn seen(hub: &Hub) -> Seen {
+    let now = hub.clock.now();
+    let mut seen = Seen {
+        stale: stale(hub)
+            .into_iter()
+            .map(|(source, since)| (source, now.saturating_sub(since).as_secs()))
+            .collect(),
+        rejected: hub.look(|registries| {
+            let reports = registries.reports().into_iter();
+            let named = |report: cluster::registry::Report| {
+                (
+                    report.kind.to_owned(),
+                    format!("{}/{}", report.namespace, report.name),
+                )
+            };
+            reports.map(named).collect()
+        }),
+        ..Seen::default()
+    };
+    sessions(hub, &mut seen);
+    let Some(snapshot) = hub.snapshot() else {
+        return seen;
+    };
+    for conflict in snapshot.conflicts() {
+        *seen.conflicts.entry(conflict.metric).or_insert(0) += 1;
+    }
+    let world = snapshot.world();
+    seen.services = world.services.len();
+    for service in world.services.values() {
+        let mut by_port: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, endpoint) in world.endpoints_of(&service.key) {
+            if endpoint.health == Health::Ready {
+                *by_port.entry(&endpoint.port_name).or_insert(0) += 1;
+            }
+        }
+        seen.empty += usize::from(by_port.is_empty());
+        if hub.options.cluster_metrics {
+            let host = &service.key.hostname;
+            seen.instances.extend(service.ports.iter().map(|port| {
+                let count = by_port.get(&*port.name).copied().unwrap_or_default();
+                (format!("outbound|{}||{host}", port.number), count)
+            }));
+        }
+    }
+    seen
+}
+
+fn sessions(hub: &Hub, seen: &mut Seen) {
+    // By the place of the bytes: streams that were sent the same share them.
+    let mut bytes: HashMap<usize, usize> = HashMap::new();
+    for session in hub.sessions() {
+        seen.streams += 1;
+        seen.pending += usize::from(session.is_pending());
+        session.look(|stream| {
+            for kind in Type::ALL {
+                for resource in stream.resources(kind) {
+                    bytes.insert(resource.body.as_ptr() as usize, resource.body.len());
+                }
+                if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
+                    let words = nack.message.chars().take(200).collect();
+                    seen.refusals
+                        .push((kind.word(), session.node.id.to_string(), words));
+                }
+            }
+        });
+    }
+    seen.snapshot_bytes = bytes.values().sum();
+}

@@ -1,0 +1,60 @@
+//! What requests put into memory, for trying things out.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::model::Registry;
+use bytes::Bytes;
+use cluster::registry::{Memory, SourceId};
+
+use super::{SYNCED, names};
+use crate::discovery::hub::Hub;
+
+fn id() -> SourceId {
+    SourceId {
+        registry: Registry::Memory,
+        cluster: Memory::CLUSTER.into(),
+    }
+}
+
+/// Empty, and read completely by that.
+pub(super) fn start(hub: &Arc<Hub>) -> Arc<Mutex<Memory>> {
+    let memory = Arc::new(Mutex::new(Memory::new(names(hub, Memory::CLUSTER.into()))));
+    hub.stand(&id(), SYNCED);
+    let mut trust = hub.trust_domains();
+    let (hub, held) = (Arc::clone(hub), Arc::clone(&memory));
+    tokio::spawn(async move {
+        while trust.changed().await.is_ok() {
+            let domain = trust.borrow_and_update().clone();
+            let said = lock(&held).set_trust_domain(&domain);
+            hub.update(|registries| registries.put(&id(), said));
+        }
+    });
+    memory
+}
+
+fn lock(memory: &Mutex<Memory>) -> std::sync::MutexGuard<'_, Memory> {
+    memory.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One request: all that is there is replaced.
+#[derive(Debug)]
+pub(in crate::discovery) struct Put<'a> {
+    pub(in crate::discovery) hub: &'a Hub,
+    pub(in crate::discovery) memory: &'a Mutex<Memory>,
+}
+
+impl Put<'_> {
+    /// How many objects there are now, or all that is wrong.
+    pub(in crate::discovery) fn take(&self, body: &[u8]) -> Result<usize, Vec<String>> {
+        let put = lock(self.memory).put(body);
+        let put = put.map_err(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        self.hub
+            .update(|registries| registries.put(&id(), put.contribution));
+        Ok(put.objects)
+    }
+
+    /// As it came.
+    pub(in crate::discovery) fn body(&self) -> Bytes {
+        Bytes::copy_from_slice(&lock(self.memory).body())
+    }
+}

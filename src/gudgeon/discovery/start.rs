@@ -1,0 +1,107 @@
+//! From flags to a program that serves, and from TERM to its end.
+
+use std::sync::Arc;
+
+use cluster::registry::{self, Registries};
+use tokio::runtime;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use super::certificates;
+use super::connections::{self, Port};
+use super::hub::Hub;
+use super::mesh::{self, Read};
+use super::monitor::Monitor;
+use super::options::{self, Options};
+use super::ports::Ports;
+use super::sources::Sources;
+use crate::cli::DiscoveryFlags;
+use crate::exit::{Exit, Failure};
+use crate::process::{Ends, tell_of_panics};
+use crate::serve::{self, Stage};
+
+/// Serves until TERM.
+///
+/// # Errors
+/// Why it cannot start.
+pub(crate) fn run(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
+    tell_of_panics();
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
+    let result = runtime.block_on(serve(flags));
+    // A name that is being resolved must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
+    // First of all, so that a TERM while it starts is not lost.
+    let mut ends = Ends::new()?;
+    let (options, warnings) = Options::new(flags, &options::environment())?;
+    for warning in warnings {
+        warn!("{warning}");
+    }
+    let (files, Read { mesh, networks }) = mesh::Files::open(flags)?;
+    let settings = registry::Settings {
+        cluster: options.settings.cluster.clone(),
+        trust_domain: Arc::clone(&options.trust_domain),
+        order: options.registries.clone(),
+    };
+    let hub = Hub::new(options, Registries::new(settings, mesh, networks));
+    let ports = Ports::bind(flags).await?;
+    let sources = Sources::start(flags, &hub)?;
+    ports.announce();
+    let (stage, watched) = watch::channel(Stage::Serving);
+    let mut serving = listen(ports, &hub, &sources, &watched);
+    tokio::spawn(Arc::clone(&hub).run());
+    tokio::spawn(files.follow(Arc::clone(&hub)));
+
+    ends.next().await;
+    hub.drain();
+    let drain = flags.drain_duration;
+    info!(
+        "asked to stop: not ready from now on, serving for {} s more",
+        drain.as_secs_f32()
+    );
+    let gently = async {
+        tokio::time::sleep(drain).await;
+        stage.send_replace(Stage::Leaving);
+        hub.leave();
+        while serving.join_next().await.is_some() {}
+    };
+    tokio::select! {
+        () = gently => info!("stopped: all streams are closed"),
+        () = ends.next() => info!("stopped at once: asked twice"),
+    }
+    Ok(Exit::Done)
+}
+
+fn listen(
+    ports: Ports,
+    hub: &Arc<Hub>,
+    sources: &Sources,
+    stage: &watch::Receiver<Stage>,
+) -> JoinSet<()> {
+    let mut serving = JoinSet::new();
+    for (door, open) in ports.http {
+        let monitor = Arc::new(Monitor {
+            hub: Arc::clone(hub),
+            sources: sources.clone(),
+            open,
+        });
+        serving.spawn(serve::run(door, monitor, stage.clone()));
+    }
+    if let Some(listener) = ports.grpc {
+        let port = Port {
+            listener,
+            tls: None,
+        };
+        serving.spawn(connections::run(port, Arc::clone(hub), stage.clone()));
+    }
+    certificates::listen(ports.secure, hub, stage, &mut serving);
+    serving
+}

@@ -1,0 +1,49 @@
+//! What every role does with its process: the signals that end it, a line for a panic, the memory it takes.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::error;
+
+use crate::exit::Failure;
+
+/// The signals that end it.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    term: Signal,
+    int: Signal,
+}
+
+impl Ends {
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let of = |kind| {
+            signal(kind).map_err(|cause| Failure::system(format!("cannot handle signals: {cause}")))
+        };
+        Ok(Self {
+            term: of(SignalKind::terminate())?,
+            int: of(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The next of them.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
+    }
+}
+
+/// One line for a panic, without what it was about: that may be anybody's secret.
+pub(crate) fn tell_of_panics() {
+    std::panic::set_hook(Box::new(|panic| match panic.location() {
+        Some(place) => error!("panic at {}:{}", place.file(), place.line()),
+        None => error!("panic"),
+    }));
+}
+
+/// What the kernel counts, where there is a /proc.
+pub(crate) fn resident() -> Option<i64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kib: i64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}

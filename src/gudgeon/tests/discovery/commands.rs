@@ -1,0 +1,166 @@
+//! The command line, and the end.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use crate::client::*;
+use crate::place::{Place, entry, gudgeon, run, until};
+
+fn ends(arguments: &[&str]) -> (i32, String) {
+    let output = run(arguments);
+    let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
+    said.push_str(&String::from_utf8_lossy(&output.stderr));
+    (output.status.code().unwrap(), said)
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let root = tempfile::tempdir().unwrap();
+    let here = root.path().to_str().unwrap();
+    let off = [
+        "--httpAddr=127.0.0.1:0",
+        "--monitoringAddr=",
+        "--grpcAddr=",
+        "--secureGrpcAddr=",
+    ];
+    for (arguments, code, said) in [
+        (vec!["discovery", "here"], 64, "unexpected argument 'here'"),
+        (vec!["discovery", "--configdir", here], 64, "--configDir"),
+        (
+            vec!["discovery", "--configDir", "/none"],
+            78,
+            "cannot read --configDir /none: No such file",
+        ),
+        (
+            vec!["discovery", "--registries", "Eureka"],
+            78,
+            "cannot use --registries \"Eureka\"",
+        ),
+        (
+            vec!["discovery", "--registries", "MCP"],
+            78,
+            "cannot serve anything: no registry",
+        ),
+        (
+            vec!["discovery", "--configDir", here, "--httpAddr", &taken],
+            71,
+            "cannot listen on --httpAddr",
+        ),
+        (
+            vec!["discovery", "--configDir", here, "--grpcAddr", "nowhere"],
+            78,
+            "cannot use --grpcAddr \"nowhere\": want HOST:PORT",
+        ),
+        (
+            vec!["discovery", "--configDir", here, "--meshConfig", "/none"],
+            78,
+            "cannot read --meshConfig /none: No such file",
+        ),
+        (vec!["request", "GET"], 64, "<PATH>"),
+        (vec!["request", "GET", "x"], 64, "want a path"),
+        (
+            vec!["request", "GET", "/ready", "--http-addr", "127.0.0.1:1"],
+            1,
+            "cannot GET http://127.0.0.1:1/ready: ",
+        ),
+    ] {
+        // What a test says stands last, where it wins.
+        let arguments = match arguments.split_first() {
+            Some((&"discovery", rest)) => [&["discovery"][..], &off, rest].concat(),
+            _ => arguments,
+        };
+        let (found, text) = ends(&arguments);
+        assert_eq!(found, code, "{arguments:?}: {text}");
+        assert!(text.contains(said), "{arguments:?}: {text}");
+    }
+    let mut wrong = gudgeon();
+    wrong
+        .args(["discovery", "--configDir", here])
+        .env("PILOT_DEBOUNCE_MAX", "long");
+    assert_eq!(wrong.output().unwrap().status.code(), Some(78));
+}
+
+#[test]
+fn flags_of_the_original_are_taken_in_both_spellings() {
+    let discovery = Place::new()
+        .arg("--plugins=authn,mixer")
+        .arg("--keepalive-max-server-connection-age=1h")
+        .arg("--consulserverInterval=2s")
+        .arg("-trust-domain")
+        .arg("td")
+        .start();
+    assert_eq!(
+        discovery.logged("ignoring --plugins: it has no meaning here"),
+        1
+    );
+    assert_eq!(discovery.logged("ignoring --consulserverInterval"), 1);
+    let address = format!("127.0.0.1:{}", discovery.http);
+    let (code, body) = ends(&["request", "GET", "/version", "--http-addr", &address]);
+    assert_eq!(code, 0);
+    assert!(body.contains("\"version\""), "{body}");
+    // As `pintle request`: not found is an answer.
+    assert_eq!(
+        ends(&["request", "GET", "/none", "--http-addr", &address]),
+        (0, "not found\n".to_owned())
+    );
+    let (code, said) = ends(&["request", "DELETE", "/ready", "--http-addr", &address]);
+    assert_eq!(code, 1);
+    assert!(
+        said.contains("405 Method Not Allowed: method not allowed"),
+        "{said}"
+    );
+}
+
+/// Case 43.
+#[tokio::test]
+async fn at_the_end_it_is_not_ready_and_then_streams_are_closed() {
+    let b = entry(
+        "b.demo.svc.cluster.local",
+        8080,
+        "HTTP",
+        &[("10.0.0.2", 80)],
+    );
+    let mut discovery = Place::new()
+        .with("config/b.yaml", &b)
+        .arg("--drainDuration=1s")
+        .start();
+    let mut stream = Sotw::open(discovery.grpc).await;
+    let [cds, ..] = stream
+        .settle(&["outbound|8080||b.demo.svc.cluster.local"], &["8080"])
+        .await;
+    let asked = Instant::now();
+    discovery.signal("TERM");
+    until("draining", || {
+        (discovery.get("/ready") == (503, "draining\n".to_owned())).then_some(())
+    });
+    assert!(asked.elapsed() < Duration::from_millis(900));
+    // It serves on.
+    let mut late = Sotw::open(discovery.grpc).await;
+    late.ask(CDS, &[]);
+    assert_eq!(late.hear(CDS).await.version_info, cds.version_info);
+    let ended = stream.end().await;
+    assert_eq!(ended.code(), tonic::Code::Unavailable);
+    assert!(asked.elapsed() >= Duration::from_secs(1));
+    assert_eq!(discovery.wait().code(), Some(0));
+    assert!(
+        asked.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        asked.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn asked_twice_it_stops_at_once() {
+    let mut discovery = Place::new().arg("--drainDuration=1m").start();
+    let _stream = Sotw::open(discovery.grpc).await;
+    discovery.signal("TERM");
+    until("draining", || {
+        (discovery.get("/ready").0 == 503).then_some(())
+    });
+    let asked = Instant::now();
+    discovery.signal("TERM");
+    assert_eq!(discovery.wait().code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(2));
+}

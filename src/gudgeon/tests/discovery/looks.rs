@@ -1,0 +1,217 @@
+//! What it shows of itself.
+
+use serde_json::json;
+
+use crate::client::*;
+use crate::place::{Place, documents, entry, request};
+
+const B: &str = "outbound|8080||b.demo.svc.cluster.local";
+
+fn b() -> String {
+    entry(
+        "b.demo.svc.cluster.local",
+        8080,
+        "HTTP",
+        &[("10.0.0.2", 80), ("10.0.0.3", 81)],
+    )
+}
+
+#[test]
+fn methods_paths_and_who_may_look() {
+    let mut discovery = Place::new()
+        .with("config/b.yaml", &b())
+        .arg("--debugAddr=127.0.0.1:0")
+        .start();
+    let open = discovery.port("anybody who reaches http://");
+    for port in [discovery.http, open] {
+        for (method, path, status) in [
+            ("GET", "/ready", 200),
+            ("POST", "/ready", 405),
+            ("GET", "/none", 404),
+            ("GET", "/debug/none", 404),
+            ("PUT", "/debug/syncz", 405),
+            ("PUT", "/debug/memory", 404),
+            ("GET", "/debug/syncz", 200),
+            ("GET", "/debug/cdsz", 200),
+        ] {
+            assert_eq!(request(port, method, path).0, status, "{method} {path}");
+        }
+    }
+}
+
+/// An address of this machine that is none of loopback, if it has one.
+fn outside() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    // Nothing is sent: the kernel only says which way it would go.
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().unwrap().ip();
+    (!address.is_loopback()).then_some(address)
+}
+
+#[test]
+fn pages_are_for_this_host() {
+    let Some(address) = outside() else {
+        return;
+    };
+    let mut discovery = Place::new()
+        .arg("--httpAddr=:0")
+        .arg("--debugAddr=:0")
+        .start();
+    let open = discovery.port("anybody who reaches http://");
+    for (port, path, status) in [
+        (discovery.http, "/ready", 200),
+        (discovery.http, "/debug/syncz", 403),
+        (discovery.http, "/debug", 403),
+        (open, "/debug/syncz", 200),
+    ] {
+        let mut stream = std::net::TcpStream::connect((address, port)).unwrap();
+        let (found, _) = crate::place::exchange(&mut stream, "GET", path, "x").unwrap();
+        assert_eq!(found, status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn services_endpoints_and_streams() {
+    let other = entry("a.other.svc.cluster.local", 9000, "TCP", &[("10.0.0.9", 9)]);
+    let discovery = Place::new()
+        .with("config/b.yaml", &documents(&[b(), other]))
+        .start();
+    let registry = discovery.json("/debug/registryz");
+    let names: Vec<_> = registry
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["hostname"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["a.other.svc.cluster.local", "b.demo.svc.cluster.local"]
+    );
+    assert_eq!(
+        registry[1]["ports"],
+        json!([{"name": "main", "port": 8080, "protocol": "HTTP"}])
+    );
+    assert_eq!(
+        (&registry[1]["registry"], &registry[1]["resolution"]),
+        (&json!("External"), &json!("STATIC"))
+    );
+    let endpoints = discovery.json("/debug/endpointz");
+    assert_eq!(endpoints[1]["svc"], "b.demo.svc.cluster.local:main");
+    assert_eq!(
+        (
+            &endpoints[1]["ep"][1]["address"],
+            &endpoints[1]["ep"][1]["port"]
+        ),
+        (&json!("10.0.0.3"), &json!(81))
+    );
+    let (_, brief) = discovery.get("/debug/endpointz?brief=1");
+    assert!(
+        brief.starts_with("a.other.svc.cluster.local:main 10.0.0.9:9"),
+        "{brief}"
+    );
+    let registration = discovery.json("/v1/registration");
+    assert_eq!(
+        registration[1]["service-key"],
+        "b.demo.svc.cluster.local|main"
+    );
+    assert_eq!(
+        registration[1]["hosts"][0],
+        json!({"ip_address": "10.0.0.2", "port": 80})
+    );
+    let shards = discovery.json("/debug/endpointShardz");
+    let shards = &shards["b.demo.svc.cluster.local"]["demo"]["Shards"];
+    assert_eq!(shards["Kubernetes"].as_array().unwrap().len(), 2);
+    assert_eq!(discovery.json("/debug/clusterz")[0]["state"], "synced");
+    let config = discovery.json("/debug/configz?kind=ServiceEntry");
+    assert_eq!(
+        (
+            &config[1]["metadata"]["name"],
+            &config[1]["status"]["accepted"]
+        ),
+        (&json!("a"), &json!(true)),
+        "{config}"
+    );
+    assert_eq!(discovery.json("/debug/configz?kind=Gateway"), json!([]));
+    assert_eq!(discovery.json("/debug/push_status"), json!({}));
+
+    let mut stream = Sotw::open(discovery.grpc).await;
+    let [cds, ..] = stream.settle(&[B], &["8080"]).await;
+    let ads = discovery.json("/debug/adsz");
+    assert_eq!(
+        ads[0]["watches"],
+        json!({"CDS": ["*"], "EDS": [B], "LDS": ["*"], "RDS": ["8080"]})
+    );
+    assert_eq!(ads[0]["pending"], false);
+    let sent = discovery.json("/debug/edsz");
+    assert_eq!(sent[0]["resources"].as_object().unwrap().len(), 1);
+    let clusters = discovery.json("/debug/cdsz");
+    assert_eq!(
+        clusters[0]["resources"].as_object().unwrap().len(),
+        cds.resources.len()
+    );
+    let row = &discovery.json("/debug/syncz")[0];
+    assert_eq!(
+        (&row["cluster_sent"], &row["protocol"]),
+        (&json!(cds.version_info), &json!("sotw"))
+    );
+    assert_eq!(row["endpoint_percent"], 50);
+    assert_eq!(
+        discovery.get("/debug/adsz?push=1"),
+        (200, "Pushed to 1 servers\n".to_owned())
+    );
+    stream.is_quiet().await;
+    assert_eq!(discovery.metric("pilot_push_triggers{type=\"debug\"}"), 1.0);
+    let version = env!("CARGO_PKG_VERSION");
+    for (metric, value) in [
+        (format!("pilot_xds{{version=\"{version}\"}}"), 1.0),
+        (format!("pilot_info{{version=\"{version}\"}}"), 1.0),
+        ("pilot_services".to_owned(), 2.0),
+        ("pilot_xds_pushes{type=\"cds\"}".to_owned(), 1.0),
+    ] {
+        assert_eq!(discovery.metric(&metric), value, "{metric}");
+    }
+    let (status, page) = discovery.get("/debug");
+    assert_eq!(status, 200);
+    for words in [
+        "<svg",
+        "sidecar~127.0.0.1~client-1.demo~",
+        "b.demo.svc.cluster.local",
+        "debug",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn what_is_put_into_memory_is_served_and_what_is_wrong_changes_nothing() {
+    let discovery = Place::new().arg("--registries=mock").start();
+    let put = |body: &str| {
+        use std::io::{Read as _, Write as _};
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", discovery.http)).unwrap();
+        let length = body.len();
+        write!(stream, "PUT /debug/memory HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n").unwrap();
+        // It may have been answered before it was sent.
+        let _sent = stream.write_all(body.as_bytes());
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (
+            head.split(' ').nth(1).unwrap().parse::<u16>().unwrap(),
+            body.to_owned(),
+        )
+    };
+    let (status, body) = put(&b());
+    assert_eq!(
+        (status, body.contains("\"objects\": 1")),
+        (200, true),
+        "{body}"
+    );
+    assert_eq!(discovery.get("/debug/memory"), (200, b()));
+    crate::place::until("its service", || {
+        (discovery.json("/debug/registryz").as_array().unwrap().len() == 1).then_some(())
+    });
+    let (status, wrong) = put("kind: [");
+    assert_eq!(status, 400, "{wrong}");
+    assert_eq!(put(&"x".repeat(5 << 20)).0, 413);
+    assert_eq!(discovery.get("/debug/memory"), (200, b()));
+}

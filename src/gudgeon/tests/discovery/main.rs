@@ -1,0 +1,24 @@
+//! The program as discovery: what its streams carry, what it shows, how it ends; and the real Envoy, under pintle with the
+//! bootstrap that pintle generates, as its client.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    clippy::too_many_lines,
+    dead_code,
+    unreachable_pub,
+    reason = "a test may panic, starts programs and reads files"
+)]
+#![forbid(unsafe_code)]
+
+mod client;
+mod commands;
+mod envoy;
+mod looks;
+mod place;
+mod streams;
+mod tls;

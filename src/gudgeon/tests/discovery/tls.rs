@@ -1,0 +1,249 @@
+//! The port with client certificates: who may come, for whom it may speak, and what a rotation does.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper::Uri;
+use hyper_util::rt::TokioIo;
+use rcgen::string::Ia5String;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::Code;
+use tonic::codegen::Service;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::client::*;
+use crate::place::{Discovery, Place, entry};
+
+const B: &str = "outbound|8080||b.demo.svc.cluster.local";
+
+/// A root, and what it signs: chain and key, PEM.
+struct Root {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Root {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
+    }
+
+    fn sign(&self, names: Vec<SanType>) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names;
+        let leaf = params.signed_by(&key, &self.issuer).unwrap();
+        (leaf.pem(), key.serialize_pem())
+    }
+
+    fn server(&self, place: &Place) {
+        let name = Ia5String::try_from("localhost").unwrap();
+        let (chain, key) = self.sign(vec![SanType::DnsName(name)]);
+        place.write("certs/cert-chain.pem", &chain);
+        place.write("certs/key.pem", &key);
+        place.write("certs/root-cert.pem", &self.pem);
+    }
+
+    fn client(&self, id: &str) -> (String, String) {
+        self.sign(vec![SanType::URI(Ia5String::try_from(id).unwrap())])
+    }
+
+    fn config(&self, client: Option<&(String, String)>) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        let root = CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap();
+        roots.add(root).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut config = match client {
+            Some((chain, key)) => {
+                let chain = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                config.with_client_auth_cert(vec![chain], key).unwrap()
+            }
+            None => config.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Arc::new(config)
+    }
+}
+
+/// Connects with a configuration of TLS.
+#[derive(Clone)]
+struct Connector {
+    port: u16,
+    config: Arc<ClientConfig>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, std::io::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), std::io::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let Self { port, config } = self.clone();
+        Box::pin(async move {
+            let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+            let name = ServerName::try_from("localhost").unwrap();
+            let stream = TlsConnector::from(config).connect(name, stream).await?;
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
+
+async fn channel(port: u16, config: Arc<ClientConfig>) -> Result<Channel, tonic::transport::Error> {
+    let endpoint = Endpoint::from_static("http://localhost");
+    endpoint
+        .connect_with_connector(Connector { port, config })
+        .await
+}
+
+fn place() -> Place {
+    let b = entry(
+        "b.demo.svc.cluster.local",
+        8080,
+        "HTTP",
+        &[("10.0.0.2", 80)],
+    );
+    Place::new()
+        .with("config/b.yaml", &b)
+        .arg("--secureGrpcAddr=127.0.0.1:0")
+}
+
+/// How a stream ends whose client has this certificate; `None`: it goes on.
+async fn refusal(
+    discovery: &Discovery,
+    port: u16,
+    root: &Root,
+    id: &str,
+) -> Option<(Code, String)> {
+    assert!(discovery.http > 0);
+    let config = root.config(Some(&root.client(id)));
+    let mut stream = Sotw::over(channel(port, config).await.unwrap()).await;
+    stream.ask(CDS, &[]);
+    match stream
+        .next(std::time::Duration::from_secs(20))
+        .await
+        .unwrap()
+    {
+        Ok(_) => None,
+        Err(status) => Some((status.code(), status.message().to_owned())),
+    }
+}
+
+/// Case 42.
+#[tokio::test]
+async fn a_certificate_is_wanted_and_speaks_for_its_own() {
+    let root = Root::new();
+    let place = place();
+    root.server(&place);
+    let mut discovery = place.start();
+    let port = discovery.port("listening on grpcs://");
+    let refused = async {
+        let Ok(channel) = channel(port, root.config(None)).await else {
+            return true;
+        };
+        let mut client = envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient::new(channel);
+        let nothing = tonic::codegen::tokio_stream::iter(Vec::new());
+        client.stream_aggregated_resources(nothing).await.is_err()
+    };
+    assert!(refused.await, "no certificate");
+    let stranger = Root::new();
+    let config = root.config(Some(
+        &stranger.client("spiffe://cluster.local/ns/demo/sa/b"),
+    ));
+    let heard = match channel(port, config).await {
+        Err(_) => true,
+        Ok(channel) => {
+            let mut client = envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient::new(channel);
+            let nothing = tonic::codegen::tokio_stream::iter(Vec::new());
+            client.stream_aggregated_resources(nothing).await.is_err()
+        }
+    };
+    assert!(heard, "a stranger's certificate");
+
+    let own = refusal(
+        &discovery,
+        port,
+        &root,
+        "spiffe://cluster.local/ns/demo/sa/b",
+    )
+    .await;
+    assert_eq!(own, None);
+    let (code, said) = refusal(
+        &discovery,
+        port,
+        &root,
+        "spiffe://cluster.local/ns/other/sa/b",
+    )
+    .await
+    .unwrap();
+    assert_eq!(code, Code::PermissionDenied);
+    assert!(
+        said.contains("ns/other/sa/b") && said.contains("is ns/demo"),
+        "{said}"
+    );
+    let (code, _) = refusal(&discovery, port, &root, "https://b.example")
+        .await
+        .unwrap();
+    assert_eq!(code, Code::PermissionDenied);
+
+    // A rotation, of the root too: the stream that stands goes on, new ones need the new one.
+    let config = root.config(Some(&root.client("spiffe://cluster.local/ns/demo/sa/b")));
+    let mut stream = Sotw::over(channel(port, config).await.unwrap()).await;
+    stream.settle(&[B], &["8080"]).await;
+    let next = Root::new();
+    next.server(&discovery.place);
+    soon("the rotation", || discovery.logged("have changed") > 0).await;
+    let own = refusal(
+        &discovery,
+        port,
+        &next,
+        "spiffe://cluster.local/ns/demo/sa/b",
+    )
+    .await;
+    assert_eq!(own, None);
+    let more = entry(
+        "b.demo.svc.cluster.local",
+        8080,
+        "HTTP",
+        &[("10.0.0.3", 80)],
+    );
+    discovery.place.write("config/b.yaml", &more);
+    assert_eq!(endpoints(&stream.hear(EDS).await, B), ["10.0.0.3:80"]);
+}
+
+#[tokio::test]
+async fn the_port_opens_when_certificates_come() {
+    let place = place().env("PILOT_ENABLE_XDS_IDENTITY_CHECK", "false");
+    let mut discovery = place.start();
+    let port = discovery.port("listening on grpcs://");
+    assert_eq!(
+        discovery.logged("TLS ports are closed until there are certificates"),
+        1
+    );
+    let root = Root::new();
+    root.server(&discovery.place);
+    soon("the certificates", || discovery.logged("are there") > 0).await;
+    let other = refusal(&discovery, port, &root, "https://b.example").await;
+    assert_eq!(other, None, "with the check off");
+}

@@ -1,0 +1,133 @@
+//! Notices that something in one of many directories may have changed.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use inotify::{EventMask, Inotify, WatchDescriptor};
+use tokio::io::unix::AsyncFd;
+
+use super::{BATCHES, mask, open, refusal};
+
+/// Room for many events with names.
+const BUFFER_BYTES: usize = 4096;
+
+/// Watches all that is in some directories, not below them.
+#[derive(Debug)]
+pub(crate) struct Folders {
+    inotify: Result<AsyncFd<Inotify>, String>,
+    watches: HashMap<WatchDescriptor, PathBuf>,
+    refused: Option<String>,
+}
+
+impl Folders {
+    pub(crate) fn new() -> Self {
+        Self {
+            inotify: open().map_err(|cause| format!("cannot start inotify: {cause}")),
+            watches: HashMap::new(),
+            refused: None,
+        }
+    }
+
+    /// Why changes may be missed; `None`: none is.
+    pub(crate) fn degraded(&self) -> Option<&str> {
+        let broken = self.inotify.as_ref().err();
+        broken.or(self.refused.as_ref()).map(String::as_str)
+    }
+
+    /// These, and no others. Read them after this and no change is missed; `false`: they were watched all along.
+    pub(crate) fn follow(&mut self, folders: &[PathBuf]) -> bool {
+        let Ok(inotify) = &self.inotify else {
+            return false;
+        };
+        let mut refused = None;
+        let mut watches = HashMap::new();
+        for folder in folders {
+            match inotify.get_ref().watches().add(folder, mask()) {
+                Ok(id) => {
+                    watches.insert(id, folder.clone());
+                }
+                // It went while it was read: its parent tells.
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+                Err(cause) => refused = Some(refusal(Path::new(folder), &cause)),
+            }
+        }
+        let new = watches.keys().any(|id| !self.watches.contains_key(id));
+        for (id, _) in self.watches.extract_if(|id, _| !watches.contains_key(id)) {
+            // The kernel drops a watch by itself when its directory goes.
+            let _gone = inotify.get_ref().watches().remove(id);
+        }
+        self.watches = watches;
+        self.refused = refused;
+        new
+    }
+
+    /// Returns when something may have changed. Safe to be dropped half-way.
+    pub(crate) async fn changed(&mut self) {
+        loop {
+            let Ok(inotify) = &mut self.inotify else {
+                return std::future::pending().await;
+            };
+            let Ok(mut guard) = inotify.readable_mut().await else {
+                self.inotify = Err("inotify has ended".to_owned());
+                continue;
+            };
+            let mut some = false;
+            let mut buffer = [0; BUFFER_BYTES];
+            for _ in 0..BATCHES {
+                let read = guard.try_io(|inotify| {
+                    let events = inotify.get_mut().read_events(&mut buffer)?;
+                    // That a watch was taken off is news to nobody.
+                    Ok(events
+                        .into_iter()
+                        .any(|event| !event.mask.contains(EventMask::IGNORED)))
+                });
+                match read {
+                    Ok(Ok(seen)) => some |= seen,
+                    Ok(Err(cause)) if cause.kind() == io::ErrorKind::WouldBlock => break,
+                    Ok(Err(_)) => {
+                        some = true;
+                        break;
+                    }
+                    Err(_would_block) => break,
+                }
+            }
+            if some {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    async fn is_changed(folders: &mut Folders) -> bool {
+        let changed = tokio::time::timeout(Duration::from_millis(200), folders.changed());
+        changed.await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn what_is_in_them_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let below = root.path().join("below");
+        std::fs::create_dir(&below).unwrap();
+        let mut folders = Folders::new();
+        assert!(folders.follow(&[root.path().to_owned()]));
+        assert!(!folders.follow(&[root.path().to_owned()]));
+        assert!(!is_changed(&mut folders).await);
+        std::fs::write(root.path().join("a"), "1").unwrap();
+        assert!(is_changed(&mut folders).await);
+        std::fs::write(below.join("a"), "1").unwrap();
+        assert!(!is_changed(&mut folders).await);
+        assert!(folders.follow(std::slice::from_ref(&below)));
+        std::fs::write(root.path().join("a"), "2").unwrap();
+        assert!(!is_changed(&mut folders).await);
+        std::fs::write(below.join("a"), "2").unwrap();
+        assert!(is_changed(&mut folders).await);
+        assert_eq!(folders.degraded(), None);
+    }
+}
