@@ -1,16 +1,14 @@
 //! One connection, from the handshake to the farewell.
 
-use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::rt::ReadBufCursor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
@@ -18,6 +16,8 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
 use super::crowd::Place;
+use super::frames::Frames;
+use super::io::Io;
 use super::{Service, Stage};
 
 /// For the handshake, and from the first byte of a head to its last; for the first head: since the handshake.
@@ -31,10 +31,6 @@ const STREAM_WINDOW: u32 = (64 << 10) - 1;
 const CONNECTION_WINDOW: u32 = 128 << 10;
 /// Requests of one HTTP/2 connection at a time: what clients take for granted before they are told.
 const STREAMS: u32 = 100;
-/// After an answer to a request that was not read whole, what still comes is read and thrown away, so that the answer
-/// arrives; for so long, and so many bytes.
-const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES: usize = 8 << 20;
 
 /// What a request's answer may know of its connection, and do to it.
 #[derive(Debug)]
@@ -49,8 +45,17 @@ pub(crate) struct Line {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// HTTP/1.1: bytes of an idle connection begin a head.
-    heads_begin: bool,
+    speaks: Speaks,
+}
+
+#[derive(Debug)]
+enum Speaks {
+    /// Nothing yet.
+    Tls,
+    /// Bytes of an idle connection begin a head.
+    Http1,
+    /// They may be a ping: what counts is a part of a frame.
+    Http2(Frames),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +73,7 @@ impl Line {
             place,
             state: Mutex::new(State {
                 phase: Phase::Head(Instant::now() + HEAD),
-                heads_begin: false,
+                speaks: Speaks::Tls,
             }),
             finish: Notify::new(),
         })
@@ -118,18 +123,25 @@ impl Line {
         self.place.end();
     }
 
-    fn bytes_came(&self) {
+    pub(super) fn came(&self, bytes: &[u8]) {
         let mut state = self.state();
-        if state.heads_begin && matches!(state.phase, Phase::Idle) {
-            state.phase = Phase::Head(Instant::now() + HEAD);
+        let State { phase, speaks } = &mut *state;
+        match (speaks, &phase) {
+            (Speaks::Http1, Phase::Idle) => *phase = Phase::Head(Instant::now() + HEAD),
+            (Speaks::Http2(frames), _) => frames.take(bytes, Instant::now()),
+            (Speaks::Http1 | Speaks::Tls, _) => {}
         }
     }
 
     fn deadline(&self) -> Option<Instant> {
-        match self.state().phase {
-            Phase::Head(deadline) => Some(deadline),
-            Phase::Idle | Phase::Busy(_) => None,
+        let state = self.state();
+        if let Phase::Head(deadline) = state.phase {
+            return Some(deadline);
         }
+        let Speaks::Http2(frames) = &state.speaks else {
+            return None;
+        };
+        Some(frames.open_since()? + HEAD)
     }
 }
 
@@ -191,7 +203,7 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
     service: Arc<S>,
     stage: watch::Receiver<Stage>,
 ) {
-    line.state().heads_begin = true;
+    line.state().speaks = Speaks::Http1;
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -228,6 +240,7 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     service: Arc<S>,
     stage: watch::Receiver<Stage>,
 ) {
+    line.state().speaks = Speaks::Http2(Frames::default());
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -310,86 +323,5 @@ impl Future for Late {
             self.sleep.as_mut().reset(deadline);
         }
         self.sleep.as_mut().poll(cx)
-    }
-}
-
-/// Tells the line when bytes come, and lingers at the end.
-struct Io<I> {
-    inner: TokioIo<I>,
-    line: Arc<Line>,
-    linger: Option<(Pin<Box<Sleep>>, usize)>,
-}
-
-impl<I> Io<I> {
-    fn new(stream: I, line: &Arc<Line>) -> Self {
-        Self {
-            inner: TokioIo::new(stream),
-            line: Arc::clone(line),
-            linger: None,
-        }
-    }
-}
-
-impl<I: AsyncRead + Unpin> hyper::rt::Read for Io<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
-        if matches!(read, Poll::Ready(Ok(()))) {
-            self.line.bytes_came();
-        }
-        read
-    }
-}
-
-impl<I: AsyncRead + AsyncWrite + Unpin> hyper::rt::Write for Io<I> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if this.linger.is_none() {
-            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
-        }
-        let (sleep, seen) = this
-            .linger
-            .get_or_insert_with(|| (Box::pin(tokio::time::sleep(LINGER)), 0));
-        let mut room = [0; 4096];
-        loop {
-            let mut buffer = tokio::io::ReadBuf::new(&mut room);
-            match Pin::new(this.inner.inner_mut()).poll_read(cx, &mut buffer) {
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    *seen += buffer.filled().len();
-                    if *seen > LINGER_BYTES {
-                        return Poll::Ready(Ok(()));
-                    }
-                }
-                Poll::Ready(_) => return Poll::Ready(Ok(())),
-                Poll::Pending => return sleep.as_mut().poll(cx).map(Ok),
-            }
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, slices)
     }
 }

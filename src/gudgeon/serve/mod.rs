@@ -10,8 +10,9 @@ mod body;
 mod connection;
 mod crowd;
 mod desk;
+mod frames;
+mod io;
 
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -150,7 +151,7 @@ fn note<S: Service>(service: &S, ended: &Result<(), JoinError>) {
 async fn accept(
     listener: &TcpListener,
     crowd: &Arc<Crowd>,
-) -> io::Result<(TcpStream, SocketAddr, crowd::Place)> {
+) -> std::io::Result<(TcpStream, SocketAddr, crowd::Place)> {
     crowd.room().await;
     let (stream, peer) = listener.accept().await?;
     // Answers are one write each.

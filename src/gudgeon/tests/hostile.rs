@@ -16,7 +16,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use support::{Client, Injector, client_config, pod, review, until};
+use support::{Client, Injector, client_config, h2, pod, review, until};
 
 fn tcp(injector: &Injector) -> TcpStream {
     let stream = TcpStream::connect(injector.address()).unwrap();
@@ -95,6 +95,40 @@ fn a_head_that_does_not_come_is_not_waited_for() {
     // A kept connection is no late head.
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(idle.image(), "proxy:1");
+}
+
+/// HTTP/2, after a whole request: a part of a head, a header block without its end; and a ping, which is neither.
+#[test]
+fn a_head_that_does_not_come_after_others_is_not_waited_for() {
+    let injector = Injector::new();
+    let body = review(&pod("web")).to_string();
+    let asked = |more: &[u8]| {
+        let config = client_config(&injector.trust(), &["h2"]);
+        let mut client = Client::try_connect(injector.address(), config).unwrap();
+        client.send(&h2::hello(1 << 20)).unwrap();
+        client
+            .send(&h2::request(1, "/inject", body.as_bytes()))
+            .unwrap();
+        assert_eq!(h2::status(&mut client), Some(200));
+        client.send(more).unwrap();
+        client
+    };
+    let block = h2::block("/inject");
+    let head = h2::frame(1, 4, 3, &block);
+    let start = Instant::now();
+    let parts = [&head[..5], &head[..20], &h2::frame(1, 0, 3, &block)];
+    let late = parts.map(asked);
+    let mut pinged = asked(&h2::frame(6, 0, 0, b"01234567"));
+    for mut client in late {
+        let mut room = [0; 1024];
+        while matches!(client.stream.read(&mut room), Ok(1..)) {}
+        assert!(about(5, start.elapsed()), "{:?}", start.elapsed());
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    pinged
+        .send(&h2::request(3, "/inject", body.as_bytes()))
+        .unwrap();
+    assert_eq!(h2::status(&mut pinged), Some(200));
 }
 
 #[test]

@@ -1,0 +1,183 @@
+//! Where frames of HTTP/2 begin and end: hyper has no clock for one of which only a part has come.
+//!
+//! Of each frame only the nine bytes before it are looked at. What they mean is hyper's business, and so is whether they may
+//! come in this order.
+
+use tokio::time::Instant;
+
+/// What a client says before its first frame.
+const PREFACE: usize = 24;
+/// Length (3), type, flags, stream (4).
+const HEAD: usize = 9;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+/// The flag of a header block's last frame.
+const END_HEADERS: u8 = 4;
+
+/// What has come of a connection so far.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    preface: usize,
+    head: [u8; HEAD],
+    /// How much of `head` is there.
+    have: usize,
+    /// What is missing of the frame.
+    missing: usize,
+    /// A header block goes on in the next frame.
+    block: bool,
+    /// Since when there is a part of something.
+    since: Option<Instant>,
+}
+
+impl Frames {
+    /// Takes in what has been read.
+    pub(super) fn take(&mut self, mut bytes: &[u8], now: Instant) {
+        while !bytes.is_empty() {
+            bytes = self.step(bytes);
+            if self.is_between() {
+                self.since = None;
+            } else {
+                self.since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Since when a frame or a header block has been incomplete. Bodies have a time of their own.
+    pub(super) fn open_since(&self) -> Option<Instant> {
+        let is_body = self.missing > 0 && !self.block && self.kind() == DATA;
+        self.since.filter(|_| !is_body)
+    }
+
+    fn kind(&self) -> u8 {
+        let [.., kind, _, _, _, _, _] = self.head;
+        kind
+    }
+
+    fn is_between(&self) -> bool {
+        self.have == 0 && self.missing == 0 && !self.block
+    }
+
+    /// One piece: the preface, the head of a frame, or what it holds. The rest.
+    fn step<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.preface < PREFACE {
+            let (taken, rest) = bytes.split_at(bytes.len().min(PREFACE - self.preface));
+            self.preface += taken.len();
+            return rest;
+        }
+        if self.missing > 0 {
+            let (taken, rest) = bytes.split_at(bytes.len().min(self.missing));
+            self.missing -= taken.len();
+            self.end();
+            return rest;
+        }
+        let (taken, rest) = bytes.split_at(bytes.len().min(HEAD - self.have));
+        for (place, byte) in self.head.iter_mut().skip(self.have).zip(taken) {
+            *place = *byte;
+        }
+        self.have += taken.len();
+        if self.have == HEAD {
+            let [high, middle, low, ..] = self.head;
+            self.missing = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+            self.end();
+        }
+        rest
+    }
+
+    /// Of a frame that is whole, be it empty.
+    fn end(&mut self) {
+        if self.missing > 0 {
+            return;
+        }
+        self.have = 0;
+        let [.., kind, flags, _, _, _, _] = self.head;
+        if matches!(kind, HEADERS | CONTINUATION) {
+            self.block = flags & END_HEADERS == 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, length: u8) -> Vec<u8> {
+        let mut bytes = vec![0, 0, length, kind, flags, 0, 0, 0, 1];
+        bytes.resize(HEAD + usize::from(length), 7);
+        bytes
+    }
+
+    /// After a preface, since when it is open when these bytes have come, each piece a second after the other.
+    fn after(pieces: &[&[u8]]) -> Option<u64> {
+        let start = Instant::now();
+        let mut frames = Frames::default();
+        frames.take(&[b'P'; PREFACE], start);
+        for (second, piece) in (0..).zip(pieces) {
+            frames.take(piece, start + Duration::from_secs(second));
+        }
+        frames.open_since().map(|since| (since - start).as_secs())
+    }
+
+    #[test]
+    fn whole_frames_leave_nothing_open() {
+        assert_eq!(after(&[]), None);
+        let all = [
+            frame(HEADERS, END_HEADERS, 5),
+            frame(DATA, 0, 9),
+            frame(6, 0, 8),
+            frame(4, 1, 0),
+        ]
+        .concat();
+        assert_eq!(after(&[&all]), None);
+        // Byte by byte.
+        let pieces: Vec<&[u8]> = all.chunks(1).collect();
+        assert_eq!(after(&pieces), None);
+    }
+
+    #[test]
+    fn a_part_counts_from_its_first_byte() {
+        let head = frame(HEADERS, END_HEADERS, 5);
+        for cut in [1, HEAD - 1, HEAD, HEAD + 4] {
+            let (first, second) = head.split_at(cut);
+            assert_eq!(after(&[&frame(6, 0, 8), first]), Some(1), "{cut}");
+            assert_eq!(
+                after(&[first, &second[..second.len() - 1]]),
+                Some(0),
+                "{cut}"
+            );
+            assert_eq!(after(&[first, second]), None, "{cut}");
+        }
+        // One ends and another begins: a new time.
+        let both = [&head[7..], &head[..3]].concat();
+        assert_eq!(after(&[&head[..7], &both]), Some(1));
+    }
+
+    #[test]
+    fn a_header_block_is_open_until_its_last_frame() {
+        let (begin, goes_on) = (frame(HEADERS, 0, 5), frame(CONTINUATION, 0, 0));
+        let end = frame(CONTINUATION, END_HEADERS, 2);
+        assert_eq!(after(&[&begin]), Some(0));
+        assert_eq!(after(&[&begin, &goes_on, &goes_on]), Some(0));
+        assert_eq!(after(&[&begin, &goes_on, &end]), None);
+        assert_eq!(after(&[&begin, &end, &begin]), Some(2));
+    }
+
+    #[test]
+    fn bodies_have_their_own_time() {
+        assert_eq!(after(&[&frame(DATA, 0, 9)[..12]]), None);
+        // The nine bytes before it are no body yet.
+        assert_eq!(after(&[&frame(DATA, 0, 9)[..8]]), Some(0));
+    }
+
+    #[test]
+    fn the_preface_is_no_frame() {
+        let mut frames = Frames::default();
+        frames.take(b"PRI * HTTP/2.0", Instant::now());
+        frames.take(b"\r\n\r\nSM\r\n\r\n", Instant::now());
+        frames.take(&frame(4, 0, 6), Instant::now());
+        assert_eq!(frames.open_since(), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! What a connection's HTTP reads from and writes to: tells the line what comes, and lingers at the end.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::rt::ReadBufCursor;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+use super::connection::Line;
+
+/// After an answer to a request that was not read whole, what still comes is read and thrown away, so that the answer
+/// arrives; for so long, and so many bytes.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 8 << 20;
+
+/// Tells the line what comes.
+struct Heard<I> {
+    inner: I,
+    line: Arc<Line>,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Heard<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        if matches!(read, Poll::Ready(Ok(()))) {
+            self.line
+                .came(buffer.filled().get(before..).unwrap_or_default());
+        }
+        read
+    }
+}
+
+/// Lingers at the end.
+pub(super) struct Io<I> {
+    inner: TokioIo<Heard<I>>,
+    linger: Option<(Pin<Box<Sleep>>, usize)>,
+}
+
+impl<I> Io<I> {
+    pub(super) fn new(stream: I, line: &Arc<Line>) -> Self {
+        Self {
+            inner: TokioIo::new(Heard {
+                inner: stream,
+                line: Arc::clone(line),
+            }),
+            linger: None,
+        }
+    }
+
+    fn stream(&mut self) -> &mut I {
+        &mut self.inner.inner_mut().inner
+    }
+}
+
+impl<I: AsyncRead + Unpin> hyper::rt::Read for Io<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buffer)
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> hyper::rt::Write for Io<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(self.stream()).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self.stream()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.linger.is_none() {
+            ready!(Pin::new(this.stream()).poll_shutdown(cx))?;
+        }
+        let (sleep, seen) = this
+            .linger
+            .get_or_insert_with(|| (Box::pin(tokio::time::sleep(LINGER)), 0));
+        let mut room = [0; 4096];
+        loop {
+            let mut buffer = ReadBuf::new(&mut room);
+            match Pin::new(&mut this.inner.inner_mut().inner).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    *seen += buffer.filled().len();
+                    if *seen > LINGER_BYTES {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => return sleep.as_mut().poll(cx).map(Ok),
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.inner().inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(self.stream()).poll_write_vectored(cx, slices)
+    }
+}
