@@ -100,21 +100,30 @@ pub(super) async fn run<E: Engine>(access: Access, wishes: Wishes<E>) {
     };
     let asking = async {
         match wishes.auto {
-            Some(webhook) => ask(&cluster, &webhook).await,
+            Some(webhook) => {
+                let version = || {
+                    let cluster = cluster.clone();
+                    async move { cluster.version().await }
+                };
+                ask(version, |version| set(&webhook, version)).await;
+            }
             None => std::future::pending().await,
         }
     };
     tokio::join!(keeping, asking);
 }
 
-/// Native sidecars as the API server has them.
-async fn ask<E: Engine>(cluster: &Cluster, webhook: &Webhook<E>) {
+/// Asks hourly how new the API server is, sooner after a failure, for ever.
+async fn ask<F: Future<Output = Result<Version, E>>, E: std::fmt::Display>(
+    mut version: impl FnMut() -> F,
+    mut tell: impl FnMut(Version),
+) {
     let mut failed: u64 = 0;
     loop {
-        match cluster.version().await {
+        match version().await {
             Ok(version) => {
                 failed = 0;
-                set(webhook, version);
+                tell(version);
                 tokio::time::sleep(HOURLY).await;
             }
             Err(cause) => {
@@ -128,6 +137,7 @@ async fn ask<E: Engine>(cluster: &Cluster, webhook: &Webhook<E>) {
     }
 }
 
+/// Native sidecars as the API server has them.
 fn set<E: Engine>(webhook: &Webhook<E>, version: Version) {
     let native = native_for(version);
     let mut now = webhook
@@ -164,5 +174,25 @@ mod tests {
         ] {
             assert_eq!(native_for(Version { major, minor }), native);
         }
+    }
+
+    /// An API server that is replaced, and one that is away for a while.
+    #[tokio::test(start_paused = true)]
+    async fn asked_hourly_and_sooner_after_a_failure() {
+        let start = tokio::time::Instant::now();
+        let answers = [Ok(31), Ok(32), Err("away"), Err("away"), Ok(33)];
+        let mut answers = answers.into_iter();
+        let mut asked = Vec::new();
+        let mut told = Vec::new();
+        let version = || {
+            asked.push(start.elapsed().as_secs());
+            let answer = answers.next().unwrap_or(Err("no more"));
+            std::future::ready(answer.map(|minor| Version { major: 1, minor }))
+        };
+        let all = ask(version, |version| told.push(version.minor));
+        let over = tokio::time::timeout(HOURLY * 3, all).await;
+        assert!(over.is_err(), "it goes on for ever");
+        assert_eq!(asked, [0, 3600, 7200, 7230, 7260]);
+        assert_eq!(told, [31, 32, 33]);
     }
 }

@@ -17,10 +17,40 @@ const OFTEN: Duration = Duration::from_secs(10);
 
 /// Keeps the files up to date, for ever.
 pub(super) async fn run<E: Engine>(mut files: Files<E>) {
-    let mut watcher = Watcher::new(files.paths());
+    let watcher = Watcher::new(files.paths());
+    keep_looking(watcher, || files.look()).await;
+}
+
+/// What tells of changes.
+trait Tells {
+    /// Why it does not.
+    fn degraded(&self) -> Option<&str>;
+
+    async fn changed(&mut self);
+
+    /// Finds anew where the files are.
+    fn follow(&mut self);
+}
+
+impl Tells for Watcher {
+    fn degraded(&self) -> Option<&str> {
+        self.degraded()
+    }
+
+    async fn changed(&mut self) {
+        self.changed().await;
+    }
+
+    fn follow(&mut self) {
+        self.follow();
+    }
+}
+
+/// Looks when it is told to and when it is time, for ever. A look says when the next one is due, where it cannot wait.
+async fn keep_looking(mut watcher: impl Tells, mut look: impl FnMut() -> Option<Duration>) {
     let mut warned = false;
     // What changed between the first look and the watch.
-    let mut again = files.look();
+    let mut again = look();
     loop {
         let mut pause = SELDOM;
         if let Some(why) = watcher.degraded() {
@@ -34,6 +64,93 @@ pub(super) async fn run<E: Engine>(mut files: Files<E>) {
             () = watcher.changed() => tokio::time::sleep(SETTLE).await,
             () = tokio::time::sleep(again.unwrap_or(pause)) => watcher.follow(),
         }
-        again = files.look();
+        again = look();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// A watcher that tells once, after a time, or never.
+    struct Watch<'a> {
+        degraded: bool,
+        tells: Option<Instant>,
+        followed: &'a Cell<usize>,
+    }
+
+    impl Tells for Watch<'_> {
+        fn degraded(&self) -> Option<&str> {
+            self.degraded.then_some("none left")
+        }
+
+        async fn changed(&mut self) {
+            match self.tells {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+            self.tells = None;
+        }
+
+        fn follow(&mut self) {
+            self.followed.set(self.followed.get() + 1);
+        }
+    }
+
+    /// Milliseconds of the looks within so many seconds, and how many of them found the files anew. `again`: what each says.
+    async fn looks(
+        seconds: u64,
+        degraded: bool,
+        tells: Option<u64>,
+        again: &[Option<u64>],
+    ) -> (Vec<u128>, usize) {
+        let start = Instant::now();
+        let seen = RefCell::default();
+        let followed = Cell::new(0);
+        let watch = Watch {
+            degraded,
+            tells: tells.map(|at| start + Duration::from_millis(at)),
+            followed: &followed,
+        };
+        let look = || {
+            let mut seen: std::cell::RefMut<'_, Vec<u128>> = seen.borrow_mut();
+            seen.push(start.elapsed().as_millis());
+            let again = again.get(seen.len() - 1).copied().flatten();
+            again.map(Duration::from_millis)
+        };
+        let all = keep_looking(watch, look);
+        let over = tokio::time::timeout(Duration::from_secs(seconds), all).await;
+        assert!(over.is_err(), "it goes on for ever");
+        (seen.into_inner(), followed.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_five_minutes_without_a_word() {
+        let (at, followed) = looks(1000, false, None, &[]).await;
+        assert_eq!(at, [0, 300_000, 600_000, 900_000]);
+        assert_eq!(followed, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_ten_seconds_where_nobody_tells() {
+        let (at, _) = looks(35, true, None, &[]).await;
+        assert_eq!(at, [0, 10_000, 20_000, 30_000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_moment_after_an_event() {
+        let (at, followed) = looks(400, false, Some(7_000), &[]).await;
+        assert_eq!(at, [0, 7_100, 307_100]);
+        assert_eq!(followed, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sooner_where_something_was_half_way() {
+        let (at, _) = looks(301, false, None, &[Some(250), Some(250)]).await;
+        assert_eq!(at, [0, 250, 500, 300_500]);
     }
 }
