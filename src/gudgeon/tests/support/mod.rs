@@ -47,6 +47,20 @@ pub fn gudgeon() -> Command {
     Command::new(env!("CARGO_BIN_EXE_gudgeon"))
 }
 
+/// The program as root of namespaces of its own (`options` of unshare), after some shell. Who tests needs root here, or user
+/// namespaces that anybody may make.
+pub fn apart(options: &str, before: &str) -> Command {
+    let possible = Command::new("unshare").args([options, "true"]).output();
+    let possible = possible.expect("unshare: install util-linux");
+    let said = String::from_utf8_lossy(&possible.stderr);
+    let words = "cannot be shown here, where nobody may make user namespaces";
+    assert!(possible.status.success(), "{words}: {said}");
+    let mut command = Command::new("unshare");
+    let shell = format!("{before} exec \"$0\" \"$@\"");
+    command.args([options, "sh", "-c", &shell, env!("CARGO_BIN_EXE_gudgeon")]);
+    command
+}
+
 /// Runs it to its end.
 pub fn run(arguments: &[&str]) -> Output {
     gudgeon().args(arguments).output().unwrap()
