@@ -134,14 +134,14 @@ impl Files {
     }
 
     fn take(&mut self, tree: Tree) -> Outcome {
-        self.unread = tree.unread;
         self.folders = tree.folders;
-        let unread = &self.unread;
+        let hides = |folder: &Path, path: &Path| path.starts_with(folder) && path != folder;
         self.known.retain(|path, _| {
             // Below what cannot be looked into everything may still be there.
-            let hidden = unread.keys().any(|folder| path.starts_with(folder));
-            hidden || tree.files.contains_key(path)
+            let mut unread = tree.unread.keys();
+            unread.any(|folder| hides(folder, path)) || tree.files.contains_key(path)
         });
+        self.unread = tree.unread;
         for (path, read) in tree.files {
             let known = self.known.entry(path.clone()).or_default();
             match read {

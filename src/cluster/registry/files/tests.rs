@@ -201,6 +201,23 @@ fn a_volume_is_exchanged_as_a_whole() {
 }
 
 #[test]
+fn a_directory_that_cannot_be_looked_into_keeps_its_files() {
+    use std::os::unix::fs::symlink;
+    let mut directory = Directory::new();
+    directory
+        .write("..1/a.yaml", &entry("a", 1))
+        .write("b.yaml", &entry("b", 2));
+    symlink("..1", directory.path("d")).unwrap();
+    let both = "default/a:1 default/b:2".to_owned();
+    assert_eq!(directory.read(), (both.clone(), none()));
+    fs::rename(directory.path("..1"), directory.path("..2")).unwrap();
+    let said = vec!["d: cannot read: the link leads nowhere".to_owned()];
+    assert_eq!(directory.read(), (both, said));
+    fs::remove_file(directory.path("d")).unwrap();
+    assert_eq!(directory.read(), ("default/b:2".to_owned(), none()));
+}
+
+#[test]
 fn what_did_not_change_is_the_same_pointer() {
     let mut directory = Directory::new();
     directory.write("a.yaml", &(entry("a", 1) + &entry("b", 2)));

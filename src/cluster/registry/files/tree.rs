@@ -99,10 +99,15 @@ impl Walk {
 
     /// A link that leads nowhere at this moment.
     fn dangling(&mut self, path: &Path, below: PathBuf) {
-        let is_there = fs::symlink_metadata(path).is_ok();
-        if is_there && is_configuration(&below) {
-            let cause = "the link leads nowhere".to_owned();
+        if fs::symlink_metadata(path).is_err() {
+            return;
+        }
+        let cause = "the link leads nowhere".to_owned();
+        if is_configuration(&below) {
             self.tree.files.insert(below, Err(cause));
+        } else {
+            // It may have been one to a directory.
+            self.tree.unread.insert(below, cause);
         }
     }
 
