@@ -82,8 +82,12 @@ pub struct Node {
     pub warnings: Vec<String>,
 }
 
-/// So much of an id is quoted.
+/// So many characters of what a proxy said are quoted, each time: it goes to a log, and into the header of an answer.
 const SHOWN: usize = 256;
+
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
 
 impl Node {
     /// # Errors
@@ -93,10 +97,7 @@ impl Node {
         let Some(node) = node else {
             return Err(BadNode("the first request has no node".to_owned()));
         };
-        let bad = |part: &str| {
-            let shown: String = node.id.chars().take(SHOWN).collect();
-            BadNode(format!("node id {shown:?}: {part}"))
-        };
+        let bad = |part: &str| BadNode(format!("node id {:?}: {part}", shown(&node.id)));
         let parts: Vec<&str> = node.id.split('~').collect();
         let &[word, ip, full, domain] = parts.as_slice() else {
             return Err(bad("want four parts, TYPE~IP~NAME~DOMAIN"));
@@ -107,13 +108,14 @@ impl Node {
             "ingress" => (Kind::Router, "ingress"),
             other => {
                 return Err(bad(&format!(
-                    "want the type sidecar, router or ingress, got {other:?}"
+                    "want the type sidecar, router or ingress, got {:?}",
+                    shown(other)
                 )));
             }
         };
         let address: IpAddr = ip
             .parse()
-            .map_err(|_| bad(&format!("want an IP address, got {ip:?}")))?;
+            .map_err(|_| bad(&format!("want an IP address, got {:?}", shown(ip))))?;
         let metadata = Metadata::of(node);
         let (pod, after) = full.rsplit_once('.').unwrap_or((full, ""));
         let namespace = metadata
@@ -122,7 +124,8 @@ impl Node {
             .or_else(|| (!after.is_empty()).then(|| after.into()))
             .ok_or_else(|| {
                 bad(&format!(
-                    "no namespace, neither in metadata nor in {full:?}"
+                    "no namespace, neither in metadata nor in {:?}",
+                    shown(full)
                 ))
             })?;
         if pod.is_empty() {
@@ -213,7 +216,8 @@ impl<'node> Metadata<'node> {
             Some("NONE") => Mode::None,
             Some(other) => {
                 warnings.push(format!(
-                    "INTERCEPTION_MODE: want REDIRECT, TPROXY or NONE, got {other:?}: REDIRECT"
+                    "INTERCEPTION_MODE: want REDIRECT, TPROXY or NONE, got {:?}: REDIRECT",
+                    shown(other)
                 ));
                 Mode::Redirect
             }
@@ -227,7 +231,8 @@ impl<'node> Metadata<'node> {
             Some(Duration::new(seconds, u32::try_from(read.nanos).ok()?))
         });
         if read.is_none() {
-            warnings.push(format!("{key}: want a duration, got {text:?}: ignored"));
+            let got = shown(&text);
+            warnings.push(format!("{key}: want a duration, got {got:?}: ignored"));
         }
         read
     }
