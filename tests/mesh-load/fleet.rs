@@ -1,0 +1,324 @@
+//! All proxies of a run: connects them, changes what the server serves, and waits for the last of them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::Node;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use tonic::transport::{Channel, Endpoint};
+
+use crate::facts::{Kind, Library};
+use crate::proxy::{Protocol, Proxy};
+use crate::wire::Line;
+use crate::yaml::{self, Directory};
+use crate::{Failure, Run, Variant, server};
+
+/// For anything to happen.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// Nothing more comes within this time after a change has come everywhere.
+const QUIET: Duration = Duration::from_millis(500);
+/// Between two looks at how far the proxies are.
+const LOOK: Duration = Duration::from_millis(10);
+/// What one connection and one stream may be sent ahead.
+const CONNECTION_BYTES: u32 = 64 << 20;
+const STREAM_BYTES: u32 = 4 << 20;
+
+/// What is to come to every proxy, and when it came.
+#[derive(Default)]
+struct Awaited {
+    cluster: String,
+    /// `None`: a cluster of that name.
+    endpoint: Option<String>,
+    came: Vec<Duration>,
+}
+
+struct Fleet {
+    start: Instant,
+    library: RefCell<Library>,
+    proxies: Vec<RefCell<Proxy>>,
+    awaited: RefCell<Awaited>,
+    bytes: Cell<u64>,
+    failure: RefCell<Option<String>>,
+}
+
+pub(crate) async fn run(flags: Run) -> Result<String, Failure> {
+    let fleet = Rc::new(Fleet::new(&flags));
+    let before = server::ran(flags.pid)?;
+    let empty = server::resident(flags.pid)?;
+    let began = Instant::now();
+    fleet.connect(&flags).await?;
+    fleet
+        .until("every proxy has everything", Fleet::is_complete)
+        .await?;
+    let complete = began.elapsed();
+    let ran = server::ran(flags.pid)?;
+    sleep(QUIET).await;
+    let held = fleet.check(&flags)?;
+    let resident = server::resident(flags.pid)?;
+    let bytes = fleet.bytes.get();
+    let mut changes = Vec::new();
+    for change in 1..=flags.changes {
+        changes.push(fleet.change(&flags, change).await?);
+    }
+    let mut exchanges = Vec::new();
+    for exchange in 0..flags.exchanges {
+        exchanges.push(fleet.exchange(&flags, exchange).await?);
+    }
+    let figures = json!({
+        "proxies": flags.proxies, "services": flags.services, "clusters": held,
+        "complete_ms": millis(complete), "complete_processor_ms": millis(ran.saturating_sub(before)),
+        "bytes": bytes, "different_resources": fleet.library.borrow().len(),
+        "resident_before": empty, "resident": resident, "resident_after": server::resident(flags.pid)?,
+        "changes": changes, "exchanges": exchanges,
+    });
+    Ok(figures.to_string())
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+impl Fleet {
+    fn new(flags: &Run) -> Self {
+        let protocol = |at: usize| match flags.variant {
+            Variant::State => Protocol::State,
+            Variant::Delta => Protocol::Delta,
+            Variant::Both if at.is_multiple_of(2) => Protocol::State,
+            Variant::Both => Protocol::Delta,
+        };
+        let proxies = (0..flags.proxies).map(|at| RefCell::new(Proxy::new(protocol(at))));
+        Self {
+            start: Instant::now(),
+            library: RefCell::default(),
+            proxies: proxies.collect(),
+            awaited: RefCell::default(),
+            bytes: Cell::new(0),
+            failure: RefCell::default(),
+        }
+    }
+
+    /// Opens all streams; each goes on by itself.
+    async fn connect(self: &Rc<Self>, flags: &Run) -> Result<(), Failure> {
+        let mut channels = Vec::new();
+        for _ in 0..flags.connections.max(1) {
+            let endpoint = Endpoint::from_shared(format!("http://{}", flags.address))?
+                .initial_connection_window_size(CONNECTION_BYTES)
+                .initial_stream_window_size(STREAM_BYTES);
+            channels.push(endpoint.connect().await?);
+        }
+        for (at, channel) in (0..flags.proxies).zip(channels.iter().cycle()) {
+            let (fleet, channel) = (self.clone(), channel.clone());
+            tokio::task::spawn_local(async move {
+                if let Err(why) = fleet.live(at, channel).await {
+                    let why = format!("proxy {at}: {why}");
+                    fleet.failure.borrow_mut().get_or_insert(why);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// One proxy, until something goes wrong.
+    async fn live(&self, at: usize, channel: Channel) -> Result<(), Failure> {
+        let proxy = self.proxies.get(at).ok_or("there is no such proxy")?;
+        let (protocol, first) = {
+            let mut proxy = proxy.borrow_mut();
+            (proxy.protocol(), proxy.begin())
+        };
+        let mut line = Line::open(channel, protocol, node(at), first).await?;
+        loop {
+            let came = line.hear().await?;
+            let mut bytes = self.bytes.get();
+            let response = came.read(&mut self.library.borrow_mut(), &mut bytes)?;
+            self.bytes.set(bytes);
+            let now = self.start.elapsed();
+            let mut awaited = self.awaited.borrow_mut();
+            let is_it = |one: &Rc<crate::facts::Facts>| {
+                one.name == awaited.cluster
+                    && match &awaited.endpoint {
+                        Some(endpoint) => one.endpoints.contains(endpoint),
+                        None => true,
+                    }
+            };
+            let kind = if awaited.endpoint.is_some() {
+                Kind::Endpoint
+            } else {
+                Kind::Cluster
+            };
+            if response.kind == kind
+                && response.resources.iter().any(is_it)
+                && proxy
+                    .borrow()
+                    .get(kind, &awaited.cluster)
+                    .is_none_or(|had| !is_it(had))
+            {
+                awaited.came.push(now);
+            }
+            drop(awaited);
+            for request in proxy.borrow_mut().hear(now, response)? {
+                line.say(request)?;
+            }
+        }
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<(), Failure> {
+        let deadline = Instant::now() + DEADLINE;
+        while !is_so(self) {
+            self.is_well()?;
+            if Instant::now() > deadline {
+                let complete = self
+                    .proxies
+                    .iter()
+                    .filter(|one| one.borrow().is_complete())
+                    .count();
+                let of = self.proxies.len();
+                return Err(format!("{what}: not in time; {complete} of {of} are complete").into());
+            }
+            sleep(LOOK).await;
+        }
+        self.is_well()
+    }
+
+    fn is_well(&self) -> Result<(), Failure> {
+        self.failure
+            .borrow()
+            .as_ref()
+            .map_or(Ok(()), |why| Err(why.clone().into()))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.proxies
+            .iter()
+            .all(|proxy| proxy.borrow().is_complete())
+    }
+
+    /// Every proxy has every service with all its endpoints, and equal versions. How many clusters each has.
+    fn check(&self, flags: &Run) -> Result<usize, Failure> {
+        let names: Vec<String> = (0..flags.services).map(yaml::cluster).collect();
+        let mut versions = BTreeSet::new();
+        let mut clusters = 0;
+        for (at, proxy) in self.proxies.iter().enumerate() {
+            let proxy = proxy.borrow();
+            for name in &names {
+                let has = proxy
+                    .get(Kind::Cluster, name)
+                    .is_some_and(|cluster| cluster.eds);
+                let count = proxy
+                    .get(Kind::Endpoint, name)
+                    .map_or(0, |one| one.endpoints.len());
+                if !has || count != flags.endpoints {
+                    return Err(format!("proxy {at} has {count} endpoints of {name}").into());
+                }
+            }
+            if proxy.len(Kind::Endpoint) != flags.services {
+                return Err(format!("proxy {at} has assignments of something else").into());
+            }
+            clusters = proxy.len(Kind::Cluster);
+            let own = proxy.versions().map(str::to_owned);
+            // Listeners name the proxy's own address.
+            let [cluster, endpoint, _, route] = own;
+            versions.insert((
+                proxy.protocol() == Protocol::State,
+                cluster,
+                endpoint,
+                route,
+            ));
+        }
+        if versions.len() > 2 {
+            return Err(format!("equal proxies have {} different versions", versions.len()).into());
+        }
+        Ok(clusters)
+    }
+
+    fn await_it(&self, cluster: String, endpoint: Option<String>) {
+        *self.awaited.borrow_mut() = Awaited {
+            cluster,
+            endpoint,
+            came: Vec::new(),
+        };
+    }
+
+    fn responses(&self) -> [usize; 4] {
+        let mut sum = [0; 4];
+        for proxy in &self.proxies {
+            for (sum, count) in sum.iter_mut().zip(proxy.borrow().responses()) {
+                *sum += count;
+            }
+        }
+        sum
+    }
+
+    /// An endpoint changes: everybody is told that, once, and nothing else.
+    async fn change(&self, flags: &Run, change: usize) -> Result<Value, Failure> {
+        let service = change % flags.services;
+        let last = flags.endpoints.saturating_sub(1);
+        let endpoint = format!("{}:{}", yaml::address(service, last, change), yaml::PORT);
+        self.await_it(yaml::cluster(service), Some(endpoint));
+        let before = self.responses();
+        let ran = server::ran(flags.pid)?;
+        let began = self.start.elapsed();
+        Directory::new(&flags.dir, flags.endpoints).put(service, change)?;
+        let all = |fleet: &Self| fleet.awaited.borrow().came.len() >= fleet.proxies.len();
+        self.until("an endpoint's change", all).await?;
+        sleep(QUIET).await;
+        self.is_well()?;
+        let after = self.responses();
+        let mut wanted = before;
+        if let Some(endpoints) = wanted.get_mut(1) {
+            *endpoints += self.proxies.len();
+        }
+        if after != wanted {
+            return Err(
+                format!("one change of an endpoint: {before:?} to {after:?} responses").into(),
+            );
+        }
+        self.took(flags, began, ran)
+    }
+
+    /// A service goes while another comes.
+    async fn exchange(&self, flags: &Run, exchange: usize) -> Result<Value, Failure> {
+        let (old, new) = (flags.services - 1 - exchange, flags.services + exchange);
+        self.await_it(yaml::cluster(new), None);
+        let ran = server::ran(flags.pid)?;
+        let began = self.start.elapsed();
+        let directory = Directory::new(&flags.dir, flags.endpoints);
+        directory.put(new, 0)?;
+        directory.remove(old)?;
+        let gone = yaml::cluster(old);
+        let all = |fleet: &Self| {
+            fleet.awaited.borrow().came.len() >= fleet.proxies.len()
+                && fleet.is_complete()
+                && fleet
+                    .proxies
+                    .iter()
+                    .all(|proxy| proxy.borrow().get(Kind::Cluster, &gone).is_none())
+        };
+        self.until("a service's exchange", all).await?;
+        sleep(QUIET).await;
+        self.is_well()?;
+        self.took(flags, began, ran)
+    }
+
+    /// When the last and half of the proxies had it, and what it cost.
+    fn took(&self, flags: &Run, began: Duration, ran: Duration) -> Result<Value, Failure> {
+        let mut came = self.awaited.borrow().came.clone();
+        came.sort_unstable();
+        let after = |at: usize| came.get(at).map(|came| millis(came.saturating_sub(began)));
+        Ok(json!({
+            "last_ms": after(came.len().saturating_sub(1)), "half_ms": after(came.len() / 2), "first_ms": after(0),
+            "processor_ms": millis(server::ran(flags.pid)?.saturating_sub(ran)),
+        }))
+    }
+}
+
+/// A sidecar of namespace `demo`, each with an address of its own.
+fn node(at: usize) -> Node {
+    let address = format!("10.200.{}.{}", at >> 8 & 255, at & 255);
+    Node {
+        id: format!("sidecar~{address}~load-{at}.demo~demo.svc.cluster.local"),
+        ..Node::default()
+    }
+}

@@ -1,0 +1,388 @@
+//! One proxy, as Envoy behaves: it asks for endpoints of new clusters before it accepts the clusters, and for listeners when
+//! those are warm. Every answer is held against what the protocol and the order of types promise.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::facts::{Facts, Kind};
+
+/// How long a server waits for an ACK before it goes on without.
+const STEP: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    State,
+    Delta,
+}
+
+/// A response of either protocol.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) kind: Kind,
+    pub(crate) version: String,
+    pub(crate) nonce: String,
+    pub(crate) resources: Vec<Rc<Facts>>,
+    pub(crate) removed: Vec<String>,
+}
+
+/// A request of either protocol. Delta: `names` are those subscribed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) kind: Kind,
+    pub(crate) version: String,
+    pub(crate) nonce: String,
+    pub(crate) names: Vec<String>,
+    pub(crate) unsubscribe: Vec<String>,
+}
+
+/// One type of one proxy.
+#[derive(Debug, Default)]
+struct Held {
+    asked: bool,
+    version: String,
+    nonce: String,
+    responses: usize,
+    resources: BTreeMap<String, Rc<Facts>>,
+    /// Subscribed, where that is by name.
+    names: BTreeSet<String>,
+    /// Subscribed once: a response with them may have been on its way.
+    left: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    protocol: Protocol,
+    held: [Held; 4],
+    nonces: HashSet<String>,
+    /// Clusters that wait for an assignment, since when, and the response of clusters that is accepted then.
+    warming: BTreeSet<String>,
+    since: Duration,
+    unaccepted: bool,
+}
+
+impl Proxy {
+    pub(crate) fn new(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            held: Default::default(),
+            nonces: HashSet::new(),
+            warming: BTreeSet::new(),
+            since: Duration::ZERO,
+            unaccepted: false,
+        }
+    }
+
+    pub(crate) const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// What it says first.
+    pub(crate) fn begin(&mut self) -> Request {
+        self.request(Kind::Cluster, Vec::new(), Vec::new())
+    }
+
+    /// Everything that was asked for is there and accepted.
+    pub(crate) fn is_complete(&self) -> bool {
+        let all_there = |held: &Held| {
+            held.responses > 0
+                && held
+                    .names
+                    .iter()
+                    .all(|name| held.resources.contains_key(name))
+        };
+        // Without a name there is nothing to wait for.
+        let named = |held: &Held| held.asked && (held.names.is_empty() || all_there(held));
+        let [clusters, endpoints, listeners, routes] = &self.held;
+        let wholes = clusters.responses > 0 && listeners.responses > 0;
+        let nameless = |held: &Held| !held.asked && held.names.is_empty();
+        wholes
+            && !self.unaccepted
+            && [endpoints, routes]
+                .into_iter()
+                .all(|held| nameless(held) || named(held))
+    }
+
+    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<&Rc<Facts>> {
+        self.of(kind).resources.get(name)
+    }
+
+    pub(crate) fn len(&self, kind: Kind) -> usize {
+        self.of(kind).resources.len()
+    }
+
+    /// Responses of each type.
+    pub(crate) fn responses(&self) -> [usize; 4] {
+        Kind::ALL.map(|kind| self.of(kind).responses)
+    }
+
+    pub(crate) fn versions(&self) -> [&str; 4] {
+        Kind::ALL.map(|kind| self.of(kind).version.as_str())
+    }
+
+    fn of(&self, kind: Kind) -> &Held {
+        let [clusters, endpoints, listeners, routes] = &self.held;
+        match kind {
+            Kind::Cluster => clusters,
+            Kind::Endpoint => endpoints,
+            Kind::Listener => listeners,
+            Kind::Route => routes,
+        }
+    }
+
+    fn of_mut(&mut self, kind: Kind) -> &mut Held {
+        let [clusters, endpoints, listeners, routes] = &mut self.held;
+        match kind {
+            Kind::Cluster => clusters,
+            Kind::Endpoint => endpoints,
+            Kind::Listener => listeners,
+            Kind::Route => routes,
+        }
+    }
+
+    fn request(&mut self, kind: Kind, names: Vec<String>, unsubscribe: Vec<String>) -> Request {
+        let held = self.of_mut(kind);
+        held.asked = true;
+        Request {
+            kind,
+            version: held.version.clone(),
+            nonce: held.nonce.clone(),
+            names,
+            unsubscribe,
+        }
+    }
+
+    /// An ACK: with all names, where those are said each time.
+    fn accept(&mut self, kind: Kind) -> Request {
+        let names = match self.protocol {
+            Protocol::State => self.of(kind).names.iter().cloned().collect(),
+            Protocol::Delta => Vec::new(),
+        };
+        self.request(kind, names, Vec::new())
+    }
+
+    /// A request with these names, if they are others than before.
+    fn subscribe(&mut self, kind: Kind, names: BTreeSet<String>) -> Option<Request> {
+        let held = self.of_mut(kind);
+        if held.names == names {
+            return None;
+        }
+        let added = names.difference(&held.names).cloned().collect();
+        let gone: Vec<String> = held.names.difference(&names).cloned().collect();
+        for name in &gone {
+            held.resources.remove(name);
+        }
+        held.left.extend(gone.iter().cloned());
+        held.names = names;
+        Some(match self.protocol {
+            Protocol::State => self.accept(kind),
+            Protocol::Delta => self.request(kind, added, gone),
+        })
+    }
+
+    /// Takes a response in; what is said to it.
+    pub(crate) fn hear(
+        &mut self,
+        now: Duration,
+        response: Response,
+    ) -> Result<Vec<Request>, String> {
+        let kind = response.kind;
+        self.look_at(&response)
+            .and_then(|()| match kind {
+                Kind::Cluster => self.clusters(now, response),
+                Kind::Endpoint => self.endpoints(response),
+                Kind::Listener => self.listeners(now, response),
+                Kind::Route => self.routes(now, response),
+            })
+            .map_err(|why| format!("{kind:?}: {why}"))
+    }
+
+    /// What holds of every response.
+    fn look_at(&mut self, response: &Response) -> Result<(), String> {
+        let protocol = self.protocol;
+        if response.nonce.is_empty() || !self.nonces.insert(response.nonce.clone()) {
+            return Err(format!("nonce {:?} again", response.nonce));
+        }
+        if response.version.is_empty() || response.version.len() > 32 {
+            return Err(format!("version {:?}", response.version));
+        }
+        let names: BTreeSet<&str> = response.resources.iter().map(|one| &*one.name).collect();
+        if names.len() != response.resources.len() {
+            return Err("a name is there twice".to_owned());
+        }
+        let held = self.of_mut(response.kind);
+        if !held.asked {
+            return Err("nobody asked".to_owned());
+        }
+        let by_name = matches!(response.kind, Kind::Endpoint | Kind::Route);
+        let strange = |name: &&&str| !held.names.contains(**name) && !held.left.contains(**name);
+        if by_name && let Some(name) = names.iter().find(strange) {
+            return Err(format!("{name} was not subscribed"));
+        }
+        let is_same = |one: &Rc<Facts>| {
+            held.resources
+                .get(&one.name)
+                .is_some_and(|had| Rc::ptr_eq(had, one))
+        };
+        let is_whole = matches!(response.kind, Kind::Cluster | Kind::Listener);
+        // Assignments come again when their cluster has changed.
+        if response.kind != Kind::Endpoint
+            && held.responses > 0
+            && response.removed.is_empty()
+            && response.resources.iter().all(is_same)
+            && (protocol == Protocol::Delta || !is_whole || names.len() == held.resources.len())
+        {
+            return Err("nothing in it is new".to_owned());
+        }
+        held.responses += 1;
+        held.version.clone_from(&response.version);
+        held.nonce.clone_from(&response.nonce);
+        Ok(())
+    }
+
+    /// Keeps what came; names that went.
+    fn keep(&mut self, response: Response) -> BTreeSet<String> {
+        let is_whole = matches!(response.kind, Kind::Cluster | Kind::Listener);
+        let protocol = self.protocol;
+        let held = self.of_mut(response.kind);
+        let mut gone: BTreeSet<String> = response.removed.into_iter().collect();
+        if protocol == Protocol::State && is_whole {
+            let names: BTreeSet<&str> = response.resources.iter().map(|one| &*one.name).collect();
+            gone = held
+                .resources
+                .keys()
+                .filter(|name| !names.contains(name.as_str()))
+                .cloned()
+                .collect();
+        }
+        for name in &gone {
+            held.resources.remove(name);
+        }
+        for one in response.resources {
+            if is_whole || held.names.contains(&one.name) {
+                held.resources.insert(one.name.clone(), one);
+            }
+        }
+        gone
+    }
+
+    fn clusters(&mut self, now: Duration, response: Response) -> Result<Vec<Request>, String> {
+        let changed: BTreeSet<String> = response
+            .resources
+            .iter()
+            .filter(|one| one.eds)
+            .filter(|one| {
+                !self
+                    .get(Kind::Cluster, &one.name)
+                    .is_some_and(|had| Rc::ptr_eq(had, one))
+            })
+            .map(|one| one.name.clone())
+            .collect();
+        let gone = self.keep(response);
+        for name in &gone {
+            self.warming.remove(name);
+        }
+        if let Some(user) = self.user_of(&gone) {
+            return Err(format!(
+                "{user} still sends to a cluster that is gone: {gone:?}"
+            ));
+        }
+        if self.warming.is_empty() {
+            self.since = now;
+        }
+        self.warming.extend(changed);
+        self.unaccepted = true;
+        let eds = |(name, one): (&String, &Rc<Facts>)| one.eds.then(|| name.clone());
+        let names = self
+            .of(Kind::Cluster)
+            .resources
+            .iter()
+            .filter_map(eds)
+            .collect();
+        let mut said: Vec<Request> = self.subscribe(Kind::Endpoint, names).into_iter().collect();
+        said.extend(self.warm());
+        Ok(said)
+    }
+
+    /// Accepts the clusters when none waits any more. The first time listeners come next.
+    fn warm(&mut self) -> Vec<Request> {
+        if !self.unaccepted || !self.warming.is_empty() {
+            return Vec::new();
+        }
+        self.unaccepted = false;
+        let mut said = vec![self.accept(Kind::Cluster)];
+        if !self.of(Kind::Listener).asked {
+            said.push(self.request(Kind::Listener, Vec::new(), Vec::new()));
+        }
+        said
+    }
+
+    fn endpoints(&mut self, response: Response) -> Result<Vec<Request>, String> {
+        for one in &response.resources {
+            self.warming.remove(&one.name);
+        }
+        let gone = self.keep(response);
+        let clusters = &self.of(Kind::Cluster).resources;
+        if let Some(name) = gone.iter().find(|name| clusters.contains_key(*name)) {
+            return Err(format!("cluster {name} has lost its assignment"));
+        }
+        let mut said = vec![self.accept(Kind::Endpoint)];
+        said.extend(self.warm());
+        Ok(said)
+    }
+
+    fn listeners(&mut self, now: Duration, response: Response) -> Result<Vec<Request>, String> {
+        self.leads_somewhere(now, &response)?;
+        self.keep(response);
+        let listeners = self.of(Kind::Listener).resources.values();
+        let names = listeners
+            .flat_map(|one| one.routes.iter().cloned())
+            .collect();
+        let mut said = vec![self.accept(Kind::Listener)];
+        said.extend(self.subscribe(Kind::Route, names));
+        Ok(said)
+    }
+
+    fn routes(&mut self, now: Duration, response: Response) -> Result<Vec<Request>, String> {
+        self.leads_somewhere(now, &response)?;
+        self.keep(response);
+        Ok(vec![self.accept(Kind::Route)])
+    }
+
+    /// What listeners and routes send to is there, and warm unless the server has waited for long enough.
+    fn leads_somewhere(&self, now: Duration, response: &Response) -> Result<(), String> {
+        let held = &self.of(response.kind).resources;
+        for one in &response.resources {
+            if held.get(&one.name).is_some_and(|had| Rc::ptr_eq(had, one)) {
+                continue;
+            }
+            for cluster in &one.clusters {
+                if self.get(Kind::Cluster, cluster).is_none() {
+                    return Err(format!(
+                        "{} sends to {cluster}, which is not there",
+                        one.name
+                    ));
+                }
+                if self.warming.contains(cluster) && now < self.since + STEP {
+                    return Err(format!(
+                        "{} sends to {cluster}, which is not warm",
+                        one.name
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A listener or routes that send to one of these.
+    fn user_of(&self, clusters: &BTreeSet<String>) -> Option<&str> {
+        if clusters.is_empty() {
+            return None;
+        }
+        [Kind::Listener, Kind::Route]
+            .into_iter()
+            .flat_map(|kind| self.of(kind).resources.values())
+            .find(|one| !one.clusters.is_disjoint(clusters))
+            .map(|one| one.name.as_str())
+    }
+}
