@@ -15,30 +15,43 @@ pub(super) enum Target {
     Namespace(Box<str>),
 }
 
+/// Most lists have one or two entries, and there are as many of them as endpoints: sorted, as a set would be, but small.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    targets: BTreeMap<Key, BTreeSet<Target>>,
-    lookers: BTreeMap<Target, BTreeSet<Key>>,
+    targets: BTreeMap<Key, Box<[Target]>>,
+    lookers: BTreeMap<Target, Vec<Key>>,
 }
 
 impl Links {
     /// All that `looker` looked at, this time.
     pub(super) fn set(&mut self, looker: &Key, targets: BTreeSet<Target>) {
         let before = self.targets.remove(looker).unwrap_or_default();
-        for target in before.difference(&targets) {
-            if let Some(lookers) = self.lookers.get_mut(target) {
-                lookers.remove(looker);
-                if lookers.is_empty() {
-                    self.lookers.remove(target);
+        for target in before.iter().filter(|target| !targets.contains(target)) {
+            self.cut(looker, target);
+        }
+        for target in &targets {
+            if before.binary_search(target).is_err() {
+                let lookers = self.lookers.entry(target.clone()).or_default();
+                if let Err(at) = lookers.binary_search(looker) {
+                    lookers.insert(at, looker.clone());
                 }
             }
         }
-        for target in targets.difference(&before) {
-            let lookers = self.lookers.entry(target.clone()).or_default();
-            lookers.insert(looker.clone());
-        }
         if !targets.is_empty() {
+            let targets = targets.into_iter().collect();
             self.targets.insert(looker.clone(), targets);
+        }
+    }
+
+    fn cut(&mut self, looker: &Key, target: &Target) {
+        let Some(lookers) = self.lookers.get_mut(target) else {
+            return;
+        };
+        if let Ok(at) = lookers.binary_search(looker) {
+            lookers.remove(at);
+        }
+        if lookers.is_empty() {
+            self.lookers.remove(target);
         }
     }
 

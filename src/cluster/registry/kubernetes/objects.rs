@@ -235,7 +235,11 @@ impl Objects {
             .map(|pod| workload::of(&self.names, &self.tables, pod))
             .unzip();
         self.pods.set(key, targets.unwrap_or_default());
-        let place = workload::key(&self.names.cluster, key);
+        // The key that is kept is the workload's own.
+        let place = match &new {
+            Some(new) => new.key.clone(),
+            None => workload::key(&self.names.cluster, key),
+        };
         if self.said.workloads.get(&place).map(Arc::as_ref) == new.as_ref() {
             return;
         }

@@ -6,9 +6,9 @@ mod pod;
 mod service;
 mod topology;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::Labels;
 use k8s_openapi::jiff::Timestamp;
@@ -90,10 +90,42 @@ pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
 }
 
 fn labels(texts: Texts) -> Labels {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     texts
         .into_iter()
-        .map(|(name, value)| (name.into(), value.unwrap_or_default().into()))
+        .map(|(name, value)| {
+            let value = known.share(value.unwrap_or_default());
+            (known.share(name), value)
+        })
         .collect()
+}
+
+/// Texts of labels that are in use: pods of one kind have the same ones.
+static KNOWN: Mutex<Known> = Mutex::new(Known {
+    texts: BTreeSet::new(),
+    most: FEW,
+});
+const FEW: usize = 1024;
+
+struct Known {
+    texts: BTreeSet<Arc<str>>,
+    /// When there are more of them it is looked which of them nobody has any more.
+    most: usize,
+}
+
+impl Known {
+    fn share(&mut self, text: String) -> Arc<str> {
+        if let Some(known) = self.texts.get(text.as_str()) {
+            return Arc::clone(known);
+        }
+        if self.texts.len() >= self.most {
+            self.texts.retain(|text| Arc::strong_count(text) > 1);
+            self.most = FEW.max(self.texts.len() * 2);
+        }
+        let text: Arc<str> = text.into();
+        self.texts.insert(Arc::clone(&text));
+        text
+    }
 }
 
 /// What is said, where it is.
@@ -132,5 +164,26 @@ impl Wrong {
             self.say(|| format!("{field}: want a port, 1 to 65535, got {number}"));
         }
         port
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_shared_while_somebody_has_them() {
+        let mut known = Known {
+            texts: BTreeSet::new(),
+            most: FEW,
+        };
+        let kept = known.share("app".to_owned());
+        for n in 0..10 * FEW {
+            known.share(n.to_string());
+        }
+        assert!(known.texts.len() <= FEW);
+        assert!(Arc::ptr_eq(&kept, &known.share("app".to_owned())));
+        let all: Vec<_> = (0..3 * FEW).map(|n| known.share(n.to_string())).collect();
+        assert_eq!(known.texts.len(), all.len() + 1);
     }
 }
