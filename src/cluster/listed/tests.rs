@@ -361,3 +361,33 @@ async fn a_list_of_nothing_is_a_list() {
     fake.put(thing("a", 1));
     assert_eq!(next(&mut reader).await, ["a=1"]);
 }
+
+#[tokio::test]
+async fn who_is_answered_again_wakes_the_others() {
+    let fake = Fake::start().await;
+    let peers = Peers::default();
+    let run = |first| {
+        let (writer, reader) = store();
+        let pace = Pace {
+            first,
+            most: Duration::from_secs(600),
+            ..PACE
+        };
+        let source = Listed::<Thing>::new(fake.cluster(), Selection::default(), pace);
+        let source = source.beside(peers.clone());
+        (Running(tokio::spawn(source.run(writer))), reader)
+    };
+    fake.put(thing("a", 1));
+    let (_quick, mut quick) = run(PACE.first);
+    let (_slow, mut slow) = run(Duration::from_secs(600));
+    assert_eq!(
+        (next(&mut quick).await, next(&mut slow).await),
+        (vec!["a=1".to_owned()], vec!["a=1".to_owned()])
+    );
+    fake.away(true);
+    stale(&mut quick).await;
+    stale(&mut slow).await;
+    fake.put(thing("a", 2));
+    fake.away(false);
+    assert_eq!(next(&mut slow).await, ["a=2"]);
+}

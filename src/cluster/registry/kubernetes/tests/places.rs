@@ -91,6 +91,13 @@ fn an_address_moves_to_another_pod() {
         endpoints(&mut objects, "a")[0].pod.as_deref(),
         Some("demo/old")
     );
+    // What says of itself that it has its host's address has none of its own.
+    for (on_host, found) in [(true, None), (false, Some("demo/old"))] {
+        let mut old = pod("old", "10.0.0.1", json!({}));
+        old["spec"]["hostNetwork"] = json!(on_host);
+        set(&mut objects, old);
+        assert_eq!(endpoints(&mut objects, "a")[0].pod.as_deref(), found);
+    }
 }
 
 #[test]
