@@ -156,3 +156,9 @@ load_tools() {
     build/dist "$(host_arch)" gudgeon >/dev/null
     cargo build -q --release --locked -p gudgeon-load
 }
+
+# And the proxies of discovery.
+mesh_tools() {
+    load_tools
+    cargo build -q --release --locked -p gudgeon-mesh-load
+}

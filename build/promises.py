@@ -1,10 +1,12 @@
-"""Measures the release binaries for build/promises: [--quick] [--check] [init] [gudgeon]."""
+"""Measures the release binaries for build/promises: [--quick] [--check] [init] [gudgeon] [discovery]."""
 
 import os
 import signal
+import statistics
 import sys
 import tempfile
 
+import discovery
 import gudgeon
 import measure
 
@@ -136,9 +138,44 @@ def of_gudgeon(quick):
     return verdicts
 
 
+def of_discovery(quick):
+    """The rows of gudgeon discovery; their verdicts."""
+    limits = measure.promises()["discovery"]
+    found = discovery.all_of_it(quick)
+    load, room = found["load"], limits["room"]
+    verdicts = []
+
+    def one(what, value, key, shown, promised, room=1.0):
+        verdicts.append(judged(value, limits[key], room))
+        row(what, shown, promised, verdicts[-1])
+
+    def told(what, shown):
+        row(what, shown, "", "")
+
+    one("gudgeon discovery: resident, idle", found["idle"], "idle", f"{found['idle']} kB", f"{limits['idle']} kB")
+    what = f"start to ready, {load['services']} services"
+    one(what, found["start"], "start", f"{found['start']:.0f} ms", f"{limits['start']} ms", room)
+    what = f"resident, {load['services']} services, {load['proxies']} proxies"
+    one(what, load["resident"], "resident", f"{load['resident']} kB", f"{limits['resident']} kB")
+    told("  before the first proxy", f"{load['resident_before']} kB")
+    told("  after changes of endpoints and services", f"{load['resident_after']} kB")
+    told("  until every proxy had everything, the proxies beside it", f"{load['complete_ms'] / 1000:.1f} s")
+    told("  processor time of that", f"{load['complete_processor_ms'] / 1000:.1f} s")
+    last, cost = (statistics.median(change[key] for change in load["changes"]) for key in ("last_ms", "processor_ms"))
+    one("an endpoint's change at the last proxy, debounce and all", last, "change", f"{last:.0f} ms", f"{limits['change']} ms", room)
+    told("  processor time of that", f"{cost:.0f} ms")
+    for what, costs in found["growth"].items():
+        shown = ", ".join(f"{size}: {cost:.0f}" for size, cost in costs.items())
+        bend = gudgeon.bend(costs)
+        one(f"one more {what}, last to first", bend, "growth", f"{bend:.2f}", f"{limits['growth']:.2f}", room)
+        told(f"  {shown}", "")
+    return verdicts
+
+
 def main():
     quick = "--quick" in sys.argv
-    whose = [word for word in ("init", "gudgeon") if word in sys.argv] or ["init", "gudgeon"]
+    # Discovery takes some minutes and 2,000 proxies: only when it is named.
+    whose = [word for word in ("init", "gudgeon", "discovery") if word in sys.argv] or ["init", "gudgeon"]
     row("what", "measured", "promise", "")
     print("|" + "|".join("-" * width for width in (62, 12, 10, 8)) + "|")
     verdicts = []
@@ -146,6 +183,8 @@ def main():
         verdicts += of_init(5 if quick else 60)
     if "gudgeon" in whose:
         verdicts += of_gudgeon(quick)
+    if "discovery" in whose:
+        verdicts += of_discovery(quick)
     broken = [verdict for verdict in verdicts if verdict in ("OVER", "none")]
     return 1 if "--check" in sys.argv and broken else 0
 

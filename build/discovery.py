@@ -1,0 +1,131 @@
+"""Measures gudgeon discovery for build/promises: its memory, how soon it is ready and how soon the last proxy has a change, and
+how these grow.
+
+The proxies are those of tests/mesh-load, half of them in each variant of the protocol; each looks at every answer. The server
+has one core and they have another, where there are two.
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+import gudgeon
+import measure
+from ports import free_port
+
+MESH_LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/release/mesh-load")
+SERVICES, ENDPOINTS, PROXIES = 1000, 10, 2000
+
+
+class Discovery:
+    """A running `gudgeon discovery` with that many services in a directory."""
+
+    def __init__(self, folder, services, program=gudgeon.GUDGEON):
+        self.services = services
+        self.folder = tempfile.mkdtemp(dir=folder)
+        self.directory, mesh = f"{self.folder}/services", f"{self.folder}/mesh.yaml"
+        self.grpc, self.http, self.monitoring = free_port(), free_port(), free_port()
+        os.mkdir(self.directory)
+        if services:
+            write = [MESH_LOAD, "write", "--dir", self.directory, "--services", str(services), "--endpoints", str(ENDPOINTS)]
+            subprocess.run(write, check=True, stdout=subprocess.DEVNULL)
+        with open(mesh, "w") as file:
+            file.write("{}\n")
+        self.command = [program, "discovery", f"--configDir={self.directory}", f"--meshConfig={mesh}", "--secureGrpcAddr="]
+        for flag, port in ("grpcAddr", self.grpc), ("httpAddr", self.http), ("monitoringAddr", self.monitoring):
+            self.command.append(f"--{flag}=127.0.0.1:{port}")
+
+    def __enter__(self):
+        self.log = open(f"{self.folder}/log", "wb")
+        began = time.monotonic()
+        self.process = subprocess.Popen(
+            self.command, stdout=self.log, stderr=self.log, preexec_fn=gudgeon.on(gudgeon.SERVER_CORE)
+        )
+        while not self.ready():
+            if self.process.poll() is not None or time.monotonic() > began + measure.DEADLINE_SECONDS:
+                measure.fail(f"start gudgeon discovery:\n{measure.contents(self.log.name)}")
+            time.sleep(0.002)
+        self.start = time.monotonic() - began
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+        shutil.rmtree(self.folder)
+
+    def ready(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/ready", timeout=10) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def resident(self):
+        return measure.memory(self.process.pid)["resident"]
+
+    def load(self, proxies, changes, exchanges=0):
+        """What the proxies found; a wrong answer ends everything."""
+        command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.grpc}", "--pid", str(self.process.pid)]
+        command += ["--dir", self.directory, "--services", str(self.services), "--endpoints", str(ENDPOINTS)]
+        command += ["--proxies", str(proxies), "--changes", str(changes), "--exchanges", str(exchanges)]
+        client = subprocess.run(command, stdout=subprocess.PIPE, preexec_fn=gudgeon.on(gudgeon.CLIENT_CORE))
+        if client.returncode != 0:
+            measure.fail(f"go on without proxies: {measure.contents(self.log.name)[-2000:]}")
+        return json.loads(client.stdout)
+
+
+def idle(folder):
+    """kB resident without a service and without a proxy; the program lies in memory, as in gudgeon.idle."""
+    with tempfile.TemporaryDirectory(dir=measure.POD_MEMORY) as memory:
+        with Discovery(folder, 0, shutil.copy(gudgeon.GUDGEON, memory)) as discovery:
+            time.sleep(1)
+            return discovery.resident()
+
+
+def starts(folder, rounds):
+    """Milliseconds from exec until it is ready, with all services."""
+    found = []
+    for _ in range(rounds):
+        with Discovery(folder, SERVICES) as discovery:
+            found.append(discovery.start * 1000)
+    return statistics.median(found)
+
+
+def point(folder, services, proxies, changes):
+    """kB resident, and ms of processor time that one change of an endpoint costs."""
+    with Discovery(folder, services) as discovery:
+        found = discovery.load(proxies, changes)
+    return found["resident"], statistics.median(change["processor_ms"] for change in found["changes"])
+
+
+def growth(folder, changes):
+    """Memory and the cost of a change at three sizes, against services and against proxies."""
+    few = PROXIES // 10
+    against = {
+        "service": [(services, few) for services in (SERVICES // 4, SERVICES // 2, SERVICES)],
+        "proxy": [(SERVICES // 4, proxies) for proxies in (PROXIES // 4, PROXIES // 2, PROXIES)],
+    }
+    found = {}
+    for what, sizes in against.items():
+        points = {size: point(folder, *size, changes) for size in sizes}
+        place = 0 if what == "service" else 1
+        found[f"{what}, kB"] = {size[place]: kb for size, (kb, _) in points.items()}
+        if what == "proxy":
+            found[f"{what}, µs of a change"] = {size[place]: ms * 1000 for size, (_, ms) in points.items()}
+    return found
+
+
+def all_of_it(quick):
+    """Every figure, by the keys of build/promises.toml."""
+    with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
+        found = {"idle": idle(folder), "start": starts(folder, 3 if quick else 10)}
+        with Discovery(folder, SERVICES) as discovery:
+            found["load"] = discovery.load(PROXIES, 5 if quick else 20, 2)
+        found["growth"] = growth(folder, 5)
+    return found
