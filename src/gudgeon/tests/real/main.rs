@@ -17,6 +17,7 @@
 
 mod admission;
 mod cases;
+mod coming;
 mod goldens;
 mod keeping;
 mod second;
