@@ -197,8 +197,10 @@ spec:
     - {name: ISTIO_META_CLUSTER_ID, value: Kubernetes}
     {{- end }}
     - {name: ISTIO_METAJSON_LABELS, value: {{ toJSON $meta.Labels | toJson }}}
-    # Servers before 1.27 write the last one by themselves, by the seccompProfile below.
-    - {name: ISTIO_METAJSON_ANNOTATIONS, value: {{ omit $said "kubectl.kubernetes.io/last-applied-configuration" "container.seccomp.security.alpha.kubernetes.io/istio-proxy" | toJSON | toJson }}}
+    {{- $told := omit $said "kubectl.kubernetes.io/last-applied-configuration" }}
+    {{- /* Servers before 1.27 write these by themselves, by each seccompProfile. */}}
+    {{- range $name, $_ := $said }}{{ if contains "seccomp.security.alpha.kubernetes.io/" $name }}{{ $told = omit $told $name }}{{ end }}{{ end }}
+    - {name: ISTIO_METAJSON_ANNOTATIONS, value: {{ $told | toJSON | toJson }}}
     - {name: TERMINATION_GRACE_PERIOD_SECONDS, value: {{ default 30 .Spec.TerminationGracePeriodSeconds }}}
     {{- $drain := $proxy.TerminationDrainDuration.Seconds }}
     {{- if and (ne $drain 5) (not (isset $metadata "TERMINATION_DRAIN_DURATION_SECONDS")) }}

@@ -108,6 +108,29 @@ fn it_works_at_once() {
     assert_eq!(injector.logged("ignoring --"), 0);
 }
 
+/// What servers before 1.27 write beside each seccompProfile comes between two passes.
+#[test]
+fn a_second_pass_does_not_see_what_the_server_wrote() {
+    let (_injector, mut client) = own(&[]);
+    let mut pod = pod("web");
+    pod["metadata"]["annotations"] = json!({"kept": "yes"});
+    let profile = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+    pod["spec"]["securityContext"] = profile.clone();
+    pod["spec"]["containers"][0]["securityContext"] = profile;
+    let mut kept = patched(&pod, &client.review(&review(&pod)).unwrap());
+    let proxy = container(&kept, "containers", "istio-proxy").unwrap();
+    let told = variable(proxy, "ISTIO_METAJSON_ANNOTATIONS");
+    assert_eq!(told.as_deref(), Some("{\"kept\":\"yes\"}"));
+    for name in ["pod", "web", "istio-proxy"] {
+        let prefix = if name == "pod" { "" } else { "container." };
+        let name = format!("{prefix}seccomp.security.alpha.kubernetes.io/{name}");
+        kept["metadata"]["annotations"][name] = json!("runtime/default");
+    }
+    let again = client.review(&review(&kept)).unwrap();
+    assert_eq!(again["response"]["allowed"], true);
+    assert!(again["response"]["patch"].is_null(), "{again}");
+}
+
 #[test]
 fn pairs_of_the_path_are_variables() {
     let (_injector, mut client) = own(&[]);
