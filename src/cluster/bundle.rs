@@ -13,8 +13,8 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 
 /// The common name of the CAs that this program makes.
-pub const OURS: &str = "gudgeon-self-signed-ca";
-/// So many of this program's stay.
+pub const OWN_CA_NAME: &str = "gudgeon-self-signed-ca";
+/// Certificates of this program's CAs that are kept in a bundle at most.
 const MOST: usize = 8;
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
@@ -58,11 +58,11 @@ fn shared(present: &[u8], own: &[u8], now: SystemTime) -> Option<Vec<u8>> {
         .map(|der| (der, made(der, now)))
         .filter(|(der, made)| *made != Made::Expired && seen.insert(*der))
         .collect();
-    let ours = kept
+    let by_replicas = kept
         .iter()
         .filter(|(_, made)| *made == Made::ByReplica)
         .count();
-    let mut surplus = ours.saturating_sub(MOST);
+    let mut surplus = by_replicas.saturating_sub(MOST);
     // From the front: who was pushed out and still lives comes back at the end, so that those that nobody brings back go,
     // and all who live stay. By age, two old ones would push out each other while newer ones that are dead stay. What this replica
     // uses is never given up.
@@ -105,7 +105,7 @@ fn made(der: &[u8], now: SystemTime) -> Made {
     };
     let certificate = certificate.tbs_certificate();
     let name = certificate.subject().common_name().ok().flatten();
-    if name.is_none_or(|name| name.value() != OURS) {
+    if name.is_none_or(|name| name.value() != OWN_CA_NAME) {
         Made::ByOthers
     } else if certificate.validity().not_after.to_system_time() <= now {
         Made::Expired

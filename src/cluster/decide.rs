@@ -32,17 +32,17 @@ pub(crate) fn decide(
     bundle: &Bundle,
     now: SystemTime,
 ) -> Decision {
-    let ours: Vec<&Webhook> = configuration
+    let own: Vec<&Webhook> = configuration
         .webhooks
         .iter()
         .flatten()
         .filter(|webhook| meant(&webhook.name, name))
         .collect();
-    if ours.is_empty() {
+    if own.is_empty() {
         return Decision::NoEntry;
     }
-    let entries = ours.iter().map(|webhook| webhook.name.clone()).collect();
-    let patches: Vec<Value> = ours
+    let entries = own.iter().map(|webhook| webhook.name.clone()).collect();
+    let patches: Vec<Value> = own
         .into_iter()
         .filter_map(|webhook| {
             let present = webhook.client_config.ca_bundle.as_ref();

@@ -36,7 +36,7 @@ mod served;
 mod store;
 mod webhook;
 
-pub use bundle::{Bundle, OURS};
+pub use bundle::{Bundle, OWN_CA_NAME};
 pub use connect::{Access, CannotConnect, Cluster, Version};
 pub use failure::{Action, Cause, Failure};
 pub use keeper::{Handle, Keeper, Order};

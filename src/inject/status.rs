@@ -177,16 +177,16 @@ pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
     let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
         return originals;
     };
-    let ours = [STATUS, OVERRIDES];
-    for (map, keys, ours) in [
+    let added = [STATUS, OVERRIDES];
+    for (map, keys, added) in [
         ("labels", &earlier.labels, &[][..]),
-        ("annotations", &earlier.annotations, &ours[..]),
+        ("annotations", &earlier.annotations, &added[..]),
     ] {
         let Some(entries) = metadata.get_mut(map).and_then(Value::as_object_mut) else {
             continue;
         };
         let before = entries.len();
-        entries.retain(|key, _| !keys.contains(key) && !ours.contains(&key.as_str()));
+        entries.retain(|key, _| !keys.contains(key) && !added.contains(&key.as_str()));
         if entries.is_empty() && before > 0 {
             metadata.shift_remove(map);
         }

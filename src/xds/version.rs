@@ -26,11 +26,11 @@ impl Version {
 
     /// What [`Display`](fmt::Display) has written; anything else is a version that was never given out.
     pub fn parse(text: &str) -> Option<Self> {
-        let ours = text.len() == 32
+        let well_formed = text.len() == 32
             && text
                 .bytes()
                 .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        if !ours {
+        if !well_formed {
             return None;
         }
         u128::from_str_radix(text, 16).ok().map(Self)

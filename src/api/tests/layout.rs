@@ -187,7 +187,7 @@ fn linked(name: &str) -> BTreeSet<String> {
 
 #[test]
 fn each_crate_knows_those_below_it_only() {
-    let ours: BTreeSet<_> = [
+    let members: BTreeSet<_> = [
         "gudgeon",
         "gudgeon-api",
         "gudgeon-cluster",
@@ -205,7 +205,7 @@ fn each_crate_knows_those_below_it_only() {
         };
         let linked = linked(name);
         let others: BTreeSet<_> = linked
-            .intersection(&ours)
+            .intersection(&members)
             .filter(|found| **found != own)
             .cloned()
             .collect();

@@ -17,8 +17,8 @@ fn ca(name: &str, from: i32, to: i32) -> String {
         .replace("\r\n", "\n")
 }
 
-fn ours(from: i32, to: i32) -> String {
-    ca(OURS, from, to)
+fn own_ca(from: i32, to: i32) -> String {
+    ca(OWN_CA_NAME, from, to)
 }
 
 /// The beginning of a year, about.
@@ -45,8 +45,8 @@ fn a_file_is_written_as_it_is() {
 #[test]
 fn what_others_put_there_stays() {
     let (own, other, stranger) = (
-        ours(2026, 2027),
-        ours(2025, 2027),
+        own_ca(2026, 2027),
+        own_ca(2025, 2027),
         ca("corporate", 2020, 2021),
     );
     let all = format!("{stranger}{other}{own}");
@@ -63,7 +63,7 @@ fn what_others_put_there_stays() {
 
 #[test]
 fn lines_and_comments_are_no_difference() {
-    let own = ours(2026, 2027);
+    let own = own_ca(2026, 2027);
     let other = ca("corporate", 2020, 2021);
     for present in [
         format!("{other}{own}").replace('\n', "\r\n"),
@@ -76,7 +76,7 @@ fn lines_and_comments_are_no_difference() {
 
 #[test]
 fn a_broken_certificate_hides_no_other() {
-    let (own, other) = (ours(2026, 2027), ca("corporate", 2020, 2030));
+    let (own, other) = (own_ca(2026, 2027), ca("corporate", 2020, 2030));
     let broken = "-----BEGIN CERTIFICATE-----\nAAAA";
     let unread = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
@@ -89,13 +89,13 @@ fn a_broken_certificate_hides_no_other() {
 
 #[test]
 fn ours_that_expired_go() {
-    let (own, expired, valid) = (ours(2026, 2028), ours(2020, 2021), ours(2025, 2030));
+    let (own, expired, valid) = (own_ca(2026, 2028), own_ca(2020, 2021), own_ca(2025, 2030));
     assert_eq!(
         wanted(&format!("{expired}{valid}{own}"), &own, 2026),
         Some(format!("{valid}{own}"))
     );
     // Our own too, once it has: its successor is beside it.
-    let next = ours(2027, 2030);
+    let next = own_ca(2027, 2030);
     let both = format!("{own}{next}");
     assert_eq!(wanted(&both, &both, 2027), None);
     assert_eq!(wanted(&both, &both, 2028), Some(next));
@@ -103,9 +103,9 @@ fn ours_that_expired_go() {
 
 #[test]
 fn the_newest_of_ours_stay() {
-    let others: Vec<String> = (2010..2018).map(|from| ours(from, 2030)).collect();
+    let others: Vec<String> = (2010..2018).map(|from| own_ca(from, 2030)).collect();
     let stranger = ca("corporate", 2000, 2030);
-    let own = ours(2020, 2030);
+    let own = own_ca(2020, 2030);
     let present = format!("{stranger}{}", others.concat());
     let expected = format!("{stranger}{}{own}", others[1..].concat());
     assert_eq!(wanted(&present, &own, 2026), Some(expected.clone()));
@@ -115,8 +115,8 @@ fn the_newest_of_ours_stay() {
 #[test]
 fn who_lives_is_not_pushed_out_by_the_dead() {
     // Two replicas that live on, and a third that started again and again.
-    let (first, second) = (ours(2005, 2030), ours(2006, 2030));
-    let dead: Vec<String> = (2010..2018).map(|from| ours(from, 2030)).collect();
+    let (first, second) = (own_ca(2005, 2030), own_ca(2006, 2030));
+    let dead: Vec<String> = (2010..2018).map(|from| own_ca(from, 2030)).collect();
     let mut bundle = format!("{first}{second}{}", dead.concat());
     let mut written = 0;
     for _ in 0..10 {
@@ -134,7 +134,7 @@ fn who_lives_is_not_pushed_out_by_the_dead() {
 
 #[test]
 fn two_of_the_same_are_one() {
-    let (own, other) = (ours(2026, 2027), ca("corporate", 2020, 2030));
+    let (own, other) = (own_ca(2026, 2027), ca("corporate", 2020, 2030));
     let expected = Some(format!("{other}{own}"));
     assert_eq!(
         wanted(&format!("{other}{other}{own}"), &own, 2026),
@@ -145,7 +145,7 @@ fn two_of_the_same_are_one() {
 
 fn pool() -> &'static [String] {
     static POOL: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| {
-        let ours = (0..12).map(|n| ours(2010 + n % 7, if n % 4 == 3 { 2025 } else { 2030 }));
+        let ours = (0..12).map(|n| own_ca(2010 + n % 7, if n % 4 == 3 { 2025 } else { 2030 }));
         let others = (0..3).map(|n| ca(&format!("other {n}"), 2020, 2022));
         ours.chain(others).collect()
     });

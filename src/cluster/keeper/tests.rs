@@ -272,7 +272,7 @@ async fn replicas_with_certificates_of_their_own_come_to_rest() {
         let mut params = rcgen::CertificateParams::default();
         params
             .distinguished_name
-            .push(rcgen::DnType::CommonName, crate::OURS);
+            .push(rcgen::DnType::CommonName, crate::OWN_CA_NAME);
         let key = rcgen::KeyPair::generate().unwrap();
         params.self_signed(&key).unwrap().pem()
     };

@@ -1,7 +1,7 @@
 //! Small parts of Envoy's messages, each said once; and the few messages whose maps must come out in one order.
 //!
 //! `envoy-types` holds maps in hash maps, which are written in any order. A map of one entry has one order; where there may
-//! be more, the message is ours, with the same numbers.
+//! be more, the message is declared here, with the same field numbers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

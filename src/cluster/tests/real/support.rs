@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cluster::{Access, Bundle, Cluster, Handle, Keeper, OURS, Order, Pace};
+use cluster::{Access, Bundle, Cluster, Handle, Keeper, OWN_CA_NAME, Order, Pace};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -157,7 +157,7 @@ pub(crate) fn ca(name: &str) -> String {
 }
 
 pub(crate) fn own() -> Bundle {
-    Bundle::Own(ca(OURS).into_bytes())
+    Bundle::Own(ca(OWN_CA_NAME).into_bytes())
 }
 
 pub(crate) async fn until(what: &str, mut came: impl FnMut() -> bool) {
