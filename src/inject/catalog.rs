@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::config::version;
 use crate::memo::Memo;
-use crate::template::Template;
+use crate::template::{Template, version};
 
 /// The template that is used where nobody says anything.
 pub(crate) const SIDECAR: &str = "sidecar";

@@ -5,27 +5,18 @@ use std::sync::Arc;
 
 use api::mesh::MeshConfig;
 use gotmpl::Value;
-use sha2::{Digest as _, Sha256};
 
 use crate::annotations::{self, Judges};
 use crate::builtin;
 use crate::catalog::Catalog;
 use crate::data::{self, Proxy};
 use crate::decision::Policy;
-use crate::file::File;
+use crate::file::{File, Probers};
 use crate::fragment::Fragment;
 use crate::memo::Memo;
 use crate::surface::{Broken, Parameters, Source, Sources};
-use crate::template::{Delimiters, Dialect, Template, hex, of_json};
+use crate::template::{Delimiters, Dialect, Template, of_json, version};
 use crate::yaml;
-
-/// How probes are handed to the agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Probers {
-    /// As agents of 1.1 understand it: httpGet only.
-    Legacy,
-    Current,
-}
 
 /// How the result is put into the pod.
 #[derive(Debug)]
@@ -237,11 +228,6 @@ fn mode(file: &File, delimiters: &Delimiters) -> Result<Mode, String> {
             .map(Mode::Overlay)
         }
     }
-}
-
-/// The sha256 of what the configuration holds; several texts are joined by a newline.
-pub(crate) fn version(texts: &[&str]) -> String {
-    hex(&Sha256::digest(texts.join("\n")))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::annotations::{self, Judges, NATIVE_SIDECAR, PROXY_CONFIG};
 use crate::config::{Configuration, Mode};
-use crate::data::{self, Owner, Proxy, View};
+use crate::data::{self, Owner, Proxy};
 use crate::decision::{self, Policy};
 use crate::fragment::{self, Fragment};
 use crate::labels;
@@ -21,6 +21,7 @@ use crate::status::{self, STATUS, Status};
 use crate::surface::{Injected, NativeSidecars, Origin, Outcome, Request, reason};
 use crate::template::Template;
 use crate::typing::{self, Findings};
+use crate::view::View;
 use crate::yaml;
 
 /// What a response may carry of warnings.
@@ -244,7 +245,7 @@ impl Job<'_> {
             let told = rewriting.rewrite(&mut made, |_, _| false, &mut self.warnings);
             fragment.tell(&told);
         }
-        fragment.put(&mut made, self.configuration);
+        fragment.put(&mut made, &self.configuration.mesh);
         if self.native {
             native::convert(&mut made, port);
             now.locate(&made);

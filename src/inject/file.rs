@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::Probers;
 use crate::decision::Policy;
 use crate::selector::Selector;
 use crate::template::Delimiters;
@@ -22,6 +21,14 @@ const KNOWN: [&str; 12] = [
     "addLabels",
     "rewriteAppHTTPProbe",
 ];
+
+/// How probes are handed to the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Probers {
+    /// As agents of 1.1 understand it: httpGet only.
+    Legacy,
+    Current,
+}
 
 /// The file as it says it.
 #[derive(Default)]

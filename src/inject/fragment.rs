@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use api::mesh::MeshConfig;
 use serde_json::{Map, Value, json};
 
 use crate::annotations::{self, REWRITE_PROBES};
-use crate::config::Configuration;
 use crate::memo::Texts;
 use crate::pod::{self, LISTS, PROXY};
 use crate::probes;
@@ -166,7 +166,7 @@ impl Fragment {
     }
 
     /// Puts all of it into the pod.
-    pub(crate) fn put(self, pod: &mut Value, configuration: &Configuration) {
+    pub(crate) fn put(self, pod: &mut Value, mesh: &MeshConfig) {
         for (list, elements) in LISTS.into_iter().zip(self.lists) {
             if !elements.is_empty()
                 && let Some(known) = pod::list_mut(pod, list)
@@ -175,8 +175,7 @@ impl Fragment {
             }
         }
         let mut security_context = self.security_context.unwrap_or_default();
-        if configuration.mesh.enable_sds_token_mount && !configuration.mesh.sds_uds_path.is_empty()
-        {
+        if mesh.enable_sds_token_mount && !mesh.sds_uds_path.is_empty() {
             security_context.insert("fsGroup".to_owned(), json!(TOKEN_GROUP));
         }
         let objects = [

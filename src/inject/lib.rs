@@ -51,6 +51,7 @@ mod surface;
 )]
 pub mod template;
 pub mod typing;
+mod view;
 pub mod yaml;
 
 pub use builtin::configuration as builtin_configuration;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::Probers;
+use crate::file::Probers;
 use crate::pod::{self, PROXY};
 use crate::status::Status;
 

@@ -3,7 +3,7 @@
 mod mesh;
 mod owner;
 mod pod;
-mod view;
+mod proxy;
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::template::{Object, first, object};
 pub(crate) use mesh::{GO_DURATION, absent, message};
 pub(crate) use owner::Owner;
 pub(crate) use pod::{part, part_of};
-pub(crate) use view::{Proxy, View, proxy_config};
+pub(crate) use proxy::{Proxy, proxy_config};
 
 /// The root of a template's data: fields that are values already.
 struct Root(BTreeMap<&'static str, Value>);

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use gotmpl::parse::Parser;
 use gotmpl::{TemplateError, Value};
+use sha2::{Digest as _, Sha256};
 
-pub(crate) use functions::hex;
 use marks::Marks;
 pub(crate) use object::{Object, first, object, of_json, strings_of_json};
 pub(crate) use session::MAX_OUTPUT;
@@ -23,6 +23,11 @@ pub(crate) use session::MAX_OUTPUT;
 /// Takes steps of the rendering that goes on, for so many elements.
 pub(crate) fn charge(elements: usize) -> Result<(), TemplateError> {
     session::charge(u64::try_from(elements).unwrap_or(u64::MAX))
+}
+
+/// The sha256 of the templates of a configuration; several texts are joined by a newline.
+pub(crate) fn version(texts: &[&str]) -> String {
+    functions::hex(&Sha256::digest(texts.join("\n")))
 }
 
 /// Which functions bear which meaning: `toJson` is of a string map in fragments, and Sprig's in overlays.

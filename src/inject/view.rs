@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::mesh::ProxyConfig;
 use gotmpl::Value;
 use serde_json::{Value as Json, json};
 
-use super::{Owner, message, part, part_of, record, root};
 use crate::config::Configuration;
+use crate::data::{Owner, Proxy, part, part_of, record, root};
 use crate::schema;
 use crate::surface::{Origin, Request};
 use crate::template::Data;
@@ -149,20 +148,4 @@ impl View<'_> {
             image.as_deref().unwrap_or("proxyv2")
         )
     }
-}
-
-/// The proxy's configuration, and how templates see it.
-#[derive(Debug, Clone)]
-pub(crate) struct Proxy {
-    pub(crate) config: ProxyConfig,
-    pub(crate) value: Value,
-}
-
-/// What a configuration is to templates.
-pub(crate) fn proxy_config(config: ProxyConfig) -> Result<Proxy, api::mesh::Invalid> {
-    let fields = api::mesh::json(&config)?;
-    let shown = api::mesh::chosen(&config)?;
-    let kind = &api::schema::ISTIO_MESH_V1ALPHA1_PROXYCONFIG;
-    let value = message(kind, fields, Some(shown));
-    Ok(Proxy { config, value })
 }
