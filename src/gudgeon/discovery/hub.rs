@@ -146,6 +146,12 @@ impl Hub {
         });
     }
 
+    /// A source is no more.
+    pub(crate) fn forget(&self, id: &SourceId) {
+        self.state().standing.remove(id);
+        self.update(|registries| registries.remove(id));
+    }
+
     /// Since when each source is as far as it is.
     pub(crate) fn standing_since(&self) -> BTreeMap<SourceId, Duration> {
         let state = self.state();

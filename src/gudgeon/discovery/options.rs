@@ -26,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) cluster_metrics: bool,
     pub(crate) domain: Arc<str>,
     pub(crate) trust_domain: Arc<str>,
+    /// The own one.
+    pub(crate) namespace: Arc<str>,
     /// In their order, none twice.
     pub(crate) registries: Vec<Registry>,
     pub(crate) certificates: std::path::PathBuf,
@@ -109,6 +111,7 @@ impl Options {
             cluster_metrics: variables.boolean("PILOT_ENABLE_CLUSTER_METRICS", false)?,
             domain: flags.domain.as_str().into(),
             trust_domain: flags.trust_domain.as_str().into(),
+            namespace: named(&flags.namespace, "POD_NAMESPACE", "istio-system"),
             registries,
             certificates: variables
                 .get("PILOT_CERT_DIR")

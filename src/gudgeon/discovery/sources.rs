@@ -1,6 +1,8 @@
 //! The one place where sources are started, by what the flags ask for.
 
+mod consul;
 mod files;
+mod kubernetes;
 mod memory;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +27,7 @@ pub(crate) struct Sources {
     /// `None`: that registry is not on.
     memory: Option<Arc<Mutex<Memory>>>,
     directory: Shelf,
+    cluster: Shelf,
 }
 
 /// Names as a source of this cluster makes them.
@@ -42,7 +45,7 @@ impl Sources {
     ///
     /// # Errors
     /// What a source lacks.
-    pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Self, Failure> {
+    pub(super) async fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Self, Failure> {
         let registries = &hub.options.registries;
         let mut this = Self::default();
         if registries.contains(&Registry::Memory) {
@@ -50,11 +53,10 @@ impl Sources {
         }
         for registry in registries {
             match registry {
-                // What has no reader yet must not look as if it had.
-                Registry::Kubernetes | Registry::Consul => {
-                    let name = registry.as_str();
-                    return Err(Failure::config(format!("cannot read services from {name}")));
+                Registry::Kubernetes => {
+                    kubernetes::start(flags, hub, Arc::clone(&this.cluster)).await?;
                 }
+                Registry::Consul => consul::start(flags, hub)?,
                 Registry::External | Registry::Memory => {}
             }
         }
@@ -73,8 +75,11 @@ impl Sources {
 
     /// All configuration that was written, whether or not it is used.
     pub(super) fn written(&self) -> Vec<Arc<Written>> {
-        let directory = self.directory.lock();
-        let mut all = directory.unwrap_or_else(PoisonError::into_inner).clone();
+        let mut all = Vec::new();
+        for shelf in [&self.directory, &self.cluster] {
+            let shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(shelf.iter().cloned());
+        }
         if let Some(memory) = &self.memory {
             let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
             all.extend(memory.written().iter().cloned());

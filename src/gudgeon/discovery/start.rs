@@ -53,7 +53,7 @@ async fn serve(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
     };
     let hub = Hub::new(options, Registries::new(settings, mesh, networks));
     let ports = Ports::bind(flags).await?;
-    let sources = Sources::start(flags, &hub)?;
+    let sources = Sources::start(flags, &hub).await?;
     ports.announce();
     let (stage, watched) = watch::channel(Stage::Serving);
     let mut serving = listen(ports, &hub, &sources, &watched);

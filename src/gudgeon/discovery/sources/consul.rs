@@ -1,0 +1,43 @@
+//! Consul.
+
+use std::sync::Arc;
+
+use cluster::registry::Standing;
+use cluster::registry::consul::{Address, Consul, Said, Token};
+use tokio::sync::watch;
+
+use crate::cli::DiscoveryFlags;
+use crate::discovery::hub::Hub;
+use crate::exit::Failure;
+
+/// Reads it from now on.
+///
+/// # Errors
+/// The address or the token is none.
+pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<(), Failure> {
+    let url = flags.consul_server_url.as_deref().unwrap_or_default();
+    let address: Address = url.parse().map_err(|cause| {
+        Failure::config(format!("cannot use --consulserverURL {url:?}: {cause}"))
+    })?;
+    let token = match std::env::var("CONSUL_HTTP_TOKEN") {
+        Ok(text) if !text.is_empty() => Some(Token::new(&text).ok_or_else(|| {
+            // It is a secret: what it looks like is not said.
+            Failure::config("cannot use CONSUL_HTTP_TOKEN: it is no token")
+        })?),
+        Ok(_) | Err(_) => None,
+    };
+    let consul = Consul::new(address, token, hub.options.settings.cluster.clone());
+    let id = consul.id();
+    hub.stand(&id, Standing::Syncing);
+    let (to, mut said) = watch::channel(Said::default());
+    tokio::spawn(async move { match consul.run(to).await {} });
+    let hub = Arc::clone(hub);
+    tokio::spawn(async move {
+        while said.changed().await.is_ok() {
+            let now = said.borrow_and_update().clone();
+            hub.update(|registries| registries.put(&id, now.contribution));
+            hub.stand(&id, now.standing);
+        }
+    });
+    Ok(())
+}
