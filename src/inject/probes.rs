@@ -377,12 +377,8 @@ pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> Originals {
 
 /// Whether the probe points at `path`, and has its original now.
 fn put_back(probe: &mut Map<String, Value>, path: &str, original: &Value) -> bool {
-    if probe
-        .get("httpGet")
-        .and_then(|asked| asked.get("path"))
-        .and_then(Value::as_str)
-        != Some(path)
-    {
+    let asked = probe.get("httpGet");
+    if asked.and_then(|asked| asked.get("path")?.as_str()) != Some(path) {
         return false;
     }
     let (handler, asked) = match HANDLERS
