@@ -29,6 +29,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "gudgeon-cluster",
             "gudgeon-inject",
             "gudgeon-xds",
+            "pintle-sys",
         ],
     ),
 ];

@@ -18,7 +18,7 @@ use super::ports::Ports;
 use super::sources::Sources;
 use crate::cli::DiscoveryFlags;
 use crate::exit::{Exit, Failure};
-use crate::process::{Ends, tell_of_panics};
+use crate::process::{Ends, rest_after_start, tell_of_panics};
 use crate::serve::{self, Stage};
 
 /// Serves until TERM.
@@ -59,6 +59,7 @@ async fn serve(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
     let mut serving = listen(ports, &hub, &sources, &watched);
     tokio::spawn(Arc::clone(&hub).run());
     tokio::spawn(files.follow(Arc::clone(&hub)));
+    tokio::spawn(rest_after_start());
 
     ends.next().await;
     hub.drain();

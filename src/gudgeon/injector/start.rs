@@ -24,7 +24,7 @@ use super::webhook::Webhook;
 use super::{reload, selfsigned};
 use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
 use crate::exit::{Exit, Failure};
-use crate::process::{Ends, tell_of_panics};
+use crate::process::{Ends, rest_after_start, tell_of_panics};
 use crate::serve::{self, Stage};
 use crate::tls::{self, Authority, Names};
 use crate::{file, log, parameters};
@@ -59,6 +59,7 @@ async fn serve<E: Engine>(flags: InjectorFlags) -> Result<Exit, Failure> {
     let health = Arc::clone(&prepared.webhook.health);
     let (stage, watched) = watch::channel(Stage::Serving);
     let mut serving = prepared.go(&flags, &watched);
+    tokio::spawn(rest_after_start());
 
     ends.next().await;
     health.drains();
