@@ -111,7 +111,7 @@ def of_gudgeon(quick):
     for name, took in found["costs"].items():
         for key, how in ("cost", "HTTP/1.1"), ("http2", "HTTP/2"), ("new", "no two alike"):
             what, cost = f"reviews a second on one core, {name} template, {how}", took[key]
-            one(what, cost, "review", f"{1e6 / cost:.0f}", f"{1e6 / limits['review']:.0f}", room, limits["review_now"][name])
+            one(what, cost, "review", f"{1e6 / cost:.0f}", f"{1e6 / limits['review']:.0f}", room, limits["review_now"].get(name, 0))
         told("  on the wall, the client beside it", f"{took['wall']:.0f}")
         told("  of that TLS and HTTP, as GET /ready shows", f"{took['ready']:.0f} µs")
     for name, took in found["latencies"].items():
