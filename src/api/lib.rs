@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod duration;
 pub mod mesh;
 pub mod model;

@@ -1,0 +1,108 @@
+//! What is wrong with an object: where, in whose words, and whether it is refused for it.
+//!
+//! Whoever finds something names its place by the same path, so that a reader is led to the line, whoever it was.
+
+/// Whether an object is refused for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    Error,
+    Warning,
+}
+
+/// One thing, at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// From the object's root: `spec.http[0].route[1].weight`, `metadata.labels["a/b"]`.
+    pub path: String,
+    pub message: String,
+    pub severity: Severity,
+}
+
+impl Finding {
+    pub fn error(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            message: message.into(),
+            severity: Severity::Error,
+        }
+    }
+
+    pub fn warning(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            message: message.into(),
+            severity: Severity::Warning,
+        }
+    }
+
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+/// So much of a key or a value is shown.
+const SHOWN: usize = 256;
+
+/// Goes on to a field, or to a key of a map: `.name`, or `["a/b"]` where it has other letters.
+pub fn push_key(path: &mut String, key: &str) {
+    let simple = !key.is_empty()
+        && key.len() <= SHOWN
+        && key
+            .bytes()
+            .all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_'));
+    if !simple {
+        path.push('[');
+        path.push_str(&quoted(key));
+        path.push(']');
+        return;
+    }
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(key);
+}
+
+/// Goes on to an element of a list: `[3]`.
+pub fn push_index(path: &mut String, index: usize) {
+    path.push('[');
+    path.push_str(&index.to_string());
+    path.push(']');
+}
+
+/// A value as a message shows it: in quotes, escaped as JSON has it, and short.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    serde_json::Value::String(shown).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_shows_fields_keys_and_indices() {
+        let mut path = String::new();
+        push_key(&mut path, "spec");
+        push_key(&mut path, "http");
+        push_index(&mut path, 0);
+        push_key(&mut path, "x-y_Z9");
+        assert_eq!(path, "spec.http[0].x-y_Z9");
+        for (key, shown) in [
+            ("a/b", r#"["a/b"]"#),
+            ("", r#"[""]"#),
+            ("a\"\n", r#"["a\"\n"]"#),
+        ] {
+            let mut path = String::from("m");
+            push_key(&mut path, key);
+            assert_eq!(path, format!("m{shown}"));
+        }
+        let mut path = String::new();
+        push_key(&mut path, &"x".repeat(5000));
+        assert!(path.len() < 300, "{path}");
+    }
+}
