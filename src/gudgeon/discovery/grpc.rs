@@ -19,6 +19,7 @@ use super::health;
 use super::hub::Hub;
 use super::outlet::{Messages, Outlet, trailers};
 use super::peer::Peer;
+use super::reflection;
 use super::wire::Asked;
 
 /// The service of discovery.
@@ -78,6 +79,7 @@ pub(super) fn answer(
         (DISCOVERY, "DeltaAggregatedResources") => {
             call.discovery::<DeltaDiscoveryRequest>(Protocol::Delta)
         }
+        (reflection::SERVICE, "ServerReflectionInfo") => call.task(reflection::answer),
         (health::SERVICE, "Check") => call.task(health::check),
         (health::SERVICE, "Watch") => call.task(health::watch),
         _ if service.starts_with("envoy.service.discovery.v2.") => refused(&Status::unimplemented(

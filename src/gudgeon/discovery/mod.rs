@@ -27,6 +27,7 @@ mod page;
 mod peer;
 mod ports;
 mod pushed;
+mod reflection;
 mod request;
 mod session;
 mod sight;

@@ -1,6 +1,7 @@
 //! What is known of sources, services and streams, as JSON: one document for each path.
 
 mod clusters;
+mod dump;
 mod services;
 mod streams;
 
@@ -16,6 +17,7 @@ use super::page;
 use super::sources::Sources;
 use crate::serve::{Answer, full, text};
 
+pub(super) use dump::DESCRIPTIONS;
 pub(super) use services::registration;
 pub(super) use streams::sorted;
 
@@ -82,6 +84,7 @@ pub(super) fn answer(hub: &Arc<Hub>, sources: &Sources, path: &str, query: &str)
         return as_json(&streams::resources(hub, kind));
     }
     let document = match path {
+        "/debug/config_dump" => return dump::answer(hub, &query),
         "/debug" | "/debug/" => {
             let page = page::draw(hub, sources);
             return full(StatusCode::OK, "text/html; charset=utf-8", page.into());

@@ -33,6 +33,8 @@ fn methods_paths_and_who_may_look() {
             ("PUT", "/debug/memory", 404),
             ("GET", "/debug/syncz", 200),
             ("GET", "/debug/cdsz", 200),
+            ("GET", "/debug/config_dump", 400),
+            ("GET", "/debug/config_dump?proxyID=none.demo", 404),
         ] {
             assert_eq!(request(port, method, path).0, status, "{method} {path}");
         }
@@ -170,6 +172,13 @@ async fn services_endpoints_and_streams() {
     ] {
         assert_eq!(discovery.metric(&metric), value, "{metric}");
     }
+    let dump = discovery.get("/debug/config_dump?proxyID=client-1.demo").1;
+    assert!(!dump.contains("\"error\""), "{dump}");
+    let dump: serde_json::Value = serde_json::from_str(&dump).unwrap();
+    let listener = &dump["configs"][2]["dynamic_listeners"][0]["active_state"]["listener"];
+    assert_eq!(listener["name"], "127.0.0.1_8080", "{listener}");
+    let assignment = &dump["configs"][4]["dynamic_endpoint_configs"][0]["endpoint_config"];
+    assert_eq!(assignment["cluster_name"], B, "{assignment}");
     let (status, page) = discovery.get("/debug");
     assert_eq!(status, 200);
     for words in [

@@ -1,0 +1,152 @@
+//! What one proxy has, as Envoy's own dump of its configuration is written.
+//!
+//! Resources are bytes here; what is in them is read by descriptions of Envoy's messages, which are parsed for each look and
+//! dropped with it: nobody pays for them while nobody looks.
+
+use hyper::StatusCode;
+use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+use serde_json::{Map, Value, json};
+use xds::view::{Resource, Type};
+
+use super::Query;
+use crate::discovery::hub::Hub;
+use crate::discovery::monitor::as_json;
+use crate::discovery::session::Session;
+use crate::serve::{Answer, text};
+
+/// Envoy's messages, as far as resources may have them; `build/descriptors` writes them.
+pub(crate) const DESCRIPTIONS: &[u8] = include_bytes!("descriptors.bin");
+
+/// `proxyID`: `NAME.NAMESPACE` or a whole node id.
+pub(super) fn answer(hub: &Hub, query: &Query<'_>) -> Answer {
+    let Some(wanted) = query.get("proxyID").filter(|wanted| !wanted.is_empty()) else {
+        return text(StatusCode::BAD_REQUEST, "want ?proxyID=NAME.NAMESPACE");
+    };
+    let is_it = |session: &Session| {
+        let node = &session.node;
+        *node.id == *wanted || format!("{}.{}", node.name, node.namespace) == wanted
+    };
+    // The newest connection.
+    let mut sessions = hub.sessions().into_iter().rev();
+    let Some(session) = sessions.find(|session| is_it(session)) else {
+        return text(StatusCode::NOT_FOUND, &format!("{wanted} is not connected"));
+    };
+    match DescriptorPool::decode(DESCRIPTIONS) {
+        Ok(pool) => as_json(&json!({"configs": configs(&pool, &session)})),
+        Err(_) => text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "cannot read the descriptions of messages",
+        ),
+    }
+}
+
+fn configs(pool: &DescriptorPool, session: &Session) -> Vec<Value> {
+    let listed = |kind: Type, one: fn(&Resource, Value) -> Value| {
+        let all = session.look(|stream| stream.resources(kind));
+        let all = all
+            .iter()
+            .map(|resource| one(resource, shown(pool, kind, resource)));
+        Value::Array(all.collect())
+    };
+    let version = |kind: Type| {
+        let sent = session.look(|stream| stream.status(kind).and_then(|status| status.sent));
+        sent.map(|version| version.to_string()).unwrap_or_default()
+    };
+    let dump = |name: &str| format!("type.googleapis.com/envoy.admin.v3.{name}ConfigDump");
+    vec![
+        json!({"@type": dump("Bootstrap")}),
+        json!({
+            "@type": dump("Clusters"),
+            "version_info": version(Type::Cluster),
+            "dynamic_active_clusters": listed(Type::Cluster, |resource, shown| {
+                json!({"version_info": resource.version.to_string(), "cluster": shown})
+            }),
+        }),
+        json!({
+            "@type": dump("Listeners"),
+            "version_info": version(Type::Listener),
+            "dynamic_listeners": listed(Type::Listener, |resource, shown| {
+                let state = json!({"version_info": resource.version.to_string(), "listener": shown});
+                json!({"name": &*resource.name, "active_state": state})
+            }),
+        }),
+        json!({
+            "@type": dump("Routes"),
+            "dynamic_route_configs": listed(Type::Route, |resource, shown| {
+                json!({"version_info": resource.version.to_string(), "route_config": shown})
+            }),
+        }),
+        json!({
+            "@type": dump("Endpoints"),
+            "dynamic_endpoint_configs": listed(Type::Endpoint, |resource, shown| {
+                json!({"version_info": resource.version.to_string(), "endpoint_config": shown})
+            }),
+        }),
+    ]
+}
+
+/// A resource as proto JSON, with its type.
+fn shown(pool: &DescriptorPool, kind: Type, resource: &Resource) -> Value {
+    let url = kind.url();
+    let mut fields = Map::from_iter([("@type".to_owned(), url.into())]);
+    match read(pool, url, resource) {
+        Ok(Value::Object(read)) => fields.extend(read),
+        Ok(_) => {}
+        // It is shown that there is one.
+        Err(cause) => {
+            fields.insert("name".to_owned(), (&*resource.name).into());
+            fields.insert("error".to_owned(), cause.into());
+        }
+    }
+    fields.into()
+}
+
+fn read(pool: &DescriptorPool, url: &str, resource: &Resource) -> Result<Value, String> {
+    let name = url.rsplit('/').next().unwrap_or_default();
+    let message = pool.get_message_by_name(name).ok_or("no such message")?;
+    let message = DynamicMessage::decode(message, resource.body.clone())
+        .map_err(|cause| cause.to_string())?;
+    let options = SerializeOptions::new().use_proto_field_name(true);
+    message
+        .serialize_with_options(serde_json::value::Serializer, &options)
+        .map_err(|cause| cause.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::mesh::discovery_defaults;
+    use api::model::World;
+    use envoy_types::pb::envoy::config::core::v3 as core;
+    use std::sync::Arc;
+    use xds::node::Node;
+    use xds::settings::Settings;
+    use xds::snapshot::Snapshot;
+
+    use super::*;
+
+    /// All that a sidecar is given, with each filter in it, is described.
+    #[test]
+    fn every_resource_of_a_sidecar_can_be_read() {
+        let pool = DescriptorPool::decode(DESCRIPTIONS).unwrap();
+        let mut mesh = discovery_defaults();
+        mesh.access_log_file = "/dev/stdout".to_owned();
+        mesh.proxy_http_port = 15002;
+        let snapshot = Snapshot::new(World::new(Arc::new(mesh)), Arc::new(Settings::default()));
+        let node = Node::read(Some(&core::Node {
+            id: "sidecar~10.0.0.1~b-1.demo~demo.svc.cluster.local".to_owned(),
+            ..core::Node::default()
+        }));
+        let view = snapshot.view(&Arc::new(node.unwrap()));
+        let mut count = 0;
+        for kind in Type::ALL {
+            for resource in view.all(kind).iter() {
+                let shown = shown(&pool, kind, resource);
+                assert_eq!(shown.get("error"), None, "{shown}");
+                assert_eq!(shown["@type"], kind.url());
+                assert_eq!(shown["name"], *resource.name);
+                count += 1;
+            }
+        }
+        assert!(count > 5, "{count}");
+    }
+}

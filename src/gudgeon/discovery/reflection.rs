@@ -1,0 +1,139 @@
+//! Server reflection: which services there are, and the descriptions of their messages, for tools such as grpcurl.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use prost::{Message, Oneof};
+use prost_reflect::DescriptorPool;
+use tonic::{Code, Status};
+
+use super::debug::DESCRIPTIONS;
+use super::frames::{Inbound, framed};
+use super::grpc::DISCOVERY;
+use super::health;
+use super::hub::Hub;
+use super::outlet::Outlet;
+
+pub(super) const SERVICE: &str = "grpc.reflection.v1.ServerReflection";
+
+#[derive(Clone, PartialEq, Message)]
+struct Question {
+    #[prost(string, tag = "1")]
+    host: String,
+    #[prost(oneof = "What", tags = "3, 4, 7")]
+    what: Option<What>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum What {
+    #[prost(string, tag = "3")]
+    File(String),
+    #[prost(string, tag = "4")]
+    Symbol(String),
+    #[prost(string, tag = "7")]
+    Services(String),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Answer {
+    #[prost(string, tag = "1")]
+    host: String,
+    #[prost(message, optional, tag = "2")]
+    question: Option<Question>,
+    #[prost(oneof = "Said", tags = "4, 6, 7")]
+    said: Option<Said>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum Said {
+    #[prost(message, tag = "4")]
+    Files(Files),
+    #[prost(message, tag = "6")]
+    Services(Services),
+    #[prost(message, tag = "7")]
+    Wrong(Wrong),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Files {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    files: Vec<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Services {
+    #[prost(message, repeated, tag = "1")]
+    services: Vec<Named>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Named {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Wrong {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+pub(super) async fn answer(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: Arc<Outlet>) {
+    // Parsed for each stream, and dropped with it: who reflects is a person.
+    let pool = DescriptorPool::decode(DESCRIPTIONS);
+    let Ok(pool) = pool else {
+        return outlet.end(Status::internal("cannot read the descriptions of messages"));
+    };
+    while !outlet.is_gone() {
+        tokio::select! {
+            question = asked.next::<Question>(), if outlet.is_free() => match question {
+                Ok(Some(question)) => outlet.put(framed(&say(&pool, question))),
+                Ok(None) => return outlet.end(Status::ok("")),
+                Err(status) => return outlet.end(status),
+            },
+            () = outlet.moved() => {}
+            () = hub.leaves() => return outlet.end(Status::unavailable("the server ends")),
+        }
+    }
+}
+
+fn say(pool: &DescriptorPool, question: Question) -> Answer {
+    let files = match &question.what {
+        Some(What::Services(_)) => None,
+        Some(What::File(name)) => Some(pool.get_file_by_name(name)),
+        Some(What::Symbol(name)) => Some(
+            pool.get_service_by_name(name)
+                .map(|service| service.parent_file())
+                .or_else(|| {
+                    pool.get_message_by_name(name)
+                        .map(|message| message.parent_file())
+                })
+                .or_else(|| pool.get_enum_by_name(name).map(|words| words.parent_file())),
+        ),
+        None => Some(None),
+    };
+    let said = match files {
+        None => Said::Services(Services {
+            services: [DISCOVERY, health::SERVICE, SERVICE]
+                .map(|name| Named {
+                    name: name.to_owned(),
+                })
+                .to_vec(),
+        }),
+        Some(Some(file)) => Said::Files(Files {
+            files: vec![file.encode_to_vec().into()],
+        }),
+        Some(None) => Said::Wrong(Wrong {
+            code: Code::NotFound.into(),
+            message: "no description of that".to_owned(),
+        }),
+    };
+    Answer {
+        host: question.host.clone(),
+        question: Some(question),
+        said: Some(said),
+    }
+}
