@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::error;
+use tokio::task::JoinSet;
+use tracing::{error, info};
 
 use crate::exit::Failure;
 
@@ -31,6 +32,30 @@ impl Ends {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
         }
+    }
+}
+
+/// The end of a role that has been asked to stop: whoever asks is served for `drain` more, then `leave` is called and what is
+/// being served ends. Another signal ends it at once. `all` is what has ended then, for the log.
+pub(crate) async fn drain(
+    ends: &mut Ends,
+    drain: Duration,
+    mut serving: JoinSet<()>,
+    leave: impl FnOnce(),
+    all: &str,
+) {
+    info!(
+        "asked to stop: not ready from now on, serving for {} s more",
+        drain.as_secs_f32()
+    );
+    let gently = async {
+        tokio::time::sleep(drain).await;
+        leave();
+        while serving.join_next().await.is_some() {}
+    };
+    tokio::select! {
+        () = gently => info!("stopped: all {all}"),
+        () = ends.next() => info!("stopped at once: asked twice"),
     }
 }
 

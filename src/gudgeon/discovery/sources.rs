@@ -8,8 +8,9 @@ mod memory;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{ClusterId, Registry};
-use cluster::registry::kubernetes::Names;
-use cluster::registry::{Memory, Standing, Written};
+use cluster::registry::kubernetes::{Names, Told};
+use cluster::registry::{Memory, Written};
+use tokio::sync::watch;
 
 use super::hub::Hub;
 use super::options::Options;
@@ -27,7 +28,8 @@ pub(crate) struct Sources {
     /// `None`: that registry is not on.
     memory: Option<Arc<Mutex<Memory>>>,
     directory: Shelf,
-    cluster: Shelf,
+    /// What the local API server told last, with that cluster's name; `None`: that registry is not on.
+    cluster: Option<(ClusterId, watch::Receiver<Told>)>,
 }
 
 /// Names as a source of this cluster makes them.
@@ -54,7 +56,7 @@ impl Sources {
         for registry in registries {
             match registry {
                 Registry::Kubernetes => {
-                    kubernetes::start(flags, hub, Arc::clone(&this.cluster)).await?;
+                    this.cluster = Some(kubernetes::start(flags, hub).await?);
                 }
                 Registry::Consul => consul::start(flags, hub)?,
                 Registry::External | Registry::Memory => {}
@@ -76,9 +78,13 @@ impl Sources {
     /// All configuration that was written, whether or not it is used.
     pub(super) fn written(&self) -> Vec<Arc<Written>> {
         let mut all = Vec::new();
-        for shelf in [&self.directory, &self.cluster] {
-            let shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
-            all.extend(shelf.iter().cloned());
+        let directory = self.directory.lock();
+        let directory = directory.unwrap_or_else(PoisonError::into_inner);
+        all.extend(directory.iter().cloned());
+        if let Some((cluster, told)) = &self.cluster {
+            // Made when it is asked for: each change of a pod would make all of it anew.
+            let written = told.borrow().written(cluster.as_str());
+            all.extend(written.into_iter().map(Arc::new));
         }
         if let Some(memory) = &self.memory {
             let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,6 +98,3 @@ impl Sources {
         self.memory.as_ref()
     }
 }
-
-/// A source that was read.
-pub(super) const SYNCED: Standing = Standing::Synced;

@@ -6,7 +6,7 @@ use cluster::registry::{self, Registries};
 use tokio::runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::certificates;
 use super::connections::{self, Port};
@@ -18,7 +18,7 @@ use super::ports::Ports;
 use super::sources::Sources;
 use crate::cli::DiscoveryFlags;
 use crate::exit::{Exit, Failure};
-use crate::process::{Ends, rest_after_start, tell_of_panics};
+use crate::process::{self, Ends, rest_after_start, tell_of_panics};
 use crate::serve::{self, Stage};
 
 /// Serves until TERM.
@@ -56,28 +56,19 @@ async fn serve(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
     let sources = Sources::start(flags, &hub).await?;
     ports.announce();
     let (stage, watched) = watch::channel(Stage::Serving);
-    let mut serving = listen(ports, &hub, &sources, &watched);
+    let serving = listen(ports, &hub, &sources, &watched);
     tokio::spawn(Arc::clone(&hub).run());
     tokio::spawn(files.follow(Arc::clone(&hub)));
     tokio::spawn(rest_after_start());
 
     ends.next().await;
     hub.drain();
-    let drain = flags.drain_duration;
-    info!(
-        "asked to stop: not ready from now on, serving for {} s more",
-        drain.as_secs_f32()
-    );
-    let gently = async {
-        tokio::time::sleep(drain).await;
+    let leave = || {
         stage.send_replace(Stage::Leaving);
         hub.leave();
-        while serving.join_next().await.is_some() {}
     };
-    tokio::select! {
-        () = gently => info!("stopped: all streams are closed"),
-        () = ends.next() => info!("stopped at once: asked twice"),
-    }
+    let all = "streams are closed";
+    process::drain(&mut ends, flags.drain_duration, serving, leave, all).await;
     Ok(Exit::Done)
 }
 

@@ -24,7 +24,7 @@ use super::webhook::Webhook;
 use super::{reload, selfsigned};
 use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
 use crate::exit::{Exit, Failure};
-use crate::process::{Ends, rest_after_start, tell_of_panics};
+use crate::process::{self, Ends, rest_after_start, tell_of_panics};
 use crate::serve::{self, Stage};
 use crate::tls::{self, Authority, Names};
 use crate::{file, log, parameters};
@@ -58,25 +58,16 @@ async fn serve<E: Engine>(flags: InjectorFlags) -> Result<Exit, Failure> {
     };
     let health = Arc::clone(&prepared.webhook.health);
     let (stage, watched) = watch::channel(Stage::Serving);
-    let mut serving = prepared.go(&flags, &watched);
+    let serving = prepared.go(&flags, &watched);
     tokio::spawn(rest_after_start());
 
     ends.next().await;
     health.drains();
-    let drain = flags.drain_duration;
-    info!(
-        "asked to stop: not ready from now on, serving for {} s more",
-        drain.as_secs_f32()
-    );
-    let gently = async {
-        tokio::time::sleep(drain).await;
+    let leave = || {
         stage.send_replace(Stage::Leaving);
-        while serving.join_next().await.is_some() {}
     };
-    tokio::select! {
-        () = gently => info!("stopped: all requests are answered"),
-        () = ends.next() => info!("stopped at once: asked twice"),
-    }
+    let all = "requests are answered";
+    process::drain(&mut ends, flags.drain_duration, serving, leave, all).await;
     if !flags.health_check_file.is_empty() {
         // It says that the loop turns, which is over.
         let _gone = std::fs::remove_file(&flags.health_check_file);

@@ -19,12 +19,14 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<(), Failur
     let address: Address = url.parse().map_err(|cause| {
         Failure::config(format!("cannot use --consulserverURL {url:?}: {cause}"))
     })?;
-    let token = match std::env::var("CONSUL_HTTP_TOKEN") {
-        Ok(text) if !text.is_empty() => Some(Token::new(&text).ok_or_else(|| {
+    let token = match std::env::var_os("CONSUL_HTTP_TOKEN") {
+        Some(text) if !text.is_empty() => {
+            let token = text.to_str().and_then(Token::new);
             // It is a secret: what it looks like is not said.
-            Failure::config("cannot use CONSUL_HTTP_TOKEN: it is no token")
-        })?),
-        Ok(_) | Err(_) => None,
+            let none = || Failure::config("cannot use CONSUL_HTTP_TOKEN: it is no token");
+            Some(token.ok_or_else(none)?)
+        }
+        Some(_) | None => None,
     };
     let consul = Consul::new(address, token, hub.options.settings.cluster.clone());
     let id = consul.id();

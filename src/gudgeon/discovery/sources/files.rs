@@ -9,7 +9,7 @@ use api::model::Registry;
 use cluster::registry::{Files, Message, Outcome, SourceId, Standing};
 use tracing::{error, info, warn};
 
-use super::{SYNCED, Shelf, names};
+use super::{Shelf, names};
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
 use crate::watch::Folders;
@@ -130,6 +130,6 @@ impl Directory {
         *self.shelf.lock().unwrap_or_else(PoisonError::into_inner) = outcome.written;
         self.hub
             .update(|registries| registries.put(&self.id, outcome.contribution));
-        self.hub.stand(&self.id, SYNCED);
+        self.hub.stand(&self.id, Standing::Synced);
     }
 }

@@ -1,15 +1,15 @@
 //! API servers: the local one, and those that its Secrets name.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use api::model::{ClusterId, Registry};
-use cluster::registry::SourceId;
 use cluster::registry::kubernetes::{self, Remotes, Settings, Told};
+use cluster::registry::{SourceId, Standing};
 use cluster::{Access, Cluster};
 use tokio::sync::watch;
 
-use super::{Shelf, names};
+use super::names;
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
@@ -21,15 +21,14 @@ fn id(cluster: &ClusterId) -> SourceId {
     }
 }
 
-/// Reads the local cluster and the remote ones from now on.
+/// Reads the local cluster and the remote ones from now on. Returns the local one's name, and what it tells.
 ///
 /// # Errors
 /// There is no way to a cluster.
 pub(super) async fn start(
     flags: &DiscoveryFlags,
     hub: &Arc<Hub>,
-    shelf: Shelf,
-) -> Result<(), Failure> {
+) -> Result<(ClusterId, watch::Receiver<Told>), Failure> {
     let access = match &flags.kubeconfig {
         Some(file) => Access::Kubeconfig {
             file: Some(file.clone()),
@@ -52,7 +51,7 @@ pub(super) async fn start(
         configuration: flags.config_dir.is_none(),
         ..Settings::new(names(hub, local.clone()))
     };
-    hub.stand(&id(&local), cluster::registry::Standing::Syncing);
+    hub.stand(&id(&local), Standing::Syncing);
     let trust = hub.trust_domains();
     let (to, told) = watch::channel(Told::default());
     tokio::spawn(kubernetes::run(
@@ -61,7 +60,7 @@ pub(super) async fn start(
         trust.clone(),
         to,
     ));
-    tokio::spawn(follow(Arc::clone(hub), local, told, shelf));
+    tokio::spawn(follow(Arc::clone(hub), local.clone(), told.clone()));
     let namespace = flags
         .cluster_registries_namespace
         .clone()
@@ -69,7 +68,7 @@ pub(super) async fn start(
     let (to, remotes) = watch::channel(Remotes::default());
     tokio::spawn(kubernetes::remotes(cluster, namespace, settings, trust, to));
     tokio::spawn(follow_all(Arc::clone(hub), remotes));
-    Ok(())
+    Ok((local, told))
 }
 
 fn tell(hub: &Hub, cluster: &ClusterId, told: &Told) {
@@ -78,11 +77,9 @@ fn tell(hub: &Hub, cluster: &ClusterId, told: &Told) {
     hub.stand(&id, told.standing.clone());
 }
 
-async fn follow(hub: Arc<Hub>, local: ClusterId, mut told: watch::Receiver<Told>, shelf: Shelf) {
+async fn follow(hub: Arc<Hub>, local: ClusterId, mut told: watch::Receiver<Told>) {
     while told.changed().await.is_ok() {
         let now = told.borrow_and_update().clone();
-        let written = now.written(local.as_str()).into_iter().map(Arc::new);
-        *shelf.lock().unwrap_or_else(PoisonError::into_inner) = written.collect();
         tell(&hub, &local, &now);
     }
 }

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::Registry;
 use bytes::Bytes;
-use cluster::registry::{Memory, SourceId};
+use cluster::registry::{Memory, SourceId, Standing};
 
-use super::{SYNCED, names};
+use super::names;
 use crate::discovery::hub::Hub;
 
 fn id() -> SourceId {
@@ -19,7 +19,7 @@ fn id() -> SourceId {
 /// Empty, and read completely by that.
 pub(super) fn start(hub: &Arc<Hub>) -> Arc<Mutex<Memory>> {
     let memory = Arc::new(Mutex::new(Memory::new(names(hub, Memory::CLUSTER.into()))));
-    hub.stand(&id(), SYNCED);
+    hub.stand(&id(), Standing::Synced);
     let mut trust = hub.trust_domains();
     let (hub, held) = (Arc::clone(hub), Arc::clone(&memory));
     tokio::spawn(async move {

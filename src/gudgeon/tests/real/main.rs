@@ -1,5 +1,5 @@
-//! The built program as the webhook of a real API server. `build/kube-test` starts one and runs these; without it they are
-//! ignored.
+//! The built program as the webhook of a real API server, and discovery with that server and a real Consul as its sources.
+//! `build/kube-test` starts them and runs these; without it they are ignored.
 //!
 //! Kubernetes 1.20 with RBAC on. What it does not know (native sidecars, gRPC probes) it drops before anybody is asked: that is
 //! shown without it.
@@ -18,8 +18,16 @@
 mod admission;
 mod cases;
 mod coming;
+mod discovery;
 mod goldens;
 mod keeping;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "discovery's own tests use the rest"
+)]
+#[path = "../discovery/place.rs"]
+mod place;
 mod second;
 mod server;
 #[path = "../support/mod.rs"]
