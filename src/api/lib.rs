@@ -48,4 +48,4 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 }
 
-pub use generated::{istio, k8s};
+pub use generated::{google, istio, k8s};
