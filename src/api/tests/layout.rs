@@ -22,19 +22,21 @@ const CRATES: &[(&str, &[&str])] = &[
     ("inject", &["gudgeon-api"]),
     ("cluster", &["gudgeon-api"]),
     ("xds", &["gudgeon-api"]),
+    ("mcp", &["gudgeon-api"]),
     (
         "gudgeon",
         &[
             "gudgeon-api",
             "gudgeon-cluster",
             "gudgeon-inject",
+            "gudgeon-mcp",
             "gudgeon-xds",
             "pintle-sys",
         ],
     ),
 ];
 
-const PURE: [&str; 3] = ["api", "inject", "xds"];
+const PURE: [&str; 4] = ["api", "inject", "mcp", "xds"];
 
 /// Messages with gRPC clients beside them, which no feature leaves out: what is below it is not asked for by us. That the
 /// clients are not used is read off the sources.
@@ -193,6 +195,7 @@ fn each_crate_knows_those_below_it_only() {
         "gudgeon-api",
         "gudgeon-cluster",
         "gudgeon-inject",
+        "gudgeon-mcp",
         "gudgeon-xds",
         "pintle",
         "pintle-probe",

@@ -1,0 +1,206 @@
+//! When a group is published: what somebody writes comes in bursts and waits for a quiet moment, what is made of services goes
+//! out at once and then not too often. Nothing goes out before every source has said all that it has.
+
+use std::time::Duration;
+
+use crate::catalog::Group;
+
+/// How long changes of a group are collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Without a change.
+    pub quiet: Duration,
+    /// Since the first that was not published.
+    pub most: Duration,
+    /// Since the last publish.
+    pub apart: Duration,
+}
+
+impl Rule {
+    pub const fn of(group: Group) -> Self {
+        match group {
+            Group::Default => Self {
+                quiet: Duration::from_millis(500),
+                most: Duration::from_secs(1),
+                apart: Duration::ZERO,
+            },
+            Group::SyntheticServiceEntry => Self {
+                quiet: Duration::ZERO,
+                most: Duration::ZERO,
+                apart: Duration::from_millis(100),
+            },
+        }
+    }
+}
+
+/// Changes that wait.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    first: Duration,
+    last: Duration,
+    count: u64,
+}
+
+/// What is to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Since when its first change waited.
+    pub since: Duration,
+    /// How many changes it has.
+    pub count: u64,
+}
+
+/// One group.
+#[derive(Debug)]
+pub struct Debounce {
+    rule: Rule,
+    open: bool,
+    waiting: Option<Waiting>,
+    published: Option<Duration>,
+}
+
+impl Debounce {
+    /// Closed: nothing is due before [`Self::open`].
+    pub fn new(rule: Rule) -> Self {
+        Self {
+            rule,
+            open: false,
+            waiting: None,
+            published: None,
+        }
+    }
+
+    /// Everything is there. That is a change: a state without anything is one, too.
+    pub fn open(&mut self, now: Duration) {
+        if !self.open {
+            self.open = true;
+            self.change(now);
+        }
+    }
+
+    /// A new session: until everything is there again, what is published stays.
+    pub fn close(&mut self) {
+        self.open = false;
+        self.waiting = None;
+    }
+
+    pub fn change(&mut self, now: Duration) {
+        let waiting = self.waiting.get_or_insert(Waiting {
+            first: now,
+            last: now,
+            count: 0,
+        });
+        waiting.last = now;
+        waiting.count = waiting.count.saturating_add(1);
+    }
+
+    /// Whether a snapshot is to be made now; whoever asks makes it.
+    pub fn due(&mut self, now: Duration) -> Option<Due> {
+        if self.deadline()? > now {
+            return None;
+        }
+        let waiting = self.waiting.take()?;
+        self.published = Some(now);
+        Some(Due {
+            since: waiting.first,
+            count: waiting.count,
+        })
+    }
+
+    /// When [`Self::due`] is to be asked. `None`: not before something else happens.
+    pub fn deadline(&self) -> Option<Duration> {
+        let waiting = self.waiting.filter(|_| self.open)?;
+        let quiet = waiting.last.saturating_add(self.rule.quiet);
+        let latest = waiting.first.saturating_add(self.rule.most);
+        let apart = self.published.map(|at| at.saturating_add(self.rule.apart));
+        Some(quiet.min(latest).max(apart.unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    /// Plays changes, open from `open` on, and asks every millisecond. When something was due, and how many changes it had.
+    fn play(group: Group, open: u64, changes: &[u64], until: u64) -> Vec<(u64, u64)> {
+        let mut debounce = Debounce::new(Rule::of(group));
+        let mut log = Vec::new();
+        for now in 0..until {
+            for _ in changes.iter().filter(|time| **time == now) {
+                debounce.change(at(now));
+            }
+            if now == open {
+                debounce.open(at(now));
+            }
+            let is_time = debounce.deadline().is_some_and(|time| time <= at(now));
+            let due = debounce.due(at(now));
+            assert_eq!(due.is_some(), is_time);
+            log.extend(due.map(|due| (now, due.count)));
+        }
+        log
+    }
+
+    #[test]
+    fn what_is_written_waits_for_half_a_second_of_quiet() {
+        let log = play(Group::Default, 0, &[1000, 1100, 1200, 3000], 5000);
+        assert_eq!(log, [(500, 1), (1700, 3), (3500, 1)]);
+    }
+
+    #[test]
+    fn and_not_longer_than_a_second() {
+        let changes: Vec<_> = (1000..3000).step_by(100).collect();
+        let log = play(Group::Default, 0, &changes, 5000);
+        assert_eq!(log, [(500, 1), (2000, 11), (3100, 9)]);
+    }
+
+    #[test]
+    fn a_storm_of_a_second_is_two_publishes() {
+        let changes: Vec<_> = (1000..2000).collect();
+        let log = play(Group::Default, 0, &changes, 5000);
+        assert!(log.len() <= 3, "{log:?}");
+        assert_eq!(log.iter().map(|(_, count)| count).sum::<u64>(), 1001);
+    }
+
+    #[test]
+    fn what_is_made_goes_out_at_once_and_then_ten_times_a_second() {
+        let group = Group::SyntheticServiceEntry;
+        let log = play(group, 0, &[1000, 1001, 1050, 1099, 1150, 2000], 5000);
+        assert_eq!(log, [(0, 1), (1000, 1), (1100, 3), (1200, 1), (2000, 1)]);
+        let changes: Vec<_> = (1000..2000).collect();
+        assert_eq!(play(group, 0, &changes, 5000).len(), 12);
+    }
+
+    #[test]
+    fn nothing_goes_out_before_everything_is_there() {
+        for group in Group::ALL {
+            assert_eq!(play(group, 9999, &[0, 1, 2, 3000], 5000), []);
+            // And then even what is empty.
+            let log = play(group, 2000, &[], 5000);
+            assert_eq!(log.len(), 1, "{group:?}");
+        }
+        assert_eq!(play(Group::Default, 2000, &[100], 5000), [(2000, 2)]);
+    }
+
+    #[test]
+    fn a_new_session_waits_again() {
+        let mut debounce = Debounce::new(Rule::of(Group::Default));
+        debounce.open(at(0));
+        debounce.open(at(100));
+        assert_eq!(debounce.deadline(), Some(at(500)));
+        debounce.close();
+        debounce.change(at(200));
+        assert_eq!((debounce.deadline(), debounce.due(at(9000))), (None, None));
+        debounce.open(at(9000));
+        assert_eq!(
+            debounce.due(at(9500)),
+            Some(Due {
+                since: at(200),
+                count: 2
+            })
+        );
+    }
+}

@@ -1,0 +1,34 @@
+//! `mcp`: configuration as snapshots of collections, and the protocol that carries them from a source to a sink.
+//!
+//! It knows `api` and nothing of who asks: tonic, sockets and flags are in `gudgeon`, objects come from `cluster`. It is pure:
+//! no socket, no file, no clock and no runtime. Time is an argument, and so is chance.
+//!
+//! # Who may know whom
+//!
+//! ```text
+//!  objects ──► session ──► snapshot ──► source ══ the wire ══ sink ──► objects
+//!                             ▲
+//!                          debounce
+//! ```
+//!
+//! [`snapshot`] is the seam: what all sinks are to have at one moment, immutable and shared. Whoever makes snapshots knows no
+//! stream. A [`source::Source`] is one stream's end that gives, a [`sink::Sink`] the other end that takes; neither knows who
+//! has dialled.
+
+#![forbid(unsafe_code)]
+
+pub mod backoff;
+pub mod catalog;
+mod cut;
+pub mod debounce;
+pub mod session;
+pub mod sink;
+pub mod snapshot;
+pub mod source;
+pub mod version;
+
+/// The messages.
+pub use api::istio::mcp::v1alpha1 as message;
+
+/// What a source that has dialled says first, so that the other side knows it for one. No sink subscribes it.
+pub const TRIGGER: &str = "$triggerCollection";

@@ -1,0 +1,47 @@
+//! The last requests of a sink, for whoever looks at its page.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many.
+pub const KEPT: usize = 200;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Subscribed,
+    Acked,
+    /// gRPC's code and our words.
+    Nacked(i32, Arc<str>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logged {
+    pub at: Duration,
+    pub collection: Box<str>,
+    pub nonce: Box<str>,
+    pub outcome: Outcome,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    entries: VecDeque<Logged>,
+}
+
+impl Log {
+    pub(super) fn add(&mut self, at: Duration, collection: &str, nonce: &str, outcome: Outcome) {
+        if self.entries.len() >= KEPT {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(Logged {
+            at,
+            collection: collection.into(),
+            nonce: nonce.into(),
+            outcome,
+        });
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Logged> {
+        self.entries.iter()
+    }
+}

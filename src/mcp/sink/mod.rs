@@ -1,0 +1,230 @@
+//! The end of a stream that takes, whoever has dialled. It outlives its streams: what was applied stays when one breaks, and
+//! the next begins with what is there.
+//!
+//! A response is judged whole before anything of it is applied. What cannot be read at all refuses the response, with all the
+//! names; what can be read and breaks a rule harms only itself.
+
+mod collection;
+mod log;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::google::rpc::Status as RpcStatus;
+
+use self::collection::Collection;
+pub use self::collection::{Changes, Held, Standing, Subscribed};
+use self::log::Log;
+pub use self::log::{KEPT, Logged, Outcome};
+pub use self::reader::{Read, Reading};
+use crate::backoff::Backoff;
+use crate::cut::{NAME, WORDS, cut};
+use crate::message::{RequestResources, Resources, SinkNode};
+
+/// gRPC's numbers.
+pub const INVALID_ARGUMENT: i32 = 3;
+pub const UNIMPLEMENTED: i32 = 12;
+
+/// What a first request may say of what is there. A source takes requests of 1 MiB; beyond it is asked for everything.
+pub const VERSIONS_BYTES: usize = 900 << 10;
+
+/// Who asks, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub id: String,
+    pub annotations: BTreeMap<String, String>,
+    /// Differences are asked for.
+    pub incremental: bool,
+}
+
+/// What became of a response.
+#[derive(Debug)]
+pub struct Handled<T> {
+    /// The one answer.
+    pub request: RequestResources,
+    /// What is new here. `None`: the response was refused.
+    pub changes: Option<Changes<T>>,
+}
+
+/// Why a stream cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A response of this collection that cannot be answered: an answer without a nonce would ask for everything again.
+    NoNonce(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNonce(collection) => {
+                write!(
+                    to,
+                    "cannot answer a response without nonce of {collection:?}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// What one source has given.
+#[derive(Debug)]
+pub struct Sink<T> {
+    node: SinkNode,
+    incremental: bool,
+    collections: BTreeMap<Arc<str>, Collection<T>>,
+    backoff: Backoff,
+    log: Log,
+}
+
+impl<T> Sink<T> {
+    /// Of collections, each with the type of its bodies.
+    pub fn new<'a>(
+        settings: Settings,
+        collections: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let collections = collections.into_iter();
+        Self {
+            node: SinkNode {
+                id: settings.id,
+                annotations: settings.annotations,
+            },
+            incremental: settings.incremental,
+            collections: collections
+                .map(|(name, type_url)| (name.into(), Collection::new(type_url)))
+                .collect(),
+            backoff: Backoff::default(),
+            log: Log::default(),
+        }
+    }
+
+    /// A stream is there: what is said on it before anything is heard.
+    pub fn start(&mut self, now: Duration) -> Vec<RequestResources> {
+        let mut requests = Vec::with_capacity(self.collections.len());
+        for (name, collection) in &self.collections {
+            let versions = self
+                .incremental
+                .then(|| collection.versions(VERSIONS_BYTES));
+            let versions = versions.flatten();
+            self.log.add(now, name, "", Outcome::Subscribed);
+            requests.push(RequestResources {
+                sink_node: Some(self.node.clone()),
+                collection: name.to_string(),
+                incremental: versions.is_some(),
+                initial_resource_versions: versions.unwrap_or_default(),
+                ..RequestResources::default()
+            });
+        }
+        requests
+    }
+
+    /// Takes a response in.
+    ///
+    /// # Errors
+    ///
+    /// What ends the stream.
+    pub fn response(
+        &mut self,
+        now: Duration,
+        response: Resources,
+        reader: &impl Read<Object = T>,
+    ) -> Result<Handled<T>, Fault> {
+        let (name, nonce) = (response.collection.clone(), response.nonce.clone());
+        let Some((shared, collection)) = self.collections.get_key_value(&*name) else {
+            let words = format!("unsupported collection {:?}", cut(&name, NAME));
+            return Ok(self.refuse(now, name, nonce, UNIMPLEMENTED, &words));
+        };
+        if nonce.is_empty() {
+            return Err(Fault::NoNonce(cut(&name, NAME).to_owned()));
+        }
+        let shared = shared.clone();
+        // Something was said, so the way is there and works.
+        self.backoff.reset();
+        let read = match collection.read(&name, response, reader) {
+            Ok(read) => read,
+            Err(words) => return Ok(self.refuse(now, name, nonce, INVALID_ARGUMENT, &words)),
+        };
+        self.log.add(now, &name, &nonce, Outcome::Acked);
+        let mut changes = Changes::of(shared);
+        if let Some(collection) = self.collections.get_mut(&*name) {
+            collection.apply(now, read, &mut changes);
+        }
+        Ok(Handled {
+            request: self.answer(name, nonce),
+            changes: Some(changes),
+        })
+    }
+
+    /// The stream is gone, or there was none: when to try again. `random` is in `0.0..1.0`.
+    pub fn broken(&mut self, now: Duration, random: f64) -> Duration {
+        now.saturating_add(self.backoff.next(random))
+    }
+
+    fn answer(&self, collection: String, nonce: String) -> RequestResources {
+        RequestResources {
+            sink_node: Some(self.node.clone()),
+            collection,
+            response_nonce: nonce,
+            incremental: self.incremental,
+            ..RequestResources::default()
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        now: Duration,
+        name: String,
+        nonce: String,
+        code: i32,
+        words: &str,
+    ) -> Handled<T> {
+        let message = cut(words, WORDS).to_owned();
+        let shared: Arc<str> = message.as_str().into();
+        let outcome = Outcome::Nacked(code, shared.clone());
+        self.log
+            .add(now, cut(&name, NAME), cut(&nonce, NAME), outcome);
+        if let Some(collection) = self.collections.get_mut(&*name) {
+            collection.refused(now, code, shared);
+        }
+        let mut request = self.answer(name, nonce);
+        request.error_detail = Some(RpcStatus {
+            code,
+            message,
+            details: Vec::new(),
+        });
+        Handled {
+            request,
+            changes: None,
+        }
+    }
+
+    /// Whether every collection was given once, on whichever stream.
+    pub fn is_synced(&self) -> bool {
+        self.collections.values().all(Collection::is_given)
+    }
+
+    /// What is there of a collection, by name.
+    pub fn held(&self, collection: &str) -> impl Iterator<Item = (&Arc<str>, &Held<T>)> {
+        self.collections
+            .get(collection)
+            .into_iter()
+            .flat_map(Collection::held)
+    }
+
+    /// What the page shows, by collection.
+    pub fn status(&self) -> impl Iterator<Item = (&Arc<str>, Subscribed<'_>)> {
+        let collections = self.collections.iter();
+        collections.map(|(name, collection)| (name, collection.status()))
+    }
+
+    /// The last requests, the oldest first.
+    pub fn log(&self) -> impl Iterator<Item = &Logged> {
+        self.log.entries()
+    }
+}

@@ -1,0 +1,323 @@
+//! One sink, response by response.
+
+use pbjson_types::Any;
+
+use super::*;
+use crate::message::{Metadata, Resource};
+
+const TYPE: &str = "type.googleapis.com/t";
+
+fn at(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// A body is text; `!…` cannot be read, `?…` breaks a rule.
+struct Text;
+
+impl Read for Text {
+    type Object = String;
+
+    fn read(&self, _: &str, resource: &Resource) -> Reading<Arc<String>> {
+        let body = resource.body.as_ref().unwrap();
+        let text = String::from_utf8(body.value.to_vec()).unwrap();
+        match text.chars().next() {
+            Some('!') => Reading::Unreadable("it is shouted".to_owned()),
+            Some('?') => Reading::Broken(vec![text]),
+            _ => Reading::Good(Arc::new(text)),
+        }
+    }
+}
+
+fn resource(name: &str, body: &str) -> Resource {
+    Resource {
+        metadata: Some(Metadata {
+            name: name.to_owned(),
+            version: format!("v-{body}"),
+            ..Metadata::default()
+        }),
+        body: Some(Any {
+            type_url: TYPE.to_owned(),
+            value: body.as_bytes().to_vec().into(),
+        }),
+    }
+}
+
+fn response(nonce: &str, members: &[(&str, &str)]) -> Resources {
+    let members = members.iter();
+    Resources {
+        system_version_info: format!("system {nonce}"),
+        collection: "a".to_owned(),
+        resources: members.map(|(name, body)| resource(name, body)).collect(),
+        nonce: nonce.to_owned(),
+        ..Resources::default()
+    }
+}
+
+fn more(nonce: &str, members: &[(&str, &str)], removed: &[&str]) -> Resources {
+    Resources {
+        incremental: true,
+        removed_resources: removed.iter().map(|name| (*name).to_owned()).collect(),
+        ..response(nonce, members)
+    }
+}
+
+struct Play(Sink<String>);
+
+impl Play {
+    fn new() -> Self {
+        let settings = Settings {
+            id: "me".to_owned(),
+            annotations: [("k".to_owned(), "v".to_owned())].into(),
+            incremental: true,
+        };
+        Self(Sink::new(settings, [("a", TYPE), ("b", TYPE)]))
+    }
+
+    /// What is sent back: `ACK`, or the code and the words.
+    fn say(&mut self, response: &Resources) -> String {
+        self.handle(response).0
+    }
+
+    /// And what it changed: `+NAME`, `-NAME`, `?NAME`.
+    fn handle(&mut self, response: &Resources) -> (String, String) {
+        let handled = self.0.response(at(1), response.clone(), &Text).unwrap();
+        let request = handled.request;
+        assert_eq!(request.collection, response.collection);
+        assert_eq!(request.response_nonce, response.nonce);
+        assert_eq!(request.sink_node.unwrap().id, "me");
+        assert!(request.incremental && request.initial_resource_versions.is_empty());
+        assert_eq!(request.error_detail.is_some(), handled.changes.is_none());
+        let answer = request.error_detail.map_or_else(
+            || "ACK".to_owned(),
+            |error| format!("{} {}", error.code, error.message),
+        );
+        let mut words = Vec::new();
+        if let Some(changes) = handled.changes {
+            let set = changes.set.iter().map(|(name, _)| format!("+{name}"));
+            let removed = changes.removed.iter().map(|name| format!("-{name}"));
+            let broken = changes.broken.iter().map(|name| format!("?{name}"));
+            words.extend(set.chain(removed).chain(broken));
+            assert_eq!(words.is_empty(), changes.is_empty());
+        }
+        (answer, words.join(" "))
+    }
+
+    fn held(&self) -> String {
+        let held = self.0.held("a").map(|(name, held)| {
+            let object = held.object.as_ref().map_or("-", |object| object.as_str());
+            format!("{name}={object}:{:?}", held.standing())
+        });
+        held.collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[test]
+fn a_stream_begins_with_a_request_for_each_collection() {
+    let mut play = Play::new();
+    let requests = play.0.start(at(0));
+    let names: Vec<_> = requests.iter().map(|one| &*one.collection).collect();
+    assert_eq!(names, ["a", "b"]);
+    for request in &requests {
+        let node = request.sink_node.as_ref().unwrap();
+        assert_eq!((&*node.id, &*node.annotations["k"]), ("me", "v"));
+        assert!(request.incremental && request.response_nonce.is_empty());
+        assert!(request.initial_resource_versions.is_empty());
+    }
+}
+
+#[test]
+fn all_replaces_and_some_adds_and_removes() {
+    let mut play = Play::new();
+    assert!(!play.0.is_synced());
+    let all = response("1", &[("n/1", "x"), ("n/2", "x")]);
+    assert_eq!(play.handle(&all), ("ACK".into(), "+n/1 +n/2".into()));
+    assert_eq!(play.handle(&all).1, "");
+    let all = response("2", &[("n/2", "y"), ("n/3", "x")]);
+    assert_eq!(play.handle(&all).1, "+n/2 +n/3 -n/1");
+    let some = more("3", &[("n/1", "z"), ("n/2", "y")], &["n/3", "n/9", "n/2"]);
+    assert_eq!(play.handle(&some).1, "+n/1 -n/3");
+    assert_eq!(play.held(), "n/1=z:Good n/2=y:Good");
+    assert!(!play.0.is_synced());
+    let mut other = response("4", &[]);
+    other.collection = "b".to_owned();
+    assert_eq!(play.handle(&other), ("ACK".into(), String::new()));
+    assert!(play.0.is_synced());
+    let (_, status) = play.0.status().next().unwrap();
+    assert_eq!((status.version, status.count), ("system 3", 2));
+    assert_eq!((status.last_ack, status.last_nack), (Some(at(1)), None));
+}
+
+#[test]
+fn what_cannot_be_read_refuses_all_with_the_names() {
+    let mut play = Play::new();
+    play.say(&response("1", &[("n/1", "x")]));
+    let mut bad = response(
+        "2",
+        &[("n/1", "y"), ("n/2", "!"), ("n/3", "z"), ("n/4", "z")],
+    );
+    bad.resources[2].body.as_mut().unwrap().type_url = "other".to_owned();
+    bad.resources[3].body = None;
+    bad.resources.push(Resource::default());
+    assert_eq!(
+        play.say(&bad),
+        "3 n/2: it is shouted; n/3: the body is other, not type.googleapis.com/t; \
+         n/4: the body is nothing, not type.googleapis.com/t; a resource without a name"
+    );
+    assert_eq!(play.held(), "n/1=x:Good");
+    let (_, status) = play.0.status().next().unwrap();
+    assert_eq!(status.version, "system 1");
+    assert!(matches!(status.last_nack, Some((_, INVALID_ARGUMENT, _))));
+    // However many they are.
+    let names: Vec<_> = (0..2_000).map(|n| format!("n/{n}")).collect();
+    let members: Vec<_> = names.iter().map(|name| (&**name, "!")).collect();
+    let words = play.say(&response("3", &members));
+    assert!(words.ends_with("; and 1980 more"), "{words}");
+    let long = "x".repeat(100_000);
+    assert!(play.say(&response("4", &[(&long, "!")])).len() <= WORDS + 2);
+}
+
+#[test]
+fn another_collection_is_unimplemented() {
+    let mut play = Play::new();
+    let mut other = response("1", &[("n/1", "!")]);
+    for collection in ["c", ""] {
+        other.collection = collection.to_owned();
+        let words = format!("12 unsupported collection {collection:?}");
+        assert_eq!(play.say(&other), words);
+    }
+    // A source that has dialled says hello so.
+    let trigger = Resources {
+        collection: crate::TRIGGER.to_owned(),
+        ..Resources::default()
+    };
+    assert_eq!(
+        play.say(&trigger),
+        "12 unsupported collection \"$triggerCollection\""
+    );
+    assert_eq!(play.held(), "");
+}
+
+#[test]
+fn what_breaks_a_rule_harms_only_itself() {
+    let mut play = Play::new();
+    let all = response("1", &[("n/1", "?a"), ("n/2", "x"), ("n/3", "x")]);
+    assert_eq!(play.handle(&all), ("ACK".into(), "+n/2 +n/3 ?n/1".into()));
+    assert_eq!(play.held(), "n/1=-:Refused n/2=x:Good n/3=x:Good");
+    // A good one before it is kept.
+    let some = more("2", &[("n/2", "?b")], &[]);
+    assert_eq!(play.handle(&some), ("ACK".into(), "?n/2".into()));
+    assert_eq!(play.held(), "n/1=-:Refused n/2=x:Stale n/3=x:Good");
+    let held: Vec<_> = play
+        .0
+        .held("a")
+        .map(|(_, held)| held.broken.clone())
+        .collect();
+    assert_eq!(held, [vec!["?a".to_owned()], vec!["?b".to_owned()], vec![]]);
+    // Gone is gone, and good is good.
+    let all = response("3", &[("n/1", "y"), ("n/3", "?c")]);
+    assert_eq!(play.handle(&all).1, "+n/1 -n/2 ?n/3");
+    assert_eq!(play.held(), "n/1=y:Good n/3=x:Stale");
+    assert_eq!(play.handle(&more("4", &[("n/3", "x")], &[])).1, "+n/3");
+    // What was never good is no loss.
+    play.say(&more("5", &[("n/4", "?d")], &[]));
+    assert_eq!(play.handle(&more("6", &[], &["n/4"])).1, "");
+}
+
+#[test]
+fn a_new_stream_says_what_is_there() {
+    let mut play = Play::new();
+    play.0.start(at(0));
+    play.say(&response("1", &[("n/1", "x"), ("n/2", "?x")]));
+    play.0.broken(at(1), 0.5);
+    let requests = play.0.start(at(2));
+    let versions: Vec<_> = requests[0].initial_resource_versions.iter().collect();
+    // What was refused was answered, too: it is not to come again before it changes.
+    assert_eq!(versions.len(), 2);
+    assert_eq!(
+        (versions[0].0.as_str(), versions[0].1.as_str()),
+        ("n/1", "v-x")
+    );
+    assert_eq!(versions[1].1, "v-?x");
+    assert_eq!(play.held(), "n/1=x:Good n/2=-:Refused");
+}
+
+#[test]
+fn more_versions_than_a_request_may_hold_are_asked_for_as_a_whole() {
+    let mut play = Play::new();
+    let names: Vec<_> = (0..20_000)
+        .map(|n| format!("namespace/name-{n:020}"))
+        .collect();
+    let members: Vec<_> = names.iter().map(|name| (&**name, "x")).collect();
+    play.say(&response("1", &members));
+    let first = &play.0.start(at(0))[0];
+    assert!(!first.incremental && first.initial_resource_versions.is_empty());
+    play.say(&response("1", &members[..15_000]));
+    let first = &play.0.start(at(0))[0];
+    assert_eq!(first.initial_resource_versions.len(), 15_000);
+    assert!(prost::Message::encoded_len(first) < 1 << 20);
+}
+
+#[test]
+fn a_version_that_does_not_count_hides_no_change() {
+    let mut play = Play::new();
+    for (body, changes) in [("x", "+n/1"), ("y", "+n/1"), ("y", "")] {
+        let mut all = response("1", &[("n/1", body)]);
+        all.resources[0].metadata.as_mut().unwrap().version = "1".to_owned();
+        assert_eq!(play.handle(&all).1, changes);
+    }
+    // The other way round it is to be said at the next beginning.
+    let mut all = response("2", &[("n/1", "y")]);
+    all.resources[0].metadata.as_mut().unwrap().version = "2".to_owned();
+    play.say(&all);
+    let first = &play.0.start(at(0))[0];
+    assert_eq!(first.initial_resource_versions["n/1"], "2");
+}
+
+#[test]
+fn tries_are_further_and_further_apart_until_something_was_heard() {
+    let mut play = Play::new();
+    let waits = |play: &mut Play, times: usize| -> Vec<_> {
+        let wait = |_| play.0.broken(at(0), 0.5).as_millis();
+        (0..times).map(wait).collect()
+    };
+    assert_eq!(waits(&mut play, 3), [200, 400, 800]);
+    // A stream alone is not enough: it may break before it brings anything.
+    play.0.start(at(0));
+    assert_eq!(waits(&mut play, 1), [1600]);
+    play.0.start(at(0));
+    play.say(&response("1", &[]));
+    assert_eq!(waits(&mut play, 2), [200, 400]);
+}
+
+#[test]
+fn an_answer_without_nonce_is_no_answer() {
+    let mut play = Play::new();
+    let fault = play
+        .0
+        .response(at(0), response("", &[]), &Text)
+        .unwrap_err();
+    assert_eq!(
+        fault.to_string(),
+        "cannot answer a response without nonce of \"a\""
+    );
+}
+
+#[test]
+fn the_last_requests_are_kept() {
+    let mut play = Play::new();
+    play.0.start(at(0));
+    play.say(&response("1", &[]));
+    play.say(&response("2", &[("n/1", "!")]));
+    let log: Vec<_> = play.0.log().collect();
+    assert_eq!(log.len(), 4);
+    assert_eq!((&*log[2].nonce, &log[2].outcome), ("1", &Outcome::Acked));
+    let Outcome::Nacked(code, words) = &log[3].outcome else {
+        panic!("{log:?}")
+    };
+    assert_eq!((*code, &**words), (3, "n/1: it is shouted"));
+    for n in 0..1000 {
+        play.say(&response(&n.to_string(), &[]));
+    }
+    assert_eq!(play.0.log().count(), KEPT);
+    assert_eq!(&*play.0.log().last().unwrap().nonce, "999");
+}

@@ -1,0 +1,84 @@
+//! What all sinks are to have at one moment. A snapshot never changes: streams share it, whatever their speed, and what a
+//! newer one has in common with it is the same memory.
+
+mod resource;
+mod shelf;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) use self::resource::content;
+pub use self::resource::{Origin, Resource};
+pub use self::shelf::Shelf;
+use crate::catalog::Group;
+use crate::version::Sum;
+
+/// Resources of one kind, each name once, sorted by name.
+#[derive(Clone, Debug)]
+pub struct Collection {
+    name: Arc<str>,
+    members: Vec<Arc<Resource>>,
+    version: Sum,
+    bytes: usize,
+}
+
+impl Collection {
+    pub fn empty(name: Arc<str>) -> Self {
+        Self {
+            name,
+            members: Vec::new(),
+            version: Sum::EMPTY,
+            bytes: 0,
+        }
+    }
+
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    pub fn version(&self) -> Sum {
+        self.version
+    }
+
+    pub fn members(&self) -> &[Arc<Resource>] {
+        &self.members
+    }
+
+    /// Of all members as they go over the wire.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<Resource>> {
+        let at = self
+            .members
+            .binary_search_by(|member| (*member.name).cmp(name));
+        at.ok().and_then(|at| self.members.get(at))
+    }
+}
+
+/// The collections of one group.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    group: Group,
+    collections: BTreeMap<Arc<str>, Arc<Collection>>,
+}
+
+impl Snapshot {
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    pub fn get(&self, collection: &str) -> Option<&Arc<Collection>> {
+        self.collections.get(collection)
+    }
+
+    pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
+        self.collections.values()
+    }
+
+    /// Of all its collections.
+    pub fn version(&self) -> Sum {
+        self.collections().map(|one| one.version).sum()
+    }
+}

@@ -1,0 +1,115 @@
+//! One response, in pieces: what all sinks are told is the same memory, only the few bytes around it are a stream's own.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use prost::encoding::{bool, encoded_len_varint, string};
+
+use crate::TRIGGER;
+use crate::snapshot::{Collection, Resource};
+use crate::version::Sum;
+
+/// The numbers of the fields.
+const SYSTEM_VERSION: u32 = 1;
+const COLLECTION: u32 = 2;
+const REMOVED: u32 = 4;
+const NONCE: u32 = 5;
+const INCREMENTAL: u32 = 6;
+
+/// The resources of a response.
+#[derive(Clone, Debug)]
+pub enum Carried {
+    All(Arc<Collection>),
+    Some(Vec<Arc<Resource>>),
+}
+
+impl Carried {
+    pub fn members(&self) -> &[Arc<Resource>] {
+        match self {
+            Self::All(collection) => collection.members(),
+            Self::Some(members) => members,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Response {
+    pub collection: Arc<str>,
+    /// That of the collection. `None` in a trigger.
+    pub version: Option<Sum>,
+    /// Written in decimal; 0, which is that of a trigger, as nothing.
+    pub nonce: u64,
+    pub resources: Carried,
+    pub removed: Vec<Arc<str>>,
+    pub incremental: bool,
+    /// It is longer than a sink may be willing to take, and the first one of its collection on its stream that is. Its length.
+    pub oversized: Option<usize>,
+}
+
+impl Response {
+    /// What a source that has dialled says first.
+    pub(super) fn trigger() -> Self {
+        Self {
+            collection: TRIGGER.into(),
+            version: None,
+            nonce: 0,
+            resources: Carried::Some(Vec::new()),
+            removed: Vec::new(),
+            incremental: false,
+            oversized: None,
+        }
+    }
+
+    /// The message: these bytes, one after the other.
+    pub fn pieces(&self) -> Vec<Bytes> {
+        let members = self.resources.members();
+        let mut pieces = Vec::with_capacity(members.len() + 2);
+        pieces.push(self.head());
+        pieces.extend(members.iter().map(|member| member.framed().clone()));
+        pieces.push(self.tail());
+        pieces.retain(|piece| !piece.is_empty());
+        pieces
+    }
+
+    /// Of all pieces.
+    pub fn encoded_len(&self) -> usize {
+        let members = self.resources.members().iter();
+        let members: usize = members.map(|member| member.framed().len()).sum();
+        self.head().len() + members + self.tail().len()
+    }
+
+    fn head(&self) -> Bytes {
+        let mut bytes = BytesMut::new();
+        if let Some(version) = self.version {
+            string::encode(SYSTEM_VERSION, &version.to_string(), &mut bytes);
+        }
+        string::encode(COLLECTION, &self.collection.to_string(), &mut bytes);
+        bytes.freeze()
+    }
+
+    fn tail(&self) -> Bytes {
+        let mut bytes = BytesMut::new();
+        for name in &self.removed {
+            string::encode(REMOVED, &name.to_string(), &mut bytes);
+        }
+        if self.nonce > 0 {
+            string::encode(NONCE, &self.nonce.to_string(), &mut bytes);
+        }
+        if self.incremental {
+            bool::encode(INCREMENTAL, &true, &mut bytes);
+        }
+        bytes.freeze()
+    }
+}
+
+/// What a removal takes in a response.
+pub(super) fn removal_len(name: &str) -> usize {
+    1 + encoded_len_varint(name.len() as u64) + name.len()
+}
+
+/// What everything but resources and removals takes at most, with a collection of this name.
+pub(super) fn around(collection: &str) -> usize {
+    const VERSION: usize = 34;
+    const LONGEST_NONCE: usize = 22;
+    VERSION + removal_len(collection) + LONGEST_NONCE + 2
+}

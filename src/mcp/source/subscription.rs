@@ -1,0 +1,210 @@
+//! One collection on one stream: what its sink has, what is on its way, what was refused.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::held::{Difference, Held, Versions};
+use super::response::{Carried, Response, around, removal_len};
+use super::status::{Nack, Status};
+use crate::snapshot::Collection;
+use crate::version::Sum;
+
+#[derive(Debug)]
+pub(super) struct Subscription {
+    incremental: bool,
+    /// An answer is due, even an empty one.
+    owed: bool,
+    held: Held,
+    flight: Option<Flight>,
+    /// What responses that were forgotten may change at the sink, against what it has said, until it answers a later one.
+    doubtful: BTreeSet<Arc<str>>,
+    /// Version of what the sink has accepted or refused last.
+    settled: Option<Sum>,
+    acked: Option<Sum>,
+    sent: Option<Sum>,
+    nacks: u64,
+    last_nack: Option<Nack>,
+    warned: bool,
+}
+
+/// A response that the sink has not answered.
+#[derive(Debug)]
+struct Flight {
+    nonce: u64,
+    target: Arc<Collection>,
+    incremental: bool,
+    /// `None`: with this response the sink has all of the target.
+    part: Option<Difference>,
+}
+
+impl Subscription {
+    pub(super) fn new() -> Self {
+        Self {
+            incremental: false,
+            owed: false,
+            held: Held::Own(Versions::new()),
+            flight: None,
+            doubtful: BTreeSet::new(),
+            settled: None,
+            acked: None,
+            sent: None,
+            nacks: 0,
+            last_nack: None,
+            warned: false,
+        }
+    }
+
+    /// From the beginning, with what the sink says that it has. A response that is on its way may have arrived when it said
+    /// so, or arrive later.
+    pub(super) fn begin(&mut self, incremental: bool, said: Versions) {
+        if let Some(flight) = self.flight.take() {
+            self.doubt(&flight, &said);
+        }
+        let mut held = said;
+        held.extend(self.doubtful.iter().map(|name| (name.clone(), None)));
+        self.incremental = incremental;
+        self.owed = true;
+        self.held = Held::Own(held);
+        self.settled = None;
+    }
+
+    fn doubt(&mut self, flight: &Flight, said: &Versions) {
+        let target = &flight.target;
+        let touched = match (&flight.part, flight.incremental) {
+            (Some(part), _) => part,
+            (None, true) => &self.held.difference(target),
+            (None, false) => &Held::Own(said.clone()).difference(target),
+        };
+        let removed = touched.removed.iter();
+        let removed = removed.filter(|name| said.contains_key(*name));
+        let fresh = touched.fresh.iter();
+        let fresh = fresh.filter(|one| said.get(&one.name) != Some(&Some(one.version)));
+        self.doubtful
+            .extend(removed.chain(fresh.map(|one| &one.name)).cloned());
+    }
+
+    /// Whether the nonce is that of what is on its way.
+    pub(super) fn awaits(&self, nonce: &str) -> bool {
+        let flight = self.flight.as_ref();
+        flight.is_some_and(|flight| flight.nonce.to_string() == nonce)
+    }
+
+    pub(super) fn ack(&mut self, incremental: bool) {
+        self.incremental = incremental;
+        let Some(flight) = self.flight.take() else {
+            return;
+        };
+        self.doubtful.clear();
+        match flight.part {
+            Some(part) => {
+                self.held.take(&part);
+                self.settled = None;
+            }
+            None => {
+                let version = Some(flight.target.version());
+                self.settled = version;
+                self.acked = version;
+                self.held = Held::Shared(flight.target);
+            }
+        }
+    }
+
+    pub(super) fn nack(&mut self, now: Duration, incremental: bool, code: i32, message: &str) {
+        self.incremental = incremental;
+        let Some(flight) = self.flight.take() else {
+            return;
+        };
+        self.doubtful.clear();
+        let version = flight.target.version();
+        self.settled = Some(version);
+        self.nacks = self.nacks.saturating_add(1);
+        self.last_nack = Some(Nack {
+            at: now,
+            nonce: flight.nonce,
+            version,
+            code,
+            message: message.into(),
+        });
+    }
+
+    /// What the sink is owed, with its nonce.
+    pub(super) fn next(
+        &mut self,
+        target: &Arc<Collection>,
+        nonce: u64,
+        part_bytes: usize,
+    ) -> Option<Response> {
+        let is_settled = self.settled == Some(target.version());
+        if self.flight.is_some() || (is_settled && !self.owed) {
+            return None;
+        }
+        let (resources, removed, part) = if self.incremental {
+            let all = self.held.difference(target);
+            if all.is_empty() && !self.owed {
+                return None;
+            }
+            let (now, later) = cut(all, part_bytes.saturating_sub(around(target.name())));
+            let resources = Carried::Some(now.fresh.clone());
+            let removed = now.removed.clone();
+            (resources, removed, later.then_some(now))
+        } else {
+            (Carried::All(target.clone()), Vec::new(), None)
+        };
+        let mut response = Response {
+            collection: target.name().clone(),
+            version: Some(target.version()),
+            nonce,
+            resources,
+            removed,
+            incremental: self.incremental,
+            oversized: None,
+        };
+        if !self.warned {
+            let length = response.encoded_len();
+            response.oversized = (length > part_bytes).then_some(length);
+            self.warned = response.oversized.is_some();
+        }
+        self.owed = false;
+        self.sent = Some(target.version());
+        self.flight = Some(Flight {
+            nonce,
+            target: target.clone(),
+            incremental: self.incremental,
+            part,
+        });
+        Some(response)
+    }
+
+    pub(super) fn status(&self) -> Status<'_> {
+        Status {
+            sent: self.sent,
+            acked: self.acked,
+            pending_nonce: self.flight.as_ref().map(|flight| flight.nonce),
+            incremental: self.incremental,
+            nacks: self.nacks,
+            last_nack: self.last_nack.as_ref(),
+        }
+    }
+}
+
+/// What of it goes into one response, at least one of it, removals first; and whether there is more.
+fn cut(mut all: Difference, bytes: usize) -> (Difference, bool) {
+    let mut used = 0_usize;
+    let mut fits = |length: usize| {
+        let is_first = used == 0;
+        used = used.saturating_add(length);
+        is_first || used <= bytes
+    };
+    let removed = all
+        .removed
+        .iter()
+        .take_while(|name| fits(removal_len(name)));
+    let removed = removed.count();
+    let fresh = all.fresh.iter().take_while(|one| fits(one.framed().len()));
+    let fresh = fresh.count();
+    let is_cut = removed < all.removed.len() || fresh < all.fresh.len();
+    all.removed.truncate(removed);
+    all.fresh.truncate(fresh);
+    (all, is_cut)
+}

@@ -1,0 +1,398 @@
+//! Source and sink against each other: random scripts of changes, publishes, messages that arrive, refusals, nonces out of
+//! place, repeated first requests and cuts. A model says what must hold whatever happens.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mcp::catalog::{Catalog, Group};
+use mcp::message::{RequestResources, Resource, Resources};
+use mcp::sink::{Read, Reading, Settings, Sink};
+use mcp::snapshot::{Origin, Shelf, Snapshot};
+use mcp::source::{Dialled, Heard, Source};
+use proptest::prelude::*;
+use prost::Message as _;
+
+const NOW: Duration = Duration::ZERO;
+const COLLECTIONS: [&str; 2] = ["a", "b"];
+const TYPE: &str = "type.googleapis.com/t";
+/// A body of this cannot be read.
+const UNREADABLE: u8 = 9;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(usize, u8, u8),
+    Remove(usize, u8),
+    Publish,
+    /// The oldest request arrives, the oldest response arrives.
+    ToSource,
+    ToSink,
+    /// A request with a nonce that may be any.
+    Stale(usize, u8, bool),
+    /// The sink asks from the beginning, though nothing broke.
+    Again,
+    Cut,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let body = prop_oneof![9 => 0..4_u8, 1 => Just(UNREADABLE)];
+    prop_oneof![
+        6 => (0..2_usize, 0..8_u8, body).prop_map(|(at, name, body)| Step::Put(at, name, body)),
+        3 => (0..2_usize, 0..8_u8).prop_map(|(at, name)| Step::Remove(at, name)),
+        4 => Just(Step::Publish),
+        8 => Just(Step::ToSource),
+        8 => Just(Step::ToSink),
+        2 => (0..2_usize, 0..20_u8, any::<bool>()).prop_map(|(at, nonce, no)| Step::Stale(at, nonce, no)),
+        1 => Just(Step::Again),
+        1 => Just(Step::Cut),
+    ]
+}
+
+struct Bodies;
+
+impl Read for Bodies {
+    type Object = Bytes;
+
+    fn read(&self, _: &str, resource: &Resource) -> Reading<Arc<Bytes>> {
+        let body = resource.body.as_ref().unwrap().value.clone();
+        if body.first() == Some(&UNREADABLE) {
+            return Reading::Unreadable("9".to_owned());
+        }
+        Reading::Good(Arc::new(body))
+    }
+}
+
+/// What must hold, told from what goes over the wire alone.
+#[derive(Default)]
+struct Model {
+    /// Of each collection, what is on its way, by nonce. Only the last one may be there.
+    flying: BTreeMap<String, String>,
+    /// What the sink has answered last: version of the collection, and whether it was refused.
+    refused: BTreeMap<String, String>,
+    /// What the sink has accepted: versions by name.
+    accepted: BTreeMap<String, BTreeMap<String, String>>,
+    /// Collections whose first request was heard and not answered.
+    owed: BTreeSet<String>,
+    /// Asked for again while a response was on its way: nobody knows whether the sink had seen it then. Until the next cut.
+    unsure: BTreeSet<String>,
+}
+
+impl Model {
+    fn sent(&mut self, response: &Resources) {
+        let collection = &response.collection;
+        let before = self
+            .flying
+            .insert(collection.clone(), response.nonce.clone());
+        assert_eq!(before, None, "two of {collection} are on their way");
+        let was_owed = self.owed.remove(collection);
+        let refused = self.refused.get(collection);
+        assert!(
+            was_owed || refused != Some(&response.system_version_info),
+            "sent again"
+        );
+        if response.incremental && !self.unsure.contains(collection) {
+            let held = self.accepted.entry(collection.clone()).or_default();
+            let something = response.resources.len() + response.removed_resources.len();
+            assert!(was_owed || something > 0, "nothing is sent");
+            for resource in &response.resources {
+                let metadata = resource.metadata.as_ref().unwrap();
+                assert_ne!(
+                    held.get(&metadata.name),
+                    Some(&metadata.version),
+                    "it has not changed"
+                );
+            }
+            for name in &response.removed_resources {
+                assert!(held.contains_key(name), "{name} was not there");
+            }
+        }
+    }
+
+    fn answered(&mut self, response: &Resources, accepted: bool) {
+        let collection = &response.collection;
+        if !accepted {
+            let version = response.system_version_info.clone();
+            self.refused.insert(collection.clone(), version);
+            return;
+        }
+        self.refused.remove(collection);
+        let held = self.accepted.entry(collection.clone()).or_default();
+        if !response.incremental {
+            held.clear();
+        }
+        for name in &response.removed_resources {
+            held.remove(name);
+        }
+        for resource in &response.resources {
+            let metadata = resource.metadata.as_ref().unwrap();
+            held.insert(metadata.name.clone(), metadata.version.clone());
+        }
+    }
+}
+
+struct Play {
+    catalog: Arc<Catalog>,
+    shelf: Shelf,
+    published: Option<Arc<Snapshot>>,
+    source: Source,
+    sink: Sink<Bytes>,
+    to_source: VecDeque<RequestResources>,
+    to_sink: VecDeque<Resources>,
+    /// What the sink has answered; the source learns it later.
+    answers: BTreeMap<String, (Resources, bool)>,
+    model: Model,
+}
+
+/// Parts of two or three resources.
+fn stream(catalog: &Arc<Catalog>) -> Source {
+    Source::new(catalog.clone(), Dialled::Sink).with_parts_of(220)
+}
+
+impl Play {
+    fn new(incremental: bool) -> Self {
+        let catalog = Arc::new(Catalog::new(COLLECTIONS));
+        let settings = Settings {
+            id: "sink".to_owned(),
+            annotations: BTreeMap::new(),
+            incremental,
+        };
+        let mut play = Self {
+            shelf: Shelf::new(&catalog, Group::Default),
+            published: None,
+            source: stream(&catalog),
+            catalog,
+            sink: Sink::new(settings, COLLECTIONS.map(|name| (name, TYPE))),
+            to_source: VecDeque::new(),
+            to_sink: VecDeque::new(),
+            answers: BTreeMap::new(),
+            model: Model::default(),
+        };
+        play.to_source.extend(play.sink.start(NOW));
+        play
+    }
+
+    fn put(&mut self, at: usize, name: u8, body: u8) {
+        let origin = Origin {
+            name: format!("n/{name}"),
+            type_url: TYPE.to_owned(),
+            body: vec![body; 20].into(),
+            ..Origin::default()
+        };
+        let resource = mcp::snapshot::Resource::new(origin);
+        self.shelf.set(COLLECTIONS[at], Arc::new(resource));
+    }
+
+    fn publish(&mut self) {
+        let snapshot = self.shelf.snapshot();
+        self.published = Some(snapshot.clone());
+        self.source.snapshot(snapshot);
+        self.write();
+    }
+
+    fn write(&mut self) {
+        while let Some(response) = self.source.due() {
+            let bytes = response.pieces().concat();
+            let message = Resources::decode(Bytes::from(bytes)).unwrap();
+            self.model.sent(&message);
+            self.to_sink.push_back(message);
+        }
+    }
+
+    fn hear(&mut self, request: &RequestResources) {
+        let collection = &request.collection;
+        match self.source.request(NOW, request).unwrap() {
+            Heard::Subscribed => {
+                let model = &mut self.model;
+                if model.flying.remove(collection).is_some() {
+                    model.unsure.insert(collection.clone());
+                }
+                model.refused.remove(collection);
+                model.owed.insert(collection.clone());
+                let held = request.initial_resource_versions.clone();
+                model.accepted.insert(collection.clone(), held);
+            }
+            heard @ (Heard::Acked | Heard::Nacked(_)) => {
+                let nonce = self.model.flying.remove(collection).unwrap();
+                assert_eq!(nonce, request.response_nonce);
+                let (response, accepted) = self.answers.remove(&nonce).unwrap();
+                assert_eq!(accepted, heard == Heard::Acked);
+                self.model.answered(&response, accepted);
+            }
+            Heard::Stale => {
+                let flying = self.model.flying.get(collection);
+                assert_ne!(flying, Some(&request.response_nonce));
+            }
+            Heard::Ignored => unreachable!("there is no trigger"),
+        }
+        self.write();
+    }
+
+    fn deliver_to_sink(&mut self) -> bool {
+        let Some(response) = self.to_sink.pop_front() else {
+            return false;
+        };
+        let handled = self.sink.response(NOW, response.clone(), &Bodies).unwrap();
+        let answer = (response.clone(), handled.changes.is_some());
+        self.answers.insert(response.nonce, answer);
+        self.to_source.push_back(handled.request);
+        true
+    }
+
+    fn deliver_to_source(&mut self) -> bool {
+        let Some(request) = self.to_source.pop_front() else {
+            return false;
+        };
+        self.hear(&request);
+        true
+    }
+
+    fn cut(&mut self) {
+        self.to_source.clear();
+        self.to_sink.clear();
+        self.answers.clear();
+        self.model = Model::default();
+        self.source = stream(&self.catalog);
+        if let Some(published) = &self.published {
+            self.source.snapshot(published.clone());
+        }
+        self.to_source.extend(self.sink.start(NOW));
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Put(at, name, body) => self.put(*at, *name, *body),
+            Step::Remove(at, name) => {
+                self.shelf.remove(COLLECTIONS[*at], &format!("n/{name}"));
+            }
+            Step::Publish => self.publish(),
+            Step::ToSource => {
+                self.deliver_to_source();
+            }
+            Step::ToSink => {
+                self.deliver_to_sink();
+            }
+            Step::Stale(at, nonce, no) => {
+                let collection = COLLECTIONS[*at].to_owned();
+                let nonce = nonce.to_string();
+                // Not the answer that the sink may give yet.
+                if self.model.flying.get(&collection) != Some(&nonce) {
+                    let error_detail = no.then(Default::default);
+                    self.hear(&RequestResources {
+                        collection,
+                        response_nonce: nonce,
+                        error_detail,
+                        ..RequestResources::default()
+                    });
+                }
+            }
+            Step::Again => self.to_source.extend(self.sink.start(NOW)),
+            Step::Cut => self.cut(),
+        }
+    }
+
+    /// Until nobody has anything to say.
+    fn drain(&mut self) {
+        while self.deliver_to_sink() || self.deliver_to_source() {}
+    }
+
+    /// Names and bodies in the snapshot, and at the sink.
+    fn both(&self, collection: &str) -> [Vec<(String, Bytes)>; 2] {
+        let held = self.sink.held(collection);
+        let held = held.map(|(name, held)| {
+            (
+                name.to_string(),
+                held.object.clone().unwrap().as_ref().clone(),
+            )
+        });
+        let published = self.published.as_ref().unwrap().get(collection).unwrap();
+        let published = published.members().iter().map(|member| {
+            let version = member.version;
+            let body = (0..=UNREADABLE).map(|body| Bytes::from(vec![body; 20]));
+            let mut bodies = body.filter(|body| {
+                let origin = Origin {
+                    name: member.name.to_string(),
+                    type_url: TYPE.to_owned(),
+                    body: body.clone(),
+                    ..Origin::default()
+                };
+                mcp::snapshot::Resource::new(origin).version == version
+            });
+            (member.name.to_string(), bodies.next().unwrap())
+        });
+        [published.collect(), held.collect()]
+    }
+}
+
+proptest! {
+    #[test]
+    fn in_the_end_the_sink_has_the_snapshot(
+        incremental in any::<bool>(),
+        script in prop::collection::vec(step(), 0..120),
+    ) {
+        let mut play = Play::new(incremental);
+        for step in &script {
+            play.step(step);
+        }
+        play.drain();
+        // All that cannot be read goes, so that nothing is left to refuse.
+        for (at, name) in (0..2).flat_map(|at| (0..8).map(move |name| (at, name))) {
+            let shelved = play.shelf.get(COLLECTIONS[at], &format!("n/{name}")).is_some();
+            if shelved {
+                play.put(at, name, 0);
+            }
+        }
+        play.put(0, 0, 1);
+        play.put(1, 0, 1);
+        play.publish();
+        play.drain();
+        for collection in COLLECTIONS {
+            let [published, held] = play.both(collection);
+            prop_assert_eq!(published, held);
+        }
+        // And all is told: a sink that comes back is told nothing but that.
+        play.cut();
+        while let Some(request) = play.to_source.pop_front() {
+            play.hear(&request);
+        }
+        for response in &play.to_sink {
+            let told = response.resources.len() + response.removed_resources.len();
+            prop_assert!(!incremental || told == 0);
+        }
+    }
+
+    /// Whatever a peer says, in whatever order: no panic, and never more on its way than one of each.
+    #[test]
+    fn any_requests_are_answered_in_bounds(
+        requests in prop::collection::vec(("[ab$]|", "[0-9]{0,2}", any::<[bool; 2]>()), 0..200),
+    ) {
+        let mut play = Play::new(true);
+        play.put(0, 1, 1);
+        play.publish();
+        let mut flying = 0_usize;
+        for (collection, response_nonce, [incremental, no]) in requests {
+            let request = RequestResources {
+                collection,
+                response_nonce,
+                incremental,
+                error_detail: no.then(Default::default),
+                ..RequestResources::default()
+            };
+            match play.source.request(NOW, &request) {
+                Ok(Heard::Acked | Heard::Nacked(_) | Heard::Subscribed) => flying = flying.saturating_sub(1),
+                Ok(Heard::Stale | Heard::Ignored) => {}
+                Err(_) => prop_assert!(!COLLECTIONS.contains(&request.collection.as_str())),
+            }
+            while play.source.due().is_some() {
+                flying += 1;
+            }
+            prop_assert!(flying <= COLLECTIONS.len());
+        }
+    }
+}
