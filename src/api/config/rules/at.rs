@@ -1,0 +1,256 @@
+//! A place in an object while rules look at it: the value, the path that leads there, and where to say what is wrong.
+//!
+//! Paths are written out only for what is wrong. What is absent, and what is of another type than its field, is as if it were
+//! not there: types were judged before.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::config::finding::{Finding, Severity, push_index, push_key};
+use crate::duration;
+
+/// What a predicate says: nothing, or what is wrong.
+pub(super) type Wrong = Option<String>;
+
+/// More are not kept: they are for a person.
+const MOST: usize = 1000;
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    findings: RefCell<Vec<Finding>>,
+}
+
+impl Out {
+    pub(super) fn into_findings(self) -> Vec<Finding> {
+        self.findings.into_inner()
+    }
+}
+
+#[derive(Debug)]
+enum Path<'a> {
+    Root,
+    Key(Rc<Self>, &'a str),
+    Index(Rc<Self>, usize),
+}
+
+impl Path<'_> {
+    fn write(&self, to: &mut String) {
+        match self {
+            Self::Root => {}
+            Self::Key(above, key) => {
+                above.write(to);
+                push_key(to, key);
+            }
+            Self::Index(above, index) => {
+                above.write(to);
+                push_index(to, *index);
+            }
+        }
+    }
+}
+
+/// A place; cheap to copy.
+#[derive(Clone, Debug)]
+pub(super) struct At<'a> {
+    value: Option<&'a Value>,
+    path: Rc<Path<'a>>,
+    out: &'a Out,
+}
+
+impl<'a> At<'a> {
+    /// A field of the object itself.
+    pub(super) fn root(name: &'static str, value: &'a Value, out: &'a Out) -> Self {
+        Self {
+            value: Some(value),
+            path: Rc::new(Path::Key(Rc::new(Path::Root), name)),
+            out,
+        }
+    }
+
+    pub(super) fn get(&self, name: &'a str) -> Self {
+        Self {
+            value: self.value.and_then(|value| value.get(name)),
+            path: Rc::new(Path::Key(Rc::clone(&self.path), name)),
+            out: self.out,
+        }
+    }
+
+    /// The place that several names lead to.
+    pub(super) fn to<const N: usize>(&self, names: [&'a str; N]) -> Self {
+        names
+            .into_iter()
+            .fold(self.clone(), |at, name| at.get(name))
+    }
+
+    pub(super) fn value(&self) -> Option<&'a Value> {
+        self.value.filter(|value| !value.is_null())
+    }
+
+    /// It was written, if only as an empty list or map.
+    pub(super) fn is_set(&self) -> bool {
+        self.value().is_some()
+    }
+
+    /// Absent, or a text, list or map with nothing in it.
+    pub(super) fn is_empty(&self) -> bool {
+        match self.value() {
+            None => true,
+            Some(Value::String(text)) => text.is_empty(),
+            Some(Value::Array(items)) => items.is_empty(),
+            Some(Value::Object(entries)) => entries.is_empty(),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_)) => false,
+        }
+    }
+
+    pub(super) fn text(&self) -> &'a str {
+        self.value.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Absent is 0, as in protobuf; those of 64 bits are text.
+    pub(super) fn number(&self) -> i64 {
+        match self.value {
+            Some(Value::Number(number)) => number
+                .as_i64()
+                .or_else(|| number.as_u64().map(|_| i64::MAX))
+                .unwrap_or_default(),
+            Some(Value::String(digits)) => digits.parse().unwrap_or(i64::MAX),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn float(&self) -> f64 {
+        match self.value {
+            Some(Value::Number(number)) => number.as_f64().unwrap_or_default(),
+            Some(Value::String(digits)) => digits.parse().unwrap_or_default(),
+            _ => 0.0,
+        }
+    }
+
+    pub(super) fn flag(&self) -> bool {
+        self.value.and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    /// A duration in nanoseconds.
+    pub(super) fn nanos(&self) -> Option<i128> {
+        duration::parse(self.value?.as_str()?).map(|read| duration::nanos(&read))
+    }
+
+    pub(super) fn list(&self) -> &'a [Value] {
+        match self.value {
+            Some(Value::Array(items)) => items,
+            _ => &[],
+        }
+    }
+
+    /// The texts of a list.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.list().iter().filter_map(Value::as_str)
+    }
+
+    pub(super) fn items(&self) -> impl Iterator<Item = Self> + use<'a> {
+        let this = self.clone();
+        self.list()
+            .iter()
+            .enumerate()
+            .map(move |(index, value)| Self {
+                value: Some(value),
+                path: Rc::new(Path::Index(Rc::clone(&this.path), index)),
+                out: this.out,
+            })
+    }
+
+    /// The entries of a map, each at its place.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&'a str, Self)> + use<'a> {
+        let this = self.clone();
+        let entries = match self.value {
+            Some(Value::Object(entries)) => Some(entries),
+            _ => None,
+        };
+        entries.into_iter().flatten().map(move |(key, value)| {
+            let at = Self {
+                value: Some(value),
+                path: Rc::new(Path::Key(Rc::clone(&this.path), key)),
+                out: this.out,
+            };
+            (key.as_str(), at)
+        })
+    }
+
+    fn say(&self, severity: Severity, message: impl Into<String>) {
+        let mut findings = self.out.findings.borrow_mut();
+        if findings.len() < MOST {
+            let mut path = String::new();
+            self.path.write(&mut path);
+            findings.push(Finding {
+                path,
+                message: message.into(),
+                severity,
+            });
+        }
+    }
+
+    pub(super) fn fail(&self, message: impl Into<String>) {
+        self.say(Severity::Error, message);
+    }
+
+    pub(super) fn warn(&self, message: impl Into<String>) {
+        self.say(Severity::Warning, message);
+    }
+
+    /// Says what a predicate said; true where that is nothing.
+    pub(super) fn check(&self, wrong: Wrong) -> bool {
+        match wrong {
+            None => true,
+            Some(message) => {
+                self.fail(message);
+                false
+            }
+        }
+    }
+
+    /// The same for a text that may be absent or empty.
+    pub(super) fn check_text(&self, predicate: fn(&str) -> Wrong) -> bool {
+        self.is_empty() || self.check(predicate(self.text()))
+    }
+
+    pub(super) fn required(&self) -> bool {
+        self.check((!self.is_set()).then(|| "is required".to_owned()))
+    }
+
+    /// The same for a text, where absent and empty are one.
+    pub(super) fn required_text(&self) -> bool {
+        self.check(self.is_empty().then(|| "is required".to_owned()))
+    }
+
+    pub(super) fn not_empty(&self) -> bool {
+        self.check(self.is_empty().then(|| "must not be empty".to_owned()))
+    }
+
+    /// Those of its fields that are there, and not empty.
+    pub(super) fn given(&self, names: &[&'static str]) -> Vec<&'static str> {
+        let given = names.iter().filter(|name| {
+            self.value
+                .and_then(|value| value.get(**name))
+                .is_some_and(|value| match value {
+                    Value::Null => false,
+                    Value::String(text) => !text.is_empty(),
+                    Value::Array(items) => !items.is_empty(),
+                    Value::Object(_) | Value::Bool(_) | Value::Number(_) => true,
+                })
+        });
+        given.copied().collect()
+    }
+
+    pub(super) fn has(&self, name: &'static str) -> bool {
+        !self.given(&[name]).is_empty()
+    }
+
+    /// Two fields that cannot both be there.
+    pub(super) fn apart(&self, one: &'static str, other: &'static str) -> bool {
+        let both = self.has(one) && self.has(other);
+        self.check(both.then(|| format!("{one} and {other} exclude each other")))
+    }
+}

@@ -1,0 +1,315 @@
+//! AuthorizationPolicy: who may do what.
+
+use super::at::{At, Wrong};
+use super::context::Context;
+use super::{parts, predicates as is, security};
+use crate::config::finding::quoted;
+
+/// What a source may be told by, with its not-form.
+const SOURCE: [&str; 14] = [
+    "principals",
+    "notPrincipals",
+    "requestPrincipals",
+    "notRequestPrincipals",
+    "namespaces",
+    "notNamespaces",
+    "ipBlocks",
+    "notIpBlocks",
+    "remoteIpBlocks",
+    "notRemoteIpBlocks",
+    "serviceAccounts",
+    "notServiceAccounts",
+    "trustDomains",
+    "notTrustDomains",
+];
+const OPERATION: [&str; 8] = [
+    "hosts",
+    "notHosts",
+    "ports",
+    "notPorts",
+    "methods",
+    "notMethods",
+    "paths",
+    "notPaths",
+];
+
+pub(super) fn check(context: &Context<'_>) {
+    let spec = &context.spec;
+    security::scope(spec);
+    let action = spec.get("action").text();
+    let (rules, provider) = (spec.get("rules"), spec.get("provider"));
+    if matches!(action, "DENY" | "CUSTOM") && rules.is_empty() {
+        rules.fail("never matches; add an empty rule");
+    }
+    if action == "CUSTOM" {
+        provider.get("name").not_empty();
+    } else if provider.is_set() {
+        provider.fail("only with CUSTOM");
+    }
+    for rule in rules.items() {
+        if !rule.is_set() {
+            rule.fail("must not be null");
+            continue;
+        }
+        check_rule(&rule, action == "CUSTOM");
+        if action == "DENY" && only_http(&rule) {
+            rule.warn("denies all TCP traffic in its scope; name the ports");
+        }
+    }
+}
+
+fn check_rule(rule: &At<'_>, custom: bool) {
+    for name in ["from", "to"] {
+        let list = rule.get(name);
+        if list.is_set() {
+            list.not_empty();
+        }
+    }
+    for from in rule.get("from").items() {
+        let source = from.get("source");
+        if source.required() {
+            check_source(&source, custom);
+        }
+    }
+    for to in rule.get("to").items() {
+        let operation = to.get("operation");
+        if operation.required() {
+            check_operation(&operation);
+        }
+    }
+    for when in rule.get("when").items() {
+        condition(&when, custom);
+    }
+}
+
+fn one_list(at: &At<'_>, names: &[&'static str]) {
+    if at.given(names).is_empty() {
+        at.fail(format!("needs one of {}", names.join(", ")));
+    }
+    for name in names {
+        parts::none_empty(&at.get(name));
+    }
+}
+
+/// An empty text has been said already.
+fn filled(predicate: impl Fn(&str) -> Wrong) -> impl Fn(&str) -> Wrong {
+    move |text| {
+        if text.is_empty() {
+            None
+        } else {
+            predicate(text)
+        }
+    }
+}
+
+fn check_source(source: &At<'_>, custom: bool) {
+    one_list(source, &SOURCE);
+    for name in SOURCE {
+        let list = source.get(name);
+        match name {
+            "ipBlocks" | "notIpBlocks" | "remoteIpBlocks" | "notRemoteIpBlocks" => {
+                parts::each(&list, filled(is::cidr));
+                continue;
+            }
+            "serviceAccounts" | "notServiceAccounts" => service_accounts(&list),
+            "trustDomains" | "notTrustDomains" => parts::each(&list, filled(trust_domain)),
+            _ => {}
+        }
+        if custom && list.is_set() {
+            list.fail("not supported with CUSTOM");
+        }
+    }
+    for own in ["serviceAccounts", "notServiceAccounts"] {
+        for other in ["principals", "notPrincipals", "namespaces", "notNamespaces"] {
+            source.apart(own, other);
+        }
+    }
+}
+
+fn service_accounts(list: &At<'_>) {
+    const MOST: usize = 16;
+    const LONGEST: usize = 320;
+    if list.list().len() > MOST {
+        list.fail(format!("more than {MOST}"));
+    }
+    parts::each(
+        list,
+        filled(|name| {
+            let shown = quoted(name);
+            if name.contains('*') {
+                return Some(format!("no wildcards in {shown}"));
+            }
+            if name.len() > LONGEST {
+                return Some(format!("{shown} is longer than {LONGEST} characters"));
+            }
+            let mut parts = name.split('/');
+            let holds = name.split('/').count() <= 2 && parts.all(|part| !part.is_empty());
+            (!holds).then(|| format!("{shown} is not NAME or NAMESPACE/NAME"))
+        }),
+    );
+}
+
+fn trust_domain(name: &str) -> Wrong {
+    let inner = name.strip_prefix('*').or_else(|| name.strip_suffix('*'));
+    let holds = !inner.unwrap_or(name).contains('*') && !name.contains('/');
+    (!holds).then(|| {
+        let shown = quoted(name);
+        format!("{shown}: one * at most, first or last, no /")
+    })
+}
+
+fn check_operation(operation: &At<'_>) {
+    one_list(operation, &OPERATION);
+    for name in ["ports", "notPorts"] {
+        parts::each(&operation.get(name), filled(port));
+    }
+    for name in ["paths", "notPaths"] {
+        parts::each(&operation.get(name), filled(path));
+    }
+}
+
+/// 0 to 65535, as digits.
+fn port(text: &str) -> Wrong {
+    let digits = text.bytes().all(|letter| letter.is_ascii_digit());
+    let holds = digits && text.parse::<u16>().is_ok();
+    (!holds).then(|| format!("port {} is not in 0..65535", quoted(text)))
+}
+
+/// `{*}` is one segment, `{**}` all that follow.
+fn path(text: &str) -> Wrong {
+    if !text.contains(['{', '}']) {
+        return None;
+    }
+    let mut ended = false;
+    for segment in text.split('/') {
+        let known = matches!(segment, "{*}" | "{**}");
+        if known && ended {
+            return Some(format!(
+                "nothing of the kind after {{**}} in {}",
+                quoted(text)
+            ));
+        }
+        if !known && segment.contains(['{', '}']) {
+            let shown = quoted(text);
+            return Some(format!(
+                "{{*}} and {{**}} only as whole segments in {shown}"
+            ));
+        }
+        ended |= segment == "{**}";
+    }
+    None
+}
+
+const KEYS: [&str; 14] = [
+    "source.ip",
+    "remote.ip",
+    "destination.ip",
+    "source.namespace",
+    "source.principal",
+    "source.serviceAccount",
+    "source.trustDomain",
+    "request.auth.principal",
+    "request.auth.audiences",
+    "request.auth.presenter",
+    "destination.port",
+    "connection.sni",
+    "request.headers",
+    "request.auth.claims",
+];
+
+/// Keys of long ago, and what is there now.
+const GONE: [(&str, &str); 4] = [
+    ("destination.namespace", "the namespace of the policy"),
+    ("destination.labels", "the selector of the policy"),
+    ("destination.name", "the selector of the policy"),
+    ("destination.user", "the selector of the policy"),
+];
+
+fn condition(when: &At<'_>, custom: bool) {
+    let key = when.get("key");
+    if key.required_text() && key.check(known_key(key.text())) && custom {
+        let text = key.text();
+        let identity = [
+            "source.namespace",
+            "source.serviceAccount",
+            "source.trustDomain",
+            "source.principal",
+        ];
+        if identity.contains(&text) || text.starts_with("request.auth.") {
+            key.fail("not supported with CUSTOM");
+        }
+    }
+    if when.given(&["values", "notValues"]).is_empty() {
+        when.fail("values or notValues must not be empty");
+    }
+    for name in ["values", "notValues"] {
+        let values = when.get(name);
+        parts::none_empty(&values);
+        match key.text() {
+            "source.ip" | "remote.ip" | "destination.ip" => parts::each(&values, filled(is::cidr)),
+            "destination.port" => parts::each(&values, filled(port)),
+            _ => {}
+        }
+    }
+}
+
+fn known_key(key: &str) -> Wrong {
+    let (name, brackets) = match key.find('[') {
+        Some(at) => key.split_at(at),
+        None => (key, ""),
+    };
+    if let Some((_, now)) = GONE.iter().find(|(gone, _)| *gone == name) {
+        return Some(format!("not supported any more, use {now}"));
+    }
+    let closed = !brackets.is_empty()
+        && brackets.strip_suffix(']').is_some_and(|inside| {
+            inside.split("][").enumerate().all(|(index, part)| {
+                !part
+                    .trim_start_matches(if index == 0 { "[" } else { "" })
+                    .is_empty()
+            })
+        });
+    let one = closed && !brackets.contains("][");
+    let holds = match name {
+        "request.headers" => one,
+        "request.auth.claims" => closed,
+        _ if name.starts_with("experimental.envoy.filters.") => one,
+        _ => brackets.is_empty() && KEYS.contains(&name),
+    };
+    (!holds).then(|| format!("unknown key {}", quoted(key)))
+}
+
+/// Whether a rule asks only for what a TCP connection does not have.
+fn only_http(rule: &At<'_>) -> bool {
+    let http_source = ["requestPrincipals", "notRequestPrincipals"];
+    let http_operation = [
+        "hosts",
+        "notHosts",
+        "methods",
+        "notMethods",
+        "paths",
+        "notPaths",
+    ];
+    let mut http = false;
+    for from in rule.get("from").items() {
+        let given = from.get("source").given(&SOURCE);
+        if given.iter().any(|name| !http_source.contains(name)) {
+            return false;
+        }
+        http |= !given.is_empty();
+    }
+    for to in rule.get("to").items() {
+        let given = to.get("operation").given(&OPERATION);
+        if given.iter().any(|name| !http_operation.contains(name)) {
+            return false;
+        }
+        http |= !given.is_empty();
+    }
+    for when in rule.get("when").items() {
+        if !when.get("key").text().starts_with("request.") {
+            return false;
+        }
+        http = true;
+    }
+    http
+}

@@ -1,0 +1,29 @@
+//! TLS towards a server, as DestinationRule has it.
+
+use super::at::At;
+
+pub(super) fn check(at: &At<'_>) {
+    let mode = at.get("mode").text();
+    let by_name = at.has("credentialName");
+    if mode == "MUTUAL" && !by_name {
+        at.get("clientCertificate").required_text();
+        at.get("privateKey").required_text();
+    }
+    let absent = |names: &[&'static str], beside: &str| {
+        for name in at.given(names) {
+            at.get(name).fail(format!("not beside {beside}"));
+        }
+    };
+    if by_name && matches!(mode, "SIMPLE" | "MUTUAL") {
+        absent(
+            &["clientCertificate", "privateKey", "caCertificates", "caCrl"],
+            "credentialName",
+        );
+    }
+    if at.get("insecureSkipVerify").flag() {
+        absent(&["caCertificates", "subjectAltNames"], "insecureSkipVerify");
+        if mode == "SIMPLE" {
+            absent(&["credentialName"], "insecureSkipVerify");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! DestinationRule: a host, its subsets, and how it is talked to.
+
+use std::collections::HashSet;
+
+use super::at::At;
+use super::context::Context;
+use super::{client_tls, locality, parts, pool, predicates as is};
+use crate::config::finding::quoted;
+
+pub(super) fn check(context: &Context<'_>) {
+    let spec = &context.spec;
+    let host = spec.get("host");
+    if host.not_empty() {
+        host.check(is::wild(host.text()));
+    }
+    let policy = spec.get("trafficPolicy");
+    if policy.is_set() {
+        traffic_policy(&policy);
+    }
+    subsets(&spec.get("subsets"));
+    let selector = spec.get("workloadSelector");
+    parts::selector(&selector, "matchLabels");
+    let export = spec.get("exportTo");
+    parts::export_to(&export, context.namespace, false);
+    if selector.is_set() {
+        for entry in export.items() {
+            if entry.text() != "." && entry.text() != context.namespace {
+                entry.fail("only the own namespace with workloadSelector");
+            }
+        }
+    }
+}
+
+fn subsets(subsets: &At<'_>) {
+    let mut known = HashSet::new();
+    for subset in subsets.items() {
+        if !subset.is_set() {
+            subset.fail("must not be null");
+            continue;
+        }
+        let name = subset.get("name");
+        if name.not_empty() && name.check(is::label(name.text())) && !known.insert(name.text()) {
+            name.fail(format!("duplicate subset {}", quoted(name.text())));
+        }
+        parts::labels(&subset.get("labels"));
+        let policy = subset.get("trafficPolicy");
+        if policy.is_set() {
+            traffic_policy(&policy);
+        }
+    }
+}
+
+fn traffic_policy(at: &At<'_>) {
+    let all = [
+        "loadBalancer",
+        "connectionPool",
+        "outlierDetection",
+        "tls",
+        "portLevelSettings",
+        "tunnel",
+        "proxyProtocol",
+        "retryBudget",
+    ];
+    if at.given(&all).is_empty() {
+        at.fail("needs at least one setting");
+    }
+    at.apart("tunnel", "proxyProtocol");
+    settings(at);
+    for port in at.get("portLevelSettings").items() {
+        let selector = port.get("port");
+        if selector.required() {
+            let number = selector.get("number");
+            number.check(is::port(number.number()));
+        }
+        let own = ["loadBalancer", "connectionPool", "outlierDetection", "tls"];
+        if port.given(&own).is_empty() {
+            port.fail("needs at least one setting");
+        }
+        settings(&port);
+    }
+    let tunnel = at.get("tunnel");
+    if tunnel.is_set() {
+        let protocol = tunnel.get("protocol");
+        if !matches!(protocol.text(), "" | "CONNECT" | "POST") {
+            protocol.fail(format!(
+                "{} is neither CONNECT nor POST",
+                quoted(protocol.text())
+            ));
+        }
+        let host = tunnel.get("targetHost");
+        host.check(is::fqdn_or_ip(host.text()));
+        let port = tunnel.get("targetPort");
+        port.check(is::port(port.number()));
+    }
+}
+
+/// What a port may have of its own, too.
+fn settings(at: &At<'_>) {
+    for (name, rule) in [
+        ("loadBalancer", load_balancer as fn(&At<'_>)),
+        ("connectionPool", pool::check),
+        ("outlierDetection", outlier_detection),
+        ("tls", client_tls::check),
+    ] {
+        let part = at.get(name);
+        if part.is_set() {
+            rule(&part);
+        }
+    }
+    let failover = at.to(["loadBalancer", "localityLbSetting", "failover"]);
+    if !failover.is_empty() && !at.has("outlierDetection") {
+        failover.warn("has no effect without outlierDetection");
+    }
+}
+
+fn outlier_detection(at: &At<'_>) {
+    parts::duration(&at.get("interval"));
+    parts::duration(&at.get("baseEjectionTime"));
+    parts::pct(&at.get("maxEjectionPercent"));
+    parts::pct(&at.get("minHealthPercent"));
+    let errors = at.get("consecutiveErrors");
+    if errors.is_set() {
+        errors.check(is::not_negative(errors.number()));
+        let apart = ["consecutive5xxErrors", "consecutiveGatewayErrors"]
+            .map(|other| at.apart("consecutiveErrors", other));
+        if apart == [true, true] {
+            errors.warn("deprecated, use consecutive5xxErrors or consecutiveGatewayErrors");
+        }
+    }
+    let local = at.get("consecutiveLocalOriginFailures");
+    if local.number() > 0 && !at.get("splitExternalLocalOriginErrors").flag() {
+        local.fail("has no effect without splitExternalLocalOriginErrors");
+    }
+}
+
+fn load_balancer(at: &At<'_>) {
+    let hash = at.get("consistentHash");
+    cookie(&hash.get("httpCookie"));
+    let minimum = hash.get("minimumRingSize");
+    if minimum.is_set() {
+        let apart = ["ringHash", "maglev"].map(|other| hash.apart("minimumRingSize", other));
+        if apart == [true, true] {
+            minimum.warn("deprecated, use ringHash.minimumRingSize");
+        }
+    }
+    let table = hash.to(["maglev", "tableSize"]);
+    if table.is_set() && !is_table_size(table.number()) {
+        table.fail(format!("{} is not a prime below 5000011", table.number()));
+    }
+    let warmup = at.get("warmup");
+    if warmup.is_set() {
+        let duration = warmup.get("duration");
+        if duration.required() {
+            parts::duration(&duration);
+        }
+        let least = warmup.get("minimumPercent");
+        if least.is_set() {
+            least.check(is::share(least.float()));
+        }
+        let aggression = warmup.get("aggression");
+        if aggression.is_set() && aggression.float() < 1.0 {
+            aggression.fail(format!("{} is less than 1", aggression.float()));
+        }
+    }
+    let locality = at.get("localityLbSetting");
+    if locality.is_set() {
+        locality::check(&locality);
+    }
+}
+
+fn cookie(at: &At<'_>) {
+    if !at.is_set() {
+        return;
+    }
+    at.get("name").not_empty();
+    let mut known = HashSet::new();
+    for attribute in at.get("attributes").items() {
+        let name = attribute.get("name");
+        if name.not_empty() && !known.insert(name.text()) {
+            name.fail(format!("duplicate attribute {}", quoted(name.text())));
+        }
+    }
+}
+
+fn is_table_size(number: i64) -> bool {
+    const BEYOND: i64 = 5_000_011;
+    (2..BEYOND).contains(&number)
+        && (2..)
+            .take_while(|divisor| divisor * divisor <= number)
+            .all(|divisor| number % divisor != 0)
+}

@@ -1,0 +1,148 @@
+//! EnvoyFilter: patches of what Envoy gets. Whether they apply is seen where they are applied.
+
+use serde_json::Value;
+
+use super::at::At;
+use super::context::Context;
+use super::parts;
+
+pub(super) fn check(context: &Context<'_>) {
+    let spec = &context.spec;
+    let selector = spec.get("workloadSelector");
+    if selector.is_set() {
+        let labels = selector.get("labels");
+        if labels.not_empty() {
+            parts::selector_labels(&labels);
+        }
+    }
+    parts::targets(spec);
+    spec.get("filters").items().for_each(|one| filter(&one));
+    spec.get("configPatches")
+        .items()
+        .for_each(|one| patch(&one));
+}
+
+fn filter(filter: &At<'_>) {
+    let kind = filter.get("filterType");
+    if matches!(kind.text(), "" | "INVALID") {
+        kind.fail("is required");
+    }
+    filter.get("filterName").required_text();
+    filter.get("filterConfig").required();
+    let position = filter.get("insertPosition");
+    if matches!(position.get("index").text(), "BEFORE" | "AFTER") {
+        position.get("relativeTo").required_text();
+    }
+}
+
+/// The kinds of objects that a place may be matched by.
+const KINDS: [&str; 4] = ["listener", "routeConfiguration", "cluster", "waypoint"];
+
+fn patch(one: &At<'_>) {
+    let apply_to = one.get("applyTo");
+    if matches!(apply_to.text(), "" | "INVALID") {
+        apply_to.fail("is required");
+    }
+    let patch = one.get("patch");
+    if patch.required() {
+        let operation = patch.get("operation");
+        if matches!(operation.text(), "" | "INVALID") {
+            operation.fail("is required");
+        }
+        let value = patch.get("value");
+        if operation.text() != "REMOVE" {
+            value.required();
+        }
+        configured(&value);
+    }
+    let place = one.get("match");
+    parts_of_match(&place, apply_to.text());
+}
+
+fn parts_of_match(place: &At<'_>, apply_to: &str) {
+    let version = place.to(["proxy", "proxyVersion"]);
+    if !version.is_empty() {
+        parts::regex_of(&version);
+    }
+    let fitting = match apply_to {
+        "LISTENER" | "FILTER_CHAIN" | "NETWORK_FILTER" | "HTTP_FILTER" | "LISTENER_FILTER" => {
+            "listener"
+        }
+        "ROUTE_CONFIGURATION" | "VIRTUAL_HOST" | "HTTP_ROUTE" => "routeConfiguration",
+        "CLUSTER" => "cluster",
+        _ => "",
+    };
+    for kind in place.given(&KINDS) {
+        if !fitting.is_empty() && kind != fitting {
+            place
+                .get(kind)
+                .fail("match of this kind does not fit applyTo");
+        }
+    }
+    let filter = place.to(["listener", "filterChain", "filter"]);
+    if !filter.is_set() {
+        return;
+    }
+    let name = filter.get("name");
+    name.not_empty();
+    if matches!(apply_to, "LISTENER" | "FILTER_CHAIN") {
+        filter.warn(format!("has no effect with {apply_to}"));
+    }
+    let below = filter.get("subFilter");
+    if below.is_set() {
+        let manager = [
+            "envoy.filters.network.http_connection_manager",
+            "envoy.http_connection_manager",
+        ];
+        if apply_to != "HTTP_FILTER" {
+            below.fail("only with HTTP_FILTER");
+        }
+        below.get("name").not_empty();
+        if !name.is_empty() && !manager.contains(&name.text()) {
+            name.fail(format!("a subFilter needs {}", manager[0]));
+        }
+    }
+}
+
+/// What a patch puts in: types that Envoy knows.
+fn configured(at: &At<'_>) {
+    match at.value() {
+        Some(Value::Object(_)) => {
+            for name in ["typed_config", "typedConfig"] {
+                let typed = at.get(name);
+                if typed.is_set() {
+                    typed_config(&typed);
+                }
+            }
+            if at.has("name") && at.get("config").is_set() {
+                at.get("config")
+                    .warn("Envoy does not read config any more, use typed_config");
+            }
+            at.entries().for_each(|(_, below)| configured(&below));
+        }
+        Some(Value::Array(_)) => at.items().for_each(|below| configured(&below)),
+        _ => {}
+    }
+}
+
+fn typed_config(typed: &At<'_>) {
+    const PREFIX: &str = "type.googleapis.com/";
+    let kind = typed.get("@type");
+    match kind.text().strip_prefix(PREFIX) {
+        None if kind.is_empty() => {
+            kind.required_text();
+        }
+        None => kind.fail(format!("does not start with {PREFIX}")),
+        Some(name) if is_old(name) => kind.warn("a type of Envoy's v2 API"),
+        Some(_) => {}
+    }
+}
+
+/// `envoy.config.….v2.X`, `envoy.api.v2.X`, and those of alphas.
+fn is_old(name: &str) -> bool {
+    name.starts_with("envoy.")
+        && name
+            .split('.')
+            .any(|part| part == "v2" || part.starts_with("v2alpha") || part == "v1")
+        || name.starts_with("envoy.api.v2")
+}

@@ -1,0 +1,91 @@
+//! Gateway: servers at the edge.
+
+use std::collections::HashSet;
+
+use super::at::{At, Wrong};
+use super::context::Context;
+use super::{parts, predicates as is, server_tls};
+use crate::config::finding::quoted;
+
+pub(super) fn check(context: &Context<'_>) {
+    context.name_at.check(is::label(context.name));
+    let servers = context.spec.get("servers");
+    servers.not_empty();
+    let mut names = HashSet::new();
+    for server in servers.items() {
+        let bound = parts::unix_bind(&server.get("bind"));
+        port(&server.get("port"), bound, &mut names);
+        if !bound {
+            server.get("bind").check_text(is::ip);
+        }
+        let hosts = server.get("hosts");
+        hosts.not_empty();
+        parts::each(&hosts, host);
+        tls(&server);
+    }
+}
+
+fn port<'a>(port: &At<'a>, bound: bool, names: &mut HashSet<&'a str>) {
+    if !port.required() {
+        return;
+    }
+    let number = port.get("number");
+    if !bound {
+        number.check(is::port(number.number()));
+    } else if number.number() != 0 {
+        number.fail(format!(
+            "port {} is not 0 on a unix socket",
+            number.number()
+        ));
+    }
+    let protocol = port.get("protocol");
+    if protocol.not_empty() {
+        protocol.check(is::protocol(protocol.text()));
+    }
+    let name = port.get("name");
+    if name.not_empty() && !names.insert(name.text()) {
+        name.fail(format!("duplicate port name {}", quoted(name.text())));
+    }
+    let target = port.get("targetPort");
+    if target.number() != 0 {
+        target.fail("has no effect on gateways");
+    }
+}
+
+/// `[NS/]HOST`.
+fn host(text: &str) -> Wrong {
+    let Some((namespace, host)) = text.split_once('/') else {
+        return parts::served_host(text, true);
+    };
+    if !matches!(namespace, "*" | ".") && !is::is_label(namespace) {
+        return Some(format!(
+            "{} is not \".\", \"*\" or a namespace",
+            quoted(namespace)
+        ));
+    }
+    parts::served_host(host, true)
+}
+
+fn tls(server: &At<'_>) {
+    let tls = server.get("tls");
+    let protocol = server.to(["port", "protocol"]).text();
+    if is::is_tls(protocol) {
+        if tls.required() {
+            server_tls::check(&tls);
+        }
+    } else if tls.is_set() && is::is_http(protocol) {
+        let through = matches!(server_tls::mode(&tls), "PASSTHROUGH" | "AUTO_PASSTHROUGH");
+        if !through || server_tls::has_certificates(&tls) {
+            tls.fail("not allowed on a plain HTTP port");
+        }
+    } else if tls.is_set() {
+        tls.fail(format!(
+            "not allowed on a {} port",
+            protocol.to_ascii_uppercase()
+        ));
+    }
+    let redirect = tls.get("httpsRedirect");
+    if redirect.flag() && !is::is_http(protocol) {
+        redirect.warn("has no effect on a port that is not HTTP");
+    }
+}

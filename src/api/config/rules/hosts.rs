@@ -1,0 +1,115 @@
+//! Names of hosts that cover each other by their wildcards, found without comparing all with all.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Names and wildcards; of each, what came first.
+#[derive(Debug, Default)]
+pub(super) struct Hosts<'a> {
+    /// Backwards, so that all that end alike stand together.
+    backwards: BTreeMap<String, &'a str>,
+    /// What follows the star.
+    wildcards: HashMap<String, &'a str>,
+}
+
+impl<'a> Hosts<'a> {
+    pub(super) fn of(hosts: impl Iterator<Item = &'a str>) -> Self {
+        let mut all = Self::default();
+        hosts.for_each(|host| all.add(host));
+        all
+    }
+
+    pub(super) fn add(&mut self, host: &'a str) {
+        let plain = plain(host);
+        self.backwards
+            .entry(plain.chars().rev().collect())
+            .or_insert(host);
+        if let Some(end) = plain.strip_prefix('*') {
+            self.wildcards.entry(end.to_owned()).or_insert(host);
+        }
+    }
+
+    /// One of them that is this, or a wildcard for it.
+    pub(super) fn covering(&self, host: &str) -> Option<&'a str> {
+        let plain = plain(host);
+        let same: String = plain.chars().rev().collect();
+        if let Some(same) = self.backwards.get(&same) {
+            return Some(same);
+        }
+        self.wider(host)
+    }
+
+    /// A wildcard that takes more than this.
+    pub(super) fn wider(&self, host: &str) -> Option<&'a str> {
+        let plain = plain(host);
+        // A wildcard stands for something: `*.a` is not `.a`, and more than itself.
+        let first = if plain.starts_with('*') { 2 } else { 1 };
+        let ends = plain.char_indices().map(|(at, _)| plain.get(at..));
+        ends.skip(first)
+            .chain((plain != "*").then_some(Some("")))
+            .flatten()
+            .find_map(|end| self.wildcards.get(end))
+            .copied()
+    }
+
+    /// One of them that this covers by its wildcard, or that covers this.
+    pub(super) fn overlapping(&self, host: &str) -> Option<&'a str> {
+        if let Some(found) = self.covering(host) {
+            return Some(found);
+        }
+        let plain = plain(host);
+        let start: String = plain.strip_prefix('*')?.chars().rev().collect();
+        let (name, found) = self.backwards.range(start.clone()..).next()?;
+        name.starts_with(&start).then_some(*found)
+    }
+}
+
+fn plain(host: &str) -> String {
+    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wildcard_overlaps_what_ends_alike() {
+        for (one, other, overlap) in [
+            ("a.com", "a.com", true),
+            ("a.com", "A.com.", true),
+            ("a.com", "b.com", false),
+            ("*.com", "foo.com", true),
+            ("foo.com", "*.com", true),
+            ("*.foo.com", "*.com", true),
+            ("*.com", "*.foo.com", true),
+            ("*.foo.com", "foo.com", false),
+            ("foo.com", "*.foo.com", false),
+            ("*oo.com", "foo.com", true),
+            ("*", "a", true),
+            ("a", "*", true),
+            ("*.foo.com", "*.bar.com", false),
+        ] {
+            let hosts = Hosts::of([one].into_iter());
+            assert_eq!(
+                hosts.overlapping(other),
+                overlap.then_some(one),
+                "{one} {other}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_wildcard_covers_what_is_narrower() {
+        let hosts = Hosts::of(["*.com", "a.org"].into_iter());
+        for (host, by) in [
+            ("foo.com", Some("*.com")),
+            ("*.foo.com", Some("*.com")),
+            ("a.org", Some("a.org")),
+            ("*", None),
+            ("*.org", None),
+            ("b.org", None),
+            (".com", None),
+        ] {
+            assert_eq!(hosts.covering(host), by, "{host}");
+        }
+    }
+}

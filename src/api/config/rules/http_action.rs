@@ -1,0 +1,211 @@
+//! What a rule of a VirtualService does: redirect, rewrite, answer, try again, break on purpose, allow other origins.
+
+use super::at::{At, Wrong};
+use super::{parts, predicates as is};
+use crate::config::finding::quoted;
+
+pub(super) fn redirect(at: &At<'_>) {
+    let known = ["uri", "authority", "scheme", "port", "derivePort"];
+    if at.given(&known).is_empty() {
+        at.fail("needs uri, authority, scheme or port");
+    }
+    let code = at.get("redirectCode");
+    let number = code.number();
+    if number != 0 && !(300..=399).contains(&number) {
+        code.fail(format!("{number} is neither 0 nor in 300..399"));
+    }
+    let scheme = at.get("scheme");
+    if !matches!(scheme.text(), "" | "http" | "https") {
+        scheme.fail(format!(
+            "{} is neither http nor https",
+            quoted(scheme.text())
+        ));
+    }
+    parts::port(&at.get("port"));
+}
+
+pub(super) fn rewrite(at: &At<'_>) {
+    at.apart("uri", "uriRegexRewrite");
+    if at
+        .given(&["uri", "uriRegexRewrite", "authority"])
+        .is_empty()
+    {
+        at.fail("needs uri, uriRegexRewrite or authority");
+    }
+    let by_regex = at.get("uriRegexRewrite");
+    if by_regex.is_set() {
+        let pattern = by_regex.get("match");
+        pattern.check(super::regex::regex(pattern.text()));
+        by_regex.get("rewrite").not_empty();
+    }
+}
+
+pub(super) fn direct_response(at: &At<'_>) {
+    const MOST: usize = 1 << 20;
+    const MUCH: usize = 100 << 10;
+    let status = at.get("status");
+    status.check(is::within(status.number(), 200, 599));
+    let body = at.get("body");
+    let text = body.get("string").text().len();
+    let encoded = body.get("bytes").text().trim_end_matches('=').len();
+    let length = text.max(encoded / 4 * 3 + (encoded % 4).saturating_sub(1));
+    if length > MOST {
+        body.fail("body is over 1 MiB");
+    } else if length > MUCH {
+        body.warn("body is over 100 KiB");
+    }
+}
+
+const RETRY_ON: [&str; 16] = [
+    "5xx",
+    "gateway-error",
+    "reset",
+    "reset-before-request",
+    "connect-failure",
+    "retriable-4xx",
+    "refused-stream",
+    "retriable-status-codes",
+    "retriable-headers",
+    "envoy-ratelimited",
+    "http3-post-connect-failure",
+    "cancelled",
+    "deadline-exceeded",
+    "internal",
+    "resource-exhausted",
+    "unavailable",
+];
+
+pub(super) fn retries(at: &At<'_>) {
+    let attempts = at.get("attempts");
+    attempts.check(is::not_negative(attempts.number()));
+    let settings = ["perTryTimeout", "retryOn", "retryRemoteLocalities"];
+    if attempts.number() == 0 && !at.given(&settings).is_empty() {
+        at.fail("retries are off (attempts 0)");
+    }
+    parts::duration(&at.get("perTryTimeout"));
+    parts::duration(&at.get("backoff"));
+    let on = at.get("retryOn");
+    if on.is_empty() {
+        return;
+    }
+    for condition in on.text().split(',').map(str::trim) {
+        let digits = condition.bytes().all(|letter| letter.is_ascii_digit());
+        let status = condition.parse::<u16>().ok().filter(|_| digits);
+        let known = status.is_some_and(|status| (100..=599).contains(&status));
+        if !known && !RETRY_ON.contains(&condition) {
+            on.fail(format!("{} is not a retry condition", quoted(condition)));
+        }
+    }
+}
+
+const GRPC: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "UNAUTHENTICATED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+];
+
+pub(super) fn fault(at: &At<'_>) {
+    let (abort, delay) = (at.get("abort"), at.get("delay"));
+    if !abort.is_set() && !delay.is_set() {
+        at.fail("needs abort or delay");
+    }
+    for part in [&abort, &delay] {
+        let value = part.to(["percentage", "value"]);
+        value.check(is::percent(value.float()));
+    }
+    parts::pct(&delay.get("percent"));
+    parts::duration(&delay.get("fixedDelay"));
+    let exponential = delay.get("exponentialDelay");
+    if exponential.is_set() {
+        exponential.fail("not supported");
+    }
+    if !abort.is_set() {
+        return;
+    }
+    let (status, grpc, http2) = (
+        abort.get("httpStatus"),
+        abort.get("grpcStatus"),
+        abort.get("http2Error"),
+    );
+    if status.is_set() {
+        status.check(is::within(status.number(), 200, 599));
+    }
+    if grpc.is_set() && !GRPC.contains(&grpc.text()) {
+        grpc.fail(format!("{} is not a gRPC status", quoted(grpc.text())));
+    }
+    if http2.is_set() {
+        http2.fail("not supported");
+    }
+    if !status.is_set() && !grpc.is_set() && !http2.is_set() {
+        abort.warn("aborts nothing without httpStatus or grpcStatus");
+    }
+}
+
+const METHODS: [&str; 10] = [
+    "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "*",
+];
+
+pub(super) fn cors(at: &At<'_>) {
+    parts::each(&at.get("allowOrigin"), origin);
+    for one in at.get("allowOrigins").items() {
+        let kinds = ["exact", "prefix", "regex"];
+        if one.given(&kinds).is_empty() {
+            one.fail("must not be empty");
+        } else {
+            parts::regex_of(&one.get("regex"));
+        }
+    }
+    for method in at.get("allowMethods").items() {
+        if !METHODS.contains(&method.text()) {
+            method.fail(format!("{} is not a method", quoted(method.text())));
+        }
+    }
+    for name in ["allowHeaders", "exposeHeaders"] {
+        for header in at.get(name).items() {
+            if header.text() != "*" {
+                header.check(is::header(header.text()));
+            }
+        }
+    }
+    let age = at.get("maxAge");
+    parts::duration(&age);
+    const MILLI: i128 = 1_000_000;
+    let millis = age.nanos().filter(|nanos| *nanos > 0 && nanos % MILLI == 0);
+    if let Some(nanos) = millis.filter(|nanos| nanos % (1000 * MILLI) != 0) {
+        age.fail(format!(
+            "duration {} is not whole seconds",
+            is::seconds(nanos)
+        ));
+    }
+}
+
+/// `*`, or `[http[s]://]FQDN[:PORT]`.
+fn origin(text: &str) -> Wrong {
+    let rest = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme))
+        .unwrap_or(text);
+    let holds = text == "*"
+        || match rest.split_once(':') {
+            None => is::fqdn(rest).is_none(),
+            Some((host, port)) => {
+                let number = port.parse::<u16>().is_ok_and(|port| port > 0);
+                is::fqdn(host).is_none() && number && !port.starts_with('+')
+            }
+        };
+    (!holds).then(|| format!("{} is not an origin", quoted(text)))
+}

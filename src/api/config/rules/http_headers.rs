@@ -1,0 +1,115 @@
+//! What a VirtualService does to headers.
+
+use super::at::{At, Wrong};
+
+/// `headers` of a route or of one of its destinations; `route` may set the authority, too.
+pub(super) fn check(headers: &At<'_>, route: &At<'_>) {
+    let mut authorities = usize::from(route.get("rewrite").has("authority"));
+    for direction in ["request", "response"] {
+        for operation in ["set", "add"] {
+            let may_set = direction == "request";
+            for (name, value) in headers.to([direction, operation]).entries() {
+                value.check(self::name(name, may_set));
+                value.check(self::value(value.text()));
+                if may_set && is_authority(name) {
+                    authorities += 1;
+                    if authorities > 1 {
+                        value.fail("authority is set twice");
+                    }
+                }
+            }
+        }
+        for item in headers.to([direction, "remove"]).items() {
+            item.check(name(item.text(), false));
+        }
+    }
+}
+
+fn is_authority(name: &str) -> bool {
+    name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")
+}
+
+fn name(name: &str, may_be_authority: bool) -> Wrong {
+    if name.is_empty() {
+        return Some("must not be empty".to_owned());
+    }
+    if is_authority(name) {
+        let message = "the authority may only stand in request.set and request.add";
+        return (!may_be_authority).then(|| message.to_owned());
+    }
+    name.starts_with(':')
+        .then(|| "no name starts with \":\" except \":authority\"".to_owned())
+}
+
+fn value(text: &str) -> Wrong {
+    if text
+        .chars()
+        .any(|letter| letter.is_control() && letter != '\t')
+    {
+        return Some("no control characters here".to_owned());
+    }
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once('%') {
+        rest = match after.strip_prefix('%') {
+            Some(rest) => rest,
+            None => match command(after) {
+                Some(rest) => rest,
+                None => return Some("a % only doubled or as %COMMAND%".to_owned()),
+            },
+        };
+    }
+    None
+}
+
+/// What follows `COMMAND%`, `COMMAND(X)%` or either with `:N` before the end.
+fn command(text: &str) -> Option<&str> {
+    let end = text.find(|letter: char| {
+        !letter.is_ascii_uppercase() && !letter.is_ascii_digit() && letter != '_'
+    })?;
+    let (name, mut rest) = text.split_at_checked(end)?;
+    if !name.starts_with(|letter: char| letter.is_ascii_uppercase()) {
+        return None;
+    }
+    if let Some(inside) = rest.strip_prefix('(') {
+        rest = inside.split_once(')')?.1;
+    }
+    if let Some(digits) = rest.strip_prefix(':') {
+        let end = digits.find(|letter: char| !letter.is_ascii_digit())?;
+        rest = digits.get(end..).filter(|_| end > 0)?;
+    }
+    rest.strip_prefix('%')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_commands_or_doubled_signs() {
+        for good in [
+            "",
+            "a\tb",
+            "100%%",
+            "%REQ(X)%",
+            "%START_TIME%",
+            "%REQ(X?Y):10%",
+            "%BYTES:3%%%x",
+            "é",
+        ] {
+            assert_eq!(value(good), None, "{good}");
+        }
+        for bad in [
+            "100%",
+            "% %",
+            "%req%",
+            "%REQ(X%",
+            "%REQ(X):%",
+            "%REQ:x%",
+            "%9%",
+            "a\nb",
+            "a\u{7f}",
+        ] {
+            assert!(value(bad).is_some(), "{bad}");
+        }
+    }
+}

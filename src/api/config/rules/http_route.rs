@@ -1,0 +1,134 @@
+//! A rule of a VirtualService for HTTP: what it matches and what it does; the parts of the latter are in `http_action`.
+
+use super::at::At;
+use super::virtual_service::Whole;
+use super::{http_action, http_headers, parts, predicates as is};
+
+pub(super) fn check(route: &At<'_>, whole: &Whole<'_>) {
+    if whole.delegate && route.get("delegate").is_set() {
+        route.get("delegate").fail("not in a delegate");
+    }
+    action(route);
+    mirrors(route);
+    parts::duration(&route.get("timeout"));
+    for one in route.get("match").items() {
+        if one.is_set() {
+            matches(&one, whole);
+        } else {
+            one.fail("must not be null");
+        }
+    }
+    http_headers::check(&route.get("headers"), route);
+    destinations(route);
+    for (name, rule) in [
+        ("redirect", http_action::redirect as fn(&At<'_>)),
+        ("rewrite", http_action::rewrite),
+        ("directResponse", http_action::direct_response),
+        ("retries", http_action::retries),
+        ("fault", http_action::fault),
+        ("corsPolicy", http_action::cors),
+    ] {
+        let at = route.get(name);
+        if at.is_set() {
+            rule(&at);
+        }
+    }
+}
+
+fn action(route: &At<'_>) {
+    let known = ["route", "redirect", "directResponse", "delegate"];
+    if route.given(&known).is_empty() {
+        route.fail("needs route, redirect, directResponse or delegate");
+    }
+    for (one, other) in [
+        ("redirect", "route"),
+        ("redirect", "fault"),
+        ("redirect", "rewrite"),
+        ("redirect", "directResponse"),
+        ("directResponse", "route"),
+        ("directResponse", "fault"),
+        ("directResponse", "rewrite"),
+        ("delegate", "route"),
+        ("delegate", "redirect"),
+        ("delegate", "directResponse"),
+    ] {
+        route.apart(one, other);
+    }
+    if route.has("delegate") {
+        route.to(["delegate", "name"]).not_empty();
+    }
+}
+
+fn mirrors(route: &At<'_>) {
+    route.apart("mirror", "mirrors");
+    let percent = route.get("mirrorPercent");
+    if percent.is_set() {
+        percent.warn("use mirrorPercentage");
+        parts::pct(&percent);
+    }
+    let share = |at: &At<'_>| {
+        let value = at.get("value");
+        value.check(is::share(value.float()));
+    };
+    share(&route.get("mirrorPercentage"));
+    let mirror = route.get("mirror");
+    if mirror.is_set() {
+        parts::destination(&mirror);
+    }
+    for one in route.get("mirrors").items() {
+        let destination = one.get("destination");
+        if destination.required() {
+            parts::destination(&destination);
+        }
+        share(&one.get("percentage"));
+    }
+}
+
+const CLAIMS: &str = "@request.auth.claims.";
+
+fn matches(one: &At<'_>, whole: &Whole<'_>) {
+    for name in ["headers", "withoutHeaders"] {
+        for (key, value) in one.get(name).entries() {
+            match key.strip_prefix(CLAIMS) {
+                Some(claim) if !claim.is_empty() => {
+                    if !whole.only_gateways {
+                        value.fail("claim routing needs a gateway");
+                    }
+                }
+                _ => {
+                    value.check(is::header(key));
+                }
+            }
+            if !value.is_set() {
+                value.fail("must not be null");
+            } else if name == "headers" || value.get("regex").text() != "*" {
+                parts::string_match(&value);
+            }
+        }
+    }
+    for name in ["scheme", "method", "authority"] {
+        parts::string_match(&one.get(name));
+    }
+    for (_, value) in one.get("queryParams").entries() {
+        parts::string_match(&value);
+    }
+    // An empty prefix of a path is every path.
+    parts::regex_of(&one.to(["uri", "regex"]));
+    parts::connection_match(one);
+}
+
+fn destinations(route: &At<'_>) {
+    let all = route.get("route");
+    for one in all.items() {
+        if !one.is_set() {
+            one.fail("must not be null");
+            continue;
+        }
+        let destination = one.get("destination");
+        if destination.required() {
+            parts::destination(&destination);
+        }
+        http_headers::check(&one.get("headers"), route);
+    }
+    parts::weights(&all);
+}

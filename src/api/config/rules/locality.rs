@@ -1,0 +1,94 @@
+//! Which localities get how much, and which take over: of a DestinationRule, and of the mesh.
+
+use std::collections::HashMap;
+
+use super::at::At;
+use super::predicates as is;
+use crate::config::finding::quoted;
+
+/// Region, zone, subzone: deeper there is nothing.
+const DEEPEST: usize = 3;
+
+pub(super) fn check(at: &At<'_>) {
+    at.apart("distribute", "failover");
+    let by_place = [
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+        "topology.istio.io/subzone",
+    ];
+    let fixed = at
+        .get("failoverPriority")
+        .texts()
+        .any(|label| by_place.contains(&label.split('=').next().unwrap_or(label)));
+    if fixed && at.has("failover") {
+        at.fail("failover and failoverPriority exclude each other");
+    }
+    let distribute = at.get("distribute");
+    let from: Vec<_> = distribute.items().map(|one| one.get("from")).collect();
+    let from: Vec<_> = from.iter().map(|at| (at.text(), at)).collect();
+    localities(&from);
+    for one in distribute.items() {
+        let to = one.get("to");
+        let entries: Vec<_> = to.entries().collect();
+        let named: Vec<_> = entries.iter().map(|(name, at)| (*name, at)).collect();
+        localities(&named);
+        let mut sum = 0i64;
+        for (_, weight) in &entries {
+            weight.check(is::within(weight.number(), 1, 100));
+            sum = sum.saturating_add(weight.number());
+        }
+        if sum != 100 {
+            to.fail(format!("weights add up to {sum}, not 100"));
+        }
+    }
+    for one in at.get("failover").items() {
+        failover(&one);
+    }
+}
+
+fn failover(one: &At<'_>) {
+    let (from, to) = (one.get("from"), one.get("to"));
+    for region in [&from, &to] {
+        if region.text().contains(['/', '*']) {
+            region.fail("no / and no * in a region");
+        }
+    }
+    if from.text() == to.text() {
+        one.fail("from and to are the same");
+    }
+}
+
+/// The places of one list: `*` stands last, no part is empty, none covers another.
+fn localities(list: &[(&str, &At<'_>)]) {
+    let mut whole: HashMap<&str, &str> = HashMap::new();
+    let mut above: HashMap<&str, &str> = HashMap::new();
+    let mut stars = 0;
+    for (index, (name, at)) in list.iter().enumerate() {
+        if *name == "*" {
+            stars += 1;
+            if stars > 1 || index + 1 < list.len() {
+                at.fail("\"*\" only once and last");
+            }
+            continue;
+        }
+        if name.split('/').any(str::is_empty) {
+            at.fail(format!("{} has an empty part", quoted(name)));
+            continue;
+        }
+        // `a/*` is all of `a`.
+        let own = name.strip_suffix("/*").unwrap_or(name);
+        let parents = own.match_indices('/').map(|(at, _)| own.get(..at));
+        let parents: Vec<&str> = parents.flatten().take(DEEPEST).collect();
+        let other = parents
+            .iter()
+            .chain([&own])
+            .find_map(|place| whole.get(place));
+        if let Some(other) = other.or_else(|| above.get(own)) {
+            at.fail(format!("overlaps with {}", quoted(other)));
+        }
+        whole.entry(own).or_insert(name);
+        for parent in parents {
+            above.entry(parent).or_insert(name);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! HTTPAPISpec, QuotaSpec and their bindings: what Mixer's clients were told.
+
+use super::at::At;
+use super::context::Context;
+use super::{parts, predicates as is};
+
+pub(super) fn api(context: &Context<'_>) {
+    let spec = &context.spec;
+    attributes(&spec.get("attributes"));
+    let patterns = spec.get("patterns");
+    patterns.not_empty();
+    for pattern in patterns.items() {
+        attributes(&pattern.get("attributes"));
+        pattern.get("httpMethod").not_empty();
+        if pattern.given(&["uriTemplate", "regex"]).is_empty() {
+            pattern.fail("needs uriTemplate or regex");
+        }
+    }
+    for key in spec.get("apiKeys").items() {
+        for name in ["query", "header", "cookie"] {
+            let place = key.get(name);
+            if place.is_set() {
+                place.not_empty();
+            }
+        }
+        if !["query", "header", "cookie"]
+            .iter()
+            .any(|name| key.get(name).is_set())
+        {
+            key.fail("must not be empty");
+        }
+    }
+}
+
+fn attributes(at: &At<'_>) {
+    if !at.is_set() {
+        return;
+    }
+    let all = at.get("attributes");
+    all.not_empty();
+    for (_, value) in all.entries() {
+        let written = value.entries().next();
+        match written {
+            None => value.fail("must not be empty"),
+            Some((_, one)) => {
+                // False, 0 and an empty list of strings are values.
+                if one.value().is_some_and(|one| one.as_str() == Some("")) {
+                    one.fail("must not be empty");
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn api_binding(context: &Context<'_>) {
+    binding(&context.spec, "apiSpecs");
+}
+
+pub(super) fn quota_binding(context: &Context<'_>) {
+    binding(&context.spec, "quotaSpecs");
+}
+
+fn binding(spec: &At<'_>, references: &'static str) {
+    let services = spec.get("services");
+    services.not_empty();
+    services.items().for_each(|one| service(&one));
+    let references = spec.get(references);
+    references.not_empty();
+    for reference in references.items() {
+        reference.get("name").not_empty();
+        reference.get("namespace").check_text(is::label);
+    }
+}
+
+fn service(service: &At<'_>) {
+    let by_service = service.has("service");
+    if by_service == service.has("name") {
+        service.fail("exactly one of name and service");
+    }
+    service.get("name").check_text(is::label);
+    for (name, predicate) in [
+        ("namespace", is::label as fn(&str) -> super::at::Wrong),
+        ("domain", is::fqdn),
+    ] {
+        let at = service.get(name);
+        at.check_text(predicate);
+        if by_service && !at.is_empty() {
+            at.fail("not beside service");
+        }
+    }
+    parts::labels(&service.get("labels"));
+}
+
+pub(super) fn quota(context: &Context<'_>) {
+    let rules = context.spec.get("rules");
+    rules.not_empty();
+    for rule in rules.items() {
+        let quotas = rule.get("quotas");
+        quotas.not_empty();
+        for quota in quotas.items() {
+            quota.get("quota").not_empty();
+            let charge = quota.get("charge");
+            if charge.number() <= 0 {
+                charge.fail(format!("{} is not over 0", charge.number()));
+            }
+        }
+        for one in rule.get("match").items() {
+            for (_, clause) in one.get("clause").entries() {
+                let given = clause.given(&["exact", "prefix", "regex"]);
+                if given.is_empty() {
+                    clause.fail("must not be empty");
+                }
+            }
+        }
+    }
+}

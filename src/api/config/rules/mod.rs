@@ -1,0 +1,75 @@
+//! What an object must be beyond its types: one file for each kind, over places ([`at`]) and predicates that they share.
+//!
+//! Rules look at what was written, in canonical JSON: names of fields in camelCase, enums by name, durations in seconds.
+//! All that is wrong is said, not only the first of it. Each costs time in proportion to the object.
+
+mod at;
+mod authentication;
+mod authorization;
+mod client_tls;
+mod context;
+mod destination_rule;
+mod envoy_filter;
+mod gateway;
+mod hosts;
+mod http_action;
+mod http_headers;
+mod http_route;
+mod locality;
+mod mixer;
+mod parts;
+mod pool;
+pub(crate) mod predicates;
+mod rbac;
+mod regex;
+mod security;
+mod server_tls;
+mod service_entry;
+mod sidecar;
+mod virtual_service;
+mod workload_entry;
+
+use serde_json::Value;
+
+use super::finding::Finding;
+use at::Out;
+use context::Context;
+
+type Rule = fn(&Context<'_>);
+
+/// A kind without a row is checked by its types alone.
+const RULES: [(&str, Rule); 20] = [
+    ("VirtualService", virtual_service::check),
+    ("DestinationRule", destination_rule::check),
+    ("Gateway", gateway::check),
+    ("ServiceEntry", service_entry::check),
+    ("WorkloadEntry", workload_entry::check),
+    ("Sidecar", sidecar::check),
+    ("EnvoyFilter", envoy_filter::check),
+    ("AuthorizationPolicy", authorization::check),
+    ("PeerAuthentication", security::peer),
+    ("RequestAuthentication", security::request),
+    ("Policy", authentication::policy),
+    ("MeshPolicy", authentication::mesh_policy),
+    ("ServiceRole", rbac::role),
+    ("ServiceRoleBinding", rbac::binding),
+    ("RbacConfig", rbac::old_config),
+    ("ClusterRbacConfig", rbac::config),
+    ("HTTPAPISpec", mixer::api),
+    ("HTTPAPISpecBinding", mixer::api_binding),
+    ("QuotaSpec", mixer::quota),
+    ("QuotaSpecBinding", mixer::quota_binding),
+];
+
+/// What is wrong with the `spec` of a kind, in no particular order.
+#[must_use]
+pub fn judge(kind: &str, namespace: &str, name: &str, spec: &Value) -> Vec<Finding> {
+    let out = Out::default();
+    if let Some((_, rule)) = RULES.iter().find(|(known, _)| *known == kind) {
+        rule(&Context::new(namespace, name, spec, &out));
+    }
+    out.into_findings()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! Rules that several kinds share: each over one place, with predicates below it.
+
+use std::collections::HashSet;
+
+use super::at::At;
+use super::predicates as is;
+use super::regex::regex;
+use crate::config::finding::quoted;
+
+/// DUR, where there is one.
+pub(super) fn duration(at: &At<'_>) {
+    if let Some(nanos) = at.nanos() {
+        at.check(is::duration(nanos));
+    }
+}
+
+/// DUR, or 0.
+pub(super) fn duration_or_none(at: &At<'_>) {
+    if at.nanos() != Some(0) {
+        duration(at);
+    }
+}
+
+/// PORT, where one is written.
+pub(super) fn port(at: &At<'_>) {
+    if at.is_set() {
+        at.check(is::port(at.number()));
+    }
+}
+
+/// 0 or PORT.
+pub(super) fn port_or_none(at: &At<'_>) {
+    at.check(is::port_or_none(at.number()));
+}
+
+pub(super) fn pct(at: &At<'_>) {
+    at.check(is::pct(at.number()));
+}
+
+/// LABELS.
+pub(super) fn labels(at: &At<'_>) {
+    for (key, value) in at.entries() {
+        value.check(is::label_key(key));
+        value.check(is::label_value(value.text()));
+    }
+}
+
+/// Each text of a list.
+pub(super) fn each(at: &At<'_>, predicate: impl Fn(&str) -> super::at::Wrong) {
+    for item in at.items() {
+        item.check(predicate(item.text()));
+    }
+}
+
+/// No text of a list is empty.
+pub(super) fn none_empty(at: &At<'_>) {
+    for item in at.items() {
+        item.not_empty();
+    }
+}
+
+/// SELECTOR; `labels` is what the kind calls them. True where it has some.
+pub(super) fn selector(at: &At<'_>, labels: &'static str) -> bool {
+    if !at.is_set() {
+        return false;
+    }
+    let labels = at.get(labels);
+    selector_labels(&labels);
+    if labels.is_empty() {
+        at.warn("selects every workload in the namespace");
+    }
+    !labels.is_empty()
+}
+
+/// SELECTOR without its warning.
+pub(super) fn selector_labels(labels: &At<'_>) {
+    for (key, value) in labels.entries() {
+        if key.is_empty() {
+            value.fail("empty key");
+        }
+        if key.contains('*') || value.text().contains('*') {
+            value.fail("no wildcards here");
+        }
+    }
+}
+
+/// GWNAME of a list.
+pub(super) fn gateways(at: &At<'_>) {
+    for item in at.items() {
+        let name = item.text();
+        if item.check(is::gateway_name(name)) && !name.contains('/') && name.contains('.') {
+            item.warn("write NAMESPACE/NAME");
+        }
+    }
+}
+
+/// EXPORT.
+pub(super) fn export_to(at: &At<'_>, namespace: &str, may_be_hidden: bool) {
+    let mut known = HashSet::new();
+    for item in at.items() {
+        let entry = item.text();
+        let alone = entry == "*" || may_be_hidden && entry == "~";
+        if !alone && entry != "." && !is::is_label(entry) {
+            item.fail(format!(
+                "{} is not \".\", \"*\" or a namespace",
+                quoted(entry)
+            ));
+            continue;
+        }
+        let meant = if entry == "." { namespace } else { entry };
+        if !known.insert(meant) {
+            item.fail("duplicate");
+        }
+        if alone && at.list().len() > 1 {
+            item.fail("stands only alone");
+        }
+    }
+}
+
+/// MATCH.
+pub(super) fn string_match(at: &At<'_>) {
+    let prefix = at.get("prefix");
+    if prefix.is_set() && prefix.is_empty() {
+        prefix.fail("empty prefix");
+    }
+    regex_of(&at.get("regex"));
+}
+
+/// REGEX, where one is written.
+pub(super) fn regex_of(at: &At<'_>) {
+    if at.is_set() {
+        at.check(regex(at.text()));
+    }
+}
+
+/// DEST.
+pub(super) fn destination(at: &At<'_>) {
+    let host = at.get("host");
+    if host.text() == "*" {
+        host.fail("\"*\" is not a host name: it stands for all of them");
+    } else {
+        host.check(is::wild(host.text()));
+    }
+    at.get("subset").check_text(is::label);
+    if at.get("port").is_set() {
+        let number = at.to(["port", "number"]);
+        number.check(is::port(number.number()));
+    }
+}
+
+/// Weights of several destinations.
+pub(super) fn weights(at: &At<'_>) {
+    for item in at.items() {
+        pct(&item.get("weight"));
+    }
+    if at.list().len() > 1 {
+        let sum = at.items().fold(0i64, |sum, item| {
+            sum.saturating_add(item.get("weight").number())
+        });
+        if sum != 100 {
+            at.fail(format!("weights add up to {sum}, not 100"));
+        }
+    }
+}
+
+/// What a match has that is about the connection and its source; each of them where it is written.
+pub(super) fn connection_match(at: &At<'_>) {
+    each(&at.get("destinationSubnets"), is::cidr);
+    at.get("sourceSubnet").check_text(is::cidr);
+    port_or_none(&at.get("port"));
+    labels(&at.get("sourceLabels"));
+    gateways(&at.get("gateways"));
+    at.get("sourceNamespace").check_text(is::label);
+}
+
+/// Where a listener may be bound, if it is a socket in the file system: whether it is one.
+pub(super) fn unix_bind(at: &At<'_>) -> bool {
+    match is::unix(at.text()) {
+        Some(path) => {
+            at.check(is::uds(path));
+            true
+        }
+        None => false,
+    }
+}
+
+/// A host of a Gateway's server: one with a dot, a wildcard only as its first label.
+pub(super) fn served_host(host: &str, may_be_ip: bool) -> super::at::Wrong {
+    if host == "*" || may_be_ip && is::is_ip(host) {
+        return None;
+    }
+    if let Some(wrong) = is::wild(host) {
+        return Some(wrong);
+    }
+    if host.starts_with('*') && !host.starts_with("*.") {
+        return Some(format!(
+            "{} is not a host name: a wildcard only as \"*.\"",
+            quoted(host)
+        ));
+    }
+    let dotted = host.strip_suffix('.').unwrap_or(host).contains('.');
+    (!dotted).then(|| "short names are not allowed".to_owned())
+}
+
+/// TARGETS: of `spec`, for kinds that have them.
+pub(super) fn targets(spec: &At<'_>) {
+    let given = spec.given(&["selector", "targetRef", "targetRefs"]);
+    if given.len() > 1 {
+        spec.fail("only one of selector, targetRef, targetRefs");
+    }
+    let one = spec.get("targetRef");
+    let all = spec.get("targetRefs").items();
+    for target in one.is_set().then_some(one).into_iter().chain(all) {
+        let name = target.get("name");
+        if name.is_empty() {
+            name.fail("name is required");
+        }
+        let namespace = target.get("namespace");
+        if !namespace.is_empty() {
+            namespace.fail("no namespace here");
+        }
+        let (group, kind) = (target.get("group").text(), target.get("kind").text());
+        let known = matches!(
+            (group, kind),
+            ("" | "core", "Service")
+                | ("networking.istio.io", "ServiceEntry")
+                | ("gateway.networking.k8s.io", "Gateway" | "GatewayClass")
+        );
+        if !known {
+            target.fail(format!("{group}/{kind} cannot be a target"));
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Connection pools, as DestinationRule and Sidecar have them.
+
+use super::at::At;
+use super::{parts, predicates as is};
+
+pub(super) fn check(at: &At<'_>) {
+    if at.given(&["tcp", "http"]).is_empty() {
+        at.fail("needs tcp or http");
+    }
+    let (tcp, http) = (at.get("tcp"), at.get("http"));
+    counts(&tcp, &["maxConnections"]);
+    parts::duration(&tcp.get("connectTimeout"));
+    parts::duration(&tcp.get("maxConnectionDuration"));
+    parts::duration_or_none(&tcp.get("idleTimeout"));
+    parts::duration(&tcp.to(["tcpKeepalive", "time"]));
+    parts::duration(&tcp.to(["tcpKeepalive", "interval"]));
+    counts(
+        &http,
+        &[
+            "http1MaxPendingRequests",
+            "http2MaxRequests",
+            "maxRequestsPerConnection",
+            "maxRetries",
+            "maxConcurrentStreams",
+        ],
+    );
+    parts::duration(&http.get("idleTimeout"));
+    if http.get("useClientProtocol").flag() && http.get("h2UpgradePolicy").text() == "UPGRADE" {
+        http.fail("useClientProtocol and h2UpgradePolicy UPGRADE exclude each other");
+    }
+}
+
+fn counts(at: &At<'_>, names: &[&'static str]) {
+    for name in names {
+        let count = at.get(name);
+        count.check(is::not_negative(count.number()));
+    }
+}

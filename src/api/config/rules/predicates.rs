@@ -1,0 +1,511 @@
+//! What a single value may be, each with its message; they know nothing of where it stands.
+
+use std::net::IpAddr;
+
+use super::at::Wrong;
+use crate::config::finding::quoted;
+
+const LONGEST_LABEL: usize = 63;
+const LONGEST_HOST: usize = 255;
+const LONGEST_NAME: usize = 253;
+
+fn wrong(holds: bool, message: impl FnOnce() -> String) -> Wrong {
+    (!holds).then(message)
+}
+
+/// PORT.
+pub(super) fn port(number: i64) -> Wrong {
+    wrong((1..=65535).contains(&number), || {
+        format!("port {number} is not in 1..65535")
+    })
+}
+
+/// PORT, or 0 for none.
+pub(super) fn port_or_none(number: i64) -> Wrong {
+    if number == 0 { None } else { port(number) }
+}
+
+pub(super) fn is_label(text: &str) -> bool {
+    let ends = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    text.len() <= LONGEST_LABEL
+        && ends(text.chars().next())
+        && ends(text.chars().next_back())
+        && text
+            .bytes()
+            .all(|letter| letter.is_ascii_alphanumeric() || letter == b'-')
+}
+
+/// LABEL.
+pub(super) fn label(text: &str) -> Wrong {
+    wrong(is_label(text), || {
+        format!("{} is not a DNS label", quoted(text))
+    })
+}
+
+/// A name of Kubernetes.
+pub(crate) fn dns_name(text: &str) -> Wrong {
+    let holds = !text.is_empty() && text.len() <= LONGEST_NAME && text.split('.').all(is_label);
+    wrong(holds, || format!("{} is not a DNS name", quoted(text)))
+}
+
+/// Why a text is no name of a host.
+fn host_fault(text: &str, wildcard: bool) -> Wrong {
+    if text.is_empty() {
+        return Some("it is empty".to_owned());
+    }
+    if text.len() > LONGEST_HOST {
+        return Some(format!("it is longer than {LONGEST_HOST} bytes"));
+    }
+    let rest = match text.strip_prefix('*') {
+        Some("") if wildcard => return None,
+        Some(rest) if wildcard => rest.strip_prefix(['.', '-']).unwrap_or(rest),
+        _ => text,
+    };
+    let rest = rest.strip_suffix('.').unwrap_or(rest);
+    if let Some(part) = rest.split('.').find(|part| !is_label(part)) {
+        return Some(format!("{} is not a DNS label", quoted(part)));
+    }
+    let last = rest.rsplit('.').next().unwrap_or(rest);
+    let digits = last.bytes().all(|letter| letter.is_ascii_digit());
+    digits.then(|| "its last label is a number".to_owned())
+}
+
+fn host(text: &str, wildcard: bool) -> Wrong {
+    let reason = host_fault(text, wildcard)?;
+    Some(format!("{} is not a host name: {reason}", quoted(text)))
+}
+
+/// FQDN.
+pub(super) fn fqdn(text: &str) -> Wrong {
+    host(text, false)
+}
+
+/// WILD.
+pub(super) fn wild(text: &str) -> Wrong {
+    host(text, true)
+}
+
+pub(super) fn is_ip(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
+}
+
+/// IP.
+pub(super) fn ip(text: &str) -> Wrong {
+    wrong(is_ip(text), || {
+        format!("{} is not an IP address", quoted(text))
+    })
+}
+
+/// CIDR.
+pub(super) fn cidr(text: &str) -> Wrong {
+    let holds = match text.split_once('/') {
+        None => is_ip(text),
+        Some((address, length)) => {
+            let most = match address.parse() {
+                Ok(IpAddr::V4(_)) => Some(32),
+                Ok(IpAddr::V6(_)) => Some(128),
+                Err(_) => None,
+            };
+            let digits = length.bytes().all(|letter| letter.is_ascii_digit());
+            most.zip(length.parse::<u32>().ok())
+                .is_some_and(|(most, length)| digits && length <= most)
+        }
+    };
+    wrong(holds, || {
+        format!("{} is not an IP address or CIDR", quoted(text))
+    })
+}
+
+/// FQDN or IP.
+pub(super) fn fqdn_or_ip(text: &str) -> Wrong {
+    if is_ip(text) { None } else { fqdn(text) }
+}
+
+/// What stands after `unix://`, where a text begins so.
+pub(super) fn unix(text: &str) -> Option<&str> {
+    text.strip_prefix("unix://")
+}
+
+/// UDS: what stands after `unix://`.
+pub(super) fn uds(path: &str) -> Wrong {
+    let holds = match path.strip_prefix('@') {
+        Some(name) => !name.is_empty(),
+        None => path.starts_with('/') && !path.ends_with('/'),
+    };
+    wrong(holds, || {
+        format!("{} is not an absolute path or @name", quoted(path))
+    })
+}
+
+/// DUR, of nanoseconds.
+pub(super) fn duration(nanos: i128) -> Wrong {
+    const MILLI: i128 = 1_000_000;
+    if nanos < MILLI {
+        return Some(format!("duration {} is less than 1ms", seconds(nanos)));
+    }
+    wrong(nanos % MILLI == 0, || {
+        format!(
+            "duration {} is not a whole number of milliseconds",
+            seconds(nanos)
+        )
+    })
+}
+
+/// As proto JSON has it: `1.500s`, with 0, 3, 6 or 9 digits.
+pub(super) fn seconds(nanos: i128) -> String {
+    const SECOND: u128 = 1_000_000_000;
+    let sign = if nanos < 0 { "-" } else { "" };
+    let (whole, rest) = (nanos.unsigned_abs() / SECOND, nanos.unsigned_abs() % SECOND);
+    if rest == 0 {
+        return format!("{sign}{whole}s");
+    }
+    let digits = format!("{rest:09}");
+    let short = digits
+        .strip_suffix("000000")
+        .or_else(|| digits.strip_suffix("000"));
+    format!("{sign}{whole}.{}s", short.unwrap_or(&digits))
+}
+
+/// PCT.
+pub(super) fn pct(number: i64) -> Wrong {
+    within(number, 0, 100)
+}
+
+pub(super) fn within(number: i64, least: i64, most: i64) -> Wrong {
+    wrong((least..=most).contains(&number), || {
+        format!("{number} is not in {least}..{most}")
+    })
+}
+
+/// A share that need not be whole.
+pub(super) fn share(number: f64) -> Wrong {
+    wrong((0.0..=100.0).contains(&number), || {
+        format!("{number} is not in 0..100")
+    })
+}
+
+pub(super) fn not_negative(number: i64) -> Wrong {
+    wrong(number >= 0, || format!("{number} is less than 0"))
+}
+
+/// PERCENT.
+pub(super) fn percent(number: f64) -> Wrong {
+    let holds = number == 0.0 || (0.0001..=100.0).contains(&number);
+    wrong(holds, || {
+        format!("{number} is neither 0 nor in 0.0001..100")
+    })
+}
+
+fn is_label_value(text: &str) -> bool {
+    let ends = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    text.len() <= LONGEST_LABEL
+        && ends(text.chars().next())
+        && ends(text.chars().next_back())
+        && text
+            .bytes()
+            .all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_' | b'.'))
+}
+
+/// LABELS: a key.
+pub(super) fn label_key(text: &str) -> Wrong {
+    let holds = match text.split_once('/') {
+        Some((prefix, name)) => dns_name(prefix).is_none() && is_label_value(name),
+        None => is_label_value(text),
+    };
+    wrong(holds, || format!("{} is not a label key", quoted(text)))
+}
+
+/// LABELS: a value.
+pub(super) fn label_value(text: &str) -> Wrong {
+    wrong(text.is_empty() || is_label_value(text), || {
+        format!("{} is not a label value", quoted(text))
+    })
+}
+
+/// GWNAME. Names without their namespace are for the caller to warn of.
+pub(super) fn gateway_name(text: &str) -> Wrong {
+    let holds = match text.split_once('/') {
+        Some((namespace, name)) => is_label(namespace) && is_label(name),
+        None => fqdn(text).is_none(),
+    };
+    wrong(holds, || format!("{} is not NAMESPACE/NAME", quoted(text)))
+}
+
+const HTTP: [&str; 5] = ["http", "http2", "http_proxy", "grpc", "grpc-web"];
+const TLS: [&str; 2] = ["https", "tls"];
+const OTHERS: [&str; 5] = ["tcp", "udp", "mongo", "redis", "mysql"];
+
+fn one_of(text: &str, names: &[&str]) -> bool {
+    names.iter().any(|name| text.eq_ignore_ascii_case(name))
+}
+
+pub(super) fn is_http(protocol: &str) -> bool {
+    one_of(protocol, &HTTP)
+}
+
+pub(super) fn is_tls(protocol: &str) -> bool {
+    one_of(protocol, &TLS)
+}
+
+/// PROTO.
+pub(super) fn protocol(text: &str) -> Wrong {
+    let holds = text.is_empty() || is_http(text) || is_tls(text) || one_of(text, &OTHERS);
+    wrong(holds, || format!("{} is not a protocol", quoted(text)))
+}
+
+pub(super) fn is_token(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|letter| letter.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&letter))
+}
+
+/// HDR.
+pub(super) fn header(text: &str) -> Wrong {
+    let pseudo = [":method", ":scheme", ":authority", ":path", ":status"];
+    wrong(is_token(text) || pseudo.contains(&text), || {
+        format!("{} is not a header name", quoted(text))
+    })
+}
+
+/// `http[s]://HOST[:PORT]…` as far as a set of keys may be fetched from it.
+pub(super) fn jwks_uri(text: &str) -> Wrong {
+    let holds = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme))
+        .is_some_and(|rest| {
+            let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+            let place = authority.rsplit('@').next().unwrap_or(authority);
+            let (host, port) = match place
+                .strip_prefix('[')
+                .and_then(|rest| rest.split_once(']'))
+            {
+                Some((host, "")) => (host, None),
+                Some((host, after)) => (host, Some(after.strip_prefix(':').unwrap_or("?"))),
+                None => match place.split_once(':') {
+                    Some((host, port)) => (host, Some(port)),
+                    None => (place, None),
+                },
+            };
+            !host.is_empty() && port.is_none_or(|port| port.parse::<u16>().is_ok())
+        });
+    wrong(holds, || {
+        format!("{} is not an http or https URL", quoted(text))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(predicate: fn(&str) -> Wrong, good: &[&str], bad: &[&str]) {
+        for text in good {
+            assert_eq!(predicate(text), None, "{text}");
+        }
+        for text in bad {
+            assert!(predicate(text).is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn port_is_1_to_65535() {
+        for (number, holds) in [
+            (0, false),
+            (1, true),
+            (65535, true),
+            (65536, false),
+            (-1, false),
+        ] {
+            assert_eq!(port(number).is_none(), holds, "{number}");
+        }
+        assert_eq!(port(0).unwrap(), "port 0 is not in 1..65535");
+        assert_eq!(port_or_none(0), None);
+    }
+
+    #[test]
+    fn label_is_of_letters_digits_and_dashes() {
+        table(
+            label,
+            &["a", "A-1", "1", &"a".repeat(63)],
+            &["", "-a", "a-", "a.b", "a_b", &"a".repeat(64)],
+        );
+        assert_eq!(label("a_b").unwrap(), "\"a_b\" is not a DNS label");
+    }
+
+    #[test]
+    fn fqdn_has_labels_and_no_number_at_its_end() {
+        let long = |count: usize| vec!["a"; count].join(".");
+        table(
+            fqdn,
+            &["a", "a.b", "a.b.", "1.a", &long(128)],
+            &[
+                "",
+                "*",
+                "*.a",
+                "a..b",
+                ".a",
+                "10.0.0.1",
+                "a.1",
+                ".",
+                &long(129),
+            ],
+        );
+        assert_eq!(
+            fqdn("a_b.c").unwrap(),
+            "\"a_b.c\" is not a host name: \"a_b\" is not a DNS label"
+        );
+        assert_eq!(
+            fqdn("10.0.0.1").unwrap(),
+            "\"10.0.0.1\" is not a host name: its last label is a number"
+        );
+    }
+
+    #[test]
+    fn wild_may_begin_with_a_star() {
+        table(
+            wild,
+            &["*", "*.a", "*a", "*-a.b", "a", "a.b"],
+            &["", "a*", "a.*", "**", "*.", "*.*.a", "*.1"],
+        );
+    }
+
+    #[test]
+    fn ip_and_cidr_are_addresses() {
+        table(
+            ip,
+            &["10.0.0.1", "::1", "::"],
+            &["", "10.0.0", "10.0.0.1/8", "fe80::1%eth0", "a"],
+        );
+        table(
+            cidr,
+            &["10.0.0.1", "10.0.0.0/8", "::/0", "::1/128"],
+            &[
+                "",
+                "10.0.0.0/33",
+                "::/129",
+                "10.0.0.0/",
+                "10.0.0.0/+8",
+                "a/8",
+            ],
+        );
+        assert_eq!(cidr("x").unwrap(), "\"x\" is not an IP address or CIDR");
+    }
+
+    #[test]
+    fn uds_is_an_absolute_path_or_a_name() {
+        table(uds, &["/a/b", "@a"], &["", "@", "a", "/a/", "/"]);
+        assert_eq!(uds("a").unwrap(), "\"a\" is not an absolute path or @name");
+    }
+
+    #[test]
+    fn dur_is_whole_milliseconds() {
+        assert_eq!(duration(1_000_000), None);
+        assert_eq!(duration(0).unwrap(), "duration 0s is less than 1ms");
+        assert_eq!(
+            duration(-1_000_000).unwrap(),
+            "duration -0.001s is less than 1ms"
+        );
+        assert_eq!(
+            duration(1_000_500_000).unwrap(),
+            "duration 1.000500s is not a whole number of milliseconds"
+        );
+    }
+
+    #[test]
+    fn pct_and_percent_have_their_ranges() {
+        assert_eq!((pct(0), pct(100)), (None, None));
+        assert_eq!(pct(101).unwrap(), "101 is not in 0..100");
+        assert_eq!(pct(-1).unwrap(), "-1 is not in 0..100");
+        for good in [0.0, 0.0001, 100.0] {
+            assert_eq!(percent(good), None);
+        }
+        assert_eq!(
+            percent(0.00001).unwrap(),
+            "0.00001 is neither 0 nor in 0.0001..100"
+        );
+        assert_eq!(
+            percent(100.5).unwrap(),
+            "100.5 is neither 0 nor in 0.0001..100"
+        );
+    }
+
+    #[test]
+    fn labels_have_keys_and_values() {
+        table(
+            label_key,
+            &["a", "a.b/c_d.e", "A-b"],
+            &["", "/a", "a/", "a/b/c", "-a", "a_/b", &"a".repeat(64)],
+        );
+        table(
+            label_value,
+            &["", "a", "a.b_c-d", "1"],
+            &["-a", "a b", "a/b", &"a".repeat(64)],
+        );
+        assert_eq!(label_key("a b").unwrap(), "\"a b\" is not a label key");
+        assert_eq!(label_value("a b").unwrap(), "\"a b\" is not a label value");
+    }
+
+    #[test]
+    fn gwname_is_namespace_and_name() {
+        table(
+            gateway_name,
+            &["a/b", "mesh", "a", "a.b.svc"],
+            &["", "a/b/c", "a/", "/b", "a/b.c", "*"],
+        );
+        assert_eq!(gateway_name("/").unwrap(), "\"/\" is not NAMESPACE/NAME");
+    }
+
+    #[test]
+    fn proto_is_one_of_twelve_in_any_case() {
+        table(
+            protocol,
+            &[
+                "",
+                "HTTP",
+                "http2",
+                "http_proxy",
+                "GRPC-Web",
+                "grpc",
+                "TCP",
+                "tls",
+                "https",
+                "UDP",
+                "mongo",
+                "redis",
+                "MySQL",
+            ],
+            &["httpx", "sctp"],
+        );
+    }
+
+    #[test]
+    fn hdr_is_a_token_or_one_of_five() {
+        table(
+            header,
+            &["x-a", "X_a", ":path", ":authority"],
+            &["", "a b", ":x", "a:", "é"],
+        );
+    }
+
+    #[test]
+    fn jwks_uri_is_a_url_with_a_number_for_its_port() {
+        table(
+            jwks_uri,
+            &[
+                "http://a",
+                "https://a.b:8443/x",
+                "https://[::1]:1/",
+                "https://u@a/?x",
+            ],
+            &[
+                "",
+                "a",
+                "ftp://a",
+                "https://",
+                "https://a:x/",
+                "https://a:70000",
+                "https://[::1]x",
+            ],
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! ServiceRole, ServiceRoleBinding, RbacConfig and ClusterRbacConfig: authorization until 1.5.
+
+use super::at::At;
+use super::authentication::named_default;
+use super::context::Context;
+use super::predicates as is;
+use crate::config::finding::quoted;
+
+pub(super) fn role(context: &Context<'_>) {
+    let rules = context.spec.get("rules");
+    rules.not_empty();
+    rules.items().for_each(|rule| access_rule(&rule));
+}
+
+fn access_rule(rule: &At<'_>) {
+    rule.apart("methods", "notMethods");
+    rule.apart("ports", "notPorts");
+    for name in ["ports", "notPorts"] {
+        for port in rule.get(name).items() {
+            port.check(is::port(port.number()));
+        }
+    }
+    let by_port = rule.has("ports") || rule.has("notPorts");
+    for constraint in rule.get("constraints").items() {
+        let key = constraint.get("key");
+        key.not_empty();
+        constraint.get("values").not_empty();
+        if by_port && key.text() == "destination.port" {
+            key.fail("not beside ports or notPorts");
+        }
+    }
+}
+
+pub(super) fn binding(context: &Context<'_>) {
+    let spec = &context.spec;
+    let subjects = spec.get("subjects");
+    subjects.not_empty();
+    subjects.items().for_each(|one| subject(&one));
+    let ways = ["roleRef", "role", "actions"];
+    if spec.given(&ways).len() != 1 {
+        spec.fail("exactly one of roleRef, role, actions");
+    }
+    let reference = spec.get("roleRef");
+    if reference.is_set() {
+        let kind = reference.get("kind");
+        if kind.text() != "ServiceRole" {
+            kind.fail(format!("{} is not \"ServiceRole\"", quoted(kind.text())));
+        }
+        reference.get("name").not_empty();
+    }
+    spec.get("actions")
+        .items()
+        .for_each(|rule| access_rule(&rule));
+    let role = spec.get("role");
+    if role.text() == "/" {
+        role.fail("\"/\" is not the name of a role");
+    }
+}
+
+fn subject(subject: &At<'_>) {
+    let all = [
+        "user",
+        "group",
+        "properties",
+        "names",
+        "notNames",
+        "groups",
+        "notGroups",
+        "namespaces",
+        "notNamespaces",
+        "ips",
+        "notIps",
+    ];
+    let given = subject.given(&all);
+    let properties = subject.get("properties");
+    if given.iter().all(|name| *name == "properties") && properties.is_empty() {
+        subject.fail("must not be empty");
+    }
+    for name in ["names", "notNames"] {
+        for one in subject.get(name).items() {
+            if one.text().contains('*') {
+                one.fail("no wildcards here");
+            }
+        }
+    }
+    for (key, at) in properties.entries() {
+        let fields = match key {
+            "source.principal" => ["names", "notNames"],
+            "request.auth.claims[groups]" => ["groups", "notGroups"],
+            "source.namespace" => ["namespaces", "notNamespaces"],
+            "source.ip" => ["ips", "notIps"],
+            _ => continue,
+        };
+        for other in subject.given(&fields) {
+            at.fail(format!("not beside {other}"));
+        }
+    }
+}
+
+pub(super) fn config(context: &Context<'_>) {
+    named_default(context);
+    let spec = &context.spec;
+    for (mode, name) in [
+        ("ON_WITH_INCLUSION", "inclusion"),
+        ("ON_WITH_EXCLUSION", "exclusion"),
+    ] {
+        if spec.get("mode").text() == mode {
+            spec.get(name).required();
+        }
+    }
+}
+
+pub(super) fn old_config(context: &Context<'_>) {
+    context.spec.warn("deprecated, use ClusterRbacConfig");
+    config(context);
+}

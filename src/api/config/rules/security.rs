@@ -1,0 +1,78 @@
+//! PeerAuthentication and RequestAuthentication: who somebody is.
+
+use serde_json::Value;
+
+use super::at::At;
+use super::context::Context;
+use super::{parts, predicates as is};
+use crate::config::finding::quoted;
+
+/// What a policy of today's kinds is for; true where it selects by labels.
+pub(super) fn scope(spec: &At<'_>) -> bool {
+    let selected = parts::selector(&spec.get("selector"), "matchLabels");
+    parts::targets(spec);
+    selected
+}
+
+pub(super) fn peer(context: &Context<'_>) {
+    let spec = &context.spec;
+    let selected = scope(spec);
+    let ports = spec.get("portLevelMtls");
+    if !ports.is_set() {
+        return;
+    }
+    if ports.not_empty() && !selected {
+        ports.fail("needs a selector");
+    }
+    for (number, mode) in ports.entries() {
+        mode.check(is::port(number.parse().unwrap_or(-1)));
+    }
+}
+
+pub(super) fn request(context: &Context<'_>) {
+    let spec = &context.spec;
+    scope(spec);
+    spec.get("jwtRules").items().for_each(|rule| jwt(&rule));
+}
+
+fn jwt(rule: &At<'_>) {
+    if rule.get("issuer").is_empty() && rule.get("jwksUri").is_empty() {
+        rule.fail("needs issuer or jwksUri");
+    }
+    for name in ["audiences", "fromParams", "fromCookies"] {
+        parts::none_empty(&rule.get(name));
+    }
+    rule.get("jwksUri").check_text(is::jwks_uri);
+    keys(&rule.get("jwks"));
+    for header in rule.get("fromHeaders").items() {
+        header.get("name").not_empty();
+    }
+    for one in rule.get("outputClaimToHeaders").items() {
+        let header = one.get("header");
+        let known = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_');
+        if header.is_empty() || !header.text().bytes().all(known) {
+            header.fail(format!("{} is not a header name", quoted(header.text())));
+        }
+        one.get("claim").not_empty();
+    }
+    parts::duration(&rule.get("timeout"));
+}
+
+/// A set of keys in text. What it holds is not repeated in messages.
+fn keys(at: &At<'_>) {
+    /// Of RSA, of curves, and of shared secrets.
+    const PRIVATE: [&str; 7] = ["d", "p", "q", "dp", "dq", "qi", "k"];
+    if at.is_empty() {
+        return;
+    }
+    let read = serde_json::from_str::<Value>(at.text()).ok();
+    let keys = read.as_ref().and_then(|set| set.get("keys")?.as_array());
+    let Some(keys) = keys else {
+        at.fail("not a JSON key set with keys");
+        return;
+    };
+    let private = |key: &Value| PRIVATE.iter().any(|name| key.get(*name).is_some());
+    if keys.iter().any(private) {
+        at.warn("holds private key material");
+    }
+}

@@ -1,0 +1,129 @@
+//! TLS towards clients, as servers of Gateway and listeners of Sidecar have it.
+
+use std::collections::HashSet;
+
+use super::at::At;
+use crate::config::finding::quoted;
+
+const CERTIFICATES: [&str; 6] = [
+    "serverCertificate",
+    "privateKey",
+    "caCertificates",
+    "credentialName",
+    "credentialNames",
+    "tlsCertificates",
+];
+
+/// Whether it names a certificate in any way.
+pub(super) fn has_certificates(at: &At<'_>) -> bool {
+    !at.given(&CERTIFICATES).is_empty()
+}
+
+/// The mode; absent is the first.
+pub(super) fn mode<'a>(at: &At<'a>) -> &'a str {
+    match at.get("mode").text() {
+        "" => "PASSTHROUGH",
+        mode => mode,
+    }
+}
+
+/// What modes and versions want; warnings about ports are the caller's.
+pub(super) fn check(at: &At<'_>) {
+    let mode = mode(at);
+    let by_name = at.has("credentialName") || at.has("credentialNames");
+    match mode {
+        "ISTIO_MUTUAL" => {
+            for name in at.given(&CERTIFICATES) {
+                at.get(name).fail("not allowed with ISTIO_MUTUAL");
+            }
+        }
+        "SIMPLE" | "MUTUAL" | "OPTIONAL_MUTUAL" => certificates(at, mode != "SIMPLE", by_name),
+        _ => {
+            for name in at.given(&CERTIFICATES) {
+                at.get(name).warn(format!("has no effect with {mode}"));
+            }
+        }
+    }
+    if mode == "SIMPLE" && !by_name && at.has("caCrl") {
+        at.get("caCrl")
+            .fail("not with SIMPLE unless there is a credentialName");
+    }
+    ciphers(at);
+}
+
+fn certificates(at: &At<'_>, mutual: bool, by_name: bool) {
+    let files = at.has("serverCertificate") && at.has("privateKey");
+    let pairs = at.has("tlsCertificates");
+    if !by_name && !pairs {
+        at.get("serverCertificate").required_text();
+        at.get("privateKey").required_text();
+    }
+    if mutual && !by_name {
+        if pairs {
+            for pair in at.get("tlsCertificates").items() {
+                if !at.has("caCertificates") {
+                    pair.get("caCertificates").required_text();
+                }
+            }
+        } else {
+            at.get("caCertificates").required_text();
+        }
+    }
+    for pair in at.get("tlsCertificates").items() {
+        pair.get("serverCertificate").required_text();
+        pair.get("privateKey").required_text();
+    }
+    let mut ways = at.given(&["credentialName", "credentialNames", "tlsCertificates"]);
+    if files && ways == ["credentialName"] {
+        at.get("credentialName")
+            .warn("is taken, not serverCertificate and privateKey");
+        return;
+    }
+    if files {
+        ways.push("serverCertificate and privateKey");
+    }
+    if ways.len() > 1 {
+        at.fail(
+            "only one of credentialName, credentialNames, serverCertificate and privateKey, tlsCertificates",
+        );
+    }
+}
+
+const CIPHERS: [&str; 17] = [
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-ECDSA-AES128-SHA",
+    "ECDHE-ECDSA-AES256-SHA",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-AES128-SHA",
+    "ECDHE-RSA-AES256-SHA",
+    "AES128-GCM-SHA256",
+    "AES128-GCM-SHA384",
+    "AES256-GCM-SHA256",
+    "AES256-GCM-SHA384",
+    "AES128-SHA",
+    "AES256-SHA",
+    "DES-CBC3-SHA",
+];
+
+fn ciphers(at: &At<'_>) {
+    let suites = at.get("cipherSuites");
+    let mut known = HashSet::new();
+    for suite in suites.items() {
+        let name = suite.text();
+        if !CIPHERS.contains(&name) {
+            suite.warn(format!("{} is not a known cipher suite", quoted(name)));
+        } else if !known.insert(name) {
+            suite.warn("is named twice");
+        }
+    }
+    for name in ["minProtocolVersion", "maxProtocolVersion"] {
+        let version = at.get(name);
+        if matches!(version.text(), "TLSV1_0" | "TLSV1_1") && suites.is_empty() {
+            version.warn("TLS below 1.2 needs cipherSuites");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! ServiceEntry: services that no registry has.
+
+use std::collections::HashSet;
+
+use super::at::At;
+use super::context::Context;
+use super::{parts, predicates as is, workload_entry};
+use crate::config::finding::quoted;
+
+pub(super) fn check(context: &Context<'_>) {
+    let spec = &context.spec;
+    let resolution = match spec.get("resolution").text() {
+        "" => "NONE",
+        resolution => resolution,
+    };
+    let hosts = spec.get("hosts");
+    hosts.not_empty();
+    for host in hosts.items() {
+        if host.text() == "*" {
+            host.fail("\"*\" is not a host name: it stands for all of them");
+        } else {
+            host.check(is::wild(host.text()));
+        }
+    }
+    addresses(&spec.get("addresses"), resolution);
+    let names = ports(&spec.get("ports"), resolution);
+    let selector = spec.get("workloadSelector");
+    parts::selector(&selector, "labels");
+    let endpoints = spec.get("endpoints");
+    if selector.is_set() && !endpoints.is_empty() {
+        spec.fail("workloadSelector and endpoints exclude each other");
+    }
+    if selector.is_set() && resolution == "NONE" {
+        selector.warn("has no effect with resolution NONE");
+    }
+    match resolution {
+        "NONE" if !endpoints.is_empty() => endpoints.fail("not with resolution NONE"),
+        "STATIC" => fixed(spec),
+        "DNS" | "DNS_ROUND_ROBIN" => dns(spec, resolution),
+        "DYNAMIC_DNS" => dynamic(spec),
+        _ => {}
+    }
+    for endpoint in endpoints.items() {
+        workload_entry::ports(&endpoint.get("ports"), Some(&names));
+        parts::labels(&endpoint.get("labels"));
+    }
+    if hosts.list().len() > 1 && resolution != "NONE" {
+        for port in spec.get("ports").items() {
+            let protocol = port.get("protocol").text();
+            if !is::is_http(protocol) && !is::is_tls(protocol) {
+                port.get("protocol")
+                    .fail("several hosts need HTTP or TLS ports");
+            }
+        }
+    }
+    parts::export_to(&spec.get("exportTo"), context.namespace, true);
+}
+
+fn addresses(addresses: &At<'_>, resolution: &str) {
+    let ranges = matches!(resolution, "NONE" | "STATIC");
+    for address in addresses.items() {
+        let text = address.text();
+        if address.check(is::cidr(text)) && text.contains('/') && !ranges {
+            address.fail("a CIDR only with resolution NONE or STATIC");
+        }
+    }
+}
+
+/// The names of all ports.
+fn ports<'a>(ports: &At<'a>, resolution: &str) -> HashSet<&'a str> {
+    let mut names = HashSet::new();
+    let mut numbers = HashSet::new();
+    for port in ports.items() {
+        let (name, number) = (port.get("name"), port.get("number"));
+        if name.check(is::label(name.text())) && !names.insert(name.text()) {
+            name.fail(format!("duplicate port name {}", quoted(name.text())));
+        }
+        if number.check(is::port(number.number())) && !numbers.insert(number.number()) {
+            number.fail(format!("duplicate port {}", number.number()));
+        }
+        let protocol = port.get("protocol");
+        protocol.check(is::protocol(protocol.text()));
+        parts::port_or_none(&port.get("targetPort"));
+        let known = ["http", "http2", "grpc", "tls"];
+        if resolution == "DYNAMIC_DNS"
+            && !known
+                .iter()
+                .any(|known| protocol.text().eq_ignore_ascii_case(known))
+        {
+            protocol.fail("DYNAMIC_DNS needs http, http2, grpc or tls");
+        }
+    }
+    names
+}
+
+fn fixed(spec: &At<'_>) {
+    let mut unix = false;
+    for endpoint in spec.get("endpoints").items() {
+        let address = endpoint.get("address");
+        if address.is_empty() {
+            absent(&endpoint, &address);
+        } else if parts::unix_bind(&address) {
+            unix = true;
+            let ports = endpoint.get("ports");
+            if !ports.is_empty() {
+                ports.fail("no ports on a unix socket");
+            }
+        } else {
+            address.check(is::ip(address.text()));
+        }
+    }
+    let ports = spec.get("ports");
+    if unix && ports.list().len() != 1 {
+        ports.fail("a unix socket needs exactly one service port");
+    }
+}
+
+/// Without an address there is a network behind a gateway.
+pub(super) fn absent(endpoint: &At<'_>, address: &At<'_>) {
+    if endpoint.has("network") {
+        address.warn("only the gateways of its network are reached");
+    } else {
+        address.required_text();
+    }
+}
+
+fn dns(spec: &At<'_>, resolution: &str) {
+    let endpoints = spec.get("endpoints");
+    // Addresses come from workloads, too.
+    if endpoints.is_empty() && !spec.get("workloadSelector").is_set() {
+        for host in spec.get("hosts").items() {
+            if host.text().starts_with('*') && is::wild(host.text()).is_none() {
+                host.fail("a wildcard cannot be resolved without endpoints");
+            }
+        }
+    }
+    for endpoint in endpoints.items() {
+        let address = endpoint.get("address");
+        if address.is_empty() {
+            absent(&endpoint, &address);
+        } else {
+            address.check(is::fqdn_or_ip(address.text()));
+        }
+    }
+    if resolution == "DNS_ROUND_ROBIN" && endpoints.list().len() > 1 {
+        endpoints.fail("at most one endpoint with DNS_ROUND_ROBIN");
+    }
+}
+
+fn dynamic(spec: &At<'_>) {
+    for host in spec.get("hosts").items() {
+        if !host.text().starts_with('*') {
+            host.fail("DYNAMIC_DNS needs a wildcard");
+        }
+    }
+    for name in ["addresses", "endpoints"] {
+        if spec.has(name) {
+            spec.get(name).fail("not with resolution DYNAMIC_DNS");
+        }
+    }
+}

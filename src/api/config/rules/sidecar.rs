@@ -1,0 +1,206 @@
+//! Sidecar: what a proxy listens on, and what it knows.
+
+use std::collections::{HashMap, HashSet};
+
+use super::at::{At, Wrong};
+use super::context::Context;
+use super::hosts::Hosts;
+use super::{parts, pool, predicates as is, server_tls};
+use crate::config::finding::quoted;
+
+pub(super) fn check(context: &Context<'_>) {
+    let spec = &context.spec;
+    parts::selector(&spec.get("workloadSelector"), "labels");
+    let all = [
+        "ingress",
+        "egress",
+        "outboundTrafficPolicy",
+        "inboundConnectionPool",
+    ];
+    if spec.given(&all).is_empty() {
+        spec.fail("is empty");
+    }
+    ingress(&spec.get("ingress"));
+    egress(&spec.get("egress"));
+    let inbound = spec.get("inboundConnectionPool");
+    if inbound.is_set() {
+        pool::check(&inbound);
+    }
+    egress_proxy(&spec.get("outboundTrafficPolicy"));
+}
+
+fn egress_proxy(policy: &At<'_>) {
+    let proxy = policy.get("egressProxy");
+    if !proxy.is_set() {
+        return;
+    }
+    if policy.get("mode").text() != "ALLOW_ANY" {
+        proxy.fail("only with ALLOW_ANY");
+    }
+    let host = proxy.get("host");
+    host.check(is::fqdn(host.text()));
+    proxy.get("subset").check_text(is::label);
+    let port = proxy.get("port");
+    if port.required() {
+        let number = port.get("number");
+        number.check(is::port(number.number()));
+    }
+}
+
+/// Name and protocol; the number is the caller's.
+fn port_words(port: &At<'_>) {
+    port.get("name").check_text(is::label);
+    port.get("protocol").check_text(is::protocol);
+    let target = port.get("targetPort");
+    if target.number() != 0 {
+        target.fail("has no effect");
+    }
+}
+
+fn unique(number: &At<'_>, known: &mut HashSet<i64>) {
+    if number.check(is::port(number.number())) && !known.insert(number.number()) {
+        number.fail(format!("duplicate port {}", number.number()));
+    }
+}
+
+fn ingress(listeners: &At<'_>) {
+    let mut known = HashSet::new();
+    for listener in listeners.items() {
+        let port = listener.get("port");
+        if port.required() {
+            port_words(&port);
+            unique(&port.get("number"), &mut known);
+        }
+        listener.get("bind").check_text(is::ip);
+        let endpoint = listener.get("defaultEndpoint");
+        if !endpoint.is_empty() && !parts::unix_bind(&endpoint) {
+            endpoint.check(default_endpoint(endpoint.text()));
+        }
+        let connections = listener.get("connectionPool");
+        if connections.is_set() {
+            pool::check(&connections);
+        }
+        let tls = listener.get("tls");
+        if tls.is_set() {
+            ingress_tls(&tls, port.get("protocol").text());
+        }
+    }
+}
+
+fn default_endpoint(text: &str) -> Wrong {
+    let hosts = ["", "127.0.0.1", "0.0.0.0", "[::1]", "[::]"];
+    let parts = text
+        .rsplit_once(':')
+        .filter(|(host, _)| hosts.contains(host));
+    let Some((_, port)) = parts else {
+        return Some(format!(
+            "{} is not [127.0.0.1|0.0.0.0|[::1]|[::]]:PORT",
+            quoted(text)
+        ));
+    };
+    match port.parse() {
+        Ok(number) if !port.starts_with('+') => is::port(number),
+        _ => Some(format!("port {} is not in 1..65535", quoted(port))),
+    }
+}
+
+fn ingress_tls(tls: &At<'_>, protocol: &str) {
+    if !is::is_tls(protocol) {
+        tls.fail("needs an HTTPS or TLS port");
+    }
+    let mode = tls.get("mode");
+    if matches!(mode.text(), "ISTIO_MUTUAL" | "AUTO_PASSTHROUGH") {
+        mode.fail(format!("{} is not allowed here", mode.text()));
+    }
+    let never = [
+        "subjectAltNames",
+        "credentialName",
+        "credentialNames",
+        "tlsCertificates",
+    ];
+    for name in tls.given(&never) {
+        tls.get(name).fail("not allowed here");
+    }
+    if tls.get("httpsRedirect").flag() {
+        tls.get("httpsRedirect").fail("not allowed here");
+    }
+    server_tls::check(tls);
+}
+
+fn egress(listeners: &At<'_>) {
+    let mut numbers = HashSet::new();
+    let mut sockets = HashSet::new();
+    let last = listeners.list().len();
+    for (index, listener) in listeners.items().enumerate() {
+        let (port, bind) = (listener.get("port"), listener.get("bind"));
+        if !port.is_set() {
+            if index + 1 < last {
+                port.fail("only the last listener may have no port");
+            }
+        } else {
+            port_words(&port);
+            let number = port.get("number");
+            if number.number() == 0 {
+                socket(&listener, &bind, &mut sockets);
+            } else {
+                unique(&number, &mut numbers);
+                bind.check_text(is::ip);
+            }
+        }
+        let hosts = listener.get("hosts");
+        hosts.not_empty();
+        egress_hosts(&hosts);
+    }
+}
+
+fn socket<'a>(listener: &At<'a>, bind: &At<'a>, known: &mut HashSet<&'a str>) {
+    if !parts::unix_bind(bind) {
+        bind.fail("port 0 needs unix://PATH");
+    } else if !known.insert(bind.text()) {
+        bind.fail(format!("duplicate socket {}", quoted(bind.text())));
+    }
+    let capture = listener.get("captureMode");
+    if !matches!(capture.text(), "" | "DEFAULT" | "NONE") {
+        capture.fail("DEFAULT or NONE on a unix socket");
+    }
+}
+
+/// Hosts of one listener; another listener may have the same.
+fn egress_hosts(hosts: &At<'_>) {
+    let mut known: HashMap<&str, Hosts<'_>> = HashMap::new();
+    let mut good = Vec::new();
+    for at in hosts.items() {
+        if let Some((namespace, host)) = egress_host(&at) {
+            known.entry(namespace).or_default().add(host);
+            good.push((at, namespace, host));
+        }
+    }
+    let mut earlier = HashSet::new();
+    for (at, namespace, host) in good {
+        let own = known.get(namespace).and_then(|own| own.wider(host));
+        let own = own.map(|other| format!("{namespace}/{other}"));
+        let all = known.get("*").filter(|_| namespace != "*");
+        let all = all.and_then(|all| all.covering(host));
+        let all = all.map(|other| format!("*/{other}"));
+        let same = !earlier.insert((namespace, host));
+        let same = same.then(|| at.text().to_owned());
+        if let Some(other) = own.or(all).or(same) {
+            at.warn(format!("covered by {}", quoted(&other)));
+        }
+    }
+}
+
+/// `NS/HOST`.
+fn egress_host<'a>(at: &At<'a>) -> Option<(&'a str, &'a str)> {
+    let Some((namespace, host)) = at.text().split_once('/') else {
+        at.fail(format!("{} is not NAMESPACE/HOST", quoted(at.text())));
+        return None;
+    };
+    if !matches!(namespace, "*" | "." | "~") && !is::is_label(namespace) {
+        let shown = quoted(namespace);
+        at.fail(format!("{shown} is not \".\", \"*\", \"~\" or a namespace"));
+        return None;
+    }
+    at.check(parts::served_host(host, false))
+        .then_some((namespace, host))
+}

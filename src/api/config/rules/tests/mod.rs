@@ -1,0 +1,229 @@
+//! Every row of rules: what breaks it and in which words, and the nearest that does not.
+//!
+//! A test is a row, by its name; [`every_row_has_what_breaks_it_and_what_does_not`] says which row has none.
+
+use std::collections::BTreeSet;
+
+use super::judge;
+use crate::config::document::documents;
+
+/// What is said of an object, in the order of its text.
+fn said(kind: &str, name: &str, spec: &str) -> Vec<String> {
+    let text = format!("{{metadata: {{name: {name}, namespace: ns}}, spec: {spec}}}");
+    let document = documents(&text).next().unwrap();
+    let document = document.unwrap_or_else(|cause| panic!("{spec}: {cause}"));
+    let part = &document.parts()[0];
+    let value = part.value();
+    let mut findings = judge(kind, "ns", name, &value["spec"]);
+    part.order(&mut findings);
+    findings
+        .into_iter()
+        .map(|found| {
+            let warning = if found.is_error() { "" } else { "warning: " };
+            format!("{warning}{}: {}", found.path, found.message)
+        })
+        .collect()
+}
+
+fn good(kind: &str, name: &str, spec: &str) {
+    assert_eq!(
+        said(kind, name, spec),
+        Vec::<String>::new(),
+        "{kind} {spec}"
+    );
+}
+
+fn bad(kind: &str, name: &str, spec: &str, expected: &[&str]) {
+    assert_eq!(said(kind, name, spec), expected, "{kind} {spec}");
+}
+
+/// Rows of one kind: a test for each, with what passes and what does not.
+macro_rules! rows {
+    ($kind:literal $name:literal $($row:ident { $(+ $good:expr;)+ $(- $bad:expr => $said:expr;)+ })*) => {
+        pub(in crate::config::rules::tests) const ROWS: &[(&str, &str)] = &[$(($kind, stringify!($row))),*];
+        $(
+            #[test]
+            fn $row() {
+                $(crate::config::rules::tests::good($kind, $name, &$good.to_string());)+
+                $(crate::config::rules::tests::bad($kind, $name, &$bad.to_string(), &$said);)+
+            }
+        )*
+    };
+}
+
+mod destination_rule;
+mod edge;
+mod old;
+mod policy;
+mod security;
+mod sidecar;
+mod virtual_service;
+mod virtual_service_http;
+
+/// The rows of the rules, kind by kind.
+const WANTED: &[(&str, &[&str])] = &[
+    (
+        "VirtualService",
+        &[
+            "hosts_empty",
+            "hosts_each",
+            "hosts_overlap",
+            "gateways_each",
+            "export_to",
+            "one_of_http_tls_tcp",
+            "http_one_action",
+            "http_mirrors",
+            "http_timeout",
+            "http_match",
+            "http_route",
+            "route_weights",
+            "dest",
+            "http_headers",
+            "http_redirect",
+            "http_rewrite",
+            "http_direct_response",
+            "http_retries",
+            "http_fault",
+            "http_cors_policy",
+            "tls_each",
+            "tcp_each",
+            "never_reached",
+        ],
+    ),
+    (
+        "DestinationRule",
+        &[
+            "host",
+            "subsets",
+            "export_to",
+            "workload_selector",
+            "traffic_policy",
+            "connection_pool",
+            "outlier_detection",
+            "load_balancer",
+            "locality_lb_setting",
+            "tls",
+            "tunnel",
+        ],
+    ),
+    (
+        "Gateway",
+        &[
+            "servers",
+            "servers_hosts",
+            "servers_port",
+            "servers_bind",
+            "servers_tls",
+            "tls_by_mode",
+            "tls_warnings",
+        ],
+    ),
+    (
+        "ServiceEntry",
+        &[
+            "hosts",
+            "addresses",
+            "ports",
+            "workload_selector",
+            "resolution_none",
+            "resolution_static",
+            "resolution_dns",
+            "resolution_dynamic_dns",
+            "endpoints",
+            "several_hosts",
+            "export_to",
+        ],
+    ),
+    ("WorkloadEntry", &["workload_entry"]),
+    (
+        "Sidecar",
+        &[
+            "workload_selector",
+            "one_part",
+            "ingress",
+            "ingress_tls",
+            "egress_port",
+            "egress_hosts",
+            "egress_proxy",
+        ],
+    ),
+    (
+        "EnvoyFilter",
+        &[
+            "workload_selector",
+            "filters",
+            "config_patches",
+            "config_patches_match",
+            "filter_chain_filter",
+            "patch_value",
+        ],
+    ),
+    ("PeerAuthentication", &["selector", "port_level_mtls"]),
+    (
+        "RequestAuthentication",
+        &["selector_and_targets", "jwt_rules"],
+    ),
+    (
+        "AuthorizationPolicy",
+        &[
+            "selector_and_targets",
+            "rules",
+            "rules_each",
+            "from_source",
+            "to_operation",
+            "when",
+            "deny_of_tcp",
+        ],
+    ),
+    ("Policy", &["policy"]),
+    ("MeshPolicy", &["mesh_policy"]),
+    ("ServiceRole", &["service_role"]),
+    ("ServiceRoleBinding", &["service_role_binding"]),
+    ("ClusterRbacConfig", &["cluster_rbac_config"]),
+    ("RbacConfig", &["rbac_config"]),
+    ("HTTPAPISpec", &["http_api_spec"]),
+    ("HTTPAPISpecBinding", &["http_api_spec_binding"]),
+    ("QuotaSpecBinding", &["quota_spec_binding"]),
+    ("QuotaSpec", &["quota_spec"]),
+];
+
+#[test]
+fn every_row_has_what_breaks_it_and_what_does_not() {
+    let wanted: BTreeSet<_> = WANTED
+        .iter()
+        .flat_map(|(kind, rows)| rows.iter().map(|row| (*kind, *row)))
+        .collect();
+    let there: BTreeSet<_> = [
+        virtual_service::ROWS,
+        virtual_service_http::ROWS,
+        destination_rule::ROWS,
+        edge::gateway::ROWS,
+        edge::service_entry::ROWS,
+        edge::workload_entry::ROWS,
+        sidecar::listeners::ROWS,
+        sidecar::patches::ROWS,
+        security::peer::ROWS,
+        security::request::ROWS,
+        policy::ROWS,
+        old::policy::ROWS,
+        old::mesh_policy::ROWS,
+        old::role::ROWS,
+        old::binding::ROWS,
+        old::cluster_config::ROWS,
+        old::config::ROWS,
+        old::api::ROWS,
+        old::api_binding::ROWS,
+        old::quota_binding::ROWS,
+        old::quota::ROWS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+    .collect();
+    let missing: Vec<_> = wanted.difference(&there).collect();
+    assert!(missing.is_empty(), "rows without a test: {missing:?}");
+    let unknown: Vec<_> = there.difference(&wanted).collect();
+    assert!(unknown.is_empty(), "tests without a row: {unknown:?}");
+    let kinds: BTreeSet<_> = super::RULES.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, WANTED.iter().map(|(kind, _)| *kind).collect());
+}

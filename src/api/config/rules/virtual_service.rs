@@ -1,0 +1,188 @@
+//! VirtualService: who it is for, and its three lists of rules.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::at::At;
+use super::context::Context;
+use super::hosts::Hosts;
+use super::predicates as is;
+use super::{http_route, parts};
+use crate::config::finding::quoted;
+
+/// What rules of routes must know of the whole.
+pub(super) struct Whole<'a> {
+    /// There are gateways, and the mesh is none of them.
+    pub(super) only_gateways: bool,
+    pub(super) delegate: bool,
+    hosts: Hosts<'a>,
+}
+
+pub(super) fn check(context: &Context<'_>) {
+    let spec = &context.spec;
+    let hosts = spec.get("hosts");
+    let gateways = spec.get("gateways");
+    let whole = Whole {
+        only_gateways: !gateways.is_empty() && gateways.texts().all(|name| name != "mesh"),
+        delegate: hosts.is_empty(),
+        hosts: Hosts::of(hosts.texts()),
+    };
+    if whole.delegate {
+        hosts.warn("without hosts it only serves as a delegate");
+        for name in ["gateways", "tls", "tcp"] {
+            if spec.has(name) {
+                spec.get(name).fail("not in a delegate");
+            }
+        }
+    }
+    names(&hosts, &whole);
+    parts::gateways(&gateways);
+    parts::export_to(&spec.get("exportTo"), context.namespace, false);
+    if spec.given(&["http", "tls", "tcp"]).is_empty() {
+        spec.fail("needs http, tls or tcp");
+    }
+    let (http, tls, tcp) = (spec.get("http"), spec.get("tls"), spec.get("tcp"));
+    http.items()
+        .for_each(|route| http_route::check(&route, &whole));
+    tls.items().for_each(|route| tls_route(&route, &whole));
+    tcp.items().for_each(|route| tcp_route(&route));
+    for (rules, name) in [(&http, "http"), (&tls, "tls"), (&tcp, "tcp")] {
+        unreached(rules, name);
+    }
+}
+
+fn names(hosts: &At<'_>, whole: &Whole<'_>) {
+    let mut earlier = Hosts::default();
+    for host in hosts.items() {
+        let name = host.text();
+        if name == "*" && !whole.only_gateways {
+            host.fail("\"*\" cannot be bound to the mesh gateway");
+        } else if !is_listener_name(name, whole) && !is::is_ip(name) && !host.check(is::wild(name))
+        {
+            continue;
+        }
+        if let Some(other) = earlier.overlapping(name) {
+            host.fail(format!("overlaps with {}", quoted(other)));
+        }
+        earlier.add(name);
+    }
+}
+
+/// `outbound_.PORT_.SUBSET_.HOST`, which gateways between networks have.
+fn is_listener_name(name: &str, whole: &Whole<'_>) -> bool {
+    let parts = || {
+        let rest = name.strip_prefix("outbound_.")?;
+        let (port, rest) = rest.split_once("_.")?;
+        let (subset, host) = rest.split_once("_.")?;
+        let right = is::port(port.parse().ok()?).is_none()
+            && (subset.is_empty() || is::is_label(subset))
+            && is::fqdn(host).is_none();
+        right.then_some(())
+    };
+    whole.only_gateways && parts().is_some()
+}
+
+fn tls_route(route: &At<'_>, whole: &Whole<'_>) {
+    let matches = route.get("match");
+    matches.not_empty();
+    for one in matches.items() {
+        let names = one.get("sniHosts");
+        names.not_empty();
+        for name in names.items() {
+            sni(&name, whole);
+        }
+        parts::connection_match(&one);
+    }
+    destinations(route);
+}
+
+fn sni(at: &At<'_>, whole: &Whole<'_>) {
+    let name = at.text();
+    if is::is_ip(name) {
+        at.warn("an IP address is not sent as SNI");
+    } else if !is_listener_name(name, whole) && !at.check(is::wild(name)) {
+        return;
+    }
+    if !whole.delegate && whole.hosts.covering(name).is_none() {
+        at.fail(format!("{} is not covered by hosts", quoted(name)));
+    }
+}
+
+fn tcp_route(route: &At<'_>) {
+    route
+        .get("match")
+        .items()
+        .for_each(|one| parts::connection_match(&one));
+    destinations(route);
+}
+
+fn destinations(route: &At<'_>) {
+    let all = route.get("route");
+    all.not_empty();
+    for one in all.items() {
+        let destination = one.get("destination");
+        if destination.required() {
+            parts::destination(&destination);
+        }
+    }
+    parts::weights(&all);
+}
+
+/// Rules that stand behind others which take all that they would.
+fn unreached(rules: &At<'_>, name: &str) {
+    let mut all_from = None;
+    let mut known: HashSet<String> = HashSet::new();
+    for (index, rule) in rules.items().enumerate() {
+        let matches = rule.get("match");
+        if let Some(first) = all_from {
+            rule.warn(format!("never reached: {name}[{first}] has no match"));
+            continue;
+        }
+        let without = |item: &Value| item.as_object().is_some_and(serde_json::Map::is_empty);
+        if matches.is_empty() || matches.list().iter().any(without) {
+            all_from = Some(index);
+            continue;
+        }
+        let own: Vec<String> = matches.list().iter().map(canonical).collect();
+        if own.iter().all(|one| known.contains(one)) {
+            rule.warn("never reached: its matches stand in earlier rules");
+        }
+        known.extend(own);
+    }
+}
+
+/// The same text for the same match, in whatever order it was written, and whatever it is called.
+fn canonical(one: &Value) -> String {
+    fn write(value: &Value, top: bool, to: &mut String) {
+        match value {
+            Value::Object(entries) => {
+                let mut sorted: Vec<_> = entries
+                    .iter()
+                    .filter(|(name, _)| !(top && matches!(name.as_str(), "name" | "statPrefix")))
+                    .collect();
+                sorted.sort_unstable_by_key(|(name, _)| *name);
+                to.push('{');
+                for (name, value) in sorted {
+                    to.push_str(&Value::String(name.clone()).to_string());
+                    write(value, false, to);
+                }
+                to.push('}');
+            }
+            Value::Array(items) => {
+                to.push('[');
+                items.iter().for_each(|item| {
+                    write(item, false, to);
+                    to.push(',');
+                });
+                to.push(']');
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                to.push_str(&value.to_string());
+            }
+        }
+    }
+    let mut text = String::new();
+    write(one, true, &mut text);
+    text
+}

@@ -1,0 +1,35 @@
+//! WorkloadEntry: one endpoint that no registry has; ServiceEntry has its like.
+
+use std::collections::HashSet;
+
+use super::at::At;
+use super::context::Context;
+use super::{parts, predicates as is, service_entry};
+use crate::config::finding::quoted;
+
+pub(super) fn check(context: &Context<'_>) {
+    let spec = &context.spec;
+    let address = spec.get("address");
+    if address.is_empty() {
+        service_entry::absent(spec, &address);
+    } else if parts::unix_bind(&address) {
+        let ports = spec.get("ports");
+        if !ports.is_empty() {
+            ports.fail("no ports on a unix socket");
+        }
+    } else {
+        address.check(is::fqdn_or_ip(address.text()));
+    }
+    ports(&spec.get("ports"), None);
+    parts::labels(&spec.get("labels"));
+}
+
+/// `known`: what a service calls its ports.
+pub(super) fn ports(ports: &At<'_>, known: Option<&HashSet<&str>>) {
+    for (name, number) in ports.entries() {
+        if number.check(is::label(name)) && known.is_some_and(|known| !known.contains(name)) {
+            number.fail(format!("{} is not a port of the service", quoted(name)));
+        }
+        number.check(is::port(number.number()));
+    }
+}

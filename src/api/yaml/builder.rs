@@ -1,0 +1,347 @@
+//! Events of the parser into a tree, paid for before anything is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use granit_parser::{Event, ScalarStyle, Span, Tag};
+
+use super::{Limits, Malformed, Node, Plain, Scalar, Value, malformed};
+
+/// A node with what copying it costs.
+#[derive(Clone)]
+pub(super) struct Built {
+    pub(super) node: Node,
+    cost: Cost,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    nodes: usize,
+    /// Of text.
+    bytes: usize,
+    /// Lists and objects within each other.
+    levels: usize,
+}
+
+/// What is open while its parts come.
+struct Open {
+    line: usize,
+    anchor: usize,
+    cost: Cost,
+    parts: Parts,
+}
+
+enum Parts {
+    List(Vec<Node>),
+    Map {
+        entries: Vec<(String, Node)>,
+        known: BTreeSet<String>,
+        /// Waiting for its value.
+        key: Option<Key>,
+        /// Values of `<<`.
+        merged: Vec<Node>,
+    },
+}
+
+enum Key {
+    Name(String),
+    /// `<<`: the entries of other maps, where this one lacks them.
+    Merge,
+}
+
+pub(super) struct Builder {
+    limits: Limits,
+    /// No tags but those of the core.
+    strict: bool,
+    open: Vec<Open>,
+    anchors: BTreeMap<usize, Built>,
+    /// There was an anchor: what follows may be a part of it.
+    anchored: bool,
+    nodes: usize,
+    bytes: usize,
+    pub(super) root: Option<Built>,
+}
+
+impl Builder {
+    pub(super) fn new(limits: Limits, strict: bool) -> Self {
+        Self {
+            limits,
+            strict,
+            open: Vec::new(),
+            anchors: BTreeMap::new(),
+            anchored: false,
+            nodes: 0,
+            bytes: 0,
+            root: None,
+        }
+    }
+
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "of the stream, or presentation: there may be more of it"
+    )]
+    pub(super) fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Malformed> {
+        let line = span.start.line();
+        match event {
+            Event::Alias(anchor) => {
+                let Some(cost) = self.anchors.get(&anchor).map(|built| built.cost) else {
+                    return Err(malformed(line, "an alias inside of what it stands for"));
+                };
+                self.pay(line, cost)?;
+                match self.anchors.get(&anchor).cloned() {
+                    Some(built) => self.place(built, line),
+                    None => Ok(()),
+                }
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                self.known(line, tag.as_deref())?;
+                let cost = Cost {
+                    nodes: 1,
+                    bytes: text.len(),
+                    levels: 0,
+                };
+                self.pay(line, cost)?;
+                let scalar = Scalar {
+                    text: text.into_owned(),
+                    plain: is_plain(style, tag.as_deref()),
+                };
+                if self.strict {
+                    fits(line, &scalar, tag.as_deref())?;
+                }
+                self.anchored |= anchor != 0;
+                let begin = span.start.byte_offset();
+                let node = Node {
+                    line,
+                    begin: begin.filter(|_| !self.anchored),
+                    value: Value::Scalar(scalar),
+                };
+                self.finish(Built { node, cost }, anchor)
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                self.known(
+                    line,
+                    tag.as_deref()
+                        .filter(|tag| tag.core_suffix() != Some("seq")),
+                )?;
+                self.begin(line, anchor, Parts::List(Vec::new()))
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.known(
+                    line,
+                    tag.as_deref()
+                        .filter(|tag| tag.core_suffix() != Some("map")),
+                )?;
+                let parts = Parts::Map {
+                    entries: Vec::new(),
+                    known: BTreeSet::new(),
+                    key: None,
+                    merged: Vec::new(),
+                };
+                self.begin(line, anchor, parts)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a tag may stand at a scalar; those of lists and maps never come here.
+    fn known(&self, line: usize, tag: Option<&Tag>) -> Result<(), Malformed> {
+        match tag {
+            Some(tag)
+                if self.strict
+                    && !matches!(
+                        tag.core_suffix(),
+                        Some("str" | "null" | "bool" | "int" | "float")
+                    ) =>
+            {
+                let name = format!("{}{}", tag.original_handle(), tag.suffix());
+                Err(malformed(line, format!("cannot use the tag {name:?}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Before anything is kept.
+    fn pay(&mut self, line: usize, cost: Cost) -> Result<(), Malformed> {
+        self.nodes = self.nodes.saturating_add(cost.nodes);
+        if self.nodes > self.limits.nodes {
+            return Err(malformed(
+                line,
+                format!("more than {} values", self.limits.nodes),
+            ));
+        }
+        // Without aliases a text has hardly more bytes than its source.
+        self.bytes = self.bytes.saturating_add(cost.bytes);
+        let most = self.limits.bytes.saturating_mul(2);
+        if self.bytes > most {
+            return Err(malformed(line, format!("more than {most} bytes of text")));
+        }
+        if self.open.len().saturating_add(cost.levels) > self.limits.depth {
+            return Err(malformed(
+                line,
+                format!("nested deeper than {}", self.limits.depth),
+            ));
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, line: usize, anchor: usize, parts: Parts) -> Result<(), Malformed> {
+        let cost = Cost {
+            nodes: 1,
+            bytes: 0,
+            levels: 1,
+        };
+        self.pay(line, cost)?;
+        self.anchored |= anchor != 0;
+        self.open.push(Open {
+            line,
+            anchor,
+            cost,
+            parts,
+        });
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Malformed> {
+        let Some(open) = self.open.pop() else {
+            return Ok(());
+        };
+        let value = match open.parts {
+            Parts::List(items) => Value::List(items),
+            Parts::Map {
+                mut entries,
+                mut known,
+                merged,
+                ..
+            } => {
+                for node in merged {
+                    merge(node, &mut entries, &mut known)?;
+                }
+                Value::Map(entries)
+            }
+        };
+        let node = Node {
+            line: open.line,
+            begin: None,
+            value,
+        };
+        let built = Built {
+            node,
+            cost: open.cost,
+        };
+        self.finish(built, open.anchor)
+    }
+
+    fn finish(&mut self, built: Built, anchor: usize) -> Result<(), Malformed> {
+        let line = built.node.line;
+        if anchor != 0 {
+            // A copy waits for its aliases.
+            self.pay(line, built.cost)?;
+            self.anchors.insert(anchor, built.clone());
+        }
+        self.place(built, line)
+    }
+
+    /// `line`: where it stands, which for an alias is not where it was written.
+    fn place(&mut self, built: Built, line: usize) -> Result<(), Malformed> {
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(built);
+            return Ok(());
+        };
+        open.cost.nodes = open.cost.nodes.saturating_add(built.cost.nodes);
+        open.cost.bytes = open.cost.bytes.saturating_add(built.cost.bytes);
+        open.cost.levels = open.cost.levels.max(built.cost.levels.saturating_add(1));
+        match &mut open.parts {
+            Parts::List(items) => items.push(built.node),
+            Parts::Map {
+                entries,
+                known,
+                key,
+                merged,
+            } => match key.take() {
+                None => *key = Some(name(built.node, known)?),
+                Some(Key::Merge) => merged.push(Node { line, ..built.node }),
+                Some(Key::Name(name)) => entries.push((name, built.node)),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// A key that is new.
+fn name(node: Node, known: &mut BTreeSet<String>) -> Result<Key, Malformed> {
+    let Value::Scalar(scalar) = node.value else {
+        return Err(malformed(node.line, "a key that is a list or an object"));
+    };
+    if scalar.plain && scalar.text == "<<" {
+        return Ok(Key::Merge);
+    }
+    if !known.insert(scalar.text.clone()) {
+        return Err(malformed(
+            node.line,
+            format!("the key {:?} twice", scalar.text),
+        ));
+    }
+    Ok(Key::Name(scalar.text))
+}
+
+fn merge(
+    node: Node,
+    entries: &mut Vec<(String, Node)>,
+    known: &mut BTreeSet<String>,
+) -> Result<(), Malformed> {
+    match node.value {
+        Value::Map(other) => {
+            for (key, value) in other {
+                if known.insert(key.clone()) {
+                    entries.push((key, value));
+                }
+            }
+            Ok(())
+        }
+        Value::List(others) => others
+            .into_iter()
+            .try_for_each(|other| merge_one(other, entries, known)),
+        Value::Scalar(_) => Err(malformed(node.line, "`<<` wants an object")),
+    }
+}
+
+/// An element of `<<: [*a, *b]`.
+fn merge_one(
+    node: Node,
+    entries: &mut Vec<(String, Node)>,
+    known: &mut BTreeSet<String>,
+) -> Result<(), Malformed> {
+    match node.value {
+        Value::Map(_) => merge(node, entries, known),
+        Value::List(_) | Value::Scalar(_) => Err(malformed(node.line, "`<<` wants an object")),
+    }
+}
+
+/// Whether a scalar may be something else than text.
+fn is_plain(style: ScalarStyle, tag: Option<&Tag>) -> bool {
+    match tag.and_then(Tag::core_suffix) {
+        Some("str" | "binary") => false,
+        Some("null" | "bool" | "int" | "float") => true,
+        _ => matches!(style, ScalarStyle::Plain),
+    }
+}
+
+/// `!!int x` is nothing.
+fn fits(line: usize, scalar: &Scalar, tag: Option<&Tag>) -> Result<(), Malformed> {
+    let plain = scalar.plain();
+    let fits = match tag.and_then(Tag::core_suffix) {
+        Some("null") => plain == Plain::Null,
+        Some("bool") => scalar.boolean().is_some(),
+        Some("int") => matches!(plain, Plain::Int(_)),
+        Some("float") => matches!(plain, Plain::Int(_) | Plain::Float(_)),
+        _ => true,
+    };
+    if fits {
+        Ok(())
+    } else {
+        Err(malformed(
+            line,
+            format!("{scalar} is not what its tag says"),
+        ))
+    }
+}
