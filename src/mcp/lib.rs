@@ -25,6 +25,7 @@ pub mod session;
 pub mod sink;
 pub mod snapshot;
 pub mod source;
+pub mod transform;
 pub mod version;
 
 /// The messages.

@@ -1,0 +1,177 @@
+//! Objects of Kubernetes, as much of them as transforms read. What else they have is skipped; `null` is nothing.
+
+use std::collections::BTreeMap;
+
+use pbjson_types::Timestamp;
+use serde::{Deserialize, Deserializer};
+
+/// Lists and maps are written as `null`, too.
+fn nullable<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Option::<T>::deserialize(from).map(Option::unwrap_or_default)
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Metadata {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub namespace: String,
+    #[serde(deserialize_with = "nullable")]
+    pub resource_version: String,
+    pub creation_timestamp: Option<Timestamp>,
+    #[serde(deserialize_with = "nullable")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "nullable")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Service {
+    pub metadata: Metadata,
+    #[serde(deserialize_with = "nullable")]
+    pub spec: ServiceSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ServiceSpec {
+    #[serde(rename = "type", deserialize_with = "nullable")]
+    pub kind: String,
+    #[serde(rename = "clusterIP", deserialize_with = "nullable")]
+    pub cluster_ip: String,
+    #[serde(deserialize_with = "nullable")]
+    pub external_name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub ports: Vec<ServicePort>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ServicePort {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    pub port: u16,
+    #[serde(deserialize_with = "nullable")]
+    pub protocol: String,
+}
+
+/// Endpoints of a service, all of them in one object.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Endpoints {
+    pub metadata: Metadata,
+    #[serde(deserialize_with = "nullable")]
+    pub subsets: Vec<Subset>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Subset {
+    #[serde(deserialize_with = "nullable")]
+    pub addresses: Vec<Address>,
+    #[serde(deserialize_with = "nullable")]
+    pub not_ready_addresses: Vec<Address>,
+    #[serde(deserialize_with = "nullable")]
+    pub ports: Vec<EndpointPort>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Address {
+    pub ip: String,
+    pub target_ref: Option<TargetRef>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct TargetRef {
+    #[serde(deserialize_with = "nullable")]
+    pub kind: String,
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub namespace: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct EndpointPort {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    /// `None`: any.
+    pub port: Option<u16>,
+}
+
+/// Some endpoints of a service, which a label names.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EndpointSlice {
+    pub metadata: Metadata,
+    /// Names are no addresses.
+    #[serde(deserialize_with = "nullable")]
+    pub address_type: String,
+    #[serde(deserialize_with = "nullable")]
+    pub endpoints: Vec<Endpoint>,
+    #[serde(deserialize_with = "nullable")]
+    pub ports: Vec<EndpointPort>,
+}
+
+impl EndpointSlice {
+    /// The label.
+    pub const SERVICE: &'static str = "kubernetes.io/service-name";
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Endpoint {
+    #[serde(deserialize_with = "nullable")]
+    pub addresses: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub conditions: Conditions,
+    pub target_ref: Option<TargetRef>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Conditions {
+    /// Absent is true.
+    pub ready: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Pod {
+    pub metadata: Metadata,
+    #[serde(deserialize_with = "nullable")]
+    pub spec: PodSpec,
+    #[serde(deserialize_with = "nullable")]
+    pub status: PodStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodSpec {
+    #[serde(deserialize_with = "nullable")]
+    pub node_name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub service_account_name: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodStatus {
+    #[serde(rename = "podIP", deserialize_with = "nullable")]
+    pub pod_ip: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    pub metadata: Metadata,
+}
