@@ -175,3 +175,92 @@ pub struct PodStatus {
 pub struct Node {
     pub metadata: Metadata,
 }
+
+/// Of both shapes: `networking.k8s.io/v1`, and that of `extensions/v1beta1`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Ingress {
+    pub metadata: Metadata,
+    #[serde(deserialize_with = "nullable")]
+    pub spec: IngressSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct IngressSpec {
+    pub ingress_class_name: Option<String>,
+    #[serde(alias = "backend")]
+    pub default_backend: Option<Backend>,
+    #[serde(deserialize_with = "nullable")]
+    pub tls: Vec<IngressTls>,
+    #[serde(deserialize_with = "nullable")]
+    pub rules: Vec<IngressRule>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct IngressTls {
+    #[serde(deserialize_with = "nullable")]
+    pub hosts: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct IngressRule {
+    #[serde(deserialize_with = "nullable")]
+    pub host: String,
+    #[serde(deserialize_with = "nullable")]
+    pub http: IngressHttp,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct IngressHttp {
+    #[serde(deserialize_with = "nullable")]
+    pub paths: Vec<IngressPath>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct IngressPath {
+    #[serde(deserialize_with = "nullable")]
+    pub path: String,
+    #[serde(deserialize_with = "nullable")]
+    pub path_type: String,
+    #[serde(deserialize_with = "nullable")]
+    pub backend: Backend,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Backend {
+    pub service: Option<BackendService>,
+    /// The older shape.
+    pub service_name: Option<String>,
+    pub service_port: Option<PortOrName>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct BackendService {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub port: BackendPort,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct BackendPort {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub number: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum PortOrName {
+    Port(u16),
+    Name(String),
+}

@@ -1,6 +1,7 @@
 //! What is made of objects that nobody wrote for the mesh: configuration of a cluster's own kinds. What a transform needs of
 //! them is read here; where they come from is nobody's business.
 
+pub mod ingress;
 pub mod kubernetes;
 pub mod services;
 

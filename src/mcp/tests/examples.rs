@@ -1,0 +1,37 @@
+//! The examples that fuzzing begins with, without a fuzzer.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a test may panic, and reads files"
+)]
+
+#[path = "../../../tests/fuzz-gudgeon/properties/mcp.rs"]
+mod property;
+
+#[test]
+fn examples_and_their_beginnings() {
+    run("mcp_request", property::check_requests);
+    run("mcp_response", property::check_responses);
+}
+
+fn run(target: &str, check: impl Fn(&[u8])) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/fuzz");
+    let mut found = 0;
+    for file in std::fs::read_dir(format!("{folder}/{target}")).unwrap() {
+        let path = file.unwrap().path();
+        // The last one said is the one that failed.
+        println!("{}", path.display());
+        let bytes = std::fs::read(path).unwrap();
+        check(&bytes);
+        for cut in 0..bytes.len() {
+            check(bytes.get(..cut).unwrap());
+        }
+        found += 1;
+    }
+    assert!(found > 1, "there are no examples of {target}");
+}
