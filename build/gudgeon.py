@@ -347,10 +347,15 @@ def growth(folder, rounds, count):
     return {what: measure.medians(costs) for what, costs in found.items()}
 
 
+# Of a cost: what is less cannot be told from noise.
+NOISE = 0.1
+
+
 def bend(costs):
-    """How much more one more costs at the end of a line than at its begin: 1 when it is straight."""
+    """How much more one more costs at the end of a line than at its begin: 1 when it is straight, less where it costs nothing
+    that can be seen."""
     (a, at_a), (b, at_b), (c, at_c) = costs.items()
-    return ((at_c - at_b) / (c - b)) / ((at_b - at_a) / (b - a))
+    return ((at_c - at_b) / (c - b)) / (max(at_b - at_a, NOISE * at_b) / (b - a))
 
 
 def idle(folder):
