@@ -8,7 +8,7 @@
 //! ```text
 //!            ┌── cli ── log ── exit              what was asked for, what is said, what it ends with
 //! main ── lib┼── manifest                        `inject`: documents in, documents out
-//!            └── injector                        the webhook: files ── review ── decision ── page
+//!            └── injector                        the webhook: files ── admission ── decision ── page
 //!                  ├── serve                     listeners: places, heads, bodies, farewell
 //!                  ├── tls                       the current certificate, from files or made here
 //!                  └── watch, file               what changed on disk
@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod cli;
 mod discovery;
 pub mod exit;

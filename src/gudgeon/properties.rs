@@ -7,7 +7,8 @@
     reason = "it is there to panic; the last one said is the one that failed"
 )]
 
-use crate::injector::{self, review};
+use crate::admission::review;
+use crate::injector;
 use crate::manifest::{documents, input, job};
 
 #[path = "../../tests/fuzz-gudgeon/properties/configuration.rs"]

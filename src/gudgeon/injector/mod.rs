@@ -14,7 +14,6 @@ mod monitor;
 mod page;
 mod pairs;
 mod reload;
-pub(crate) mod review;
 mod secrets;
 mod selfsigned;
 mod start;

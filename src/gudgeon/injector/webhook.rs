@@ -4,10 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
-use hyper::{Method, Request, StatusCode, Version};
+use hyper::{Method, Request, StatusCode};
 use inject::{Injected, NativeSidecars, Outcome};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -19,15 +17,16 @@ use super::files::Served;
 use super::health::Health;
 use super::metrics::Metrics;
 use super::pairs::pairs;
-use super::review::{Question, Says};
 use super::secrets::Secrets;
-use crate::serve::{
-    self, Answer, Answering, Cut, Desk, Desks, Line, Service, Unread, full, not_allowed, ready,
-    text,
-};
+use crate::admission::{Question, Says, Taken, answered, take};
+use crate::serve::{Answer, Answering, Cut, Desks, Line, Service, not_allowed, ready, text};
 
 /// Reviews that are read or answered at a time; the rest wait.
 const REVIEWS: usize = 64;
+/// The largest review: twice what the API server takes in.
+const BODY_BYTES: usize = 6 << 20;
+/// Of large bodies, and the answers to them, together.
+const ROOM_BYTES: usize = 2 * BODY_BYTES;
 
 /// A bad request, in the words of the metrics.
 const BAD_REQUEST: &str = inject::reason::BAD_REQUEST;
@@ -56,7 +55,7 @@ impl<E: Engine> Webhook<E> {
             health,
             decisions: Mutex::default(),
             native: Mutex::new(native),
-            desks: Desks::new(REVIEWS, serve::ROOM_BYTES),
+            desks: Desks::new(REVIEWS, ROOM_BYTES),
         }
     }
 
@@ -68,43 +67,17 @@ impl<E: Engine> Webhook<E> {
     ) -> Result<Answer, Cut> {
         self.metrics.asked();
         let mut unfinished = Unfinished(Some(Arc::clone(&self.metrics)));
-        let Some(desk) = self.desks.sit(&line).await else {
-            return Err(Cut("others waited too long"));
+        let post = match take(&self.desks, request, &line, BODY_BYTES).await? {
+            Taken::Post(post) => post,
+            Taken::Refused(answer) => return Ok(answer),
         };
-        let (head, body) = request.into_parts();
-        let body = match serve::read(&desk, body).await {
-            Ok(read) => read,
-            Err(Unread::Gone) => return Err(Cut("the body did not come")),
-            Err(Unread::TooLarge) => {
-                line.finish();
-                let mut answer = text(StatusCode::PAYLOAD_TOO_LARGE, "body over 6 MiB");
-                if head.version < Version::HTTP_2 {
-                    answer
-                        .headers_mut()
-                        .insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-                return Ok(answer);
-            }
-        };
-        if body.is_empty() {
-            return Ok(text(StatusCode::BAD_REQUEST, "no body found"));
-        }
-        if !is_json(&head.headers) {
-            return Ok(text(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "invalid Content-Type, want `application/json`",
-            ));
-        }
         let start = Instant::now();
-        let path = head.uri.path().to_owned();
         unfinished.0 = None;
-        let answer = catch_unwind(AssertUnwindSafe(|| self.decide(&path, &body, start)));
+        let decide = || self.decide(&post.path, &post.body, start);
+        let answer = catch_unwind(AssertUnwindSafe(decide));
         self.metrics.took(start.elapsed());
         Ok(match answer {
-            Ok(answer) => json(Bytes::from_owner(Kept {
-                answer,
-                _desk: desk,
-            })),
+            Ok(answer) => answered(post, answer),
             Err(_told_by_the_hook) => {
                 self.metrics.panicked();
                 self.metrics.decided(Verdict::Failed, "panic");
@@ -298,19 +271,6 @@ fn refused(code: u16, reason: &'static str, message: String) -> (Says, Decision)
     (Says::Refused { code, message }, decision)
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
-    let plain = !headers.contains_key(CONTENT_ENCODING);
-    let mut types = headers.get_all(CONTENT_TYPE).iter();
-    let json = types
-        .next()
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| {
-            let essence = value.split(';').next().unwrap_or_default();
-            essence.trim().eq_ignore_ascii_case("application/json")
-        });
-    plain && json && types.next().is_none()
-}
-
 /// `/ready` and `/healthz`, the same on every listener.
 pub(crate) fn health(health: &Health, method: &Method, ready: bool) -> Answer {
     if !matches!(*method, Method::GET | Method::HEAD) {
@@ -320,23 +280,6 @@ pub(crate) fn health(health: &Health, method: &Method, ready: bool) -> Answer {
     match why_not {
         None => text(StatusCode::OK, "ok"),
         Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &why),
-    }
-}
-
-fn json(body: Bytes) -> Answer {
-    full(StatusCode::OK, "application/json", body)
-}
-
-/// An answer that is not taken yet has its desk still.
-#[derive(Debug)]
-struct Kept {
-    answer: Vec<u8>,
-    _desk: Desk,
-}
-
-impl AsRef<[u8]> for Kept {
-    fn as_ref(&self) -> &[u8] {
-        &self.answer
     }
 }
 

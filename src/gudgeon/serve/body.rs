@@ -8,14 +8,10 @@ use hyper::body::{Body as _, Incoming};
 
 use super::desk::Desk;
 
-/// The largest review: twice what the API server takes in.
-const BODY_BYTES: usize = 6 << 20;
 /// From the end of the head to the end of the body.
 const BODY: Duration = Duration::from_secs(10);
 /// Bodies up to this size are read at once; larger ones wait for room.
 const SMALL_BYTES: usize = 64 << 10;
-/// Of large bodies, and the answers to them, together.
-pub(crate) const ROOM_BYTES: usize = 2 * BODY_BYTES;
 
 /// Why there is no body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +21,10 @@ pub(crate) enum Unread {
     Gone,
 }
 
-/// All of a body, read at a desk.
-pub(crate) async fn read(desk: &Desk, mut body: Incoming) -> Result<Bytes, Unread> {
+/// All of a body of at most `most` bytes, read at a desk.
+pub(crate) async fn read(desk: &Desk, mut body: Incoming, most: usize) -> Result<Bytes, Unread> {
     let declared = body.size_hint().exact();
-    if declared.is_some_and(|bytes| bytes > BODY_BYTES as u64) {
+    if declared.is_some_and(|bytes| bytes > most as u64) {
         return Err(Unread::TooLarge);
     }
     tokio::time::timeout(BODY, async {
@@ -42,11 +38,11 @@ pub(crate) async fn read(desk: &Desk, mut body: Incoming) -> Result<Bytes, Unrea
                 continue;
             };
             let length = all.len() + data.len();
-            if length > BODY_BYTES {
+            if length > most {
                 return Err(Unread::TooLarge);
             }
             if length > SMALL_BYTES && !roomy {
-                desk.room(expected.unwrap_or(BODY_BYTES)).await;
+                desk.room(expected.unwrap_or(most)).await;
                 roomy = true;
                 all.reserve(expected.unwrap_or(0).saturating_sub(all.len()));
             }

@@ -30,7 +30,7 @@ use tracing::warn;
 
 pub(crate) use answers::{full, not_allowed, ready, text};
 pub(crate) use bind::bind;
-pub(crate) use body::{ROOM_BYTES, Unread, read};
+pub(crate) use body::{Unread, read};
 pub(crate) use connection::Line;
 use crowd::Crowd;
 pub(crate) use desk::{Desk, Desks};

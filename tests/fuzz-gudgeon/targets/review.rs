@@ -7,7 +7,7 @@ mod configuration;
 #[path = "../properties/review.rs"]
 mod property;
 #[allow(dead_code, reason = "the webhook needs more of it")]
-#[path = "../../../src/gudgeon/injector/review.rs"]
+#[path = "../../../src/gudgeon/admission/review.rs"]
 mod review;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::check(bytes));
