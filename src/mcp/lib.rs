@@ -6,9 +6,9 @@
 //! # Who may know whom
 //!
 //! ```text
-//!  objects ──► session ──► snapshot ──► source ══ the wire ══ sink ──► objects
-//!                             ▲
-//!                          debounce
+//!  objects ──► session ──► transform ──► publish ──► snapshot ──► source ══ the wire ══ sink ──► union ──► objects
+//!                                           ▲
+//!                                        debounce
 //! ```
 //!
 //! [`snapshot`] is the seam: what all sinks are to have at one moment, immutable and shared. Whoever makes snapshots knows no
@@ -17,10 +17,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod backoff;
 pub mod catalog;
 mod cut;
 pub mod debounce;
+pub mod publish;
 pub mod session;
 pub mod sink;
 pub mod snapshot;

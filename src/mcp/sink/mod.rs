@@ -9,6 +9,7 @@ mod log;
 mod reader;
 #[cfg(test)]
 mod tests;
+pub mod union;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,0 +1,269 @@
+//! What is published, and when: the shelves of all groups, each with its debounce.
+//!
+//! A new session puts everything on empty shelves again. What is published stays until it has said all that it has, so that
+//! nobody sees an empty collection in between; and what is equal then has the same version, so nobody is told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::catalog::{Catalog, Group};
+use crate::debounce::{Debounce, Due, Rule};
+use crate::snapshot::{Resource, Shelf, Snapshot};
+
+/// One group.
+#[derive(Debug)]
+struct Desk {
+    shelf: Shelf,
+    debounce: Debounce,
+    published: Option<Published>,
+}
+
+/// A snapshot that went out.
+#[derive(Clone, Debug)]
+pub struct Published {
+    pub snapshot: Arc<Snapshot>,
+    pub at: Duration,
+    pub due: Due,
+}
+
+#[derive(Debug)]
+pub struct Publisher {
+    catalog: Arc<Catalog>,
+    desks: BTreeMap<Group, Desk>,
+}
+
+impl Publisher {
+    /// Nothing goes out before [`Self::open`].
+    pub fn new(catalog: Arc<Catalog>) -> Self {
+        let desk = |group| Desk {
+            shelf: Shelf::new(&catalog, group),
+            debounce: Debounce::new(Rule::of(group)),
+            published: None,
+        };
+        let desks = Group::ALL.map(|group| (group, desk(group)));
+        Self {
+            desks: desks.into(),
+            catalog,
+        }
+    }
+
+    /// A new session: all is said again.
+    pub fn begin(&mut self) {
+        for (group, desk) in &mut self.desks {
+            desk.shelf = Shelf::new(&self.catalog, *group);
+            desk.debounce.close();
+        }
+    }
+
+    /// Everything was said once.
+    pub fn open(&mut self, now: Duration) {
+        for desk in self.desks.values_mut() {
+            desk.debounce.open(now);
+        }
+    }
+
+    /// Puts a resource in its place. Whether that changes anything.
+    pub fn set(&mut self, now: Duration, collection: &str, resource: Arc<Resource>) -> bool {
+        self.change(now, collection, |shelf| shelf.set(collection, resource))
+    }
+
+    /// As [`Self::set`], away.
+    pub fn remove(&mut self, now: Duration, collection: &str, name: &str) -> bool {
+        self.change(now, collection, |shelf| shelf.remove(collection, name))
+    }
+
+    fn change(
+        &mut self,
+        now: Duration,
+        collection: &str,
+        change: impl FnOnce(&mut Shelf) -> bool,
+    ) -> bool {
+        let group = self.catalog.find(collection).map(|(_, group)| group);
+        let Some(desk) = group.and_then(|group| self.desks.get_mut(&group)) else {
+            return false;
+        };
+        let changed = change(&mut desk.shelf);
+        if changed {
+            desk.debounce.change(now);
+        }
+        changed
+    }
+
+    /// The snapshots that go out now.
+    pub fn due(&mut self, now: Duration) -> Vec<Published> {
+        let mut out = Vec::new();
+        for desk in self.desks.values_mut() {
+            if let Some(due) = desk.debounce.due(now) {
+                let published = Published {
+                    snapshot: desk.shelf.snapshot(),
+                    at: now,
+                    due,
+                };
+                desk.published = Some(published.clone());
+                out.push(published);
+            }
+        }
+        out
+    }
+
+    /// When [`Self::due`] is to be asked. `None`: not before something else happens.
+    pub fn deadline(&self) -> Option<Duration> {
+        let desks = self.desks.values();
+        desks.filter_map(|desk| desk.debounce.deadline()).min()
+    }
+
+    /// What is published, for a stream that begins.
+    pub fn published(&self) -> impl Iterator<Item = &Published> {
+        self.desks
+            .values()
+            .filter_map(|desk| desk.published.as_ref())
+    }
+
+    /// Whether every group was published once.
+    pub fn is_ready(&self) -> bool {
+        self.desks.values().all(|desk| desk.published.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::SYNTHETIC;
+    use crate::message::RequestResources;
+    use crate::snapshot::Origin;
+    use crate::source::{Dialled, Source};
+
+    fn at(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    fn resource(name: &str, body: u8) -> Arc<Resource> {
+        Arc::new(Resource::new(Origin {
+            name: name.to_owned(),
+            body: vec![body].into(),
+            ..Origin::default()
+        }))
+    }
+
+    /// A publisher with one stream that asks for all and accepts all.
+    struct Play {
+        publisher: Publisher,
+        source: Source,
+        now: Duration,
+    }
+
+    impl Play {
+        fn new() -> Self {
+            let catalog = Arc::new(Catalog::new(["a"]));
+            let mut source = Source::new(catalog.clone(), Dialled::Sink);
+            for collection in ["a", SYNTHETIC] {
+                let request = RequestResources {
+                    collection: collection.to_owned(),
+                    ..RequestResources::default()
+                };
+                source.request(at(0), &request).unwrap();
+            }
+            Self {
+                publisher: Publisher::new(catalog),
+                source,
+                now: at(0),
+            }
+        }
+
+        fn open(&mut self, now: u64) {
+            self.now = at(now);
+            self.publisher.open(at(now));
+        }
+
+        fn set(&mut self, now: u64, name: &str, body: u8) {
+            self.now = at(now);
+            self.publisher.set(at(now), "a", resource(name, body));
+        }
+
+        /// Until then: the time of each response, and the names of its resources.
+        fn run(&mut self, until: u64) -> Vec<String> {
+            let mut log = Vec::new();
+            while let Some(now) = self.publisher.deadline().filter(|now| *now <= at(until)) {
+                // One that has passed while the group was closed.
+                let now = now.max(self.now);
+                for published in self.publisher.due(now) {
+                    self.source.snapshot(published.snapshot);
+                }
+                while let Some(response) = self.source.due() {
+                    let members = response.resources.members().iter();
+                    let names: Vec<_> = members.map(|one| one.name.to_string()).collect();
+                    let kind = response.collection.rsplit('/').next().unwrap();
+                    log.push(format!("{} {kind}: {}", now.as_millis(), names.join(" ")));
+                    let ack = RequestResources {
+                        collection: response.collection.to_string(),
+                        response_nonce: response.nonce.to_string(),
+                        ..RequestResources::default()
+                    };
+                    self.source.request(now, &ack).unwrap();
+                }
+            }
+            log
+        }
+    }
+
+    #[test]
+    fn each_group_goes_out_in_its_own_time() {
+        let mut play = Play::new();
+        play.set(0, "1", 0);
+        assert_eq!(play.run(5000), [""; 0]);
+        assert!(!play.publisher.is_ready());
+        play.open(5000);
+        // The change has waited for longer than a second.
+        assert_eq!(play.run(5000), ["5000 a: 1", "5000 serviceentries: "]);
+        assert!(play.publisher.is_ready());
+        play.set(6000, "2", 0);
+        play.set(6400, "3", 0);
+        let service = resource("n/s", 0);
+        assert!(play.publisher.set(at(6400), SYNTHETIC, service));
+        assert_eq!(
+            play.run(9000),
+            ["6400 serviceentries: n/s", "6900 a: 1 2 3"]
+        );
+        let published = play.publisher.published().next().unwrap();
+        assert_eq!((published.at, published.due.count), (at(6900), 2));
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_published() {
+        let mut play = Play::new();
+        play.set(0, "1", 0);
+        play.open(0);
+        play.run(1000);
+        play.set(1000, "1", 0);
+        assert!(!play.publisher.remove(at(1000), "a", "2"));
+        assert!(!play.publisher.set(at(1000), "unknown", resource("1", 0)));
+        assert_eq!(play.publisher.deadline(), None);
+    }
+
+    #[test]
+    fn a_new_session_empties_nothing_and_repeats_nothing() {
+        let mut play = Play::new();
+        for name in ["1", "2", "3"] {
+            play.set(0, name, 0);
+        }
+        play.open(0);
+        play.run(1000);
+        // All is said again.
+        play.publisher.begin();
+        for name in ["1", "2", "3"] {
+            play.set(2000, name, 0);
+        }
+        assert_eq!(play.run(9000), [""; 0]);
+        play.open(9000);
+        assert_eq!(play.run(10_000), [""; 0]);
+        // And once more, when one has gone and one has changed meanwhile.
+        play.publisher.begin();
+        play.set(11_000, "2", 1);
+        assert_eq!(play.run(12_000), [""; 0]);
+        assert!(play.publisher.is_ready());
+        play.set(12_000, "3", 0);
+        play.open(12_100);
+        assert_eq!(play.run(13_000), ["12100 a: 2 3"]);
+    }
+}
