@@ -106,7 +106,7 @@ pub fn go(duration: &Duration) -> String {
     }
 }
 
-/// As proto JSON writes it: `1.500s`.
+/// As short as proto JSON reads it: `1.5s`.
 #[must_use]
 pub fn proto(duration: &Duration) -> String {
     let nanos = nanos(duration);
@@ -115,6 +115,32 @@ pub fn proto(duration: &Duration) -> String {
         "{sign}{}s",
         decimal(nanos.unsigned_abs(), NANOS.unsigned_abs())
     )
+}
+
+/// As proto JSON writes it with 0, 3, 6 or 9 digits behind the point: `1.500s`.
+#[must_use]
+pub fn canonical(duration: &Duration) -> String {
+    let nanos = nanos(duration);
+    let sign = if nanos < 0 { "-" } else { "" };
+    let (whole, rest) = (
+        nanos.unsigned_abs() / NANOS.unsigned_abs(),
+        nanos.unsigned_abs() % NANOS.unsigned_abs(),
+    );
+    let rest = u32::try_from(rest).unwrap_or_default();
+    format!("{sign}{whole}{}s", fraction(rest))
+}
+
+/// Nanoseconds behind the point, in groups of three digits.
+pub(crate) fn fraction(nanos: u32) -> String {
+    let digits = format!("{nanos:09}");
+    let mut shown = digits.as_str();
+    while let Some(shorter) = shown.strip_suffix("000") {
+        shown = shorter;
+    }
+    if shown.is_empty() {
+        return String::new();
+    }
+    format!(".{shown}")
 }
 
 /// All of it in nanoseconds.
@@ -207,6 +233,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn digits_behind_the_point_come_in_threes() {
+        for (text, written) in [
+            ("1h", "3600s"),
+            ("300ms", "0.300s"),
+            ("-1.5s", "-1.500s"),
+            ("1us", "0.000001s"),
+            ("1.00000002s", "1.000000020s"),
+            ("0", "0s"),
+            ("1000s", "1000s"),
+        ] {
+            assert_eq!(canonical(&parse(text).unwrap()), written, "{text}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -218,6 +259,7 @@ mod tests {
             };
             prop_assert_eq!(parse(&go(&duration)), Some(duration));
             prop_assert_eq!(parse(&proto(&duration)), Some(duration));
+            prop_assert_eq!(parse(&canonical(&duration)), Some(duration));
         }
 
         #[test]

@@ -18,6 +18,9 @@
 //! wrong; `overlay` lays it over defaults; the generated code makes the type of it. A new kind is a `.proto` file and a file
 //! with its rules: see [`mesh`].
 //!
+//! Objects of rules need no type: [`config`] reads JSON by the same tables, finds all that is wrong with it, and [`wire`] makes
+//! bytes of it and back.
+//!
 //! [`model`] is the other half: what the registries make of all that, as plain values.
 
 #![forbid(unsafe_code)]
@@ -32,6 +35,8 @@ mod overlay;
 mod place;
 mod read;
 pub mod schema;
+pub mod timestamp;
+pub mod wire;
 pub mod yaml;
 
 #[allow(

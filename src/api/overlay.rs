@@ -28,7 +28,7 @@ pub(crate) fn lay(
             (Shape::One, Kind::Message(inner), Some(Json::Object(under)), Json::Object(over)) => {
                 lay(inner, under, over);
             }
-            (Shape::Map, _, Some(Json::Object(under)), Json::Object(over)) => under.extend(over),
+            (Shape::Map(_), _, Some(Json::Object(under)), Json::Object(over)) => under.extend(over),
             (_, _, _, value) => {
                 under.insert(name, value);
             }

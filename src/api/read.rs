@@ -162,7 +162,7 @@ impl Reader {
                 }
                 Ok(Json::Array(out))
             }
-            Shape::Map => {
+            Shape::Map(_) => {
                 let Value::Map(entries) = &node.value else {
                     return Err(self.wrong(node, "an object"));
                 };
@@ -180,7 +180,8 @@ impl Reader {
     fn one(&mut self, kind: Kind, node: &Node) -> Result<Json, Invalid> {
         match kind {
             Kind::Message(message) => self.message(message, node).map(Json::Object),
-            Kind::Json => self.any(node),
+            Kind::Struct if matches!(node.value, Value::Map(_)) => self.any(node),
+            Kind::Struct | Kind::Any => Err(self.wrong(node, wanted(kind))),
             Kind::Wrapper(kind) => self.one(*kind, node),
             Kind::String
             | Kind::Bytes
@@ -299,7 +300,7 @@ fn value(kind: Kind, scalar: &Scalar) -> Result<Json, String> {
             Plain::Null | Plain::Bool(_) | Plain::Int(_) | Plain::Float(_) => Err(wrong()),
         },
         Kind::Wrapper(kind) => value(*kind, scalar),
-        Kind::Message(_) | Kind::Json => Err(wrong()),
+        Kind::Message(_) | Kind::Struct | Kind::Any => Err(wrong()),
     }
 }
 
@@ -312,11 +313,10 @@ fn wanted(kind: Kind) -> &'static str {
             "a number"
         }
         Kind::Enum(_) => "a name",
-        Kind::Message(_) => "an object",
+        Kind::Message(_) | Kind::Struct | Kind::Any => "an object",
         Kind::Duration => "a duration such as 1.5s or 1m0s",
         Kind::Timestamp => "a time",
         Kind::Wrapper(kind) => wanted(*kind),
-        Kind::Json => "a value",
     }
 }
 

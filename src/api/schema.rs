@@ -1,12 +1,14 @@
 //! What messages exist and what fields they have: tables that are generated from the `.proto` files.
 //!
-//! Text is read by them (`read`), laid over other text by them (`overlay`), and templates look their fields up here.
+//! Text is read by them (`read`, `config`), laid over other text by them (`overlay`), and the wire is read and written by them
+//! (`wire`).
 
 /// A message.
 #[derive(Debug)]
 pub struct Message {
     /// With its package: `istio.mesh.v1alpha1.MeshConfig`.
     pub name: &'static str,
+    /// By their numbers.
     pub fields: &'static [Field],
 }
 
@@ -19,10 +21,16 @@ pub struct Field {
     pub json: &'static str,
     /// In Go: `DrainDuration`.
     pub go: &'static str,
+    /// On the wire.
+    pub number: u32,
     pub shape: Shape,
     pub kind: Kind,
     /// The group of which one field can be set.
     pub oneof: Option<&'static str>,
+    /// A scalar that is on the wire even with its default.
+    pub presence: bool,
+    /// Only releases up to 1.5 had it.
+    pub deprecated: bool,
 }
 
 /// How often a field occurs.
@@ -30,8 +38,15 @@ pub struct Field {
 pub enum Shape {
     One,
     List,
-    /// By strings; the field's kind is that of the values.
-    Map,
+    /// The field's kind is that of the values.
+    Map(Key),
+}
+
+/// By what a map is ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    String,
+    Uint32,
 }
 
 /// What a field holds.
@@ -52,8 +67,10 @@ pub enum Kind {
     Timestamp,
     /// A scalar that can be absent.
     Wrapper(&'static Self),
-    /// Anything.
-    Json,
+    /// Any object.
+    Struct,
+    /// A message that names its type: in messages that have no text.
+    Any,
 }
 
 /// An enumeration.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::mesh::image_type;
 use gotmpl::Value;
 use serde_json::{Value as Json, json};
 
@@ -134,7 +135,7 @@ impl View<'_> {
             .config
             .image
             .as_ref()
-            .map(|image| image.image_type.clone())
+            .and_then(image_type)
             .filter(|kind| !kind.is_empty());
         let variant = kind
             .or_else(|| of_global("variant"))

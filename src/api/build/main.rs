@@ -1,7 +1,8 @@
 //! Types, proto JSON and tables from every `.proto` file under `proto`: a new kind is a new file there, and nothing here.
 //!
-//! Three outputs for each package: the messages (prost), their JSON (pbjson), and a table of their fields (`schema`), by
-//! which text is read with paths in its errors. The compiler of the files is protox, so that no machine needs protoc.
+//! Each message gets a table of its fields (`schema`), by which text is read with paths in its errors and the wire is read
+//! and written. Some get a type besides (`typed`): prost's, and pbjson's JSON. The compiler of the files is protox, so that
+//! no machine needs protoc.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,12 +15,14 @@
 
 mod modules;
 mod schema;
+mod typed;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use prost::Message as _;
+use prost_types::FileDescriptorSet;
 
 /// Their Rust types come from pbjson-types, which knows their JSON.
 const WELL_KNOWN: &str = "google.protobuf";
@@ -34,12 +37,8 @@ fn main() {
     collect(root, &mut files);
     files.sort();
     let set = protox::compile(&files, [root]).unwrap_or_else(|error| panic!("{error:?}"));
-    let packages: BTreeSet<String> = set
-        .file
-        .iter()
-        .map(|file| file.package().to_owned())
-        .filter(|package| package != WELL_KNOWN)
-        .collect();
+    let json = typed::only(&set, &typed::JSON);
+    let types = typed::only(&set, &[&typed::JSON[..], &typed::WIRE[..]].concat());
 
     prost_build::Config::new()
         // Instead of prost-types, whose JSON is not proto's.
@@ -47,22 +46,31 @@ fn main() {
         .extern_path(".google.protobuf", "::pbjson_types")
         // Equal input, equal bytes.
         .btree_map(["."])
-        .compile_fds(set.clone())
+        .compile_fds(types.clone())
         .expect("the messages are generated");
     pbjson_build::Builder::new()
-        .register_descriptors(&set.encode_to_vec())
+        .register_descriptors(&json.encode_to_vec())
         .expect("the descriptors are read")
         .extern_path(".google.protobuf", "::pbjson_types")
         .btree_map(["."])
         .build(
-            &packages
+            &packages(&json)
                 .iter()
                 .map(|package| format!(".{package}"))
                 .collect::<Vec<_>>(),
         )
         .expect("the JSON is generated");
-    fs::write(out.join("modules.rs"), modules::tree(&packages)).expect("modules.rs is written");
+    let modules = modules::tree(&packages(&types), &packages(&json));
+    fs::write(out.join("modules.rs"), modules).expect("modules.rs is written");
     fs::write(out.join("schema.rs"), schema::tables(&set)).expect("schema.rs is written");
+}
+
+fn packages(set: &FileDescriptorSet) -> BTreeSet<String> {
+    set.file
+        .iter()
+        .map(|file| file.package().to_owned())
+        .filter(|package| package != WELL_KNOWN)
+        .collect()
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

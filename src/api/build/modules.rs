@@ -7,10 +7,12 @@ use std::fmt::Write as _;
 #[derive(Default)]
 struct Module {
     package: Option<String>,
+    has_json: bool,
     inner: BTreeMap<String, Self>,
 }
 
-pub(crate) fn tree(packages: &BTreeSet<String>) -> String {
+/// `json`: those of the packages that have proto JSON, too.
+pub(crate) fn tree(packages: &BTreeSet<String>, json: &BTreeSet<String>) -> String {
     let mut root = Module::default();
     for package in packages {
         let mut at = &mut root;
@@ -18,6 +20,7 @@ pub(crate) fn tree(packages: &BTreeSet<String>) -> String {
             at = at.inner.entry(part.to_owned()).or_default();
         }
         at.package = Some(package.clone());
+        at.has_json = json.contains(package);
     }
     let mut text = String::new();
     write(&root, &mut text);
@@ -26,7 +29,8 @@ pub(crate) fn tree(packages: &BTreeSet<String>) -> String {
 
 fn write(module: &Module, text: &mut String) {
     if let Some(package) = &module.package {
-        for file in [format!("{package}.rs"), format!("{package}.serde.rs")] {
+        let json = module.has_json.then(|| format!("{package}.serde.rs"));
+        for file in [format!("{package}.rs")].into_iter().chain(json) {
             writeln!(text, "include!(concat!(env!(\"OUT_DIR\"), \"/{file}\"));")
                 .expect("a string takes all");
         }

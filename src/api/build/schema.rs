@@ -14,7 +14,7 @@ pub(crate) fn tables(set: &FileDescriptorSet) -> String {
             continue;
         }
         for message in &file.message_type {
-            write_message(&scope, message, &mut text);
+            write_message(&scope, message, file.syntax() != "proto3", &mut text);
         }
         for kinds in &file.enum_type {
             write_enum(&scope, kinds, &mut text);
@@ -23,13 +23,14 @@ pub(crate) fn tables(set: &FileDescriptorSet) -> String {
     text
 }
 
-fn write_message(scope: &str, message: &DescriptorProto, text: &mut String) {
+fn write_message(scope: &str, message: &DescriptorProto, proto2: bool, text: &mut String) {
     let name = format!("{scope}.{}", message.name());
     let plain = name.trim_start_matches('.');
-    let fields: String = message
-        .field
-        .iter()
-        .map(|field| row(message, field))
+    let mut in_order: Vec<_> = message.field.iter().collect();
+    in_order.sort_by_key(|field| field.number());
+    let fields: String = in_order
+        .into_iter()
+        .map(|field| row(message, field, proto2))
         .collect();
     writeln!(
         text,
@@ -39,7 +40,7 @@ fn write_message(scope: &str, message: &DescriptorProto, text: &mut String) {
     .expect("a string takes all");
     for inner in &message.nested_type {
         if !is_map_entry(inner) {
-            write_message(&name, inner, text);
+            write_message(&name, inner, proto2, text);
         }
     }
     for kinds in &message.enum_type {
@@ -63,7 +64,7 @@ fn write_enum(scope: &str, kinds: &EnumDescriptorProto, text: &mut String) {
     .expect("a string takes all");
 }
 
-fn row(message: &DescriptorProto, field: &FieldDescriptorProto) -> String {
+fn row(message: &DescriptorProto, field: &FieldDescriptorProto, proto2: bool) -> String {
     let entry = message.nested_type.iter().find(|inner| {
         is_map_entry(inner) && field.type_name().ends_with(&format!(".{}", inner.name()))
     });
@@ -74,10 +75,10 @@ fn row(message: &DescriptorProto, field: &FieldDescriptorProto) -> String {
                 .iter()
                 .find(|part| part.number() == 2)
                 .expect("a map has values");
-            ("Map", kind(value))
+            (format!("Map({})", key(entry)), kind(value))
         }
-        None if field.label() == Label::Repeated => ("List", kind(field)),
-        None => ("One", kind(field)),
+        None if field.label() == Label::Repeated => ("List".to_owned(), kind(field)),
+        None => ("One".to_owned(), kind(field)),
     };
     let oneof = field
         .oneof_index
@@ -88,12 +89,32 @@ fn row(message: &DescriptorProto, field: &FieldDescriptorProto) -> String {
             || "None".to_owned(),
             |oneof| format!("Some({:?})", oneof.name()),
         );
+    let presence = field.oneof_index.is_some() || proto2 && field.label() == Label::Optional;
+    let deprecated = field
+        .options
+        .as_ref()
+        .is_some_and(prost_types::FieldOptions::deprecated);
     format!(
-        "Field {{ name: {:?}, json: {:?}, go: {:?}, shape: Shape::{shape}, kind: {kind}, oneof: {oneof} }},",
+        "Field {{ name: {:?}, json: {:?}, go: {:?}, number: {}, shape: Shape::{shape}, kind: {kind}, oneof: {oneof}, \
+         presence: {presence}, deprecated: {deprecated} }},",
         field.name(),
         field.json_name(),
         go_name(field.name()),
+        field.number(),
     )
+}
+
+fn key(entry: &DescriptorProto) -> &'static str {
+    let key = entry
+        .field
+        .iter()
+        .find(|part| part.number() == 1)
+        .expect("a map has keys");
+    match kind(key).as_str() {
+        "Kind::String" => "Key::String",
+        "Kind::Uint32" => "Key::Uint32",
+        other => panic!("maps by {other} are not read yet: add them to Key in schema.rs"),
+    }
 }
 
 fn kind(field: &FieldDescriptorProto) -> String {
@@ -109,7 +130,11 @@ fn kind(field: &FieldDescriptorProto) -> String {
         ".google.protobuf.UInt64Value" => "Kind::Wrapper(&Kind::Uint64)",
         ".google.protobuf.FloatValue" => "Kind::Wrapper(&Kind::Float)",
         ".google.protobuf.DoubleValue" => "Kind::Wrapper(&Kind::Double)",
-        name if name.starts_with(".google.protobuf.") => "Kind::Json",
+        ".google.protobuf.Struct" => "Kind::Struct",
+        ".google.protobuf.Any" => "Kind::Any",
+        name if name.starts_with(".google.protobuf.") => {
+            panic!("{name} is not read yet: add it to Kind in schema.rs")
+        }
         _ => "",
     };
     if !well_known.is_empty() {

@@ -2,6 +2,8 @@
 //!
 //! Whoever finds something names its place by the same path, so that a reader is led to the line, whoever it was.
 
+use std::fmt;
+
 /// Whether an object is refused for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
@@ -38,6 +40,18 @@ impl Finding {
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.is_error() {
+            to.write_str("warning: ")?;
+        }
+        if !self.path.is_empty() {
+            write!(to, "{}: ", self.path)?;
+        }
+        to.write_str(&self.message)
     }
 }
 

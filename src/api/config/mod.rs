@@ -1,7 +1,159 @@
-//! Configuration as objects in Kubernetes' form: what may be written, and what is wrong with it.
+//! Objects of rules as people write them: which kind they are of, everything that is wrong with their fields, and the bytes
+//! that a resource carries.
+//!
+//! ```text
+//! JSON or YAML ── read ──► Object { spec in one spelling, body } + findings ── rules ──► more findings
+//! ```
+//!
+//! [`kinds`] is the table that everything else reads, `fields` holds what was written against the table of its message. No kind
+//! has code of its own here.
 
+pub mod collections;
 pub mod document;
+mod envelope;
+mod fields;
 mod finding;
+mod kinds;
+mod nearest;
+mod path;
 pub mod rules;
+mod scalars;
+#[cfg(test)]
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "values are made where they are wanted"
+)]
+mod tests;
 
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::Value as Json;
+
+use crate::schema::Message;
+use crate::wire::{self, Malformed};
+use crate::yaml::Node;
+use document::Part;
+use fields::Walker;
+
+pub use envelope::{MOST_BYTES, MOST_DEPTH};
 pub use finding::{Finding, Severity, push_index, push_key, quoted};
+pub use kinds::{Check, KINDS, Kind, LATER, TYPE_URL_PREFIX, is_ours, kind};
+pub(crate) use scalars::{BASE64, canonical};
+
+/// An object of a known kind.
+#[derive(Clone, Debug)]
+pub struct Object {
+    pub kind: &'static Kind,
+    /// Empty for what belongs to the whole cluster.
+    pub namespace: String,
+    /// Empty where the API server will make one.
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Proto JSON in one spelling: lowerCamelCase, enumerations by name, durations as `1.500s`, 64-bit integers as text. As
+    /// written otherwise: in the same order, and what is written with its default is there. A `null` in it could not be
+    /// read, which a finding says already.
+    pub spec: Json,
+    /// What a resource carries; empty where there is an error.
+    pub body: Bytes,
+}
+
+impl Object {
+    /// `NAMESPACE/NAME`, or `NAME` of what belongs to the whole cluster.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        if self.namespace.is_empty() {
+            return self.name.clone();
+        }
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// An object as a resource carries it, by its full name.
+    ///
+    /// # Errors
+    ///
+    /// A body that is not of the kind's message.
+    pub fn of_resource(
+        kind: &'static Kind,
+        full_name: &str,
+        body: Bytes,
+    ) -> Result<Self, Malformed> {
+        let (namespace, name) = full_name.split_once('/').unwrap_or(("", full_name));
+        let spec = if kind.verbatim {
+            let written = Json::Object(wire::decode_struct(&body)?);
+            Walker::new().message(kind.message, &written)
+        } else {
+            wire::decode(kind.message, &body)?
+        };
+        Ok(Self {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            spec,
+            body,
+        })
+    }
+}
+
+/// An object, and all that is wrong with its fields, in the order of what was written. No object where its kind is not known or
+/// not used, or nothing of it can be read. Rules are not asked here, and nothing is left out for its number: see [`check`].
+#[must_use]
+pub fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
+    envelope::read(value)
+}
+
+/// An object, and all that is wrong with it, fields and rules, in the order of what was written.
+#[must_use]
+pub fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
+    let (mut object, mut findings) = read(value);
+    if let Some(object) = &mut object {
+        let kind = object.kind.kind;
+        findings.extend(rules::judge(
+            kind,
+            &object.namespace,
+            &object.name,
+            &object.spec,
+        ));
+        if findings.iter().any(Finding::is_error) {
+            object.body = Bytes::new();
+        }
+    }
+    if findings.len() > 1 {
+        Part::new(&Node::of_json(value)).order(&mut findings);
+    }
+    limit(&mut findings);
+    (object, findings)
+}
+
+/// The first hundred, and one that says how many more there are.
+pub fn limit(findings: &mut Vec<Finding>) {
+    const MOST: usize = 100;
+    let more = findings.split_off(findings.len().min(MOST));
+    if more.is_empty() {
+        return;
+    }
+    let message = format!("… and {} more", more.len());
+    findings.push(match more.iter().any(Finding::is_error) {
+        true => Finding::error("", message),
+        false => Finding::warning("", message),
+    });
+}
+
+/// A message alone: its JSON in one spelling, and what is wrong with it. `unknown`: how bad an unknown field is.
+#[must_use]
+pub fn read_message(
+    message: &'static Message,
+    value: &Json,
+    unknown: Severity,
+) -> (Json, Vec<Finding>) {
+    if let Err(message) = envelope::measure(value) {
+        return (Json::Null, vec![Finding::error("", message)]);
+    }
+    let mut walker = Walker::new();
+    walker.unknown = unknown;
+    let read = walker.message(message, value);
+    (read, walker.findings)
+}

@@ -34,6 +34,7 @@ pub fn discovery() -> MeshConfig {
         dns_refresh_rate: seconds(5),
         outbound_traffic_policy: Some(OutboundTrafficPolicy {
             mode: Mode::AllowAny.into(),
+            ..OutboundTrafficPolicy::default()
         }),
         ..mesh_config()
     }

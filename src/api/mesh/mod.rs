@@ -111,6 +111,18 @@ pub fn chosen(config: &ProxyConfig) -> Result<Map<String, Json>, Invalid> {
     Ok(fields)
 }
 
+/// The variant of the proxy's image, such as `distroless`: the one thing that is looked for in a message that is not checked.
+#[must_use]
+pub fn image_type(image: &pbjson_types::Struct) -> Option<String> {
+    ["imageType", "image_type"].into_iter().find_map(|name| {
+        let pbjson_types::value::Kind::StringValue(text) = image.fields.get(name)?.kind.as_ref()?
+        else {
+            return None;
+        };
+        Some(text.clone())
+    })
+}
+
 /// The items of `accessLogFormat` with the encoding JSON: name and format. `None` for what [`parse`] refuses.
 #[must_use]
 pub fn json_format(format: &str) -> Option<BTreeMap<String, String>> {

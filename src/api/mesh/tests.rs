@@ -428,7 +428,7 @@ impl Generator {
             let mut parts = Vec::new();
             for _ in 0..match field.shape {
                 Shape::One => 1,
-                Shape::List | Shape::Map => 1 + self.below(2),
+                Shape::List | Shape::Map(_) => 1 + self.below(2),
             } {
                 parts.push(match field.name {
                     "address"
@@ -451,7 +451,7 @@ impl Generator {
             let shaped = |parts: Vec<Json>| match field.shape {
                 Shape::One => parts[0].clone(),
                 Shape::List => Json::Array(parts),
-                Shape::Map => Json::Object(
+                Shape::Map(_) => Json::Object(
                     parts
                         .into_iter()
                         .enumerate()
@@ -486,7 +486,8 @@ impl Generator {
                 let read = duration::parse(&format!("{nanos}ns")).unwrap();
                 (duration::proto(&read).into(), duration::go(&read).into())
             }
-            Kind::String | Kind::Bytes | Kind::Timestamp | Kind::Json => {
+            Kind::Struct | Kind::Any => both(serde_json::json!({"a": ["b", null, true]})),
+            Kind::String | Kind::Bytes | Kind::Timestamp => {
                 let texts = [
                     "x", "15000", "true", "a: b", " # ", "ü\n\"\\", "null", "\u{7}{{",
                 ];

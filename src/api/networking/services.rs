@@ -10,6 +10,9 @@ use crate::names::{is_host_pattern, is_label};
 
 impl sealed::Rules for ServiceEntry {
     fn check(&self) -> Result<(), Wrong> {
+        if self.resolution() == Resolution::DynamicDns {
+            return wrong("resolution", "DYNAMIC_DNS is not served");
+        }
         self.check_hosts()?;
         self.check_addresses()?;
         check_service_ports(&self.ports)?;

@@ -56,7 +56,7 @@ fn a_service_entry_is_read() {
 }
 
 /// Each above one port.
-const WRONG: [(&str, &str); 17] = [
+const WRONG: [(&str, &str); 18] = [
     ("resolution: NONE\n", "hosts: want at least one"),
     (
         "hosts: ['*']\n",
@@ -109,6 +109,10 @@ const WRONG: [(&str, &str); 17] = [
     (
         "hosts: [a.example]\nendpoints: [{address: 10.0.0.1}]\n",
         "endpoints: none with resolution NONE",
+    ),
+    (
+        "hosts: [a.example]\nresolution: DYNAMIC_DNS\nports: [{number: 80, name: http}]\n",
+        "resolution: DYNAMIC_DNS is not served",
     ),
     (
         "hosts: [a.example]\nresolution: DNS_ROUND_ROBIN\nendpoints: [{address: a.b}, {address: c.d}]\n",

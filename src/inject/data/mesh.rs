@@ -88,8 +88,8 @@ fn value(json: Option<&Json>, field: &'static Field) -> Result<Value, TemplateEr
                 .collect::<Result<Vec<_>, _>>()?,
         )),
         (Shape::List, _) => Ok(Value::from(Vec::<Value>::new())),
-        (Shape::Map, json) if matches!(field.kind, Kind::String) => strings_of_json(json),
-        (Shape::Map, Some(Json::Object(entries))) => {
+        (Shape::Map(_), json) if matches!(field.kind, Kind::String) => strings_of_json(json),
+        (Shape::Map(_), Some(Json::Object(entries))) => {
             let entries = entries
                 .iter()
                 .map(|(key, item)| Ok((Arc::from(key.as_str()), single(Some(item), field.kind)?)));
@@ -97,7 +97,7 @@ fn value(json: Option<&Json>, field: &'static Field) -> Result<Value, TemplateEr
                 entries.collect::<Result<BTreeMap<Arc<str>, Value>, TemplateError>>()?,
             ))
         }
-        (Shape::Map, _) => Ok(Value::from(BTreeMap::<String, Value>::new())),
+        (Shape::Map(_), _) => Ok(Value::from(BTreeMap::<String, Value>::new())),
     }
 }
 
@@ -125,7 +125,9 @@ fn zero(kind: Kind) -> Value {
             .first()
             .map_or(Value::Nil, |(name, _)| Value::from(*name)),
         Kind::Wrapper(inner) => zero(*inner),
-        Kind::Message(_) | Kind::Duration | Kind::Timestamp | Kind::Json => Value::Nil,
+        Kind::Message(_) | Kind::Duration | Kind::Timestamp | Kind::Struct | Kind::Any => {
+            Value::Nil
+        }
     }
 }
 

@@ -54,7 +54,8 @@ pub(super) fn services(entry: &Configured<ServiceEntry>, cluster: &ClusterId) ->
             addresses: addresses.clone(),
             cluster: cluster.clone(),
             resolution: match spec.resolution() {
-                Declared::None => Resolution::None,
+                // DYNAMIC_DNS is not served, and refused when it is read.
+                Declared::None | Declared::DynamicDns => Resolution::None,
                 Declared::Static => Resolution::Static,
                 Declared::Dns => Resolution::Dns,
                 Declared::DnsRoundRobin => Resolution::DnsRoundRobin,

@@ -1,0 +1,141 @@
+//! What a sink may ask for: the collections of kinds, two that are made here, and those of older releases that stay empty.
+
+use super::kinds::{KINDS, Kind, TYPE_URL_PREFIX};
+use crate::schema;
+
+/// The mesh configuration, as one resource.
+pub const MESH: &str = "istio/mesh/v1alpha1/MeshConfig";
+
+/// Its name.
+pub const MESH_RESOURCE: &str = "istio-system/meshconfig";
+
+/// ServiceEntries made of Services.
+pub const SYNTHETIC: &str = "istio/networking/v1alpha3/synthetic/serviceentries";
+
+/// Of Kubernetes' own objects, which are not served.
+const KUBERNETES: [&str; 6] = [
+    "k8s/core/v1/namespaces",
+    "k8s/core/v1/services",
+    "k8s/core/v1/endpoints",
+    "k8s/core/v1/pods",
+    "k8s/core/v1/nodes",
+    "k8s/extensions/v1beta1/ingresses",
+];
+
+const LEGACY_PREFIX: &str = "istio/config/v1alpha2/legacy/";
+
+/// Of Mixer's adapters and templates, before they were handlers and instances.
+const LEGACY: [&str; 31] = [
+    "apikeys",
+    "authorizations",
+    "bypasses",
+    "checknothings",
+    "circonuses",
+    "cloudwatches",
+    "deniers",
+    "dogstatsds",
+    "edges",
+    "fluentds",
+    "kubernetesenvs",
+    "kuberneteses",
+    "listcheckers",
+    "listentries",
+    "logentries",
+    "memquotas",
+    "metrics",
+    "noops",
+    "opas",
+    "prometheuses",
+    "quotas",
+    "rbacs",
+    "redisquotas",
+    "reportnothings",
+    "signalfxs",
+    "solarwindses",
+    "stackdrivers",
+    "statsds",
+    "stdios",
+    "tracespans",
+    "zipkins",
+];
+
+/// The kind that a collection is of; `None` for those that no object is written for.
+#[must_use]
+pub fn kind_of(collection: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|row| row.collection == collection)
+}
+
+/// Every collection that can have something in it.
+pub fn served() -> impl Iterator<Item = &'static str> {
+    KINDS
+        .iter()
+        .map(|row| row.collection)
+        .chain([MESH, SYNTHETIC])
+}
+
+/// Whether a sink may ask for it and always gets nothing.
+#[must_use]
+pub fn is_always_empty(collection: &str) -> bool {
+    KUBERNETES.contains(&collection)
+        || collection
+            .strip_prefix(LEGACY_PREFIX)
+            .is_some_and(|name| LEGACY.contains(&name))
+}
+
+/// Whether a sink may ask for it.
+#[must_use]
+pub fn is_known(collection: &str) -> bool {
+    served().any(|known| known == collection) || is_always_empty(collection)
+}
+
+/// What bodies of a collection say of their type; `None` where there are none.
+#[must_use]
+pub fn type_url_of(collection: &str) -> Option<String> {
+    let made = match collection {
+        MESH => &schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG,
+        SYNTHETIC => &schema::ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY,
+        other => return kind_of(other).map(Kind::type_url),
+    };
+    Some(format!("{TYPE_URL_PREFIX}{}", made.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_served_has_a_type_and_what_is_empty_has_none() {
+        assert_eq!(served().count(), KINDS.len() + 2);
+        for collection in served() {
+            assert!(is_known(collection) && !is_always_empty(collection));
+            assert!(type_url_of(collection).is_some(), "{collection}");
+        }
+        for collection in [
+            "k8s/core/v1/pods",
+            "k8s/extensions/v1beta1/ingresses",
+            "istio/config/v1alpha2/legacy/zipkins",
+            "istio/config/v1alpha2/legacy/apikeys",
+        ] {
+            assert!(is_known(collection) && is_always_empty(collection));
+            assert!(type_url_of(collection).is_none());
+        }
+        for collection in [
+            "",
+            "istio/config/v1alpha2/legacy/",
+            "istio/networking/v1alpha3/gateway",
+        ] {
+            assert!(!is_known(collection));
+        }
+    }
+
+    #[test]
+    fn a_collection_leads_to_its_kind() {
+        let row = kind_of("istio/mixer/v1/config/client/quotaspecs").unwrap();
+        assert_eq!(row.kind, "QuotaSpec");
+        assert_eq!(
+            type_url_of(SYNTHETIC).unwrap(),
+            "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry"
+        );
+        assert!(kind_of(MESH).is_none());
+    }
+}

@@ -1,0 +1,244 @@
+//! The outside of an object, which all kinds share: what it is, what it is called, and the limits that hold before anything
+//! else is looked at.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::{Map, Value as Json};
+
+use super::fields::{Walker, unknown_field};
+use super::finding::quoted;
+use super::kinds::{self, Check, Kind};
+use super::nearest::nearest;
+use super::{Finding, Object, Severity};
+use crate::names::is_label;
+use crate::schema::{Key, Kind as Of};
+use crate::wire;
+
+/// An object as JSON.
+pub const MOST_BYTES: usize = 1_536 * 1024;
+
+/// Lists and objects within each other, the object itself included.
+pub const MOST_DEPTH: usize = 64;
+
+const KNOWN: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+
+/// The namespace of those that name none.
+const DEFAULT_NAMESPACE: &str = "default";
+
+const LONGEST_NAME: usize = 253;
+
+/// Whether it is within the limits. What is deeper is not walked.
+pub(super) fn measure(value: &Json) -> Result<(), &'static str> {
+    let mut bytes = 0_usize;
+    add(value, 1, &mut bytes)?;
+    if bytes > MOST_BYTES {
+        return Err("object is too large");
+    }
+    Ok(())
+}
+
+/// About what it takes as text; the exact number of escapes is not worth a second pass.
+fn add(value: &Json, depth: usize, bytes: &mut usize) -> Result<(), &'static str> {
+    if depth > MOST_DEPTH && (value.is_array() || value.is_object()) {
+        return Err("nested too deeply");
+    }
+    *bytes += match value {
+        Json::Null | Json::Bool(true) => 4,
+        Json::Bool(false) => 5,
+        Json::Number(number) => number.to_string().len(),
+        Json::String(text) => text.len() + 2,
+        Json::Array(items) => {
+            for item in items {
+                add(item, depth + 1, bytes)?;
+            }
+            items.len() + 1
+        }
+        Json::Object(fields) => {
+            for (name, value) in fields {
+                *bytes += name.len() + 3;
+                add(value, depth + 1, bytes)?;
+            }
+            fields.len() + 1
+        }
+    };
+    Ok(())
+}
+
+pub(super) fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
+    let mut walker = Walker::new();
+    let object = whole(value, &mut walker);
+    (object, walker.findings)
+}
+
+fn whole(value: &Json, walker: &mut Walker) -> Option<Object> {
+    if let Err(message) = measure(value) {
+        walker.error(message);
+        return None;
+    }
+    let Json::Object(written) = value else {
+        walker.error("expected an object");
+        return None;
+    };
+    let kind = kind(written, walker)?;
+    let mut metadata = Metadata::default();
+    let mut spec = Json::Object(Map::new());
+    if written.get("metadata").is_none_or(Json::is_null) {
+        let length = walker.path.enter("metadata");
+        walker.error_at("name", "is required");
+        walker.path.back(length);
+    }
+    for (name, value) in written {
+        let length = walker.path.enter(name);
+        match name.as_str() {
+            "apiVersion" | "kind" | "status" => {}
+            "metadata" | "spec" if value.is_null() => {}
+            "metadata" => metadata = Metadata::read(value, walker),
+            "spec" => spec = walker.message(kind.message, value),
+            name => walker.error(unknown_field(nearest(name, KNOWN))),
+        }
+        walker.path.back(length);
+    }
+    let body = if walker.findings.iter().any(Finding::is_error) {
+        Bytes::new()
+    } else if kind.verbatim {
+        let as_written = written.get("spec").and_then(Json::as_object);
+        as_written
+            .map(wire::encode_struct)
+            .unwrap_or_default()
+            .into()
+    } else {
+        wire::encode(kind.message, &spec).into()
+    };
+    let namespace = match (kind.cluster, metadata.namespace) {
+        (true, _) => String::new(),
+        (false, namespace) if namespace.is_empty() => DEFAULT_NAMESPACE.to_owned(),
+        (false, namespace) => namespace,
+    };
+    Some(Object {
+        kind,
+        namespace,
+        name: metadata.name,
+        labels: metadata.labels,
+        annotations: metadata.annotations,
+        spec,
+        body,
+    })
+}
+
+/// The row of the table; a finding where there is none to check by.
+fn kind(written: &Map<String, Json>, walker: &mut Walker) -> Option<&'static Kind> {
+    let api_version = word(written, "apiVersion", walker);
+    let name = word(written, "kind", walker);
+    match kinds::kind(api_version?, name?) {
+        Ok(row) if row.check == Check::Unused => {
+            let message = format!("{} is not used by gudgeon and was not checked", row.kind);
+            let length = walker.path.enter("kind");
+            walker.say(Severity::Warning, message);
+            walker.path.back(length);
+            None
+        }
+        Ok(row) => Some(row),
+        Err(finding) => {
+            walker.findings.push(finding);
+            None
+        }
+    }
+}
+
+fn word<'json>(
+    written: &'json Map<String, Json>,
+    name: &str,
+    walker: &mut Walker,
+) -> Option<&'json str> {
+    match written.get(name) {
+        Some(Json::String(text)) if !text.is_empty() => return Some(text),
+        None | Some(Json::Null | Json::String(_)) => walker.error_at(name, "is required"),
+        Some(_) => walker.error_at(name, "expected a string; quote the value"),
+    }
+    None
+}
+
+/// What of an object's metadata matters here.
+#[derive(Default)]
+struct Metadata {
+    name: String,
+    namespace: String,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+}
+
+impl Metadata {
+    fn read(value: &Json, walker: &mut Walker) -> Self {
+        let mut metadata = Self::default();
+        let Json::Object(fields) = value else {
+            walker.error("expected an object");
+            return metadata;
+        };
+        let is_there = |name| {
+            fields
+                .get(name)
+                .is_some_and(|value| !value.is_null() && value != "")
+        };
+        if !is_there("name") && !is_there("generateName") {
+            walker.error_at("name", "is required");
+        }
+        for (name, value) in fields {
+            if value.is_null() {
+                continue;
+            }
+            let length = walker.path.enter(name);
+            match name.as_str() {
+                "name" => metadata.name = text(value, is_dns_name, "a DNS name", walker),
+                // The API server says what is wrong with it, when it has completed it.
+                "generateName" => drop(text(value, |_| true, "", walker)),
+                "namespace" => metadata.namespace = text(value, is_label, "a DNS label", walker),
+                "labels" => metadata.labels = texts(value, walker),
+                "annotations" => metadata.annotations = texts(value, walker),
+                _ => {}
+            }
+            walker.path.back(length);
+        }
+        metadata
+    }
+}
+
+/// Text of which a predicate holds, where there is any.
+fn text(value: &Json, is_one: fn(&str) -> bool, what: &str, walker: &mut Walker) -> String {
+    match super::scalars::read(Of::String, value) {
+        Ok(Json::String(text)) => {
+            if !text.is_empty() && !is_one(&text) {
+                walker.error(format!("{} is not {what}", quoted(&text)));
+            }
+            text
+        }
+        Ok(_) => String::new(),
+        Err(message) => {
+            walker.error(message);
+            String::new()
+        }
+    }
+}
+
+fn texts(value: &Json, walker: &mut Walker) -> BTreeMap<String, String> {
+    let Json::Object(entries) = walker.map(Key::String, Of::String, value) else {
+        return BTreeMap::new();
+    };
+    entries
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value.as_str()?.to_owned())))
+        .collect()
+}
+
+/// Of Kubernetes: labels that may be longer than DNS has them, with dots between.
+fn is_dns_name(name: &str) -> bool {
+    name.len() <= LONGEST_NAME
+        && name.split('.').all(|label| {
+            !label.is_empty()
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label
+                    .bytes()
+                    .all(|letter| letter.is_ascii_alphanumeric() || letter == b'-')
+        })
+}

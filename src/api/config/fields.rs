@@ -1,0 +1,296 @@
+//! JSON against the table of a message: out comes the same in one spelling, and everything that is wrong with it.
+//!
+//! What was written and could not be read is `null` in the outcome, so that rules can tell it from what was not written, and
+//! items of lists stay where they were.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value as Json};
+
+use super::nearest::distance;
+use super::path::Path;
+use super::scalars;
+use super::{Finding, Severity};
+use crate::schema::{Field, Key, Kind, Message, Shape};
+
+/// So many findings of one object are kept, which is more than anybody reads.
+const MOST: usize = 10_000;
+
+pub(super) const QUOTE: &str = "expected a string; quote the value";
+
+/// Where a null is no absence: releases to 1.3 wrote mutual TLS so.
+const NULL_IS_EMPTY: (&str, &str) = (
+    "istio.authentication.v1alpha1.PeerAuthenticationMethod",
+    "mtls",
+);
+
+/// Goes through a value with the table beside it.
+pub(super) struct Walker {
+    pub(super) path: Path,
+    pub(super) findings: Vec<Finding>,
+    /// How bad an unknown field is.
+    pub(super) unknown: Severity,
+}
+
+impl Walker {
+    pub(super) fn new() -> Self {
+        Self {
+            path: Path::default(),
+            findings: Vec::new(),
+            unknown: Severity::Error,
+        }
+    }
+
+    pub(super) fn error(&mut self, message: impl Into<String>) {
+        self.say(Severity::Error, message.into());
+    }
+
+    pub(super) fn say(&mut self, severity: Severity, message: String) {
+        if self.findings.len() < MOST {
+            self.findings.push(Finding {
+                path: self.path.as_str().to_owned(),
+                message,
+                severity,
+            });
+        }
+    }
+
+    /// The same one step below.
+    pub(super) fn error_at(&mut self, name: &str, message: impl Into<String>) {
+        let length = self.path.enter(name);
+        self.error(message);
+        self.path.back(length);
+    }
+
+    pub(super) fn message(&mut self, message: &'static Message, value: &Json) -> Json {
+        let Json::Object(written) = value else {
+            self.error("expected an object");
+            return Json::Null;
+        };
+        let known: Vec<_> = written
+            .iter()
+            .map(|(name, value)| (name, message.field(name), value))
+            .collect();
+        self.oneofs(
+            message,
+            known
+                .iter()
+                .filter(|(_, _, value)| !value.is_null())
+                .filter_map(|(_, field, _)| *field),
+        );
+        let empty = Json::Object(Map::new());
+        let mut out = Map::new();
+        for (name, field, value) in known {
+            let Some(field) = field else {
+                self.unknown(message, name);
+                continue;
+            };
+            let is_empty = (message.name, field.name) == NULL_IS_EMPTY;
+            let value = match value.is_null() {
+                true if is_empty => &empty,
+                true => continue,
+                false => value,
+            };
+            let length = self.path.enter(field.json);
+            if out.contains_key(field.json) {
+                self.error("written twice");
+            } else {
+                if field.deprecated {
+                    let message = "deprecated, only releases up to 1.5 have it".to_owned();
+                    self.say(Severity::Warning, message);
+                }
+                let value = self.field(field, value);
+                out.insert(field.json.to_owned(), value);
+            }
+            self.path.back(length);
+        }
+        Json::Object(out)
+    }
+
+    /// Of each group one member may be there. They are named as the table has them.
+    fn oneofs(&mut self, message: &'static Message, there: impl Iterator<Item = &'static Field>) {
+        let numbers: BTreeSet<u32> = there
+            .filter(|field| field.oneof.is_some())
+            .map(|field| field.number)
+            .collect();
+        if numbers.len() < 2 {
+            return;
+        }
+        let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+        for field in message.fields {
+            let Some(group) = field.oneof.filter(|_| numbers.contains(&field.number)) else {
+                continue;
+            };
+            match groups.iter_mut().find(|(known, _)| *known == group) {
+                Some((_, members)) => members.push(field.json),
+                None => groups.push((group, vec![field.json])),
+            }
+        }
+        for (_, members) in groups.iter().filter(|(_, members)| members.len() > 1) {
+            self.error(format!("only one of {} may be set", members.join(", ")));
+        }
+    }
+
+    fn unknown(&mut self, message: &'static Message, name: &str) {
+        // What is not kept need not be searched for.
+        let is_kept = self.findings.len() < MOST;
+        let meant = message
+            .fields
+            .iter()
+            .filter(|_| is_kept)
+            .filter_map(|field| {
+                let far = [field.json, field.name]
+                    .into_iter()
+                    .filter_map(|known| distance(name, known))
+                    .min()?;
+                Some((far, field.json))
+            })
+            .min_by_key(|(far, _)| *far)
+            .map(|(_, known)| known);
+        let length = self.path.enter(name);
+        self.say(self.unknown, unknown_field(meant));
+        self.path.back(length);
+    }
+
+    fn field(&mut self, field: &'static Field, value: &Json) -> Json {
+        match field.shape {
+            Shape::One => self.one(field.kind, value),
+            Shape::List => {
+                let Json::Array(items) = value else {
+                    self.error("expected a list");
+                    return Json::Null;
+                };
+                let mut out = Vec::with_capacity(items.len());
+                for (at, item) in items.iter().enumerate() {
+                    let length = self.path.enter_item(at);
+                    out.push(self.part(field.kind, item));
+                    self.path.back(length);
+                }
+                Json::Array(out)
+            }
+            Shape::Map(by) => self.map(by, field.kind, value),
+        }
+    }
+
+    pub(super) fn map(&mut self, by: Key, kind: Kind, value: &Json) -> Json {
+        let Json::Object(entries) = value else {
+            self.error("expected an object");
+            return Json::Null;
+        };
+        let mut out = Map::new();
+        for (name, value) in entries {
+            let length = self.path.enter(name);
+            match key(by, name) {
+                Some(key) if out.contains_key(&key) => self.error("written twice"),
+                Some(key) => {
+                    let value = self.part(kind, value);
+                    out.insert(key, value);
+                }
+                None => self.error(format!("the key is not in 0..{}", u32::MAX)),
+            }
+            self.path.back(length);
+        }
+        Json::Object(out)
+    }
+
+    /// An item of a list or the value of a key: it cannot be absent.
+    fn part(&mut self, kind: Kind, value: &Json) -> Json {
+        match (kind, value) {
+            (Kind::String | Kind::Enum(_), Json::Null) => {
+                self.error(QUOTE);
+                Json::Null
+            }
+            (_, Json::Null) => {
+                self.error("must not be null");
+                Json::Null
+            }
+            (kind, value) => self.one(kind, value),
+        }
+    }
+
+    fn one(&mut self, kind: Kind, value: &Json) -> Json {
+        match kind {
+            Kind::Message(message) => self.message(message, value),
+            Kind::Wrapper(kind) => self.one(*kind, value),
+            Kind::Struct if !value.is_object() => {
+                self.error("expected an object");
+                Json::Null
+            }
+            Kind::Struct => self.free(value),
+            Kind::Any => {
+                self.error("cannot be written as text");
+                Json::Null
+            }
+            Kind::String
+            | Kind::Bytes
+            | Kind::Bool
+            | Kind::Int32
+            | Kind::Int64
+            | Kind::Uint32
+            | Kind::Uint64
+            | Kind::Float
+            | Kind::Double
+            | Kind::Enum(_)
+            | Kind::Duration
+            | Kind::Timestamp => match scalars::read(kind, value) {
+                Ok(value) => value,
+                Err(message) => {
+                    self.error(message);
+                    Json::Null
+                }
+            },
+        }
+    }
+
+    /// What no table describes. Its numbers are doubles.
+    fn free(&mut self, value: &Json) -> Json {
+        match value {
+            Json::Null | Json::Bool(_) | Json::String(_) => value.clone(),
+            Json::Number(_) => match scalars::read(Kind::Double, value) {
+                Ok(Json::Number(number)) => scalars::whole_if_it_is(&number),
+                Ok(_) => Json::Null,
+                Err(message) => {
+                    self.error(message);
+                    Json::Null
+                }
+            },
+            Json::Array(items) => {
+                let mut out = Vec::with_capacity(items.len());
+                for (at, item) in items.iter().enumerate() {
+                    let length = self.path.enter_item(at);
+                    out.push(self.free(item));
+                    self.path.back(length);
+                }
+                Json::Array(out)
+            }
+            Json::Object(entries) => {
+                let mut out = Map::new();
+                for (name, value) in entries {
+                    let length = self.path.enter(name);
+                    let value = self.free(value);
+                    out.insert(name.clone(), value);
+                    self.path.back(length);
+                }
+                Json::Object(out)
+            }
+        }
+    }
+}
+
+pub(super) fn unknown_field(meant: Option<&str>) -> String {
+    meant.map_or_else(
+        || "unknown field".to_owned(),
+        |meant| format!("unknown field, did you mean \"{meant}\"?"),
+    )
+}
+
+/// A key as it is written back.
+fn key(by: Key, name: &str) -> Option<String> {
+    match by {
+        Key::String => Some(name.to_owned()),
+        Key::Uint32 => Some(name)
+            .filter(|name| name.bytes().all(|digit| digit.is_ascii_digit()))
+            .and_then(|name| name.parse::<u32>().ok())
+            .map(|number| number.to_string()),
+    }
+}

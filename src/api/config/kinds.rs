@@ -1,0 +1,322 @@
+//! The table of kinds: everything that asks what a kind is called, where it is served, by which table it is read and how far
+//! it is checked reads it here. A new kind is a `.proto` file, a row and a file of rules.
+
+use crate::schema::{self, Message};
+
+use super::Finding;
+use super::nearest::nearest;
+
+/// How far an object is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Fields and rules.
+    Full,
+    /// Fields alone: what Mixer would have said of references and expressions is not known here.
+    Fields,
+    /// Not at all: a kind of later releases, which nothing here uses.
+    Unused,
+}
+
+/// A kind of object.
+#[derive(Debug)]
+pub struct Kind {
+    pub group: &'static str,
+    /// All are one type and one collection; empty where any will do.
+    pub versions: &'static [&'static str],
+    pub kind: &'static str,
+    pub plural: &'static str,
+    /// It belongs to the whole cluster, and has no namespace.
+    pub cluster: bool,
+    /// Empty where nothing is served.
+    pub collection: &'static str,
+    /// By what it is read.
+    pub message: &'static Message,
+    pub check: Check,
+    /// Served as a Struct, its keys as written.
+    pub verbatim: bool,
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Self) -> bool {
+        (self.group, self.kind) == (other.group, other.kind)
+    }
+}
+
+impl Eq for Kind {}
+
+impl Kind {
+    /// What the body of a resource says of its type.
+    #[must_use]
+    pub fn type_url(&self) -> String {
+        let name = match self.verbatim {
+            true => "google.protobuf.Struct",
+            false => self.message.name,
+        };
+        format!("{TYPE_URL_PREFIX}{name}")
+    }
+}
+
+/// In front of a message's name.
+pub const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
+
+/// All groups with kinds of ours end so.
+const OURS: &str = ".istio.io";
+
+static NOTHING: Message = Message {
+    name: "",
+    fields: &[],
+};
+
+macro_rules! kinds {
+    ($($group:literal $versions:expr, $prefix:literal: {$($kind:literal $plural:literal $message:ident $check:ident $scope:ident $form:ident)*})*) => {
+        &[$($(Kind {
+            group: $group,
+            versions: &$versions,
+            kind: $kind,
+            plural: $plural,
+            cluster: kinds!($scope),
+            collection: concat!($prefix, $plural),
+            message: &schema::$message,
+            check: Check::$check,
+            verbatim: kinds!($form),
+        },)*)*]
+    };
+    (cluster) => { true };
+    (namespaced) => { false };
+    (verbatim) => { true };
+    (typed) => { false };
+}
+
+/// What is served and checked.
+pub static KINDS: &[Kind] = kinds! {
+    "networking.istio.io" ["v1alpha3", "v1beta1", "v1"], "istio/networking/v1alpha3/": {
+        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed
+        "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed
+        "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed
+        "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed
+        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed
+        "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed
+    }
+    "networking.istio.io" ["v1alpha3"], "istio/networking/v1alpha3/": {
+        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed
+    }
+    "security.istio.io" ["v1beta1", "v1"], "istio/security/v1beta1/": {
+        "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed
+        "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed
+        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed
+    }
+    "authentication.istio.io" ["v1alpha1"], "istio/authentication/v1alpha1/": {
+        "Policy" "policies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full namespaced typed
+        "MeshPolicy" "meshpolicies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full cluster typed
+    }
+    "rbac.istio.io" ["v1alpha1"], "istio/rbac/v1alpha1/": {
+        "ServiceRole" "serviceroles" ISTIO_RBAC_V1ALPHA1_SERVICEROLE Full namespaced typed
+        "ServiceRoleBinding" "servicerolebindings" ISTIO_RBAC_V1ALPHA1_SERVICEROLEBINDING Full namespaced typed
+        "RbacConfig" "rbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full namespaced typed
+        "ClusterRbacConfig" "clusterrbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full cluster typed
+    }
+    "config.istio.io" ["v1alpha2"], "istio/config/v1alpha2/": {
+        "HTTPAPISpec" "httpapispecs" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPEC Full namespaced typed
+        "HTTPAPISpecBinding" "httpapispecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPECBINDING Full namespaced typed
+        "adapter" "adapters" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_INFO Fields namespaced verbatim
+        "template" "templates" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_TEMPLATE Fields namespaced verbatim
+    }
+    "config.istio.io" ["v1alpha2"], "istio/mixer/v1/config/client/": {
+        "QuotaSpec" "quotaspecs" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPEC Full namespaced typed
+        "QuotaSpecBinding" "quotaspecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPECBINDING Full namespaced typed
+    }
+    "config.istio.io" ["v1alpha2"], "istio/policy/v1beta1/": {
+        "rule" "rules" ISTIO_POLICY_V1BETA1_RULE Fields namespaced typed
+        "handler" "handlers" ISTIO_POLICY_V1BETA1_HANDLER Fields namespaced typed
+        "instance" "instances" ISTIO_POLICY_V1BETA1_INSTANCE Fields namespaced typed
+        "attributemanifest" "attributemanifests" ISTIO_POLICY_V1BETA1_ATTRIBUTEMANIFEST Fields namespaced typed
+    }
+};
+
+const fn later(group: &'static str, kind: &'static str, plural: &'static str) -> Kind {
+    Kind {
+        group,
+        versions: &[],
+        kind,
+        plural,
+        cluster: false,
+        collection: "",
+        message: &NOTHING,
+        check: Check::Unused,
+        verbatim: false,
+    }
+}
+
+/// What releases after 1.5 brought: accepted, and not looked at.
+pub static LATER: &[Kind] = &[
+    later("networking.istio.io", "WorkloadGroup", "workloadgroups"),
+    later("networking.istio.io", "ProxyConfig", "proxyconfigs"),
+    later("telemetry.istio.io", "Telemetry", "telemetries"),
+    later("extensions.istio.io", "WasmPlugin", "wasmplugins"),
+    later(
+        "extensions.istio.io",
+        "TrafficExtension",
+        "trafficextensions",
+    ),
+];
+
+/// Whether objects of this apiVersion concern us at all.
+#[must_use]
+pub fn is_ours(api_version: &str) -> bool {
+    group_of(api_version).ends_with(OURS)
+}
+
+fn group_of(api_version: &str) -> &str {
+    api_version
+        .split_once('/')
+        .map_or("", |(group, _version)| group)
+}
+
+/// The kind of an object. One of later releases is found, too: see [`Check::Unused`].
+///
+/// # Errors
+///
+/// A kind that does not exist, with the nearest that does.
+pub fn kind(api_version: &str, kind: &str) -> Result<&'static Kind, Finding> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let all = || KINDS.iter().chain(LATER);
+    let is_it = |row: &&Kind| {
+        row.group == group
+            && row.kind == kind
+            && (row.versions.is_empty() || row.versions.contains(&version))
+    };
+    if let Some(row) = all().find(is_it) {
+        return Ok(row);
+    }
+    let meant = match all().find(|row| row.kind == kind) {
+        Some(row) => match row.versions.first() {
+            Some(version) => Some(format!("{}/{version} {kind}", row.group)),
+            None => Some(format!("{} {kind}", row.group)),
+        },
+        None => nearest(
+            kind,
+            all()
+                .filter(|row| row.group == group)
+                .chain(all())
+                .map(|row| row.kind),
+        )
+        .map(str::to_owned),
+    };
+    let mut message = format!("unrecognized type {} {}", short(api_version), short(kind));
+    if let Some(meant) = meant {
+        message.push_str(&format!(", did you mean \"{meant}\"?"));
+    }
+    Err(Finding::error("kind", message))
+}
+
+fn short(name: &str) -> String {
+    const SHOWN: usize = 128;
+    name.chars()
+        .take(SHOWN)
+        .flat_map(char::escape_debug)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_in_all_its_versions_and_only_there() {
+        for row in KINDS {
+            for version in row.versions {
+                let found = kind(&format!("{}/{version}", row.group), row.kind).unwrap();
+                assert_eq!(found, row);
+            }
+            let other = format!("{}/v9", row.group);
+            assert!(kind(&other, row.kind).is_err());
+            assert!(is_ours(&other));
+        }
+        assert_eq!(KINDS.len(), 26);
+        let collections: BTreeSet<_> = KINDS.iter().map(|row| row.collection).collect();
+        assert_eq!(collections.len(), KINDS.len());
+    }
+
+    #[test]
+    fn messages_are_called_as_their_kinds_with_few_exceptions() {
+        let others = [
+            ("MeshPolicy", "istio.authentication.v1alpha1.Policy"),
+            ("ClusterRbacConfig", "istio.rbac.v1alpha1.RbacConfig"),
+            ("rule", "istio.policy.v1beta1.Rule"),
+            ("handler", "istio.policy.v1beta1.Handler"),
+            ("instance", "istio.policy.v1beta1.Instance"),
+            (
+                "attributemanifest",
+                "istio.policy.v1beta1.AttributeManifest",
+            ),
+            ("adapter", "istio.mixer.adapter.model.v1beta1.Info"),
+            ("template", "istio.mixer.adapter.model.v1beta1.Template"),
+        ];
+        for row in KINDS {
+            let (_, last) = row.message.name.rsplit_once('.').unwrap();
+            match others.iter().find(|(kind, _)| *kind == row.kind) {
+                Some((_, message)) => assert_eq!(row.message.name, *message),
+                None => assert_eq!(last, row.kind),
+            }
+        }
+        let of = |api_version, name| kind(api_version, name).unwrap().type_url();
+        assert_eq!(
+            of("networking.istio.io/v1", "Gateway"),
+            "type.googleapis.com/istio.networking.v1alpha3.Gateway"
+        );
+        assert_eq!(
+            of("config.istio.io/v1alpha2", "adapter"),
+            "type.googleapis.com/google.protobuf.Struct"
+        );
+    }
+
+    #[test]
+    fn later_kinds_are_known_and_unused() {
+        for (api_version, name) in [
+            ("networking.istio.io/v1beta1", "ProxyConfig"),
+            ("telemetry.istio.io/v1", "Telemetry"),
+            ("extensions.istio.io/v1alpha1", "WasmPlugin"),
+        ] {
+            assert_eq!(kind(api_version, name).unwrap().check, Check::Unused);
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_told_what_it_may_have_meant() {
+        for (api_version, name, want) in [
+            (
+                "networking.istio.io/v1",
+                "VirtualServise",
+                "unrecognized type networking.istio.io/v1 VirtualServise, did you mean \"VirtualService\"?",
+            ),
+            (
+                "networking.istio.io/v1alpha2",
+                "Gateway",
+                "unrecognized type networking.istio.io/v1alpha2 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
+            ),
+            (
+                "security.istio.io/v1",
+                "Sidecar",
+                "unrecognized type security.istio.io/v1 Sidecar, did you mean \"networking.istio.io/v1alpha3 Sidecar\"?",
+            ),
+            (
+                "config.istio.io/v1alpha2",
+                "Rule",
+                "unrecognized type config.istio.io/v1alpha2 Rule, did you mean \"rule\"?",
+            ),
+            (
+                "install.istio.io/v1alpha1",
+                "IstioOperator",
+                "unrecognized type install.istio.io/v1alpha1 IstioOperator",
+            ),
+            ("v1", "Pods", "unrecognized type v1 Pods"),
+        ] {
+            let finding = kind(api_version, name).unwrap_err();
+            assert_eq!(finding.message, want);
+            assert_eq!(finding.path, "kind");
+        }
+        assert!(!is_ours("v1") && !is_ours("apps/v1") && !is_ours("istio.io/v1"));
+    }
+}

@@ -1,0 +1,72 @@
+//! What somebody meant who wrote a name that does not exist.
+
+/// More than so many letters apart is another word.
+const FARTHEST: usize = 3;
+
+/// A name longer than this is no typing error.
+const LONGEST: usize = 64;
+
+/// The nearest of some names; of equally near ones the first.
+pub(crate) fn nearest<'name>(
+    written: &str,
+    known: impl IntoIterator<Item = &'name str>,
+) -> Option<&'name str> {
+    known
+        .into_iter()
+        .filter_map(|name| distance(written, name).map(|far| (far, name)))
+        .min_by_key(|(far, _)| *far)
+        .map(|(_, name)| name)
+}
+
+/// Letters to add, drop or change; `None` beyond [`FARTHEST`].
+pub(crate) fn distance(one: &str, other: &str) -> Option<usize> {
+    if one.len() > LONGEST || one.len().abs_diff(other.len()) > FARTHEST * 4 {
+        return None;
+    }
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.chars().enumerate() {
+        let mut diagonal = at;
+        let mut left = at + 1;
+        if let Some(first) = row.first_mut() {
+            *first = left;
+        }
+        for (cell, against) in row.iter_mut().skip(1).zip(&other) {
+            let changed = diagonal + usize::from(letter != *against);
+            diagonal = *cell;
+            left = changed.min(diagonal + 1).min(left + 1);
+            *cell = left;
+        }
+    }
+    row.last().copied().filter(|far| *far <= FARTHEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_apart() {
+        for (one, other, want) in [
+            ("http", "http", Some(0)),
+            ("htp", "http", Some(1)),
+            ("htp", "tcp", Some(2)),
+            ("route", "redirect", None),
+            ("kitten", "sitting", Some(3)),
+            ("", "tls", Some(3)),
+            ("", "http", None),
+            ("größe", "grosse", Some(3)),
+        ] {
+            assert_eq!(distance(one, other), want, "{one} {other}");
+            assert_eq!(distance(other, one), want, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_is_said_and_of_two_the_first() {
+        assert_eq!(nearest("htp", ["tcp", "tls", "http"]), Some("http"));
+        assert_eq!(nearest("aa", ["ab", "ac"]), Some("ab"));
+        assert_eq!(nearest("somethingElse", ["http"]), None);
+        assert_eq!(nearest(&"a".repeat(100_000), ["http"]), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! One value as proto JSON writes it: what was meant, or why it cannot be read.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::{Number, Value as Json};
+
+use super::fields::QUOTE;
+use super::finding::quoted;
+use crate::duration;
+use crate::schema::{Enum, Kind};
+use crate::timestamp;
+
+/// Up to here a double holds every whole number.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Bytes are written so; they are read with and without padding.
+pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// The value in its one spelling.
+pub(super) fn read(kind: Kind, value: &Json) -> Result<Json, String> {
+    match kind {
+        Kind::String => text(value).map(|text| Json::String(text.to_owned())),
+        Kind::Bytes => bytes(text(value)?),
+        Kind::Bool if value.is_boolean() => Ok(value.clone()),
+        Kind::Bool => Err("expected true or false".to_owned()),
+        Kind::Int32 => integer(value, i32::MIN.into(), i32::MAX.into()).map(small),
+        Kind::Uint32 => integer(value, 0, u32::MAX.into()).map(small),
+        Kind::Int64 => integer(value, i64::MIN.into(), i64::MAX.into()).map(large),
+        Kind::Uint64 => integer(value, 0, u64::MAX.into()).map(large),
+        Kind::Float | Kind::Double => double(value),
+        Kind::Enum(kinds) => choice(kinds, value),
+        Kind::Duration => {
+            let text = text(value).map_err(|_| "expected a duration such as \"1.5s\"")?;
+            duration::parse(text)
+                .map(|read| Json::String(duration::canonical(&read)))
+                .ok_or_else(|| format!("{} is not a duration", quoted(text)))
+        }
+        Kind::Timestamp => {
+            let text = text(value)?;
+            timestamp::parse(text)
+                .map(|read| Json::String(timestamp::text(&read)))
+                .ok_or_else(|| format!("{} is not a time", quoted(text)))
+        }
+        Kind::Wrapper(kind) => read(*kind, value),
+        Kind::Message(_) | Kind::Struct | Kind::Any => Err("expected an object".to_owned()),
+    }
+}
+
+fn text(value: &Json) -> Result<&str, String> {
+    match value {
+        Json::String(text) => Ok(text),
+        Json::Null | Json::Bool(_) | Json::Number(_) => Err(QUOTE.to_owned()),
+        Json::Array(_) | Json::Object(_) => Err("expected a string".to_owned()),
+    }
+}
+
+fn bytes(text: &str) -> Result<Json, String> {
+    let standard: String = text
+        .chars()
+        .map(|letter| match letter {
+            '-' => '+',
+            '_' => '/',
+            other => other,
+        })
+        .collect();
+    BASE64
+        .decode(standard)
+        .map(|bytes| Json::String(BASE64.encode(bytes)))
+        .map_err(|_| format!("{} is not base64", quoted(text)))
+}
+
+/// With any number of digits, it may be long.
+fn short(number: &Number) -> String {
+    const SHOWN: usize = 64;
+    number.to_string().chars().take(SHOWN).collect()
+}
+
+fn small(whole: i128) -> Json {
+    i64::try_from(whole).map_or(Json::Null, Json::from)
+}
+
+/// More than every reader of JSON takes as a number.
+fn large(whole: i128) -> Json {
+    Json::String(whole.to_string())
+}
+
+fn integer(value: &Json, least: i128, most: i128) -> Result<i128, String> {
+    let (whole, shown) = match value {
+        Json::Number(number) => (whole(number), short(number)),
+        Json::String(text) => (digits(text), quoted(text)),
+        Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => (None, String::new()),
+    };
+    match whole {
+        Some(whole) if (least..=most).contains(&whole) => Ok(whole),
+        Some(whole) => Err(format!("{whole} is not in {least}..{most}")),
+        None if shown.is_empty() => Err("expected an integer".to_owned()),
+        None => Err(format!("{shown} is not an integer")),
+    }
+}
+
+/// `1.0` counts.
+fn whole(number: &Number) -> Option<i128> {
+    if let Some(whole) = number.as_i64() {
+        return Some(whole.into());
+    }
+    if let Some(whole) = number.as_u64() {
+        return Some(whole.into());
+    }
+    number.as_f64().and_then(whole_of)
+}
+
+fn whole_of(value: f64) -> Option<i128> {
+    // More than that is in no range anyway, and an error all the same.
+    const MOST: f64 = 1e30;
+    if value.fract() != 0.0 || value.abs() > MOST {
+        return None;
+    }
+    format!("{value:.0}").parse().ok()
+}
+
+fn digits(text: &str) -> Option<i128> {
+    /// More are in no range.
+    const MOST: usize = 30;
+    let unsigned = text.strip_prefix('-').unwrap_or(text);
+    let fits = !unsigned.is_empty()
+        && unsigned.len() <= MOST
+        && unsigned.bytes().all(|digit| digit.is_ascii_digit());
+    if fits { text.parse().ok() } else { None }
+}
+
+fn double(value: &Json) -> Result<Json, String> {
+    let (read, shown) = match value {
+        Json::Number(number) => (number.as_f64(), short(number)),
+        Json::String(text) => (decimal(text), quoted(text)),
+        Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => {
+            return Err("expected a number".to_owned());
+        }
+    };
+    read.and_then(Number::from_f64)
+        .map(Json::Number)
+        .ok_or_else(|| format!("{shown} is not a finite number"))
+}
+
+/// A number of JSON in quotes: neither `inf` nor blanks.
+fn decimal(text: &str) -> Option<f64> {
+    let is_one = text.bytes().all(|letter| {
+        letter.is_ascii_digit() || matches!(letter, b'.' | b'e' | b'E' | b'+' | b'-')
+    });
+    if is_one { text.parse().ok() } else { None }
+}
+
+/// As Go writes a double that has no fraction.
+pub(super) fn whole_if_it_is(number: &Number) -> Json {
+    canonical(number.as_f64().unwrap_or_default())
+}
+
+/// A double in its one spelling.
+pub(crate) fn canonical(value: f64) -> Json {
+    // Minus zero is no integer.
+    let is_whole =
+        value.fract() == 0.0 && value.abs() <= EXACT && value.to_bits() != (-0.0_f64).to_bits();
+    let whole = if is_whole { whole_of(value) } else { None };
+    match whole.and_then(|whole| i64::try_from(whole).ok()) {
+        Some(whole) => Json::from(whole),
+        None => Number::from_f64(value).map_or(Json::Null, Json::Number),
+    }
+}
+
+/// An enumeration by name, or by one of its numbers.
+fn choice(kinds: &Enum, value: &Json) -> Result<Json, String> {
+    let (found, shown) = match value {
+        Json::String(text) => (
+            kinds.values.iter().find(|(name, _)| name == text),
+            quoted(text),
+        ),
+        Json::Number(number) => (
+            whole(number).and_then(|number| {
+                kinds
+                    .values
+                    .iter()
+                    .find(|(_, known)| i128::from(*known) == number)
+            }),
+            quoted(&short(number)),
+        ),
+        Json::Null | Json::Bool(_) => return Err(QUOTE.to_owned()),
+        Json::Array(_) | Json::Object(_) => return Err("expected a string".to_owned()),
+    };
+    found
+        .map(|(name, _)| Json::String((*name).to_owned()))
+        .ok_or_else(|| {
+            let names: Vec<_> = kinds.values.iter().map(|(name, _)| *name).collect();
+            format!("{shown} is not one of {}", names.join(", "))
+        })
+}

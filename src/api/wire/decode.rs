@@ -1,0 +1,269 @@
+//! Bytes to JSON in its one spelling.
+
+use base64::Engine as _;
+use pbjson_types::{Duration, Timestamp};
+use serde_json::{Map, Number, Value as Json};
+
+use super::raw::{Malformed, Raw, low_bits, next, text, value};
+use super::structs::read_struct;
+use super::{BYTES, DEEPEST, FIXED32, FIXED64, VARINT};
+use crate::config::BASE64;
+use crate::schema::{Enum, Field, Key, Kind, Message, Shape};
+use crate::{duration, timestamp};
+
+/// A message as proto JSON.
+///
+/// # Errors
+///
+/// Bytes that are no such message.
+pub fn decode(message: &'static Message, bytes: &[u8]) -> Result<Json, Malformed> {
+    let mut out = Map::new();
+    read_message(message, bytes, 0, &mut out)?;
+    Ok(Json::Object(out))
+}
+
+fn read_message(
+    message: &'static Message,
+    mut bytes: &[u8],
+    depth: usize,
+    out: &mut Map<String, Json>,
+) -> Result<(), Malformed> {
+    if depth > DEEPEST {
+        return Err(Malformed::Deep);
+    }
+    while let Some((number, raw)) = next(&mut bytes)? {
+        let found = message
+            .fields
+            .binary_search_by_key(&number, |field| field.number);
+        let Some(field) = found.ok().and_then(|at| message.fields.get(at)) else {
+            continue;
+        };
+        match field.shape {
+            Shape::One => one(message, field, raw, depth, out)?,
+            Shape::List => {
+                let entry = out
+                    .entry(field.json)
+                    .or_insert_with(|| Json::Array(Vec::new()));
+                if let Json::Array(items) = entry {
+                    list(field.kind, raw, depth, items)?;
+                }
+            }
+            Shape::Map(by) => {
+                let entry = out
+                    .entry(field.json)
+                    .or_insert_with(|| Json::Object(Map::new()));
+                if let Json::Object(entries) = entry {
+                    map_entry(by, field.kind, raw, depth, entries)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The last of several counts; messages merge.
+fn one(
+    message: &'static Message,
+    field: &'static Field,
+    raw: Raw<'_>,
+    depth: usize,
+    out: &mut Map<String, Json>,
+) -> Result<(), Malformed> {
+    if field.oneof.is_some() {
+        for other in message.fields {
+            if other.oneof == field.oneof && other.number != field.number {
+                out.shift_remove(other.json);
+            }
+        }
+    }
+    if let (Kind::Message(inner), Raw::Bytes(bytes)) = (field.kind, raw) {
+        let entry = out
+            .entry(field.json)
+            .or_insert_with(|| Json::Object(Map::new()));
+        if let Json::Object(inside) = entry {
+            read_message(inner, bytes, depth + 1, inside)?;
+        }
+        return Ok(());
+    }
+    let value = single(field.kind, raw, depth)?;
+    if !field.presence && is_default(field.kind, &value) {
+        out.shift_remove(field.json);
+    } else {
+        out.insert(field.json.to_owned(), value);
+    }
+    Ok(())
+}
+
+/// Of a scalar without presence: as if it were not there.
+fn is_default(kind: Kind, value: &Json) -> bool {
+    match (kind, value) {
+        (Kind::Enum(kinds), Json::String(name)) => kinds
+            .values
+            .iter()
+            .any(|(known, number)| known == name && *number == 0),
+        (Kind::String | Kind::Bytes, Json::String(text)) => text.is_empty(),
+        (Kind::Int64 | Kind::Uint64, Json::String(text)) => text == "0",
+        (_, Json::Bool(value)) => !*value,
+        (Kind::Float | Kind::Double, Json::Number(number)) => {
+            number.as_f64().is_some_and(|value| value.to_bits() == 0)
+        }
+        (_, Json::Number(number)) => number.as_i64() == Some(0),
+        _ => false,
+    }
+}
+
+fn list(kind: Kind, raw: Raw<'_>, depth: usize, items: &mut Vec<Json>) -> Result<(), Malformed> {
+    let form = match kind {
+        Kind::Bool | Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 | Kind::Enum(_) => {
+            VARINT
+        }
+        Kind::Float => FIXED32,
+        Kind::Double => FIXED64,
+        Kind::String
+        | Kind::Bytes
+        | Kind::Message(_)
+        | Kind::Duration
+        | Kind::Timestamp
+        | Kind::Wrapper(_)
+        | Kind::Struct
+        | Kind::Any => BYTES,
+    };
+    if let (false, Raw::Bytes(mut packed)) = (form == BYTES, raw) {
+        while !packed.is_empty() {
+            let raw = value(form, &mut packed)?;
+            items.push(single(kind, raw, depth)?);
+        }
+        return Ok(());
+    }
+    items.push(single(kind, raw, depth)?);
+    Ok(())
+}
+
+fn map_entry(
+    by: Key,
+    kind: Kind,
+    raw: Raw<'_>,
+    depth: usize,
+    entries: &mut Map<String, Json>,
+) -> Result<(), Malformed> {
+    let Raw::Bytes(mut bytes) = raw else {
+        return Err(Malformed::Form);
+    };
+    let (mut key, mut found) = (None, None);
+    while let Some((number, raw)) = next(&mut bytes)? {
+        match (number, by) {
+            (1, Key::String) => key = Some(text(raw)?),
+            (1, Key::Uint32) => key = Some(low_bits(raw)?.to_string()),
+            (2, _) => found = Some(single(kind, raw, depth)?),
+            _ => {}
+        }
+    }
+    let key = key.unwrap_or_else(|| match by {
+        Key::String => String::new(),
+        Key::Uint32 => "0".to_owned(),
+    });
+    let value = match found {
+        Some(value) => value,
+        None => default(kind, depth)?,
+    };
+    entries.insert(key, value);
+    Ok(())
+}
+
+/// A value that an entry leaves out.
+fn default(kind: Kind, depth: usize) -> Result<Json, Malformed> {
+    let raw = match kind {
+        Kind::Float => Raw::Fixed32([0; 4]),
+        Kind::Double => Raw::Fixed64([0; 8]),
+        Kind::Bool | Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 | Kind::Enum(_) => {
+            Raw::Varint(0)
+        }
+        Kind::String
+        | Kind::Bytes
+        | Kind::Message(_)
+        | Kind::Duration
+        | Kind::Timestamp
+        | Kind::Wrapper(_)
+        | Kind::Struct
+        | Kind::Any => Raw::Bytes(&[]),
+    };
+    single(kind, raw, depth)
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "numbers on the wire are so long as their types, and signed by them"
+)]
+fn single(kind: Kind, raw: Raw<'_>, depth: usize) -> Result<Json, Malformed> {
+    Ok(match (kind, raw) {
+        (Kind::String, raw) => Json::String(text(raw)?),
+        (Kind::Bytes, Raw::Bytes(bytes)) => Json::String(BASE64.encode(bytes)),
+        (Kind::Bool, Raw::Varint(value)) => Json::Bool(value != 0),
+        (Kind::Int32, Raw::Varint(value)) => Json::from(value as i32),
+        (Kind::Uint32, raw) => Json::from(low_bits(raw)?),
+        (Kind::Int64, Raw::Varint(value)) => Json::String((value as i64).to_string()),
+        (Kind::Uint64, Raw::Varint(value)) => Json::String(value.to_string()),
+        (Kind::Float, Raw::Fixed32(bytes)) => number(f32::from_le_bytes(bytes).into()),
+        (Kind::Double, Raw::Fixed64(bytes)) => number(f64::from_le_bytes(bytes)),
+        (Kind::Enum(kinds), Raw::Varint(value)) => choice(kinds, value as i32),
+        (Kind::Message(message), Raw::Bytes(bytes)) => {
+            let mut out = Map::new();
+            read_message(message, bytes, depth + 1, &mut out)?;
+            Json::Object(out)
+        }
+        (Kind::Struct, Raw::Bytes(bytes)) => {
+            let mut out = Map::new();
+            read_struct(bytes, depth + 1, &mut out)?;
+            Json::Object(out)
+        }
+        (Kind::Wrapper(kind), Raw::Bytes(mut bytes)) => {
+            let mut inner = default(*kind, depth)?;
+            while let Some((number, raw)) = next(&mut bytes)? {
+                if number == 1 {
+                    inner = single(*kind, raw, depth)?;
+                }
+            }
+            inner
+        }
+        (Kind::Duration, Raw::Bytes(bytes)) => {
+            let (seconds, nanos) = moment(bytes)?;
+            Json::String(duration::canonical(&Duration { seconds, nanos }))
+        }
+        (Kind::Timestamp, Raw::Bytes(bytes)) => {
+            let (seconds, nanos) = moment(bytes)?;
+            Json::String(timestamp::text(&Timestamp { seconds, nanos }))
+        }
+        // Its type may be one that is not known here.
+        (Kind::Any, Raw::Bytes(_)) => Json::Object(Map::new()),
+        _ => return Err(Malformed::Form),
+    })
+}
+
+/// What JSON has no number for is text.
+fn number(value: f64) -> Json {
+    Number::from_f64(value).map_or_else(|| Json::String(value.to_string()), Json::Number)
+}
+
+fn choice(kinds: &Enum, number: i32) -> Json {
+    kinds
+        .name_of(number)
+        .map_or_else(|| Json::from(number), Json::from)
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "as above"
+)]
+fn moment(mut bytes: &[u8]) -> Result<(i64, i32), Malformed> {
+    let (mut seconds, mut nanos) = (0, 0);
+    while let Some((number, raw)) = next(&mut bytes)? {
+        match (number, raw) {
+            (1, Raw::Varint(value)) => seconds = value as i64,
+            (2, Raw::Varint(value)) => nanos = value as i32,
+            _ => {}
+        }
+    }
+    Ok((seconds, nanos))
+}

@@ -1,0 +1,253 @@
+//! JSON in its one spelling to bytes.
+
+use base64::Engine as _;
+use serde_json::{Map, Value as Json};
+
+use super::structs::write_struct;
+use super::{BYTES, FIXED32, FIXED64, VARINT};
+use crate::config::BASE64;
+use crate::schema::{Field, Key, Kind, Message, Shape};
+use crate::{duration, timestamp};
+
+/// The bytes of a message. What is not of its field's type, such as the `null` of what could not be read, is left out.
+#[must_use]
+pub fn encode(message: &'static Message, value: &Json) -> Vec<u8> {
+    let mut out = Vec::new();
+    if let Json::Object(values) = value {
+        write_message(message, values, &mut out);
+    }
+    out
+}
+
+fn write_message(message: &'static Message, values: &Map<String, Json>, out: &mut Vec<u8>) {
+    for field in message.fields {
+        let Some(value) = values.get(field.json) else {
+            continue;
+        };
+        match (field.shape, value) {
+            (Shape::One, value) => one(field, value, out),
+            (Shape::List, Json::Array(items)) => list(field, items, out),
+            (Shape::Map(by), Json::Object(entries)) => map(field, by, entries, out),
+            (Shape::List | Shape::Map(_), _) => {}
+        }
+    }
+}
+
+fn one(field: &Field, value: &Json, out: &mut Vec<u8>) {
+    let before = out.len();
+    let is_default = match scalar(field.kind, value) {
+        Some(scalar) => {
+            scalar.write(Some(field.number), out);
+            scalar.is_default()
+        }
+        None => {
+            length_delimited(field.number, out, |out| body(field.kind, value, out));
+            false
+        }
+    };
+    if is_default && !field.presence {
+        out.truncate(before);
+    }
+}
+
+fn list(field: &Field, items: &[Json], out: &mut Vec<u8>) {
+    let is_packed = !matches!(
+        field.kind,
+        Kind::String
+            | Kind::Bytes
+            | Kind::Message(_)
+            | Kind::Duration
+            | Kind::Timestamp
+            | Kind::Wrapper(_)
+            | Kind::Struct
+            | Kind::Any
+    );
+    if is_packed {
+        let scalars: Vec<_> = items
+            .iter()
+            .filter_map(|item| scalar(field.kind, item))
+            .collect();
+        if !scalars.is_empty() {
+            length_delimited(field.number, out, |out| {
+                for scalar in &scalars {
+                    scalar.write(None, out);
+                }
+                true
+            });
+        }
+        return;
+    }
+    for item in items {
+        part(field.number, field.kind, item, out);
+    }
+}
+
+/// A value that is written even with its default.
+fn part(number: u32, kind: Kind, value: &Json, out: &mut Vec<u8>) {
+    match scalar(kind, value) {
+        Some(scalar) => scalar.write(Some(number), out),
+        None => length_delimited(number, out, |out| body(kind, value, out)),
+    }
+}
+
+fn map(field: &Field, by: Key, entries: &Map<String, Json>, out: &mut Vec<u8>) {
+    let mut entries: Vec<_> = entries
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .collect();
+    match by {
+        Key::String => entries.sort_by_key(|(key, _)| *key),
+        Key::Uint32 => entries.sort_by_cached_key(|(key, _)| key.parse::<u32>().unwrap_or(0)),
+    }
+    for (key, value) in entries {
+        length_delimited(field.number, out, |out| {
+            match by {
+                Key::String => Scalar::Text(key).write(Some(1), out),
+                Key::Uint32 => {
+                    Scalar::Varint(key.parse::<u32>().unwrap_or(0).into()).write(Some(1), out);
+                }
+            }
+            part(2, field.kind, value, out);
+            true
+        });
+    }
+}
+
+/// What a message-like value is made of; false where it is none, and nothing shall be written.
+fn body(kind: Kind, value: &Json, out: &mut Vec<u8>) -> bool {
+    match (kind, value) {
+        (Kind::Message(message), Json::Object(values)) => {
+            write_message(message, values, out);
+            true
+        }
+        (Kind::Struct, Json::Object(values)) => {
+            write_struct(values, out);
+            true
+        }
+        (Kind::Wrapper(kind), value) => match scalar(*kind, value) {
+            Some(scalar) => {
+                let before = out.len();
+                scalar.write(Some(1), out);
+                if scalar.is_default() {
+                    out.truncate(before);
+                }
+                true
+            }
+            None => false,
+        },
+        (Kind::Duration, Json::String(text)) => duration::parse(text)
+            .map(|read| moment(read.seconds, read.nanos, out))
+            .is_some(),
+        (Kind::Timestamp, Json::String(text)) => timestamp::parse(text)
+            .map(|read| moment(read.seconds, read.nanos, out))
+            .is_some(),
+        _ => false,
+    }
+}
+
+fn moment(seconds: i64, nanos: i32, out: &mut Vec<u8>) {
+    for (number, part) in [(1, seconds), (2, i64::from(nanos))] {
+        if part != 0 {
+            Scalar::Varint(part.cast_unsigned()).write(Some(number), out);
+        }
+    }
+}
+
+/// What has no fields.
+pub(super) enum Scalar<'value> {
+    Varint(u64),
+    Double(f64),
+    Float(f32),
+    Text(&'value str),
+    Bytes(Vec<u8>),
+}
+
+/// `None` for what is no scalar, or not of the kind.
+fn scalar(kind: Kind, value: &Json) -> Option<Scalar<'_>> {
+    Some(match (kind, value) {
+        (Kind::String, Json::String(text)) => Scalar::Text(text),
+        (Kind::Bytes, Json::String(text)) => Scalar::Bytes(BASE64.decode(text).ok()?),
+        (Kind::Bool, Json::Bool(value)) => Scalar::Varint(u64::from(*value)),
+        (Kind::Int32 | Kind::Uint32, Json::Number(number)) => {
+            Scalar::Varint(number.as_i64()?.cast_unsigned())
+        }
+        (Kind::Int64, Json::String(text)) => {
+            Scalar::Varint(text.parse::<i64>().ok()?.cast_unsigned())
+        }
+        (Kind::Uint64, Json::String(text)) => Scalar::Varint(text.parse().ok()?),
+        (Kind::Double, Json::Number(number)) => Scalar::Double(number.as_f64()?),
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "that is what the field holds"
+        )]
+        (Kind::Float, Json::Number(number)) => Scalar::Float(number.as_f64()? as f32),
+        (Kind::Enum(kinds), Json::String(text)) => {
+            let (_, number) = kinds.values.iter().find(|(name, _)| name == text)?;
+            Scalar::Varint(i64::from(*number).cast_unsigned())
+        }
+        // Of a newer writer.
+        (Kind::Enum(_), Json::Number(number)) => Scalar::Varint(number.as_i64()?.cast_unsigned()),
+        _ => return None,
+    })
+}
+
+impl Scalar<'_> {
+    fn is_default(&self) -> bool {
+        match self {
+            Self::Varint(value) => *value == 0,
+            // Minus zero is written.
+            Self::Double(value) => value.to_bits() == 0,
+            Self::Float(value) => value.to_bits() == 0,
+            Self::Text(text) => text.is_empty(),
+            Self::Bytes(bytes) => bytes.is_empty(),
+        }
+    }
+
+    /// Without a number in a packed list.
+    pub(super) fn write(&self, number: Option<u32>, out: &mut Vec<u8>) {
+        let kind = match self {
+            Self::Varint(_) => VARINT,
+            Self::Double(_) => FIXED64,
+            Self::Float(_) => FIXED32,
+            Self::Text(_) | Self::Bytes(_) => BYTES,
+        };
+        if let Some(number) = number {
+            tag(number, kind, out);
+        }
+        match self {
+            Self::Varint(value) => varint(*value, out),
+            Self::Double(value) => out.extend_from_slice(&value.to_le_bytes()),
+            Self::Float(value) => out.extend_from_slice(&value.to_le_bytes()),
+            Self::Text(text) => {
+                varint(text.len() as u64, out);
+                out.extend_from_slice(text.as_bytes());
+            }
+            Self::Bytes(bytes) => {
+                varint(bytes.len() as u64, out);
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+/// `write` says whether there is such a value at all.
+pub(super) fn length_delimited(
+    number: u32,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>) -> bool,
+) {
+    let mut inner = Vec::new();
+    if write(&mut inner) {
+        tag(number, BYTES, out);
+        varint(inner.len() as u64, out);
+        out.append(&mut inner);
+    }
+}
+
+fn tag(number: u32, kind: u32, out: &mut Vec<u8>) {
+    varint(u64::from(number) << 3 | u64::from(kind), out);
+}
+
+fn varint(value: u64, out: &mut Vec<u8>) {
+    prost::encoding::encode_varint(value, out);
+}

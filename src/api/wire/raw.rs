@@ -1,0 +1,112 @@
+//! Fields as they lie on the wire, before a table says what they mean.
+
+use std::fmt;
+
+use super::{BYTES, DEEPEST, FIXED32, FIXED64, GROUP, GROUP_END, VARINT};
+
+/// Why bytes are no such message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// They end in the middle of a value.
+    Short,
+    /// A tag that does not exist, or a value of another form than its field has.
+    Form,
+    /// Text that is no UTF-8.
+    Text,
+    /// Nested deeper than any configuration.
+    Deep,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Short => "the message ends early",
+            Self::Form => "a field of another form",
+            Self::Text => "text that is not UTF-8",
+            Self::Deep => "nested too deeply",
+        })
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// A field's value as it lies on the wire.
+#[derive(Clone, Copy)]
+pub(super) enum Raw<'bytes> {
+    Varint(u64),
+    Fixed64([u8; 8]),
+    Fixed32([u8; 4]),
+    Bytes(&'bytes [u8]),
+}
+
+/// The next field, or the end. Groups are of the past, and skipped.
+pub(super) fn next<'bytes>(
+    rest: &mut &'bytes [u8],
+) -> Result<Option<(u32, Raw<'bytes>)>, Malformed> {
+    while !rest.is_empty() {
+        let tag = u32::try_from(varint(rest)?).map_err(|_| Malformed::Form)?;
+        let number = tag >> 3;
+        if number == 0 {
+            return Err(Malformed::Form);
+        }
+        match tag & 7 {
+            GROUP => skip_group(number, rest)?,
+            form => return value(form, rest).map(|value| Some((number, value))),
+        }
+    }
+    Ok(None)
+}
+
+pub(super) fn value<'bytes>(form: u32, rest: &mut &'bytes [u8]) -> Result<Raw<'bytes>, Malformed> {
+    Ok(match form {
+        VARINT => Raw::Varint(varint(rest)?),
+        FIXED64 => Raw::Fixed64(fixed(rest)?),
+        FIXED32 => Raw::Fixed32(fixed(rest)?),
+        BYTES => {
+            let length = usize::try_from(varint(rest)?).map_err(|_| Malformed::Short)?;
+            let (taken, after) = rest.split_at_checked(length).ok_or(Malformed::Short)?;
+            *rest = after;
+            Raw::Bytes(taken)
+        }
+        _ => return Err(Malformed::Form),
+    })
+}
+
+fn skip_group(number: u32, rest: &mut &[u8]) -> Result<(), Malformed> {
+    let mut open = vec![number];
+    while let Some(inner) = open.last() {
+        let tag = u32::try_from(varint(rest)?).map_err(|_| Malformed::Form)?;
+        match tag & 7 {
+            GROUP if open.len() >= DEEPEST => return Err(Malformed::Deep),
+            GROUP => open.push(tag >> 3),
+            GROUP_END if tag >> 3 == *inner => drop(open.pop()),
+            form => drop(value(form, rest)?),
+        }
+    }
+    Ok(())
+}
+
+fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
+    prost::encoding::decode_varint(rest).map_err(|_| Malformed::Short)
+}
+
+fn fixed<const LENGTH: usize>(rest: &mut &[u8]) -> Result<[u8; LENGTH], Malformed> {
+    let (taken, after) = rest.split_first_chunk().ok_or(Malformed::Short)?;
+    *rest = after;
+    Ok(*taken)
+}
+
+pub(super) fn text(raw: Raw<'_>) -> Result<String, Malformed> {
+    let Raw::Bytes(bytes) = raw else {
+        return Err(Malformed::Form);
+    };
+    String::from_utf8(bytes.to_vec()).map_err(|_| Malformed::Text)
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the wire's own rule")]
+pub(super) fn low_bits(raw: Raw<'_>) -> Result<u32, Malformed> {
+    match raw {
+        Raw::Varint(value) => Ok(value as u32),
+        Raw::Fixed64(_) | Raw::Fixed32(_) | Raw::Bytes(_) => Err(Malformed::Form),
+    }
+}

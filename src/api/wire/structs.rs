@@ -1,0 +1,121 @@
+//! `google.protobuf.Struct`: JSON that no table describes.
+
+use serde_json::{Map, Value as Json};
+
+use super::DEEPEST;
+use super::encode::{Scalar, length_delimited};
+use super::raw::{Malformed, Raw, next, text};
+use crate::config::canonical;
+
+/// The bytes of a Struct.
+#[must_use]
+pub fn encode_struct(fields: &Map<String, Json>) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_struct(fields, &mut out);
+    out
+}
+
+/// A Struct as the JSON that it stands for.
+///
+/// # Errors
+///
+/// As [`decode`].
+pub fn decode_struct(bytes: &[u8]) -> Result<Map<String, Json>, Malformed> {
+    let mut out = Map::new();
+    read_struct(bytes, 0, &mut out)?;
+    Ok(out)
+}
+
+pub(super) fn write_struct(fields: &Map<String, Json>, out: &mut Vec<u8>) {
+    let mut fields: Vec<_> = fields.iter().collect();
+    fields.sort_by_key(|(key, _)| *key);
+    for (key, value) in fields {
+        length_delimited(1, out, |out| {
+            Scalar::Text(key).write(Some(1), out);
+            length_delimited(2, out, |out| {
+                write_value(value, out);
+                true
+            });
+            true
+        });
+    }
+}
+
+/// A `google.protobuf.Value`.
+fn write_value(value: &Json, out: &mut Vec<u8>) {
+    match value {
+        Json::Null => Scalar::Varint(0).write(Some(1), out),
+        Json::Number(number) => {
+            Scalar::Double(number.as_f64().unwrap_or_default()).write(Some(2), out);
+        }
+        Json::String(text) => Scalar::Text(text).write(Some(3), out),
+        Json::Bool(value) => Scalar::Varint(u64::from(*value)).write(Some(4), out),
+        Json::Object(fields) => length_delimited(5, out, |out| {
+            write_struct(fields, out);
+            true
+        }),
+        Json::Array(items) => length_delimited(6, out, |out| {
+            for item in items {
+                length_delimited(1, out, |out| {
+                    write_value(item, out);
+                    true
+                });
+            }
+            true
+        }),
+    }
+}
+
+pub(super) fn read_struct(
+    mut bytes: &[u8],
+    depth: usize,
+    out: &mut Map<String, Json>,
+) -> Result<(), Malformed> {
+    while let Some((number, raw)) = next(&mut bytes)? {
+        let (1, Raw::Bytes(mut entry)) = (number, raw) else {
+            continue;
+        };
+        let (mut key, mut found) = (String::new(), Json::Null);
+        while let Some((number, raw)) = next(&mut entry)? {
+            match (number, raw) {
+                (1, raw) => key = text(raw)?,
+                (2, Raw::Bytes(bytes)) => found = read_value(bytes, depth + 1)?,
+                _ => {}
+            }
+        }
+        out.insert(key, found);
+    }
+    Ok(())
+}
+
+/// A `google.protobuf.Value`.
+fn read_value(mut bytes: &[u8], depth: usize) -> Result<Json, Malformed> {
+    if depth > DEEPEST {
+        return Err(Malformed::Deep);
+    }
+    let mut found = Json::Null;
+    while let Some((number, raw)) = next(&mut bytes)? {
+        found = match (number, raw) {
+            (1, _) => Json::Null,
+            (2, Raw::Fixed64(bytes)) => canonical(f64::from_le_bytes(bytes)),
+            (3, raw) => Json::String(text(raw)?),
+            (4, Raw::Varint(value)) => Json::Bool(value != 0),
+            (5, Raw::Bytes(bytes)) => {
+                let mut out = Map::new();
+                read_struct(bytes, depth + 1, &mut out)?;
+                Json::Object(out)
+            }
+            (6, Raw::Bytes(mut bytes)) => {
+                let mut items = Vec::new();
+                while let Some((number, raw)) = next(&mut bytes)? {
+                    if let (1, Raw::Bytes(bytes)) = (number, raw) {
+                        items.push(read_value(bytes, depth + 1)?);
+                    }
+                }
+                Json::Array(items)
+            }
+            _ => continue,
+        };
+    }
+    Ok(found)
+}
