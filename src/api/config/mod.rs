@@ -25,7 +25,7 @@ mod scalars;
 )]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use serde_json::Value as Json;
@@ -110,13 +110,23 @@ pub fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
 pub fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
     let (mut object, mut findings) = read(value);
     if let Some(object) = &mut object {
-        let kind = object.kind.kind;
-        findings.extend(rules::judge(
-            kind,
+        let unread: HashSet<String> = findings
+            .iter()
+            .filter(|finding| finding.is_error())
+            .map(|finding| finding.path.clone())
+            .collect();
+        let judged = rules::judge(
+            object.kind.kind,
             &object.namespace,
             &object.name,
             &object.spec,
-        ));
+        );
+        // What could not be read is wrong once.
+        findings.extend(
+            judged
+                .into_iter()
+                .filter(|finding| !unread.contains(&finding.path)),
+        );
         if findings.iter().any(Finding::is_error) {
             object.body = Bytes::new();
         }

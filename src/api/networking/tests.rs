@@ -111,7 +111,7 @@ const WRONG: [(&str, &str); 18] = [
         "endpoints: none with resolution NONE",
     ),
     (
-        "hosts: [a.example]\nresolution: DYNAMIC_DNS\nports: [{number: 80, name: http}]\n",
+        "hosts: [a.example]\nresolution: DYNAMIC_DNS\n",
         "resolution: DYNAMIC_DNS is not served",
     ),
     (
