@@ -213,3 +213,37 @@ fn of_two_services_on_one_port_the_older_wins() {
         ]
     );
 }
+
+/// Who calls the ports where traffic is caught is not passed on to them, and no service can have them.
+#[test]
+fn the_ports_of_intercepted_traffic_lead_nowhere() {
+    use envoy_types::pb::envoy::config::listener::v3::Listener;
+    let mut world = world("");
+    let ports = [(80, "HTTP"), (15001, "TCP"), (15006, "TCP")];
+    let endpoints = ports.map(|(port, _)| endpoint("10.0.0.1", port, &format!("p{port}")));
+    add(
+        &mut world,
+        service("own", &ports, Resolution::Static),
+        endpoints.into(),
+    );
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&node(
+        "sidecar~10.0.0.1~a.demo~demo.svc.cluster.local",
+        "REDIRECT",
+    ));
+    for (name, port) in [("virtualOutbound", 15001), ("virtualInbound", 15006)] {
+        let listener = view.get(Type::Listener, name).unwrap();
+        let listener = Listener::decode(&*listener.body).unwrap();
+        let of_port = |chain: &&envoy_types::pb::envoy::config::listener::v3::FilterChain| {
+            let matching = chain.filter_chain_match.as_ref();
+            let wanted = matching.and_then(|matching| matching.destination_port);
+            wanted.is_some_and(|wanted| wanted.value == port)
+        };
+        let chains: Vec<_> = listener.filter_chains.iter().filter(of_port).collect();
+        let [chain] = chains.as_slice() else {
+            panic!("{name}: {chains:?}")
+        };
+        let bytes = String::from_utf8_lossy(&chain.encode_to_vec()).into_owned();
+        assert!(bytes.contains("BlackHoleCluster"), "{name}: {bytes}");
+    }
+}

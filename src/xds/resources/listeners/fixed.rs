@@ -52,6 +52,7 @@ pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh) -> Resource {
         chains: vec![
             // What came from this machine, for this machine, would come in again and again.
             itself.chain(filters::tcp(mesh, clusters::BLACK_HOLE)),
+            direct(mesh, mesh.listen_port),
             Match::any().chain(unknown(mesh, true)),
         ],
         default: None,
@@ -63,10 +64,18 @@ pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh) -> Resource {
     encode(&listener)
 }
 
+/// Whoever calls the port itself wanted to go nowhere else: passed on, one connection would come in again and again until the
+/// proxy has no descriptors left.
+fn direct(mesh: &Mesh, port: u16) -> FilterChain {
+    let matching = Match::any().port(Some(port));
+    matching.chain(filters::tcp(mesh, clusters::BLACK_HOLE))
+}
+
 /// All inbound traffic.
 pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Resource {
     let (address, more) = proxy.families.wildcards();
     let mut chains = own.intercepted();
+    chains.push(direct(mesh, INBOUND_PORT));
     chains.extend(passthrough(proxy, mesh));
     let draft = Draft {
         name: "virtualInbound".to_owned(),

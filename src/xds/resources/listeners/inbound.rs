@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
 use super::chain::{self, Match};
-use super::{Draft, Inspect, encode, name};
+use super::{Draft, INBOUND_PORT, Inspect, encode, name};
 use crate::resources::endpoints;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::instances::Instance;
@@ -150,12 +150,13 @@ impl Own<'_> {
             .collect()
     }
 
-    /// The chains of all ports that are intercepted, each with its port; an address counts no more there.
+    /// The chains of all ports that are intercepted, each with its port; an address counts no more there. No application is
+    /// behind the port where they are caught.
     pub(crate) fn intercepted(&self) -> Vec<FilterChain> {
         let mut known = BTreeSet::new();
         self.doors
             .iter()
-            .filter(|door| !door.bound && known.insert(door.port))
+            .filter(|door| !door.bound && door.port != INBOUND_PORT && known.insert(door.port))
             .flat_map(|door| self.chains(door, Some(door.port)))
             .collect()
     }
