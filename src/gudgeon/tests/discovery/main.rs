@@ -1,5 +1,4 @@
-//! The program as discovery: what its streams carry, what it shows, how it ends; and the real Envoy, under pintle with the
-//! bootstrap that pintle generates, as its client.
+//! The program as discovery: what its streams carry, what it shows, how it ends.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +16,6 @@
 
 mod client;
 mod commands;
-mod envoy;
 mod looks;
 mod place;
 mod streams;

@@ -127,6 +127,19 @@ impl Place {
 
     /// Starts it and waits until it listens.
     pub fn begin(self) -> Discovery {
+        let (child, lines) = self.spawn();
+        let mut this = Discovery {
+            place: self,
+            child,
+            lines,
+            http: 0,
+            grpc: 0,
+        };
+        this.listens();
+        this
+    }
+
+    fn spawn(&self) -> (Child, Arc<Mutex<Vec<String>>>) {
         let mut child = gudgeon()
             .args(&self.arguments)
             .env_clear()
@@ -143,16 +156,7 @@ impl Place {
                 shared.lock().unwrap().push(line);
             }
         });
-        let mut this = Discovery {
-            place: self,
-            child,
-            lines,
-            http: 0,
-            grpc: 0,
-        };
-        this.http = this.port("listening on http://");
-        this.grpc = this.port("listening on grpc://");
-        this
+        (child, lines)
     }
 }
 
@@ -176,6 +180,23 @@ impl Drop for Discovery {
 }
 
 impl Discovery {
+    fn listens(&mut self) {
+        self.http = self.port("listening on http://");
+        self.grpc = self.port("listening on grpc://");
+    }
+
+    pub fn kill(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+
+    /// Once more, after its end, with the same arguments and files.
+    pub fn again(&mut self) {
+        (self.child, self.lines) = self.place.spawn();
+        self.listens();
+        until("readiness", || (self.get("/ready").0 == 200).then_some(()));
+    }
+
     pub fn port(&mut self, words: &str) -> u16 {
         until(words, || {
             let ended = self.child.try_wait().unwrap();

@@ -1,0 +1,263 @@
+//! Applications, and how a client speaks to them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
+
+use crate::place::{SOON, exchange};
+
+/// What it has seen of its clients.
+#[derive(Clone, Debug, Default)]
+pub struct Seen(Arc<Mutex<Vec<(SocketAddr, String)>>>);
+
+impl Seen {
+    fn note(&self, peer: SocketAddr, head: String) {
+        self.0.lock().unwrap().push((peer, head));
+    }
+
+    /// Where the last request came from, and its head.
+    pub fn last(&self) -> (SocketAddr, String) {
+        self.0.lock().unwrap().last().unwrap().clone()
+    }
+}
+
+/// A program that answers every request with its name, whatever is spoken: HTTP/1, HTTP/2 (gRPC's health service), and on
+/// a plain connection a line by its name and that line.
+pub struct Backend {
+    pub port: u16,
+    pub seen: Seen,
+}
+
+impl Backend {
+    pub fn new(ip: impl Into<IpAddr>, body: &'static str) -> Self {
+        Self::at(ip, 0, body)
+    }
+
+    pub fn at(ip: impl Into<IpAddr>, port: u16, body: &'static str) -> Self {
+        let listener = TcpListener::bind((ip.into(), port)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let seen = Seen::default();
+        let shared = seen.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let seen = shared.clone();
+                thread::spawn(move || serve(stream, body, &seen));
+            }
+        });
+        Self { port, seen }
+    }
+
+    /// The first word is its own, before the client has said anything.
+    pub fn greeting(ip: impl Into<IpAddr>, greeting: &'static str) -> u16 {
+        let listener = TcpListener::bind((ip.into(), 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                thread::spawn(move || {
+                    let _gone = stream.write_all(greeting.as_bytes());
+                    let _end = stream.read(&mut [0; 64]);
+                });
+            }
+        });
+        port
+    }
+
+    /// On a socket in the file system.
+    pub fn unix(path: &Path, body: &'static str) {
+        let listener = UnixListener::bind(path).unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                thread::spawn(move || {
+                    let reader = stream.try_clone().unwrap();
+                    answer(BufReader::new(reader), stream, body, |_| {});
+                });
+            }
+        });
+    }
+}
+
+fn serve(stream: TcpStream, body: &str, seen: &Seen) {
+    let mut first = [0; 4];
+    if !matches!(stream.peek(&mut first), Ok(1..)) {
+        return;
+    }
+    let peer = stream.peer_addr().unwrap();
+    let reader = BufReader::new(stream.try_clone().unwrap());
+    match &first {
+        b"GET " => answer(reader, stream, body, |head| seen.note(peer, head)),
+        // A hello of TLS has no line in it; who is there answers in clear.
+        [0x16, ..] => {
+            let (mut reader, mut stream) = (reader, stream);
+            let _read = reader.fill_buf();
+            let _said = stream.write_all(format!("{body}\n").as_bytes());
+        }
+        b"PRI " => {
+            seen.note(peer, "h2".to_owned());
+            splice(stream, TcpStream::connect(health()).unwrap());
+        }
+        _ => echo(reader, stream, body, |line| seen.note(peer, line)),
+    }
+}
+
+fn answer(mut reader: impl BufRead, mut to: impl Write, body: &str, seen: impl Fn(String)) {
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if !matches!(reader.read_line(&mut head), Ok(1..)) {
+                return;
+            }
+        }
+        let upgrade = head.to_ascii_lowercase().contains("upgrade: websocket");
+        seen(head);
+        if upgrade {
+            let said = to.write_all(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+            );
+            if said.is_ok() {
+                echo(reader, to, body, |_| {});
+            }
+            return;
+        }
+        let length = body.len();
+        let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+        if to.write_all(text.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn echo(mut reader: impl BufRead, mut to: impl Write, body: &str, seen: impl Fn(String)) {
+    let mut line = String::new();
+    while matches!(reader.read_line(&mut line), Ok(1..)) {
+        seen(line.clone());
+        if to.write_all(format!("{body} {line}").as_bytes()).is_err() {
+            return;
+        }
+        line.clear();
+    }
+}
+
+fn splice(one: TcpStream, other: TcpStream) {
+    let pairs = [
+        (one.try_clone().unwrap(), other.try_clone().unwrap()),
+        (other, one),
+    ];
+    for (mut from, mut to) in pairs {
+        thread::spawn(move || {
+            let _ended = std::io::copy(&mut from, &mut to);
+            let _closed = to.shutdown(std::net::Shutdown::Write);
+        });
+    }
+}
+
+/// A server of gRPC's health service, in the network of whoever asks.
+fn health() -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    thread::spawn(move || {
+        block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let health = HealthService::from_health_reporter(HealthReporter::new());
+            let incoming = tonic::transport::server::TcpIncoming::from(listener);
+            let server = tonic::transport::Server::builder().add_service(HealthServer::new(health));
+            let _ended = server.serve_with_incoming(incoming).await;
+        });
+    });
+    address
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(work)
+}
+
+/// gRPC's health service, asked over HTTP/2 without TLS: whether it answered.
+pub fn health_of(address: SocketAddr, authority: &str) -> Result<(), String> {
+    block_on(async {
+        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}"))
+            .unwrap()
+            .origin(format!("http://{authority}").parse().unwrap())
+            .timeout(SOON);
+        let channel = endpoint
+            .connect()
+            .await
+            .map_err(|error| error.to_string())?;
+        let asked = HealthClient::new(channel)
+            .check(HealthCheckRequest::default())
+            .await;
+        asked.map(drop).map_err(|status| status.to_string())
+    })
+}
+
+/// A line, and what comes back; `None`: nothing before the end.
+pub fn say(mut stream: TcpStream, line: &str) -> Option<String> {
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.write_all(line.as_bytes()).ok()?;
+    stream.write_all(b"\n").ok()?;
+    heard(stream)
+}
+
+/// One line.
+pub fn heard(stream: TcpStream) -> Option<String> {
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let mut line = String::new();
+    match BufReader::new(stream).read_line(&mut line) {
+        Ok(1..) => Some(line.trim_end().to_owned()),
+        Ok(_) => None,
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
+        Err(error) => panic!("nothing came, not even an end: {error}"),
+    }
+}
+
+/// A client that asks without end, each time over a connection of its own.
+pub struct Load {
+    ends: Arc<AtomicBool>,
+    thread: thread::JoinHandle<(usize, Vec<String>)>,
+}
+
+impl Load {
+    pub fn new(ip: IpAddr, host: &'static str, port: u16) -> Self {
+        let ends: Arc<AtomicBool> = Arc::default();
+        let ended = Arc::clone(&ends);
+        let thread = thread::spawn(move || {
+            let (mut good, mut bad) = (0, Vec::new());
+            while !ended.load(Ordering::Relaxed) {
+                match ask(ip, host, port) {
+                    Ok((200, _)) => good += 1,
+                    other => bad.push(format!("{other:?}")),
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+            (good, bad)
+        });
+        Self { ends, thread }
+    }
+
+    /// How many were answered; all of them were.
+    pub fn end(self) -> usize {
+        self.ends.store(true, Ordering::Relaxed);
+        let (good, bad) = self.thread.join().unwrap();
+        assert_eq!(bad, [""; 0], "beside {good} that were answered");
+        good
+    }
+}
+
+fn ask(ip: IpAddr, host: &str, port: u16) -> Result<(u16, String), String> {
+    let stream = TcpStream::connect_timeout(&SocketAddr::new(ip, port), SOON);
+    let mut stream = stream.map_err(|error| format!("connect: {error}"))?;
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    exchange(&mut stream, "GET", "/", host).ok_or_else(|| "no answer".to_owned())
+}

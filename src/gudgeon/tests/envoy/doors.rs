@@ -1,0 +1,163 @@
+//! Sidecars that intercept nothing: what they take for their applications, and what becomes of a router.
+
+use crate::backend::{self, Backend};
+use crate::place::{Place, documents, entry, until};
+use crate::proxy::{Address, Proxy, Setup, in_sync, in_sync_with, rows};
+
+/// What a sidecar takes, port by port: number, protocol, and where it goes.
+fn sidecar(name: &str, doors: &[(u16, &str, &str)]) -> String {
+    let mut text = format!(
+        "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n  \
+         workloadSelector: {{labels: {{app: {name}}}}}\n  ingress:\n"
+    );
+    for (number, protocol, to) in doors {
+        text.push_str(&format!(
+            "  - {{port: {{number: {number}, name: p{number}, protocol: {protocol}}}, defaultEndpoint: '{to}'}}\n"
+        ));
+    }
+    text
+}
+
+/// Case 24, the other side of it, and what is logged.
+#[test]
+fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
+    let (web, ip) = (Address::new(), Address::new());
+    let (one, line) = (Backend::new(ip.ip, "one"), Backend::new(ip.ip, "line"));
+    let auto = Backend::new(ip.ip, "auto");
+    let own = Backend::new([127, 0, 0, 1], "own");
+    let place = Place::new();
+    let socket = place.path("socket");
+    Backend::unix(&socket, "socket");
+    let ingress = sidecar(
+        "web",
+        &[
+            (9080, "HTTP", &format!("{}:{}", ip.ip, one.port)),
+            (9081, "TCP", &format!("{}:{}", ip.ip, line.port)),
+            (9082, "HTTP", &format!("unix://{}", socket.display())),
+            (9083, "HTTP", &format!(":{}", own.port)),
+            (9084, "''", &format!("{}:{}", ip.ip, auto.port)),
+            (9085, "GRPC", &format!("{}:{}", ip.ip, auto.port)),
+        ],
+    );
+    let service = entry(
+        "web.demo.svc.cluster.local",
+        80,
+        "HTTP",
+        &[(&web.ip.to_string(), 9080)],
+    );
+    let mesh = "enableTracing: false\nprotocolDetectionTimeout: 5s\naccessLogFile: /dev/stdout\n";
+    let discovery = place
+        .with("mesh", mesh)
+        .with("config/all.yaml", &documents(&[service, ingress]))
+        .start();
+    let web = Setup::at("web", web, discovery.grpc).label("app", "web");
+    let web = web.env("ISTIO_META_HTTP10", "1").start();
+    for (port, body) in [
+        (9080, "one"),
+        (9082, "socket"),
+        (9083, "own"),
+        (9084, "auto"),
+    ] {
+        assert_eq!(web.get("any", port), Some((200, body.to_owned())), "{port}");
+    }
+    for port in [9081, 9084] {
+        let said = backend::say(web.connect(web.ip, port).unwrap(), "hello");
+        let name = if port == 9081 { "line" } else { "auto" };
+        assert_eq!(said, Some(format!("{name} hello")), "{port}");
+    }
+    for port in [9084, 9085] {
+        let asked = backend::health_of((web.ip, port).into(), "any");
+        assert_eq!(asked, Ok(()), "{port}");
+    }
+    let old = backend::say(
+        web.connect(web.ip, 9080).unwrap(),
+        "GET / HTTP/1.0\r\nHost: any\r\n\r",
+    );
+    assert_eq!(old.as_deref(), Some("HTTP/1.0 200 OK"));
+
+    // The lines of a request and of a connection, whoever the proxy runs as.
+    let at = web.ip;
+    for (words, end) in [
+        (
+            "\"GET / HTTP/1.1\" 200 - \"-\" \"-\" 0 3 ".to_owned(),
+            format!(
+                "\"any\" \"{}:{}\" inbound|9080|p9080|web.demo.svc.cluster.local ",
+                ip.ip, one.port
+            ),
+        ),
+        (
+            "\"- - -\" 0 - \"-\" \"-\" 6 11 ".to_owned(),
+            format!(
+                "\"-\" \"{}:{}\" inbound|9081|p9081|web.demo ",
+                ip.ip, line.port
+            ),
+        ),
+    ] {
+        until(&words, || {
+            let log = web.log();
+            let line = log.lines().find(|line| line.contains(&words))?;
+            assert!(line.starts_with('['), "{line}");
+            assert!(line.contains(&end), "{line}");
+            assert!(line.contains(&format!(" {at}:90")), "{line}");
+            Some(())
+        });
+    }
+
+    refusal(&discovery, &web);
+    // As the lines of a table of one's own.
+    let json = format!("{mesh}accessLogEncoding: JSON\n");
+    discovery.place.write("mesh", &json);
+    until("a line of JSON", || {
+        web.get("any", 9080)?;
+        let log = web.log();
+        let line = log.lines().find(|line| line.contains("\"route_name\""))?;
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(
+            (&line["response_code"], &line["authority"]),
+            (&200.into(), &"any".into())
+        );
+        assert_eq!(line["route_name"], "default");
+        Some(())
+    });
+}
+
+/// What Envoy cannot do it says, and what it had goes on.
+fn refusal(discovery: &crate::place::Discovery, web: &Proxy) {
+    let mesh = std::fs::read_to_string(discovery.place.path("mesh")).unwrap();
+    let wrong = mesh.replace("/dev/stdout", "/nowhere/access.log");
+    discovery.place.write("mesh", &wrong);
+    let row = until("the refusal", || {
+        let row = rows(discovery, "web").pop()?;
+        row["errors"]["listener"].is_object().then_some(row)
+    });
+    let said = row["errors"]["listener"]["message"].as_str().unwrap();
+    assert!(said.contains("/nowhere/access.log"), "{said}");
+    assert_ne!(row["listener_sent"], row["listener_acked"]);
+    let (_, metrics) = discovery.get("/metrics");
+    assert!(
+        metrics.contains("pilot_xds_lds_reject{node=\"sidecar~"),
+        "{metrics}"
+    );
+    assert!(discovery.logged("refuses lds: ") > 0);
+    assert_eq!(web.get("any", 9080), Some((200, "one".to_owned())));
+    discovery.place.write("mesh", &mesh);
+    in_sync_with(discovery, "web", |row| {
+        row["errors"] == serde_json::json!({})
+    });
+}
+
+/// Case 17.
+#[test]
+fn a_router_lives_without_listeners() {
+    let b = entry("b.demo.svc.cluster.local", 80, "HTTP", &[("10.0.0.1", 80)]);
+    let discovery = Place::new().with("config/b.yaml", &b).start();
+    let router = Setup::new("router", discovery.grpc).router().start();
+    let row = in_sync(&discovery, "router");
+    assert_eq!(row["proxy_type"], "router");
+    assert!(router.ask("/server_info").contains("\"LIVE\""));
+    assert_eq!(router.stat("listener_manager.lds.update_success"), 1);
+    assert!(router.knows("outbound|80||b.demo.svc.cluster.local"));
+    for absent in ["\"PassthroughCluster\"", "0.0.0.0_80", "virtualOutbound"] {
+        assert!(!router.knows(absent), "{absent}");
+    }
+}

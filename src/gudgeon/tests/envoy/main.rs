@@ -1,0 +1,29 @@
+//! Discovery and its real client: Envoy under pintle, with the bootstrap that pintle generates from its flags. What is shown
+//! here is shown by requests and connections that go through it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    clippy::too_many_lines,
+    dead_code,
+    unreachable_pub,
+    reason = "a test may panic, starts programs and reads files"
+)]
+#![forbid(unsafe_code)]
+
+mod backend;
+mod bare;
+mod doors;
+mod kills;
+mod network;
+#[path = "../discovery/place.rs"]
+mod place;
+mod proxy;
+mod redirect;
+mod relay;
+mod secured;
+mod walk;

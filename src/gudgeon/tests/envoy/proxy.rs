@@ -1,0 +1,384 @@
+//! pintle with its Envoy.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::network;
+use crate::place::{Discovery, SOON, exchange, until, workspace};
+
+/// pintle, built as this program is.
+fn pintle() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT
+        .get_or_init(|| {
+            let directory = PathBuf::from(env!("CARGO_BIN_EXE_gudgeon"));
+            let directory = directory.parent().unwrap().to_owned();
+            let profile = match directory.file_name().unwrap().to_str().unwrap() {
+                "debug" => "dev",
+                profile => profile,
+            };
+            let built = Command::new(env!("CARGO"))
+                .args(["build", "-q", "--locked", "-p", "pintle", "--profile"])
+                .arg(profile)
+                .current_dir(workspace())
+                .status();
+            assert!(built.unwrap().success());
+            directory.join("pintle")
+        })
+        .clone()
+}
+
+fn envoy() -> PathBuf {
+    let path = std::env::var_os("PINTLE_ENVOY").map_or_else(
+        || workspace().join("target/envoy/envoy-1.40.0"),
+        PathBuf::from,
+    );
+    assert!(
+        path.exists(),
+        "{} is missing: run build/envoy first",
+        path.display()
+    );
+    path
+}
+
+/// An address of this machine for one proxy, which no other test has: the abstract socket is the lock.
+pub struct Address {
+    pub ip: Ipv4Addr,
+    _lock: UnixDatagram,
+}
+
+impl Address {
+    pub fn new() -> Self {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        loop {
+            let step = NEXT.fetch_add(1, Ordering::Relaxed);
+            let [_, _, one, two] = std::process::id().to_be_bytes();
+            let number = u16::from_be_bytes([one, two]).wrapping_mul(61);
+            let [high, low] = number.wrapping_add(step).to_be_bytes();
+            let ip = Ipv4Addr::new(127, 77, high, low.max(1));
+            let name = UnixAddress::from_abstract_name(format!("gudgeon_test_{ip}")).unwrap();
+            if let Ok(lock) = UnixDatagram::bind_addr(&name) {
+                return Self { ip, _lock: lock };
+            }
+        }
+    }
+}
+
+/// On an address of its own nobody else has them, and no listener of a service may.
+const ADMIN: u16 = 15000;
+const STATUS: u16 = 15020;
+
+/// A proxy that is going to be started.
+pub struct Setup {
+    role: &'static str,
+    discovery: SocketAddr,
+    name: String,
+    address: Option<Address>,
+    ip: IpAddr,
+    labels: BTreeMap<String, String>,
+    environment: Vec<(String, String)>,
+    arguments: Vec<String>,
+    /// The network namespace it is in.
+    within: Option<String>,
+    /// Of its processes.
+    group: Option<u32>,
+}
+
+impl Setup {
+    /// A sidecar of namespace `demo` that intercepts nothing.
+    pub fn new(name: &str, discovery: u16) -> Self {
+        Self::at(name, Address::new(), discovery)
+    }
+
+    pub fn at(name: &str, address: Address, discovery: u16) -> Self {
+        let ip = IpAddr::V4(address.ip);
+        let mut this = Self::bare(name, ip, SocketAddr::from(([127, 0, 0, 1], discovery)));
+        this.address = Some(address);
+        this.env("ISTIO_META_INTERCEPTION_MODE", "NONE")
+    }
+
+    /// With an address that somebody else made, and nothing said of interception.
+    pub fn bare(name: &str, ip: IpAddr, discovery: SocketAddr) -> Self {
+        Self {
+            role: "sidecar",
+            discovery,
+            name: name.to_owned(),
+            address: None,
+            ip,
+            labels: BTreeMap::new(),
+            environment: Vec::new(),
+            arguments: Vec::new(),
+            within: None,
+            group: None,
+        }
+    }
+
+    /// Of another discovery than this machine's own address has.
+    pub fn of(mut self, discovery: SocketAddr) -> Self {
+        self.discovery = discovery;
+        self
+    }
+
+    pub fn router(mut self) -> Self {
+        self.role = "router";
+        self
+    }
+
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.environment.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn args(mut self, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|&argument| argument.to_owned());
+        self.arguments.extend(arguments);
+        self
+    }
+
+    pub fn within(mut self, namespace: &str) -> Self {
+        self.within = Some(namespace.to_owned());
+        self
+    }
+
+    pub fn group(mut self, group: u32) -> Self {
+        self.group = Some(group);
+        self
+    }
+
+    /// Over one stream that carries what changed.
+    pub fn delta(self, place: &crate::place::Place) -> Self {
+        let over = r#"{"dynamic_resources": {"ads_config": {"api_type": "DELTA_GRPC"}}}"#;
+        place.write("delta.json", over);
+        let path = place.path("delta.json");
+        self.env("ISTIO_BOOTSTRAP_OVERRIDE", path.to_str().unwrap())
+    }
+
+    /// Where it is asked for itself: in a network of its own what goes to its address is intercepted.
+    fn own(&self) -> IpAddr {
+        match &self.within {
+            Some(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            None => self.ip,
+        }
+    }
+
+    fn command(&self, directory: &Path) -> Command {
+        let mut command = match self.group {
+            Some(group) => {
+                let mut command = Command::new("setpriv");
+                command
+                    .args(["--clear-groups", "--regid", &group.to_string()])
+                    .arg(pintle());
+                command
+            }
+            None => Command::new(pintle()),
+        };
+        let labels = serde_json::to_string(&self.labels).unwrap();
+        command
+            .args(["proxy", self.role, "--config-path"])
+            .arg(directory.join("run"))
+            .arg("--binary-path")
+            .arg(envoy())
+            .args(["--discovery-address", &self.discovery.to_string()])
+            .args(["--proxy-admin-port", &ADMIN.to_string()])
+            .args(["--proxy-admin-address", &self.own().to_string()])
+            .args(["--status-port", &STATUS.to_string()])
+            .args(["--status-address", &self.own().to_string()])
+            .args(["--base-id", "auto", "--concurrency", "1"])
+            .args(["--drain-duration", "2s", "--parent-shutdown-duration", "4s"])
+            .args([
+                "--termination-drain-duration",
+                "0s",
+                "--cert-debounce",
+                "200ms",
+            ])
+            .args(&self.arguments)
+            .args(["--", "--file-flush-interval-msec", "50"])
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("INSTANCE_IP", self.ip.to_string())
+            .env("POD_NAME", &self.name)
+            .env("POD_NAMESPACE", "demo")
+            .env("ISTIO_METAJSON_LABELS", labels)
+            .envs(self.environment.iter().cloned())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Without waiting for anything.
+    pub fn begin(self) -> Proxy {
+        let directory = tempfile::tempdir().unwrap();
+        let everybody = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(directory.path(), everybody).unwrap();
+        let within = self.within.clone();
+        let log = fs::File::create(directory.path().join("log")).unwrap();
+        let mut command = self.command(directory.path());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        let child = network::inside(within.as_deref(), || command.spawn().unwrap());
+        Proxy {
+            child,
+            own: self.own(),
+            name: self.name,
+            ip: self.ip,
+            directory,
+            within,
+            _address: self.address,
+        }
+    }
+
+    pub fn start(self) -> Proxy {
+        let mut proxy = self.begin();
+        proxy.until_ready();
+        proxy
+    }
+}
+
+/// A running one.
+pub struct Proxy {
+    child: Child,
+    pub name: String,
+    pub ip: IpAddr,
+    own: IpAddr,
+    directory: tempfile::TempDir,
+    pub within: Option<String>,
+    _address: Option<Address>,
+}
+
+impl Proxy {
+    /// A sidecar of namespace `demo` that intercepts nothing, ready.
+    pub fn start(discovery: u16) -> Self {
+        Setup::new("client-1", discovery).start()
+    }
+
+    pub fn until_ready(&mut self) {
+        until("the proxy's readiness", || {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "ended: {ended:?}\n{}", self.log());
+            let (status, _) = self.look(STATUS, "/healthz/ready")?;
+            (status == 200).then_some(())
+        });
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    /// A connection from the proxy's machine.
+    pub fn connect(&self, address: impl Into<IpAddr>, port: u16) -> std::io::Result<TcpStream> {
+        let address = SocketAddr::new(address.into(), port);
+        network::inside(self.within.as_deref(), || {
+            TcpStream::connect_timeout(&address, SOON)
+        })
+    }
+
+    fn look(&self, port: u16, path: &str) -> Option<(u16, String)> {
+        let mut stream = self.connect(self.own, port).ok()?;
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        exchange(&mut stream, "GET", path, "x")
+    }
+
+    /// The body of an answer through it, by the name of a service.
+    pub fn get(&self, host: &str, port: u16) -> Option<(u16, String)> {
+        self.get_at(self.ip, host, port)
+    }
+
+    /// From another address than its own.
+    pub fn get_at(
+        &self,
+        address: impl Into<IpAddr>,
+        host: &str,
+        port: u16,
+    ) -> Option<(u16, String)> {
+        let mut stream = self.connect(address, port).ok()?;
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        exchange(&mut stream, "GET", "/", host)
+    }
+
+    /// What Envoy's admin port says.
+    pub fn ask(&self, path: &str) -> String {
+        until(path, || {
+            let (status, text) = self.look(ADMIN, path)?;
+            (status == 200).then_some(text)
+        })
+    }
+
+    /// A figure of Envoy's statistics; where there is none it was never counted.
+    pub fn stat(&self, name: &str) -> u64 {
+        let text = self.ask("/stats");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.map_or(0, |value| value.trim().parse().unwrap())
+    }
+
+    /// Whatever it knows, in Envoy's own words.
+    pub fn knows(&self, words: &str) -> bool {
+        self.ask("/config_dump?include_eds").contains(words)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let id = self.child.id().to_string();
+        let _asked = Command::new("kill").args(["-TERM", &id]).status();
+        let end = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < end && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- proxy {}\n{}", self.name, self.log());
+        }
+    }
+}
+
+/// The rows of a proxy's streams.
+pub fn rows(discovery: &Discovery, name: &str) -> Vec<Value> {
+    let rows = discovery.json("/debug/syncz");
+    let of = format!("~{name}.demo~");
+    let rows = rows.as_array().unwrap().iter();
+    rows.filter(|row| row["proxy"].as_str().unwrap().contains(&of))
+        .cloned()
+        .collect()
+}
+
+/// Waits until the one stream of a proxy has accepted what it was sent.
+pub fn in_sync(discovery: &Discovery, name: &str) -> Value {
+    in_sync_with(discovery, name, |_| true)
+}
+
+/// And until it is so, too.
+pub fn in_sync_with(discovery: &Discovery, name: &str, also: impl Fn(&Value) -> bool) -> Value {
+    until("sync", || {
+        let rows = rows(discovery, name);
+        let [row] = rows.as_slice() else { return None };
+        let mut kinds = ["cluster", "endpoint", "listener", "route"].iter();
+        let same = kinds.all(|kind| {
+            let sent = &row[format!("{kind}_sent")];
+            sent.is_null() || *sent == row[format!("{kind}_acked")]
+        });
+        (same && row["listener_sent"].is_string() && also(row)).then(|| row.clone())
+    })
+}
+
+/// How often it has taken clusters and listeners.
+pub fn updates(proxy: &Proxy) -> [u64; 2] {
+    ["cluster_manager.cds", "listener_manager.lds"]
+        .map(|kind| proxy.stat(&format!("{kind}.update_success")))
+}

@@ -1,0 +1,402 @@
+//! Sidecars in a pod whose traffic is intercepted, by the rules that istio-init writes, with the real iptables.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+use crate::backend::{self, Backend};
+use crate::bare::greeted;
+use crate::network::{NODE, Network, OTHERS, POD, USER, inside, is_root};
+use crate::place::{Discovery, Place, documents, until};
+use crate::proxy::{Proxy, Setup, in_sync, in_sync_with};
+use crate::secured::Root;
+
+/// A service with one slice: ports are `(name, number, target)`.
+fn service(name: &str, ip: &str, ports: &[(&str, u16, u16)], endpoints: &[(&str, &str)]) -> String {
+    let mut text = format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n  clusterIP: {ip}\n  \
+         selector: {{app: {name}}}\n  ports:\n"
+    );
+    for (name, number, target) in ports {
+        text.push_str(&format!(
+            "  - {{name: '{name}', port: {number}, targetPort: {target}}}\n"
+        ));
+    }
+    text.push_str(&format!(
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {name}-1, namespace: demo, labels: \
+         {{kubernetes.io/service-name: {name}}}}}\naddressType: IPv4\nports:\n"
+    ));
+    for (name, _, target) in ports {
+        text.push_str(&format!("- {{name: '{name}', port: {target}}}\n"));
+    }
+    text.push_str("endpoints:\n");
+    for (pod, address) in endpoints {
+        text.push_str(&format!(
+            "- {{addresses: [{address}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {pod}, namespace: demo}}}}\n"
+        ));
+    }
+    for (pod, address) in endpoints {
+        text.push_str(&format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {pod}, namespace: demo, labels: {{app: {name}, security.istio.io/tlsMode: istio}}}}\nspec: \
+             {{serviceAccountName: {name}}}\nstatus: {{podIP: {address}, podIPs: [{{ip: {address}}}]}}\n"
+        ));
+    }
+    text
+}
+
+fn entry(name: &str, more: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n  \
+         hosts: [{name}.example]\n  location: MESH_EXTERNAL\n{more}"
+    )
+}
+
+fn node() -> IpAddr {
+    NODE.parse().unwrap()
+}
+
+fn discover(place: Place) -> (Discovery, std::net::SocketAddr) {
+    let discovery = place.arg(&format!("--grpcAddr={NODE}:0")).start();
+    let at = (node(), discovery.grpc).into();
+    (discovery, at)
+}
+
+/// From the node to the pod.
+fn from_node(port: u16) -> std::io::Result<std::net::TcpStream> {
+    let address = (POD.parse::<Ipv4Addr>().unwrap(), port).into();
+    std::net::TcpStream::connect_timeout(&address, crate::place::SOON)
+}
+
+fn get(stream: std::io::Result<std::net::TcpStream>, host: &str) -> Option<(u16, String)> {
+    let mut stream = stream.ok()?;
+    stream.set_read_timeout(Some(crate::place::SOON)).unwrap();
+    crate::place::exchange(&mut stream, "GET", "/", host)
+}
+
+/// Whether it ends by itself, without a word.
+fn is_cut(stream: std::io::Result<std::net::TcpStream>) -> bool {
+    let Ok(mut stream) = stream else { return true };
+    stream.set_read_timeout(Some(crate::place::SOON)).unwrap();
+    let _said = stream.write_all(b"hello\n");
+    match stream.read(&mut [0; 64]) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => true,
+        Err(error) => panic!("neither a word nor an end: {error}"),
+    }
+}
+
+const MESH: &str =
+    "enableTracing: false\nprotocolDetectionTimeout: 20s\naccessLogFile: /dev/stdout\n";
+
+/// What the pod's own services are, and where its application listens: where only its proxy comes, but for the last.
+fn own() -> String {
+    service(
+        "web",
+        "10.96.0.10",
+        &[("http", 80, 8080), ("tcp-old", 90, 9090), ("any", 70, 7070)],
+        &[("web-1", POD)],
+    )
+}
+
+fn applications(network: &Network) -> (Backend, Backend) {
+    inside(Some(&network.pod), || {
+        let web = Backend::at(Ipv4Addr::LOCALHOST, 8080, "web");
+        Backend::at(Ipv4Addr::LOCALHOST, 9090, "old");
+        Backend::at(Ipv4Addr::LOCALHOST, 7070, "any");
+        let other = Backend::at(POD.parse::<Ipv4Addr>().unwrap(), 5555, "other");
+        (web, other)
+    })
+}
+
+/// Cases 19, 21, 22 and 41.
+#[test]
+fn what_is_redirected_goes_where_it_should() {
+    if !is_root() {
+        return;
+    }
+    let network = Network::new();
+    network.redirect(9090);
+    inside(Some(&network.node), || redirected(&network));
+}
+
+fn redirected(network: &Network) {
+    let [one, line, auto] = ["one", "line", "auto"].map(|name| Backend::new(node(), name));
+    let pods = OTHERS.map(|address| address.parse::<IpAddr>().unwrap());
+    for (address, name) in pods.iter().zip(["db-0", "db-1"]) {
+        Backend::at(*address, 5000, name);
+        Backend::at(*address, 5080, name);
+        Backend::at(*address, 443, name);
+    }
+    Backend::at(node(), 4300, "tls");
+    let unknown = Backend::new(node(), "unknown");
+    Backend::at(node(), 80, "passed");
+    let all = [
+        own(),
+        service(
+            "b",
+            "10.96.0.20",
+            &[("http", 80, one.port)],
+            &[("b-1", NODE)],
+        ),
+        service(
+            "line",
+            "10.96.0.21",
+            &[("tcp", 3000, line.port)],
+            &[("line-1", NODE)],
+        ),
+        service(
+            "auto",
+            "10.96.0.22",
+            &[("", 4000, auto.port)],
+            &[("auto-1", NODE)],
+        ),
+        service(
+            "db",
+            "None",
+            &[("tcp-db", 5000, 5000), ("http-db", 5080, 5080)],
+            &[("db-0", OTHERS[0]), ("db-1", OTHERS[1])],
+        ),
+        entry(
+            "range",
+            &format!(
+                "  addresses: [10.97.0.0/16]\n  resolution: STATIC\n  ports: [{{number: 4100, name: tcp, protocol: TCP}}]\n  \
+                 endpoints: [{{address: {NODE}, ports: {{tcp: {}}}}}]\n",
+                line.port
+            ),
+        ),
+        entry(
+            "shared",
+            &format!(
+                "  resolution: STATIC\n  ports: [{{number: 4200, name: tcp, protocol: TCP}}]\n  endpoints: [{{address: {NODE}, \
+                 ports: {{tcp: {}}}}}]\n",
+                line.port
+            ),
+        ),
+        entry(
+            "tls",
+            &format!(
+                "  resolution: STATIC\n  ports: [{{number: 443, name: tls, protocol: TLS}}]\n  endpoints: [{{address: {NODE}, \
+                 ports: {{tls: 4300}}}}]\n"
+            ),
+        ),
+    ];
+    let (web, other) = applications(network);
+    let (discovery, at) = discover(
+        Place::new()
+            .with("mesh", MESH)
+            .with("config/all.yaml", &documents(&all)),
+    );
+    let proxy = Setup::bare("web-1", POD.parse().unwrap(), at)
+        .within(&network.pod)
+        .args(&["--proxy-user", &USER.to_string()])
+        .start();
+    let row = in_sync(&discovery, "web-1");
+    assert_eq!(row["errors"], serde_json::json!({}));
+    let ok = |body: &str| Some((200, body.to_owned()));
+
+    inbound(&web, &other);
+    outbound(&proxy);
+    each_of_a_headless_service(&proxy);
+
+    // Nobody's: on where it wanted to. To itself: not again and again.
+    let to = |address: &str, port| proxy.connect(address.parse::<IpAddr>().unwrap(), port);
+    let passed = || backend::say(to(NODE, unknown.port).unwrap(), "hello");
+    assert_eq!(passed().as_deref(), Some("unknown hello"));
+    assert_eq!(get(to(NODE, 80), "nobody.example"), ok("passed"));
+    assert!(is_cut(to(POD, 7777)));
+    for port in [15001, 15006] {
+        assert!(is_cut(from_node(port)), "{port}");
+        assert!(is_cut(to("127.0.0.1", port)), "{port}");
+    }
+    // Through its own service to itself.
+    assert_eq!(get(to("10.96.0.10", 80), "web"), ok("web"));
+
+    // Standard output of another user's proxy.
+    for words in [
+        "\"GET / HTTP/1.1\" 200 - ",
+        " inbound|80|http|web.demo.svc.cluster.local ",
+        " outbound|80||b.demo.svc.cluster.local ",
+        " PassthroughCluster ",
+        " InboundPassthroughClusterIpv4 ",
+    ] {
+        until(words, || proxy.log().contains(words).then_some(()));
+    }
+
+    let only = format!("{MESH}outboundTrafficPolicy: {{mode: REGISTRY_ONLY}}\n");
+    discovery.place.write("mesh", &only);
+    until("the registry only", || {
+        (get(to(NODE, 80), "nobody.example")?.0 == 502 && is_cut(to(NODE, unknown.port)))
+            .then_some(())
+    });
+    assert_eq!(get(to("10.96.0.20", 80), "b"), ok("one"));
+    assert_eq!(
+        in_sync(&discovery, "web-1")["errors"],
+        serde_json::json!({})
+    );
+}
+
+fn inbound(web: &Backend, other: &Backend) {
+    let ok = |body: &str| Some((200, body.to_owned()));
+    let (hello, say) = ("hello", |port| from_node(port).unwrap());
+    assert_eq!(get(from_node(8080), "web"), ok("web"));
+    let (from, head) = web.seen.last();
+    assert!(
+        from.ip().is_loopback() && head.contains("x-envoy-") || head.contains("x-forwarded-proto"),
+        "{head}"
+    );
+    // As the rules of 1.1 send it, to 15001.
+    assert_eq!(backend::say(say(9090), hello).as_deref(), Some("old hello"));
+    assert_eq!(backend::say(say(7070), hello).as_deref(), Some("any hello"));
+    assert_eq!(get(from_node(7070), "any"), ok("any"));
+    let address = (POD.parse::<IpAddr>().unwrap(), 7070).into();
+    assert_eq!(backend::health_of(address, "any"), Ok(()));
+    // No service's: from an address that says that it was the proxy.
+    assert_eq!(
+        backend::say(say(5555), hello).as_deref(),
+        Some("other hello")
+    );
+    assert_eq!(other.seen.last().0.ip(), Ipv4Addr::new(127, 0, 0, 6));
+}
+
+fn outbound(proxy: &Proxy) {
+    let ok = |body: &str| Some((200, body.to_owned()));
+    let to = |address: &str, port| proxy.connect(address.parse::<IpAddr>().unwrap(), port);
+    let say = |address, port| backend::say(to(address, port).unwrap(), "hello");
+    assert_eq!(get(to("10.96.0.20", 80), "b"), ok("one"));
+    assert_eq!(get(to("10.96.0.20", 80), "10.96.0.20"), ok("one"));
+    assert_eq!(say("10.96.0.21", 3000).as_deref(), Some("line hello"));
+    assert_eq!(get(to("10.96.0.22", 4000), "whatever"), ok("auto"));
+    assert_eq!(say("10.96.0.22", 4000).as_deref(), Some("auto hello"));
+    let asked = inside(Some(&network_of(proxy)), || {
+        backend::health_of("10.96.0.22:4000".parse().unwrap(), "whatever")
+    });
+    assert_eq!(asked, Ok(()));
+    assert_eq!(say("10.97.3.4", 4100).as_deref(), Some("line hello"));
+    assert_eq!(say("10.98.0.1", 4200).as_deref(), Some("line hello"));
+    // By its name in TLS; another one goes on where it wanted to.
+    let tls = |address: &str, name| greeted(to(address, 443).unwrap(), name);
+    assert_eq!(tls("10.98.0.1", "tls.example").as_deref(), Some("tls"));
+    assert_eq!(tls(OTHERS[1], "other.example").as_deref(), Some("db-1"));
+}
+
+fn network_of(proxy: &Proxy) -> String {
+    proxy.within.clone().unwrap()
+}
+
+fn each_of_a_headless_service(proxy: &Proxy) {
+    for (address, name) in OTHERS.into_iter().zip(["db-0", "db-1"]) {
+        let to = |port| proxy.connect(address.parse::<IpAddr>().unwrap(), port);
+        let said = backend::say(to(5000).unwrap(), "hello");
+        assert_eq!(said, Some(format!("{name} hello")));
+        for host in ["db", &format!("{name}.db.demo.svc.cluster.local:5080")] {
+            assert_eq!(get(to(5080), host), Some((200, name.to_owned())), "{host}");
+        }
+    }
+    // By their cluster, and not because everything passes.
+    let clusters = proxy.ask("/clusters");
+    for (address, port) in OTHERS
+        .iter()
+        .flat_map(|address| [(address, 5000), (address, 5080)])
+    {
+        let connections =
+            format!("outbound|{port}||db.demo.svc.cluster.local::{address}:{port}::cx_total::");
+        assert!(clusters.contains(&connections), "{connections}: {clusters}");
+    }
+}
+
+/// Case 25, what is intercepted.
+#[test]
+fn strict_mutual_tls_closes_every_port() {
+    if !is_root() {
+        return;
+    }
+    let network = Network::new();
+    network.redirect(9090);
+    inside(Some(&network.node), || strict(&network));
+}
+
+fn strict(network: &Network) {
+    applications(network);
+    let place = Place::new();
+    let volume = place.path("certs").join("web");
+    certify(place.root.path(), &volume);
+    let (discovery, at) = discover(
+        place
+            .with("mesh", MESH)
+            .with("config/all.yaml", &documents(&[own()])),
+    );
+    let proxy = Setup::bare("web-1", POD.parse().unwrap(), at)
+        .within(&network.pod)
+        .args(&["--proxy-user", &USER.to_string()])
+        .secured(&volume)
+        .start();
+    assert_eq!(get(from_node(8080), "web"), Some((200, "web".to_owned())));
+    let mesh = format!("{MESH}authPolicy: MUTUAL_TLS\n");
+    discovery.place.write("mesh", &mesh);
+    for port in [8080, 9090, 7070, 5555] {
+        until(&format!("the end of plain connections to {port}"), || {
+            is_cut(from_node(port)).then_some(())
+        });
+    }
+    let row = in_sync_with(&discovery, "web-1", |_| true);
+    assert_eq!(row["errors"], serde_json::json!({}), "{}", proxy.log());
+    // To itself by its service, with TLS at both ends.
+    let own = proxy.connect("10.96.0.10".parse::<IpAddr>().unwrap(), 80);
+    assert_eq!(get(own, "web").map(|(status, _)| status), Some(200));
+}
+
+/// Files that the proxy's user may read.
+fn certify(root: &Path, volume: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    Root::new().certify(volume, "web");
+    std::fs::set_permissions(root, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Case 23.
+#[test]
+fn what_comes_by_tproxy_is_taken_and_goes() {
+    if !is_root() {
+        return;
+    }
+    let network = Network::new();
+    network.tproxy();
+    inside(Some(&network.node), || {
+        let one = Backend::new(node(), "one");
+        let b = service(
+            "b",
+            "10.96.0.20",
+            &[("http", 80, one.port)],
+            &[("b-1", NODE)],
+        );
+        let (web, other) = applications(&network);
+        let (discovery, at) = discover(
+            Place::new()
+                .with("mesh", MESH)
+                .with("config/all.yaml", &documents(&[own(), b])),
+        );
+        let proxy = Setup::bare("web-1", POD.parse().unwrap(), at)
+            .within(&network.pod)
+            .env("ISTIO_META_INTERCEPTION_MODE", "TPROXY")
+            .group(USER)
+            .start();
+        assert_eq!(
+            in_sync(&discovery, "web-1")["errors"],
+            serde_json::json!({})
+        );
+        assert_eq!(
+            proxy
+                .ask("/config_dump")
+                .matches("\"transparent\": true")
+                .count(),
+            2
+        );
+        inbound(&web, &other);
+        assert_eq!(
+            backend::say(from_node(9090).unwrap(), "hello").as_deref(),
+            Some("old hello")
+        );
+        let b = proxy.connect("10.96.0.20".parse::<IpAddr>().unwrap(), 80);
+        assert_eq!(get(b, "b"), Some((200, "one".to_owned())));
+    });
+}

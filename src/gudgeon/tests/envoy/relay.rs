@@ -1,0 +1,114 @@
+//! What stands between an Envoy and discovery: it lets so many messages of the server through, and then none.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+#[derive(Default)]
+struct State {
+    /// Messages that still pass; `None`: all.
+    left: Option<usize>,
+    /// One more was there.
+    stopped: bool,
+    connections: Vec<TcpStream>,
+}
+
+pub struct Relay {
+    pub port: u16,
+    state: Arc<Mutex<State>>,
+}
+
+impl Relay {
+    /// To there, whether somebody is there already or not.
+    pub fn new(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state: Arc<Mutex<State>> = Arc::default();
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let state = Arc::clone(&shared);
+                thread::spawn(move || connection(&client, server, &state));
+            }
+        });
+        Self { port, state }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// After so many more messages of the server nothing comes from it.
+    pub fn stop_after(&self, messages: usize) {
+        let mut state = self.state();
+        state.left = Some(messages);
+        state.stopped = false;
+    }
+
+    /// Whether the server had more to say than that.
+    pub fn is_stopped(&self) -> bool {
+        self.state().stopped
+    }
+
+    /// Ends all connections; new ones carry everything.
+    pub fn cut(&self) {
+        let mut state = self.state();
+        for connection in state.connections.drain(..) {
+            let _gone = connection.shutdown(Shutdown::Both);
+        }
+        state.left = None;
+    }
+}
+
+fn connection(client: &TcpStream, server: SocketAddr, state: &Mutex<State>) {
+    let server = loop {
+        if let Ok(server) = TcpStream::connect(server) {
+            break server;
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    for end in [client, &server] {
+        end.set_nodelay(true).unwrap();
+        state
+            .lock()
+            .unwrap()
+            .connections
+            .push(end.try_clone().unwrap());
+    }
+    let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    thread::spawn(move || {
+        let _ended = std::io::copy(&mut from, &mut to);
+        let _told = to.shutdown(Shutdown::Both);
+    });
+    let _ended = frames(&server, client, state);
+    let _told = client.shutdown(Shutdown::Both);
+}
+
+/// HTTP/2, frame by frame. A short message is one frame of data.
+fn frames(mut from: &TcpStream, mut to: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+    loop {
+        let mut frame = vec![0; 9];
+        from.read_exact(&mut frame)?;
+        let length = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]);
+        let is_message = frame[3] == 0 && length > 0;
+        frame.resize(9 + length as usize, 0);
+        from.read_exact(&mut frame[9..])?;
+        if is_message {
+            let mut state = state.lock().unwrap();
+            match &mut state.left {
+                Some(0) => {
+                    state.stopped = true;
+                    drop(state);
+                    // Until somebody ends it.
+                    std::io::copy(&mut from, &mut std::io::sink())?;
+                    return Ok(());
+                }
+                Some(left) => *left -= 1,
+                None => {}
+            }
+        }
+        to.write_all(&frame)?;
+    }
+}
