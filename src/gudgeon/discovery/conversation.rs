@@ -318,3 +318,136 @@ where
 fn shown(words: &str) -> String {
     words.chars().take(1000).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use cluster::registry::{self, Effect, Registries};
+    use envoy_types::pb::envoy::config::core::v3 as core;
+    use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+    use http_body_util::BodyExt as _;
+    use hyper::body::Frame;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::discovery::frames::framed;
+    use crate::discovery::options::{Environment, Options};
+    use crate::discovery::outlet::Messages;
+
+    /// What a client says at first; it stays, and says nothing more.
+    struct Says(Option<Bytes>);
+
+    impl Body for Says {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            match self.0.take() {
+                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                None => Poll::Pending,
+            }
+        }
+    }
+
+    fn hub() -> Arc<Hub> {
+        let words = ["gudgeon", "discovery"].map(Into::into);
+        let crate::cli::Asked::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
+            panic!("{words:?}")
+        };
+        let (options, _) = Options::new(&flags, &Environment::new()).unwrap();
+        let settings = registry::Settings {
+            cluster: options.settings.cluster.clone(),
+            trust_domain: Arc::clone(&options.trust_domain),
+            order: options.registries.clone(),
+        };
+        let mesh = Arc::new(api::mesh::discovery_defaults());
+        let hub = Hub::new(options, Registries::new(settings, mesh, Arc::default()));
+        // There is no source to wait for.
+        hub.update(|_| Effect::default());
+        hub
+    }
+
+    fn clusters() -> Bytes {
+        let node = core::Node {
+            id: "sidecar~10.0.0.1~a.demo~demo.svc.cluster.local".to_owned(),
+            ..core::Node::default()
+        };
+        let request = DiscoveryRequest {
+            node: Some(node),
+            type_url: Type::Cluster.url().to_owned(),
+            ..DiscoveryRequest::default()
+        };
+        framed(&request).into()
+    }
+
+    fn stream(hub: &Arc<Hub>, says: Option<Bytes>) -> (Conversation<Says>, Messages, Arc<Peer>) {
+        let outlet = Arc::new(Outlet::default());
+        let heard = Messages::new(&outlet);
+        let address = (Ipv4Addr::LOCALHOST, 1).into();
+        let peer = Arc::new(Peer::new(address, None));
+        let conversation = Conversation {
+            hub: Arc::clone(hub),
+            outlet,
+            inbound: Inbound::new(Says(says)),
+            peer: Arc::clone(&peer),
+            protocol: Protocol::StateOfTheWorld,
+        };
+        (conversation, heard, peer)
+    }
+
+    async fn status(mut heard: Messages) -> (tonic::Code, String) {
+        loop {
+            let frame = heard.frame().await.unwrap().unwrap();
+            if let Ok(trailers) = frame.into_trailers() {
+                let status = Status::from_header_map(&trailers).unwrap();
+                return (status.code(), status.message().to_owned());
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_nothing_is_let_go_after_a_minute() {
+        let hub = hub();
+        let (conversation, heard, peer) = stream(&hub, Some(clusters()));
+        let (other, mut reads, _) = stream(&hub, Some(clusters()));
+        let begun = Instant::now();
+        let task = tokio::spawn(conversation.run::<DiscoveryRequest>());
+        let _other = tokio::spawn(other.run::<DiscoveryRequest>());
+        assert!(reads.frame().await.unwrap().unwrap().is_data());
+        tokio::time::sleep(Duration::from_secs(59)).await;
+        assert_eq!((hub.sessions().len(), peer.streams()), (2, 1));
+        task.await.unwrap();
+        assert_eq!(
+            begun.elapsed().as_secs(),
+            61,
+            "the minute, and the offer of a reason"
+        );
+        assert_eq!((hub.sessions().len(), peer.streams()), (1, 0));
+        peer.is_cut().await;
+        assert_eq!(
+            status(heard).await,
+            (
+                tonic::Code::DeadlineExceeded,
+                "a response was not read for 60 s".to_owned()
+            )
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_nothing_is_let_go_after_ten_seconds() {
+        let hub = hub();
+        let (conversation, heard, _) = stream(&hub, None);
+        let begun = Instant::now();
+        let _task = tokio::spawn(conversation.run::<DiscoveryRequest>());
+        let ended = status(heard).await;
+        assert_eq!(ended.0, tonic::Code::DeadlineExceeded);
+        assert_eq!(begun.elapsed().as_secs(), 10);
+        assert!(hub.sessions().is_empty());
+    }
+}

@@ -16,6 +16,7 @@
 
 mod client;
 mod commands;
+mod limits;
 mod looks;
 mod place;
 mod streams;

@@ -458,12 +458,12 @@ async fn nobody_waits_for_who_does_not_read() {
 }
 
 /// A client that asks for everything and takes nothing: its windows stay shut.
-struct Deaf {
-    _stream: std::net::TcpStream,
+pub struct Deaf {
+    pub stream: std::net::TcpStream,
 }
 
 impl Deaf {
-    fn open(port: u16) -> Self {
+    pub fn open(port: u16) -> Self {
         use prost::Message as _;
         use std::io::Write as _;
 
@@ -505,7 +505,7 @@ impl Deaf {
         message.extend(asked);
         bytes.extend(frame(0, 0, &message));
         stream.write_all(&bytes).unwrap();
-        Self { _stream: stream }
+        Self { stream }
     }
 }
 

@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use crate::backend::{self, Backend};
-use crate::place::{Place, documents, entry};
+use crate::place::{Place, documents, entry, until};
 use crate::proxy::{Address, Proxy, Setup, in_sync};
 
 fn host(name: &str) -> String {
@@ -117,6 +117,12 @@ fn each_kind_of_port_is_reached_by_its_number() {
             "DNS_ROUND_ROBIN",
             &format!("[{{address: localhost, ports: {{main: {}}}}}]", named.port),
         ),
+        // Of the same domains in short.
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: clash, namespace: demo, \
+             creationTimestamp: '2026-01-01T00:00:00Z'}}\nspec:\n  hosts: [b.demo]\n  location: MESH_INTERNAL\n  resolution: \
+             STATIC\n  ports: [{{number: 18080, name: main, protocol: HTTP}}]\n  endpoints: [{{address: 192.0.2.1}}]\n"
+        ),
         newer,
         older,
         // The proxy's own.
@@ -134,6 +140,9 @@ fn each_kind_of_port_is_reached_by_its_number() {
     let connect = |port| proxy.connect(proxy.ip, port).unwrap();
 
     assert_eq!(proxy.get("b", 18080), ok("one"));
+    // Case 40.
+    assert_eq!(proxy.get("b.demo", 18080), ok("one"));
+    assert_eq!(discovery.metric("pilot_vservice_dup_domain"), 2.0);
     upgraded(&proxy, 18080);
     assert_eq!(
         backend::say(connect(18100), "hello").as_deref(),
@@ -205,4 +214,38 @@ fn each_kind_of_port_is_reached_by_its_number() {
         let status = proxy.get(name, 18199).map(|(status, _)| status);
         assert_eq!(status, Some(502), "{name}");
     }
+}
+
+/// The nearest that are there answer, and the others when those are gone.
+#[test]
+fn localities_are_preferred_and_passed_over() {
+    let ip = Address::new();
+    let (near, far) = (Backend::new(ip.ip, "near"), Backend::new(ip.ip, "far"));
+    let at = |backend: &Backend, locality: &str| {
+        format!(
+            "{{address: {}, ports: {{main: {}}}, locality: {locality}}}",
+            ip.ip, backend.port
+        )
+    };
+    let (here, there) = (at(&near, "r1/z1"), at(&far, "r2/z1"));
+    let of = |endpoints: &str| resolved("b", 18080, "HTTP", "STATIC", endpoints);
+    let mesh = "enableTracing: false\nlocalityLbSetting: {enabled: true}\n";
+    let discovery = Place::new()
+        .with("mesh", mesh)
+        .with("config/b.yaml", &of(&format!("[{there}, {here}]")))
+        .start();
+    let proxy = Setup::new("client-1", discovery.grpc)
+        .label("istio-locality", "r1.z1")
+        .start();
+    for _ in 0..20 {
+        assert_eq!(proxy.get("b", 18080), Some((200, "near".to_owned())));
+    }
+    discovery
+        .place
+        .write("config/b.yaml", &of(&format!("[{there}]")));
+    until("the far one", || {
+        let (status, body) = proxy.get("b", 18080)?;
+        assert_eq!(status, 200);
+        (body == "far").then_some(())
+    });
 }

@@ -1,7 +1,7 @@
 //! Sidecars that intercept nothing: what they take for their applications, and what becomes of a router.
 
 use crate::backend::{self, Backend};
-use crate::place::{Place, documents, entry, until};
+use crate::place::{Discovery, Place, documents, entry, until};
 use crate::proxy::{Address, Proxy, Setup, in_sync, in_sync_with, rows};
 
 /// What a sidecar takes, port by port: number, protocol, and where it goes.
@@ -45,7 +45,9 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
         "HTTP",
         &[(&web.ip.to_string(), 9080)],
     );
-    let mesh = "enableTracing: false\nprotocolDetectionTimeout: 5s\naccessLogFile: /dev/stdout\n";
+    // Tracing is on, as it is by itself: Envoy takes it, whether there is a collector or not.
+    let mesh = "protocolDetectionTimeout: 5s\naccessLogFile: /dev/stdout\ntcpKeepalive: {time: 60s, interval: 10s, probes: 3}\n\
+        outboundClusterStatName: '%SERVICE%_%SERVICE_PORT%'\n";
     let discovery = place
         .with("mesh", mesh)
         .with("config/all.yaml", &documents(&[service, ingress]))
@@ -95,9 +97,9 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
     ] {
         until(&words, || {
             let log = web.log();
-            let line = log.lines().find(|line| line.contains(&words))?;
+            let mut lines = log.lines();
+            let line = lines.find(|line| line.contains(&words) && line.contains(&end))?;
             assert!(line.starts_with('['), "{line}");
-            assert!(line.contains(&end), "{line}");
             assert!(line.contains(&format!(" {at}:90")), "{line}");
             Some(())
         });
@@ -122,7 +124,7 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
 }
 
 /// What Envoy cannot do it says, and what it had goes on.
-fn refusal(discovery: &crate::place::Discovery, web: &Proxy) {
+fn refusal(discovery: &Discovery, web: &Proxy) {
     let mesh = std::fs::read_to_string(discovery.place.path("mesh")).unwrap();
     let wrong = mesh.replace("/dev/stdout", "/nowhere/access.log");
     discovery.place.write("mesh", &wrong);
@@ -148,12 +150,19 @@ fn refusal(discovery: &crate::place::Discovery, web: &Proxy) {
 
 /// Case 17.
 #[test]
-fn a_router_lives_without_listeners() {
+fn a_router_lives_without_listeners_and_so_does_an_ingress() {
     let b = entry("b.demo.svc.cluster.local", 80, "HTTP", &[("10.0.0.1", 80)]);
     let discovery = Place::new().with("config/b.yaml", &b).start();
-    let router = Setup::new("router", discovery.grpc).router().start();
-    let row = in_sync(&discovery, "router");
-    assert_eq!(row["proxy_type"], "router");
+    for role in ["router", "ingress"] {
+        let router = Setup::new(role, discovery.grpc).role(role).start();
+        lives(&discovery, &router);
+    }
+}
+
+fn lives(discovery: &Discovery, router: &Proxy) {
+    let row = in_sync(discovery, &router.name);
+    assert_eq!(row["proxy_type"], *router.name);
+    assert_eq!(row["errors"], serde_json::json!({}));
     assert!(router.ask("/server_info").contains("\"LIVE\""));
     assert_eq!(router.stat("listener_manager.lds.update_success"), 1);
     assert!(router.knows("outbound|80||b.demo.svc.cluster.local"));

@@ -43,6 +43,45 @@ fn is_well(discovery: &Discovery, proxies: &[Proxy], turn: usize) {
     }
 }
 
+/// From the beginning: clusters that wait for their first assignments, and for a server.
+#[test]
+fn envoy_becomes_ready_wherever_the_server_ends_at_first() {
+    let ip = Address::new();
+    let backend = Backend::new(ip.ip, "one");
+    let own = SocketAddr::from((ip.ip, 15010));
+    let mut discovery = Place::new()
+        .with(
+            "config/all.yaml",
+            &world(0, (&ip.ip.to_string(), backend.port)),
+        )
+        .arg(&format!("--grpcAddr={own}"))
+        .start();
+    // Clusters, assignments and listeners came; the next never did.
+    for messages in 1..=3 {
+        let relays = [Relay::new(own), Relay::new(own)];
+        relays.iter().for_each(|relay| relay.stop_after(messages));
+        let state = Setup::new(&format!("state-{messages}"), relays[0].port);
+        let delta = Setup::new(&format!("delta-{messages}"), relays[1].port);
+        let mut proxies = [state.begin(), delta.delta(&discovery.place).begin()];
+        for relay in &relays {
+            until(&format!("message {messages}"), || {
+                relay.is_stopped().then_some(())
+            });
+        }
+        discovery.kill();
+        relays.iter().for_each(Relay::cut);
+        discovery.again();
+        for proxy in &mut proxies {
+            proxy.until_ready();
+            until("an answer", || {
+                (proxy.get("new0", PORT)?.0 == 200 && proxy.get("kept", PORT)?.0 == 200)
+                    .then_some(())
+            });
+            assert_eq!(warming(proxy), 0, "{}", proxy.log());
+        }
+    }
+}
+
 /// Cases 8 and 9, in both protocols.
 #[test]
 fn envoy_gets_well_wherever_the_server_ends() {

@@ -12,6 +12,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 pub const POD: &str = "10.9.8.7";
 pub const NODE: &str = "10.9.8.1";
 pub const OTHERS: [&str; 2] = ["10.9.8.2", "10.9.8.3"];
+/// The same in the other family, where there are two.
+pub const POD6: &str = "fd00:9::7";
+pub const NODE6: &str = "fd00:9::1";
 /// The proxy's user, and its group where it is root.
 pub const USER: u32 = 1337;
 
@@ -92,9 +95,41 @@ impl Network {
     }
 
     fn rule(&self, table: &str, words: &str) {
+        self.rule_by("iptables", table, words);
+    }
+
+    fn rule_by(&self, program: &str, table: &str, words: &str) {
         inside(Some(&self.pod), || {
-            run("iptables", &format!("-w -t {table} {words}"));
+            run(program, &format!("-w -t {table} {words}"));
         });
+    }
+
+    /// Gives both ends an address of the other family, and what comes and goes by it to the proxy, too.
+    pub fn redirect_both(&self, old: u16) {
+        self.redirect(old);
+        let (pod, node) = (&self.pod, &self.node);
+        for words in [
+            format!("-n {pod} addr add {POD6}/64 dev eth0 nodad"),
+            format!("-n {node} addr add {NODE6}/64 dev eth0 nodad"),
+            format!("-n {pod} route add default via {NODE6}"),
+            // What is passed on comes from there.
+            format!("-n {pod} addr add ::6/128 dev lo nodad"),
+        ] {
+            run("ip", &words);
+        }
+        let owner = format!("--uid-owner {USER}");
+        for words in [
+            "-A OUTPUT -o lo -s ::6/128 -j RETURN".to_owned(),
+            format!(
+                "-A OUTPUT -o lo ! -d ::1/128 -p tcp -m owner {owner} -j REDIRECT --to-ports 15006"
+            ),
+            format!("-A OUTPUT -m owner {owner} -j RETURN"),
+            "-A OUTPUT -d ::1/128 -j RETURN".to_owned(),
+            "-A OUTPUT -p tcp -j REDIRECT --to-ports 15001".to_owned(),
+            "-A PREROUTING -p tcp -j REDIRECT --to-ports 15006".to_owned(),
+        ] {
+            self.rule_by("ip6tables", "nat", &words);
+        }
     }
 
     /// What the pod's programs send goes to 15001, but for the proxy's own.

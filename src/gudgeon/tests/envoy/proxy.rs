@@ -130,8 +130,8 @@ impl Setup {
         self
     }
 
-    pub fn router(mut self) -> Self {
-        self.role = "router";
+    pub fn role(mut self, role: &'static str) -> Self {
+        self.role = role;
         self
     }
 

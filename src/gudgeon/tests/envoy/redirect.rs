@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::backend::{self, Backend};
 use crate::bare::greeted;
-use crate::network::{NODE, Network, OTHERS, POD, USER, inside, is_root};
+use crate::network::{NODE, NODE6, Network, OTHERS, POD, POD6, USER, inside, is_root};
 use crate::place::{Discovery, Place, documents, until};
 use crate::proxy::{Proxy, Setup, in_sync, in_sync_with};
 use crate::secured::Root;
@@ -303,6 +303,85 @@ fn each_of_a_headless_service(proxy: &Proxy) {
             format!("outbound|{port}||db.demo.svc.cluster.local::{address}:{port}::cx_total::");
         assert!(clusters.contains(&connections), "{connections}: {clusters}");
     }
+}
+
+/// A service's address in the other family beside its own.
+fn both(service: &str, v4: &str, v6: &str) -> String {
+    let one = format!("clusterIP: {v4}\n");
+    assert!(service.contains(&one), "{service}");
+    service.replace(&one, &format!("{one}  clusterIPs: [{v4}, '{v6}']\n"))
+}
+
+/// A proxy with both families takes and sends by both.
+#[test]
+fn the_other_family_is_redirected_too() {
+    if !is_root() {
+        return;
+    }
+    let network = Network::new();
+    network.redirect_both(9090);
+    inside(Some(&network.node), || by_both(&network));
+}
+
+fn by_both(network: &Network) {
+    let [one, line, auto] = ["one", "line", "auto"].map(|name| Backend::new(node(), name));
+    let [node6, pod6] = [NODE6, POD6].map(|address| address.parse::<IpAddr>().unwrap());
+    let unknown = Backend::new(node6, "unknown");
+    let of = |name, last: u16, port: (&str, u16, u16)| {
+        let (v4, v6) = (format!("10.96.0.{last}"), format!("fd00:96::{last}"));
+        let text = service(name, &v4, &[port], &[(&format!("{name}-1"), NODE)]);
+        both(&text, &v4, &v6)
+    };
+    let all = [
+        own(),
+        of("b", 20, ("http", 80, one.port)),
+        of("line", 21, ("tcp", 3000, line.port)),
+        of("auto", 22, ("", 4000, auto.port)),
+    ];
+    applications(network);
+    let other = inside(Some(&network.pod), || Backend::at(pod6, 5555, "other"));
+    let (discovery, at) = discover(
+        Place::new()
+            .with("mesh", MESH)
+            .with("config/all.yaml", &documents(&all)),
+    );
+    let proxy = Setup::bare("web-1", POD.parse().unwrap(), at)
+        .within(&network.pod)
+        .args(&["--proxy-user", &USER.to_string()])
+        .start();
+    assert_eq!(
+        in_sync(&discovery, "web-1")["errors"],
+        serde_json::json!({})
+    );
+    let ok = |body: &str| Some((200, body.to_owned()));
+    let to = |address: &str, port| proxy.connect(address.parse::<IpAddr>().unwrap(), port);
+    let say = |address, port| backend::say(to(address, port).unwrap(), "hello");
+    for host in ["b", "[fd00:96::20]", "fd00:96::20"] {
+        assert_eq!(get(to("fd00:96::20", 80), host), ok("one"), "{host}");
+    }
+    assert_eq!(say("fd00:96::21", 3000).as_deref(), Some("line hello"));
+    assert_eq!(say("fd00:96::22", 4000).as_deref(), Some("auto hello"));
+    assert_eq!(get(to("fd00:96::22", 4000), "any"), ok("auto"));
+    assert_eq!(say(NODE6, unknown.port).as_deref(), Some("unknown hello"));
+    let from =
+        |port| std::net::TcpStream::connect_timeout(&(pod6, port).into(), crate::place::SOON);
+    assert_eq!(get(from(8080), "web"), ok("web"));
+    assert_eq!(
+        backend::say(from(7070).unwrap(), "hello").as_deref(),
+        Some("any hello")
+    );
+    assert_eq!(
+        backend::say(from(5555).unwrap(), "hello").as_deref(),
+        Some("other hello")
+    );
+    assert_eq!(other.seen.last().0.ip().to_string(), "::6");
+    for port in [15001, 15006] {
+        assert!(is_cut(from(port)), "{port}");
+        assert!(is_cut(to("::1", port)), "{port}");
+    }
+    // The first family as ever.
+    assert_eq!(get(to("10.96.0.20", 80), "b"), ok("one"));
+    assert_eq!(get(from_node(8080), "web"), ok("web"));
 }
 
 /// Case 25, what is intercepted.

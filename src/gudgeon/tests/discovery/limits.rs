@@ -1,0 +1,156 @@
+//! What time does to streams and connections: pushes that may not wait for ever, clients that are not there any more,
+//! connections that are old, and turns.
+
+use std::io::Read as _;
+use std::time::{Duration, Instant};
+
+use crate::client::*;
+use crate::place::{Place, SOON, documents, entry};
+use crate::streams::Deaf;
+
+const B: &str = "outbound|8080||b.demo.svc.cluster.local";
+
+fn service(address: &str) -> String {
+    entry("b.demo.svc.cluster.local", 8080, "HTTP", &[(address, 80)])
+}
+
+fn place() -> Place {
+    Place::new().with("config/b.yaml", &service("10.0.0.1"))
+}
+
+/// Case 3, the second half: changes without end.
+#[tokio::test]
+async fn who_changes_without_end_is_heard_after_ten_seconds() {
+    // A pause of this program is not to be the quiet that ends a wait.
+    let discovery = place().env("PILOT_DEBOUNCE_AFTER", "2s").start();
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.settle(&[B], &["8080"]).await;
+    let begun = Instant::now();
+    let mut turn = 0;
+    let heard = loop {
+        turn += 1;
+        let address = format!("10.0.{}.{}", turn / 250 + 1, turn % 250);
+        discovery.place.write("config/b.yaml", &service(&address));
+        if let Some(heard) = stream.next(Duration::from_millis(50)).await {
+            break heard.unwrap();
+        }
+        assert!(begun.elapsed() < SOON, "nothing after {turn} changes");
+    };
+    let took = begun.elapsed();
+    assert_eq!(heard.type_url, EDS);
+    assert!(
+        took > Duration::from_secs(9) && took < Duration::from_secs(12),
+        "{took:?}"
+    );
+    assert_eq!(discovery.metric("pilot_xds_pushes{type=\"eds\"}"), 2.0);
+}
+
+/// Reads until the other side has closed; what came. A client that only reads answers no ping.
+fn rest(deaf: &Deaf) -> Vec<u8> {
+    let mut stream = &deaf.stream;
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let mut all = Vec::new();
+    match stream.read_to_end(&mut all) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("it is still there: {error}"),
+    }
+    all
+}
+
+/// Whether a frame of this kind is among them.
+fn has(mut frames: &[u8], kind: u8) -> bool {
+    while let [a, b, c, found, ..] = frames {
+        if *found == kind {
+            return true;
+        }
+        let length = u32::from_be_bytes([0, *a, *b, *c]);
+        frames = frames.get(9 + length as usize..).unwrap_or_default();
+    }
+    false
+}
+
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+
+#[tokio::test]
+async fn who_answers_no_ping_is_gone() {
+    let discovery = place()
+        .arg("--keepaliveInterval=1s")
+        .arg("--keepaliveTimeout=1s")
+        .start();
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.settle(&[B], &["8080"]).await;
+    let deaf = Deaf::open(discovery.grpc);
+    let begun = Instant::now();
+    let heard = tokio::task::spawn_blocking(move || rest(&deaf)).await;
+    let took = begun.elapsed();
+    assert!(has(&heard.unwrap(), PING));
+    assert!(took > Duration::from_millis(1900), "{took:?}");
+    soon("one stream", || {
+        discovery.json("/debug/syncz").as_array().unwrap().len() == 1
+    })
+    .await;
+    discovery.place.write("config/b.yaml", &service("10.0.0.2"));
+    assert_eq!(endpoints(&stream.hear(EDS).await, B), ["10.0.0.2:80"]);
+}
+
+#[tokio::test]
+async fn an_old_connection_is_told_to_go_and_ends_ten_seconds_later() {
+    let discovery = place().arg("--keepaliveMaxServerConnectionAge=1s").start();
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.settle(&[B], &["8080"]).await;
+    let deaf = Deaf::open(discovery.grpc);
+    let begun = Instant::now();
+    let heard = tokio::task::spawn_blocking(move || (rest(&deaf), begun.elapsed()));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    // It is told to go by now, and its stream goes on.
+    discovery.place.write("config/b.yaml", &service("10.0.0.2"));
+    assert_eq!(endpoints(&stream.hear(EDS).await, B), ["10.0.0.2:80"]);
+    let (heard, took) = heard.await.unwrap();
+    assert!(has(&heard, GOAWAY));
+    assert!(
+        took > Duration::from_millis(10_500) && took < Duration::from_secs(14),
+        "{took:?}"
+    );
+    stream.end().await;
+}
+
+/// One turn at a time, and three who do not read what they were sent.
+#[tokio::test]
+async fn who_does_not_read_keeps_no_turn() {
+    let many: Vec<String> = (0..300)
+        .map(|number| {
+            let host = format!("s{number}.demo.svc.cluster.local");
+            entry(&host, 8080, "HTTP", &[("10.0.0.1", 80)])
+        })
+        .collect();
+    let discovery = place()
+        .with("config/many.yaml", &documents(&many))
+        .env("PILOT_PUSH_THROTTLE", "1")
+        .start();
+    let mut readers = Vec::new();
+    for _ in 0..3 {
+        let mut stream = Sotw::open(discovery.grpc).await;
+        stream.settle(&[B], &["8080"]).await;
+        readers.push(stream);
+    }
+    let deaf: Vec<_> = (0..3).map(|_| Deaf::open(discovery.grpc)).collect();
+    soon("all streams", || {
+        discovery.json("/debug/syncz").as_array().unwrap().len() == 6
+    })
+    .await;
+    for turn in 2..5 {
+        let begun = Instant::now();
+        let address = format!("10.0.0.{turn}");
+        discovery.place.write("config/b.yaml", &service(&address));
+        for stream in &mut readers {
+            let eds = stream.hear(EDS).await;
+            assert_eq!(endpoints(&eds, B), [format!("{address}:80")]);
+            stream.ack(&eds, &[B]);
+        }
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+    drop(deaf);
+}
