@@ -154,3 +154,29 @@ async fn who_does_not_read_keeps_no_turn() {
     }
     drop(deaf);
 }
+
+/// A refusal's words are somebody else's: they are shown as they are, and make no line of their own anywhere.
+#[tokio::test]
+async fn a_refusals_words_forge_nothing() {
+    let words = "no \"such\" \\ filter\nforged{x=\"y\"} 1\n2026-11-22T00:00:00Z\tinfo\tforged";
+    let discovery = place().start();
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.ask(LDS, &[]);
+    let lds = stream.hear(LDS).await;
+    stream.nack(&lds, "", words);
+    soon("the refusal", || discovery.logged("refuses lds") == 1).await;
+    let rows = discovery.json("/debug/syncz");
+    assert_eq!(rows[0]["errors"]["listener"]["message"], words);
+    let log = discovery.log();
+    let (_, metrics) = discovery.get("/metrics");
+    let forged = |line: &str| line.starts_with("forged") || line.ends_with("\tforged");
+    let mut lines = log.iter().map(String::as_str).chain(metrics.lines());
+    assert!(!lines.any(forged), "{log:?}\n{metrics}");
+    let label = "err=\"no \\\"such\\\" \\\\ filter\\nforged{x=\\\"y\\\"} 1";
+    assert!(metrics.contains(label), "{metrics}");
+    let (_, page) = discovery.get("/debug");
+    assert!(
+        page.contains("no &quot;such&quot;") || page.contains("no &#34;such&#34;"),
+        "{page}"
+    );
+}

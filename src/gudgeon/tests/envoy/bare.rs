@@ -80,6 +80,7 @@ fn each_kind_of_port_is_reached_by_its_number() {
     let [first, second] = ["first", "second"].map(|name| Backend::new(ip.ip, name));
     let named = Backend::new([127, 0, 0, 1], "named");
     let greeting = Backend::greeting(ip.ip, "220 ready\n");
+    let nobody = Address::new().ip;
     let place = Place::new();
     let socket = place.path("socket");
     Backend::unix(&socket, "socket");
@@ -117,12 +118,18 @@ fn each_kind_of_port_is_reached_by_its_number() {
             "DNS_ROUND_ROBIN",
             &format!("[{{address: localhost, ports: {{main: {}}}}}]", named.port),
         ),
-        // Of the same domains in short.
-        format!(
-            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: clash, namespace: demo, \
-             creationTimestamp: '2026-01-01T00:00:00Z'}}\nspec:\n  hosts: [b.demo]\n  location: MESH_INTERNAL\n  resolution: \
-             STATIC\n  ports: [{{number: 18080, name: main, protocol: HTTP}}]\n  endpoints: [{{address: 192.0.2.1}}]\n"
+        // Of two one is not there.
+        entry(
+            &host("retried"),
+            18107,
+            "HTTP",
+            &[(&at, one.port), (&nobody.to_string(), 1)],
         ),
+        // Of the same domains in short.
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: clash, namespace: demo, \
+             creationTimestamp: '2026-01-01T00:00:00Z'}\nspec:\n  hosts: [b.demo]\n  location: MESH_INTERNAL\n  resolution: \
+             STATIC\n  ports: [{number: 18080, name: main, protocol: HTTP}]\n  endpoints: [{address: 192.0.2.1}]\n"
+            .to_owned(),
         newer,
         older,
         // The proxy's own.
@@ -179,6 +186,11 @@ fn each_kind_of_port_is_reached_by_its_number() {
     assert_eq!(proxy.get("socket", 18105), ok("socket"));
     for name in ["named", "robin"] {
         assert_eq!(proxy.get(name, 18106), ok("named"), "{name}");
+    }
+
+    // Whoever is not there is passed over.
+    for _ in 0..10 {
+        assert_eq!(proxy.get("retried", 18107), ok("one"));
     }
 
     // Of two that cannot be told apart the older works, and the other is shown.
