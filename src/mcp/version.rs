@@ -17,15 +17,19 @@ impl Version {
 
     /// What [`Display`](fmt::Display) has written; anything else is a version that was never given out.
     pub fn parse(text: &str) -> Option<Self> {
-        let well_formed = text.len() == 16
-            && text
-                .bytes()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        if !well_formed {
-            return None;
-        }
-        u64::from_str_radix(text, 16).ok().map(Self)
+        let number = hexadecimal(text, 16)?;
+        u64::try_from(number).ok().map(Self)
     }
+}
+
+fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
+    let mut bytes = text.bytes();
+    let well_formed =
+        text.len() == digits && bytes.all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if !well_formed {
+        return None;
+    }
+    u128::from_str_radix(text, 16).ok()
 }
 
 fn head(bytes: &[u8]) -> impl Iterator<Item = u8> {
@@ -60,6 +64,11 @@ impl Sum {
         hash.update(name.as_bytes());
         let half = hash.finalize().into_iter().take(16);
         Self(half.fold(0, |sum, byte| sum << 8 | u128::from(byte)))
+    }
+
+    /// As [`Version::parse`].
+    pub fn parse(text: &str) -> Option<Self> {
+        hexadecimal(text, 32).map(Self)
     }
 }
 
@@ -134,5 +143,7 @@ mod tests {
         assert_eq!(a - a, Sum::EMPTY);
         assert_ne!(a, Sum::of("a", Version::of(b"2")));
         assert_eq!(a.to_string().len(), 32);
+        assert_eq!(Sum::parse(&a.to_string()), Some(a));
+        assert_eq!(Sum::parse("ba7816bf8f01cfea"), None);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::reader::{Read, Reading};
 use crate::message::{Resource, Resources};
 use crate::snapshot::content;
-use crate::version::Version;
+use crate::version::{Sum, Version};
 
 /// How many of what cannot be read are named with their reasons; of the others there is the number.
 const NAMED: usize = 20;
@@ -217,7 +217,6 @@ impl<T> Collection<T> {
     }
 
     pub(super) fn apply(&mut self, now: Duration, whole: Whole<T>, changes: &mut Changes<T>) {
-        self.given = true;
         self.last_ack = Some(now);
         self.version = whole.version.into();
         if whole.incremental {
@@ -239,6 +238,20 @@ impl<T> Collection<T> {
         for (name, member) in whole.members {
             self.set(name, member, changes);
         }
+        self.given = self.given || !whole.incremental || self.is_whole();
+    }
+
+    /// Whether what is held is all that its version stands for: a long one comes in parts. Of a source that counts otherwise
+    /// nobody knows.
+    fn is_whole(&self) -> bool {
+        let Some(version) = Sum::parse(&self.version) else {
+            return true;
+        };
+        let held = self.held.iter();
+        let sum = held.map(|(name, held)| {
+            Version::parse(&held.version).map(|version| Sum::of(name, version))
+        });
+        sum.sum::<Option<Sum>>().is_none_or(|sum| sum == version)
     }
 
     fn remove(&mut self, name: &str, changes: &mut Changes<T>) {

@@ -321,3 +321,42 @@ fn the_last_requests_are_kept() {
     assert_eq!(play.0.log().count(), KEPT);
     assert_eq!(&*play.0.log().last().unwrap().nonce, "999");
 }
+
+#[test]
+fn a_collection_in_parts_is_there_with_the_last_one() {
+    use crate::snapshot::{Origin, Resource as Given, content};
+    use crate::version::Sum;
+
+    let mut play = Play::new();
+    let mut other = response("1", &[]);
+    other.collection = "b".to_owned();
+    play.say(&other);
+    let version = |body: &str| content(&resource("n/1", body));
+    let given = Given::new(Origin {
+        type_url: TYPE.to_owned(),
+        body: "x".into(),
+        ..Origin::default()
+    });
+    assert_eq!(version("x"), given.version);
+    let all = Sum::of("n/1", version("x")) + Sum::of("n/2", version("?y"));
+    for (name, body, is_synced) in [("n/1", "x", false), ("n/2", "?y", true)] {
+        let mut part = more("1", &[(name, body)], &[]);
+        part.system_version_info = all.to_string();
+        part.resources[0].metadata.as_mut().unwrap().version = version(body).to_string();
+        assert_eq!(play.say(&part), "ACK");
+        assert_eq!(play.0.is_synced(), is_synced);
+    }
+    // Once there it stays so, and a source that counts otherwise is believed.
+    let mut part = more("2", &[("n/3", "z")], &[]);
+    part.system_version_info = all.to_string();
+    play.say(&part);
+    assert!(play.0.is_synced());
+    for system in ["7".to_owned(), all.to_string()] {
+        let mut play = Play::new();
+        play.say(&other);
+        let mut part = more("1", &[("n/1", "x")], &[]);
+        part.system_version_info = system;
+        play.say(&part);
+        assert!(play.0.is_synced());
+    }
+}

@@ -142,6 +142,7 @@ impl Subscription {
         let (resources, removed, part) = if self.incremental {
             let all = self.held.difference(target);
             if all.is_empty() && !self.owed {
+                self.agree(target);
                 return None;
             }
             let (now, later) = cut(all, part_bytes.saturating_sub(around(target.name())));
@@ -174,6 +175,15 @@ impl Subscription {
             part,
         });
         Some(response)
+    }
+
+    /// The sink has all of it already. What it has refused last stays refused.
+    fn agree(&mut self, target: &Arc<Collection>) {
+        if self.settled.is_none() {
+            self.settled = Some(target.version());
+            self.acked = self.settled;
+            self.held = Held::Shared(target.clone());
+        }
     }
 
     pub(super) fn status(&self) -> Status<'_> {

@@ -404,6 +404,20 @@ fn a_change_between_parts_goes_into_the_next() {
 }
 
 #[test]
+fn a_change_between_parts_may_leave_nothing_to_tell() {
+    let mut play = four_in_a_part();
+    play.say(&incremental("a", ""));
+    for n in 4..20 {
+        play.shelf.remove("a", &format!("{n:02}"));
+    }
+    play.publish();
+    assert_eq!(play.say(&incremental("a", "1")), [""; 0]);
+    let version = play.shelf.snapshot().get("a").unwrap().version();
+    let (_, status) = play.source.status().next().unwrap();
+    assert_eq!((status.acked, status.pending_nonce), (Some(version), None));
+}
+
+#[test]
 fn a_refused_part_is_not_sent_again() {
     let mut play = four_in_a_part();
     play.say(&incremental("a", ""));

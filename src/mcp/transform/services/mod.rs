@@ -187,6 +187,13 @@ impl Services {
         }
     }
 
+    /// The number of a service's port by its name, as an Ingress may name it.
+    pub fn port(&self, service: &Key, name: &str) -> Option<u16> {
+        let ports = &self.services.get(service)?.spec.ports;
+        let named = ports.iter().find(|port| port.name == name)?;
+        Some(named.port)
+    }
+
     /// The entry of a service as it is now. `None`: there is no such service.
     pub fn entry(&self, key: &Key, mesh: &Mesh) -> Option<Resource> {
         let service = self.services.get(key)?;

@@ -167,6 +167,17 @@ fn a_service_with_its_endpoints_is_an_entry() {
 }
 
 #[test]
+fn a_port_is_found_by_its_name() {
+    let mut services = Services::default();
+    for word in cart() {
+        tell(&mut services, word);
+    }
+    assert_eq!(services.port(&key("cart"), "http-web"), Some(80));
+    assert_eq!(services.port(&key("cart"), "http"), None);
+    assert_eq!(services.port(&key("other"), "http-web"), None);
+}
+
+#[test]
 fn the_order_in_which_they_come_does_not_matter() {
     let words = cart();
     let mut entries = BTreeSet::new();
