@@ -28,7 +28,8 @@ pub(crate) fn is_host_pattern(host: &str) -> bool {
 }
 
 /// What a port is called: letters, digits and dashes, as a label of DNS.
-pub(crate) fn is_label(text: &str) -> bool {
+#[must_use]
+pub fn is_label(text: &str) -> bool {
     const LONGEST: usize = 63;
     !text.is_empty()
         && text.len() <= LONGEST

@@ -193,6 +193,14 @@ impl<'a> Part<'a> {
         true
     }
 
+    /// How many steps of a path there are, and how many of them the tree has.
+    #[cfg(test)]
+    pub(super) fn steps(&self, path: &str) -> (usize, usize) {
+        let mut there = 0;
+        self.walk(path, |_, _| there += 1);
+        (keys(path).count(), there)
+    }
+
     fn position(&self, node: &Node, entries: &[(String, Node)], name: &str) -> Option<usize> {
         let mut maps = self.maps.borrow_mut();
         let known = maps.entry(std::ptr::from_ref(node)).or_insert_with(|| {

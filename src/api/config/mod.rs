@@ -24,16 +24,15 @@ mod scalars;
     reason = "values are made where they are wanted"
 )]
 mod tests;
+mod verdict;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde_json::Value as Json;
 
 use crate::schema::Message;
 use crate::wire::{self, Malformed};
-use crate::yaml::Node;
-use document::Part;
 use fields::Walker;
 
 pub use envelope::{MOST_BYTES, MOST_DEPTH};
@@ -108,34 +107,7 @@ pub fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
 /// An object, and all that is wrong with it, fields and rules, in the order of what was written.
 #[must_use]
 pub fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
-    let (mut object, mut findings) = read(value);
-    if let Some(object) = &mut object {
-        let unread: HashSet<String> = findings
-            .iter()
-            .filter(|finding| finding.is_error())
-            .map(|finding| finding.path.clone())
-            .collect();
-        let judged = rules::judge(
-            object.kind.kind,
-            &object.namespace,
-            &object.name,
-            &object.spec,
-        );
-        // What could not be read is wrong once.
-        findings.extend(
-            judged
-                .into_iter()
-                .filter(|finding| !unread.contains(&finding.path)),
-        );
-        if findings.iter().any(Finding::is_error) {
-            object.body = Bytes::new();
-        }
-    }
-    if findings.len() > 1 {
-        Part::new(&Node::of_json(value)).order(&mut findings);
-    }
-    limit(&mut findings);
-    (object, findings)
+    verdict::check(value)
 }
 
 /// The first hundred, and one that says how many more there are.

@@ -10,24 +10,34 @@
 
 #[path = "../../../tests/fuzz-gudgeon/properties/mesh_config.rs"]
 mod mesh_config;
+#[path = "../../../tests/fuzz-gudgeon/properties/objects.rs"]
+mod objects;
 
-#[test]
-fn mesh_configurations() {
-    let folder = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/data/fuzz/mesh_config"
-    );
+/// All examples of a target, and their beginnings.
+fn run(target: &str, step: usize, check: fn(&[u8])) {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let folder = format!("{root}/../../tests/data/fuzz/{target}");
     let mut found = 0;
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
         // The last one said is the one that failed.
         println!("{}", path.display());
         let bytes = std::fs::read(path).unwrap();
-        mesh_config::check(&bytes);
-        for cut in 0..=bytes.len() {
-            mesh_config::check(bytes.get(..cut).unwrap());
+        check(&bytes);
+        for cut in (0..=bytes.len()).step_by(step) {
+            check(bytes.get(..cut).unwrap());
         }
         found += 1;
     }
     assert!(found > 3, "there are no examples");
+}
+
+#[test]
+fn mesh_configurations() {
+    run("mesh_config", 1, mesh_config::check);
+}
+
+#[test]
+fn objects_and_their_beginnings() {
+    run("objects", 7, objects::check);
 }

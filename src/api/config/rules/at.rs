@@ -105,6 +105,11 @@ impl<'a> At<'a> {
         }
     }
 
+    /// It was written, and could not be read.
+    pub(super) fn is_broken(&self) -> bool {
+        self.value.is_some_and(Value::is_null)
+    }
+
     pub(super) fn text(&self) -> &'a str {
         self.value.and_then(Value::as_str).unwrap_or_default()
     }

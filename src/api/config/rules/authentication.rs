@@ -40,7 +40,7 @@ pub(super) fn mesh_policy(context: &Context<'_>) {
 }
 
 pub(super) fn named_default(context: &Context<'_>) {
-    if context.name != "default" {
+    if !matches!(context.name, "" | "default") {
         let shown = quoted(context.name);
         context.name_at.fail(format!("{shown} is not \"default\""));
     }

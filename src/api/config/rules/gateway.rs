@@ -8,7 +8,10 @@ use super::{parts, predicates as is, server_tls};
 use crate::config::finding::quoted;
 
 pub(super) fn check(context: &Context<'_>) {
-    context.name_at.check(is::label(context.name));
+    // Empty is for the API server to complete.
+    if !context.name.is_empty() {
+        context.name_at.check(is::label(context.name));
+    }
     let servers = context.spec.get("servers");
     servers.not_empty();
     let mut names = HashSet::new();

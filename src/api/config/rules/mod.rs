@@ -19,7 +19,7 @@ mod locality;
 mod mixer;
 mod parts;
 mod pool;
-pub(crate) mod predicates;
+mod predicates;
 mod rbac;
 mod regex;
 mod security;
@@ -31,6 +31,7 @@ mod workload_entry;
 
 use serde_json::Value;
 
+use super::Object;
 use super::finding::Finding;
 use at::Out;
 use context::Context;
@@ -61,9 +62,18 @@ const RULES: [(&str, Rule); 20] = [
     ("QuotaSpecBinding", mixer::quota_binding),
 ];
 
-/// What is wrong with the `spec` of a kind, in no particular order.
+/// What rules say of an object, in no particular order; nothing of what could not be read.
 #[must_use]
-pub fn judge(kind: &str, namespace: &str, name: &str, spec: &Value) -> Vec<Finding> {
+pub fn check(object: &Object) -> Vec<Finding> {
+    judge(
+        object.kind.kind,
+        &object.namespace,
+        &object.name,
+        &object.spec,
+    )
+}
+
+fn judge(kind: &str, namespace: &str, name: &str, spec: &Value) -> Vec<Finding> {
     let out = Out::default();
     if let Some((_, rule)) = RULES.iter().find(|(known, _)| *known == kind) {
         rule(&Context::new(namespace, name, spec, &out));

@@ -153,7 +153,10 @@ pub(super) fn weights(at: &At<'_>) {
     for item in at.items() {
         pct(&item.get("weight"));
     }
-    if at.list().len() > 1 {
+    let broken = at
+        .items()
+        .any(|item| item.is_broken() || item.get("weight").is_broken());
+    if at.list().len() > 1 && !broken {
         let sum = at.items().fold(0i64, |sum, item| {
             sum.saturating_add(item.get("weight").number())
         });

@@ -43,7 +43,7 @@ pub(super) fn label(text: &str) -> Wrong {
 }
 
 /// A name of Kubernetes.
-pub(crate) fn dns_name(text: &str) -> Wrong {
+pub(super) fn dns_name(text: &str) -> Wrong {
     let holds = !text.is_empty() && text.len() <= LONGEST_NAME && text.split('.').all(is_label);
     wrong(holds, || format!("{} is not a DNS name", quoted(text)))
 }

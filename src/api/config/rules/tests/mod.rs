@@ -4,18 +4,20 @@
 
 use std::collections::BTreeSet;
 
-use super::judge;
 use crate::config::document::documents;
+use crate::config::{KINDS, check};
 
 /// What is said of an object, in the order of its text.
 fn said(kind: &str, name: &str, spec: &str) -> Vec<String> {
-    let text = format!("{{metadata: {{name: {name}, namespace: ns}}, spec: {spec}}}");
+    let row = KINDS.iter().find(|row| row.kind == kind).unwrap();
+    let version = format!("{}/{}", row.group, row.versions[0]);
+    let text = format!(
+        "{{apiVersion: {version}, kind: {kind}, metadata: {{name: {name}, namespace: ns}}, spec: {spec}}}"
+    );
     let document = documents(&text).next().unwrap();
     let document = document.unwrap_or_else(|cause| panic!("{spec}: {cause}"));
     let part = &document.parts()[0];
-    let value = part.value();
-    let mut findings = judge(kind, "ns", name, &value["spec"]);
-    part.order(&mut findings);
+    let (_, findings) = check(&part.value());
     findings
         .into_iter()
         .map(|found| {
@@ -55,6 +57,7 @@ mod destination_rule;
 mod edge;
 mod old;
 mod policy;
+mod properties;
 mod security;
 mod sidecar;
 mod virtual_service;

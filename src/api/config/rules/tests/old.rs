@@ -102,7 +102,7 @@ pub(super) mod cluster_config {
     rows! { "ClusterRbacConfig" "default"
         cluster_rbac_config {
             + "{mode: ON_WITH_INCLUSION, inclusion: {namespaces: [a]}}";
-            + "{mode: ON}";
+            + "{mode: 'ON'}";
             - "{mode: ON_WITH_INCLUSION}" => ["spec.inclusion: is required"];
             - "{mode: ON_WITH_EXCLUSION, inclusion: {}}" => ["spec.exclusion: is required"];
         }
@@ -114,7 +114,7 @@ pub(super) mod config {
     #[test]
     fn a_good_one_has_its_warning_only() {
         let said = ["warning: spec: deprecated, use ClusterRbacConfig"];
-        crate::config::rules::tests::bad("RbacConfig", "default", "{mode: ON}", &said);
+        crate::config::rules::tests::bad("RbacConfig", "default", "{mode: 'ON'}", &said);
     }
 
     #[test]

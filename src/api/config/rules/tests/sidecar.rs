@@ -136,8 +136,12 @@ pub(super) mod patches {
             - "{workloadSelector: {labels: {a: '*'}}}" => ["spec.workloadSelector.labels.a: no wildcards here"];
         }
         filters {
-            + "{filters: [{filterType: HTTP, filterName: a, filterConfig: {}, insertPosition: {index: AFTER, relativeTo: b}}]}";
+            + "{}";
+            - "{filters: [{filterType: HTTP, filterName: a, filterConfig: {}, insertPosition: {index: AFTER, relativeTo: b}}]}" => [
+                "warning: spec.filters: deprecated, only releases up to 1.5 have it",
+            ];
             - "{filters: [{insertPosition: {index: BEFORE}}]}" => [
+                "warning: spec.filters: deprecated, only releases up to 1.5 have it",
                 "spec.filters[0].filterType: is required",
                 "spec.filters[0].filterName: is required",
                 "spec.filters[0].filterConfig: is required",
