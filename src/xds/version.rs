@@ -24,6 +24,11 @@ impl Version {
         Self(half.fold(0, |sum, byte| sum << 8 | u128::from(*byte)))
     }
 
+    /// One in so many versions is, always the same ones: where lists are cut by it, equal parts of them are cut alike.
+    pub const fn is_one_in(self, many: u128) -> bool {
+        self.0.is_multiple_of(many)
+    }
+
     /// What [`Display`](fmt::Display) has written; anything else is a version that was never given out.
     pub fn parse(text: &str) -> Option<Self> {
         let well_formed = text.len() == 32

@@ -37,6 +37,8 @@ const HEAD_BYTES: u32 = 16 << 10;
 /// What is taken in before it was asked for: one stream, one connection.
 const STREAM_WINDOW: u32 = (64 << 10) - 1;
 const CONNECTION_WINDOW: u32 = 256 << 10;
+/// What of one stream waits in its connection to be written; the rest waits where it costs nothing.
+const WRITTEN_AHEAD: usize = 64 << 10;
 /// Between two tries to accept when the process has no descriptors.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
 
@@ -148,6 +150,7 @@ async fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(keeping.streams)
+        .max_send_buf_size(WRITTEN_AHEAD)
         .keep_alive_interval(keeping.interval)
         .keep_alive_timeout(keeping.timeout);
     let peer = Arc::new(peer);

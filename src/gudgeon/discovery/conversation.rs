@@ -258,7 +258,8 @@ where
         }
         if let Some(response) = session.next(now) {
             self.writing = Some(response.kind);
-            self.outlet.put(wire::encode(session.protocol, &response));
+            let message = wire::encode(session.protocol, &response, &self.hub.pieces);
+            self.outlet.put(message);
             let took = self.hub.clock.now().saturating_sub(now);
             self.hub.metrics.sent(response.kind, took);
         } else if let Some((mail, _)) = self.push.take() {

@@ -112,8 +112,14 @@ fn most_values(mut message: Bytes) -> Result<usize, prost::DecodeError> {
 
 /// One message as it goes over a stream.
 pub(crate) fn framed(message: &impl Message) -> Vec<u8> {
-    let length = message.encoded_len();
-    let mut frame = Vec::with_capacity(PREFIX + length);
+    begun(message, 0)
+}
+
+/// The begin of a message of which so many more bytes follow.
+pub(super) fn begun(message: &impl Message, more: usize) -> Vec<u8> {
+    let begin = message.encoded_len();
+    let length = begin.saturating_add(more);
+    let mut frame = Vec::with_capacity(PREFIX + begin);
     frame.push(0);
     // No response comes near four gigabytes: memory would be gone long before.
     frame.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());

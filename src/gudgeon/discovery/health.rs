@@ -41,7 +41,7 @@ pub(super) async fn check(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: A
     let end = match asked.next::<Question>().await {
         Ok(Some(question)) if is_known(&question.service) => {
             let status = standing(hub.serves());
-            outlet.put(framed(&Answer { status }));
+            outlet.put([framed(&Answer { status }).into()]);
             Status::ok("")
         }
         Ok(Some(_)) => Status::not_found("no such service"),
@@ -67,7 +67,7 @@ pub(super) async fn watch(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: A
         };
         if told != Some(status) && outlet.is_free() {
             told = Some(status);
-            outlet.put(framed(&Answer { status }));
+            outlet.put([framed(&Answer { status }).into()]);
         }
         tokio::select! {
             changed = serving.changed() => if changed.is_err() { break },

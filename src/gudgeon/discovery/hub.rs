@@ -23,6 +23,7 @@ use xds::stream::{Protocol, Scope};
 use super::clock::Clock;
 use super::metrics::Metrics;
 use super::options::Options;
+use super::pieces::Pieces;
 use super::pushed::{Pushed, assignments};
 use super::session::{Mail, Session, nothing};
 
@@ -35,6 +36,7 @@ pub(crate) struct Hub {
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) options: Options,
+    pub(crate) pieces: Pieces,
     /// Streams that may begin with a push at once.
     pub(crate) throttle: Arc<Semaphore>,
     state: Mutex<State>,
@@ -82,6 +84,7 @@ impl Hub {
             metrics: Metrics::new(),
             throttle: Arc::new(Semaphore::new(options.throttle)),
             options,
+            pieces: Pieces::default(),
             state: Mutex::new(State {
                 registries,
                 standing: BTreeMap::new(),

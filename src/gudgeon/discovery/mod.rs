@@ -25,6 +25,7 @@ mod options;
 mod outlet;
 mod page;
 mod peer;
+mod pieces;
 mod ports;
 mod pushed;
 mod reflection;

@@ -1,6 +1,7 @@
 //! What goes out on one stream: one response at a time. The next is taken in when the last byte of it is on its way to the
 //! client, so that who does not read costs one response and nothing else.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -20,8 +21,9 @@ pub(crate) struct Outlet {
 
 #[derive(Debug, Default)]
 struct State {
-    next: Option<Vec<u8>>,
-    /// `next` was put and is not written yet.
+    /// What of a response the connection has not taken yet.
+    next: VecDeque<Bytes>,
+    /// A response was put and is not written yet.
     busy: bool,
     end: Option<Status>,
     gone: bool,
@@ -43,10 +45,10 @@ impl Outlet {
         self.state().gone
     }
 
-    /// A framed message; only where it is free.
-    pub(crate) fn put(&self, frame: Vec<u8>) {
+    /// A framed message in pieces, none of them empty; only where it is free.
+    pub(crate) fn put(&self, pieces: impl IntoIterator<Item = Bytes>) {
         let mut state = self.state();
-        state.next = Some(frame);
+        state.next = pieces.into_iter().collect();
         state.busy = true;
         wake(state);
     }
@@ -102,9 +104,9 @@ impl Drop for Messages {
     }
 }
 
-/// Bytes of a response; dropped when the connection has written them.
+/// The last bytes of a response; dropped when the connection has written them.
 struct Receipt {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     outlet: Arc<Outlet>,
 }
 
@@ -132,9 +134,12 @@ impl Body for Messages {
             return Poll::Ready(None);
         }
         let mut state = self.outlet.state();
-        if let Some(bytes) = state.next.take() {
-            let outlet = Arc::clone(&self.outlet);
-            let bytes = Bytes::from_owner(Receipt { bytes, outlet });
+        if let Some(mut bytes) = state.next.pop_front() {
+            if state.next.is_empty() {
+                state.next = VecDeque::new();
+                let outlet = Arc::clone(&self.outlet);
+                bytes = Bytes::from_owner(Receipt { bytes, outlet });
+            }
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
         if let Some(status) = state.end.take() {
@@ -177,13 +182,17 @@ mod tests {
     async fn one_response_at_a_time_and_then_the_end() {
         let outlet = Arc::new(Outlet::default());
         let mut body = Messages::new(&outlet);
-        outlet.put(b"one".to_vec());
+        outlet.put(["one", " and", " all"].map(Bytes::from));
         outlet.end(Status::unavailable("leaving"));
         outlet.end(Status::ok("late"));
         let frame = body.frame().await.unwrap().unwrap();
-        assert!(!outlet.is_free() && !is_moved(&outlet).await);
         assert_eq!(frame.data_ref().unwrap().as_ref(), b"one");
         drop(frame);
+        drop(body.frame().await);
+        let last = body.frame().await.unwrap().unwrap();
+        assert!(!outlet.is_free() && !is_moved(&outlet).await);
+        assert_eq!(last.data_ref().unwrap().as_ref(), b" all");
+        drop(last);
         assert!(outlet.is_free() && is_moved(&outlet).await);
         let end = body.frame().await.unwrap().unwrap();
         assert_eq!(end.trailers_ref().unwrap()["grpc-status"], "14");

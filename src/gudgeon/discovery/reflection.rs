@@ -90,7 +90,7 @@ pub(super) async fn answer(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: 
     while !outlet.is_gone() {
         tokio::select! {
             question = asked.next::<Question>(), if outlet.is_free() => match question {
-                Ok(Some(question)) => outlet.put(framed(&say(&pool, question))),
+                Ok(Some(question)) => outlet.put([framed(&say(&pool, question)).into()]),
                 Ok(None) => return outlet.end(Status::ok("")),
                 Err(status) => return outlet.end(status),
             },

@@ -1,7 +1,9 @@
 //! Requests and responses between the messages of gRPC and what a stream speaks.
 //!
 //! Responses are encoded from messages of their own: same fields and numbers, but the resources are shared bytes, copied
-//! once, into what is written.
+//! once for all streams that are being sent the same.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::core::v3::Node;
@@ -10,7 +12,8 @@ use prost::Message;
 use xds::stream::{Protocol, Request, Response};
 use xds::view::Type;
 
-use super::frames::framed;
+use super::frames::begun;
+use super::pieces::Pieces;
 use crate::cli::VERSION;
 
 /// One request of either protocol, as it came.
@@ -119,50 +122,82 @@ struct Delta {
     control_plane: Option<ControlPlane>,
 }
 
-/// A response as it goes over the stream.
-pub(crate) fn encode(protocol: Protocol, response: &Response) -> Vec<u8> {
-    let url = Bytes::from_static(response.kind.url().as_bytes());
-    let any = |body: &Bytes| Any {
-        type_url: url.clone(),
-        value: body.clone(),
+/// Resources up to this length go with what stands before them: two writes of a client's connection for one word are dear.
+const SHORT_BYTES: usize = 4 << 10;
+
+/// A response as it goes over the stream, in pieces. The second and later ones are shared with other streams.
+pub(crate) fn encode(protocol: Protocol, response: &Response, pieces: &Pieces) -> Vec<Bytes> {
+    // A message is what its parts are, one behind the other: the resources are one part, all else the other.
+    let (kind, resources) = (response.kind, &response.resources);
+    let runs = pieces.of(protocol, kind, resources, |run| match protocol {
+        Protocol::StateOfTheWorld => state_of(kind, run).encode_to_vec(),
+        Protocol::Delta => delta_of(kind, run).encode_to_vec(),
+    });
+    let more = runs.iter().map(Bytes::len).sum();
+    let mut begin = match protocol {
+        Protocol::StateOfTheWorld => begun(&state_without(response), more),
+        Protocol::Delta => begun(&delta_without(response), more),
     };
-    let version = response.version.to_string();
-    let nonce = response.nonce.to_string();
-    match protocol {
-        Protocol::StateOfTheWorld => framed(&State {
-            version_info: version,
-            resources: response
-                .resources
-                .iter()
-                .map(|one| any(&one.body))
-                .collect(),
-            type_url: url.clone(),
-            nonce,
-            control_plane: ControlPlane::this(),
-        }),
-        Protocol::Delta => framed(&Delta {
-            system_version_info: version,
-            resources: response
-                .resources
-                .iter()
-                .map(|one| Resource {
-                    version: one.version.to_string(),
-                    resource: Some(any(&one.body)),
-                    name: one.name.to_string(),
-                })
-                .collect(),
-            type_url: url.clone(),
-            nonce,
-            removed_resources: response.removed.iter().map(ToString::to_string).collect(),
-            control_plane: ControlPlane::this(),
-        }),
+    if more <= SHORT_BYTES {
+        runs.iter().for_each(|run| begin.extend_from_slice(run));
+        return vec![begin.into()];
+    }
+    std::iter::once(begin.into()).chain(runs).collect()
+}
+
+fn url_of(kind: Type) -> Bytes {
+    Bytes::from_static(kind.url().as_bytes())
+}
+
+fn any(kind: Type, body: &Bytes) -> Any {
+    Any {
+        type_url: url_of(kind),
+        value: body.clone(),
+    }
+}
+
+fn state_of(kind: Type, run: &[Arc<xds::view::Resource>]) -> State {
+    State {
+        resources: run.iter().map(|one| any(kind, &one.body)).collect(),
+        ..State::default()
+    }
+}
+
+fn state_without(response: &Response) -> State {
+    State {
+        version_info: response.version.to_string(),
+        type_url: url_of(response.kind),
+        nonce: response.nonce.to_string(),
+        control_plane: ControlPlane::this(),
+        ..State::default()
+    }
+}
+
+fn delta_of(kind: Type, run: &[Arc<xds::view::Resource>]) -> Delta {
+    let resources = run.iter().map(|one| Resource {
+        version: one.version.to_string(),
+        resource: Some(any(kind, &one.body)),
+        name: one.name.to_string(),
+    });
+    Delta {
+        resources: resources.collect(),
+        ..Delta::default()
+    }
+}
+
+fn delta_without(response: &Response) -> Delta {
+    Delta {
+        system_version_info: response.version.to_string(),
+        type_url: url_of(response.kind),
+        nonce: response.nonce.to_string(),
+        removed_resources: response.removed.iter().map(ToString::to_string).collect(),
+        control_plane: ControlPlane::this(),
+        ..Delta::default()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use envoy_types::pb::envoy::service::discovery::v3::{
         DeltaDiscoveryResponse, DiscoveryResponse,
     };
@@ -184,9 +219,10 @@ mod tests {
     #[test]
     fn clients_read_what_is_written() {
         let response = response();
-        let state = encode(Protocol::StateOfTheWorld, &response);
+        let pieces = Pieces::default();
+        let state = encode(Protocol::StateOfTheWorld, &response, &pieces).concat();
         let state = DiscoveryResponse::decode(state.get(5..).unwrap()).unwrap();
-        let delta = encode(Protocol::Delta, &response);
+        let delta = encode(Protocol::Delta, &response, &pieces).concat();
         let delta = DeltaDiscoveryResponse::decode(delta.get(5..).unwrap()).unwrap();
         let version = response.version.to_string();
         assert_eq!(

@@ -7,7 +7,7 @@ use crate::version::Version;
 use crate::view::{Resource, Type};
 
 /// How a stream speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     StateOfTheWorld,
     Delta,
