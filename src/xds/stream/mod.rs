@@ -200,6 +200,18 @@ impl Stream {
     }
 
     fn rename_named(&mut self, request: &Request, is_first: bool) {
+        let known = match request.kind {
+            Type::Endpoint => &self.endpoints,
+            Type::Route => &self.routes,
+            Type::Cluster | Type::Listener => return,
+        };
+        // An ACK has all names once more.
+        if self.protocol == Protocol::StateOfTheWorld
+            && !is_first
+            && known.is_exactly(&request.names)
+        {
+            return;
+        }
         let mut names = sorted(&request.names);
         names.retain(|name| *name != "*");
         // While clusters warm, Envoy holds its request for them back; they wait for assignments that it may have already.

@@ -152,6 +152,12 @@ impl Named {
             .map(|slot| &slot.resource)
     }
 
+    /// State of the world: whether a request with these names says nothing new, as an ACK does.
+    pub(super) fn is_exactly(&self, names: &[String]) -> bool {
+        let same = |(slot, name): (&Slot, &String)| !slot.left && equal(&slot.resource.name, name);
+        self.slots.len() == names.len() && self.slots.iter().zip(names).all(same)
+    }
+
     /// State of the world: these names, sorted, each once, and no others. They come with the last nonce.
     pub(super) fn replace(&mut self, names: &[&str], nonce: u32) {
         let mut old = std::mem::take(&mut self.slots).into_iter().peekable();
@@ -238,6 +244,9 @@ impl Named {
 
     /// A client that comes back with this version has exactly what it would be sent, so it counts as sent. Or nothing does.
     pub(super) fn agree(&mut self, version: Option<Version>, source: &Source<'_>) -> bool {
+        if version.is_none() {
+            return false;
+        }
         self.version = self.unsent(source).version;
         if version == Some(self.version) {
             return true;
@@ -319,6 +328,18 @@ impl Named {
     }
 }
 
+/// Names begin alike, and the C library compares bytes one by one.
+fn equal(one: &str, other: &str) -> bool {
+    let ((one, rest), (other, end)) = (one.as_bytes().as_chunks(), other.as_bytes().as_chunks());
+    let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+    one.len() == other.len()
+        && rest == end
+        && one
+            .iter()
+            .zip(other)
+            .all(|(one, other)| word(one) == word(other))
+}
+
 /// Holds one slot against what there is now.
 fn look(slot: &mut Slot, source: &Source<'_>, found: &mut Found) {
     let before = slot.version();
@@ -366,5 +387,18 @@ mod tests {
     #[test]
     fn a_name_costs_two_words() {
         assert_eq!(size_of::<Slot>(), 16);
+    }
+
+    #[test]
+    fn names_are_equal_in_every_byte() {
+        let name = "outbound|8080||a.demo";
+        assert!(equal(name, name) && equal("", ""));
+        for at in 0..name.len() {
+            let mut other = name.to_owned();
+            other.replace_range(at..=at, "_");
+            assert!(!equal(name, &other), "{other}");
+            assert!(!equal(name, &name[at..]) || at == 0);
+            assert!(!equal(&name[..at], name));
+        }
     }
 }
