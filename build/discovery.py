@@ -2,7 +2,8 @@
 how these grow.
 
 The proxies are those of tests/mesh-load, half of them in each variant of the protocol; each looks at every answer. The server
-has one core and they have another, where there are two.
+has one core and they have another, where there are two. What a change costs is processor time of the server: until the last
+proxy has it, the proxies work as well, and on a shared machine neighbours do.
 """
 
 import json
@@ -19,7 +20,8 @@ import measure
 from ports import free_port
 
 MESH_LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/release/mesh-load")
-SERVICES, ENDPOINTS, PROXIES = 1000, 10, 2000
+# What is promised, and how many proxies there are when nobody asks for all of it: what one more costs is measured, too.
+SERVICES, ENDPOINTS, PROXIES, FEWER = 1000, 10, 2000, 500
 
 
 class Discovery:
@@ -69,11 +71,12 @@ class Discovery:
     def resident(self):
         return measure.memory(self.process.pid)["resident"]
 
-    def load(self, proxies, changes, exchanges=0):
+    def load(self, proxies, changes, exchanges=0, connections=20):
         """What the proxies found; a wrong answer ends everything."""
         command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.grpc}", "--pid", str(self.process.pid)]
         command += ["--dir", self.directory, "--services", str(self.services), "--endpoints", str(ENDPOINTS)]
         command += ["--proxies", str(proxies), "--changes", str(changes), "--exchanges", str(exchanges)]
+        command += ["--connections", str(connections)]
         client = subprocess.run(command, stdout=subprocess.PIPE, preexec_fn=gudgeon.on(gudgeon.CLIENT_CORE))
         if client.returncode != 0:
             measure.fail(f"go on without proxies: {measure.contents(self.log.name)[-2000:]}")
@@ -104,12 +107,11 @@ def point(folder, services, proxies, changes):
     return found["resident"], statistics.median(change["processor_ms"] for change in found["changes"])
 
 
-def growth(folder, changes):
+def growth(folder, most, changes):
     """Memory and the cost of a change at three sizes, against services and against proxies."""
-    few = PROXIES // 10
     against = {
-        "service": [(services, few) for services in (SERVICES // 4, SERVICES // 2, SERVICES)],
-        "proxy": [(SERVICES // 4, proxies) for proxies in (PROXIES // 4, PROXIES // 2, PROXIES)],
+        "service": [(services, most // 10) for services in (SERVICES // 4, SERVICES // 2, SERVICES)],
+        "proxy": [(SERVICES // 4, proxies) for proxies in (most // 4, most // 2, most)],
     }
     found = {}
     for what, sizes in against.items():
@@ -121,11 +123,11 @@ def growth(folder, changes):
     return found
 
 
-def all_of_it(quick):
+def all_of_it(quick, proxies):
     """Every figure, by the keys of build/promises.toml."""
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
         found = {"idle": idle(folder), "start": starts(folder, 3 if quick else 10)}
         with Discovery(folder, SERVICES) as discovery:
-            found["load"] = discovery.load(PROXIES, 5 if quick else 20, 2)
-        found["growth"] = growth(folder, 5)
+            found["load"] = discovery.load(proxies, 5 if quick else 20, 2)
+        found["growth"] = growth(folder, proxies, 5)
     return found

@@ -41,6 +41,8 @@ struct Fleet {
     proxies: Vec<RefCell<Proxy>>,
     awaited: RefCell<Awaited>,
     bytes: Cell<u64>,
+    /// When the server was given something else to serve last.
+    changed: Cell<Duration>,
     failure: RefCell<Option<String>>,
 }
 
@@ -58,6 +60,7 @@ pub(crate) async fn run(flags: Run) -> Result<String, Failure> {
     sleep(QUIET).await;
     let held = fleet.check(&flags)?;
     let resident = server::resident(flags.pid)?;
+    let most = server::most_resident(flags.pid)?;
     let bytes = fleet.bytes.get();
     let mut changes = Vec::new();
     for change in 1..=flags.changes {
@@ -71,7 +74,8 @@ pub(crate) async fn run(flags: Run) -> Result<String, Failure> {
         "proxies": flags.proxies, "services": flags.services, "clusters": held,
         "complete_ms": millis(complete), "complete_processor_ms": millis(ran.saturating_sub(before)),
         "bytes": bytes, "different_resources": fleet.library.borrow().len(),
-        "resident_before": empty, "resident": resident, "resident_after": server::resident(flags.pid)?,
+        "resident_before": empty, "resident": resident, "resident_most": most,
+        "resident_after": server::resident(flags.pid)?,
         "changes": changes, "exchanges": exchanges,
     });
     Ok(figures.to_string())
@@ -96,6 +100,7 @@ impl Fleet {
             proxies: proxies.collect(),
             awaited: RefCell::default(),
             bytes: Cell::new(0),
+            changed: Cell::new(Duration::ZERO),
             failure: RefCell::default(),
         }
     }
@@ -158,7 +163,7 @@ impl Fleet {
                 awaited.came.push(now);
             }
             drop(awaited);
-            for request in proxy.borrow_mut().hear(now, response)? {
+            for request in proxy.borrow_mut().hear(self.changed.get(), now, response)? {
                 line.say(request)?;
             }
         }
@@ -260,6 +265,7 @@ impl Fleet {
         let before = self.responses();
         let ran = server::ran(flags.pid)?;
         let began = self.start.elapsed();
+        self.changed.set(began);
         Directory::new(&flags.dir, flags.endpoints).put(service, change)?;
         let all = |fleet: &Self| fleet.awaited.borrow().came.len() >= fleet.proxies.len();
         self.until("an endpoint's change", all).await?;
@@ -284,6 +290,7 @@ impl Fleet {
         self.await_it(yaml::cluster(new), None);
         let ran = server::ran(flags.pid)?;
         let began = self.start.elapsed();
+        self.changed.set(began);
         let directory = Directory::new(&flags.dir, flags.endpoints);
         directory.put(new, 0)?;
         directory.remove(old)?;

@@ -55,7 +55,7 @@ pub(crate) struct Proxy {
     protocol: Protocol,
     held: [Held; 4],
     nonces: HashSet<String>,
-    /// Clusters that wait for an assignment, since when, and the response of clusters that is accepted then.
+    /// Clusters that wait for an assignment, since when at least, and the response of clusters that is accepted then.
     warming: BTreeSet<String>,
     since: Duration,
     unaccepted: bool,
@@ -180,16 +180,17 @@ impl Proxy {
         })
     }
 
-    /// Takes a response in; what is said to it.
+    /// Takes a response in; what is said to it. It was not sent before `from`, however late it is read.
     pub(crate) fn hear(
         &mut self,
+        from: Duration,
         now: Duration,
         response: Response,
     ) -> Result<Vec<Request>, String> {
         let kind = response.kind;
         self.look_at(&response)
             .and_then(|()| match kind {
-                Kind::Cluster => self.clusters(now, response),
+                Kind::Cluster => self.clusters(from, response),
                 Kind::Endpoint => self.endpoints(response),
                 Kind::Listener => self.listeners(now, response),
                 Kind::Route => self.routes(now, response),
@@ -266,7 +267,7 @@ impl Proxy {
         gone
     }
 
-    fn clusters(&mut self, now: Duration, response: Response) -> Result<Vec<Request>, String> {
+    fn clusters(&mut self, from: Duration, response: Response) -> Result<Vec<Request>, String> {
         let changed: BTreeSet<String> = response
             .resources
             .iter()
@@ -288,7 +289,7 @@ impl Proxy {
             ));
         }
         if self.warming.is_empty() {
-            self.since = now;
+            self.since = from;
         }
         self.warming.extend(changed);
         self.unaccepted = true;

@@ -6,8 +6,17 @@ use crate::Failure;
 
 /// kB resident.
 pub(crate) fn resident(pid: u32) -> Result<u64, Failure> {
+    memory(pid, "VmRSS:")
+}
+
+/// kB resident at most, since it started.
+pub(crate) fn most_resident(pid: u32) -> Result<u64, Failure> {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, key: &str) -> Result<u64, Failure> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
     let number = line.and_then(|line| line.split_whitespace().next());
     Ok(number.ok_or("the server has no memory")?.parse()?)
 }

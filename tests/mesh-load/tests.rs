@@ -116,7 +116,7 @@ impl Pair {
     /// Until nobody has anything to say.
     fn settle(&mut self) -> Result<(), String> {
         while let Some(response) = self.next() {
-            for said in self.proxy.hear(self.now, response)? {
+            for said in self.proxy.hear(self.now, self.now, response)? {
                 self.say(said);
             }
         }
@@ -218,7 +218,7 @@ fn a_server_that_is_wrong_is_found_out() {
                 if response.kind == kind {
                     spoil(&mut response);
                 }
-                match pair.proxy.hear(pair.now, response) {
+                match pair.proxy.hear(pair.now, pair.now, response) {
                     Ok(said) => said.into_iter().for_each(|said| pair.say(said)),
                     Err(why) => break why,
                 }
@@ -241,13 +241,13 @@ fn routes_to_a_cluster_that_is_not_there_are_found_out() {
                 routes = Some(response);
                 break;
             }
-            for said in ahead.proxy.hear(ahead.now, response).unwrap() {
+            for said in ahead.proxy.hear(ahead.now, ahead.now, response).unwrap() {
                 ahead.say(said);
             }
         }
         let mut routes = routes.expect("routes come");
         routes.nonce = "999".to_owned();
-        let why = pair.proxy.hear(pair.now, routes).unwrap_err();
+        let why = pair.proxy.hear(pair.now, pair.now, routes).unwrap_err();
         assert!(why.contains("which is not there"), "{why}");
     }
 }
