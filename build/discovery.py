@@ -107,6 +107,12 @@ def point(folder, services, proxies, changes):
     return found["resident"], statistics.median(change["processor_ms"] for change in found["changes"])
 
 
+def apart(folder, proxies):
+    """kB resident when each of them, as Envoys do, has a connection of its own."""
+    with Discovery(folder, SERVICES) as discovery:
+        return discovery.load(proxies, 0, connections=proxies)["resident"]
+
+
 def growth(folder, most, changes):
     """Memory and the cost of a change at three sizes, against services and against proxies."""
     against = {
@@ -129,5 +135,6 @@ def all_of_it(quick, proxies):
         found = {"idle": idle(folder), "start": starts(folder, 3 if quick else 10)}
         with Discovery(folder, SERVICES) as discovery:
             found["load"] = discovery.load(proxies, 5 if quick else 20, 2)
+        found["apart"] = apart(folder, proxies // 2)
         found["growth"] = growth(folder, proxies, 5)
     return found
