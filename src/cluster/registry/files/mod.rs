@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Reading is one step that never waits: whoever watches the directory asks for it when something in it changed, and from
-//! time to time. A file whose bytes are the same is not read again.
+//! time to time. A file that has not changed is not read again, and one whose bytes are the same is not parsed again.
 
 mod document;
 mod held;
@@ -29,7 +29,7 @@ use super::{Contribution, Written};
 pub(super) use document::MAX_BYTES;
 pub(super) use held::Held;
 pub(super) use object::{Item, Object};
-use tree::Tree;
+use tree::{Found, Stamp, Tree};
 
 /// So many things that are wrong are said of one file.
 const MAX_MESSAGES: usize = 20;
@@ -84,7 +84,9 @@ pub struct Outcome {
 #[derive(Debug, Default)]
 struct Known {
     /// Of the bytes that `objects` are from: their number and their hash.
-    stamp: Option<(usize, u64)>,
+    content: Option<(usize, u64)>,
+    /// The file with these bytes; while it has it, it is not read again.
+    stamp: Option<Stamp>,
     /// In the order of the file.
     objects: Vec<Object>,
     /// What is written there and cannot be used.
@@ -124,7 +126,8 @@ impl Files {
     ///
     /// The directory itself cannot be looked into. Then all is as it was.
     pub fn read(&mut self) -> io::Result<Outcome> {
-        let tree = tree::read(&self.root)?;
+        let known = |path: &Path| self.known.get(path)?.stamp;
+        let tree = tree::read(&self.root, &known)?;
         Ok(self.take(tree))
     }
 
@@ -145,7 +148,11 @@ impl Files {
         for (path, read) in tree.files {
             let known = self.known.entry(path.clone()).or_default();
             match read {
-                Ok(bytes) => known.take(&path, &bytes),
+                Ok(Found::Same) => known.unread = None,
+                Ok(Found::Read { bytes, stamp }) => {
+                    known.take(&path, &bytes);
+                    known.stamp = stamp;
+                }
                 Err(cause) => known.unread = Some(cause),
             }
         }
@@ -192,11 +199,11 @@ impl Files {
 impl Known {
     fn take(&mut self, path: &Path, bytes: &[u8]) {
         self.unread = None;
-        let stamp = Some((bytes.len(), hash(bytes)));
-        if self.stamp == stamp {
+        let content = Some((bytes.len(), hash(bytes)));
+        if self.content == content {
             return;
         }
-        self.stamp = stamp;
+        self.content = content;
         self.messages.clear();
         let source = name(path);
         match items(bytes, &source) {

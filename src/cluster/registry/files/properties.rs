@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::super::Memory;
-use super::tree::Tree;
+use super::tree::{Found, Tree};
 use super::*;
 
 /// A name and a port; no port: not valid.
@@ -85,12 +85,20 @@ fn names() -> Names {
     }
 }
 
-fn tree(files: &BTreeMap<u8, Result<Vec<u8>, String>>) -> Tree {
+/// `edited`: all other files are as they were.
+fn tree(files: &BTreeMap<u8, Result<Vec<u8>, String>>, edited: Option<u8>) -> Tree {
     let path = |file: &u8| PathBuf::from(format!("{file}.yaml"));
+    let found = |file: &u8, bytes: Vec<u8>| {
+        if edited.is_some_and(|edited| edited != *file) {
+            Found::Same
+        } else {
+            Found::Read { bytes, stamp: None }
+        }
+    };
     Tree {
         files: files
             .iter()
-            .map(|(file, read)| (path(file), read.clone()))
+            .map(|(file, read)| (path(file), read.clone().map(|bytes| found(file, bytes))))
             .collect(),
         ..Tree::default()
     }
@@ -142,7 +150,7 @@ proptest! {
                 }
             }
             reference.edit(*file, edit);
-            let outcome = files.take(tree(&there));
+            let outcome = files.take(tree(&there, Some(*file)));
             let entries = outcome.contribution.entries.values();
             let served: BTreeMap<_, _> = entries
                 .map(|entry| (entry.name.to_string(), entry.spec.ports[0].number))
@@ -154,7 +162,7 @@ proptest! {
             });
             if all_is_good {
                 let mut fresh = Files::new(Path::new("/nowhere"), names(), true);
-                let fresh = fresh.take(tree(&there));
+                let fresh = fresh.take(tree(&there, None));
                 prop_assert_eq!(&fresh.contribution, &outcome.contribution);
                 prop_assert_eq!(&fresh.written, &outcome.written);
             }
@@ -184,7 +192,7 @@ proptest! {
             }
         }
         let mut files = Files::new(Path::new("/nowhere"), names(), true);
-        let outcome = files.take(tree(&BTreeMap::from([(0, Ok(text.into_bytes()))])));
+        let outcome = files.take(tree(&BTreeMap::from([(0, Ok(text.into_bytes()))]), None));
         outcome.messages.iter().for_each(is_one_line);
     }
 
