@@ -125,6 +125,18 @@ fn each_kind_of_port_is_reached_by_its_number() {
             "HTTP",
             &[(&at, one.port), (&nobody.to_string(), 1)],
         ),
+        // One part, and three.
+        resolved(
+            "shares",
+            18108,
+            "HTTP",
+            "STATIC",
+            &format!(
+                "[{{address: {at}, ports: {{main: {}}}}}, {{address: {at}, ports: {{main: {}}}, weight: 3}}, {{address: {at}, \
+                 ports: {{main: {}}}, weight: 0}}]",
+                one.port, line.port, auto.port
+            ),
+        ),
         // Of the same domains in short.
         "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: clash, namespace: demo, \
              creationTimestamp: '2026-01-01T00:00:00Z'}\nspec:\n  hosts: [b.demo]\n  location: MESH_INTERNAL\n  resolution: \
@@ -188,6 +200,13 @@ fn each_kind_of_port_is_reached_by_its_number() {
         assert_eq!(proxy.get(name, 18106), ok("named"), "{name}");
     }
 
+    let answers: Vec<_> = (0..80).filter_map(|_| proxy.get("shares", 18108)).collect();
+    let of = |body: &str| answers.iter().filter(|answer| answer.1 == body).count();
+    let (few, many) = (of("one"), of("line"));
+    assert!(
+        few + many == 80 && (12..=28).contains(&few),
+        "{few} and {many}"
+    );
     // Whoever is not there is passed over.
     for _ in 0..10 {
         assert_eq!(proxy.get("retried", 18107), ok("one"));

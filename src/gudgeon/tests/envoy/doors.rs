@@ -1,7 +1,10 @@
 //! Sidecars that intercept nothing: what they take for their applications, and what becomes of a router.
 
+use std::io::{Read as _, Write as _};
+use std::time::{Duration, Instant};
+
 use crate::backend::{self, Backend};
-use crate::place::{Discovery, Place, documents, entry, until};
+use crate::place::{Discovery, Place, SOON, documents, entry, until};
 use crate::proxy::{Address, Proxy, Setup, in_sync, in_sync_with, rows};
 
 /// What a sidecar takes, port by port: number, protocol, and where it goes.
@@ -53,7 +56,10 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
         .with("config/all.yaml", &documents(&[service, ingress]))
         .start();
     let web = Setup::at("web", web, discovery.grpc).label("app", "web");
-    let web = web.env("ISTIO_META_HTTP10", "1").start();
+    let web = web
+        .env("ISTIO_META_HTTP10", "1")
+        .env("ISTIO_META_IDLE_TIMEOUT", "1s")
+        .start();
     for (port, body) in [
         (9080, "one"),
         (9082, "socket"),
@@ -76,6 +82,21 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
         "GET / HTTP/1.0\r\nHost: any\r\n\r",
     );
     assert_eq!(old.as_deref(), Some("HTTP/1.0 200 OK"));
+
+    // A kept connection without a request ends.
+    let mut kept = web.connect(web.ip, 9080).unwrap();
+    kept.set_read_timeout(Some(SOON)).unwrap();
+    kept.write_all(b"GET / HTTP/1.1\r\nHost: any\r\n\r\n")
+        .unwrap();
+    let begun = Instant::now();
+    let mut heard = String::new();
+    kept.read_to_string(&mut heard).unwrap();
+    assert!(heard.ends_with("one"), "{heard}");
+    assert!(
+        begun.elapsed() > Duration::from_millis(900),
+        "{:?}",
+        begun.elapsed()
+    );
 
     // The lines of a request and of a connection, whoever the proxy runs as.
     let at = web.ip;

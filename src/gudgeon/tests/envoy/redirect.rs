@@ -174,6 +174,22 @@ fn redirected(network: &Network) {
             ),
         ),
         entry(
+            "wide",
+            &format!(
+                "  addresses: [10.97.0.0/16]\n  resolution: STATIC\n  ports: [{{number: 4101, name: any}}]\n  endpoints: \
+                 [{{address: {NODE}, ports: {{any: {}}}}}]\n",
+                auto.port
+            ),
+        ),
+        entry(
+            "own-tls",
+            &format!(
+                "  addresses: [10.96.1.5]\n  resolution: STATIC\n  ports: [{{number: 443, name: tls, protocol: HTTPS}}]\n  \
+                 endpoints: [{{address: {NODE}, ports: {{tls: {}}}}}]\n",
+                line.port
+            ),
+        ),
+        entry(
             "tls",
             &format!(
                 "  resolution: STATIC\n  ports: [{{number: 443, name: tls, protocol: TLS}}]\n  endpoints: [{{address: {NODE}, \
@@ -223,6 +239,8 @@ fn redirected(network: &Network) {
         until(words, || proxy.log().contains(words).then_some(()));
     }
 
+    ingress(&discovery, &proxy);
+
     let only = format!("{MESH}outboundTrafficPolicy: {{mode: REGISTRY_ONLY}}\n");
     discovery.place.write("mesh", &only);
     until("the registry only", || {
@@ -234,6 +252,25 @@ fn redirected(network: &Network) {
         in_sync(&discovery, "web-1")["errors"],
         serde_json::json!({})
     );
+}
+
+/// What somebody has written down stands in place of the services' ports: intercepted, or bound for real.
+fn ingress(discovery: &Discovery, proxy: &Proxy) {
+    let sidecar = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: web, namespace: demo}\nspec:\n  \
+        ingress:\n  - {port: {number: 8081, name: http, protocol: HTTP}, defaultEndpoint: '127.0.0.1:8080'}\n  - {port: \
+        {number: 8082, name: http-2, protocol: HTTP}, bind: 127.0.0.1, captureMode: NONE, defaultEndpoint: ':8080'}\n";
+    discovery.place.write("config/sidecar.yaml", sidecar);
+    let ok = Some((200, "web".to_owned()));
+    until("what is intercepted", || {
+        (get(from_node(8081), "web") == ok).then_some(())
+    });
+    until("what is bound", || {
+        (get(proxy.connect(Ipv4Addr::LOCALHOST, 8082), "web") == ok).then_some(())
+    });
+    std::fs::remove_file(discovery.place.path("config/sidecar.yaml")).unwrap();
+    until("the services' ports", || {
+        (get(from_node(8080), "web") == ok && is_cut(from_node(8081))).then_some(())
+    });
 }
 
 fn inbound(web: &Backend, other: &Backend) {
@@ -273,9 +310,12 @@ fn outbound(proxy: &Proxy) {
     });
     assert_eq!(asked, Ok(()));
     assert_eq!(say("10.97.3.4", 4100).as_deref(), Some("line hello"));
+    assert_eq!(say("10.97.3.4", 4101).as_deref(), Some("auto hello"));
+    assert_eq!(get(to("10.97.3.4", 4101), "wide.example"), ok("auto"));
     assert_eq!(say("10.98.0.1", 4200).as_deref(), Some("line hello"));
     // By its name in TLS; another one goes on where it wanted to.
     let tls = |address: &str, name| greeted(to(address, 443).unwrap(), name);
+    assert_eq!(tls("10.96.1.5", "any.example").as_deref(), Some("line"));
     assert_eq!(tls("10.98.0.1", "tls.example").as_deref(), Some("tls"));
     assert_eq!(tls(OTHERS[1], "other.example").as_deref(), Some("db-1"));
 }
