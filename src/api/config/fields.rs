@@ -75,8 +75,9 @@ impl Walker {
             message,
             known
                 .iter()
-                .filter(|(_, _, value)| !value.is_null())
-                .filter_map(|(_, field, _)| *field),
+                .filter_map(|(_, field, value)| Some(((*field)?, value)))
+                .filter(|(field, value)| !value.is_null() || null_is_empty(message, field))
+                .map(|(field, _)| field),
         );
         let empty = Json::Object(Map::new());
         let mut out = Map::new();
@@ -85,9 +86,8 @@ impl Walker {
                 self.unknown(message, name);
                 continue;
             };
-            let is_empty = (message.name, field.name) == NULL_IS_EMPTY;
             let value = match value.is_null() {
-                true if is_empty => &empty,
+                true if null_is_empty(message, field) => &empty,
                 true => continue,
                 false => value,
             };
@@ -275,6 +275,10 @@ impl Walker {
             }
         }
     }
+}
+
+fn null_is_empty(message: &Message, field: &Field) -> bool {
+    (message.name, field.name) == NULL_IS_EMPTY
 }
 
 pub(super) fn unknown_field(meant: Option<&str>) -> String {

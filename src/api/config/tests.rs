@@ -237,6 +237,10 @@ fn only_the_peers_of_an_old_policy_read_null_as_empty() {
         json!({"peers": [{"mtls": null}, {"mtls": {}}, {}], "origins": null}),
     );
     assert_eq!(policy, json!({"peers": [{"mtls": {}}, {"mtls": {}}, {}]}));
+    assert_eq!(
+        said_of("Policy", json!({"peers": [{"mtls": null, "jwt": {}}]})),
+        ["spec.peers[0]: only one of mtls, jwt may be set"]
+    );
     let again = spelled("Policy", json!({"peers": [{"jwt": null}]}));
     assert_eq!(again, json!({"peers": [{}]}));
 }
@@ -643,6 +647,32 @@ fn a_hundred_findings_are_enough() {
         ("", "… and 150 more")
     );
     assert_eq!(last.severity, Severity::Error);
+}
+
+/// Twice as much takes about twice as long, whatever it is made of. Work is counted in findings and values, not in time,
+/// which other programs take, too: a square of the larger size would not end within the test's patience.
+#[test]
+fn large_objects_take_their_size_not_its_square() {
+    let many = 60_000;
+    let unknown: serde_json::Map<_, _> = (0..many).map(|at| (format!("x{at}"), json!(1))).collect();
+    let hosts: Vec<_> = (0..many).map(|at| format!("h{at}.a")).collect();
+    let labels: serde_json::Map<_, _> =
+        (0..many).map(|at| (format!("k{at}"), json!("v"))).collect();
+    let odd: Vec<_> = (0..many)
+        .map(|_| json!({"exact": "", "prefix": ""}))
+        .collect();
+    for (kind, spec, want) in [
+        ("VirtualService", Json::Object(unknown), 10_000),
+        ("VirtualService", json!({"hosts": hosts}), 0),
+        ("Gateway", json!({"selector": labels}), 0),
+        (
+            "VirtualService",
+            route(json!({"corsPolicy": {"allowOrigins": odd.get(..30_000)}})),
+            10_000,
+        ),
+    ] {
+        assert_eq!(read(&object(kind, spec)).1.len(), want, "{kind}");
+    }
 }
 
 #[test]

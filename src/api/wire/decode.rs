@@ -97,6 +97,7 @@ fn one(
 /// Of a scalar without presence: as if it were not there.
 fn is_default(kind: Kind, value: &Json) -> bool {
     match (kind, value) {
+        (Kind::Wrapper(_), _) => false,
         (Kind::Enum(kinds), Json::String(name)) => kinds
             .values
             .iter()

@@ -68,7 +68,8 @@ fn value_of(message: &'static Message, depth: u32) -> BoxedStrategy<Json> {
 
 fn field_of(field: &'static Field, depth: u32) -> BoxedStrategy<Json> {
     let one = single(field.kind, depth);
-    let presence = field.presence;
+    // A wrapper is there for its zero.
+    let presence = field.presence || matches!(field.kind, Kind::Wrapper(_));
     match field.shape {
         Shape::One => one
             .prop_filter("the wire does not show it", move |value| {
