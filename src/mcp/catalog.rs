@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use api::config::collections::SYNTHETIC;
+use api::config::collections::{always_empty, served};
+
 /// Collections that are published at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group {
@@ -24,54 +27,6 @@ impl Group {
     }
 }
 
-/// The one collection of [`Group::SyntheticServiceEntry`].
-pub const SYNTHETIC: &str = "istio/networking/v1alpha3/synthetic/serviceentries";
-
-/// Whose kinds nobody uses any more, but sinks of old releases ask for them and wait for an answer: they are empty.
-const EMPTY: [(&str, &[&str]); 3] = [
-    (
-        "k8s/core/v1/",
-        &["endpoints", "namespaces", "nodes", "pods", "services"],
-    ),
-    ("k8s/extensions/v1beta1/", &["ingresses"]),
-    (
-        "istio/config/v1alpha2/legacy/",
-        &[
-            "apikeys",
-            "authorizations",
-            "bypasses",
-            "checknothings",
-            "circonuses",
-            "cloudwatches",
-            "deniers",
-            "dogstatsds",
-            "edges",
-            "fluentds",
-            "kubernetesenvs",
-            "kuberneteses",
-            "listcheckers",
-            "listentries",
-            "logentries",
-            "memquotas",
-            "metrics",
-            "noops",
-            "opas",
-            "prometheuses",
-            "quotas",
-            "rbacs",
-            "redisquotas",
-            "reportnothings",
-            "signalfxs",
-            "solarwindses",
-            "stackdrivers",
-            "statsds",
-            "stdios",
-            "tracespans",
-            "zipkins",
-        ],
-    ),
-];
-
 /// Every collection that may be asked for.
 #[derive(Clone, Debug)]
 pub struct Catalog {
@@ -79,13 +34,17 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Of the collections that objects go into; the synthetic one and those that stay empty come by themselves.
+    /// All that there are.
+    pub fn all() -> Self {
+        Self::new(served())
+    }
+
+    /// Of some collections that objects go into; the synthetic one and those that stay empty come by themselves, because
+    /// sinks of old releases ask for them and wait for an answer.
     pub fn new<'a>(collections: impl IntoIterator<Item = &'a str>) -> Self {
-        let empty = EMPTY
-            .iter()
-            .flat_map(|(folder, names)| names.iter().map(move |name| format!("{folder}{name}")));
-        let collections = collections.into_iter().map(str::to_owned).chain(empty);
+        let collections = collections.into_iter().map(str::to_owned);
         let mut collections: BTreeMap<Arc<str>, Group> = collections
+            .chain(always_empty())
             .map(|name| (name.into(), Group::Default))
             .collect();
         collections.insert(SYNTHETIC.into(), Group::SyntheticServiceEntry);
@@ -130,5 +89,11 @@ mod tests {
         }
         assert_eq!(catalog.of(Group::Default).count(), 2 + 5 + 1 + 31);
         assert_eq!(catalog.of(Group::SyntheticServiceEntry).count(), 1);
+        let all = Catalog::all();
+        let empty = always_empty().count();
+        assert_eq!(all.of(Group::Default).count(), served().count() - 1 + empty);
+        for name in served() {
+            assert!(all.find(name).is_some());
+        }
     }
 }

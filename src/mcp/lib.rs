@@ -22,6 +22,7 @@ pub mod backoff;
 pub mod catalog;
 mod cut;
 pub mod debounce;
+pub mod objects;
 pub mod publish;
 pub mod session;
 pub mod sink;

@@ -73,6 +73,15 @@ pub fn served() -> impl Iterator<Item = &'static str> {
         .chain([MESH, SYNTHETIC])
 }
 
+/// Those that a sink may ask for and that never have anything in them.
+pub fn always_empty() -> impl Iterator<Item = String> {
+    let legacy = LEGACY.iter().map(|name| format!("{LEGACY_PREFIX}{name}"));
+    KUBERNETES
+        .iter()
+        .map(|name| (*name).to_owned())
+        .chain(legacy)
+}
+
 /// Whether a sink may ask for it and always gets nothing.
 #[must_use]
 pub fn is_always_empty(collection: &str) -> bool {
@@ -119,6 +128,8 @@ mod tests {
             assert!(is_known(collection) && is_always_empty(collection));
             assert!(type_url_of(collection).is_none());
         }
+        assert_eq!(always_empty().count(), 6 + 31);
+        assert!(always_empty().all(|collection| is_always_empty(&collection)));
         for collection in [
             "",
             "istio/config/v1alpha2/legacy/",

@@ -10,6 +10,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use api::config::Object;
 use api::mesh::MeshConfig;
 use api::mesh::mesh_config::IngressControllerMode;
 use pbjson_types::Timestamp;
@@ -84,6 +85,33 @@ pub struct Made {
     pub annotations: BTreeMap<String, String>,
     /// As proto JSON.
     pub spec: Value,
+}
+
+impl Made {
+    /// Through the door: the object, and what is wrong with it.
+    pub fn object(&self) -> (Option<Object>, Vec<api::config::Finding>) {
+        let kind = if self.collection == GATEWAYS {
+            "Gateway"
+        } else {
+            "VirtualService"
+        };
+        let (mut object, findings) = api::config::check(&json!({
+            "apiVersion": "networking.istio.io/v1",
+            "kind": kind,
+            "metadata": {
+                // No name of anything in a cluster: with `*` for any host it would be none.
+                "name": SUFFIX,
+                "namespace": self.key.namespace,
+                "labels": self.labels,
+                "annotations": self.annotations,
+            },
+            "spec": self.spec,
+        }));
+        if let Some(object) = &mut object {
+            object.name.clone_from(&self.key.name);
+        }
+        (object, findings)
+    }
 }
 
 /// What is not served of an Ingress, and why.

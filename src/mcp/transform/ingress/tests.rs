@@ -123,6 +123,13 @@ fn an_ingress_is_a_gateway_and_a_virtual_service_for_each_host() {
         })
     );
     for made in &outcome.made {
+        // It goes through the door.
+        let (object, findings) = made.object();
+        assert_eq!(findings, []);
+        let object = object.unwrap();
+        assert_eq!(object.kind.collection, made.collection);
+        assert_eq!(object.full_name(), made.key.to_string());
+        assert_eq!(object.spec, made.spec);
         assert_eq!(made.create_time.as_ref().unwrap().seconds, 60);
         assert_eq!(made.labels["l"], "1");
         let annotations: Vec<_> = made.annotations.keys().collect();

@@ -1,0 +1,175 @@
+//! Objects of the mesh as resources, and resources as objects: the one place where the protocol meets the table of kinds.
+
+use std::sync::Arc;
+
+use api::config::collections::{SYNTHETIC, kind_of};
+use api::config::{Finding, Kind, Object, rules};
+use pbjson_types::Timestamp;
+
+use crate::message;
+use crate::sink::{Read, Reading};
+use crate::snapshot::{Origin, Resource};
+
+/// An object that was checked and is good, as all sinks get it.
+pub fn resource(object: &Object, create_time: Option<Timestamp>) -> Resource {
+    Resource::new(Origin {
+        name: object.full_name(),
+        create_time,
+        labels: object.labels.clone(),
+        annotations: object.annotations.clone(),
+        type_url: object.kind.type_url(),
+        body: object.body.clone(),
+    })
+}
+
+/// Reads what a source has sent, and asks the rules as if somebody here had written it.
+#[derive(Clone, Copy, Debug)]
+pub struct Objects;
+
+impl Read for Objects {
+    type Object = Object;
+
+    fn read(&self, collection: &str, resource: &message::Resource) -> Reading<Arc<Object>> {
+        let is_made = collection == SYNTHETIC;
+        let kind = if is_made {
+            entries()
+        } else {
+            kind_of(collection)
+        };
+        let (Some(kind), Some(body)) = (kind, &resource.body) else {
+            return Reading::Unreadable("there are no objects of this collection".to_owned());
+        };
+        let metadata = resource.metadata.clone().unwrap_or_default();
+        let mut object = match Object::of_resource(kind, &metadata.name, body.value.clone()) {
+            Ok(object) => object,
+            Err(malformed) => return Reading::Unreadable(malformed.to_string()),
+        };
+        object.labels = metadata.labels;
+        object.annotations = metadata.annotations;
+        // What was made of Services was never anybody's to write well.
+        let found = if is_made {
+            Vec::new()
+        } else {
+            rules::check(&object)
+        };
+        let broken: Vec<_> = found
+            .iter()
+            .filter(|finding| finding.is_error())
+            .map(Finding::to_string)
+            .collect();
+        if broken.is_empty() {
+            Reading::Good(Arc::new(object))
+        } else {
+            Reading::Broken(broken)
+        }
+    }
+}
+
+/// The kind of what is made of Services.
+fn entries() -> Option<&'static Kind> {
+    kind_of("istio/networking/v1alpha3/serviceentries")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use api::config::collections::{MESH, served, type_url_of};
+    use prost::Message as _;
+    use serde_json::json;
+
+    use super::*;
+    use crate::message::Resources;
+    use crate::sink::{Settings, Sink, Standing};
+
+    const COLLECTION: &str = "istio/networking/v1alpha3/virtualservices";
+
+    fn object(weights: [u32; 2]) -> Object {
+        let route = |weight: u32| json!({"destination": {"host": "web"}, "weight": weight});
+        let routes = weights.map(route);
+        let written = json!({
+            "apiVersion": "networking.istio.io/v1",
+            "kind": "VirtualService",
+            "metadata": {"name": "web", "namespace": "shop", "labels": {"l": "1"}},
+            "spec": {"hosts": ["web"], "http": [{"route": routes}]},
+        });
+        let (object, _) = api::config::read(&written);
+        object.unwrap()
+    }
+
+    fn response(nonce: &str, collection: &str, resource: &Resource) -> Resources {
+        let mut response = Resources::decode(resource.framed().clone()).unwrap();
+        response.collection = collection.to_owned();
+        response.nonce = nonce.to_owned();
+        response
+    }
+
+    fn sink(collection: &str) -> Sink<Object> {
+        let settings = Settings {
+            id: "sink".to_owned(),
+            annotations: BTreeMap::new(),
+            incremental: true,
+        };
+        let type_url = type_url_of(collection).unwrap();
+        Sink::new(settings, [(collection, type_url.as_str())])
+    }
+
+    #[test]
+    fn an_object_arrives_as_it_was() {
+        let sent = object([75, 25]);
+        let resource = resource(&sent, None);
+        let mut sink = sink(COLLECTION);
+        let response = response("1", COLLECTION, &resource);
+        let handled = sink.response(Duration::ZERO, response, &Objects).unwrap();
+        let changes = handled.changes.unwrap();
+        let (name, got) = &changes.set[0];
+        assert_eq!(&**name, "shop/web");
+        assert_eq!((&got.spec, &got.labels), (&sent.spec, &sent.labels));
+        assert_eq!((&*got.namespace, &*got.name), ("shop", "web"));
+    }
+
+    #[test]
+    fn a_rule_that_is_broken_is_asked_here_too() {
+        let mut sink = sink(COLLECTION);
+        let response = response("1", COLLECTION, &resource(&object([75, 20]), None));
+        let handled = sink.response(Duration::ZERO, response, &Objects).unwrap();
+        assert!(handled.request.error_detail.is_none());
+        let (_, held) = sink.held(COLLECTION).next().unwrap();
+        assert_eq!(held.standing(), Standing::Refused);
+        assert_eq!(
+            held.broken,
+            ["spec.http[0].route: weights add up to 95, not 100"]
+        );
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_refuse_the_response() {
+        let mut sink = sink(COLLECTION);
+        let mut response = response("1", COLLECTION, &resource(&object([75, 25]), None));
+        response.resources[0].body.as_mut().unwrap().value = vec![0xff].into();
+        let handled = sink.response(Duration::ZERO, response, &Objects).unwrap();
+        let error = handled.request.error_detail.unwrap();
+        assert_eq!(error.code, 3);
+        assert!(error.message.starts_with("shop/web: "), "{}", error.message);
+    }
+
+    /// Every collection that has objects can be read, empty as a body may be.
+    #[test]
+    fn whatever_is_served_is_read() {
+        for collection in served().filter(|collection| *collection != MESH) {
+            let resource = Resource::new(Origin {
+                name: "n/a".to_owned(),
+                type_url: type_url_of(collection).unwrap(),
+                ..Origin::default()
+            });
+            let mut sink = sink(collection);
+            let response = response("1", collection, &resource);
+            let handled = sink.response(Duration::ZERO, response, &Objects).unwrap();
+            assert!(handled.changes.is_some(), "{collection}");
+            let (_, held) = sink.held(collection).next().unwrap();
+            let is_made = collection == SYNTHETIC;
+            assert!(!is_made || held.standing() == Standing::Good);
+        }
+    }
+}
