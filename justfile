@@ -55,3 +55,7 @@ kube *arguments:
 # The tests that take one.
 kube-test:
     build/kube-test
+
+# gRPC's own xDS client with gudgeon discovery.
+proxyless-test:
+    build/proxyless-test

@@ -115,6 +115,20 @@ fetch_binary() {
     echo "$out"
 }
 
+# Where Python packages are installed: of this checkout.
+venv=target/venv
+
+# need_python MODULE PACKAGE==VERSION: installs PyPI's PACKAGE in $venv where MODULE is missing.
+need_python() {
+    need python3 python3 >&2
+    ! "$venv/bin/python" -c "import $1" 2>/dev/null || return 0
+    say "installing $2 in $venv" >&2
+    # Debian has venv in a package of its own.
+    python3 -c 'import ensurepip' 2>/dev/null || need python3-venv python3-venv >&2
+    python3 -m venv "$venv" || fail "make $venv"
+    "$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: "$2" || fail "install $2"
+}
+
 # A free port of loopback.
 free_port() { python3 build/ports.py; }
 

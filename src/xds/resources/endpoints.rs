@@ -212,7 +212,8 @@ fn group(locality: &Locality, mut entries: Vec<Entry<'_>>) -> Group {
         .map(|entry| light(entry.weight))
         .fold(0u32, u32::saturating_add);
     Group {
-        locality: (!locality.is_unknown()).then(|| core::Locality {
+        // Also where it is unknown: gRPC refuses an assignment without it.
+        locality: Some(core::Locality {
             region: locality.region().to_owned(),
             zone: locality.zone().to_owned(),
             sub_zone: locality.sub_zone().to_owned(),
