@@ -89,6 +89,14 @@ impl Place {
         }
     }
 
+    /// What an API server has, in the place of files.
+    pub fn of_a_cluster(kubeconfig: &str) -> Self {
+        let mut this = Self::new();
+        let files = ["--kubeconfig".to_owned(), kubeconfig.to_owned()];
+        this.arguments.splice(1..3, files);
+        this
+    }
+
     pub fn with(self, name: &str, text: &str) -> Self {
         self.write(name, text);
         self

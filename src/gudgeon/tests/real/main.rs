@@ -28,6 +28,7 @@ mod keeping;
 )]
 #[path = "../discovery/place.rs"]
 mod place;
+mod role;
 mod second;
 mod server;
 #[path = "../support/mod.rs"]

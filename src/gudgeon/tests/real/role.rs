@@ -1,0 +1,349 @@
+//! Discovery as it ships: by the account and the role of `build/kubernetes/discovery.yaml`, and by no more than these.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::place::{Discovery, Place};
+use crate::server::{apply, kubectl, of_run, repository, run, try_kubectl, until};
+
+const ACCOUNT: &str = "istio-pilot-service-account";
+const NAMESPACE: &str = "discovery-role";
+
+fn manifest() -> String {
+    let file = repository().join("build/kubernetes/discovery.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    // policy/v1 came with 1.21.
+    text.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n")
+}
+
+/// Applied, with something to read, which is gone at the end.
+struct Shipped {
+    kubeconfig: String,
+}
+
+impl Shipped {
+    fn new() -> Self {
+        kubectl(&["apply", "--validate=true", "-f", "-"], &manifest());
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600}});
+        let path = format!("/api/v1/namespaces/istio-system/serviceaccounts/{ACCOUNT}/token");
+        let said = kubectl(&["create", "--raw", &path, "-f", "-"], &request.to_string());
+        let token = said.objects()[0]["status"]["token"].clone();
+        let file = run().join("discovery.kubeconfig");
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": of_run("url").trim(), "certificate-authority": run().join("ca.crt")}}],
+            "users": [{"name": "u", "user": {"token": token}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        Self {
+            kubeconfig: file.to_str().unwrap().to_owned(),
+        }
+    }
+
+    fn discovery(&self) -> Discovery {
+        Place::of_a_cluster(&self.kubeconfig).start()
+    }
+}
+
+impl Drop for Shipped {
+    fn drop(&mut self) {
+        // There is no controller that would empty a namespace.
+        for (kind, namespace) in [
+            ("services", NAMESPACE),
+            ("endpoints", NAMESPACE),
+            ("secrets", "istio-system"),
+        ] {
+            let _gone = try_kubectl(
+                &["delete", kind, "-n", namespace, "-l", "role-test=yes"],
+                "",
+            );
+        }
+        let definition = "serviceentries.networking.istio.io";
+        let _gone = try_kubectl(&["delete", "customresourcedefinition", definition], "");
+    }
+}
+
+/// Everything that the role has a rule for, where that server knows the kind.
+fn something_to_read(kubeconfig: &str) {
+    let _there_or_not = try_kubectl(&["create", "namespace", NAMESPACE], "");
+    let labels = json!({"role-test": "yes"});
+    apply(
+        &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": NAMESPACE, "labels": labels},
+        "spec": {"ports": [{"name": "http", "port": 80}]}}),
+    );
+    apply(
+        &json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "a", "namespace": NAMESPACE, "labels": labels},
+        "subsets": [{"addresses": [{"ip": "10.1.0.1"}], "ports": [{"name": "http", "port": 8080}]}]}),
+    );
+    apply(
+        &json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "serviceentries.networking.istio.io"},
+        "spec": {"group": "networking.istio.io", "scope": "Namespaced",
+            "names": {"kind": "ServiceEntry", "listKind": "ServiceEntryList", "plural": "serviceentries", "singular": "serviceentry"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}),
+    );
+    let entry = json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+        "metadata": {"name": "outer", "namespace": NAMESPACE},
+        "spec": {"hosts": ["outer.example.com"], "resolution": "STATIC",
+            "ports": [{"number": 443, "name": "tls", "protocol": "TLS"}], "endpoints": [{"address": "10.1.0.2"}]}});
+    until("the new kind is served", || {
+        try_kubectl(&["apply", "-f", "-"], &entry.to_string()).done
+    });
+    // Another cluster: this one, by the same account.
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    let mut other: Value = serde_json::from_str(&text).unwrap();
+    let cluster = other["clusters"][0]["cluster"].as_object_mut().unwrap();
+    cluster.remove("certificate-authority");
+    let data = crate::server::base64(&of_run("ca.crt"));
+    cluster.insert("certificate-authority-data".to_owned(), json!(data));
+    apply(
+        &json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"east": other.to_string()},
+        "metadata": {"name": "east", "namespace": "istio-system", "labels": {"istio/multiCluster": "true", "role-test": "yes"}}}),
+    );
+}
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn the_role_of_discovery_is_enough() {
+    let shipped = Shipped::new();
+    something_to_read(&shipped.kubeconfig);
+    let discovery = shipped.discovery();
+    let endpoints = || {
+        let (_, text) = discovery.get("/debug/endpointz?brief=1");
+        let host = format!("a.{NAMESPACE}.svc.cluster.local:http 10.1.0.1:8080");
+        text.contains(&host) && text.contains("outer.example.com:tls 10.1.0.2:443")
+    };
+    until("what is there", endpoints);
+    until("the other cluster", || {
+        let rows = discovery.json("/debug/clusterz");
+        let mut rows = rows.as_array().unwrap().iter();
+        rows.any(|row| row["id"] == "east" && row["state"] == "synced")
+    });
+    // What comes later comes by the watch that the role allows.
+    kubectl(
+        &[
+            "patch",
+            "endpoints",
+            "a",
+            "-n",
+            NAMESPACE,
+            "--type=json",
+            "-p",
+            r#"[{"op": "replace", "path": "/subsets/0/addresses/0/ip", "value": "10.1.0.9"}]"#,
+        ],
+        "",
+    );
+    until("a change", || {
+        discovery
+            .get("/debug/endpointz?brief=1")
+            .1
+            .contains("10.1.0.9:8080")
+    });
+    assert_eq!(discovery.logged("no right"), 0, "{:?}", discovery.log());
+    for row in discovery.json("/debug/clusterz").as_array().unwrap() {
+        assert_eq!(row["state"], "synced", "{row}");
+        assert!(row["error"].is_null(), "{row}");
+    }
+}
+
+/// As its comment says: without the right to Secrets it says so and serves.
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn discovery_serves_without_the_right_to_secrets() {
+    let shipped = Shipped::new();
+    something_to_read(&shipped.kubeconfig);
+    kubectl(
+        &[
+            "delete",
+            "rolebinding",
+            "istio-pilot-clusters",
+            "-n",
+            "istio-system",
+        ],
+        "",
+    );
+    let discovery = shipped.discovery();
+    until("it says so", || {
+        discovery.logged("cannot list secrets: the account has no right to the verb \"list\"") > 0
+    });
+    assert_eq!(discovery.get("/ready").0, 200);
+    let (_, text) = discovery.get("/debug/endpointz?brief=1");
+    assert!(text.contains("10.1.0.1:8080"), "{text}");
+}
+
+/// (verb, group, resource, namespace): whether the account may; an empty namespace: in all of them.
+fn may(asked: &[(&str, &str, &str, &str)]) -> Vec<bool> {
+    let reviews: Vec<Value> = asked
+        .iter()
+        .map(|(verb, group, resource, namespace)| {
+            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
+                "user": format!("system:serviceaccount:istio-system:{ACCOUNT}"),
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:istio-system", "system:authenticated"],
+                "resourceAttributes": {"verb": verb, "group": group, "resource": resource, "namespace": namespace}}})
+        })
+        .collect();
+    // kubectl waits between more requests than that.
+    let answers: Vec<Value> = reviews
+        .chunks(10)
+        .flat_map(|reviews| {
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": reviews});
+            kubectl(&["create", "-f", "-", "-o", "json"], &list.to_string()).objects()
+        })
+        .collect();
+    assert_eq!(answers.len(), asked.len());
+    answers
+        .iter()
+        .map(|answer| answer["status"]["allowed"].as_bool().unwrap())
+        .collect()
+}
+
+const NETWORKING: &str = "networking.istio.io";
+const SECURITY: &str = "security.istio.io";
+const VERBS: [&str; 8] = [
+    "get",
+    "list",
+    "watch",
+    "patch",
+    "update",
+    "create",
+    "delete",
+    "deletecollection",
+];
+/// Whoever may none of these may nothing.
+const SOME: [&str; 4] = ["get", "list", "patch", "create"];
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn the_role_of_discovery_is_no_more_than_that() {
+    let _shipped = Shipped::new();
+    let read = [
+        ("", "services", ""),
+        ("", "pods", ""),
+        ("", "nodes", ""),
+        ("", "namespaces", ""),
+        ("", "endpoints", ""),
+        ("discovery.k8s.io", "endpointslices", ""),
+        (NETWORKING, "serviceentries", ""),
+        (NETWORKING, "workloadentries", ""),
+        (NETWORKING, "sidecars", ""),
+        (NETWORKING, "virtualservices", ""),
+        (NETWORKING, "destinationrules", ""),
+        (NETWORKING, "gateways", ""),
+        (NETWORKING, "envoyfilters", ""),
+        (NETWORKING, "proxyconfigs", ""),
+        (NETWORKING, "workloadgroups", ""),
+        (SECURITY, "authorizationpolicies", ""),
+        (SECURITY, "peerauthentications", ""),
+        (SECURITY, "requestauthentications", ""),
+        // Of its own namespace only.
+        ("", "secrets", "istio-system"),
+    ];
+    let not = [
+        ("", "secrets", ""),
+        ("", "secrets", "default"),
+        ("", "secrets", "kube-system"),
+        ("", "configmaps", "istio-system"),
+        ("", "events", "istio-system"),
+        ("", "serviceaccounts", "istio-system"),
+        ("", "serviceaccounts/token", "istio-system"),
+        ("", "services/status", ""),
+        ("", "pods/exec", ""),
+        ("", "pods/log", ""),
+        ("", "pods/proxy", ""),
+        ("", "nodes/proxy", ""),
+        ("apps", "deployments", "istio-system"),
+        ("networking.k8s.io", "ingresses", ""),
+        ("coordination.k8s.io", "leases", "istio-system"),
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations",
+            "",
+        ),
+        ("apiextensions.k8s.io", "customresourcedefinitions", ""),
+        ("rbac.authorization.k8s.io", "clusterroles", ""),
+        ("certificates.k8s.io", "certificatesigningrequests", ""),
+        (NETWORKING, "serviceentries/status", ""),
+        (NETWORKING, "*", ""),
+        (SECURITY, "*", ""),
+    ];
+    let mut asked = Vec::new();
+    for (group, resource, namespace) in read {
+        for verb in VERBS {
+            let wanted = matches!(verb, "list" | "watch");
+            asked.push(((verb, group, resource, namespace), wanted));
+        }
+    }
+    for (group, resource, namespace) in not {
+        asked.extend(SOME.map(|verb| ((verb, group, resource, namespace), false)));
+    }
+    let questions: Vec<_> = asked.iter().map(|(question, _)| *question).collect();
+    for ((question, wanted), allowed) in asked.iter().zip(may(&questions)) {
+        assert_eq!(allowed, *wanted, "{question:?}");
+    }
+}
+
+/// What the program asks for by itself is what the container gives: rights, ports, files.
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn every_line_of_discovery_is_understood() {
+    let _shipped = Shipped::new();
+    // A field that the server does not know would be refused by kubectl.
+    kubectl(
+        &["apply", "--validate=true", "--dry-run=server", "-f", "-"],
+        &manifest(),
+    );
+    let words = [
+        "get",
+        "deployment",
+        "istio-pilot",
+        "-n",
+        "istio-system",
+        "-o",
+        "json",
+    ];
+    let deployment = kubectl(&words, "").objects()[0].clone();
+    let template = &deployment["spec"]["template"]["spec"];
+    let container = &template["containers"][0];
+    assert_eq!(template["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(
+        container["securityContext"],
+        json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}})
+    );
+    let help = Command::new(env!("CARGO_BIN_EXE_gudgeon"))
+        .args(["discovery", "--help"])
+        .output()
+        .unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    for port in container["ports"].as_array().unwrap() {
+        let default = format!(":{}", port["containerPort"]);
+        assert!(help.contains(&default), "{default}: {help}");
+    }
+    let service = kubectl(
+        &[
+            "get",
+            "service",
+            "istio-pilot",
+            "-n",
+            "istio-system",
+            "-o",
+            "json",
+        ],
+        "",
+    );
+    let service = service.objects()[0].clone();
+    assert_eq!(
+        service["spec"]["selector"],
+        deployment["spec"]["selector"]["matchLabels"]
+    );
+    let numbers: Vec<u64> = service["spec"]["ports"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|port| port["port"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, [15010, 15012, 15011, 8080, 15014]);
+}
