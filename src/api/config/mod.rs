@@ -5,7 +5,7 @@
 //! JSON or YAML ── read ──► Object { spec in one spelling, body } + findings ── rules ──► more findings
 //! ```
 //!
-//! [`kinds`] is the table that everything else reads, `fields` holds what was written against the table of its message. No kind
+//! `kinds` is the table that everything else reads, `fields` holds what was written against the table of its message. No kind
 //! has code of its own here.
 
 pub mod collections;

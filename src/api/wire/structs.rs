@@ -19,7 +19,7 @@ pub fn encode_struct(fields: &Map<String, Json>) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// As [`decode`].
+/// Bytes that are no Struct.
 pub fn decode_struct(bytes: &[u8]) -> Result<Map<String, Json>, Malformed> {
     let mut out = Map::new();
     read_struct(bytes, 0, &mut out)?;

@@ -1,4 +1,4 @@
-//! What an object must be beyond its types: one file for each kind, over places ([`at`]) and predicates that they share.
+//! What an object must be beyond its types: one file for each kind, over places (`at`) and predicates that they share.
 //!
 //! Rules look at what was written, in canonical JSON: names of fields in camelCase, enums by name, durations in seconds.
 //! All that is wrong is said, not only the first of it. Each costs time in proportion to the object.
