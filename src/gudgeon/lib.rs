@@ -8,6 +8,7 @@
 //! ```text
 //!            ┌── cli ── log ── exit              what was asked for, what is said, what it ends with
 //! main ── lib┼── manifest                        `inject`: documents in, documents out
+//!            ├── validate                        `validate`: documents in, what is wrong with them out
 //!            └── injector                        the webhook: files ── admission ── decision ── page
 //!                  ├── serve                     listeners: places, heads, bodies, farewell
 //!                  ├── tls                       the current certificate, from files or made here
@@ -31,6 +32,7 @@ mod process;
 mod properties;
 mod serve;
 mod tls;
+mod validate;
 mod watch;
 
 use std::ffi::OsString;
@@ -89,6 +91,12 @@ pub fn run(words: &[OsString]) -> Exit {
                 .map_err(Failure::config)
                 .and_then(|()| manifest::run::<Configuration>(&flags));
             done.unwrap_or_else(|failure| told(&failure))
+        }
+        Asked::Validate(flags) => {
+            for warning in warnings {
+                say(false, &format!("{warning}\n"));
+            }
+            validate::run(&flags).unwrap_or_else(|failure| told(&failure))
         }
         Asked::Probe(flags) => match injector::probe(&flags) {
             Ok(()) => {

@@ -187,6 +187,20 @@ pub struct CompletionFlags {
     pub shell: clap_complete::Shell,
 }
 
+/// `gudgeon validate`, `istioctl validate`.
+#[derive(Args, Clone, Debug)]
+pub struct ValidateFlags {
+    /// Manifests: a file, a directory with all below it, or `-`; repeatable.
+    #[arg(short = 'f', long = "filename", value_name = "FILE", action = ArgAction::Append)]
+    pub files: Vec<String>,
+    /// Where objects belong that do not say it [default: default].
+    #[arg(short = 'n', long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// text or json.
+    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(["text", "json"]))]
+    pub output: String,
+}
+
 /// `gudgeon inject`, `istioctl kube-inject`.
 #[derive(Args, Clone, Debug)]
 pub struct InjectFlags {

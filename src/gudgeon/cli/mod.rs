@@ -5,6 +5,7 @@
 
 mod discovery;
 mod flags;
+mod meaningless;
 mod programs;
 pub(crate) mod values;
 
@@ -18,7 +19,7 @@ pub(crate) use discovery::MESH_NETWORKS;
 pub use discovery::{DiscoveryFlags, RequestFlags};
 pub use flags::{
     BuiltinFlags, CompletionFlags, InjectFlags, InjectorFlags, KubeInjectFlags, LogFlags,
-    ProbeFlags, VersionFlags,
+    ProbeFlags, ValidateFlags, VersionFlags,
 };
 pub(crate) use flags::{INJECT_CONFIG, INJECT_VALUES, MESH_CONFIG};
 
@@ -33,33 +34,6 @@ pub(crate) const REVISION: &str = match option_env!("PINTLE_REVISION") {
     None => "unknown",
 };
 
-/// Flags that some version of the originals had and that mean nothing here; whether they take a value.
-const WITHOUT_MEANING: [(&str, bool); 15] = [
-    ("log_caller", true),
-    ("log_callers", false),
-    ("log_rotate", true),
-    ("log_rotate_max_age", true),
-    ("log_rotate_max_backups", true),
-    ("log_rotate_max_size", true),
-    ("log_stacktrace_level", true),
-    ("log_backtrace_at", true),
-    ("logtostderr", false),
-    ("alsologtostderr", false),
-    ("stderrthreshold", true),
-    ("vmodule", true),
-    ("vklog", true),
-    ("ctrlz_port", true),
-    ("ctrlz_address", true),
-];
-/// The same for `inject`.
-const INJECT_WITHOUT_MEANING: [(&str, bool); 4] = [
-    // Manifests say where they belong.
-    ("namespace", true),
-    ("debug", false),
-    ("verbosity", true),
-    ("setVersionString", true),
-];
-
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub enum Asked {
@@ -67,6 +41,7 @@ pub enum Asked {
     Request(RequestFlags),
     Injector(Box<InjectorFlags>),
     Inject(Box<InjectFlags>),
+    Validate(ValidateFlags),
     Probe(ProbeFlags),
     Version(VersionFlags),
     Completion(CompletionFlags),
@@ -95,15 +70,7 @@ fn spelled(command: Command) -> Command {
     let has_log = command
         .get_arguments()
         .any(|arg| arg.get_long() == Some("log_as_json"));
-    if has_log {
-        command = command.args(WITHOUT_MEANING.map(without_meaning));
-    }
-    if name == "discovery" {
-        command = command.args(discovery::WITHOUT_MEANING.map(without_meaning));
-    }
-    if name == "inject" || name == "kube-inject" {
-        command = command.args(INJECT_WITHOUT_MEANING.map(without_meaning));
-    }
+    command = command.args(meaningless::of(&name, has_log).map(without_meaning));
     let command = command.mut_args(|arg| {
         let Some(long) = arg.get_long().map(ToOwned::to_owned) else {
             return arg;
@@ -121,10 +88,9 @@ fn without_meaning((name, takes_value): (&'static str, bool)) -> Arg {
         .long(name)
         .hide(true)
         .action(ArgAction::Append);
-    let arg = if name == "namespace" {
-        arg.short('n')
-    } else {
-        arg
+    let arg = match meaningless::short(name) {
+        Some(letter) => arg.short(letter),
+        None => arg,
     };
     if takes_value {
         arg.num_args(1).allow_hyphen_values(true)
@@ -149,22 +115,19 @@ pub fn parse(words: &[OsString]) -> Result<Parsed, Ended> {
         .map_err(|error| ended(&error))?;
     let asked = name.asked(&matches).map_err(|error| ended(&error))?;
     let mut given: Vec<&str> = Vec::new();
-    let mut level = Some(&matches);
-    while let Some(matches) = level {
-        for (name, _) in WITHOUT_MEANING
-            .iter()
-            .chain(&INJECT_WITHOUT_MEANING)
-            .chain(&discovery::WITHOUT_MEANING)
-        {
-            if matches
-                .try_get_raw(name)
-                .is_ok_and(|values| values.is_some())
-                && !given.contains(name)
-            {
-                given.push(name);
+    let mut level = Some((command.get_name().to_owned(), &matches));
+    while let Some((name, matches)) = level {
+        for (flag, _) in meaningless::of(&name, true) {
+            let is_given = matches
+                .try_get_raw(flag)
+                .is_ok_and(|values| values.is_some());
+            if is_given && !given.contains(&flag) {
+                given.push(flag);
             }
         }
-        level = matches.subcommand().map(|(_, below)| below);
+        level = matches
+            .subcommand()
+            .map(|(name, below)| (name.to_owned(), below));
     }
     let warnings = given
         .into_iter()

@@ -7,7 +7,7 @@ use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcomma
 
 use super::{
     Asked, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags, ProbeFlags, RequestFlags,
-    VersionFlags, spelled,
+    ValidateFlags, VersionFlags, spelled,
 };
 use crate::exit;
 
@@ -20,6 +20,8 @@ enum Role {
     /// Add the proxy to manifests.
     #[command(alias = "kube-inject")]
     Inject(Box<InjectFlags>),
+    /// Check manifests: fields and rules, without a cluster.
+    Validate(ValidateFlags),
     /// Ask a running discovery.
     Request(RequestFlags),
     /// Ask whether the health file was written lately.
@@ -74,6 +76,8 @@ enum Manifests {
     /// Add the proxy to manifests.
     #[command(name = "kube-inject", alias = "inject")]
     Inject(Box<InjectFlags>),
+    /// Check manifests: fields and rules, without a cluster.
+    Validate(ValidateFlags),
     /// Print the version.
     Version(VersionFlags),
     /// Print a shell's completions.
@@ -154,6 +158,7 @@ impl Name {
                 Role::Request(flags) => Asked::Request(flags),
                 Role::Injector(flags) => Asked::Injector(flags),
                 Role::Inject(flags) => Asked::Inject(flags),
+                Role::Validate(flags) => Asked::Validate(flags),
                 Role::Probe(flags) => Asked::Probe(flags),
                 Role::Version(flags) => Asked::Version(flags),
                 Role::Completion(flags) => Asked::Completion(flags),
@@ -169,6 +174,7 @@ impl Name {
             }
             Self::Istioctl => match Istioctl::from_arg_matches(matches)?.role {
                 Manifests::Inject(flags) => Asked::Inject(flags),
+                Manifests::Validate(flags) => Asked::Validate(flags),
                 Manifests::Version(flags) => Asked::Version(flags),
                 Manifests::Completion(flags) => Asked::Completion(flags),
             },

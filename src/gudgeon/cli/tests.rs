@@ -202,3 +202,31 @@ fn the_rest() {
         "{bash}"
     );
 }
+
+#[test]
+fn a_flag_without_a_meaning_is_one_of_its_own_command_only() {
+    let asked = parsed("istioctl validate -x -c /k -f a -n ns -f - -o json").unwrap();
+    let Asked::Validate(flags) = asked.asked else {
+        panic!("{:?}", asked.asked);
+    };
+    assert_eq!(flags.files, ["a", "-"]);
+    assert_eq!(
+        (flags.namespace.as_deref(), flags.output.as_str()),
+        (Some("ns"), "json")
+    );
+    assert_eq!(
+        asked.warnings,
+        [
+            "ignoring --kubeconfig: it has no meaning here",
+            "ignoring --referential: it has no meaning here",
+        ]
+    );
+    for (line, count) in [
+        ("gudgeon validate -f a", 0),
+        ("gudgeon discovery -n ns", 0),
+        ("gudgeon inject -f a -n ns", 1),
+        ("istioctl kube-inject -f a --debug", 1),
+    ] {
+        assert_eq!(parsed(line).unwrap().warnings.len(), count, "{line}");
+    }
+}

@@ -204,6 +204,7 @@ fn help_versions_and_completions() {
         (&["sidecar-injector", "help"], "--webhookName"),
         (&["istioctl", "help", "kube-inject"], "--injectConfigFile"),
         (&["istioctl", "kube-inject", "-h"], "--includeIPRanges"),
+        (&["istioctl", "help", "validate"], "--filename"),
         (&["gudgeon", "kube-inject", "--help"], "--hub"),
         (&["gudgeon", "version"], env!("CARGO_PKG_VERSION")),
         (

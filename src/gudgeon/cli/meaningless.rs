@@ -1,0 +1,69 @@
+//! Flags that some version of the originals had and that mean nothing here: accepted, with a warning.
+
+use super::discovery;
+
+/// Of all that write a log; whether they take a value.
+const OF_LOGS: [(&str, bool); 15] = [
+    ("log_caller", true),
+    ("log_callers", false),
+    ("log_rotate", true),
+    ("log_rotate_max_age", true),
+    ("log_rotate_max_backups", true),
+    ("log_rotate_max_size", true),
+    ("log_stacktrace_level", true),
+    ("log_backtrace_at", true),
+    ("logtostderr", false),
+    ("alsologtostderr", false),
+    ("stderrthreshold", true),
+    ("vmodule", true),
+    ("vklog", true),
+    ("ctrlz_port", true),
+    ("ctrlz_address", true),
+];
+const OF_INJECT: [(&str, bool); 4] = [
+    // Manifests say where they belong.
+    ("namespace", true),
+    ("debug", false),
+    ("verbosity", true),
+    ("setVersionString", true),
+];
+const OF_VALIDATE: [(&str, bool); 7] = [
+    // What is said is the answer, and no cluster is asked.
+    ("log_as_json", false),
+    ("log_output_level", true),
+    ("log_target", true),
+    ("context", true),
+    ("istioNamespace", true),
+    ("kubeconfig", true),
+    ("referential", false),
+];
+
+/// Those of a command, and whether each takes a value.
+pub(super) fn of(
+    command: &str,
+    has_log: bool,
+) -> impl Iterator<Item = (&'static str, bool)> + use<> {
+    let own: &[(&str, bool)] = match command {
+        "discovery" => &discovery::WITHOUT_MEANING,
+        "inject" | "kube-inject" => &OF_INJECT,
+        "validate" => &OF_VALIDATE,
+        _ => &[],
+    };
+    let logs: &[(&str, bool)] = if has_log || command == "validate" {
+        &OF_LOGS
+    } else {
+        &[]
+    };
+    logs.iter().chain(own).copied()
+}
+
+/// The letter that the original had for it, where no other flag of the command has it.
+pub(super) fn short(name: &str) -> Option<char> {
+    match name {
+        "namespace" => Some('n'),
+        "istioNamespace" => Some('i'),
+        "kubeconfig" => Some('c'),
+        "referential" => Some('x'),
+        _ => None,
+    }
+}

@@ -1,0 +1,56 @@
+//! The command: every file that is named, then what is said of all of them, and the code.
+
+use std::io::Write as _;
+
+use super::files::{self, File};
+use super::report::{Format, Report};
+use super::sheet::Sheet;
+use crate::cli::ValidateFlags;
+use crate::exit::{Exit, Failure};
+
+/// Reads, judges, tells.
+///
+/// # Errors
+/// What is wrong with flags, or with where the answer goes; what is wrong with manifests is the answer.
+pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
+    let usage = |message: String| Failure {
+        exit: Exit::Usage,
+        message,
+    };
+    if flags.files.is_empty() {
+        return Err(usage("cannot validate: no -f names a manifest".to_owned()));
+    }
+    if let Some(namespace) = &flags.namespace
+        && !api::names::is_label(namespace)
+    {
+        let shown = api::config::quoted(namespace);
+        return Err(usage(format!(
+            "cannot use --namespace: {shown} is not a DNS label"
+        )));
+    }
+    let format = match flags.output.as_str() {
+        "json" => Format::Json,
+        _ => Format::Text,
+    };
+    let mut sheet = Sheet::new(flags.namespace.as_deref(), Report::new(format));
+    for found in files::named(&flags.files).map_err(usage)? {
+        match found.and_then(|path| File::read(&path)) {
+            Ok(file) => sheet.read(&file),
+            Err(unread) => sheet.report.unread(&unread),
+        }
+    }
+    let report = sheet.report;
+    let answer = report.answer();
+    let mut stdout = std::io::stdout().lock();
+    stdout
+        .write_all(answer.as_bytes())
+        .and_then(|()| stdout.flush())
+        .map_err(|cause| Failure {
+            exit: Exit::Failed,
+            message: format!("cannot write stdout: {cause}"),
+        })?;
+    Ok(match report.is_good() {
+        true => Exit::Done,
+        false => Exit::Failed,
+    })
+}

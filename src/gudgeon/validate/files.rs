@@ -1,0 +1,164 @@
+//! What `-f` names: files, stdin, and directories with all that is below them.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use api::config::document::LIMITS;
+
+/// Of all arguments together.
+const MOST_FILES: usize = 100_000;
+/// Directories within each other.
+const DEEPEST: usize = 64;
+
+/// A text and what it is called in messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    pub(super) name: String,
+    pub(super) text: String,
+}
+
+/// A file that was not read, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unread {
+    pub(super) name: String,
+    pub(super) cause: String,
+}
+
+/// Everything that the arguments name, in order, and each file once. What cannot be looked into stands in its place.
+///
+/// # Errors
+/// A directory that has no manifests.
+pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<PathBuf, Unread>>, String> {
+    let mut all = Vec::new();
+    let mut known = HashSet::new();
+    for argument in arguments {
+        let path = Path::new(argument);
+        if argument == "-" || !path.is_dir() {
+            if known.insert(place(path)) {
+                all.push(Ok(path.to_path_buf()));
+            }
+            continue;
+        }
+        let mut walk = Walk::default();
+        walk.folder(path, 0);
+        if walk.found.is_empty() {
+            return Err(format!(
+                "cannot validate {argument}: no .yaml, .yml or .json file in it"
+            ));
+        }
+        walk.found.sort_by(|one, other| one.0.cmp(&other.0));
+        for (path, unread) in walk.found {
+            match unread {
+                Some(unread) => all.push(Err(unread)),
+                None if known.insert(place(&path)) => all.push(Ok(path)),
+                None => {}
+            }
+        }
+        if all.len() > MOST_FILES {
+            return Err(format!(
+                "cannot validate {argument}: more than {MOST_FILES} files"
+            ));
+        }
+    }
+    Ok(all)
+}
+
+/// The same for all ways that lead to a file.
+fn place(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+#[derive(Default)]
+struct Walk {
+    found: Vec<(PathBuf, Option<Unread>)>,
+    /// Directories that were seen: links may lead back.
+    seen: HashSet<PathBuf>,
+}
+
+impl Walk {
+    fn folder(&mut self, folder: &Path, depth: usize) {
+        if !self.seen.insert(place(folder)) {
+            return;
+        }
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) if depth < DEEPEST => entries,
+            Ok(_) => return self.unread(folder, "too many directories within each other"),
+            Err(cause) => return self.unread(folder, &cause.to_string()),
+        };
+        for entry in entries {
+            let path = match entry {
+                Ok(entry) => entry.path(),
+                Err(cause) => {
+                    self.unread(folder, &cause.to_string());
+                    continue;
+                }
+            };
+            let hidden = path
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            if hidden || self.found.len() > MOST_FILES {
+                continue;
+            }
+            if path.is_dir() {
+                self.folder(&path, depth + 1);
+                continue;
+            }
+            let kind = path.extension().and_then(|extension| extension.to_str());
+            // A pipe would be waited for.
+            if matches!(kind, Some("yaml" | "yml" | "json")) && (path.is_file() || !path.exists()) {
+                self.found.push((path, None));
+            }
+        }
+    }
+
+    fn unread(&mut self, folder: &Path, cause: &str) {
+        let unread = Unread {
+            name: shown(folder),
+            cause: cause.to_owned(),
+        };
+        self.found.push((folder.to_path_buf(), Some(unread)));
+    }
+}
+
+/// On one line, whatever it is called.
+fn shown(path: &Path) -> String {
+    let name = path.display().to_string();
+    match name.contains(char::is_control) {
+        true => name.escape_debug().to_string(),
+        false => name,
+    }
+}
+
+impl File {
+    pub(super) fn read(path: &Path) -> Result<Self, Unread> {
+        let name = shown(path);
+        let unread = |cause: String| Unread {
+            name: name.clone(),
+            cause,
+        };
+        let bytes = match name.as_str() {
+            "-" => take(std::io::stdin().lock()).map(Some),
+            _ => fs::File::open(path).and_then(|file| {
+                // What is known to be too long is not read at all.
+                if file.metadata()?.len() > LIMITS.bytes as u64 {
+                    return Ok(None);
+                }
+                take(file).map(Some)
+            }),
+        };
+        let bytes = bytes
+            .map_err(|cause| unread(cause.to_string()))?
+            .filter(|bytes| bytes.len() <= LIMITS.bytes)
+            .ok_or_else(|| unread(format!("longer than {} MiB", LIMITS.bytes >> 20)))?;
+        let text = String::from_utf8(bytes).map_err(|_| unread("it is not UTF-8".to_owned()))?;
+        Ok(Self { name, text })
+    }
+}
+
+fn take(from: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(LIMITS.bytes as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,12 @@
+//! `gudgeon validate`: manifests held against the fields and rules of their kinds, without a cluster.
+//!
+//! ```text
+//! -f ── files ──► texts ── sheet ──► findings with file and line ── report ──► stderr, stdout
+//! ```
+
+mod command;
+mod files;
+mod report;
+mod sheet;
+
+pub(crate) use command::run;

@@ -1,0 +1,188 @@
+//! What is told: a line for each finding and a last one for all, or everything as JSON.
+
+use std::io::Write as _;
+
+use api::config::Finding;
+use api::config::document::Part;
+use serde_json::{Value, json};
+
+use super::files::Unread;
+
+/// In which form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Text,
+    Json,
+}
+
+/// What a finding is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Subject {
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Subject {
+    /// As far as it can be told from what was written.
+    pub(super) fn of(value: &Value) -> Self {
+        let text = |value: Option<&Value>| match value {
+            Some(Value::String(text)) => text.clone(),
+            _ => String::new(),
+        };
+        let metadata = |name| {
+            text(
+                value
+                    .get("metadata")
+                    .and_then(|metadata| metadata.get(name)),
+            )
+        };
+        Self {
+            kind: text(value.get("kind")),
+            namespace: metadata("namespace"),
+            name: metadata("name"),
+        }
+    }
+
+    /// `KIND NS/NAME`, on one line.
+    fn shown(&self) -> String {
+        let part = |text: &str| match text.is_empty() {
+            true => "?".to_owned(),
+            false => text.escape_debug().take(MOST_SHOWN).collect(),
+        };
+        let (kind, name) = (part(&self.kind), part(&self.name));
+        match self.namespace.is_empty() {
+            true => format!("{kind} {name}"),
+            false => format!("{kind} {}/{name}", part(&self.namespace)),
+        }
+    }
+}
+
+/// Of a name, in letters.
+const MOST_SHOWN: usize = 256;
+
+/// All that was told, counted.
+#[derive(Debug)]
+pub(super) struct Report {
+    format: Format,
+    /// For JSON, which is one value.
+    rows: Vec<Value>,
+    valid: usize,
+    invalid: usize,
+    warnings: usize,
+    skipped: usize,
+    /// What no object could be read from.
+    unreadable: usize,
+}
+
+impl Report {
+    pub(super) fn new(format: Format) -> Self {
+        Self {
+            format,
+            rows: Vec::new(),
+            valid: 0,
+            invalid: 0,
+            warnings: 0,
+            skipped: 0,
+            unreadable: 0,
+        }
+    }
+
+    /// An object, with all that was found.
+    pub(super) fn object(
+        &mut self,
+        file: &str,
+        part: &Part<'_>,
+        subject: &Subject,
+        findings: &[Finding],
+    ) {
+        for found in findings {
+            let line = part.line(&found.path);
+            self.warnings += usize::from(!found.is_error());
+            self.row(file, line, subject, found);
+            if self.format == Format::Text {
+                let warning = if found.is_error() { "" } else { "warning: " };
+                let place = match found.path.as_str() {
+                    "" => String::new(),
+                    path => format!("{path}: "),
+                };
+                let subject = subject.shown();
+                tell(&format!(
+                    "{file}:{line}: {subject}: {warning}{place}{}",
+                    found.message
+                ));
+            }
+        }
+        if findings.iter().any(Finding::is_error) {
+            self.invalid += 1;
+        } else {
+            self.valid += 1;
+        }
+    }
+
+    pub(super) fn skipped(&mut self) {
+        self.skipped += 1;
+    }
+
+    /// Text that is no YAML from a line on.
+    pub(super) fn malformed(&mut self, file: &str, line: usize, cause: &str) {
+        self.unreadable += 1;
+        self.row(file, line, &Subject::default(), &Finding::error("", cause));
+        if self.format == Format::Text {
+            tell(&format!("{file}:{line}: {cause}"));
+        }
+    }
+
+    pub(super) fn unread(&mut self, unread: &Unread) {
+        self.unreadable += 1;
+        let Unread { name, cause } = unread;
+        let message = format!("cannot read {name}: {cause}");
+        let found = Finding::error("", &message);
+        self.row(name, 0, &Subject::default(), &found);
+        if self.format == Format::Text {
+            tell(&message);
+        }
+    }
+
+    fn row(&mut self, file: &str, line: usize, subject: &Subject, found: &Finding) {
+        if self.format == Format::Json {
+            self.rows.push(json!({
+                "file": file,
+                "line": line,
+                "kind": subject.kind,
+                "namespace": subject.namespace,
+                "name": subject.name,
+                "severity": if found.is_error() { "error" } else { "warning" },
+                "path": found.path,
+                "message": found.message,
+            }));
+        }
+    }
+
+    /// For stdout.
+    pub(super) fn answer(&self) -> String {
+        match self.format {
+            Format::Json => {
+                let rows = serde_json::to_string_pretty(&self.rows);
+                rows.unwrap_or_default() + "\n"
+            }
+            Format::Text => format!(
+                "{} objects, {} valid, {} invalid, {} warnings, {} skipped\n",
+                self.valid + self.invalid + self.skipped,
+                self.valid,
+                self.invalid,
+                self.warnings,
+                self.skipped
+            ),
+        }
+    }
+
+    pub(super) fn is_good(&self) -> bool {
+        self.invalid == 0 && self.unreadable == 0
+    }
+}
+
+fn tell(line: &str) {
+    // Where stderr is gone nobody reads it.
+    let _written = writeln!(std::io::stderr(), "{line}");
+}

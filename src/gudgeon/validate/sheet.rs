@@ -1,0 +1,105 @@
+//! Files as their objects: each is read and judged, and known by its kind and name from then on.
+
+use std::collections::HashMap;
+
+use api::config::document::{self, Part};
+use api::config::{self, Finding};
+use serde_json::{Map, Value};
+
+use super::files::File;
+use super::report::{Report, Subject};
+
+/// All objects so far.
+pub(super) struct Sheet<'a> {
+    /// Of objects that name none.
+    namespace: Option<&'a str>,
+    /// Where each was first.
+    known: HashMap<(&'static str, &'static str, String), String>,
+    pub(super) report: Report,
+}
+
+impl<'a> Sheet<'a> {
+    pub(super) fn new(namespace: Option<&'a str>, report: Report) -> Self {
+        Self {
+            namespace,
+            known: HashMap::new(),
+            report,
+        }
+    }
+
+    /// All documents up to one that cannot be read.
+    pub(super) fn read(&mut self, file: &File) {
+        for document in document::documents(&file.text) {
+            match document {
+                Ok(document) => {
+                    for part in document.parts() {
+                        self.object(file, &part);
+                    }
+                }
+                Err(malformed) => {
+                    self.report
+                        .malformed(&file.name, malformed.line.max(1), &malformed.cause);
+                }
+            }
+        }
+    }
+
+    fn object(&mut self, file: &File, part: &Part<'_>) {
+        let mut value = part.value();
+        if is_anothers(&value) {
+            self.report.skipped();
+            return;
+        }
+        if let Some(namespace) = self.namespace {
+            place(&mut value, namespace);
+        }
+        let (object, mut findings) = config::check(&value);
+        let name_path = "metadata.name";
+        let mut subject = Subject::of(&value);
+        if let Some(object) = object {
+            subject.namespace.clone_from(&object.namespace);
+            if object.name.is_empty() {
+                // Who would complete it is not here.
+                if !findings.iter().any(|found| found.path == name_path) {
+                    findings.push(Finding::error(name_path, "is required"));
+                }
+            } else {
+                let key = (object.kind.group, object.kind.kind, object.full_name());
+                let here = format!("{}:{}", file.name, part.begin());
+                if let Some(first) = self.known.get(&key) {
+                    findings.push(Finding::error(name_path, format!("duplicate of {first}")));
+                } else {
+                    self.known.insert(key, here);
+                }
+            }
+        }
+        part.order(&mut findings);
+        self.report.object(&file.name, part, &subject, &findings);
+    }
+}
+
+/// Whether it says that it is of a group that is not ours.
+fn is_anothers(value: &Value) -> bool {
+    value
+        .get("apiVersion")
+        .and_then(Value::as_str)
+        .is_some_and(|version| !version.is_empty() && !config::is_ours(version))
+}
+
+/// Gives a namespace to what has none.
+fn place(value: &mut Value, namespace: &str) {
+    let Some(object) = value.as_object_mut() else {
+        return;
+    };
+    let metadata = object
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata.as_object_mut() {
+        let given = metadata
+            .get("namespace")
+            .is_some_and(|given| !given.is_null() && given != "");
+        if !given {
+            metadata.insert("namespace".to_owned(), Value::from(namespace));
+        }
+    }
+}
