@@ -34,9 +34,8 @@ const FAREWELL: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(5);
 /// Longest request head.
 const HEAD_BYTES: u32 = 16 << 10;
-/// What is taken in before it was asked for: one stream, one connection. A connection keeps room for the longest frame that
-/// ever came, beginning with 8 KiB; a request with a thousand names comes in parts then.
-const STREAM_WINDOW: u32 = (8 << 10) - 64;
+/// What is taken in before it was asked for: one stream, one connection.
+const STREAM_WINDOW: u32 = (64 << 10) - 1;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 /// What of one stream waits in its connection to be written; the rest waits where it costs nothing.
 const WRITTEN_AHEAD: usize = 64 << 10;

@@ -14,8 +14,6 @@ use tonic::Status;
 pub(crate) const MESSAGE_BYTES: usize = 4 << 20;
 /// Values of one repeated field, before they are made: what is refused by its number takes no memory first.
 const VALUES: usize = xds::stream::NAMES + 1000;
-/// Room for a message that was only announced.
-const ROOM_BYTES: usize = 64 << 10;
 /// Whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
@@ -70,10 +68,7 @@ where
                 "cannot read a message of {length} bytes: {MESSAGE_BYTES} are allowed"
             )));
         }
-        let missing = (PREFIX + length).saturating_sub(self.buffer.len());
-        if missing > 0 {
-            // At once, and no more than that: what grows bit by bit leaves holes in memory.
-            self.buffer.reserve(missing.min(ROOM_BYTES));
+        if self.buffer.len() < PREFIX + length {
             return Ok(None);
         }
         self.buffer.advance(PREFIX);
