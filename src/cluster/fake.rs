@@ -51,6 +51,8 @@ struct State {
     /// Counts the times when all watches were ended.
     ended: u64,
     faults: Vec<(&'static str, Fault)>,
+    /// Kinds that the account has no right to.
+    forbidden: Vec<&'static str>,
     log: Vec<String>,
     /// Queries of lists and watches, decoded no further.
     queries: VecDeque<String>,
@@ -211,6 +213,11 @@ impl Fake {
         });
     }
 
+    /// The account has no right to these kinds, and to all others.
+    pub(crate) fn forbid(&self, kinds: &[&'static str]) {
+        self.change(|state| state.forbidden = kinds.to_vec());
+    }
+
     /// What was asked so far.
     pub(crate) fn log(&self) -> Vec<String> {
         self.state.lock().unwrap().log.clone()
@@ -249,6 +256,9 @@ impl Fake {
                 let line = format!("{} {}", asked.verb, detail.unwrap_or_default());
                 state.log.push(line.trim().to_owned());
                 state.paths.push(asked.path.clone());
+                if state.forbidden.iter().any(|kind| *kind == asked.kind) {
+                    return Some(Fault::Status(403, 0));
+                }
                 let at = state
                     .faults
                     .iter()

@@ -320,12 +320,15 @@ impl<K: Kind> Listed<K> {
                     Some(404) if while_served => {
                         return store.stale(Instant::now(), failure.to_string());
                     }
-                    Some(_) | None => {
+                    code => {
                         let words = failure.to_string();
                         if let Some(count) = repeats.worth_saying(&words) {
                             tracing::warn!("{words}{}: trying again", times(count));
                         }
-                        store.stale(Instant::now(), words);
+                        match code {
+                            Some(403) => store.refused(Instant::now(), words),
+                            Some(_) | None => store.stale(Instant::now(), words),
+                        }
                         health.failing = true;
                     }
                 }

@@ -22,6 +22,8 @@ pub struct Freshness {
     pub listed: bool,
     /// Since when the source has not been heard, and why.
     pub stale: Option<(Instant, String)>,
+    /// It is heard, and says that the account has no right to this.
+    pub refused: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -154,7 +156,7 @@ impl<K: Kind> Writer<K> {
             inner.record(changed);
             inner.freshness = Freshness {
                 listed: true,
-                stale: None,
+                ..Freshness::default()
             };
         });
     }
@@ -184,6 +186,15 @@ impl<K: Kind> Writer<K> {
 
     /// The source is not heard: what is there is served on, and was last known to be so at `now`, or before.
     pub fn stale(&mut self, now: Instant, why: String) {
+        self.unheard(now, why, false);
+    }
+
+    /// The source says that the account has no right to it: what is there is served on, too.
+    pub fn refused(&mut self, now: Instant, why: String) {
+        self.unheard(now, why, true);
+    }
+
+    fn unheard(&mut self, now: Instant, why: String, refused: bool) {
         self.sender.send_if_modified(|inner| {
             let since = inner
                 .freshness
@@ -191,16 +202,23 @@ impl<K: Kind> Writer<K> {
                 .as_ref()
                 .map_or(now, |(since, _)| *since);
             let stale = Some((since, why));
-            let changed = inner.freshness.stale != stale;
-            inner.freshness.stale = stale;
+            let freshness = Freshness {
+                stale,
+                refused,
+                ..inner.freshness
+            };
+            let changed = inner.freshness != freshness;
+            inner.freshness = freshness;
             changed
         });
     }
 
     /// It is heard again.
     pub fn fresh(&mut self) {
-        self.sender
-            .send_if_modified(|inner| inner.freshness.stale.take().is_some());
+        self.sender.send_if_modified(|inner| {
+            inner.freshness.refused = false;
+            inner.freshness.stale.take().is_some()
+        });
     }
 }
 

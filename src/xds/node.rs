@@ -76,7 +76,10 @@ pub struct Node {
     pub http10: bool,
     /// No Envoy, but a program with gRPC in it.
     pub grpc: bool,
+    /// Of the control plane that it was injected by.
     pub version: Arc<str>,
+    /// Of the proxy itself.
+    pub proxy_version: Arc<str>,
     pub account: Option<Arc<str>>,
     /// What was not understood, for the log.
     pub warnings: Vec<String>,
@@ -153,9 +156,28 @@ impl Node {
             grpc: metadata.text("GENERATOR").as_deref() == Some("grpc")
                 || node.user_agent_name.starts_with("gRPC"),
             version: metadata.text("ISTIO_VERSION").unwrap_or_default(),
+            proxy_version: metadata
+                .text("ISTIO_PROXY_VERSION")
+                .unwrap_or_else(|| agent(node)),
             account: metadata.text("SERVICE_ACCOUNT"),
             warnings,
         })
+    }
+}
+
+/// The version of the program that asks, as far as it says one.
+fn agent(node: &core::Node) -> Arc<str> {
+    use core::node::UserAgentVersionType::{UserAgentBuildVersion, UserAgentVersion};
+    match &node.user_agent_version_type {
+        Some(UserAgentVersion(version)) => version.as_str().into(),
+        Some(UserAgentBuildVersion(build)) => build.version.as_ref().map_or_else(
+            || "".into(),
+            |version| {
+                let (major, minor) = (version.major_number, version.minor_number);
+                format!("{major}.{minor}.{}", version.patch).into()
+            },
+        ),
+        None => "".into(),
     }
 }
 
@@ -363,6 +385,35 @@ mod tests {
         assert_eq!(&*read.client.root, "/etc/certs/root-cert.pem");
         assert_eq!(read.cluster, None);
         assert!(!read.grpc && !read.http10 && read.locality.is_unknown());
+    }
+
+    #[test]
+    fn the_proxys_version_is_its_own() {
+        use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType::{
+            UserAgentBuildVersion, UserAgentVersion,
+        };
+        use envoy_types::pb::envoy::r#type::v3::SemanticVersion;
+        let version = SemanticVersion {
+            major_number: 1,
+            minor_number: 40,
+            patch: 2,
+        };
+        let build = core::BuildVersion {
+            version: Some(version),
+            metadata: None,
+        };
+        let own = ("ISTIO_PROXY_VERSION", text("1.2.3"));
+        for (metadata, agent, version) in [
+            (vec![], None, ""),
+            (vec![], Some(UserAgentBuildVersion(build.clone())), "1.40.2"),
+            (vec![], Some(UserAgentVersion("1.39".to_owned())), "1.39"),
+            (vec![own], Some(UserAgentBuildVersion(build)), "1.2.3"),
+        ] {
+            let mut asks = node(ID, metadata);
+            asks.user_agent_version_type = agent;
+            let read = Node::read(Some(&asks)).unwrap();
+            assert_eq!((&*read.proxy_version, &*read.version), (version, ""));
+        }
     }
 
     #[test]

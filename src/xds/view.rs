@@ -166,6 +166,11 @@ pub trait View: fmt::Debug + Send + Sync {
 
     /// One resource, made when it is asked for. `None`: this proxy is not to have it.
     fn get(&self, kind: Type, name: &str) -> Option<Arc<Resource>>;
+
+    /// Whether this proxy's workload is one of a service's, where it ought to be one.
+    fn serves(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ fn world(services: impl IntoIterator<Item = usize>, change: usize) -> World {
             created: None,
             accounts: BTreeSet::new(),
             prefers_close: false,
+            exported_to: Vec::new(),
             balancers: BTreeMap::new(),
         };
         let address = EndpointAddress::read(&yaml::address(service, 0, change));

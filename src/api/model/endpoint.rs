@@ -186,8 +186,10 @@ pub struct Endpoint {
     pub health: Health,
     /// Its share of the requests, against that of others; 0: not used.
     pub weight: u32,
-    /// `NAMESPACE/NAME` of its pod, where it has one.
+    /// `NAMESPACE/NAME` of its pod, where it has one that is known.
     pub pod: Option<Arc<str>>,
+    /// `NAMESPACE/NAME` of the pod that its source names, while nothing is known of that pod.
+    pub unknown_pod: Option<Arc<str>>,
     /// The name of what the pod belongs to, such as its Deployment.
     pub workload: Option<Arc<str>>,
 }
@@ -208,8 +210,15 @@ impl Endpoint {
             health: Health::Ready,
             weight: 1,
             pod: None,
+            unknown_pod: None,
             workload: None,
         }
+    }
+
+    /// Whose it is, whether or not more is known of that pod.
+    #[must_use]
+    pub fn named_pod(&self) -> Option<&Arc<str>> {
+        self.pod.as_ref().or(self.unknown_pod.as_ref())
     }
 }
 

@@ -22,7 +22,7 @@ pub use endpoint::{Endpoint, EndpointAddress, Health, Locality, TlsMode};
 pub use protocol::{Protocol, UnknownProtocol};
 pub use service::{Port, Registry, Resolution, Service, ServiceKey, Target};
 pub use workload::{Workload, WorkloadKey};
-pub use world::{Configured, Objects, Shards, World};
+pub use world::{Configured, DISTRIBUTION, Objects, Shards, World, is_near};
 
 /// Labels of a pod, or the labels that a selector wants.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;

@@ -120,6 +120,8 @@ pub struct Service {
     pub accounts: BTreeSet<Arc<str>>,
     /// Endpoints near the client come first, whatever the mesh says.
     pub prefers_close: bool,
+    /// Namespaces that its source means it for, as they are written: `.` is its own, `*` all, `~` none. Empty: nothing is said.
+    pub exported_to: Vec<Arc<str>>,
     /// Where a load balancer of its cluster answers for it: used as a gateway between networks only.
     pub balancers: BTreeMap<ClusterId, Vec<IpAddr>>,
 }
@@ -177,6 +179,7 @@ mod tests {
             created,
             accounts: BTreeSet::new(),
             prefers_close: false,
+            exported_to: Vec::new(),
             balancers: BTreeMap::new(),
         }
     }

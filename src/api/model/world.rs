@@ -17,7 +17,18 @@ pub struct Configured<T> {
     pub namespace: Arc<str>,
     /// Seconds since 1970; `None` is oldest.
     pub created: Option<i64>,
+    /// Endpoints near the client come first: an annotation says so.
+    pub prefers_close: bool,
     pub spec: T,
+}
+
+/// The annotation of a service that says which of its endpoints come first.
+pub const DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
+
+/// Whether that annotation wants those near the client.
+#[must_use]
+pub fn is_near(distribution: Option<&str>) -> bool {
+    distribution == Some("PreferClose")
 }
 
 /// Objects of one kind, by namespace and name.

@@ -170,7 +170,7 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Resource {
             &accounts,
         );
     }
-    if inputs.weighted && resolution == Resolution::Static {
+    if inputs.weighted && resolution != Resolution::None {
         let weighted = common_lb_config::LocalityWeightedLbConfig {};
         cluster.common_lb_config = Some(CommonLbConfig {
             locality_config_specifier: Some(

@@ -1,5 +1,7 @@
 //! What was left out of the resources, because two services want one place.
 
+use std::sync::Arc;
+
 /// One thing that was left out, and why. Told by metrics and pages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
@@ -7,6 +9,8 @@ pub struct Conflict {
     /// What is in two minds: the name of a listener, of a cluster, a domain.
     pub key: String,
     pub message: String,
+    /// The id of a proxy that it was found for; empty: it is all proxies' alike.
+    pub proxy: Arc<str>,
 }
 
 pub(crate) const TCP_OVER_TCP: &str = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
@@ -22,6 +26,14 @@ impl Conflict {
             metric,
             key: key.into(),
             message,
+            proxy: "".into(),
+        }
+    }
+
+    pub(crate) fn of(self, proxy: &Arc<str>) -> Self {
+        Self {
+            proxy: proxy.clone(),
+            ..self
         }
     }
 }

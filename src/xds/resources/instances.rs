@@ -99,6 +99,7 @@ impl Directory {
             keys.iter()
                 .flat_map(|key| world.endpoints_of(key))
                 .filter(|(_, endpoint)| endpoint.address.ip() == Some(*address))
+                .filter(|(_, endpoint)| endpoint.named_pod().is_none())
                 .map(|(_, endpoint)| &endpoint.locality)
                 .filter(|locality| !locality.is_unknown())
                 // Of entries that disagree one in every order of arrival.
@@ -117,7 +118,8 @@ fn is_of(proxy: &Proxy, cluster: &ClusterId, endpoint: &Endpoint) -> bool {
     if !here {
         return false;
     }
-    match &endpoint.pod {
+    // A pod is told by its name, also before anything else is known of it.
+    match endpoint.named_pod() {
         Some(pod) => {
             *cluster == proxy.cluster
                 && pod.split_once('/') == Some((&*proxy.node.namespace, &*proxy.node.name))

@@ -48,6 +48,8 @@ struct Base {
     mesh: Mesh,
     outlets: Outlets,
     networks: Networks,
+    /// Names that proxies resolve have several localities, and it matters which is near.
+    resolved_near: bool,
 }
 
 /// What a set was made of: the key of its shared part, and its own parts by name and version.
@@ -156,7 +158,12 @@ impl Snapshot {
         for (_, conflicts) in self.made.routes.values() {
             all.extend(conflicts.iter().cloned());
         }
-        all.into_iter().collect()
+        let mut all: Vec<_> = all.into_iter().collect();
+        // Proxies of several kinds may have found the same.
+        all.dedup_by(|later, first| {
+            (later.metric, &later.key, &later.message) == (first.metric, &first.key, &first.message)
+        });
+        all
     }
 
     /// Assignments that were made and are kept, each for all proxies that see the same.
@@ -213,7 +220,8 @@ impl Snapshot {
                 addresses(world, service)
                     .map(|(endpoint, address)| {
                         let what = (endpoint.port, endpoint.port_name.clone());
-                        let who = (endpoint.locality.clone(), endpoint.labels.clone());
+                        let pod = endpoint.named_pod().cloned();
+                        let who = (endpoint.locality.clone(), endpoint.labels.clone(), pod);
                         (address, what, who)
                     })
                     .collect()
@@ -235,6 +243,7 @@ impl Base {
             mesh: Mesh::new(&world.mesh, settings),
             outlets: Outlets::new(world, settings),
             networks: Networks::new(world),
+            resolved_near: resolved_near(world),
         }
     }
 }
@@ -276,6 +285,18 @@ impl Shared for Routes {
     fn or_older(self, older: &Self) -> Self {
         (self.0.or_older(&older.0), self.1)
     }
+}
+
+fn resolved_near(world: &World) -> bool {
+    let setting = world.mesh.locality_lb_setting.as_ref();
+    let of_mesh =
+        setting.is_some_and(|setting| setting.enabled.as_ref().is_some_and(|on| on.value));
+    world.services.values().any(|service| {
+        let near = service.resolution.is_dns() && (of_mesh || service.prefers_close);
+        let mut endpoints = world.endpoints_of(&service.key);
+        let first = endpoints.next().filter(|_| near);
+        first.is_some_and(|(_, first)| endpoints.any(|(_, other)| other.locality != first.locality))
+    })
 }
 
 fn services_of<'a>(

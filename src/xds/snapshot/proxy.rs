@@ -5,12 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use api::model::Locality;
 
-use super::{Own, Snapshot, accounts};
+use super::{Conflict, Own, Snapshot, accounts};
 use crate::node::{Kind, Mode, Node};
 use crate::resources::clusters::{self, Client, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::filters::HttpOptions;
 use crate::resources::ingress;
+use crate::resources::instances::Instance;
 use crate::resources::listeners::inbound::{self, Door};
 use crate::resources::listeners::outbound::{self, Outbound, Place};
 use crate::resources::listeners::{OWN_PORTS, fixed};
@@ -26,6 +27,7 @@ pub(super) struct ProxyView {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) proxy: Proxy,
     doors: Vec<Door>,
+    serves: bool,
     pub(super) client: Client,
     caller: Caller,
     place: Place,
@@ -48,8 +50,13 @@ impl ProxyView {
             |cluster, address| snapshot.base.networks.of(cluster, Some(address)).into(),
         );
         let sidecar = node.kind == Kind::Sidecar && !node.grpc;
+        let instances = if sidecar {
+            snapshot.directory().instances(&proxy, &snapshot.world)
+        } else {
+            Vec::new()
+        };
         let doors = if sidecar {
-            doors(snapshot, &proxy)
+            doors(snapshot, &proxy, &instances)
         } else {
             Vec::new()
         };
@@ -78,6 +85,7 @@ impl ProxyView {
             snapshot: snapshot.clone(),
             proxy,
             doors,
+            serves: !sidecar || !instances.is_empty(),
             client,
             caller,
             place,
@@ -104,7 +112,8 @@ impl ProxyView {
     /// Where localities make no difference, all proxies see the same.
     fn locality_of_clusters(&self) -> Locality {
         let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
-        if setting.is_some_and(|setting| !setting.distribute.is_empty()) {
+        let by_shares = setting.is_some_and(|setting| !setting.distribute.is_empty());
+        if by_shares || self.snapshot.base.resolved_near {
             return self.proxy.locality.clone();
         }
         Locality::default()
@@ -151,7 +160,7 @@ impl ProxyView {
             &viewer,
             Names::Resolved,
             None,
-            &Preference::None,
+            &self.preference(outlet),
         )
     }
 
@@ -205,12 +214,10 @@ impl ProxyView {
                     .filter(|endpoint| endpoint.port_name == outlet.port.name)
                     .collect()
             };
-            Arc::new(outbound::build(
-                &snapshot.base.outlets,
-                self.mesh(),
-                &self.place,
-                endpoints,
-            ))
+            let outlets = &snapshot.base.outlets;
+            let mut built = outbound::build(outlets, self.mesh(), &self.place, endpoints);
+            built.conflicts = self.found(built.conflicts);
+            Arc::new(built)
         })
     }
 
@@ -269,7 +276,9 @@ impl ProxyView {
         let name: Arc<str> = name.into();
         let key = (self.caller.clone(), name.clone());
         let make = || match routes::outbound(&name, &self.snapshot.base.outlets, &self.caller) {
-            Some((resource, conflicts)) => (Some(Arc::new(resource)), Arc::new(conflicts)),
+            Some((resource, conflicts)) => {
+                (Some(Arc::new(resource)), Arc::new(self.found(conflicts)))
+            }
             None => (None, Arc::default()),
         };
         // A name that means nothing is not remembered: a client could think of any number of them.
@@ -277,6 +286,13 @@ impl ProxyView {
             return make().0;
         }
         self.snapshot.made.routes.get(key, make).0
+    }
+
+    /// All proxies that see the same share what was made for one of them: it is named as the one that found it.
+    fn found(&self, conflicts: Vec<Conflict>) -> Vec<Conflict> {
+        let proxy = &self.proxy.node.id;
+        let conflicts = conflicts.into_iter();
+        conflicts.map(|conflict| conflict.of(proxy)).collect()
     }
 
     /// Whether a listener does.
@@ -330,6 +346,10 @@ impl View for ProxyView {
             Type::Route => self.route(name),
         }
     }
+
+    fn serves(&self) -> bool {
+        self.serves
+    }
 }
 
 fn options(node: &Node) -> HttpOptions {
@@ -346,15 +366,14 @@ fn versions(resources: &[Arc<Resource>]) -> Vec<(Arc<str>, crate::version::Versi
         .collect()
 }
 
-fn doors(snapshot: &Snapshot, proxy: &Proxy) -> Vec<Door> {
+fn doors(snapshot: &Snapshot, proxy: &Proxy, instances: &[Instance]) -> Vec<Door> {
     let sniffs = snapshot.settings.sniffing.inbound;
-    let instances = snapshot.directory().instances(proxy, &snapshot.world);
     let written = ingress::sidecar(&snapshot.world, proxy)
-        .and_then(|sidecar| ingress::doors(&sidecar, proxy, &instances, sniffs));
+        .and_then(|sidecar| ingress::doors(&sidecar, proxy, instances, sniffs));
     match written {
         Some(doors) => doors,
         None if proxy.intercepts() => {
-            inbound::of_instances(&instances, proxy, &snapshot.base.mesh, sniffs)
+            inbound::of_instances(instances, proxy, &snapshot.base.mesh, sniffs)
         }
         None => Vec::new(),
     }

@@ -39,6 +39,7 @@ pub(super) fn service(name: &str, ports: &[(u16, &str)], resolution: Resolution)
         created: None,
         accounts: BTreeSet::new(),
         prefers_close: false,
+        exported_to: Vec::new(),
         balancers: BTreeMap::new(),
     }
 }
@@ -177,6 +178,8 @@ fn grpc_gets_what_it_names_and_nothing_else() {
     assert!(view.get(Type::Cluster, "BlackHoleCluster").is_none());
 }
 
+const FIRST: &str = "sidecar~10.0.0.1~a.demo~demo.svc.cluster.local";
+
 /// Two services want one port of all addresses: the older has it, and the other is told of.
 #[test]
 fn of_two_services_on_one_port_the_older_wins() {
@@ -187,20 +190,23 @@ fn of_two_services_on_one_port_the_older_wins() {
         add(&mut world, service, Vec::new());
     }
     let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
-    let view = snapshot.view(&node(
-        "sidecar~10.0.0.1~a.demo~demo.svc.cluster.local",
-        "REDIRECT",
-    ));
+    let view = snapshot.view(&node(FIRST, "REDIRECT"));
     assert_eq!(
         names(&*view, Type::Listener),
         "0.0.0.0_9000 virtualInbound virtualOutbound"
     );
+    // One of another kind finds the same, and it is told once.
+    let mut other = (*node("sidecar~10.0.0.2~b.demo~demo.svc.cluster.local", "REDIRECT")).clone();
+    other.addresses.push("2001:db8::1".parse().unwrap());
+    let other = snapshot.view(&Arc::new(other));
+    assert_eq!(other.all(Type::Listener).len(), 3);
     let listener = view.get(Type::Listener, "0.0.0.0_9000").unwrap();
     let bytes = String::from_utf8_lossy(&listener.body).into_owned();
     assert!(bytes.contains("outbound|9000||old.demo") && !bytes.contains("young"));
     let told: Vec<_> = snapshot
         .conflicts()
         .into_iter()
+        .inspect(|conflict| assert_eq!(&*conflict.proxy, FIRST))
         .map(|conflict| format!("{} {} {}", conflict.metric, conflict.key, conflict.message))
         .collect();
     assert_eq!(
@@ -246,4 +252,76 @@ fn the_ports_of_intercepted_traffic_lead_nowhere() {
         let bytes = String::from_utf8_lossy(&chain.encode_to_vec()).into_owned();
         assert!(bytes.contains("BlackHoleCluster"), "{name}: {bytes}");
     }
+}
+
+fn localities(view: &dyn View, name: &str) -> Vec<(String, u32)> {
+    use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+    let cluster = Cluster::decode(&*view.get(Type::Cluster, name).unwrap().body).unwrap();
+    let groups = cluster.load_assignment.unwrap().endpoints.into_iter();
+    groups
+        .map(|group| (group.locality.unwrap().region, group.priority))
+        .collect()
+}
+
+/// Of names that the proxy resolves the near ones come first, too; proxies of other places have other clusters then.
+#[test]
+fn names_that_proxies_resolve_are_preferred_by_their_places() {
+    let name = "outbound|80||b.demo.svc.cluster.local";
+    let place = |name: &str, region: &str| {
+        let mut place = endpoint("10.0.0.1", 80, "p80");
+        place.address = EndpointAddress::read(name);
+        place.locality = region.into();
+        place
+    };
+    let of = |region: &str| {
+        let mut node = (*node(CLIENT, "REDIRECT")).clone();
+        node.locality = region.into();
+        Arc::new(node)
+    };
+    for (mesh, prefers_close, near) in [
+        ("", false, false),
+        ("", true, true),
+        ("localityLbSetting: {enabled: true}\n", false, true),
+    ] {
+        let mut world = world(mesh);
+        let mut b = service("b", &[(80, "HTTP")], Resolution::Dns);
+        b.prefers_close = prefers_close;
+        add(
+            &mut world,
+            b,
+            vec![place("x.eu", "eu"), place("x.us", "us")],
+        );
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        let [eu, us] = ["eu", "us"].map(|region| snapshot.view(&of(region)));
+        let far = u32::from(near);
+        let both = [("eu".to_owned(), 0), ("us".to_owned(), far)];
+        assert_eq!(localities(&*eu, name), both, "{mesh}{prefers_close}");
+        let both = [("eu".to_owned(), far), ("us".to_owned(), 0)];
+        assert_eq!(localities(&*us, name), both, "{mesh}{prefers_close}");
+    }
+}
+
+/// Two pods share the address of their machine: what names one of them is not the other's, be it known or not.
+#[test]
+fn a_pod_on_the_hosts_address_is_told_by_its_name() {
+    let is_own = |change: &dyn Fn(&mut api::model::Endpoint)| {
+        let mut world = world("");
+        let mut place = endpoint("127.0.0.2", 9001, "p80");
+        change(&mut place);
+        let b = service("b", &[(80, "HTTP")], Resolution::Static);
+        add(&mut world, b, vec![place]);
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        let view = snapshot.view(&node(CLIENT, "REDIRECT"));
+        let cluster = view.get(Type::Cluster, "inbound|80|p80|b.demo.svc.cluster.local");
+        assert_eq!(view.serves(), cluster.is_some());
+        view.serves()
+    };
+    assert!(is_own(&|_| ()));
+    assert!(is_own(&|place| place.pod = Some("demo/a-1".into())));
+    assert!(is_own(&|place| place.unknown_pod = Some("demo/a-1".into())));
+    assert!(!is_own(&|place| place.pod = Some("demo/c-1".into())));
+    assert!(!is_own(&|place| place.unknown_pod = Some("demo/c-1".into())));
+    assert!(!is_own(
+        &|place| place.address = EndpointAddress::read("10.0.0.9")
+    ));
 }

@@ -8,10 +8,10 @@ use super::message::STEP;
 use super::named::{Absence, Found, Source};
 use super::push::Dirty;
 use super::rollout::{Phase, Warming};
-use super::{LastPush, Response, Stream, short};
+use super::{LastPush, Response, Stream, Unmade, short};
 use crate::reason::Reasons;
 use crate::version::Version;
-use crate::view::{Resource, Type};
+use crate::view::{Resource, Set, Type};
 
 impl Stream {
     /// What goes out next. The writer holds it until [`Self::written`] is called; until then there is no other.
@@ -52,23 +52,47 @@ impl Stream {
     /// To requests. Clusters stand before the assignments that they wait for.
     fn answer(&mut self, now: Duration) -> Option<Response> {
         if self.clusters.is_owed() {
-            let (response, _) = self.send_clusters(self.phase.keeps_clusters());
-            return Some(response);
+            if let Some(target) = self.target(Type::Cluster) {
+                let (response, _) = self.send_clusters(target, self.phase.keeps_clusters());
+                return Some(response);
+            }
+            self.clusters.give_up();
         }
         if self.endpoints.is_owed() {
             // What a push has changed goes with it.
             let dirty = self.take_dirty(now);
             let found = self.look_at_endpoints(&dirty);
-            return Some(self.send_endpoints(found));
+            if found.is_answer() {
+                return Some(self.send_endpoints(found));
+            }
         }
         if self.listeners.is_owed() {
-            return Some(self.send_listeners());
+            if let Some(target) = self.target(Type::Listener) {
+                return Some(self.send_listeners(target));
+            }
+            self.listeners.give_up();
         }
         if self.routes.is_owed() {
             let found = self.look_at_routes(&Dirty::None);
-            return Some(self.send_named(Type::Route, found));
+            if found.is_answer() {
+                return Some(self.send_named(Type::Route, found));
+            }
         }
         None
+    }
+
+    /// The clusters or the listeners that the client is to have; nothing where they cannot be made.
+    fn target(&mut self, kind: Type) -> Option<Arc<Set>> {
+        let target = match kind {
+            Type::Listener => self.listeners.target(kind, &*self.views.shown),
+            Type::Cluster | Type::Endpoint | Type::Route => {
+                self.clusters.target(kind, &*self.views.rolling)
+            }
+        };
+        if target.is_err() {
+            self.unmade.insert(kind);
+        }
+        target.ok()
     }
 
     /// A full push starts.
@@ -138,8 +162,15 @@ impl Stream {
                 over.then_some((None, Phase::Listeners))
             }
             Phase::Listeners => {
-                self.views.shown = self.views.rolling.clone();
-                Some((self.step_listeners(), Phase::Routes))
+                let before = std::mem::replace(&mut self.views.shown, self.views.rolling.clone());
+                Some(match self.step_listeners() {
+                    Ok(response) => (response, Phase::Routes),
+                    // What the older listeners need stays with them.
+                    Err(Unmade) => {
+                        self.views.shown = before;
+                        (None, Phase::Idle)
+                    }
+                })
             }
             Phase::Routes => {
                 let response = self.step_routes();
@@ -160,7 +191,10 @@ impl Stream {
                 if !settled && now < *until {
                     return None;
                 }
-                let (response, _) = self.send_clusters(false);
+                let Some(target) = self.target(Type::Cluster) else {
+                    return Some((None, Phase::Idle));
+                };
+                let (response, _) = self.send_clusters(target, false);
                 self.note_type(Type::Cluster);
                 let nonce = response.nonce;
                 let until = now.saturating_add(STEP);
@@ -177,12 +211,14 @@ impl Stream {
         if !self.ledgers.clusters.asked {
             return (None, Phase::Listeners);
         }
-        let target = self.clusters.target(Type::Cluster, &*self.views.rolling);
+        let Some(target) = self.target(Type::Cluster) else {
+            return (None, Phase::Idle);
+        };
         let difference = super::complete::Difference::between(self.clusters.sent(), &target);
         if difference.is_kept() {
             return (None, Phase::Listeners);
         }
-        let (response, added) = self.send_clusters(true);
+        let (response, added) = self.send_clusters(target, true);
         self.note_type(Type::Cluster);
         if added.is_empty() {
             return (Some(response), Phase::Listeners);
@@ -190,23 +226,23 @@ impl Stream {
         let wanted: BTreeSet<_> = added
             .iter()
             .map(|cluster| &cluster.name)
-            .filter(|name| self.views.get(Type::Endpoint, name).is_some())
+            .filter(|name| self.views.has(Type::Endpoint, name))
             .cloned()
             .collect();
         let warming = Warming::new(now, response.nonce, wanted);
         (Some(response), Phase::Warming(warming))
     }
 
-    fn step_listeners(&mut self) -> Option<Response> {
+    fn step_listeners(&mut self) -> Result<Option<Response>, Unmade> {
         if !self.ledgers.listeners.asked {
-            return None;
+            return Ok(None);
         }
-        let target = self.listeners.target(Type::Listener, &*self.views.shown);
+        let target = self.target(Type::Listener).ok_or(Unmade)?;
         if self.listeners.sent().version() == target.version() {
-            return None;
+            return Ok(None);
         }
         self.note_type(Type::Listener);
-        Some(self.send_listeners())
+        Ok(Some(self.send_listeners(target)))
     }
 
     fn step_routes(&mut self) -> Option<Response> {
@@ -221,12 +257,12 @@ impl Stream {
     /// The client has clusters that it is not to have.
     fn has_vanished(&self) -> bool {
         let target = self.clusters.target(Type::Cluster, &*self.views.rolling);
-        self.ledgers.clusters.asked && self.clusters.sent().version() != target.version()
+        let differs = |target: Arc<Set>| self.clusters.sent().version() != target.version();
+        self.ledgers.clusters.asked && target.is_ok_and(differs)
     }
 
     /// The clusters that the client is to have, and with `keep` those that vanish. Says which are new to it.
-    fn send_clusters(&mut self, keep: bool) -> (Response, Vec<Arc<Resource>>) {
-        let target = self.clusters.target(Type::Cluster, &*self.views.rolling);
+    fn send_clusters(&mut self, target: Arc<Set>, keep: bool) -> (Response, Vec<Arc<Resource>>) {
         let sent = self.clusters.send(target, keep, self.protocol);
         // New or changed, they wait for an assignment that comes after this response.
         let fresh = sent.difference.fresh().map(|cluster| &cluster.name);
@@ -236,8 +272,7 @@ impl Stream {
         (response, sent.difference.added)
     }
 
-    fn send_listeners(&mut self) -> Response {
-        let target = self.listeners.target(Type::Listener, &*self.views.shown);
+    fn send_listeners(&mut self, target: Arc<Set>) -> Response {
         let sent = self.listeners.send(target, false, self.protocol);
         let version = self.listeners.sent().version();
         self.respond(Type::Listener, version, sent.resources, sent.removed)
@@ -254,6 +289,9 @@ impl Stream {
         };
         let found = self.endpoints.changed(dirty, &source);
         self.held |= found.held;
+        if found.failed {
+            self.unmade.insert(Type::Endpoint);
+        }
         found
     }
 
@@ -266,7 +304,11 @@ impl Stream {
             hold: false,
             nonce: short(self.nonce.saturating_add(1)),
         };
-        self.routes.changed(dirty, &source)
+        let found = self.routes.changed(dirty, &source);
+        if found.failed {
+            self.unmade.insert(Type::Route);
+        }
+        found
     }
 
     fn send_endpoints(&mut self, found: Found) -> Response {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::message::{Client, Protocol, Request};
+use super::{Unmade, made};
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 
@@ -82,12 +83,19 @@ impl Complete {
     }
 
     /// What the client is to have.
-    pub(super) fn target(&self, kind: Type, view: &dyn View) -> Arc<Set> {
-        if self.wildcard {
-            return view.all(kind);
-        }
-        let named = self.names.iter().filter_map(|name| view.get(kind, name));
-        Arc::new(named.collect())
+    pub(super) fn target(&self, kind: Type, view: &dyn View) -> Result<Arc<Set>, Unmade> {
+        made(|| {
+            if self.wildcard {
+                return view.all(kind);
+            }
+            let named = self.names.iter().filter_map(|name| view.get(kind, name));
+            Arc::new(named.collect())
+        })
+    }
+
+    /// What is owed cannot be made: whoever waits for it waits for the next push.
+    pub(super) fn give_up(&mut self) {
+        self.owed = false;
     }
 
     fn is_asked_for(&self) -> bool {
@@ -100,13 +108,17 @@ impl Complete {
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
         self.names = by_name(&names);
         let target = self.target(request.kind, view);
-        let agreed = Version::parse(&request.version) == Some(target.version());
-        if agreed {
-            self.sent = target;
-        } else {
-            self.owed = self.is_asked_for();
+        let version = Version::parse(&request.version);
+        match target {
+            Ok(target) if version == Some(target.version()) => {
+                self.sent = target;
+                true
+            }
+            Ok(_) | Err(Unmade) => {
+                self.owed = self.is_asked_for();
+                false
+            }
         }
-        agreed
     }
 
     /// State of the world, a later request. A wildcard stays when a request has no names, as an ACK has none.
@@ -147,7 +159,10 @@ impl Complete {
         self.names = by_name(&names);
         self.sent = Arc::new(request.initial.iter().map(known).collect());
         self.narrow();
-        let target = self.target(request.kind, view);
+        let Ok(target) = self.target(request.kind, view) else {
+            self.owed = self.is_asked_for();
+            return false;
+        };
         let is_missing =
             |name: &&Arc<str>| self.sent.get(name).is_none() && target.get(name).is_none();
         self.again = self.names.iter().filter(is_missing).cloned().collect();

@@ -7,6 +7,8 @@
 //! Three moments matter. *Endpoints* are always those of the latest push. *Clusters* are those of the push that is under way,
 //! *listeners and routes* too, but not before its new clusters are warm: until then requests for them are answered with what
 //! the push before had. The steps are those of `rollout`.
+//!
+//! What a view cannot make, by a mistake of this program, ends the push that wanted it, and the client keeps what it has.
 
 mod answer;
 mod complete;
@@ -20,6 +22,8 @@ mod status;
 mod tests;
 mod writer;
 
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +103,20 @@ pub struct Stream {
     reasons: Reasons,
     nonce: u64,
     writer: Writer,
+    /// What could not be made since somebody last asked.
+    unmade: BTreeSet<Type>,
+}
+
+/// A view did not come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unmade;
+
+/// What a name has, where that could be made.
+type Looked = Result<Option<Arc<Resource>>, Unmade>;
+
+/// What a view makes. What it keeps while it works is whole at every moment.
+fn made<T>(make: impl FnOnce() -> T) -> Result<T, Unmade> {
+    catch_unwind(AssertUnwindSafe(make)).map_err(|_| Unmade)
 }
 
 impl Stream {
@@ -125,6 +143,7 @@ impl Stream {
             reasons: Reasons::NONE,
             nonce: 0,
             writer: Writer::default(),
+            unmade: BTreeSet::new(),
         }
     }
 
@@ -297,6 +316,11 @@ impl Stream {
         }
     }
 
+    /// Types of which something could not be made since this was last asked.
+    pub fn take_unmade(&mut self) -> BTreeSet<Type> {
+        std::mem::take(&mut self.unmade)
+    }
+
     /// The response that the writer holds was taken.
     pub fn written(&mut self) {
         self.writer.end();
@@ -318,7 +342,7 @@ impl Stream {
 
 impl Views {
     /// What a name has. What the newer view has lost is as it was until its cluster or listener goes.
-    fn get(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
+    fn get(&self, kind: Type, name: &str) -> Looked {
         let views: &[&Arc<dyn View>] = match kind {
             Type::Cluster => &[&self.rolling],
             Type::Endpoint => &[&self.latest, &self.rolling, &self.shown],
@@ -331,12 +355,17 @@ impl Views {
             if asked.is_some_and(|asked| Arc::ptr_eq(asked, view)) {
                 continue;
             }
-            if let Some(resource) = view.get(kind, name) {
-                return Some(resource);
+            if let Some(resource) = made(|| view.get(kind, name))? {
+                return Ok(Some(resource));
             }
             asked = Some(view);
         }
-        None
+        Ok(None)
+    }
+
+    /// Whether a name has something; nothing where that cannot be made.
+    fn has(&self, kind: Type, name: &str) -> bool {
+        matches!(self.get(kind, name), Ok(Some(_)))
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::Looked;
 use super::message::{Client, Protocol};
 use super::push::Dirty;
 use crate::version::Version;
@@ -90,6 +91,8 @@ pub(super) struct Found {
     pub(super) removed: Vec<Arc<str>>,
     /// Something that is gone was left as it was.
     pub(super) held: bool,
+    /// Something could not be made, and was left as it was.
+    pub(super) failed: bool,
     /// Of all that the client has after it.
     version: Version,
 }
@@ -100,12 +103,18 @@ impl Found {
             resources: Vec::new(),
             removed: Vec::new(),
             held: false,
+            failed: false,
             version,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.resources.is_empty() && self.removed.is_empty()
+    }
+
+    /// Whether a request is answered by it: one that wanted only what cannot be made is not.
+    pub(super) fn is_answer(&self) -> bool {
+        !(self.failed && self.is_empty())
     }
 }
 
@@ -119,7 +128,7 @@ pub(super) struct Named {
 
 /// How names become resources.
 pub(super) struct Source<'a> {
-    pub(super) get: &'a dyn Fn(&str) -> Option<Arc<Resource>>,
+    pub(super) get: &'a dyn Fn(&str) -> Looked,
     pub(super) absence: Absence,
     /// What is gone stays as it was sent.
     pub(super) hold: bool,
@@ -263,7 +272,7 @@ impl Named {
                 .ok()
                 .and_then(|at| initial.get(at))
                 .and_then(|(_, version)| Version::parse(version));
-            let current = known.and_then(|_| (source.get)(&slot.resource.name));
+            let current = known.and_then(|_| (source.get)(&slot.resource.name).ok()?);
             if let Some(current) = current.filter(|current| known == Some(current.version)) {
                 slot.resource = current;
                 slot.state = State::Sent;
@@ -343,7 +352,11 @@ fn equal(one: &str, other: &str) -> bool {
 /// Holds one slot against what there is now.
 fn look(slot: &mut Slot, source: &Source<'_>, found: &mut Found) {
     let before = slot.version();
-    if let Some(current) = (source.get)(&slot.resource.name) {
+    let Ok(current) = (source.get)(&slot.resource.name) else {
+        found.failed = true;
+        return;
+    };
+    if let Some(current) = current {
         let same = slot.state == State::Sent && slot.resource.version == current.version;
         if !same {
             found.resources.push(current.clone());

@@ -58,10 +58,7 @@ impl Stream {
 
     /// The share of the EDS clusters, of those that were sent, that are subscribed.
     pub fn endpoint_percent(&self) -> u8 {
-        let is_eds = |cluster: &&Arc<Resource>| {
-            let view = &self.views.latest;
-            view.get(Type::Endpoint, &cluster.name).is_some()
-        };
+        let is_eds = |cluster: &&Arc<Resource>| self.views.has(Type::Endpoint, &cluster.name);
         let (mut all, mut subscribed) = (0_usize, 0_usize);
         for cluster in self.clusters.sent().iter().filter(is_eds) {
             all += 1;
@@ -69,6 +66,11 @@ impl Stream {
         }
         let percent = (subscribed * 100).checked_div(all).unwrap_or(100);
         u8::try_from(percent).unwrap_or(100)
+    }
+
+    /// Whether the client's workload is one of a service's, where it ought to be one.
+    pub fn serves(&self) -> bool {
+        self.views.latest.serves()
     }
 
     /// A push has not come to its end on this stream.

@@ -62,6 +62,7 @@ fn world(names: &[&str], last: u8) -> World {
             created: None,
             accounts: BTreeSet::new(),
             prefers_close: false,
+            exported_to: Vec::new(),
             balancers: Default::default(),
         };
         let address = EndpointAddress::Ip([10, 0, 0, last].into());

@@ -95,6 +95,7 @@ fn service(name: &str, ports: Vec<Port>, external: bool, cluster: &ClusterId) ->
         created: None,
         accounts: BTreeSet::new(),
         prefers_close: false,
+        exported_to: Vec::new(),
         balancers: BTreeMap::new(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::model::Configured;
+use api::model::{Configured, DISTRIBUTION, is_near};
 use api::networking::{self, Kind as Typed, ServiceEntry, Sidecar, WorkloadEntry};
 use api::yaml::{Node, Plain, Value};
 use k8s_openapi::jiff::Timestamp;
@@ -128,6 +128,13 @@ struct Head<'a> {
     id: Id,
     created: Option<i64>,
     node: &'a Node,
+}
+
+impl Head<'_> {
+    fn annotation(&self, name: &str) -> Option<&str> {
+        let annotations = get(get(self.node, "metadata")?, "annotations")?;
+        text(annotations, name).map(str::trim)
+    }
 }
 
 /// The objects of a document: one, or those of a list.
@@ -309,6 +316,7 @@ fn typed<T: Typed>(head: &Head<'_>) -> Result<(Arc<Configured<T>>, Vec<String>),
         name: head.id.name.clone(),
         namespace: head.id.namespace.clone(),
         created: head.created,
+        prefers_close: is_near(head.annotation(DISTRIBUTION)),
         spec: read.config,
     };
     Ok((Arc::new(one), read.warnings))

@@ -60,6 +60,19 @@ fn none() -> Vec<String> {
 }
 
 #[test]
+fn an_annotation_is_kept_with_the_object() {
+    let mut directory = Directory::new();
+    for (says, near) in [("PreferClose", true), ("Other", false)] {
+        let annotated =
+            format!("name: a\n  annotations: {{networking.istio.io/traffic-distribution: {says}}}");
+        directory.write("a.yaml", &entry("a", 1).replacen("name: a", &annotated, 1));
+        let entries = directory.files.read().unwrap().contribution.entries;
+        let all: Vec<_> = entries.values().map(|one| one.prefers_close).collect();
+        assert_eq!(all, [near]);
+    }
+}
+
+#[test]
 fn files_say_objects_and_no_longer() {
     let mut directory = Directory::new();
     assert_eq!(directory.read(), (String::new(), none()));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use api::model::{Configured, Objects};
+use api::model::{Configured, DISTRIBUTION, Objects, is_near};
 use api::networking::{self, ServiceEntry, Sidecar, WorkloadEntry};
 use api::yaml::Node;
 use serde::Deserialize;
@@ -90,6 +90,7 @@ impl<T: Spec> From<Raw> for Custom<T> {
                     name: (*key.name).into(),
                     namespace: (*key.namespace).into(),
                     created: raw.metadata.created(),
+                    prefers_close: is_near(raw.metadata.annotation(DISTRIBUTION)),
                     spec: parsed.config,
                 })
             })
@@ -246,6 +247,16 @@ mod tests {
         configs.apply(late.changed().await.unwrap());
         assert_eq!(hosts(&configs), ["d.example"]);
         assert!(words(&configs).is_empty());
+    }
+
+    #[test]
+    fn an_annotation_is_kept_with_the_object() {
+        let mut object = entry("a", "a.example");
+        for (says, near) in [("PreferClose", true), ("Other", false)] {
+            object["metadata"]["annotations"] =
+                json!({"networking.istio.io/traffic-distribution": says});
+            assert_eq!(read(&object).read.unwrap().prefers_close, near);
+        }
     }
 
     #[test]

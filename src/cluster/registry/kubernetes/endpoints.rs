@@ -56,6 +56,7 @@ pub(super) fn service(names: &Names, from: &wire::Service) -> Option<Service> {
         created: from.created,
         accounts: accounts.collect(),
         prefers_close: from.prefers_close,
+        exported_to: from.exported_to.clone(),
         balancers: of_cluster(names, from.balancers.clone()),
     })
 }
@@ -186,6 +187,9 @@ impl<'a> Gathered<'a> {
             endpoint.pod = Some(format!("{}/{}", pod.key.namespace, pod.key.name).into());
             endpoint.workload = pod.owner.clone();
         } else {
+            let named = place.pod.as_ref();
+            endpoint.unknown_pod =
+                named.map(|pod| format!("{}/{}", pod.namespace, pod.name).into());
             let namespace = &self.service.key.namespace;
             self.places
                 .targets

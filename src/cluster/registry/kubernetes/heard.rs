@@ -1,6 +1,6 @@
 //! What one API server said so far, and when that is to be told on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,9 @@ use tokio::time::Instant;
 
 use super::custom::{Configs, Spec};
 use super::objects::{Event, Names, Objects, Problem};
+use super::others::Others;
+use super::wire::{Namespace, Node};
+use crate::kind::Kind as _;
 use crate::registry::{Contribution, Standing};
 use crate::store::Freshness;
 
@@ -16,6 +19,9 @@ use crate::store::Freshness;
 const GATHER: Duration = Duration::from_millis(10);
 /// After a gap all kinds are listed anew. They are told at once, if they come within this time of the first one.
 const TOGETHER: Duration = Duration::from_secs(3);
+
+/// Kinds that only say more of what others are. A role for one namespace cannot allow them.
+const OPTIONAL: [&str; 2] = [Node::RESOURCE.name, Namespace::RESOURCE.name];
 
 /// All that a cluster has, and how far that can be trusted.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,8 +37,12 @@ pub struct Told {
     pub events: BTreeMap<(&'static str, Event), u64>,
     /// Places that name a pod which is not there, or not yet.
     pub podless: usize,
+    /// How many such places there were ever.
+    pub ever_podless: u64,
     /// What cannot be used of which object.
     pub problems: Arc<[Problem]>,
+    /// Configuration that has no effect.
+    pub others: Others,
 }
 
 impl Default for Told {
@@ -44,7 +54,9 @@ impl Default for Told {
             counts: BTreeMap::new(),
             events: BTreeMap::new(),
             podless: 0,
+            ever_podless: 0,
             problems: Arc::default(),
+            others: Others::default(),
         }
     }
 }
@@ -82,6 +94,9 @@ pub(super) struct Heard {
     entries: Configs<ServiceEntry>,
     workload_entries: Configs<WorkloadEntry>,
     sidecars: Configs<Sidecar>,
+    pub(super) others: Others,
+    /// Kinds that the account has no right to, and that are done without.
+    refused: BTreeSet<&'static str>,
     /// Of each kind that is waited for.
     fresh: BTreeMap<&'static str, Freshness>,
     /// Since when something is there that was not told.
@@ -107,6 +122,8 @@ impl Heard {
             entries: Configs::default(),
             workload_entries: Configs::default(),
             sidecars: Configs::default(),
+            others: Others::default(),
+            refused: BTreeSet::new(),
             fresh: kinds.map(|kind| (kind, Freshness::default())).collect(),
             since: None,
             returning: None,
@@ -121,8 +138,12 @@ impl Heard {
         self.since.get_or_insert(now);
     }
 
-    /// How far a kind is.
+    /// How far a kind is, if it is one that is waited for.
     pub(super) fn freshness(&mut self, kind: &'static str, freshness: Freshness, now: Instant) {
+        if !self.fresh.contains_key(kind) {
+            return;
+        }
+        let freshness = self.without(kind, freshness);
         let back = freshness.stale.is_none();
         let was = self.fresh.insert(kind, freshness);
         if was.is_some_and(|was| was.stale.is_some()) && back {
@@ -132,6 +153,21 @@ impl Heard {
             self.returning = None;
         }
         self.synced |= self.fresh.values().all(|freshness| freshness.listed);
+    }
+
+    /// A kind that the account has no right to, and that others can do without, is not waited for.
+    fn without(&mut self, kind: &'static str, freshness: Freshness) -> Freshness {
+        if !(freshness.refused && OPTIONAL.contains(&kind)) {
+            self.refused.remove(kind);
+            return freshness;
+        }
+        if self.refused.insert(kind) {
+            tracing::warn!("going on without {kind}: what they would say of endpoints is unknown");
+        }
+        Freshness {
+            listed: true,
+            ..Freshness::default()
+        }
     }
 
     fn stale(&self) -> impl Iterator<Item = &(Instant, String)> {
@@ -187,6 +223,9 @@ impl Heard {
         ];
         let mut counts = self.objects.counts();
         counts.extend(configs);
+        for (_, kind, ..) in self.others.iter() {
+            *counts.entry(kind).or_default() += 1;
+        }
         counts.retain(|_, count| *count > 0);
         let of_objects = self.objects.problems();
         let problems = of_objects
@@ -211,7 +250,9 @@ impl Heard {
             counts,
             events: self.objects.events().clone(),
             podless: self.objects.podless(),
+            ever_podless: self.objects.ever_podless(),
             problems,
+            others: self.others.clone(),
         })
     }
 }
@@ -228,6 +269,7 @@ mod tests {
         Freshness {
             listed: true,
             stale: stale.map(|since| (since, "away".to_owned())),
+            refused: false,
         }
     }
 

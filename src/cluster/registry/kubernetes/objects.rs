@@ -78,6 +78,7 @@ pub struct Objects {
     problems: BTreeMap<(&'static str, Key), Arc<str>>,
     /// Places that name a pod which is not there, by service.
     podless: BTreeMap<Key, usize>,
+    ever_podless: u64,
     events: BTreeMap<(&'static str, Event), u64>,
     said: Contribution,
 }
@@ -96,6 +97,7 @@ impl Objects {
             touched_services: BTreeSet::new(),
             problems: BTreeMap::new(),
             podless: BTreeMap::new(),
+            ever_podless: 0,
             events: BTreeMap::new(),
             said: Contribution::default(),
         }
@@ -203,6 +205,12 @@ impl Objects {
         self.podless.values().sum()
     }
 
+    /// How many such places there were ever.
+    #[must_use]
+    pub const fn ever_podless(&self) -> u64 {
+        self.ever_podless
+    }
+
     fn count<K: Held>(&mut self, event: Event) {
         let count = self.events.entry((K::NAME, event)).or_default();
         *count = count.saturating_add(1);
@@ -272,10 +280,13 @@ impl Objects {
             podless,
         } = places;
         self.services.set(key, targets);
-        match podless {
+        let before = match podless {
             0 => self.podless.remove(key),
             podless => self.podless.insert(key.clone(), podless),
         };
+        let more = podless.saturating_sub(before.unwrap_or_default());
+        let more = u64::try_from(more).unwrap_or(u64::MAX);
+        self.ever_podless = self.ever_podless.saturating_add(more);
         let place = endpoints::key(&self.names, key);
         let services = &mut self.said.services;
         if services.get(&place).map(Arc::as_ref) != service.as_ref() {

@@ -21,7 +21,28 @@ impl Told {
         let mut all = self.of_kind(&said.entries, source);
         all.extend(self.of_kind(&said.workload_entries, source));
         all.extend(self.of_kind(&said.sidecars, source));
+        all.extend(self.others(source));
         all
+    }
+
+    fn others(&self, source: &str) -> impl Iterator<Item = Written> {
+        self.others.iter().map(move |(group, kind, key, plain)| {
+            let (spec, message) = match plain.spec() {
+                Ok(spec) => (spec, None),
+                Err(words) => (Value::Null, Some(words)),
+            };
+            Written {
+                api_version: format!("{group}/{}", VERSIONS[0]).into(),
+                kind: kind.into(),
+                namespace: (*key.namespace).into(),
+                name: (*key.name).into(),
+                metadata: metadata(&key.namespace, &key.name, plain.created),
+                spec,
+                source: source.into(),
+                accepted: message.is_none(),
+                messages: message.into_iter().collect(),
+            }
+        })
     }
 
     fn of_kind<T: Spec + Serialize>(&self, objects: &Objects<T>, source: &str) -> Vec<Written> {
@@ -58,24 +79,28 @@ fn version() -> Arc<str> {
     format!("{GROUP}/{}", VERSIONS[0]).into()
 }
 
+fn metadata(namespace: &str, name: &str, created: Option<i64>) -> Value {
+    let mut metadata = json!({"name": name, "namespace": namespace});
+    let created = created.and_then(|at| Timestamp::from_second(at).ok());
+    if let (Some(created), Some(metadata)) = (created, metadata.as_object_mut()) {
+        let created = Value::String(created.to_string());
+        metadata.insert("creationTimestamp".to_owned(), created);
+    }
+    metadata
+}
+
 /// One that is used, or was good once.
 fn written<T: Spec + Serialize>(
     source: &str,
     one: &Configured<T>,
     words: Option<&Arc<str>>,
 ) -> Written {
-    let mut metadata = json!({"name": &*one.name, "namespace": &*one.namespace});
-    let created = one.created.and_then(|at| Timestamp::from_second(at).ok());
-    if let (Some(created), Some(metadata)) = (created, metadata.as_object_mut()) {
-        let created = Value::String(created.to_string());
-        metadata.insert("creationTimestamp".to_owned(), created);
-    }
     Written {
         api_version: version(),
         kind: T::NAME.into(),
         namespace: Arc::clone(&one.namespace),
         name: Arc::clone(&one.name),
-        metadata,
+        metadata: metadata(&one.namespace, &one.name, one.created),
         spec: serde_json::to_value(&one.spec).unwrap_or_default(),
         source: source.into(),
         accepted: words.is_none(),

@@ -11,15 +11,16 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use api::networking::{ServiceEntry, Sidecar, WorkloadEntry};
 
-use super::custom::{Custom, GROUP, VERSIONS};
+use super::custom::{Custom, VERSIONS};
 use super::heard::{Heard, Part, Told};
 use super::held::Held;
 use super::objects::{Names, Problem};
+use super::others::{OTHERS, Other};
 use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
 use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::failure::Failure;
-use crate::kind::Kind;
+use crate::kind::{Kind, Resource};
 use crate::listed::{Listed, Pace, Peers, Selection, Source as _};
 use crate::repeats::{Repeats, times};
 use crate::store::{Changes, Reader, Writer, store};
@@ -163,6 +164,7 @@ impl Watching {
             watching.configuration::<ServiceEntry>();
             watching.configuration::<WorkloadEntry>();
             watching.configuration::<Sidecar>();
+            watching.others();
         }
         (watching.tasks, words)
     }
@@ -203,6 +205,29 @@ impl Watching {
     }
 
     fn configuration<T: Part>(&mut self) {
+        self.looking::<Custom<T>>(T::PLURAL, |heard, changes| T::of(heard).apply(changes));
+    }
+
+    fn others(&mut self) {
+        const { assert!(OTHERS == 9) };
+        self.other::<0>();
+        self.other::<1>();
+        self.other::<2>();
+        self.other::<3>();
+        self.other::<4>();
+        self.other::<5>();
+        self.other::<6>();
+        self.other::<7>();
+        self.other::<8>();
+    }
+
+    fn other<const AT: usize>(&mut self) {
+        let name = Other::<AT>::RESOURCE.name;
+        self.looking::<Other<AT>>(name, |heard, changes| heard.others.apply(changes));
+    }
+
+    /// For a kind that may not be installed.
+    fn looking<K: Kind>(&mut self, name: &'static str, apply: fn(&mut Heard, Changes<K>)) {
         let (writer, reader) = store();
         let looking = Looking {
             cluster: self.cluster.clone(),
@@ -214,12 +239,10 @@ impl Watching {
             },
             peers: self.peers.clone(),
         };
-        let forwarding = forward(T::PLURAL, reader, self.to.clone(), |heard, changes| {
-            T::of(heard).apply(changes);
-        });
-        self.tasks.spawn(forwarding);
         self.tasks
-            .spawn(async move { match looking.run::<T>(writer).await {} });
+            .spawn(forward(name, reader, self.to.clone(), apply));
+        self.tasks
+            .spawn(async move { match looking.run::<K>(writer).await {} });
     }
 }
 
@@ -290,13 +313,14 @@ struct Looking {
 }
 
 impl Looking {
-    async fn run<T: Part>(self, mut store: Writer<Custom<T>>) -> Infallible {
+    async fn run<K: Kind>(self, mut store: Writer<K>) -> Infallible {
         let mut backoff = Backoff::new(self.pace.bounds());
         let mut repeats = Repeats::default();
         // Since when it is not there, where it was.
         let mut lost = None;
         loop {
-            let wait = match self.version::<T>().await {
+            let name = K::RESOURCE.name;
+            let wait = match self.version::<K>().await {
                 Ok(Some(version)) => {
                     backoff.reset();
                     repeats.forget();
@@ -309,7 +333,7 @@ impl Looking {
                 }
                 // A server that starts knows kinds of its own before it knows others'.
                 Ok(None) if lost.is_some_and(|lost| lost.elapsed() < self.again) => {
-                    let why = format!("{} does not serve {}", self.cluster.address(), T::PLURAL);
+                    let why = format!("{} does not serve {name}", self.cluster.address());
                     store.stale(Instant::now(), why);
                     backoff.next(fastrand::f64())
                 }
@@ -331,14 +355,10 @@ impl Looking {
     }
 
     /// In which version the server has the kind.
-    async fn version<T: Part>(&self) -> Result<Option<&'static str>, Failure> {
+    async fn version<K: Kind>(&self) -> Result<Option<&'static str>, Failure> {
+        let Resource { group, name, .. } = K::RESOURCE;
         for version in VERSIONS {
-            if self
-                .cluster
-                .serves(GROUP, version)
-                .await?
-                .contains(T::PLURAL)
-            {
+            if self.cluster.serves(group, version).await?.contains(name) {
                 return Ok(Some(version));
             }
         }

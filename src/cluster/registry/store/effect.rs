@@ -127,6 +127,7 @@ fn places(shards: Option<&Shards>) -> BTreeSet<Endpoint> {
             labels: endpoint.labels.clone(),
             locality: endpoint.locality.clone(),
             pod: endpoint.pod.clone(),
+            unknown_pod: endpoint.unknown_pod.clone(),
             ..Endpoint::new(endpoint.address.clone(), endpoint.port, &endpoint.port_name)
         })
         .collect()

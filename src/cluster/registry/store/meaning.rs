@@ -68,7 +68,8 @@ pub(super) fn services(entry: &Configured<ServiceEntry>, cluster: &ClusterId) ->
                 .iter()
                 .map(|name| name.as_str().into())
                 .collect(),
-            prefers_close: false,
+            prefers_close: entry.prefers_close,
+            exported_to: spec.export_to.iter().map(|to| to.as_str().into()).collect(),
             balancers: BTreeMap::new(),
         })
         .collect()

@@ -47,6 +47,7 @@ pub(super) fn configured<T: Kind>(namespace: &str, name: &str, spec: &str) -> Co
         name: name.into(),
         namespace: namespace.into(),
         created: None,
+        prefers_close: false,
         spec: networking::read(&node).unwrap().config,
     }
 }
@@ -115,6 +116,7 @@ pub(super) fn service(host: &str, cluster: &str, address: &str) -> Service {
         created: None,
         accounts: BTreeSet::new(),
         prefers_close: false,
+        exported_to: Vec::new(),
         balancers: BTreeMap::new(),
     }
 }
@@ -620,6 +622,24 @@ fn configuration_of_the_mesh_concerns_everyone() {
         full(Reason::Global)
     );
     assert!(registries.set_networks(networks).is_none());
+}
+
+#[test]
+fn an_annotation_of_an_entry_prefers_near_endpoints() {
+    let mut registries = registries("");
+    let files = source(Registry::External, "local");
+    for near in [false, true, false] {
+        let mut said = Said::default().entry("b", &format!("{B} exportTo: ['.', web]}}"));
+        for one in Arc::make_mut(&mut said.0.entries).values_mut() {
+            Arc::make_mut(one).prefers_close = near;
+        }
+        put(&mut registries, &files, said);
+        let world = registries.world();
+        let mut services = world.services.values();
+        assert!(services.all(|service| service.prefers_close == near));
+        let service = world.services.values().next().unwrap();
+        assert_eq!(service.exported_to, [".".into(), "web".into()]);
+    }
 }
 
 #[test]

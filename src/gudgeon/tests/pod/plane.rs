@@ -64,6 +64,7 @@ fn world() -> World {
         name: "shop".into(),
         namespace: "demo".into(),
         created: None,
+        prefers_close: false,
         spec: api::networking::read::<Sidecar>(&node).unwrap().config,
     };
     let mut world = World::new(Arc::new(mesh::discovery_defaults()));

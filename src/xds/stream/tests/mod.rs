@@ -2,6 +2,7 @@
 
 mod envoy;
 mod interleavings;
+mod mistakes;
 mod protocol;
 mod rollouts;
 mod world;

@@ -138,6 +138,7 @@ impl Builder {
             created: Some(i64::try_from(self.0.services.len()).unwrap()),
             accounts: BTreeSet::new(),
             prefers_close: false,
+            exported_to: Vec::new(),
             balancers: BTreeMap::new(),
         };
         Described {
@@ -163,6 +164,7 @@ impl Builder {
             name: "own".into(),
             namespace: "demo".into(),
             created: None,
+            prefers_close: false,
             spec,
         };
         Arc::make_mut(&mut self.0.sidecars)

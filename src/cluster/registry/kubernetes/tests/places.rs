@@ -30,6 +30,9 @@ fn an_endpoint_is_served_before_its_pod_is_known() {
             .iter()
             .all(|one| one.pod.is_none() && one.labels.is_empty())
     );
+    // It is remembered which pod it is meant to be.
+    assert_eq!(before[0].unknown_pod.as_deref(), Some("demo/p"));
+    assert_eq!(before[1].unknown_pod, None);
     assert_eq!(objects.podless(), 1);
     let labels = json!({"app": "a", "security.istio.io/tlsMode": "istio"});
     set(&mut objects, pod("p", "10.0.0.1", labels.clone()));
@@ -38,6 +41,7 @@ fn an_endpoint_is_served_before_its_pod_is_known() {
     let after = endpoints(&mut objects, "a");
     for (one, name) in after.iter().zip(["p", "q"]) {
         assert_eq!(one.pod.as_deref(), Some(&*format!("demo/{name}")));
+        assert_eq!(one.unknown_pod, None);
         assert_eq!(
             one.account.as_deref(),
             Some(&*format!("spiffe://td/ns/demo/sa/{name}"))
@@ -47,7 +51,7 @@ fn an_endpoint_is_served_before_its_pod_is_known() {
         assert_eq!(one.labels.len(), 2);
     }
     assert!(Arc::ptr_eq(&service, &objects.contribution().services));
-    assert_eq!(objects.podless(), 0);
+    assert_eq!((objects.podless(), objects.ever_podless()), (0, 1));
     // The pod goes before its endpoint.
     objects.delete::<Pod>(&key("p"));
     objects.delete::<Pod>(&key("q"));

@@ -128,10 +128,15 @@ fn a_service_has_its_addresses_in_their_order_and_its_balancers_apart() {
     object["spec"]["trafficDistribution"] = Value::Null;
     set(&mut objects, object.clone());
     assert!(!served(&mut objects, "a").prefers_close);
-    object["metadata"]["annotations"] =
-        json!({"networking.istio.io/traffic-distribution": "PreferClose"});
+    assert_eq!(served(&mut objects, "a").exported_to, []);
+    object["metadata"]["annotations"] = json!({
+        "networking.istio.io/traffic-distribution": "PreferClose",
+        "networking.istio.io/exportTo": "., web",
+    });
     set(&mut objects, object);
-    assert!(served(&mut objects, "a").prefers_close);
+    let service = served(&mut objects, "a");
+    assert!(service.prefers_close);
+    assert_eq!(service.exported_to, [".".into(), "web".into()]);
 }
 
 #[test]

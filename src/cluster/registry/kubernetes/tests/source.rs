@@ -347,6 +347,77 @@ async fn one_namespace_is_asked_for_where_only_that_counts() {
 }
 
 #[tokio::test]
+async fn kinds_without_effect_are_kept_to_be_looked_at() {
+    let fake = fake("10.0.0.1").await;
+    fake.knows(ISTIO, &["virtualservices"]);
+    fake.knows("/apis/security.istio.io/v1", &["peerauthentications"]);
+    let route = json!({"hosts": ["a"]});
+    let metadata =
+        json!({"name": "v", "namespace": "demo", "creationTimestamp": "1970-01-01T00:00:07Z"});
+    fake.put_in(
+        "virtualservices",
+        json!({"metadata": metadata, "spec": route}),
+    );
+    let policy = json!({"metadata": {"name": "p", "namespace": "demo"}, "spec": {"mtls": {"mode": "STRICT"}}});
+    fake.put_in("peerauthentications", policy);
+    let mut source = Source::start(&fake, settings());
+    let both = |told: &Told| told.others.iter().count() == 2 && told.standing == Standing::Synced;
+    let told = source.until(both).await;
+    let written = told.written("here");
+    let shown: Vec<_> = written
+        .iter()
+        .map(|one| (&*one.api_version, &*one.kind, &*one.name, one.accepted))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("networking.istio.io/v1", "VirtualService", "v", true),
+            ("security.istio.io/v1", "PeerAuthentication", "p", true),
+        ]
+    );
+    assert_eq!(
+        (&written[0].spec, &written[0].metadata),
+        (&route, &metadata)
+    );
+    assert_eq!(told.counts["VirtualService"], 1);
+    // Nothing that is served depends on them.
+    fake.delete_in("virtualservices", "demo/v");
+    let last = source.until(|told| told.others.iter().count() == 1).await;
+    assert_eq!(last.contribution, told.contribution);
+}
+
+/// A role for one namespace cannot allow kinds that have none.
+#[tokio::test]
+async fn nodes_and_namespaces_that_may_not_be_read_are_done_without() {
+    let fake = fake("10.0.0.1").await;
+    fake.forbid(&["nodes", "namespaces"]);
+    let mut source = Source::start(&fake, settings());
+    let told = source.synced().await;
+    assert_eq!(endpoints(&told, "a"), ["10.0.0.1 -"]);
+    assert_eq!(told.error, None);
+    // What is refused for long is not lost.
+    tokio::time::sleep(settings().patience * 2).await;
+    assert_eq!(source.told.borrow().standing, Standing::Synced);
+    // Somebody allows it.
+    fake.put_in("nodes", json!({"metadata": {"name": "n"}}));
+    fake.forbid(&[]);
+    source.until(|told| told.counts.contains_key("Node")).await;
+}
+
+#[tokio::test]
+async fn services_that_may_not_be_read_are_waited_for() {
+    let fake = fake("10.0.0.1").await;
+    fake.forbid(&["services"]);
+    let mut source = Source::start(&fake, settings());
+    let told = source.until(|told| told.error.is_some()).await;
+    assert_eq!(told.standing, Standing::Syncing);
+    let error = told.error.unwrap();
+    assert!(error.contains("no right"), "{error}");
+    fake.forbid(&[]);
+    source.synced().await;
+}
+
+#[tokio::test]
 async fn it_ends_with_who_listens() {
     let fake = fake("10.0.0.1").await;
     let (_trust_domain, theirs) = watch::channel("td".into());

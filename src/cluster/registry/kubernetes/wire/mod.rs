@@ -68,7 +68,7 @@ impl RawMetadata {
         of(&self.labels, name)
     }
 
-    fn annotation(&self, name: &str) -> Option<&str> {
+    pub(super) fn annotation(&self, name: &str) -> Option<&str> {
         of(&self.annotations, name)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Labels, Port, Protocol, Target};
+use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near};
 use serde::Deserialize;
 
 use super::{RawMetadata, Texts, Wrong, labels, or_default};
@@ -12,7 +12,7 @@ use crate::kind::{Key, Kind, Resource};
 
 const CANONICAL_ACCOUNTS: &str = "alpha.istio.io/canonical-serviceaccounts";
 const KUBERNETES_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
-const DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
+const EXPORT_TO: &str = "networking.istio.io/exportTo";
 
 /// A Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -33,6 +33,7 @@ pub struct Service {
     pub(crate) identities: Vec<Arc<str>>,
     pub(crate) accounts: Vec<Box<str>>,
     pub(crate) prefers_close: bool,
+    pub(crate) exported_to: Vec<Arc<str>>,
     pub(crate) publishes_not_ready: bool,
     pub(crate) problem: Option<Box<str>>,
 }
@@ -154,10 +155,10 @@ impl From<Raw> for Service {
         let balancers = balancers
             .filter_map(|ingress| wrong.address("status.loadBalancer.ingress.ip", &ingress.ip?));
         let balancers = once(balancers.collect());
-        let near = |text: Option<&str>| text == Some("PreferClose");
-        let prefers_close = near(spec.traffic_distribution.as_deref())
-            || spec.traffic_distribution.as_deref() == Some("PreferSameZone")
-            || near(metadata.annotation(DISTRIBUTION));
+        let distribution = spec.traffic_distribution.as_deref();
+        let prefers_close = is_near(distribution)
+            || distribution == Some("PreferSameZone")
+            || is_near(metadata.annotation(DISTRIBUTION));
         Self {
             key: metadata.key(),
             created: metadata.created(),
@@ -174,6 +175,7 @@ impl From<Raw> for Service {
             identities: listed(metadata.annotation(CANONICAL_ACCOUNTS)),
             accounts: listed(metadata.annotation(KUBERNETES_ACCOUNTS)),
             prefers_close,
+            exported_to: listed(metadata.annotation(EXPORT_TO)),
             publishes_not_ready: spec.publish_not_ready_addresses == Some(true),
             problem: wrong.0,
         }
