@@ -1,6 +1,7 @@
 //! One stream's task: it is woken by a request, a push, a deadline, or when its writer is free, and each time moves the
 //! stream on by one step.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use prost::Message;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tonic::Status;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use xds::node::Node;
 use xds::snapshot::Snapshot;
 use xds::stream::{Heard, Protocol, Stall};
@@ -20,7 +21,7 @@ use super::frames::Inbound;
 use super::hub::{Hub, Joined};
 use super::outlet::Outlet;
 use super::peer::Peer;
-use super::session::Mail;
+use super::session::{Made, Mail};
 use super::wire::{self, Asked};
 use crate::log;
 
@@ -256,7 +257,9 @@ where
         if self.writing.take().is_some() {
             session.written();
         }
-        if let Some(response) = session.next(now) {
+        let response = session.next(now);
+        self.unmade(&self.joined.session.take_unmade());
+        if let Some(response) = response {
             self.writing = Some(response.kind);
             let message = wire::encode(session.protocol, &response, &self.hub.pieces);
             self.outlet.put(message);
@@ -268,12 +271,26 @@ where
         Ok(())
     }
 
+    /// A mistake of this program costs one proxy one push.
+    fn unmade(&self, kinds: &BTreeSet<Type>) {
+        for kind in kinds {
+            self.hub.metrics.unmade(*kind);
+            let (id, word) = (&self.joined.session.node.id, kind.word());
+            error!(
+                "cannot make all of {word} for {id}: a mistake of the server: it keeps what it has"
+            );
+        }
+    }
+
     /// Its turn has come: it looks at what was posted.
     fn open(&mut self, permit: Option<OwnedSemaphorePermit>) {
         let now = self.hub.clock.now();
-        let Some(mail) = self.joined.session.open_mail() else {
+        let Some((mail, made)) = self.joined.session.open_mail() else {
             return;
         };
+        if made == Made::Nothing {
+            return self.unmade(&self.joined.session.asked());
+        }
         self.hub.metrics.queued(now.saturating_sub(mail.put));
         let until = now + HOLD;
         self.push = Some((mail, Turn { permit, until }));

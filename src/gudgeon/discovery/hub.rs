@@ -21,6 +21,7 @@ use xds::snapshot::{Next, Snapshot};
 use xds::stream::{Protocol, Scope};
 
 use super::clock::Clock;
+use super::facts::Facts;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::pieces::Pieces;
@@ -37,6 +38,7 @@ pub(crate) struct Hub {
     pub(crate) metrics: Metrics,
     pub(crate) options: Options,
     pub(crate) pieces: Pieces,
+    pub(crate) facts: Facts,
     /// Streams that may begin with a push at once.
     pub(crate) throttle: Arc<Semaphore>,
     state: Mutex<State>,
@@ -82,6 +84,7 @@ impl Hub {
         let this = Arc::new(Self {
             clock: Clock::new(),
             metrics: Metrics::new(),
+            facts: Facts::default(),
             throttle: Arc::new(Semaphore::new(options.throttle)),
             options,
             pieces: Pieces::default(),
@@ -152,6 +155,7 @@ impl Hub {
     /// A source is no more.
     pub(crate) fn forget(&self, id: &SourceId) {
         self.state().standing.remove(id);
+        self.facts.forget(id);
         self.update(|registries| registries.remove(id));
     }
 

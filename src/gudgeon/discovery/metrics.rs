@@ -19,6 +19,7 @@ use xds::view::Type;
 
 use classic::classic;
 
+use super::facts::Totals;
 use super::pushed::Pushed;
 use crate::cli::VERSION;
 use crate::{log, process};
@@ -60,6 +61,11 @@ pub(crate) struct Metrics {
     snapshots: Histogram,
     snapshot_bytes: Gauge,
     pending: Gauge,
+    shared: Gauge,
+    homeless: Gauge,
+    podless: Gauge,
+    ever_podless: Counter,
+    events: Family<[(&'static str, String); 2], Counter>,
     stale: Standing<1>,
     unknown: Counter,
     handshakes: Counter,
@@ -87,6 +93,13 @@ pub(crate) struct Seen {
     /// (kind, name).
     pub(crate) rejected: Vec<(String, String)>,
     pub(crate) snapshot_bytes: usize,
+    /// Resources that more than one stream has.
+    pub(crate) shared: usize,
+    /// Sidecars of no service.
+    pub(crate) homeless: usize,
+    /// Endpoints that name a pod which is not known.
+    pub(crate) podless: usize,
+    pub(crate) totals: Totals,
 }
 
 impl Metrics {
@@ -117,6 +130,11 @@ impl Metrics {
             snapshots: histogram(),
             snapshot_bytes: Gauge::default(),
             pending: Gauge::default(),
+            shared: Gauge::default(),
+            homeless: Gauge::default(),
+            podless: Gauge::default(),
+            ever_podless: Counter::default(),
+            events: Family::default(),
             stale: Standing::default(),
             unknown: Counter::default(),
             handshakes: Counter::default(),
@@ -177,7 +195,13 @@ impl Metrics {
 
     /// A stream ended by a mistake.
     pub(crate) fn panicked(&self) {
-        Self::count(&self.pushes, "xds_builderr");
+        self.panics.inc();
+        self.internal.inc();
+    }
+
+    /// Something of this type could not be made for a stream.
+    pub(crate) fn unmade(&self, kind: Type) {
+        Self::count(&self.pushes, &format!("{}_builderr", kind.word()));
         self.panics.inc();
         self.internal.inc();
     }
@@ -220,6 +244,18 @@ impl Metrics {
         self.services.set(number(seen.services));
         self.no_instances.set(number(seen.empty));
         self.snapshot_bytes.set(number(seen.snapshot_bytes));
+        self.shared.set(number(seen.shared));
+        self.homeless.set(number(seen.homeless));
+        self.podless.set(number(seen.podless));
+        let totals = &seen.totals;
+        up_to(&self.ever_podless, totals.ever_podless);
+        for ((kind, event), count) in &totals.events {
+            let label = [
+                ("type", original(kind).to_owned()),
+                ("event", event.as_str().to_owned()),
+            ];
+            up_to(&self.events.get_or_create(&label), *count);
+        }
         for (name, gauge) in &self.conflicts {
             gauge.set(number(
                 seen.conflicts.get(name).copied().unwrap_or_default(),
@@ -269,9 +305,7 @@ impl Metrics {
         if let Some(bytes) = process::resident() {
             self.resident.set(bytes);
         }
-        let lost = log::lost_lines();
-        self.lost_lines
-            .inc_by(lost.saturating_sub(self.lost_lines.get()));
+        up_to(&self.lost_lines, log::lost_lines());
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _written = encode(&mut text, &self.registry);
@@ -279,9 +313,26 @@ impl Metrics {
     }
 }
 
+/// A counter of what is counted elsewhere.
+fn up_to(counter: &Counter, count: u64) {
+    counter.inc_by(count.saturating_sub(counter.get()));
+}
+
+/// What the original calls objects of a kind.
+const fn original(kind: &'static str) -> &'static str {
+    match kind.as_bytes() {
+        b"Service" => "Services",
+        b"Pod" => "Pods",
+        b"Node" => "Nodes",
+        b"Namespace" => "Namespaces",
+        _ => kind,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster::registry::kubernetes::Event;
 
     #[test]
     fn the_originals_names_and_our_own() {
@@ -289,21 +340,36 @@ mod tests {
         metrics.sent(Type::Cluster, Duration::from_millis(2));
         metrics.rejected(Type::Listener);
         metrics.write_timed_out();
-        metrics.panicked();
+        metrics.unmade(Type::Listener);
         metrics.updated(&Change::Endpoints(std::collections::BTreeSet::new()));
         let seen = Seen {
             streams: 2,
             services: 3,
             conflicts: BTreeMap::from([("pilot_vservice_dup_domain", 4)]),
             refusals: vec![("lds", "sidecar~x".to_owned(), "no".to_owned())],
+            totals: Totals {
+                events: BTreeMap::from([(("Pod", Event::Add), 3)]),
+                ever_podless: 5,
+            },
+            podless: 2,
+            homeless: 1,
+            shared: 6,
             ..Seen::default()
         };
+        // Counters do not count twice what they are shown twice.
+        metrics.text(&seen);
         let text = metrics.text(&seen);
         for line in [
             "# HELP pilot_xds_pushes Responses by type, and failures to make or send one.",
             "# TYPE pilot_xds_pushes counter",
             "pilot_xds_pushes{type=\"cds\"} 1",
+            "pilot_xds_pushes{type=\"lds_builderr\"} 1",
             "pilot_total_xds_rejects{type=\"lds\"} 1",
+            "pilot_k8s_reg_events{type=\"Pods\",event=\"add\"} 3",
+            "pilot_k8s_endpoints_with_no_pods 5",
+            "endpoint_no_pod 2",
+            "pilot_no_ip 1",
+            "gudgeon_resources_shared 6",
             "pilot_xds_push_time_bucket{le=\"0.01\",type=\"cds\"} 1",
             "pilot_xds_write_timeout 1",
             "pilot_total_xds_internal_errors 1",

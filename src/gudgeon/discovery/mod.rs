@@ -14,6 +14,7 @@ mod clock;
 mod connections;
 mod conversation;
 mod debug;
+mod facts;
 mod frames;
 mod grpc;
 mod health;

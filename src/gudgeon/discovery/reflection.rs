@@ -137,3 +137,43 @@ fn say(pool: &DescriptorPool, question: Question) -> Answer {
         said: Some(said),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost_reflect::prost_types::FileDescriptorProto;
+
+    fn asked(what: What) -> Said {
+        let pool = DescriptorPool::decode(DESCRIPTIONS).unwrap();
+        let question = Question {
+            host: "h".to_owned(),
+            what: Some(what),
+        };
+        let answer = say(&pool, question.clone());
+        assert_eq!((&*answer.host, answer.question), ("h", Some(question)));
+        answer.said.unwrap()
+    }
+
+    #[test]
+    fn services_are_listed_and_files_are_found_by_what_is_in_them() {
+        let Said::Services(all) = asked(What::Services(String::new())) else {
+            panic!("services");
+        };
+        let names: Vec<_> = all.services.into_iter().map(|one| one.name).collect();
+        assert_eq!(names, [DISCOVERY, health::SERVICE, SERVICE]);
+        let ads = "envoy/service/discovery/v3/ads.proto";
+        for what in [
+            What::Symbol(DISCOVERY.to_owned()),
+            What::File(ads.to_owned()),
+        ] {
+            let Said::Files(files) = asked(what) else {
+                panic!("a file");
+            };
+            let file = FileDescriptorProto::decode(files.files[0].clone()).unwrap();
+            assert_eq!(file.name(), ads);
+        }
+        for what in [What::Symbol("x.Y".to_owned()), What::File("x".to_owned())] {
+            assert!(matches!(asked(what), Said::Wrong(wrong) if wrong.code == 5));
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use xds::node::Node;
 use xds::reason::Reasons;
 use xds::snapshot::Snapshot;
 use xds::stream::{Client, Fault, Heard, Protocol, Push, Request, Response, Scope, Stall, Stream};
+use xds::view::Type;
 
 /// One stream of one client.
 #[derive(Debug)]
@@ -41,6 +43,14 @@ pub(crate) struct Mail {
     /// When the first of its changes came, and when it was put.
     pub(crate) since: Duration,
     pub(crate) put: Duration,
+}
+
+/// What became of a push that was taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    View,
+    /// A mistake of this program.
+    Nothing,
 }
 
 impl Mail {
@@ -124,16 +134,19 @@ impl Session {
         self.inner().mail.is_some()
     }
 
-    /// Takes in what was posted.
-    pub(super) fn open_mail(&self) -> Option<Mail> {
-        let mut inner = self.inner();
-        let mail = inner.mail.take()?;
-        inner.stream.push(Push {
-            view: mail.snapshot.view(&self.node),
+    /// Takes in what was posted. Where this proxy's view cannot be made, it keeps the one it has.
+    pub(super) fn open_mail(&self) -> Option<(Mail, Made)> {
+        let mail = self.inner().mail.take()?;
+        let view = catch_unwind(AssertUnwindSafe(|| mail.snapshot.view(&self.node)));
+        let Ok(view) = view else {
+            return Some((mail, Made::Nothing));
+        };
+        self.inner().stream.push(Push {
+            view,
             scope: mail.scope.clone(),
             reasons: mail.reasons,
         });
-        Some(mail)
+        Some((mail, Made::View))
     }
 
     pub(super) fn hear(&self, now: Duration, request: &Request) -> Result<Heard, Fault> {
@@ -143,6 +156,18 @@ impl Session {
     /// The next response, where its writer is free.
     pub(super) fn next(&self, now: Duration) -> Option<Response> {
         self.inner().stream.next(now)
+    }
+
+    /// Types of which something could not be made.
+    pub(super) fn take_unmade(&self) -> BTreeSet<Type> {
+        self.inner().stream.take_unmade()
+    }
+
+    /// Types that the client has asked for.
+    pub(super) fn asked(&self) -> BTreeSet<Type> {
+        let inner = self.inner();
+        let asked = |kind: &Type| inner.stream.status(*kind).is_some();
+        Type::ALL.into_iter().filter(asked).collect()
     }
 
     pub(super) fn written(&self) {

@@ -75,6 +75,8 @@ pub(super) fn seen(hub: &Hub) -> Seen {
             };
             reports.map(named).collect()
         }),
+        podless: hub.facts.podless(),
+        totals: hub.facts.totals(),
         ..Seen::default()
     };
     sessions(hub, &mut seen);
@@ -107,14 +109,23 @@ pub(super) fn seen(hub: &Hub) -> Seen {
 
 fn sessions(hub: &Hub, seen: &mut Seen) {
     // By the place of the bytes: streams that were sent the same share them.
-    let mut bytes: HashMap<usize, usize> = HashMap::new();
+    let mut bytes: HashMap<usize, (usize, usize)> = HashMap::new();
     for session in hub.sessions() {
         seen.streams += 1;
         seen.pending += usize::from(session.is_pending());
         session.look(|stream| {
+            seen.homeless += usize::from(!stream.serves());
             for kind in Type::ALL {
                 for resource in stream.resources(kind) {
-                    bytes.insert(resource.body.as_ptr() as usize, resource.body.len());
+                    let body = &resource.body;
+                    // Of what a client brought along only the version is known.
+                    if body.is_empty() {
+                        continue;
+                    }
+                    let (_, streams) = bytes
+                        .entry(body.as_ptr() as usize)
+                        .or_insert((body.len(), 0));
+                    *streams += 1;
                 }
                 if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
                     let words = nack.message.chars().take(200).collect();
@@ -124,5 +135,6 @@ fn sessions(hub: &Hub, seen: &mut Seen) {
             }
         });
     }
-    seen.snapshot_bytes = bytes.values().sum();
+    seen.snapshot_bytes = bytes.values().map(|(length, _)| length).sum();
+    seen.shared = bytes.values().filter(|(_, streams)| *streams > 1).count();
 }

@@ -10,19 +10,22 @@ use crate::log;
 pub(super) fn clusters(hub: &Hub) -> Value {
     let since = hub.standing_since();
     let rows = hub.look(Registries::sources).into_iter().map(|status| {
+        let fact = hub.facts.of(&status.source).unwrap_or_default();
         let (state, error) = match &status.standing {
             Standing::Syncing => ("syncing", None),
             Standing::Synced => ("synced", None),
-            Standing::Stale { error } => ("stale", Some(&**error)),
+            Standing::Stale { error } => ("stale", Some(error.clone())),
         };
+        let mut objects = status.objects;
+        objects.extend(fact.counts);
         let since = since.get(&status.source).copied().unwrap_or_default();
         json!({
             "id": status.source.cluster.as_str(),
             "provider": status.source.registry.as_str(),
             "state": state,
             "since": log::stamp(hub.clock.wall(since)),
-            "objects": status.objects,
-            "error": error,
+            "objects": objects,
+            "error": error.or(fact.error).as_deref(),
         })
     });
     Value::Array(rows.collect())

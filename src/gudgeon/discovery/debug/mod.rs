@@ -116,8 +116,7 @@ fn conflicts(hub: &Hub) -> Value {
             .entry(conflict.metric)
             .or_insert_with(|| Value::Object(serde_json::Map::new()));
         if let Value::Object(of_metric) = of_metric {
-            // They are all proxies' alike.
-            let said = json!({"proxy": "", "message": conflict.message});
+            let said = json!({"proxy": &*conflict.proxy, "message": conflict.message});
             of_metric.insert(conflict.key, said);
         }
     }

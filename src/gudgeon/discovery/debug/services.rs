@@ -78,6 +78,7 @@ pub(super) fn registry(hub: &Hub) -> Value {
             "service_accounts": accounts(&world, service),
             "selector": texts(&service.selector),
             "created": service.created.map(stamp),
+            "export_to": service.exported_to.iter().map(|to| &**to).collect::<Vec<_>>(),
         })
     });
     Value::Array(rows.collect())

@@ -44,7 +44,7 @@ fn row(hub: &Hub, session: &Session) -> Value {
     put("cluster_id", cluster.as_str().into());
     put("proxy", (&*node.id).into());
     put("proxy_type", node.word.into());
-    put("proxy_version", (&*node.version).into());
+    put("proxy_version", (&*node.proxy_version).into());
     put("istio_version", (&*node.version).into());
     put("namespace", (&*node.namespace).into());
     put("connection", session.connection().into());

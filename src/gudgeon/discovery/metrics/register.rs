@@ -113,6 +113,18 @@ impl Metrics {
             r.register(name, help, gauge.clone());
             self.conflicts.insert(name, gauge);
         }
+        let events = "What happened to objects of API servers";
+        r.register("pilot_k8s_reg_events", events, self.events.clone());
+        let ever = "Endpoints that were there before their pods";
+        r.register(
+            "pilot_k8s_endpoints_with_no_pods",
+            ever,
+            self.ever_podless.clone(),
+        );
+        let podless = "Endpoints that name a pod which is not known";
+        r.register("endpoint_no_pod", podless, self.podless.clone());
+        let homeless = "Sidecars that serve nothing which is known";
+        r.register("pilot_no_ip", homeless, self.homeless.clone());
         let info = Standing::<1>::default();
         info.get_or_create(&[("version", VERSION.to_owned())])
             .set(1);
@@ -181,6 +193,8 @@ impl Metrics {
         r.register("gudgeon_snapshot_bytes", bytes, self.snapshot_bytes.clone());
         let pending = "Streams that a push is on its way to";
         r.register("gudgeon_streams_pending", pending, self.pending.clone());
+        let shared = "Resources that more than one stream has, encoded once";
+        r.register("gudgeon_resources_shared", shared, self.shared.clone());
         let stale = "For how long a source has been lost";
         r.register("gudgeon_source_stale_seconds", stale, self.stale.clone());
         let resident = "Resident memory";

@@ -73,6 +73,7 @@ pub(super) async fn start(
 
 fn tell(hub: &Hub, cluster: &ClusterId, told: &Told) {
     let id = id(cluster);
+    hub.facts.put(&id, told);
     hub.update(|registries| registries.put(&id, told.contribution.clone()));
     hub.stand(&id, told.standing.clone());
 }

@@ -1,5 +1,7 @@
 //! What it shows of itself.
 
+use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType::UserAgentVersion;
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use serde_json::json;
 
 use crate::client::*;
@@ -169,6 +171,11 @@ async fn services_endpoints_and_streams() {
         (format!("pilot_info{{version=\"{version}\"}}"), 1.0),
         ("pilot_services".to_owned(), 2.0),
         ("pilot_xds_pushes{type=\"cds\"}".to_owned(), 1.0),
+        // No service has this client's address.
+        ("pilot_no_ip".to_owned(), 1.0),
+        ("endpoint_no_pod".to_owned(), 0.0),
+        ("pilot_k8s_endpoints_with_no_pods".to_owned(), 0.0),
+        ("gudgeon_resources_shared".to_owned(), 0.0),
     ] {
         assert_eq!(discovery.metric(&metric), value, "{metric}");
     }
@@ -189,6 +196,36 @@ async fn services_endpoints_and_streams() {
     ] {
         assert!(page.contains(words), "{words}");
     }
+}
+
+#[tokio::test]
+async fn a_conflict_names_a_proxy_that_it_was_found_for() {
+    let [one, other] = ["one", "other"].map(|name| {
+        let host = format!("{name}.demo.svc.cluster.local");
+        entry(&host, 9000, "TCP", &[("10.0.0.2", 80)])
+    });
+    let discovery = Place::new()
+        .with("config/b.yaml", &documents(&[one, other]))
+        .start();
+    let mut stream = Sotw::open(discovery.grpc).await;
+    let mut node = node();
+    node.user_agent_version_type = Some(UserAgentVersion("1.40.0".to_owned()));
+    stream.say(DiscoveryRequest {
+        node: Some(node.clone()),
+        type_url: LDS.to_owned(),
+        ..DiscoveryRequest::default()
+    });
+    stream.hear(LDS).await;
+    let told = discovery.json("/debug/push_status");
+    let metric = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
+    let found = &told[metric]["127.0.0.1_9000"];
+    assert_eq!(found["proxy"], json!(node.id), "{told}");
+    assert_eq!(discovery.metric(metric), 1.0);
+    let row = &discovery.json("/debug/syncz")[0];
+    assert_eq!(
+        (&row["proxy_version"], &row["istio_version"]),
+        (&json!("1.40.0"), &json!(""))
+    );
 }
 
 #[test]

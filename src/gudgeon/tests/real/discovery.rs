@@ -57,11 +57,20 @@ fn an_api_servers_services_are_served() {
         (&said["id"], &said["state"]),
         (&json!("east"), &json!("synced"))
     );
+    for kind in ["Service", "Namespace"] {
+        assert!(said["objects"][kind].as_u64() >= Some(1), "{said}");
+    }
+    let events = |event: &str| {
+        let metric = format!("pilot_k8s_reg_events{{type=\"Services\",event=\"{event}\"}}");
+        discovery.metric(&metric)
+    };
+    assert!(events("add") >= 1.0);
 
     endpoints(&["10.9.0.1", "10.9.0.2"]);
     until_served(&discovery, &key, &["10.9.0.1:9090", "10.9.0.2:9090"]);
     kubectl(&["delete", "service", "b", "-n", namespace], "");
     until_served(&discovery, &key, &[]);
+    assert!(events("delete") >= 1.0);
 }
 
 #[test]

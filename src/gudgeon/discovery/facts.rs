@@ -1,0 +1,125 @@
+//! What API servers said of their objects beyond what is served: how many there are, and what happened to them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cluster::registry::SourceId;
+use cluster::registry::kubernetes::{Event, Told};
+
+type Events = BTreeMap<(&'static str, Event), u64>;
+
+/// Of all clusters.
+#[derive(Debug, Default)]
+pub(crate) struct Facts(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    sources: BTreeMap<SourceId, Fact>,
+    /// Of clusters that are gone: what was counted does not become less.
+    gone: Totals,
+}
+
+/// Of one cluster.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fact {
+    /// Objects by kind.
+    pub(crate) counts: BTreeMap<&'static str, usize>,
+    /// Why the server is not heard.
+    pub(crate) error: Option<Arc<str>>,
+    podless: usize,
+    totals: Totals,
+}
+
+/// What only grows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) events: Events,
+    /// Endpoints that were seen before their pods.
+    pub(crate) ever_podless: u64,
+}
+
+impl Totals {
+    fn add(&mut self, other: &Self) {
+        for (what, count) in &other.events {
+            *self.events.entry(*what).or_default() += count;
+        }
+        self.ever_podless += other.ever_podless;
+    }
+}
+
+impl Facts {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn put(&self, source: &SourceId, told: &Told) {
+        let fact = Fact {
+            counts: told.counts.clone(),
+            error: told.error.clone(),
+            podless: told.podless,
+            totals: Totals {
+                events: told.events.clone(),
+                ever_podless: told.ever_podless,
+            },
+        };
+        self.known().sources.insert(source.clone(), fact);
+    }
+
+    pub(crate) fn forget(&self, source: &SourceId) {
+        let mut known = self.known();
+        if let Some(fact) = known.sources.remove(source) {
+            known.gone.add(&fact.totals);
+        }
+    }
+
+    pub(crate) fn of(&self, source: &SourceId) -> Option<Fact> {
+        self.known().sources.get(source).cloned()
+    }
+
+    /// Endpoints that name a pod which is not known.
+    pub(crate) fn podless(&self) -> usize {
+        self.known().sources.values().map(|fact| fact.podless).sum()
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        let known = self.known();
+        let mut totals = known.gone.clone();
+        for fact in known.sources.values() {
+            totals.add(&fact.totals);
+        }
+        totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::model::Registry;
+
+    #[test]
+    fn what_was_counted_stays_when_its_cluster_goes() {
+        let facts = Facts::default();
+        let source = |cluster: &str| SourceId {
+            registry: Registry::Kubernetes,
+            cluster: cluster.into(),
+        };
+        let mut told = Told {
+            counts: BTreeMap::from([("Node", 2)]),
+            events: BTreeMap::from([(("Pod", Event::Add), 3)]),
+            podless: 1,
+            ever_podless: 4,
+            ..Told::default()
+        };
+        facts.put(&source("east"), &told);
+        facts.put(&source("west"), &told);
+        assert_eq!(facts.podless(), 2);
+        facts.forget(&source("west"));
+        told.events.insert(("Pod", Event::Add), 5);
+        facts.put(&source("east"), &told);
+        let totals = facts.totals();
+        assert_eq!(totals.events, BTreeMap::from([(("Pod", Event::Add), 8)]));
+        assert_eq!((totals.ever_podless, facts.podless()), (8, 1));
+        assert!(facts.of(&source("west")).is_none());
+        assert_eq!(facts.of(&source("east")).unwrap().counts["Node"], 2);
+    }
+}
