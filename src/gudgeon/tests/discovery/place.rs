@@ -255,13 +255,14 @@ impl Discovery {
         line.map_or(0.0, |value| value.parse().unwrap())
     }
 
-    /// Kibibytes in memory.
+    /// Kibibytes in memory, but for the pages of the program's file: those can be dropped and read again, and are once its
+    /// start is over.
     pub fn resident(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs::read_to_string(path).unwrap();
         let line = status
             .lines()
-            .find(|line| line.starts_with("VmRSS:"))
+            .find(|line| line.starts_with("RssAnon:"))
             .unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
