@@ -168,11 +168,11 @@ bench_tools() {
 load_tools() {
     need python3 python3
     build/dist "$(host_arch)" gudgeon >/dev/null
-    cargo build -q --release --locked -p gudgeon-load
+    cargo build -q --profile load --locked -p gudgeon-load
 }
 
 # And the proxies of discovery.
 mesh_tools() {
     load_tools
-    cargo build -q --release --locked -p gudgeon-mesh-load
+    cargo build -q --profile load --locked -p gudgeon-mesh-load
 }

@@ -117,7 +117,8 @@ def of_gudgeon(quick):
     for name, took in found["latencies"].items():
         what = f"99 of 100 at {gudgeon.RATE} a second, {name} template"
         shown, promised = f"{took['p99'] / 1000:.2f} ms", f"{limits['latency'] / 1000:.0f} ms"
-        if took["alone"]:
+        # The promise may hold in rounds that were disturbed; that it does not says nothing then.
+        if took["alone"] or took["p99"] <= limits["latency"]:
             one(what, took["p99"], "latency", shown, promised, room)
         else:
             row(what, shown, promised, "noisy")

@@ -159,9 +159,9 @@ impl<K: Kind> Listed<K> {
         }
     }
 
-    /// By another version than the kind's own.
-    pub(crate) const fn of(mut self, version: &'static str) -> Self {
-        self.resource.version = version;
+    /// Another one than the kind's own.
+    pub(crate) const fn of(mut self, resource: Resource) -> Self {
+        self.resource = resource;
         self
     }
 

@@ -15,28 +15,36 @@ use crate::store::{Change, Changes};
 
 const SECURITY: &str = "security.istio.io";
 
-/// How many kinds there are.
-pub(super) const OTHERS: usize = 9;
+/// Group, kind, and how it is called in paths.
+const KINDS: [(&str, &str, &str); 9] = [
+    (GROUP, "DestinationRule", "destinationrules"),
+    (GROUP, "EnvoyFilter", "envoyfilters"),
+    (GROUP, "Gateway", "gateways"),
+    (GROUP, "ProxyConfig", "proxyconfigs"),
+    (GROUP, "VirtualService", "virtualservices"),
+    (GROUP, "WorkloadGroup", "workloadgroups"),
+    (SECURITY, "AuthorizationPolicy", "authorizationpolicies"),
+    (SECURITY, "PeerAuthentication", "peerauthentications"),
+    (SECURITY, "RequestAuthentication", "requestauthentications"),
+];
 
-/// Group, kind, and how it is called in paths, by its place among them.
-const fn kind(at: usize) -> (&'static str, &'static str, &'static str) {
-    match at {
-        0 => (GROUP, "DestinationRule", "destinationrules"),
-        1 => (GROUP, "EnvoyFilter", "envoyfilters"),
-        2 => (GROUP, "Gateway", "gateways"),
-        3 => (GROUP, "ProxyConfig", "proxyconfigs"),
-        4 => (GROUP, "VirtualService", "virtualservices"),
-        5 => (GROUP, "WorkloadGroup", "workloadgroups"),
-        6 => (SECURITY, "AuthorizationPolicy", "authorizationpolicies"),
-        7 => (SECURITY, "PeerAuthentication", "peerauthentications"),
-        _ => (SECURITY, "RequestAuthentication", "requestauthentications"),
-    }
+/// Where each of them stands in the API, with its place among them.
+pub(super) fn resources() -> impl Iterator<Item = (usize, Resource)> {
+    KINDS.iter().enumerate().map(|(at, (group, _, name))| {
+        let version = VERSIONS[0];
+        let resource = Resource {
+            group,
+            version,
+            name,
+        };
+        (at, resource)
+    })
 }
 
-/// An object of one of them, by its place among the kinds.
+/// An object of one of them.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(from = "Raw")]
-pub(super) struct Other<const AT: usize> {
+pub(super) struct Other {
     key: Key,
     plain: Arc<Plain>,
 }
@@ -56,11 +64,12 @@ impl Plain {
     }
 }
 
-impl<const AT: usize> Kind for Other<AT> {
+impl Kind for Other {
+    /// For all of them; each is read by its own.
     const RESOURCE: Resource = Resource {
-        group: kind(AT).0,
+        group: GROUP,
         version: VERSIONS[0],
-        name: kind(AT).2,
+        name: "*",
     };
 
     fn key(&self) -> Key {
@@ -76,7 +85,7 @@ struct Raw {
     spec: Option<Box<RawValue>>,
 }
 
-impl<const AT: usize> From<Raw> for Other<AT> {
+impl From<Raw> for Other {
     fn from(raw: Raw) -> Self {
         let plain = Plain {
             created: raw.metadata.created(),
@@ -96,18 +105,19 @@ impl<const AT: usize> From<Raw> for Other<AT> {
 pub struct Others(Arc<BTreeMap<(usize, Key), Arc<Plain>>>);
 
 impl Others {
-    pub(super) fn apply<const AT: usize>(&mut self, changes: Changes<Other<AT>>) {
+    /// What the kind at this place says.
+    pub(super) fn apply(&mut self, at: usize, changes: Changes<Other>) {
         let all = Arc::make_mut(&mut self.0);
         if changes.whole {
-            all.retain(|(at, _), _| *at != AT);
+            all.retain(|(other, _), _| *other != at);
         }
         for change in changes.changes {
             match change {
                 Change::Set(key, object) => {
-                    all.insert((AT, key), Arc::clone(&object.plain));
+                    all.insert((at, key), Arc::clone(&object.plain));
                 }
                 Change::Gone(key) => {
-                    all.remove(&(AT, key));
+                    all.remove(&(at, key));
                 }
             }
         }
@@ -115,9 +125,9 @@ impl Others {
 
     /// Group, kind, and which one it is, in the order of the kinds' names.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, &Key, &Plain)> {
-        self.0.iter().map(|((at, key), plain)| {
-            let (group, kind, _) = kind(*at);
-            (group, kind, key, &**plain)
+        self.0.iter().filter_map(|((at, key), plain)| {
+            let (group, kind, _) = *KINDS.get(*at)?;
+            Some((group, kind, key, &**plain))
         })
     }
 }

@@ -15,7 +15,7 @@ use super::custom::{Custom, VERSIONS};
 use super::heard::{Heard, Part, Told};
 use super::held::Held;
 use super::objects::{Names, Problem};
-use super::others::{OTHERS, Other};
+use super::others::{self, Other};
 use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
 use crate::backoff::Backoff;
 use crate::connect::Cluster;
@@ -205,31 +205,28 @@ impl Watching {
     }
 
     fn configuration<T: Part>(&mut self) {
-        self.looking::<Custom<T>>(T::PLURAL, |heard, changes| T::of(heard).apply(changes));
+        let resource = Custom::<T>::RESOURCE;
+        self.looking::<Custom<T>>(resource, |heard, changes| T::of(heard).apply(changes));
     }
 
     fn others(&mut self) {
-        const { assert!(OTHERS == 9) };
-        self.other::<0>();
-        self.other::<1>();
-        self.other::<2>();
-        self.other::<3>();
-        self.other::<4>();
-        self.other::<5>();
-        self.other::<6>();
-        self.other::<7>();
-        self.other::<8>();
-    }
-
-    fn other<const AT: usize>(&mut self) {
-        let name = Other::<AT>::RESOURCE.name;
-        self.looking::<Other<AT>>(name, |heard, changes| heard.others.apply(changes));
+        for (at, resource) in others::resources() {
+            // One type for all of them: each one more is 30 kB of the program.
+            self.looking::<Other>(resource, move |heard, changes| {
+                heard.others.apply(at, changes);
+            });
+        }
     }
 
     /// For a kind that may not be installed.
-    fn looking<K: Kind>(&mut self, name: &'static str, apply: fn(&mut Heard, Changes<K>)) {
+    fn looking<K: Kind>(
+        &mut self,
+        resource: Resource,
+        apply: impl Fn(&mut Heard, Changes<K>) + Copy + Send + 'static,
+    ) {
         let (writer, reader) = store();
         let looking = Looking {
+            resource,
             cluster: self.cluster.clone(),
             pace: self.settings.pace,
             again: self.settings.look_again,
@@ -240,7 +237,7 @@ impl Watching {
             peers: self.peers.clone(),
         };
         self.tasks
-            .spawn(forward(name, reader, self.to.clone(), apply));
+            .spawn(forward(resource.name, reader, self.to.clone(), apply));
         self.tasks
             .spawn(async move { match looking.run::<K>(writer).await {} });
     }
@@ -262,7 +259,7 @@ async fn forward<K: Kind>(
     name: &'static str,
     mut reader: Reader<K>,
     to: mpsc::Sender<Word>,
-    apply: fn(&mut Heard, Changes<K>),
+    apply: impl Fn(&mut Heard, Changes<K>) + Copy + Send + 'static,
 ) {
     while let Some(changes) = reader.changed().await {
         let word: Word = Box::new(move |heard| {
@@ -305,6 +302,7 @@ fn say(failure: &Failure, repeats: &mut Repeats) {
 
 /// For a kind that comes and goes.
 struct Looking {
+    resource: Resource,
     cluster: Cluster,
     pace: Pace,
     again: Duration,
@@ -319,14 +317,18 @@ impl Looking {
         // Since when it is not there, where it was.
         let mut lost = None;
         loop {
-            let name = K::RESOURCE.name;
-            let wait = match self.version::<K>().await {
+            let name = self.resource.name;
+            let wait = match self.version().await {
                 Ok(Some(version)) => {
                     backoff.reset();
                     repeats.forget();
                     let cluster = self.cluster.clone();
                     let listed = Listed::new(cluster, self.selection.clone(), self.pace);
-                    let listed = listed.of(version).beside(self.peers.clone());
+                    let resource = Resource {
+                        version,
+                        ..self.resource
+                    };
+                    let listed = listed.of(resource).beside(self.peers.clone());
                     listed.while_served(&mut store).await;
                     lost = Some(Instant::now());
                     self.pace.first
@@ -355,8 +357,8 @@ impl Looking {
     }
 
     /// In which version the server has the kind.
-    async fn version<K: Kind>(&self) -> Result<Option<&'static str>, Failure> {
-        let Resource { group, name, .. } = K::RESOURCE;
+    async fn version(&self) -> Result<Option<&'static str>, Failure> {
+        let Resource { group, name, .. } = self.resource;
         for version in VERSIONS {
             if self.cluster.serves(group, version).await?.contains(name) {
                 return Ok(Some(version));
