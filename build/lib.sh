@@ -164,6 +164,11 @@ bench_tools() {
         -subj "/CN=bench" -keyout /dev/null -out target/bench/certificate.pem 2>/dev/null
 }
 
+# The control plane's packages and their clients: built together, so that they have the same dependencies' features and nothing
+# is built twice; and apart from the init's, which must not have them.
+# shellcheck disable=SC2034 # of those who read this file
+control_plane=(gudgeon gudgeon-api gudgeon-cluster gudgeon-inject gudgeon-load gudgeon-mcp gudgeon-mesh-load gudgeon-xds)
+
 # What build/promises measures of gudgeon, and its client.
 load_tools() {
     need python3 python3
