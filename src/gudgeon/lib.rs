@@ -18,12 +18,15 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod classic;
 pub mod cli;
+mod clock;
 mod discovery;
 pub mod exit;
 mod file;
 mod html;
 mod injector;
+mod kept;
 mod log;
 mod manifest;
 mod parameters;

@@ -20,13 +20,13 @@ use xds::node::Node;
 use xds::snapshot::{Next, Snapshot};
 use xds::stream::{Protocol, Scope};
 
-use super::clock::Clock;
 use super::facts::Facts;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::pieces::Pieces;
 use super::pushed::{Pushed, assignments};
 use super::session::{Mail, Session, nothing};
+use crate::clock::Clock;
 
 /// Pushes that the page remembers.
 const PUSHES: usize = 120;

@@ -1,32 +1,21 @@
 //! Mesh configuration and networks: two files that need not be there, watched for as long as the program runs.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::mesh::{self, Invalid, MeshConfig, MeshNetworks, Parsed};
-use tracing::{error, info, warn};
+use tracing::warn;
 
 use super::hub::Hub;
 use crate::cli::{DiscoveryFlags, MESH_CONFIG, MESH_NETWORKS};
 use crate::exit::Failure;
-use crate::file;
+use crate::kept::Kept;
 use crate::watch::Watcher;
 
 /// From the first event to the look: who writes a file often writes another.
 const SETTLE: Duration = Duration::from_millis(100);
 /// A look in any case.
 const SELDOM: Duration = Duration::from_secs(60);
-
-/// One of the two.
-#[derive(Debug)]
-struct Kept {
-    flag: &'static str,
-    path: PathBuf,
-    /// What was read last, good or not; `None`: no file.
-    bytes: Option<Vec<u8>>,
-    complained: Option<String>,
-}
 
 /// Both.
 #[derive(Debug)]
@@ -98,107 +87,10 @@ fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     mesh::parse_over(&mesh::discovery_defaults(), text)
 }
 
-impl Kept {
-    fn open(
-        flag: &'static str,
-        given: Option<&Path>,
-        usual: &str,
-    ) -> Result<(Self, Option<String>), Failure> {
-        let path = given.unwrap_or_else(|| Path::new(usual)).to_owned();
-        let wrong = |cause: &dyn std::fmt::Display| {
-            Failure::config(format!("cannot read --{flag} {}: {cause}", path.display()))
-        };
-        let bytes = match file::read(&path) {
-            Ok(bytes) => Some(bytes),
-            Err(cause) if given.is_none() && cause.kind() == std::io::ErrorKind::NotFound => None,
-            Err(cause) => return Err(wrong(&cause)),
-        };
-        let text = match bytes.clone().map(String::from_utf8) {
-            Some(Ok(text)) => Some(text),
-            Some(Err(_)) => return Err(wrong(&"not UTF-8")),
-            None => None,
-        };
-        let this = Self {
-            flag,
-            path,
-            bytes,
-            complained: None,
-        };
-        Ok((this, text))
-    }
-
-    fn wrong(&self, cause: &dyn std::fmt::Display) -> String {
-        format!(
-            "cannot use --{} {}: {cause}",
-            self.flag,
-            self.path.display()
-        )
-    }
-
-    fn warn(&self, warnings: &[String]) {
-        for warning in warnings {
-            warn!("{}: {warning}", self.path.display());
-        }
-    }
-
-    fn first<T>(&self, parsed: Result<Parsed<T>, Invalid>) -> Result<T, Failure> {
-        let parsed = parsed.map_err(|invalid| Failure::config(self.wrong(&invalid)))?;
-        self.warn(&parsed.warnings);
-        Ok(parsed.config)
-    }
-
-    /// Its text, if it is another than before.
-    fn changed(&mut self) -> Option<String> {
-        let bytes = match file::read(&self.path) {
-            Ok(bytes) => bytes,
-            Err(cause) => {
-                // Where there never was one, none is missed.
-                if self.bytes.is_some() {
-                    self.complain(self.wrong(&cause));
-                }
-                return None;
-            }
-        };
-        if self.bytes.as_ref() == Some(&bytes) {
-            self.complained = None;
-            return None;
-        }
-        self.bytes = Some(bytes.clone());
-        match String::from_utf8(bytes) {
-            Ok(text) => Some(text),
-            Err(_) => {
-                self.complain(self.wrong(&"not UTF-8"));
-                None
-            }
-        }
-    }
-
-    fn later<T>(&mut self, parsed: Result<Parsed<T>, Invalid>) -> Option<T> {
-        match parsed {
-            Ok(parsed) => {
-                self.warn(&parsed.warnings);
-                info!("--{} {} has changed", self.flag, self.path.display());
-                self.complained = None;
-                Some(parsed.config)
-            }
-            Err(invalid) => {
-                self.complain(self.wrong(&invalid));
-                None
-            }
-        }
-    }
-
-    /// Once for each cause.
-    fn complain(&mut self, cause: String) {
-        if self.complained.as_ref() != Some(&cause) {
-            error!("{cause}: the last good one is used on");
-            self.complained = Some(cause);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn flags(mesh: &Path) -> DiscoveryFlags {

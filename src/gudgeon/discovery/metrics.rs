@@ -2,7 +2,6 @@
 //!
 //! Those names do not end in `_total`, so the text is the older of Prometheus' two formats, where counters need not.
 
-mod classic;
 mod register;
 
 use std::collections::BTreeMap;
@@ -17,15 +16,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use xds::view::Type;
 
-use classic::classic;
-
 use super::facts::Totals;
 use super::pushed::Pushed;
+use crate::classic::{classic, up_to};
 use crate::cli::VERSION;
 use crate::{log, process};
 
-/// What the text is.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Seconds.
 const BUCKETS: [f64; 11] = [0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
 /// Values of the label `node`; beyond them it is left out.
@@ -311,11 +307,6 @@ impl Metrics {
         let _written = encode(&mut text, &self.registry);
         classic(&text)
     }
-}
-
-/// A counter of what is counted elsewhere.
-fn up_to(counter: &Counter, count: u64) {
-    counter.inc_by(count.saturating_sub(counter.get()));
 }
 
 /// What the original calls objects of a kind.

@@ -10,7 +10,6 @@
 //! its mail into each; nobody waits for anybody's client.
 
 mod certificates;
-mod clock;
 mod connections;
 mod conversation;
 mod debug;

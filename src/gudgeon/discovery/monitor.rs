@@ -7,15 +7,17 @@ use cluster::registry::Memory;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::hub::Hub;
-use super::metrics::CONTENT_TYPE;
 use super::sources::{Put, Sources};
 use super::{debug, sight};
+use crate::classic::CONTENT_TYPE;
 use crate::cli::{REVISION, VERSION};
-use crate::serve::{Answer, Answering, Cut, Line, Service, full, not_allowed, ready, text};
+use crate::serve::{
+    Answer, Answering, Cut, Line, Service, as_json, full, not_allowed, ready, text,
+};
 
 /// What requests put into memory.
 const MEMORY: &str = "/debug/memory";
@@ -123,11 +125,4 @@ impl Service for Monitor {
     fn panicked(&self) {
         self.hub.metrics.request_panicked();
     }
-}
-
-/// A document, for people too.
-pub(super) fn as_json(value: &Value) -> Answer {
-    let mut body = format!("{value:#}");
-    body.push('\n');
-    full(StatusCode::OK, "application/json", body.into())
 }

@@ -2,7 +2,6 @@
 //! script, drawn anew for each look.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use api::model::Reason;
 use cluster::registry::{Registries, Standing};
@@ -15,30 +14,13 @@ use super::session::Session;
 use super::sight;
 use super::sources::Sources;
 use crate::cli::VERSION;
-use crate::html::escaped;
+use crate::html::{self, Bar, ROWS, escaped};
 use crate::log;
-
-/// Rows of each table; the rest is in the documents.
-const ROWS: usize = 500;
-/// What the timeline shows.
-const SPAN: Duration = Duration::from_secs(3600);
-
-const HEAD: &str = "<!doctype html>
-<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">
-<meta http-equiv=\"refresh\" content=\"10\"><title>gudgeon discovery</title><style>
-:root{color-scheme:light dark;--line:#8884;--good:#2a8f5b;--some:#3569b5;--bad:#c8412f}
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}
-h1{font-size:1.4rem}h2{font-size:1.05rem;margin:2rem 0 .5rem}
-table{border-collapse:collapse;width:100%;font-size:.87rem}
-th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
-.good{color:var(--good)}.bad{color:var(--bad)}svg{width:100%;height:7rem;display:block}
-</style></head><body>
-";
 
 /// The whole page.
 pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
     let mut page = String::with_capacity(16 << 10);
-    page.push_str(HEAD);
+    html::head(&mut page, "gudgeon discovery", "");
     let (class, state) = match sight::standing(hub) {
         Ok(state) => (
             "good",
@@ -69,33 +51,24 @@ pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
 }
 
 fn timeline(page: &mut String, hub: &Hub) {
-    const WIDTH: u128 = 1000;
     let now = hub.clock.now();
     let pushes = hub.pushes();
-    page.push_str(
-        "<h2>Pushes of the last hour</h2><svg viewBox=\"0 0 1000 90\" preserveAspectRatio=\"none\" role=\"img\" \
-         aria-label=\"pushes by time\"><line x1=\"0\" y1=\"80.5\" x2=\"1000\" y2=\"80.5\" stroke=\"currentColor\" \
-         stroke-opacity=\".3\"/>",
-    );
-    for push in &pushes {
-        let age = now.saturating_sub(push.at);
-        if age > SPAN {
-            continue;
-        }
-        let left = WIDTH - (age.as_millis() * WIDTH / SPAN.as_millis()).min(WIDTH);
+    page.push_str("<h2>Pushes of the last hour</h2>");
+    let bars = pushes.iter().map(|push| {
         let (height, color) = if push.full {
             (75, "some")
         } else {
             (40, "good")
         };
-        let _written = write!(
-            page,
-            "<rect x=\"{left}\" y=\"{}\" width=\"3\" height=\"{height}\" fill=\"var(--{color})\"><title>{}</title></rect>",
-            80 - height,
-            escaped(&described(hub, push))
-        );
-    }
-    page.push_str("</svg>\n<table><tr><th>push<th>reasons<th>waited<th>made in<th>streams</tr>\n");
+        Bar {
+            age: now.saturating_sub(push.at),
+            height,
+            color,
+            words: described(hub, push),
+        }
+    });
+    html::timeline(page, "pushes by time", bars);
+    page.push_str("<table><tr><th>push<th>reasons<th>waited<th>made in<th>streams</tr>\n");
     for push in pushes.iter().rev().take(10) {
         let _written = writeln!(
             page,
@@ -122,12 +95,6 @@ fn described(hub: &Hub, push: &Pushed) -> String {
     format!("{at} {what}: {} to {} streams", reasons(push), push.streams)
 }
 
-fn more(page: &mut String, all: usize) {
-    if all > ROWS {
-        let _written = writeln!(page, "<tr><td>and {} more</tr>", all - ROWS);
-    }
-}
-
 fn proxies(page: &mut String, hub: &Hub) {
     let sessions = sorted(hub);
     let _written = writeln!(
@@ -139,7 +106,7 @@ fn proxies(page: &mut String, hub: &Hub) {
     for session in sessions.iter().take(ROWS) {
         proxy(page, hub, session);
     }
-    more(page, sessions.len());
+    html::more(page, sessions.len());
     page.push_str("</table>\n");
 }
 
@@ -204,7 +171,7 @@ fn services(page: &mut String, hub: &Hub) {
             world.endpoints_of(&service.key).count()
         );
     }
-    more(page, world.services.len());
+    html::more(page, world.services.len());
     page.push_str("</table>\n");
 }
 
@@ -237,7 +204,7 @@ fn told(page: &mut String, hub: &Hub, sources: &Sources) {
     for (what, why) in conflicts.chain(reports).chain(written).take(ROWS) {
         let _written = writeln!(page, "<tr><td>{}<td>{}</tr>", escaped(&what), escaped(&why));
     }
-    more(page, all);
+    html::more(page, all);
     page.push_str("</table>\n");
 }
 

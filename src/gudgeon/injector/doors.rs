@@ -1,15 +1,13 @@
 //! The listeners, bound: HTTPS for the API server, plain HTTP for whoever looks in.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
 use crate::cli::{InjectorFlags, REVISION, VERSION};
 use crate::exit::Failure;
-use crate::serve::{Door, bind};
+use crate::serve::{Door, bind, everywhere};
 use crate::tls;
 
 /// Connections of the webhook at a time.
@@ -68,24 +66,4 @@ impl Doors {
             warn!("anybody who reaches http://{} may read /debug", at(door));
         }
     }
-}
-
-/// A port on all addresses, of both kinds where the host has both.
-async fn everywhere(flag: &str, port: u16, places: usize) -> Result<Door, Failure> {
-    let six = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
-    let four = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
-    let bound = match TcpListener::bind(six).await {
-        // A host without IPv6.
-        Err(cause) if matches!(cause.raw_os_error(), Some(97 | 99)) => {
-            TcpListener::bind(four).await
-        }
-        bound => bound,
-    };
-    let listener = bound
-        .map_err(|cause| Failure::system(format!("cannot listen on --{flag} {port}: {cause}")))?;
-    Ok(Door {
-        listener,
-        tls: None,
-        places,
-    })
 }

@@ -13,7 +13,7 @@ use super::page;
 use super::status::Status;
 use super::webhook::{Webhook, health};
 use crate::cli::{REVISION, VERSION};
-use crate::serve::{Answer, Answering, Line, Service, full, not_allowed, ready, text};
+use crate::serve::{Answer, Answering, Line, Service, as_json, full, not_allowed, ready, text};
 
 /// One of the plain listeners.
 #[derive(Debug)]
@@ -102,10 +102,4 @@ impl<E: Engine> Service for Monitor<E> {
     fn panicked(&self) {
         self.webhook.metrics.panicked();
     }
-}
-
-fn as_json(value: &Value) -> Answer {
-    let mut body = format!("{value:#}");
-    body.push('\n');
-    full(StatusCode::OK, "application/json", body.into())
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::decision::{Decision, Decisions, MINUTES, Verdict};
 use crate::cli::VERSION;
-use crate::html::escaped;
+use crate::html::{self, escaped};
 use crate::log;
 
 /// What is drawn.
@@ -20,24 +20,17 @@ pub(crate) struct Shown<'a> {
     pub(crate) decisions: &'a Decisions,
 }
 
-const HEAD: &str = "<!doctype html>
-<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">
-<meta http-equiv=\"refresh\" content=\"10\"><title>gudgeon injector</title><style>
-:root{color-scheme:light dark;--line:#8884;--injected:#2a8f5b;--skipped:#8a8f98;--failed:#c8412f}
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}
-h1{font-size:1.4rem}h2{font-size:1.05rem;margin:2rem 0 .5rem}
-table{border-collapse:collapse;width:100%;font-size:.87rem}
-th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
+/// Beyond what all pages have.
+const STYLE: &str = ":root{--injected:#2a8f5b;--skipped:#8a8f98;--failed:#c8412f}
 td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.injected{color:var(--injected)}.skipped{color:var(--skipped)}.failed,.bad{color:var(--failed)}
-svg{width:100%;height:9rem;display:block}code{font-size:.85em}
-</style></head><body>
+.injected{color:var(--injected)}.skipped{color:var(--skipped)}.failed{color:var(--failed)}
+svg{height:9rem}
 ";
 
 /// The whole page.
 pub(crate) fn draw(shown: &Shown<'_>) -> String {
     let mut page = String::with_capacity(16 << 10);
-    page.push_str(HEAD);
+    html::head(&mut page, "gudgeon injector", STYLE);
     let state = match &shown.why_not {
         None => "<span class=\"injected\">ready</span>".to_owned(),
         Some(why) => format!("<span class=\"bad\">not ready: {}</span>", escaped(why)),

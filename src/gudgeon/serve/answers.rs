@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
+use serde_json::Value;
 
 use super::{Answer, Answering};
 
@@ -31,6 +32,13 @@ pub(crate) fn full(status: StatusCode, kind: &'static str, body: Bytes) -> Answe
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     answer
+}
+
+/// A document, for people too.
+pub(crate) fn as_json(value: &Value) -> Answer {
+    let mut body = format!("{value:#}");
+    body.push('\n');
+    full(StatusCode::OK, "application/json", body.into())
 }
 
 pub(crate) fn ready(answer: Answer) -> Answering {

@@ -1,9 +1,10 @@
 //! Addresses as Go programs have them: `:8080` is every address.
 
-use std::net::ToSocketAddrs as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
 use tokio::net::TcpListener;
 
+use super::Door;
 use crate::exit::Failure;
 
 /// What the kernel says where it has no IPv6.
@@ -51,4 +52,31 @@ async fn at(flag: &str, shown: &str, address: &str) -> Result<TcpListener, Cause
         )))
     })?;
     TcpListener::bind(found).await.map_err(Cause::Refused)
+}
+
+/// A port on all addresses, of both kinds where the host has both.
+///
+/// # Errors
+/// Nobody can listen there.
+pub(crate) async fn everywhere(flag: &str, port: u16, places: usize) -> Result<Door, Failure> {
+    let six = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
+    let four = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
+    let bound = match TcpListener::bind(six).await {
+        // A host without IPv6.
+        Err(cause)
+            if cause
+                .raw_os_error()
+                .is_some_and(|code| NO_FAMILY.contains(&code)) =>
+        {
+            TcpListener::bind(four).await
+        }
+        bound => bound,
+    };
+    let listener = bound
+        .map_err(|cause| Failure::system(format!("cannot listen on --{flag} {port}: {cause}")))?;
+    Ok(Door {
+        listener,
+        tls: None,
+        places,
+    })
 }

@@ -12,6 +12,7 @@ mod crowd;
 mod desk;
 mod frames;
 mod io;
+mod query;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -28,12 +29,13 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
-pub(crate) use answers::{full, not_allowed, ready, text};
-pub(crate) use bind::bind;
+pub(crate) use answers::{as_json, full, not_allowed, ready, text};
+pub(crate) use bind::{bind, everywhere};
 pub(crate) use body::{Unread, read};
 pub(crate) use connection::Line;
 use crowd::Crowd;
 pub(crate) use desk::{Desk, Desks};
+pub(crate) use query::Query;
 
 use crate::log;
 

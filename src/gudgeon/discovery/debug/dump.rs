@@ -8,11 +8,9 @@ use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 use serde_json::{Map, Value, json};
 use xds::view::{Resource, Type};
 
-use super::Query;
 use crate::discovery::hub::Hub;
-use crate::discovery::monitor::as_json;
 use crate::discovery::session::Session;
-use crate::serve::{Answer, text};
+use crate::serve::{Answer, Query, as_json, text};
 
 /// Envoy's messages, as far as resources may have them; `build/descriptors` writes them.
 pub(crate) const DESCRIPTIONS: &[u8] = include_bytes!("descriptors.bin");

@@ -2,8 +2,18 @@
 
 use std::fmt::Write as _;
 
+use prometheus_client::metrics::counter::Counter;
+
+/// What the text is.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A counter of what is counted elsewhere.
+pub(crate) fn up_to(counter: &Counter, count: u64) {
+    counter.inc_by(count.saturating_sub(counter.get()));
+}
+
 /// The older format out of the newer one: counters of the original lose their `_total`, the others' descriptions get it.
-pub(super) fn classic(text: &str) -> String {
+pub(crate) fn classic(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut family = String::new();
     let mut help = String::new();

@@ -1,0 +1,62 @@
+//! What stands behind the question mark of an address.
+
+/// What a question mark brings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Query<'a>(&'a str);
+
+impl<'a> Query<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self(text)
+    }
+
+    /// The value of the first pair of that name.
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        let pairs = self.0.split('&');
+        pairs
+            .filter_map(|pair| pair.split_once('=').or(Some((pair, ""))))
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| decoded(value))
+    }
+
+    pub(crate) fn is_set(&self, name: &str) -> bool {
+        self.get(name)
+            .is_some_and(|value| matches!(value.as_str(), "1" | "true" | "yes"))
+    }
+}
+
+/// Without its percent signs; one that stands for nothing stays.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let code = after
+            .get(..2)
+            .filter(|_| first == b'%')
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match code {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(if first == b'+' { b' ' } else { first });
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_read_by_name() {
+        let query = Query("proxyID=b-1.demo&push=1&brief&x=a%7Eb%zz+c&push=0");
+        assert_eq!(query.get("proxyID").as_deref(), Some("b-1.demo"));
+        assert_eq!(query.get("x").as_deref(), Some("a~b%zz c"));
+        assert!(query.is_set("push") && !query.is_set("brief") && !query.is_set("none"));
+    }
+}
