@@ -36,6 +36,7 @@ mod place;
 mod read;
 pub mod schema;
 pub mod timestamp;
+pub mod version;
 pub mod wire;
 pub mod yaml;
 

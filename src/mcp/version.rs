@@ -2,8 +2,9 @@
 //! with it is told nothing.
 
 use std::fmt;
-use std::ops::{Add, Sub};
 
+/// Of a collection: the sum of its members'.
+pub use api::version::Version as Sum;
 use sha2::{Digest as _, Sha256};
 
 /// Of one resource: a quarter of a SHA-256, written as 16 hexadecimal digits.
@@ -12,28 +13,20 @@ pub struct Version(u64);
 
 impl Version {
     pub fn of(bytes: &[u8]) -> Self {
-        Self(head(bytes).fold(0, |sum, byte| sum << 8 | u64::from(byte)))
+        let head = Sha256::digest(bytes).into_iter().take(8);
+        Self(head.fold(0, |sum, byte| sum << 8 | u64::from(byte)))
     }
 
     /// What [`Display`](fmt::Display) has written; anything else is a version that was never given out.
     pub fn parse(text: &str) -> Option<Self> {
-        let number = hexadecimal(text, 16)?;
-        u64::try_from(number).ok().map(Self)
+        let mut bytes = text.bytes();
+        let well_formed =
+            text.len() == 16 && bytes.all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if !well_formed {
+            return None;
+        }
+        u64::from_str_radix(text, 16).ok().map(Self)
     }
-}
-
-fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
-    let mut bytes = text.bytes();
-    let well_formed =
-        text.len() == digits && bytes.all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    if !well_formed {
-        return None;
-    }
-    u128::from_str_radix(text, 16).ok()
-}
-
-fn head(bytes: &[u8]) -> impl Iterator<Item = u8> {
-    Sha256::digest(bytes).into_iter().take(8)
 }
 
 impl fmt::Display for Version {
@@ -48,64 +41,12 @@ impl fmt::Debug for Version {
     }
 }
 
-/// Of a collection: the sum of what its members' names and versions hash to. So it does not depend on their order, and a
-/// change of one member among many costs one subtraction and one addition. 32 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Sum(u128);
-
-impl Sum {
-    /// That of the empty collection.
-    pub const EMPTY: Self = Self(0);
-
-    pub fn of(name: &str, version: Version) -> Self {
-        let mut hash = Sha256::new();
-        // The version first: it has a fixed length, so no name runs into it.
-        hash.update(version.0.to_be_bytes());
-        hash.update(name.as_bytes());
-        let half = hash.finalize().into_iter().take(16);
-        Self(half.fold(0, |sum, byte| sum << 8 | u128::from(byte)))
-    }
-
-    /// As [`Version::parse`].
-    pub fn parse(text: &str) -> Option<Self> {
-        hexadecimal(text, 32).map(Self)
-    }
-}
-
-/// A member comes.
-impl Add for Sum {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self(self.0.wrapping_add(other.0))
-    }
-}
-
-/// A member goes.
-impl Sub for Sum {
-    type Output = Self;
-
-    fn sub(self, other: Self) -> Self {
-        Self(self.0.wrapping_sub(other.0))
-    }
-}
-
-impl std::iter::Sum for Sum {
-    fn sum<I: Iterator<Item = Self>>(members: I) -> Self {
-        members.fold(Self::EMPTY, Add::add)
-    }
-}
-
-impl fmt::Display for Sum {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{:032x}", self.0)
-    }
-}
-
-impl fmt::Debug for Sum {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, to)
-    }
+/// What a collection's version is made of: that of a collection with this one member.
+pub fn member(name: &str, version: Version) -> Sum {
+    // The version first: it has a fixed length, so no name runs into it.
+    let mut bytes = version.0.to_be_bytes().to_vec();
+    bytes.extend_from_slice(name.as_bytes());
+    Sum::of(&bytes)
 }
 
 #[cfg(test)]
@@ -131,19 +72,12 @@ mod tests {
     }
 
     #[test]
-    fn a_collection_has_one_version_in_any_order() {
-        let one = Version::of(b"1");
-        let [a, b, c] = ["a", "b", "c"].map(|name| Sum::of(name, one));
-        assert_eq!(
-            [a, b, c].into_iter().sum::<Sum>(),
-            [c, a, b].into_iter().sum()
-        );
-        assert_eq!(a + b + c - b, a + c);
-        assert_ne!(a + b, a + c);
-        assert_eq!(a - a, Sum::EMPTY);
-        assert_ne!(a, Sum::of("a", Version::of(b"2")));
-        assert_eq!(a.to_string().len(), 32);
-        assert_eq!(Sum::parse(&a.to_string()), Some(a));
-        assert_eq!(Sum::parse("ba7816bf8f01cfea"), None);
+    fn a_member_is_its_name_and_its_version() {
+        let [one, two] = [b"1", b"2"].map(|bytes| Version::of(bytes));
+        let a = member("a", one);
+        assert_eq!(a, member("a", one));
+        assert_ne!(a, member("b", one));
+        assert_ne!(a, member("a", two));
+        assert_ne!(a, member("", one));
     }
 }

@@ -22,5 +22,6 @@ mod resources;
 pub mod settings;
 pub mod snapshot;
 pub mod stream;
-pub mod version;
 pub mod view;
+
+pub use api::version;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::reader::{Read, Reading};
 use crate::message::{Resource, Resources};
 use crate::snapshot::content;
-use crate::version::{Sum, Version};
+use crate::version::{Sum, Version, member};
 
 /// How many of what cannot be read are named with their reasons; of the others there is the number.
 const NAMED: usize = 20;
@@ -248,9 +248,8 @@ impl<T> Collection<T> {
             return true;
         };
         let held = self.held.iter();
-        let sum = held.map(|(name, held)| {
-            Version::parse(&held.version).map(|version| Sum::of(name, version))
-        });
+        let sum = held
+            .map(|(name, held)| Version::parse(&held.version).map(|version| member(name, version)));
         sum.sum::<Option<Sum>>().is_none_or(|sum| sum == version)
     }
 

@@ -325,7 +325,7 @@ fn the_last_requests_are_kept() {
 #[test]
 fn a_collection_in_parts_is_there_with_the_last_one() {
     use crate::snapshot::{Origin, Resource as Given, content};
-    use crate::version::Sum;
+    use crate::version::member;
 
     let mut play = Play::new();
     let mut other = response("1", &[]);
@@ -338,7 +338,7 @@ fn a_collection_in_parts_is_there_with_the_last_one() {
         ..Origin::default()
     });
     assert_eq!(version("x"), given.version);
-    let all = Sum::of("n/1", version("x")) + Sum::of("n/2", version("?y"));
+    let all = member("n/1", version("x")) + member("n/2", version("?y"));
     for (name, body, is_synced) in [("n/1", "x", false), ("n/2", "?y", true)] {
         let mut part = more("1", &[(name, body)], &[]);
         part.system_version_info = all.to_string();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Collection, Resource, Snapshot};
 use crate::catalog::{Catalog, Group};
-use crate::version::Sum;
+use crate::version::member;
 
 /// The collections of one group.
 #[derive(Debug)]
@@ -104,11 +104,11 @@ impl Pile {
                 members.push(member.clone());
             }
             if let Some(gone) = kept.next_if(|member| member.name == name) {
-                version = version - Sum::of(&gone.name, gone.version);
+                version = version - member(&gone.name, gone.version);
                 bytes = bytes.saturating_sub(gone.framed().len());
             }
             if let Some(resource) = resource {
-                version = version + Sum::of(&resource.name, resource.version);
+                version = version + member(&resource.name, resource.version);
                 bytes = bytes.saturating_add(resource.framed().len());
                 members.push(resource);
             }
@@ -217,7 +217,7 @@ mod tests {
             let got = snapshot.get("a").unwrap();
             let want: Vec<_> = model.iter().map(|(name, body)| resource(name, *body)).collect();
             prop_assert_eq!(got.members(), &want[..]);
-            prop_assert_eq!(got.version(), want.iter().map(|one| Sum::of(&one.name, one.version)).sum());
+            prop_assert_eq!(got.version(), want.iter().map(|one| member(&one.name, one.version)).sum());
             prop_assert_eq!(got.bytes(), want.iter().map(|one| one.framed().len()).sum::<usize>());
         }
     }

@@ -1,4 +1,4 @@
-//! Versions are content: what is equal has one version on every replica and after a restart, so that a proxy that comes
+//! Versions are content: what is equal has one version on every replica and after a restart, so that a client that comes
 //! back with it is told nothing.
 //!
 //! The version of a set is the sum of its members' versions. So it does not depend on their order, and a change of one member
