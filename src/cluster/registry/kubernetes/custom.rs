@@ -62,13 +62,14 @@ impl<T: Spec + 'static> Kind for Custom<T> {
     }
 }
 
+/// Any object of configuration, as the server writes it.
 #[derive(Deserialize)]
-struct Raw {
+pub(super) struct Raw {
     #[serde(default)]
-    metadata: RawMetadata,
+    pub(super) metadata: RawMetadata,
     /// Not looked into before it is known whose it is: one that is nested too deeply must not spoil a whole list.
     #[serde(default)]
-    spec: Option<Box<RawValue>>,
+    pub(super) spec: Option<Box<RawValue>>,
 }
 
 impl<T: Spec> From<Raw> for Custom<T> {

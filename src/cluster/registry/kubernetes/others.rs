@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::custom::{GROUP, VERSIONS};
-use super::wire::RawMetadata;
+use super::custom::{GROUP, Raw, VERSIONS};
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
@@ -75,14 +73,6 @@ impl Kind for Other {
     fn key(&self) -> Key {
         self.key.clone()
     }
-}
-
-#[derive(Deserialize)]
-struct Raw {
-    #[serde(default)]
-    metadata: RawMetadata,
-    #[serde(default)]
-    spec: Option<Box<RawValue>>,
 }
 
 impl From<Raw> for Other {
