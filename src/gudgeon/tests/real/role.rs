@@ -118,6 +118,14 @@ fn the_role_of_discovery_is_enough() {
         text.contains(&host) && text.contains("outer.example.com:tls 10.1.0.2:443")
     };
     until("what is there", endpoints);
+    let entries = || discovery.json("/debug/configz?kind=ServiceEntry");
+    let listed = entries();
+    let outer = &listed[0];
+    assert_eq!(outer["metadata"]["name"], "outer", "{listed}");
+    assert_eq!(outer["status"]["accepted"], true, "{listed}");
+    assert_eq!(outer["spec"]["hosts"], json!(["outer.example.com"]));
+    kubectl(&["delete", "serviceentry", "outer", "-n", NAMESPACE], "");
+    until("it is listed no more", || entries() == json!([]));
     until("the other cluster", || {
         let rows = discovery.json("/debug/clusterz");
         let mut rows = rows.as_array().unwrap().iter();
