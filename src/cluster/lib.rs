@@ -11,6 +11,7 @@
 //! * [`Source`]: where objects of one [`Kind`] come from. [`Listed`] is the API server: listed in pages, then watched.
 //! * `store`: what a source has said so far. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a list that
 //!   was read anew is one of them.
+//! * [`config`]: sources of configuration (files, API servers), checked, in last good versions, with what is wrong.
 //! * [`registry`]: sources of services (API servers, files, Consul, what a request put into memory) as one
 //!   [`World`](api::model::World), with what each change means to proxies.
 //! * [`Keeper`]: keeps a CA bundle in webhook configurations. Nothing else is ever written.
@@ -20,6 +21,7 @@
 mod answer;
 mod backoff;
 mod bundle;
+pub mod config;
 mod connect;
 mod decide;
 mod failure;
@@ -34,6 +36,7 @@ pub mod registry;
 mod repeats;
 mod served;
 mod store;
+mod tree;
 mod webhook;
 
 pub use bundle::{Bundle, OWN_CA_NAME};

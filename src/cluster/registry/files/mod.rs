@@ -26,10 +26,11 @@ use api::yaml::Malformed;
 
 use super::kubernetes::Names;
 use super::{Contribution, Written};
+use crate::tree::{Found, Stamp};
 pub(super) use document::MAX_BYTES;
 pub(super) use held::Held;
 pub(super) use object::{Item, Object};
-use tree::{Found, Stamp, Tree};
+use tree::Tree;
 
 /// So many things that are wrong are said of one file.
 const MAX_MESSAGES: usize = 20;

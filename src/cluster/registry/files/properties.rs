@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::super::Memory;
-use super::tree::{Found, Tree};
+use super::tree::Tree;
 use super::*;
+use crate::tree::Found;
 
 /// A name and a port; no port: not valid.
 type Document = (u8, Option<u8>);

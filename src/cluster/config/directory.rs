@@ -1,0 +1,273 @@
+//! A directory of YAML and JSON as a source, or one file.
+//!
+//! A look reads what has changed since the last one, and never waits for anything but the disk. Who watches the directory
+//! asks for one when something in it changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher as _};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::config::Finding;
+use api::config::document::{self, LIMITS};
+use api::yaml::Malformed;
+
+use super::entry::{Change, Entry, Id};
+use super::judged::{Origin, judge};
+use super::ledger::{Claim, Ledger, Problem};
+use super::plain::Usable;
+use super::report::{Report, State};
+use crate::tree::{Found, Limits, Stamp, Visit, walk};
+
+/// Files at most.
+pub const MOST_FILES: usize = 100_000;
+/// Objects at most.
+pub const MOST_OBJECTS: usize = 200_000;
+
+const WALK: Limits = Limits {
+    depth: 64,
+    files: MOST_FILES,
+    names: 400_000,
+    bytes: LIMITS.bytes,
+    // They are read one after the other, and not kept.
+    total: usize::MAX,
+};
+
+/// What a look has found.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// By name; what was written anew and says the same is none.
+    pub changes: Vec<Change>,
+    /// The same pointer as before where nothing is new.
+    pub report: Arc<Report>,
+    /// What to watch for the next change: all that happens in these directories, but not below them. And the path itself: it
+    /// may go, or come to lead somewhere else.
+    pub folders: Vec<PathBuf>,
+    /// How many files there are, and how many of them were read this time.
+    pub files: usize,
+    pub read: usize,
+}
+
+/// A file as it was last read.
+#[derive(Debug, Default)]
+struct Known {
+    /// Of its bytes: their number and their hash.
+    content: Option<(usize, u64)>,
+    /// While it has it, it is not read again.
+    stamp: Option<Stamp>,
+    /// The last look that saw it.
+    seen: u64,
+}
+
+/// The source.
+#[derive(Debug)]
+pub struct Directory {
+    root: PathBuf,
+    origin: Origin,
+    ledger: Ledger,
+    known: BTreeMap<Arc<str>, Known>,
+    looks: u64,
+    read: usize,
+    problems: BTreeSet<Problem>,
+    /// Directories that could not be looked into.
+    unread: Vec<String>,
+}
+
+impl Directory {
+    /// Nothing is read yet.
+    #[must_use]
+    pub fn new(root: &Path, usable: Usable) -> Self {
+        let origin = Origin {
+            usable,
+            is_server: false,
+        };
+        Self {
+            root: root.to_path_buf(),
+            origin,
+            ledger: Ledger::new(root.to_string_lossy().into_owned(), MOST_OBJECTS),
+            known: BTreeMap::new(),
+            looks: 0,
+            read: 0,
+            problems: BTreeSet::new(),
+            unread: Vec::new(),
+        }
+    }
+
+    /// Reads what is there now and was not there before. It may take seconds the first time: it is for a thread on which
+    /// nobody waits.
+    ///
+    /// # Errors
+    ///
+    /// There is nothing that can be looked into. Then all is as it was.
+    pub fn look(&mut self) -> io::Result<Look> {
+        let root = self.root.clone();
+        self.looks = self.looks.saturating_add(1);
+        self.read = 0;
+        self.problems.clear();
+        self.unread.clear();
+        let walked = walk(&root, WALK, self)?;
+        if walked.left_out > 0 {
+            let cause = format!(
+                "more than {MOST_FILES} files: {} are left out",
+                walked.left_out
+            );
+            self.problem("", State::Refused, cause);
+        }
+        self.forget();
+        self.ledger.problems(std::mem::take(&mut self.problems));
+        let changes = self.ledger.settle();
+        Ok(Look {
+            changes,
+            report: self.ledger.report(),
+            folders: walked.folders.into_iter().collect(),
+            files: self.known.len(),
+            read: self.read,
+        })
+    }
+
+    /// The next look reads every file, whatever is known of it.
+    pub fn forget_stamps(&mut self) {
+        for known in self.known.values_mut() {
+            known.stamp = None;
+            known.content = None;
+        }
+    }
+
+    /// All that is served, by name.
+    pub fn all(&self) -> impl Iterator<Item = (&Id, &Entry)> {
+        self.ledger.all()
+    }
+
+    /// Files that are gone. Below what could not be looked into everything may still be there.
+    fn forget(&mut self) {
+        let is_hidden = |place: &str| {
+            let mut unread = self.unread.iter();
+            unread.any(|folder| {
+                let below = place.strip_prefix(&**folder);
+                folder.is_empty() || below.is_some_and(|below| below.starts_with('/'))
+            })
+        };
+        let gone = |(place, known): &(&Arc<str>, &mut Known)| {
+            known.seen != self.looks && !is_hidden(place)
+        };
+        let gone: Vec<Arc<str>> = self
+            .known
+            .iter_mut()
+            .filter(gone)
+            .map(|(place, _)| Arc::clone(place))
+            .collect();
+        for place in gone {
+            self.known.remove(&place);
+            self.ledger.remove(&place);
+        }
+    }
+
+    fn problem(&mut self, place: &str, state: State, cause: String) {
+        self.problems.insert(Problem {
+            place: place.to_owned(),
+            state,
+            cause,
+        });
+    }
+
+    fn take(&mut self, place: &Arc<str>, bytes: Vec<u8>) {
+        match claims(bytes, self.origin) {
+            Ok(claims) => self.ledger.put(place, claims),
+            Err(Malformed { line, cause }) => self.ledger.unread(place, line.max(1), cause),
+        }
+    }
+}
+
+impl Visit for Directory {
+    fn known(&self, below: &Path) -> Option<Stamp> {
+        let place = below.to_str()?;
+        let stamp = self.known.get(place)?.stamp?;
+        (!self.ledger.has_room(place)).then_some(stamp)
+    }
+
+    fn file(&mut self, below: &Path, found: Result<Found, String>) {
+        let Some(place) = below.to_str() else {
+            let cause = "its name is not UTF-8".to_owned();
+            return self.problem(&below.to_string_lossy(), State::Refused, cause);
+        };
+        let place = match self.known.get_key_value(place) {
+            Some((place, _)) => Arc::clone(place),
+            None => place.into(),
+        };
+        let known = self.known.entry(Arc::clone(&place)).or_default();
+        known.seen = self.looks;
+        match found {
+            Ok(Found::Same) => {}
+            Ok(Found::Read { bytes, stamp }) => {
+                self.read = self.read.saturating_add(1);
+                known.stamp = stamp;
+                let content = Some((bytes.len(), hash(&bytes)));
+                if known.content != content || self.ledger.has_room(&place) {
+                    known.content = content;
+                    self.take(&place, bytes);
+                }
+            }
+            Err(cause) => {
+                // When it can be read again, whatever it says is news.
+                *known = Known {
+                    seen: self.looks,
+                    ..Known::default()
+                };
+                let cause = format!("cannot read: {cause}");
+                self.ledger.unread(&place, 0, cause);
+            }
+        }
+    }
+
+    fn unread(&mut self, below: &Path, cause: String) {
+        let place = below.to_string_lossy().into_owned();
+        self.problem(&place, State::Stale, format!("cannot read: {cause}"));
+        self.unread.push(place);
+    }
+}
+
+/// All objects in some text.
+fn claims(bytes: Vec<u8>, origin: Origin) -> Result<Vec<Claim>, Malformed> {
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let before = error.as_bytes().get(..error.utf8_error().valid_up_to());
+        let lines = before
+            .unwrap_or_default()
+            .iter()
+            .filter(|byte| **byte == b'\n');
+        Malformed {
+            line: lines.count().saturating_add(1),
+            cause: "it is not UTF-8".to_owned(),
+        }
+    })?;
+    let mut claims = Vec::new();
+    for document in document::documents(&text) {
+        for part in document?.parts() {
+            let Some(mut judged) = judge(&part.value(), origin) else {
+                continue;
+            };
+            part.order(&mut judged.findings);
+            let mut findings = judged.findings.iter();
+            let wrong = findings
+                .clone()
+                .find(|found| found.is_error())
+                .or_else(|| findings.next());
+            claims.push(Claim {
+                line: part.begin(),
+                wrong: wrong.map_or_else(|| part.begin(), |found: &Finding| part.line(&found.path)),
+                judged,
+                uid: Box::default(),
+            });
+        }
+    }
+    Ok(claims)
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests;

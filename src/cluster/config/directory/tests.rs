@@ -1,0 +1,388 @@
+//! Real files.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use tempfile::TempDir;
+
+use super::*;
+
+struct Play {
+    folder: TempDir,
+    directory: Directory,
+    look: Look,
+}
+
+fn usable(_: super::super::Plain, json: &str) -> Result<(), String> {
+    match json.contains("unusable") {
+        true => Err("not usable".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// A VirtualService of that name, to that host.
+fn service(name: &str, host: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata:\n  name: {name}\nspec:\n  hosts: [{name}]\n  http:\n  - route:\n    - destination:\n        host: {host}\n---\n"
+    )
+}
+
+impl Play {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::new(folder.path(), usable);
+        Self {
+            folder,
+            directory,
+            look: Look::default(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn remove(&self, name: &str) {
+        fs::remove_file(self.path(name)).unwrap();
+    }
+
+    /// The changes: `a` is set, `a-` is gone.
+    fn look(&mut self) -> String {
+        self.look = self.directory.look().unwrap();
+        let name = |id: &Id| id.name.trim_start_matches("default/").to_owned();
+        let words = self.look.changes.iter().map(|change| match change {
+            Change::Set(id, _) => name(id),
+            Change::Gone(id) => name(id) + "-",
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// What is wrong, without the folder.
+    fn told(&self) -> Vec<String> {
+        let folder = format!("{}", self.folder.path().display());
+        let rejected = self.look.report.rejected.iter();
+        rejected
+            .map(|one| one.to_string().replace(&folder, "."))
+            .collect()
+    }
+
+    fn served(&self) -> usize {
+        self.directory.all().count()
+    }
+
+    /// Nothing is read again that did not change, once the clock of files has gone on.
+    fn settle(&mut self) {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        loop {
+            assert_eq!(self.look(), "");
+            if self.look.read == 0 {
+                return;
+            }
+            assert!(std::time::Instant::now() < deadline, "it never settles");
+        }
+    }
+}
+
+#[test]
+fn each_change_is_just_that_difference() {
+    let mut play = Play::new();
+    play.write("a.yaml", service("a", "x") + &service("b", "x"));
+    play.write("d/c.yml", service("c", "x"));
+    play.write("d/.hidden.yaml", service("h", "x"));
+    play.write("notes.txt", "not: [yaml");
+    assert_eq!(play.look(), "a b c");
+    assert_eq!((play.look.files, play.look.read), (2, 2));
+    play.settle();
+    // One document of several is changed, one is added, one is gone.
+    play.write(
+        "a.yaml",
+        service("a", "y") + &service("b", "x") + &service("e", "x"),
+    );
+    assert_eq!((play.look().as_str(), play.look.read), ("a e", 1));
+    play.write("a.yaml", service("b", "x") + &service("e", "x"));
+    assert_eq!(play.look(), "a-");
+    // Renamed.
+    play.settle();
+    fs::rename(play.path("a.yaml"), play.path("z.yaml")).unwrap();
+    assert_eq!((play.look().as_str(), play.look.read), ("", 1));
+    // Another file in its place, and the same again.
+    play.write("new", service("b", "z") + &service("e", "x"));
+    fs::rename(play.path("new"), play.path("z.yaml")).unwrap();
+    assert_eq!(play.look(), "b");
+    play.write(
+        "z.yaml",
+        "# words\n".to_owned() + &service("e", "x") + &service("b", "z"),
+    );
+    assert_eq!(play.look(), "");
+    play.remove("d/c.yml");
+    assert_eq!(play.look(), "c-");
+    // Empty is gone, too.
+    play.write("z.yaml", "");
+    assert_eq!(play.look(), "b- e-");
+    assert!(play.told().is_empty());
+}
+
+#[test]
+fn a_swap_of_a_volume_is_one_change() {
+    let mut play = Play::new();
+    play.write("..1/a.yaml", service("a", "x"));
+    play.write("..1/b.yaml", service("b", "x"));
+    symlink("..1", play.path("..data")).unwrap();
+    for name in ["a.yaml", "b.yaml"] {
+        symlink(format!("..data/{name}"), play.path(name)).unwrap();
+    }
+    assert_eq!(play.look(), "a b");
+    play.write("..2/a.yaml", service("a", "y"));
+    play.write("..2/b.yaml", service("b", "x"));
+    symlink("..2", play.path("..new")).unwrap();
+    assert_eq!(play.look(), "");
+    fs::rename(play.path("..new"), play.path("..data")).unwrap();
+    fs::remove_dir_all(play.path("..1")).unwrap();
+    assert_eq!(play.look(), "a");
+    // Where they are is to be watched, too.
+    let folders = play
+        .look
+        .folders
+        .iter()
+        .map(|one| fs::canonicalize(one).unwrap());
+    let second = fs::canonicalize(play.path("..2")).unwrap();
+    assert!(folders.into_iter().any(|one| one == second));
+}
+
+#[test]
+fn a_file_that_is_broken_halfway_keeps_its_objects() {
+    let mut play = Play::new();
+    play.write("a.yaml", service("a", "x") + &service("b", "x"));
+    play.look();
+    play.write("a.yaml", service("a", "y") + "spec: [\n");
+    assert_eq!(play.look(), "");
+    let told = play.told();
+    assert!(
+        told.len() == 1 && told[0].starts_with("./a.yaml:1"),
+        "{told:?}"
+    );
+    assert_eq!(play.look.report.rejected[0].state, State::Stale);
+    assert_eq!((play.look(), play.told()), (String::new(), told));
+    play.write("a.yaml", service("a", "y") + &service("b", "x"));
+    assert_eq!(play.look(), "a");
+    assert!(play.told().is_empty());
+    // Broken, and then as it was.
+    play.write("a.yaml", [0xff, b'\n']);
+    assert_eq!(play.look(), "");
+    assert_eq!(play.told(), ["./a.yaml:1: stale: it is not UTF-8"]);
+    play.write("a.yaml", service("a", "y") + &service("b", "x"));
+    assert_eq!(play.look(), "");
+    assert!(play.told().is_empty());
+}
+
+#[test]
+fn a_broken_object_harms_itself_alone() {
+    let mut play = Play::new();
+    let all = |last: &str| {
+        (0..20)
+            .map(|at| service(&format!("n{at:02}"), "x"))
+            .collect::<String>()
+            + last
+    };
+    play.write("a.yaml", all(&service("z", "x")));
+    play.look();
+    let broken = service("z", "x").replace("hosts", "hots");
+    play.write("a.yaml", all(&broken));
+    assert_eq!(play.look(), "");
+    let at = all("").lines().count();
+    assert_eq!(
+        play.told(),
+        [format!(
+            "./a.yaml:{}: VirtualService default/z: stale: spec.hots: unknown field, did you mean \"hosts\"?",
+            at + 6
+        )]
+    );
+    play.write("b.yaml", service("y", "x").replace("hosts", "hots"));
+    assert_eq!(play.look(), "");
+    assert_eq!(play.look.report.rejected[1].state, State::Refused);
+    assert_eq!(play.served(), 21);
+    // Renamed within the list: gone, and another that was never good.
+    play.write("a.yaml", all(&broken.replace("name: z", "name: w")));
+    assert_eq!(play.look(), "z-");
+    assert_eq!(play.look.report.rejected[0].state, State::Refused);
+}
+
+#[test]
+fn the_first_by_path_bytes_is_served() {
+    let mut play = Play::new();
+    // `-` is before `/`, whatever a tree would say.
+    play.write("a/z.yaml", service("a", "x"));
+    play.write("a-b.yaml", service("a", "y"));
+    assert_eq!(play.look(), "a");
+    assert_eq!(
+        play.told(),
+        [
+            "./a/z.yaml:1: VirtualService default/a: refused: metadata.name: duplicate of ./a-b.yaml:1"
+        ]
+    );
+    play.remove("a-b.yaml");
+    assert_eq!(play.look(), "a");
+    assert!(play.told().is_empty());
+}
+
+#[test]
+fn what_is_no_configuration_harms_nobody() {
+    let mut play = Play::new();
+    play.write("good.yaml", service("a", "x"));
+    let mut bomb =
+        "apiVersion: networking.istio.io/v1\nkind: Gateway\na: &a [x,x,x,x,x,x,x,x,x,x]\n"
+            .to_owned();
+    for (name, before) in ('b'..='h').zip('a'..) {
+        bomb += &format!("{name}: &{name} [{}]\n", format!("*{before},").repeat(10));
+    }
+    play.write("bomb.yaml", bomb);
+    play.write(
+        "deep.yaml",
+        format!("a: {}{}", "[".repeat(100), "]".repeat(100)),
+    );
+    let long = fs::File::create(play.path("long.yaml")).unwrap();
+    long.set_len(20 << 20).unwrap();
+    symlink(".", play.path("loop")).unwrap();
+    symlink("self.yaml", play.path("self.yaml")).unwrap();
+    let name = OsStr::from_bytes(b"n\xff.yaml");
+    fs::write(play.folder.path().join(name), service("n", "x")).unwrap();
+    assert_eq!(play.look(), "a");
+    let told = play.told();
+    for (place, cause) in [
+        ("./bomb.yaml:", "more than 200000 values"),
+        ("./deep.yaml:", "recursion limit"),
+        ("./long.yaml:", "longer than 16777216 bytes"),
+        ("./self.yaml:", "cannot read: "),
+        ("./n\u{fffd}.yaml:", "its name is not UTF-8"),
+    ] {
+        let said = |line: &&String| line.starts_with(place) && line.contains(cause);
+        assert_eq!(told.iter().filter(said).count(), 1, "{place}: {told:?}");
+    }
+    assert_eq!(told.len(), 5);
+}
+
+#[test]
+fn what_cannot_be_looked_into_stays() {
+    let mut play = Play::new();
+    play.write("d/a.yaml", service("a", "x"));
+    play.write("e.yaml", service("e", "x"));
+    assert_eq!(play.look(), "a e");
+    let forbid = |mode| {
+        fs::set_permissions(
+            play.folder.path().join("d"),
+            fs::Permissions::from_mode(mode),
+        )
+        .unwrap();
+    };
+    forbid(0);
+    // Who may do everything is refused nothing.
+    let is_refused = fs::read_dir(play.path("d")).is_err();
+    let look = play.directory.look().unwrap();
+    assert!(look.changes.is_empty());
+    let told: Vec<_> = look
+        .report
+        .rejected
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    forbid(0o700);
+    if is_refused {
+        assert!(
+            told.len() == 1 && told[0].contains("/d: stale: cannot read: "),
+            "{told:?}"
+        );
+    }
+    // A link that leads nowhere may have been a directory.
+    fs::rename(play.path("d"), play.path(".d")).unwrap();
+    symlink("nowhere", play.path("d")).unwrap();
+    assert_eq!(play.look(), "");
+    assert_eq!(
+        play.told(),
+        ["./d: stale: cannot read: the link leads nowhere"]
+    );
+    play.remove("d");
+    assert_eq!(play.look(), "a-");
+    assert!(play.told().is_empty());
+}
+
+#[test]
+fn a_directory_that_is_gone_changes_nothing() {
+    let mut play = Play::new();
+    play.write("a.yaml", service("a", "x"));
+    play.write("b.yaml", service("b", "x"));
+    play.look();
+    let away = play.folder.path().with_extension("away");
+    fs::rename(play.folder.path(), &away).unwrap();
+    assert!(play.directory.look().is_err());
+    assert_eq!(play.served(), 2);
+    fs::remove_file(away.join("b.yaml")).unwrap();
+    fs::rename(&away, play.folder.path()).unwrap();
+    assert_eq!(play.look(), "b-");
+}
+
+#[test]
+fn one_file_is_a_source_as_well() {
+    let mut play = Play::new();
+    play.write("rules", service("a", "x") + "kind: [\n");
+    play.directory = Directory::new(&play.path("rules"), usable);
+    assert_eq!(play.look(), "");
+    let told = play.told();
+    assert!(told[0].starts_with("./rules:1"), "{told:?}");
+    play.write("rules", service("a", "x"));
+    assert_eq!(play.look(), "a");
+    play.write("next", service("b", "x"));
+    fs::rename(play.path("next"), play.path("rules")).unwrap();
+    assert_eq!(play.look(), "a- b");
+}
+
+#[test]
+fn objects_of_others_are_handed_on_or_ignored() {
+    let mut play = Play::new();
+    let ingress = "apiVersion: extensions/v1beta1\nkind: Ingress\nmetadata: {name: i}\nspec: {rules: [{host: a}]}\nstatus: {x: y}\n---\n";
+    let list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Node, metadata: {name: n}}\n- {apiVersion: v1, kind: Secret, metadata: {name: s}, data: {a: b}}\n";
+    play.write("a.yaml", format!("{ingress}{list}"));
+    assert_eq!(play.look(), "n i");
+    let all: BTreeMap<_, _> = play
+        .directory
+        .all()
+        .map(|(id, entry)| (id.to_string(), entry.clone()))
+        .collect();
+    let Entry::Plain { json, .. } = &all["Ingress default/i"] else {
+        panic!("another");
+    };
+    assert_eq!(
+        &**json,
+        r#"{"metadata":{"name":"i","namespace":"default"},"spec":{"rules":[{"host":"a"}]}}"#
+    );
+    assert!(all.contains_key("Node n"));
+    play.write("a.yaml", ingress.replace("host: a", "host: unusable"));
+    assert_eq!(play.look(), "n-");
+    assert_eq!(
+        play.told(),
+        ["./a.yaml:1: Ingress default/i: stale: not usable"]
+    );
+}
+
+#[test]
+fn everything_is_read_again_when_that_is_asked_for() {
+    let mut play = Play::new();
+    for at in 0..300 {
+        play.write(&format!("{at}.yaml"), service(&format!("n{at}"), "x"));
+    }
+    play.look();
+    play.settle();
+    play.write("7.yaml", service("n7", "y"));
+    assert_eq!((play.look().as_str(), play.look.read), ("n7", 1));
+    let report = Arc::clone(&play.look.report);
+    play.directory.forget_stamps();
+    assert_eq!((play.look().as_str(), play.look.read), ("", 300));
+    assert!(Arc::ptr_eq(&report, &play.look.report));
+}

@@ -1,0 +1,268 @@
+//! One object as somebody wrote it: which one it is, whether it is good, and all that is to be said of it.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use api::config::{self, Check, Finding, Kind, MOST_BYTES, Object};
+use serde_json::Value as Json;
+
+use super::entry::{Entry, Id};
+use super::plain::{LAST_APPLIED, Plain, Usable};
+
+/// Of names, namespaces and times; what is longer is none, and is remembered nowhere.
+const LONGEST_NAME: usize = 253;
+const NAMELESS: &str = "default";
+
+/// Where objects come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) usable: Usable,
+    /// An API server, which says when each was created.
+    pub(super) is_server: bool,
+}
+
+/// An object, and what was found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Judged {
+    /// As far as it can be told.
+    pub(super) id: Id,
+    /// `None`: it is broken, or nothing is served of it.
+    pub(super) entry: Option<Entry>,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// What an object is, or `None` for one that is nothing to us.
+pub(super) fn judge(value: &Json, origin: Origin) -> Option<Judged> {
+    let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if let Some(plain) = Plain::of(api_version, kind) {
+        return Some(Judged::plain(plain, value, origin));
+    }
+    if !api_version.is_empty() && !config::is_ours(api_version) {
+        return None;
+    }
+    let row = config::kind(api_version, kind).ok();
+    Some(Judged::object(row, value, origin))
+}
+
+impl Judged {
+    fn object(row: Option<&'static Kind>, value: &Json, origin: Origin) -> Self {
+        let (object, mut findings) = config::check(value);
+        let id = match row.filter(|row| row.check != Check::Unused) {
+            Some(row) => Id {
+                collection: row.collection,
+                name: name(value, row.cluster),
+            },
+            None => Id::default(),
+        };
+        if object.as_ref().is_some_and(|object| object.name.is_empty()) {
+            // Who would complete it is not here.
+            required(&mut findings);
+        }
+        let is_broken = findings.iter().any(Finding::is_error);
+        let object = object.filter(|_| !is_broken && id.is_whole());
+        let created = created(value).filter(|_| origin.is_server);
+        let entry = object.map(|object| slim(object, created));
+        Self {
+            id,
+            entry,
+            findings,
+        }
+    }
+
+    fn plain(plain: Plain, value: &Json, origin: Origin) -> Self {
+        let id = Id {
+            collection: plain.collection(),
+            name: name(value, plain.is_everywhere()),
+        };
+        let mut findings = Vec::new();
+        let mut entry = None;
+        if id.is_whole() {
+            let json = plain.kept(value, namespace(value), origin.is_server);
+            let usable = match json.len() {
+                length if length > MOST_BYTES => Err("object is too large".to_owned()),
+                _ => (origin.usable)(plain, &json),
+            };
+            match usable {
+                Ok(()) => {
+                    entry = Some(Entry::Plain {
+                        kind: plain,
+                        json: json.into(),
+                    });
+                }
+                Err(cause) => findings.push(Finding::error("", cause)),
+            }
+        } else {
+            findings.push(Finding::error("metadata.name", "want a name"));
+        }
+        Self {
+            id,
+            entry,
+            findings,
+        }
+    }
+}
+
+fn required(findings: &mut Vec<Finding>) {
+    const PATH: &str = "metadata.name";
+    if !findings.iter().any(|found| found.path == PATH) {
+        findings.push(Finding::error(PATH, "is required"));
+    }
+}
+
+/// What is kept of an object: what a resource is made of.
+fn slim(mut object: Object, created: Option<i64>) -> Entry {
+    object.annotations.remove(LAST_APPLIED);
+    object.spec = Json::Null;
+    // What it was written into may have room for more.
+    object.body = object.body.to_vec().into();
+    Entry::Object {
+        object: Arc::new(object),
+        created,
+    }
+}
+
+fn metadata<'a>(value: &'a Json, name: &str) -> Option<&'a str> {
+    let text = value.get("metadata")?.get(name)?.as_str()?;
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
+    let is_name = !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(letters);
+    is_name.then_some(text)
+}
+
+fn namespace(value: &Json) -> &str {
+    metadata(value, "namespace").unwrap_or(NAMELESS)
+}
+
+/// The full name; empty where there is none.
+fn name(value: &Json, everywhere: bool) -> Arc<str> {
+    match metadata(value, "name") {
+        None => Arc::default(),
+        Some(name) if everywhere => name.into(),
+        Some(name) => format!("{}/{name}", namespace(value)).into(),
+    }
+}
+
+/// In seconds since 1970.
+fn created(value: &Json) -> Option<i64> {
+    let time: k8s_openapi::jiff::Timestamp = metadata(value, "creationTimestamp")?.parse().ok()?;
+    Some(time.as_second())
+}
+
+/// As a place with a line, where there is one.
+pub(super) fn at(place: &impl Display, line: usize) -> String {
+    match line {
+        0 => place.to_string(),
+        line => format!("{place}:{line}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn judged(value: &Json) -> Option<Judged> {
+        let usable: Usable = |_, json| match json.contains("unusable") {
+            true => Err("not usable".to_owned()),
+            false => Ok(()),
+        };
+        let origin = Origin {
+            usable,
+            is_server: true,
+        };
+        judge(value, origin)
+    }
+
+    fn said(value: &Json) -> (String, bool, Vec<String>) {
+        let judged = judged(value).unwrap();
+        let findings = judged.findings.iter().map(Finding::to_string).collect();
+        (judged.id.to_string(), judged.entry.is_some(), findings)
+    }
+
+    fn service(metadata: &Json, spec: &Json) -> Json {
+        json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": metadata, "spec": spec})
+    }
+
+    fn spec() -> Json {
+        json!({"hosts": ["web"], "http": [{"route": [{"destination": {"host": "web"}}]}]})
+    }
+
+    #[test]
+    fn a_good_object_is_kept_as_what_is_sent_of_it() {
+        let metadata = json!({"name": "a", "labels": {"l": "1"}, "annotations": {LAST_APPLIED: "{}", "x": "y"},
+            "creationTimestamp": "1970-01-01T00:00:07Z"});
+        let good = judged(&service(&metadata, &spec())).unwrap();
+        assert_eq!(good.id.to_string(), "VirtualService default/a");
+        let Entry::Object { object, created } = good.entry.unwrap() else {
+            panic!("another");
+        };
+        assert_eq!((created, &object.spec), (Some(7), &Json::Null));
+        assert_eq!(object.labels["l"], "1");
+        assert_eq!(object.annotations.len(), 1);
+        let again = Object::of_resource(object.kind, &object.full_name(), object.body.clone());
+        assert_eq!(again.unwrap().spec["hosts"], json!(["web"]));
+    }
+
+    #[test]
+    fn what_is_broken_is_known_by_its_name_all_the_same() {
+        let deep = (0..100).fold(json!(1), |inner, _| json!([inner]));
+        let long = "x".repeat(2 << 20);
+        for (spec, cause) in [
+            (
+                json!({"htp": 1}),
+                "spec.htp: unknown field, did you mean \"http\"?",
+            ),
+            (deep, "nested too deeply"),
+            (json!(long), "object is too large"),
+        ] {
+            let (id, good, findings) =
+                said(&service(&json!({"name": "a", "namespace": "n"}), &spec));
+            assert_eq!((id.as_str(), good), ("VirtualService n/a", false));
+            assert!(findings.iter().any(|found| found == cause), "{findings:?}");
+        }
+        let nameless = said(&service(&json!({"generateName": "a-"}), &spec()));
+        assert_eq!(
+            nameless,
+            (
+                "VirtualService ?".to_owned(),
+                false,
+                vec!["metadata.name: is required".to_owned()]
+            )
+        );
+    }
+
+    #[test]
+    fn kinds_are_ours_or_others_or_nobodys() {
+        let of = |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
+        for (api_version, kind) in [("v1", "Secret"), ("apps/v1", "Deployment")] {
+            assert!(judged(&of(api_version, kind)).is_none());
+        }
+        let (id, good, findings) = said(&of("networking.istio.io/v1", "VirtualServce"));
+        assert_eq!((id.as_str(), good), ("? ?", false));
+        assert!(
+            findings[0].starts_with("kind: unrecognized type"),
+            "{findings:?}"
+        );
+        let (_, good, findings) = said(&of("telemetry.istio.io/v1", "Telemetry"));
+        assert!(!good && findings.len() == 1 && findings[0].starts_with("warning: "));
+        let (_, _, findings) = said(&json!(5));
+        assert_eq!(findings, ["expected an object"]);
+        let pod = said(&of("v1", "Pod"));
+        assert_eq!(pod, ("Pod default/a".to_owned(), true, Vec::new()));
+        let node = said(&of("v1", "Node"));
+        assert_eq!(node, ("Node a".to_owned(), true, Vec::new()));
+        let mut unusable = of("v1", "Service");
+        unusable["spec"] = json!({"type": "unusable"});
+        let (id, good, findings) = said(&unusable);
+        assert_eq!(
+            (id.as_str(), good, &findings[0]),
+            ("Service default/a", false, &"not usable".to_owned())
+        );
+        let mut nameless = of("v1", "Service");
+        nameless["metadata"] = json!({});
+        assert_eq!(said(&nameless).2, ["metadata.name: want a name"]);
+        nameless["metadata"]["name"] = json!("a\n");
+        assert_eq!(said(&nameless).2, ["metadata.name: want a name"]);
+    }
+}

@@ -1,0 +1,369 @@
+//! Scripts of sheets in shorthand: `a=1` is the object `a` that says 1, `a!` is broken, `?` is broken and nobody knows which it
+//! is, and `a=1@u` has a uid. Line numbers count from 1.
+
+use proptest::prelude::*;
+
+use api::config::Finding;
+
+use super::super::judged::Judged;
+use super::super::report::Rejected;
+use super::*;
+use crate::config::Plain;
+
+fn claim(word: &str, line: usize) -> Claim {
+    let (word, uid) = word.split_once('@').unwrap_or((word, ""));
+    let (name, says) = word.split_once('=').unwrap_or((word, ""));
+    let name = name.trim_end_matches(['!', '?']);
+    let collection = match name {
+        "" => "",
+        _ => Plain::Pod.collection(),
+    };
+    let entry = (!word.ends_with(['!', '?'])).then(|| Entry::Plain {
+        kind: Plain::Pod,
+        json: says.into(),
+    });
+    let findings = match &entry {
+        None => vec![Finding::error("spec", "is broken")],
+        Some(_) if says == "9" => vec![Finding::warning("spec", "is nine")],
+        Some(_) => Vec::new(),
+    };
+    Claim {
+        judged: Judged {
+            id: Id {
+                collection,
+                name: name.into(),
+            },
+            entry,
+            findings,
+        },
+        uid: uid.into(),
+        line,
+        wrong: line,
+    }
+}
+
+fn put(ledger: &mut Ledger, place: &str, words: &str) {
+    let words = words.split_whitespace();
+    let claims = words.zip(1..).map(|(word, line)| claim(word, line));
+    ledger.put(&place.into(), claims.collect());
+}
+
+fn says(entry: &Entry) -> &str {
+    match entry {
+        Entry::Plain { json, .. } => json,
+        Entry::Object { .. } => panic!("none is made here"),
+    }
+}
+
+/// What is different, in the same shorthand.
+fn settled(ledger: &mut Ledger) -> String {
+    let words: Vec<_> = ledger
+        .settle()
+        .iter()
+        .map(|change| match change {
+            Change::Set(id, entry) => format!("{}={}", id.name, says(entry)),
+            Change::Gone(id) => format!("{}-", id.name),
+        })
+        .collect();
+    words.join(" ")
+}
+
+fn told(ledger: &mut Ledger) -> Vec<String> {
+    let report = ledger.report();
+    let rejected = report.rejected.iter().map(Rejected::to_string);
+    let warned = report.warned.iter().map(ToString::to_string);
+    rejected.chain(warned).collect()
+}
+
+fn served(ledger: &Ledger) -> Vec<(String, String)> {
+    let all = ledger.all();
+    all.map(|(id, entry)| (id.name.to_string(), says(entry).to_owned()))
+        .collect()
+}
+
+fn ledger() -> Ledger {
+    Ledger::new("/c".to_owned(), 1000)
+}
+
+#[test]
+fn what_is_different_is_said_and_nothing_else() {
+    let mut ledger = ledger();
+    put(&mut ledger, "f", "a=1 b=1 c=1");
+    assert_eq!(settled(&mut ledger), "a=1 b=1 c=1");
+    assert_eq!(settled(&mut ledger), "");
+    // Changed, gone, new, in another order.
+    put(&mut ledger, "f", "d=1 c=1 a=2");
+    assert_eq!(settled(&mut ledger), "a=2 b- d=1");
+    // Renamed.
+    ledger.remove(&"f".into());
+    put(&mut ledger, "g", "d=1 c=1 a=2");
+    assert_eq!(settled(&mut ledger), "");
+    let report = ledger.report();
+    assert_eq!((report.served, report.rejected.len()), (3, 0));
+    ledger.remove(&"g".into());
+    assert_eq!(settled(&mut ledger), "a- c- d-");
+    assert_eq!(ledger.report().served, 0);
+}
+
+#[test]
+fn broken_ones_keep_what_they_were() {
+    let mut ledger = ledger();
+    put(&mut ledger, "f", "a=1 b! ? c=9");
+    assert_eq!(settled(&mut ledger), "a=1 c=9");
+    assert_eq!(
+        told(&mut ledger),
+        [
+            "/c/f:2: Pod b: refused: spec: is broken",
+            "/c/f:3: refused: spec: is broken",
+            "/c/f:4: Pod c: warning: spec: is nine",
+        ]
+    );
+    put(&mut ledger, "f", "a! b=1");
+    assert_eq!(settled(&mut ledger), "b=1 c-");
+    assert_eq!(told(&mut ledger), ["/c/f:1: Pod a: stale: spec: is broken"]);
+    assert_eq!(ledger.report().served, 2);
+    // Repaired, as it was: nobody hears of it, and it is shown no longer.
+    put(&mut ledger, "f", "a=1 b=1");
+    assert_eq!(settled(&mut ledger), "");
+    assert!(told(&mut ledger).is_empty());
+    put(&mut ledger, "f", "a! b=1");
+    assert_eq!(settled(&mut ledger), "");
+    // Moved, and still broken.
+    ledger.remove(&"f".into());
+    put(&mut ledger, "g", "a!");
+    assert_eq!(settled(&mut ledger), "b-");
+    assert_eq!(told(&mut ledger), ["/c/g:1: Pod a: stale: spec: is broken"]);
+    // Gone is gone.
+    ledger.remove(&"g".into());
+    assert_eq!(settled(&mut ledger), "a-");
+    put(&mut ledger, "g", "a!");
+    assert_eq!(settled(&mut ledger), "");
+    assert_eq!(
+        told(&mut ledger),
+        ["/c/g:1: Pod a: refused: spec: is broken"]
+    );
+}
+
+#[test]
+fn the_first_of_a_name_is_served() {
+    let mut ledger = ledger();
+    put(&mut ledger, "g", "a=2 a=3");
+    assert_eq!(settled(&mut ledger), "a=2");
+    assert_eq!(
+        told(&mut ledger),
+        ["/c/g:2: Pod a: refused: metadata.name: duplicate of /c/g:1"]
+    );
+    put(&mut ledger, "f", "b=1 a=1");
+    assert_eq!(settled(&mut ledger), "a=1 b=1");
+    assert_eq!(
+        told(&mut ledger),
+        [
+            "/c/g:1: Pod a: refused: metadata.name: duplicate of /c/f:2",
+            "/c/g:2: Pod a: refused: metadata.name: duplicate of /c/f:2"
+        ]
+    );
+    // Its last good version is the first one still.
+    put(&mut ledger, "f", "a!");
+    assert_eq!(settled(&mut ledger), "b-");
+    assert_eq!(
+        told(&mut ledger)[..2],
+        [
+            "/c/f:1: Pod a: stale: spec: is broken",
+            "/c/g:1: Pod a: refused: metadata.name: duplicate of /c/f:1"
+        ]
+    );
+    ledger.remove(&"f".into());
+    assert_eq!(settled(&mut ledger), "a=2");
+    // One that was never good is in nobody's way.
+    put(&mut ledger, "e", "a!");
+    assert_eq!(settled(&mut ledger), "");
+    assert_eq!(
+        told(&mut ledger),
+        [
+            "/c/e:1: Pod a: refused: spec: is broken",
+            "/c/g:2: Pod a: refused: metadata.name: duplicate of /c/g:1"
+        ]
+    );
+    put(&mut ledger, "g", "a=4");
+    assert_eq!(settled(&mut ledger), "a=4");
+}
+
+#[test]
+fn what_cannot_be_read_says_what_it_said() {
+    let mut ledger = ledger();
+    put(&mut ledger, "f", "a=1 b!");
+    assert_eq!(settled(&mut ledger), "a=1");
+    ledger.unread(&"f".into(), 7, "no YAML".to_owned());
+    ledger.unread(&"g".into(), 0, "no right".to_owned());
+    assert_eq!(settled(&mut ledger), "");
+    assert_eq!(
+        told(&mut ledger),
+        [
+            "/c/f:7: stale: no YAML",
+            "/c/f:2: Pod b: refused: spec: is broken",
+            "/c/g: stale: no right"
+        ]
+    );
+    let before = ledger.report();
+    ledger.unread(&"g".into(), 0, "no right".to_owned());
+    assert!(Arc::ptr_eq(&before, &ledger.report()));
+    put(&mut ledger, "f", "a=1 b=1");
+    put(&mut ledger, "g", "");
+    assert_eq!(settled(&mut ledger), "b=1");
+    assert!(told(&mut ledger).is_empty());
+    let problem = Problem {
+        place: "d".to_owned(),
+        state: State::Stale,
+        cause: "no right".to_owned(),
+    };
+    ledger.problems([problem].into());
+    assert_eq!(told(&mut ledger), ["/c/d: stale: no right"]);
+}
+
+#[test]
+fn an_object_made_anew_is_another() {
+    let mut ledger = ledger();
+    put(&mut ledger, "x", "a=1@one");
+    assert_eq!(settled(&mut ledger), "a=1");
+    put(&mut ledger, "x", "a!@one");
+    assert_eq!(settled(&mut ledger), "");
+    put(&mut ledger, "x", "a!@two");
+    assert_eq!(settled(&mut ledger), "a-");
+    put(&mut ledger, "x", "a=1@two");
+    assert_eq!(settled(&mut ledger), "a=1");
+    put(&mut ledger, "x", "a=1@three");
+    assert_eq!(settled(&mut ledger), "");
+    put(&mut ledger, "x", "a!@three");
+    assert_eq!(settled(&mut ledger), "");
+}
+
+#[test]
+fn what_is_too_much_is_left_out_until_there_is_room() {
+    let mut ledger = Ledger::new(String::new(), 3);
+    put(&mut ledger, "f", "a=1 b=1");
+    put(&mut ledger, "g", "c=1 d=1 e=1");
+    assert_eq!(settled(&mut ledger), "a=1 b=1 c=1");
+    assert_eq!(
+        told(&mut ledger),
+        ["g:2: refused: more than 3 objects: 2 are left out"]
+    );
+    assert!(!ledger.has_room("g"));
+    put(&mut ledger, "f", "a=1");
+    assert_eq!(settled(&mut ledger), "b-");
+    assert!(ledger.has_room("g") && !ledger.has_room("f"));
+    put(&mut ledger, "g", "c=1 d=1");
+    assert_eq!(settled(&mut ledger), "d=1");
+    assert!(told(&mut ledger).is_empty() && !ledger.has_room("g"));
+}
+
+/// Many objects of one file are looked at once each.
+#[test]
+fn a_long_sheet_is_settled_in_a_straight_line() {
+    let mut ledger = Ledger::new(String::new(), 200_000);
+    let words: Vec<_> = (0..30_000).map(|at| format!("n{at}=1")).collect();
+    put(&mut ledger, "f", &words.join(" "));
+    assert_eq!(ledger.settle().len(), 30_000);
+    put(&mut ledger, "g", &words.join(" "));
+    assert!(ledger.settle().is_empty());
+    assert_eq!(ledger.report().rejected.len(), 30_000);
+}
+
+/// Objects of a file, in shorthand: which one, and what it says, if it is not broken.
+type Objects = Vec<(usize, Option<u8>)>;
+
+/// What was done to one file.
+#[derive(Clone, Debug)]
+enum Step {
+    Put(usize, Objects),
+    Unread(usize),
+    Remove(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let claims = prop::collection::vec((0..3_usize, prop::option::weighted(0.7, 0..3_u8)), 0..4);
+    prop_oneof![
+        6 => (0..4_usize, claims).prop_map(|(file, claims)| Step::Put(file, claims)),
+        1 => (0..4_usize).prop_map(Step::Unread),
+        2 => (0..4_usize).prop_map(Step::Remove),
+    ]
+}
+
+fn words(claims: &[(usize, Option<u8>)]) -> String {
+    let word = |(name, says): &(usize, Option<u8>)| match says {
+        Some(says) => format!("n{name}={says} "),
+        None => format!("n{name}! "),
+    };
+    claims.iter().map(word).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Whatever happened before, it comes to what the last files say, but for versions that stay; and who follows the
+    /// changes has what is served.
+    #[test]
+    fn a_ledger_is_its_last_files(steps in prop::collection::vec((step(), any::<bool>()), 0..30)) {
+        let mut script = ledger();
+        // What each file said when it could be read.
+        let mut files: BTreeMap<usize, (Objects, bool)> = BTreeMap::new();
+        let mut followed: BTreeMap<String, String> = BTreeMap::new();
+        for (step, settles) in steps {
+            let place = |file: usize| Arc::from(format!("f{file}"));
+            match step {
+                Step::Put(file, claims) => {
+                    put(&mut script, &place(file), &words(&claims));
+                    files.insert(file, (claims, false));
+                }
+                Step::Unread(file) => {
+                    script.unread(&place(file), 1, "no".to_owned());
+                    files.entry(file).or_default().1 = true;
+                }
+                Step::Remove(file) => {
+                    script.remove(&place(file));
+                    files.remove(&file);
+                }
+            }
+            if !settles {
+                continue;
+            }
+            let before = followed.clone();
+            for change in script.settle() {
+                match change {
+                    Change::Set(id, entry) => {
+                        let new = says(&entry).to_owned();
+                        let old = followed.insert(id.name.to_string(), new.clone());
+                        prop_assert_ne!(old, Some(new));
+                    }
+                    Change::Gone(id) => prop_assert!(followed.remove(&*id.name).is_some()),
+                }
+            }
+            let now: BTreeMap<_, _> = served(&script).into_iter().collect();
+            prop_assert_eq!(&followed, &now);
+            let mut fresh = ledger();
+            for (file, (claims, is_unread)) in &files {
+                put(&mut fresh, &place(*file), &words(claims));
+                if *is_unread {
+                    fresh.unread(&place(*file), 1, "no".to_owned());
+                }
+            }
+            fresh.settle();
+            let stale: BTreeSet<_> = script.report().rejected.iter()
+                .filter(|one| one.state == State::Stale && one.id.is_whole())
+                .map(|one| one.id.name.to_string())
+                .collect();
+            let without = |mut all: BTreeMap<String, String>| { all.retain(|name, _| !stale.contains(name)); all };
+            prop_assert_eq!(without(now.clone()), without(served(&fresh).into_iter().collect()));
+            for name in &stale {
+                // It is what was served before.
+                prop_assert_eq!(now.get(name), before.get(name));
+            }
+            let lines = |ledger: &mut Ledger| -> Vec<String> {
+                let report = ledger.report();
+                let rest = report.rejected.iter().filter(|one| !stale.contains(&*one.id.name));
+                rest.map(Rejected::to_string).collect()
+            };
+            prop_assert_eq!(lines(&mut script), lines(&mut fresh));
+            prop_assert_eq!(script.report().served, now.len());
+        }
+    }
+}

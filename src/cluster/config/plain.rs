@@ -1,0 +1,255 @@
+//! Objects of Kubernetes' own kinds, of which others are made. What nobody reads of them is left out as they arrive.
+
+use serde_json::{Map, Value as Json};
+
+/// A kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Plain {
+    Endpoints,
+    EndpointSlice,
+    Ingress,
+    IngressClass,
+    Namespace,
+    Node,
+    Pod,
+    Service,
+}
+
+/// Whether one of them can be used, by its JSON; else why not.
+pub type Usable = fn(Plain, &str) -> Result<(), String>;
+
+/// What is kept of a kind.
+struct Row {
+    plain: Plain,
+    kind: &'static str,
+    versions: &'static [&'static str],
+    collection: &'static str,
+    /// Of its metadata, beside names and labels.
+    metadata: &'static [&'static str],
+    /// Fields beside the metadata, and where not all of one is kept, which of its own.
+    fields: &'static [(&'static str, &'static [&'static str])],
+}
+
+const ANNOTATIONS: &str = "annotations";
+const VERSION: &str = "resourceVersion";
+
+const ROWS: [Row; 8] = [
+    Row {
+        plain: Plain::Endpoints,
+        kind: "Endpoints",
+        versions: &["v1"],
+        collection: "k8s/core/v1/endpoints",
+        metadata: &[VERSION],
+        fields: &[("subsets", &[])],
+    },
+    Row {
+        plain: Plain::EndpointSlice,
+        kind: "EndpointSlice",
+        versions: &["discovery.k8s.io/v1"],
+        collection: "k8s/discovery.k8s.io/v1/endpointslices",
+        metadata: &[VERSION],
+        fields: &[("addressType", &[]), ("endpoints", &[]), ("ports", &[])],
+    },
+    Row {
+        plain: Plain::Ingress,
+        kind: "Ingress",
+        versions: &[
+            "networking.k8s.io/v1",
+            "networking.k8s.io/v1beta1",
+            "extensions/v1beta1",
+        ],
+        collection: "k8s/extensions/v1beta1/ingresses",
+        metadata: &[ANNOTATIONS],
+        fields: &[("spec", &[])],
+    },
+    Row {
+        plain: Plain::IngressClass,
+        kind: "IngressClass",
+        versions: &["networking.k8s.io/v1"],
+        collection: "k8s/networking.k8s.io/v1/ingressclasses",
+        metadata: &[ANNOTATIONS],
+        fields: &[("spec", &[])],
+    },
+    Row {
+        plain: Plain::Namespace,
+        kind: "Namespace",
+        versions: &["v1"],
+        collection: "k8s/core/v1/namespaces",
+        metadata: &[ANNOTATIONS],
+        fields: &[],
+    },
+    Row {
+        plain: Plain::Node,
+        kind: "Node",
+        versions: &["v1"],
+        collection: "k8s/core/v1/nodes",
+        metadata: &[],
+        fields: &[],
+    },
+    Row {
+        plain: Plain::Pod,
+        kind: "Pod",
+        versions: &["v1"],
+        collection: "k8s/core/v1/pods",
+        metadata: &[],
+        fields: &[
+            ("spec", &["nodeName", "serviceAccountName"]),
+            ("status", &["podIP"]),
+        ],
+    },
+    Row {
+        plain: Plain::Service,
+        kind: "Service",
+        versions: &["v1"],
+        collection: "k8s/core/v1/services",
+        metadata: &[ANNOTATIONS, VERSION],
+        fields: &[("spec", &["type", "clusterIP", "externalName", "ports"])],
+    },
+];
+
+/// kubectl's copy of the object in itself.
+pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+impl Plain {
+    pub const ALL: [Self; 8] = [
+        Self::Endpoints,
+        Self::EndpointSlice,
+        Self::Ingress,
+        Self::IngressClass,
+        Self::Namespace,
+        Self::Node,
+        Self::Pod,
+        Self::Service,
+    ];
+
+    fn row(self) -> Option<&'static Row> {
+        ROWS.iter().find(|row| row.plain == self)
+    }
+
+    pub(super) fn of(api_version: &str, kind: &str) -> Option<Self> {
+        let is_it = |row: &&Row| row.kind == kind && row.versions.contains(&api_version);
+        ROWS.iter().find(is_it).map(|row| row.plain)
+    }
+
+    pub(super) fn of_collection(collection: &str) -> Option<Self> {
+        let row = ROWS.iter().find(|row| row.collection == collection);
+        row.map(|row| row.plain)
+    }
+
+    #[must_use]
+    pub fn kind(self) -> &'static str {
+        self.row().map(|row| row.kind).unwrap_or_default()
+    }
+
+    /// What its objects are known by here. No sink gets them.
+    #[must_use]
+    pub fn collection(self) -> &'static str {
+        self.row().map(|row| row.collection).unwrap_or_default()
+    }
+
+    /// It belongs to the whole cluster, and has no namespace.
+    #[must_use]
+    pub fn is_everywhere(self) -> bool {
+        matches!(self, Self::IngressClass | Self::Namespace | Self::Node)
+    }
+
+    /// As JSON, what is kept. `created`: who created it says when.
+    pub(super) fn kept(self, value: &Json, namespace: &str, created: bool) -> String {
+        let mut kept = Map::new();
+        let Some(row) = self.row() else {
+            return String::new();
+        };
+        let mut metadata = Map::new();
+        if let Some(written) = value.get("metadata") {
+            let always = ["name", "labels"];
+            let time = created.then_some("creationTimestamp");
+            for name in always.iter().chain(row.metadata).copied().chain(time) {
+                copy(written, name, &mut metadata);
+            }
+        }
+        if let Some(Json::Object(annotations)) = metadata.get_mut(ANNOTATIONS) {
+            annotations.remove(LAST_APPLIED);
+        }
+        if !self.is_everywhere() {
+            metadata.insert("namespace".to_owned(), namespace.into());
+        }
+        kept.insert("metadata".to_owned(), Json::Object(metadata));
+        for (field, parts) in row.fields {
+            let written = value.get(*field);
+            match written {
+                Some(Json::Object(_)) if !parts.is_empty() => {
+                    let mut part = Map::new();
+                    for name in *parts {
+                        copy(written.unwrap_or(&Json::Null), name, &mut part);
+                    }
+                    kept.insert((*field).to_owned(), Json::Object(part));
+                }
+                _ => copy(value, field, &mut kept),
+            }
+        }
+        Json::Object(kept).to_string()
+    }
+}
+
+/// Where there is something.
+fn copy(from: &Json, name: &str, to: &mut Map<String, Json>) {
+    if let Some(value) = from.get(name).filter(|value| !value.is_null()) {
+        to.insert(name.to_owned(), value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_row() {
+        for plain in Plain::ALL {
+            let row = plain.row().unwrap();
+            assert_eq!(Plain::of_collection(row.collection), Some(plain));
+            for version in row.versions {
+                assert_eq!(Plain::of(version, row.kind), Some(plain));
+            }
+            assert!(!plain.kind().is_empty() && !plain.collection().is_empty());
+        }
+        assert_eq!(Plain::of("v1", "Secret"), None);
+        assert_eq!(Plain::of("v2", "Pod"), None);
+    }
+
+    #[test]
+    fn what_nobody_reads_is_left_out() {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "a", "labels": {"l": "1"}, "annotations": {"x": "y"}, "resourceVersion": "7",
+                "managedFields": [{}], "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"nodeName": "n", "containers": [{"image": "i"}]},
+            "status": {"podIP": "10.0.0.1", "phase": "Running"},
+        });
+        assert_eq!(
+            Plain::Pod.kept(&pod, "shop", false),
+            r#"{"metadata":{"name":"a","labels":{"l":"1"},"namespace":"shop"},"spec":{"nodeName":"n"},"status":{"podIP":"10.0.0.1"}}"#
+        );
+        let service = json!({
+            "metadata": {"name": "a", "annotations": {LAST_APPLIED: "{}", "x": "y"}, "resourceVersion": "7",
+                "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"ports": [{"port": 80}], "selector": {"app": "a"}, "clusterIP": null},
+            "status": {"loadBalancer": {}},
+        });
+        assert_eq!(
+            Plain::Service.kept(&service, "shop", true),
+            r#"{"metadata":{"name":"a","annotations":{"x":"y"},"resourceVersion":"7","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop"},"spec":{"ports":[{"port":80}]}}"#
+        );
+        // What is no object where one is wanted is somebody else's to refuse.
+        let odd = json!({"metadata": {"name": "a"}, "spec": 5});
+        assert_eq!(
+            Plain::Service.kept(&odd, "d", false),
+            r#"{"metadata":{"name":"a","namespace":"d"},"spec":5}"#
+        );
+        assert_eq!(
+            Plain::Node.kept(&odd, "d", false),
+            r#"{"metadata":{"name":"a"}}"#
+        );
+    }
+}

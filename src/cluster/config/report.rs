@@ -1,0 +1,192 @@
+//! What a source has that is not served as it is written, for those who look: a log, a page, metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use api::config::Finding;
+
+use super::entry::Id;
+
+/// What became of something that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// It is left out.
+    Refused,
+    /// What it was before is served on.
+    Stale,
+}
+
+impl State {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Stale => "stale",
+        }
+    }
+}
+
+/// An object that is not served as it is written; or a file or directory that cannot be read, which has no name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    pub id: Id,
+    /// `FILE:LINE`, where the first fault is; of an API server, which object.
+    pub origin: Box<str>,
+    pub state: State,
+    pub errors: Arc<[Finding]>,
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        place(&self.origin, &self.id, to)?;
+        write!(to, "{}: ", self.state.as_str())?;
+        said(&self.errors, to)
+    }
+}
+
+/// An object of which something is to be said that does not hold it up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warned {
+    pub id: Id,
+    /// As of [`Rejected`].
+    pub origin: Box<str>,
+    pub warnings: Arc<[Finding]>,
+}
+
+impl fmt::Display for Warned {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        place(&self.origin, &self.id, to)?;
+        said(&self.warnings, to)
+    }
+}
+
+fn place(origin: &str, id: &Id, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(to, "{origin}: ")?;
+    if *id == Id::default() {
+        return Ok(());
+    }
+    write!(to, "{id}: ")
+}
+
+fn said(findings: &[Finding], to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (at, finding) in findings.iter().enumerate() {
+        if at > 0 {
+            to.write_str("; ")?;
+        }
+        write!(to, "{finding}")?;
+    }
+    Ok(())
+}
+
+/// All of it, by origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub rejected: Vec<Rejected>,
+    pub warned: Vec<Warned>,
+    /// Objects that are served.
+    pub served: usize,
+}
+
+/// So many lines are said of one change.
+const MOST_LINES: usize = 100;
+
+impl Report {
+    /// What there is to be said that was not there before, a line each; and how many more there would be.
+    #[must_use]
+    pub fn news(&self, before: &Self) -> (Vec<String>, usize) {
+        let known: BTreeSet<String> = before.lines().collect();
+        let mut new: Vec<_> = self.lines().filter(|line| !known.contains(line)).collect();
+        let more = new.len().saturating_sub(MOST_LINES);
+        new.truncate(MOST_LINES);
+        (new, more)
+    }
+
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let rejected = self.rejected.iter().map(Rejected::to_string);
+        rejected.chain(self.warned.iter().map(Warned::to_string))
+    }
+
+    /// How many objects are rejected, by collection and state.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<(&'static str, State), usize> {
+        let mut counts = BTreeMap::new();
+        for one in &self.rejected {
+            *counts.entry((one.id.collection, one.state)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// How many warnings there are, by collection.
+    #[must_use]
+    pub fn warnings(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for one in &self.warned {
+            *counts.entry(one.id.collection).or_default() += one.warnings.len();
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rejected(name: &str, state: State) -> Rejected {
+        Rejected {
+            id: Id {
+                collection: "istio/networking/v1alpha3/gateways",
+                name: name.into(),
+            },
+            origin: "a.yaml:3".into(),
+            state,
+            errors: [Finding::error("spec", "is bad"), Finding::error("", "x")].into(),
+        }
+    }
+
+    #[test]
+    fn what_is_new_is_said_once() {
+        let unread = Rejected {
+            id: Id::default(),
+            ..rejected("", State::Stale)
+        };
+        let warned = Warned {
+            id: rejected("b", State::Stale).id,
+            origin: "b.yaml:1".into(),
+            warnings: [Finding::warning("spec", "is old")].into(),
+        };
+        let before = Report {
+            rejected: vec![rejected("n/a", State::Stale)],
+            ..Report::default()
+        };
+        let now = Report {
+            rejected: vec![rejected("n/a", State::Stale), unread],
+            warned: vec![warned],
+            served: 1,
+        };
+        assert_eq!(
+            now.news(&before),
+            (
+                vec![
+                    "a.yaml:3: stale: spec: is bad; x".to_owned(),
+                    "b.yaml:1: Gateway b: warning: spec: is old".to_owned()
+                ],
+                0
+            )
+        );
+        assert_eq!(
+            before.news(&Report::default()).0,
+            ["a.yaml:3: Gateway n/a: stale: spec: is bad; x"]
+        );
+        assert_eq!(now.counts().values().copied().collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(now.warnings().values().copied().collect::<Vec<_>>(), [1]);
+        let many = Report {
+            rejected: (0..150)
+                .map(|at| rejected(&at.to_string(), State::Refused))
+                .collect(),
+            ..Report::default()
+        };
+        let (lines, more) = many.news(&before);
+        assert_eq!((lines.len(), more), (100, 50));
+    }
+}
