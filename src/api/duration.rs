@@ -1,6 +1,6 @@
 //! Durations in text: proto JSON's form is a part of Go's, so that one grammar reads both, exactly.
 
-use pbjson_types::Duration;
+use crate::google::protobuf::Duration;
 
 /// What proto JSON allows, either way: 10,000 years.
 const MOST_SECONDS: i128 = 315_576_000_000;

@@ -32,7 +32,6 @@ pub mod model;
 pub mod names;
 pub mod networking;
 mod overlay;
-mod place;
 mod read;
 pub mod schema;
 pub mod timestamp;

@@ -1,6 +1,6 @@
 //! What messages exist and what fields they have: tables that are generated from the `.proto` files.
 //!
-//! Text is read by them (`read`, `config`), laid over other text by them (`overlay`), and the wire is read and written by them
+//! Text is read by them (`config`), laid over other text by them (`overlay`), and the wire is read and written by them
 //! (`wire`).
 
 /// A message.
@@ -79,6 +79,11 @@ pub struct Enum {
     pub name: &'static str,
     /// Names and numbers; the first is the default.
     pub values: &'static [(&'static str, i32)],
+}
+
+/// A message that has a Rust type besides its table.
+pub trait Typed: prost::Message + Clone + Default {
+    const MESSAGE: &'static Message;
 }
 
 impl Message {

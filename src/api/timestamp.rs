@@ -1,6 +1,6 @@
 //! Moments in text, as RFC 3339 writes them and proto JSON takes them over.
 
-use pbjson_types::Timestamp;
+use crate::google::protobuf::Timestamp;
 
 const DAY: i64 = 86_400;
 /// What proto JSON allows: the years 1 to 9999.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::config::collections::{SYNTHETIC, kind_of};
 use api::config::{Finding, Kind, Object, rules};
-use pbjson_types::Timestamp;
+use api::google::protobuf::Timestamp;
 
 use crate::message;
 use crate::sink::{Read, Reading};

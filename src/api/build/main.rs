@@ -1,8 +1,8 @@
-//! Types, proto JSON and tables from every `.proto` file under `proto`: a new kind is a new file there, and nothing here.
+//! Types and tables from every `.proto` file under `proto`: a new kind is a new file there, and nothing here.
 //!
 //! Each message gets a table of its fields (`schema`), by which text is read with paths in its errors and the wire is read
-//! and written. Some get a type besides (`typed`): prost's, and pbjson's JSON. The compiler of the files is protox, so that
-//! no machine needs protoc.
+//! and written. Some get a type of prost's besides (`typed`). The compiler of the files is protox, so that no machine needs
+//! protoc.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,10 +21,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-/// Their Rust types come from pbjson-types, which knows their JSON.
+/// What they are in JSON is no matter of tables.
 const WELL_KNOWN: &str = "google.protobuf";
 
 fn main() {
@@ -37,30 +36,17 @@ fn main() {
     collect(root, &mut files);
     files.sort();
     let set = protox::compile(&files, [root]).unwrap_or_else(|error| panic!("{error:?}"));
-    let json = typed::only(&set, &typed::JSON);
-    let types = typed::only(&set, &[&typed::JSON[..], &typed::WIRE[..]].concat());
+    let types = typed::only(&set, &typed::TYPED);
 
     prost_build::Config::new()
-        // Instead of prost-types, whose JSON is not proto's.
+        // Those of Google like all others: no crate is asked for them.
         .compile_well_known_types()
-        .extern_path(".google.protobuf", "::pbjson_types")
+        .bytes([".google.protobuf.Any"])
         // Equal input, equal bytes.
         .btree_map(["."])
         .compile_fds(types.clone())
         .expect("the messages are generated");
-    pbjson_build::Builder::new()
-        .register_descriptors(&json.encode_to_vec())
-        .expect("the descriptors are read")
-        .extern_path(".google.protobuf", "::pbjson_types")
-        .btree_map(["."])
-        .build(
-            &packages(&json)
-                .iter()
-                .map(|package| format!(".{package}"))
-                .collect::<Vec<_>>(),
-        )
-        .expect("the JSON is generated");
-    let modules = modules::tree(&packages(&types), &packages(&json));
+    let modules = modules::tree(&packages(&types));
     fs::write(out.join("modules.rs"), modules).expect("modules.rs is written");
     fs::write(out.join("schema.rs"), schema::tables(&set)).expect("schema.rs is written");
 }
@@ -69,7 +55,6 @@ fn packages(set: &FileDescriptorSet) -> BTreeSet<String> {
     set.file
         .iter()
         .map(|file| file.package().to_owned())
-        .filter(|package| package != WELL_KNOWN)
         .collect()
 }
 

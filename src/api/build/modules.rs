@@ -7,12 +7,10 @@ use std::fmt::Write as _;
 #[derive(Default)]
 struct Module {
     package: Option<String>,
-    has_json: bool,
     inner: BTreeMap<String, Self>,
 }
 
-/// `json`: those of the packages that have proto JSON, too.
-pub(crate) fn tree(packages: &BTreeSet<String>, json: &BTreeSet<String>) -> String {
+pub(crate) fn tree(packages: &BTreeSet<String>) -> String {
     let mut root = Module::default();
     for package in packages {
         let mut at = &mut root;
@@ -20,7 +18,6 @@ pub(crate) fn tree(packages: &BTreeSet<String>, json: &BTreeSet<String>) -> Stri
             at = at.inner.entry(part.to_owned()).or_default();
         }
         at.package = Some(package.clone());
-        at.has_json = json.contains(package);
     }
     let mut text = String::new();
     write(&root, &mut text);
@@ -29,11 +26,11 @@ pub(crate) fn tree(packages: &BTreeSet<String>, json: &BTreeSet<String>) -> Stri
 
 fn write(module: &Module, text: &mut String) {
     if let Some(package) = &module.package {
-        let json = module.has_json.then(|| format!("{package}.serde.rs"));
-        for file in [format!("{package}.rs")].into_iter().chain(json) {
-            writeln!(text, "include!(concat!(env!(\"OUT_DIR\"), \"/{file}\"));")
-                .expect("a string takes all");
-        }
+        writeln!(
+            text,
+            "include!(concat!(env!(\"OUT_DIR\"), \"/{package}.rs\"));"
+        )
+        .expect("a string takes all");
     }
     for (name, inner) in &module.inner {
         writeln!(text, "pub mod {name} {{").expect("a string takes all");

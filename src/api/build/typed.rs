@@ -5,19 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
-/// Messages with types and their proto JSON.
-pub(crate) const JSON: [&str; 5] = [
+/// Messages with types.
+pub(crate) const TYPED: [&str; 7] = [
+    ".istio.mcp.v1alpha1.RequestResources",
+    ".istio.mcp.v1alpha1.Resources",
     ".istio.mesh.v1alpha1.MeshConfig",
     ".istio.mesh.v1alpha1.MeshNetworks",
     ".istio.networking.v1alpha3.ServiceEntry",
     ".istio.networking.v1alpha3.Sidecar",
     ".istio.networking.v1alpha3.WorkloadEntry",
-];
-
-/// Messages with types for the wire alone.
-pub(crate) const WIRE: [&str; 2] = [
-    ".istio.mcp.v1alpha1.RequestResources",
-    ".istio.mcp.v1alpha1.Resources",
 ];
 
 /// The set without what the roots do not need. Deprecation is the reader's matter (`schema`), not that of Rust code.
@@ -26,7 +22,8 @@ pub(crate) fn only(set: &FileDescriptorSet, roots: &[&str]) -> FileDescriptorSet
     let mut set = set.clone();
     for file in &mut set.file {
         if file.package() == super::WELL_KNOWN {
-            continue;
+            // Google's comments are not written for this compiler.
+            file.source_code_info = None;
         }
         let scope = format!(".{}", file.package());
         let is_wanted = |name: &str| wanted.contains(&format!("{scope}.{name}"));
@@ -50,11 +47,8 @@ pub(crate) fn only(set: &FileDescriptorSet, roots: &[&str]) -> FileDescriptorSet
         file.enum_type.retain(|kinds| is_wanted(kinds.name()));
         file.message_type.iter_mut().for_each(in_use);
     }
-    set.file.retain(|file| {
-        file.package() == super::WELL_KNOWN
-            || !file.message_type.is_empty()
-            || !file.enum_type.is_empty()
-    });
+    set.file
+        .retain(|file| !file.message_type.is_empty() || !file.enum_type.is_empty());
     set
 }
 

@@ -28,8 +28,15 @@ const NULL_IS_EMPTY: (&str, &str) = (
 pub(super) struct Walker {
     pub(super) path: Path,
     pub(super) findings: Vec<Finding>,
-    /// How bad an unknown field is.
-    pub(super) unknown: Severity,
+    pub(super) unknown: Unknown,
+}
+
+/// What becomes of fields that the table lacks.
+pub(super) enum Unknown {
+    /// They are so bad.
+    Said(Severity),
+    /// Their paths are kept.
+    Listed(Vec<String>),
 }
 
 impl Walker {
@@ -37,7 +44,7 @@ impl Walker {
         Self {
             path: Path::default(),
             findings: Vec::new(),
-            unknown: Severity::Error,
+            unknown: Unknown::Said(Severity::Error),
         }
     }
 
@@ -132,23 +139,18 @@ impl Walker {
     }
 
     fn unknown(&mut self, message: &'static Message, name: &str) {
-        // What is not kept need not be searched for.
-        let is_kept = self.findings.len() < MOST;
-        let meant = message
-            .fields
-            .iter()
-            .filter(|_| is_kept)
-            .filter_map(|field| {
-                let far = [field.json, field.name]
-                    .into_iter()
-                    .filter_map(|known| distance(name, known))
-                    .min()?;
-                Some((far, field.json))
-            })
-            .min_by_key(|(far, _)| *far)
-            .map(|(_, known)| known);
         let length = self.path.enter(name);
-        self.say(self.unknown, unknown_field(meant));
+        match &mut self.unknown {
+            // What is not kept need not be searched for.
+            Unknown::Said(severity) if self.findings.len() < MOST => {
+                let severity = *severity;
+                self.say(severity, unknown_field(meant(message, name)));
+            }
+            Unknown::Listed(paths) if paths.len() < MOST => {
+                paths.push(self.path.as_str().to_owned());
+            }
+            Unknown::Said(_) | Unknown::Listed(_) => {}
+        }
         self.path.back(length);
     }
 
@@ -279,6 +281,22 @@ impl Walker {
 
 fn null_is_empty(message: &Message, field: &Field) -> bool {
     (message.name, field.name) == NULL_IS_EMPTY
+}
+
+/// The field that a wrong name comes near to.
+fn meant(message: &'static Message, name: &str) -> Option<&'static str> {
+    message
+        .fields
+        .iter()
+        .filter_map(|field| {
+            let far = [field.json, field.name]
+                .into_iter()
+                .filter_map(|known| distance(name, known))
+                .min()?;
+            Some((far, field.json))
+        })
+        .min_by_key(|(far, _)| *far)
+        .map(|(_, known)| known)
 }
 
 pub(super) fn unknown_field(meant: Option<&str>) -> String {

@@ -33,7 +33,7 @@ use serde_json::Value as Json;
 
 use crate::schema::Message;
 use crate::wire::{self, Malformed};
-use fields::Walker;
+use fields::{Unknown, Walker};
 
 pub use envelope::{MOST_BYTES, MOST_DEPTH};
 pub use finding::{Finding, Severity, push_index, push_key, quoted};
@@ -131,11 +131,29 @@ pub fn read_message(
     value: &Json,
     unknown: Severity,
 ) -> (Json, Vec<Finding>) {
-    if let Err(message) = envelope::measure(value) {
-        return (Json::Null, vec![Finding::error("", message)]);
+    let (read, walker) = walk(message, value, Unknown::Said(unknown));
+    (read, walker.findings)
+}
+
+/// The same with the paths of unknown fields aside.
+pub(crate) fn read_known(
+    message: &'static Message,
+    value: &Json,
+) -> (Json, Vec<Finding>, Vec<String>) {
+    let (read, walker) = walk(message, value, Unknown::Listed(Vec::new()));
+    match walker.unknown {
+        Unknown::Listed(paths) => (read, walker.findings, paths),
+        Unknown::Said(_) => (read, walker.findings, Vec::new()),
     }
+}
+
+fn walk(message: &'static Message, value: &Json, unknown: Unknown) -> (Json, Walker) {
     let mut walker = Walker::new();
     walker.unknown = unknown;
+    if let Err(wrong) = envelope::measure(value) {
+        walker.error(wrong);
+        return (Json::Null, walker);
+    }
     let read = walker.message(message, value);
-    (read, walker.findings)
+    (read, walker)
 }

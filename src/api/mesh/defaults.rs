@@ -1,9 +1,9 @@
 //! What a mesh configuration says where nobody wrote anything.
 
-use pbjson_types::{BoolValue, Duration};
+use crate::google::protobuf::{BoolValue, Duration};
 
-use super::mesh_config::OutboundTrafficPolicy;
 use super::mesh_config::outbound_traffic_policy::Mode;
+use super::mesh_config::{IngressControllerMode, OutboundTrafficPolicy};
 use super::{AuthenticationPolicy, MeshConfig, ProxyConfig, proxy_config};
 
 /// Of the whole.
@@ -37,6 +37,31 @@ pub fn discovery() -> MeshConfig {
             ..OutboundTrafficPolicy::default()
         }),
         ..mesh_config()
+    }
+}
+
+/// Of the whole, as galley takes and serves it.
+#[must_use]
+pub fn galley() -> MeshConfig {
+    let everywhere = || vec!["*".to_owned()];
+    MeshConfig {
+        proxy_inbound_listen_port: 0,
+        enable_prometheus_merge: None,
+        ingress_service: "istio-ingressgateway".to_owned(),
+        ingress_class: "istio".to_owned(),
+        ingress_controller_mode: IngressControllerMode::Strict.into(),
+        default_service_export_to: everywhere(),
+        default_virtual_service_export_to: everywhere(),
+        default_destination_rule_export_to: everywhere(),
+        trust_domain: "cluster.local".to_owned(),
+        enable_auto_mtls: Some(BoolValue { value: false }),
+        default_config: Some(ProxyConfig {
+            termination_drain_duration: None,
+            connect_timeout: None,
+            status_port: 0,
+            ..proxy_config()
+        }),
+        ..discovery()
     }
 }
 

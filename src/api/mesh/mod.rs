@@ -2,32 +2,42 @@
 
 mod defaults;
 mod networks;
-mod rules;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
-use crate::duration;
+use crate::config::document::Part;
+use crate::config::rules::mesh::{self as rules, Use};
+use crate::config::{Finding, Severity, limit, read_message};
+use crate::google::protobuf;
 use crate::overlay;
-use crate::place::line_of;
-use crate::read::Reader;
-use crate::schema::{self, Message};
-use crate::yaml::{self, Limits, Node, Value};
+use crate::read::{self, Read};
+use crate::schema::{self, Message, Typed};
+use crate::yaml::{self, Limits, Node};
 
+pub use crate::google::protobuf::Duration;
 pub use crate::istio::mesh::v1alpha1::*;
 pub use crate::read::Invalid;
 pub use defaults::{
-    discovery as discovery_defaults, mesh_config as defaults, proxy_config as proxy_defaults,
+    discovery as discovery_defaults, galley as galley_defaults, mesh_config as defaults,
+    proxy_config as proxy_defaults,
 };
 pub use networks::parse as parse_networks;
-pub use pbjson_types::Duration;
 
-const PROXY: &Message = &schema::ISTIO_MESH_V1ALPHA1_PROXYCONFIG;
+impl Typed for MeshConfig {
+    const MESSAGE: &'static Message = &schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG;
+}
+
+impl Typed for MeshNetworks {
+    const MESSAGE: &'static Message = &schema::ISTIO_MESH_V1ALPHA1_MESHNETWORKS;
+}
+
+impl Typed for ProxyConfig {
+    const MESSAGE: &'static Message = &schema::ISTIO_MESH_V1ALPHA1_PROXYCONFIG;
+}
 
 /// A ConfigMap holds 1 MiB at most.
 const LIMITS: Limits = Limits {
@@ -58,19 +68,22 @@ pub fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
 ///
 /// As [`parse`].
 pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
-    let node = document(text)?;
-    let mesh = &schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG;
-    let parsed: Parsed<MeshConfig> = over(mesh, base, node.as_ref())?;
-    rules::whole(&parsed.config).map_err(|mut invalid| {
-        invalid.line = node.as_ref().map_or(0, |node| line_of(node, &invalid.path));
-        invalid
+    over(base, text, |merged, written| {
+        rules::whole(merged, written, Use::Own)
+    })
+}
+
+/// As [`parse`], over [`galley_defaults()`] and by the rules of a configuration that is handed on: a proxy may be without a
+/// status port, and drains are held against what the file says itself. Warnings name one field each.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn parse_served(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
+    let mut parsed = over(&galley_defaults(), text, |merged, written| {
+        rules::whole(merged, written, Use::Served)
     })?;
-    if let Some(proxy) = &parsed.config.default_config {
-        let place = node
-            .as_ref()
-            .and_then(|node| find(node, mesh, "default_config"));
-        drains_in_time(proxy, place, "defaultConfig.drainDuration")?;
-    }
+    parsed.warnings = document(text)?.as_ref().map_or_else(Vec::new, warnings);
     Ok(parsed)
 }
 
@@ -80,23 +93,16 @@ pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, I
 ///
 /// As [`parse`]; judged is what comes out.
 pub fn parse_proxy(base: &ProxyConfig, text: &str) -> Result<Parsed<ProxyConfig>, Invalid> {
-    let node = document(text)?;
-    let parsed: Parsed<ProxyConfig> = over(PROXY, base, node.as_ref())?;
-    drains_in_time(&parsed.config, node.as_ref(), "drainDuration")?;
-    Ok(parsed)
+    over(base, text, rules::proxy)
 }
 
 /// A message as proto JSON: lowerCamel names, what is unset left out.
 ///
 /// # Errors
 ///
-/// Of a message that was made by hand: a number that no enumeration has, a duration of two signs.
-pub fn json(message: &impl Serialize) -> Result<Map<String, Json>, Invalid> {
-    match serde_json::to_value(message) {
-        Ok(Json::Object(fields)) => Ok(fields),
-        Ok(_) => Err(whole("want an object".to_owned())),
-        Err(error) => Err(whole(error.to_string())),
-    }
+/// Of a message that was made by hand: one that is nested too deeply.
+pub fn json(message: &impl Typed) -> Result<Map<String, Json>, Invalid> {
+    read::json(message)
 }
 
 /// A ProxyConfig as proto JSON without what equals [`proxy_defaults`], so that it says what somebody chose.
@@ -113,9 +119,9 @@ pub fn chosen(config: &ProxyConfig) -> Result<Map<String, Json>, Invalid> {
 
 /// The variant of the proxy's image, such as `distroless`: the one thing that is looked for in a message that is not checked.
 #[must_use]
-pub fn image_type(image: &pbjson_types::Struct) -> Option<String> {
+pub fn image_type(image: &protobuf::Struct) -> Option<String> {
     ["imageType", "image_type"].into_iter().find_map(|name| {
-        let pbjson_types::value::Kind::StringValue(text) = image.fields.get(name)?.kind.as_ref()?
+        let protobuf::value::Kind::StringValue(text) = image.fields.get(name)?.kind.as_ref()?
         else {
             return None;
         };
@@ -134,63 +140,46 @@ fn document(text: &str) -> Result<Option<Node>, Invalid> {
     Ok(node.filter(|node| !node.is_null()))
 }
 
-fn over<T: Serialize + DeserializeOwned>(
-    message: &'static Message,
+/// `rules` are asked of what comes out, and of what was written.
+fn over<T: Typed>(
     base: &T,
-    node: Option<&Node>,
+    text: &str,
+    rules: impl Fn(&Json, &Json) -> Vec<Finding>,
 ) -> Result<Parsed<T>, Invalid> {
-    let mut fields = json(base)?;
-    let mut reader = Reader::new(rules::RULES);
-    if let Some(node) = node {
-        overlay::lay(message, &mut fields, reader.message(message, node)?);
+    let Some(node) = document(text)? else {
+        return Ok(Parsed {
+            config: base.clone(),
+            warnings: Vec::new(),
+        });
+    };
+    let Read { fields, warnings } = read::tree(T::MESSAGE, &node)?;
+    let mut merged = json(base)?;
+    overlay::lay(T::MESSAGE, &mut merged, fields.clone());
+    let merged = Json::Object(merged);
+    let mut findings = rules(&merged, &Json::Object(fields));
+    Part::new(&node).order(&mut findings);
+    if let Some(first) = findings.into_iter().find(Finding::is_error) {
+        return Err(Invalid::at(first, &node));
     }
-    let config =
-        serde_json::from_value(Json::Object(fields)).map_err(|error| whole(error.to_string()))?;
     Ok(Parsed {
-        config,
-        warnings: reader.warning().into_iter().collect(),
+        config: read::typed(&merged)?,
+        warnings,
     })
 }
 
-/// The value of a field as the text has it.
-fn find<'tree>(node: &'tree Node, message: &Message, name: &str) -> Option<&'tree Node> {
-    let Value::Map(entries) = &node.value else {
-        return None;
-    };
-    entries
-        .iter()
-        .find(|(key, _)| message.field(key).is_some_and(|field| field.name == name))
-        .map(|(_, value)| value)
-}
-
-/// Envoy drains while its parent is still there. `given`: the text of it, for the line.
-fn drains_in_time(proxy: &ProxyConfig, given: Option<&Node>, path: &str) -> Result<(), Invalid> {
-    let (Some(drain), Some(parent)) = (&proxy.drain_duration, &proxy.parent_shutdown_duration)
-    else {
-        return Ok(());
-    };
-    if duration::nanos(drain) < duration::nanos(parent) {
-        return Ok(());
-    }
-    let place = given.and_then(|node| {
-        find(node, PROXY, "drain_duration")
-            .or_else(|| find(node, PROXY, "parent_shutdown_duration"))
+/// What is odd about fields, each with its line.
+fn warnings(node: &Node) -> Vec<String> {
+    let part = Part::new(node);
+    let value = read::written(MeshConfig::MESSAGE, node);
+    let (_, mut findings) = read_message(MeshConfig::MESSAGE, &value, Severity::Warning);
+    limit(&mut findings);
+    let said = findings.iter().map(|found| {
+        format!(
+            "line {}: {}: {}",
+            part.line(&found.path),
+            found.path,
+            found.message
+        )
     });
-    Err(Invalid {
-        path: path.to_owned(),
-        line: place.map_or(0, |node| node.line),
-        cause: format!(
-            "want less than parentShutdownDuration, {}, got {}",
-            duration::go(parent),
-            duration::go(drain)
-        ),
-    })
-}
-
-fn whole(cause: String) -> Invalid {
-    Invalid {
-        path: String::new(),
-        line: 0,
-        cause,
-    }
+    said.collect()
 }

@@ -1,11 +1,12 @@
 //! The networks of a mesh: text to type, checked.
 
-use super::{LIMITS, MeshNetworks, Parsed, network};
+use serde_json::Value as Json;
+
+use super::{MeshNetworks, Parsed, document, network};
+use crate::config::{Finding, push_index, push_key};
 use crate::model;
-use crate::place::line_of;
-use crate::read::{Invalid, Reader};
-use crate::schema;
-use crate::yaml;
+use crate::read::{self, Invalid};
+use crate::schema::Typed;
 
 /// Networks from YAML or JSON. Empty text is none.
 ///
@@ -13,37 +14,35 @@ use crate::yaml;
 ///
 /// What is malformed, of a wrong type or not valid, with its path.
 pub fn parse(text: &str) -> Result<Parsed<MeshNetworks>, Invalid> {
-    let node = yaml::read(text, LIMITS)?.filter(|node| !node.is_null());
-    let Some(node) = node else {
+    let Some(node) = document(text)? else {
         return Ok(Parsed {
             config: MeshNetworks::default(),
             warnings: Vec::new(),
         });
     };
-    let mut reader = Reader::new(&[]);
-    let config: MeshNetworks = reader.typed(&schema::ISTIO_MESH_V1ALPHA1_MESHNETWORKS, &node)?;
-    check(&config).map_err(|(path, cause)| Invalid {
-        line: line_of(&node, &path),
-        path,
-        cause,
-    })?;
+    let read = read::tree(MeshNetworks::MESSAGE, &node)?;
+    let config: MeshNetworks = read::typed(&Json::Object(read.fields))?;
+    check(&config).map_err(|wrong| Invalid::at(wrong, &node))?;
     Ok(Parsed {
         config,
-        warnings: reader.warning().into_iter().collect(),
+        warnings: read.warnings,
     })
 }
 
-type Wrong = (String, String);
-
-fn check(networks: &MeshNetworks) -> Result<(), Wrong> {
+fn check(networks: &MeshNetworks) -> Result<(), Finding> {
     for (name, network) in &networks.networks {
+        let place = |list: &str, at: usize, cause: String| {
+            let mut path = "networks".to_owned();
+            push_key(&mut path, name);
+            push_key(&mut path, list);
+            push_index(&mut path, at);
+            Finding::error(path, cause)
+        };
         for (at, endpoints) in network.endpoints.iter().enumerate() {
-            let path = || format!("networks.{name}.endpoints[{at}]");
-            check_endpoints(endpoints).map_err(|cause| (path(), cause))?;
+            check_endpoints(endpoints).map_err(|cause| place("endpoints", at, cause))?;
         }
         for (at, gateway) in network.gateways.iter().enumerate() {
-            let path = || format!("networks.{name}.gateways[{at}]");
-            check_gateway(gateway).map_err(|cause| (path(), cause))?;
+            check_gateway(gateway).map_err(|cause| place("gateways", at, cause))?;
         }
     }
     Ok(())

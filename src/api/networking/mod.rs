@@ -6,11 +6,11 @@ mod sidecars;
 mod tests;
 mod workloads;
 
-use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
 
-use crate::place::line_of;
-use crate::read::{Invalid, Reader};
-use crate::schema::{self, Message};
+use crate::config::Finding;
+use crate::read::{self, Invalid};
+use crate::schema::{self, Message, Typed};
 use crate::yaml::Node;
 
 pub use crate::istio::networking::v1alpha3::*;
@@ -21,9 +21,7 @@ pub use sidecars::default_endpoint;
 type Wrong = (String, String);
 
 /// A kind of object that is read by its table and judged by its rules.
-pub trait Kind: DeserializeOwned + sealed::Rules {
-    const MESSAGE: &'static Message;
-}
+pub trait Kind: Typed + sealed::Rules {}
 
 mod sealed {
     /// What a value must be beyond its type: one function for all who ask.
@@ -32,15 +30,21 @@ mod sealed {
     }
 }
 
-impl Kind for ServiceEntry {
+impl Kind for ServiceEntry {}
+
+impl Typed for ServiceEntry {
     const MESSAGE: &'static Message = &schema::ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY;
 }
 
-impl Kind for WorkloadEntry {
+impl Kind for WorkloadEntry {}
+
+impl Typed for WorkloadEntry {
     const MESSAGE: &'static Message = &schema::ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY;
 }
 
-impl Kind for Sidecar {
+impl Kind for Sidecar {}
+
+impl Typed for Sidecar {
     const MESSAGE: &'static Message = &schema::ISTIO_NETWORKING_V1ALPHA3_SIDECAR;
 }
 
@@ -50,17 +54,24 @@ impl Kind for Sidecar {
 ///
 /// What is of a wrong type or not valid: the first of it, with its path.
 pub fn read<T: Kind>(spec: &Node) -> Result<Parsed<T>, Invalid> {
-    let mut reader = Reader::new(&[]);
-    let config: T = reader.typed(T::MESSAGE, spec)?;
-    config.check().map_err(|(path, cause)| Invalid {
-        line: line_of(spec, &path),
-        path,
-        cause,
-    })?;
+    let read = read::tree(T::MESSAGE, spec)?;
+    let config: T = read::typed(&Json::Object(read.fields))?;
+    config
+        .check()
+        .map_err(|(path, cause)| Invalid::at(Finding::error(path, cause), spec))?;
     Ok(Parsed {
         config,
-        warnings: reader.warning().into_iter().collect(),
+        warnings: read.warnings,
     })
+}
+
+/// A spec as proto JSON, for those who look at it.
+///
+/// # Errors
+///
+/// Of one that was made by hand: as [`mesh::json`](crate::mesh::json).
+pub fn json(spec: &impl Kind) -> Result<Map<String, Json>, Invalid> {
+    read::json(spec)
 }
 
 fn wrong<T>(path: impl Into<String>, cause: impl Into<String>) -> Result<T, Wrong> {

@@ -193,7 +193,7 @@ fn a_workload_entry_is_read() {
         ),
         (
             "address: 10.0.0.1\nweight: -1\n",
-            "line 2: weight: want a number from 0 to 4294967295, got -1",
+            "line 2: weight: -1 is not in 0..4294967295",
         ),
     ] {
         assert_eq!(cause::<WorkloadEntry>(text), said, "{text}");
@@ -300,5 +300,8 @@ fn json_is_read_like_its_text() {
     assert_eq!(read.warnings.len(), 1);
     let json = serde_json::json!({"hosts": [1]});
     let heard = super::read::<ServiceEntry>(&Node::of_json(&json)).unwrap_err();
-    assert_eq!(heard.to_string(), "hosts[0]: want a string, got 1");
+    assert_eq!(
+        heard.to_string(),
+        "hosts[0]: expected a string; quote the value"
+    );
 }

@@ -1,7 +1,7 @@
 //! Bytes to JSON in its one spelling.
 
+use crate::google::protobuf::{Duration, Timestamp};
 use base64::Engine as _;
-use pbjson_types::{Duration, Timestamp};
 use serde_json::{Map, Number, Value as Json};
 
 use super::raw::{Malformed, Raw, low_bits, next, text, value};

@@ -12,15 +12,16 @@ mod tests;
 
 pub use decode::decode;
 pub use encode::encode;
-pub use raw::Malformed;
-pub use structs::{decode_struct, encode_struct};
+pub use raw::{Malformed, Raw, next as next_field, value as next_value};
+pub use structs::{decode_struct, decode_value, encode_struct};
 
 /// Messages and lists within each other: deeper is no configuration.
 pub const DEEPEST: usize = 100;
 
-const VARINT: u32 = 0;
-const FIXED64: u32 = 1;
+/// Forms of values on the wire.
+pub const VARINT: u32 = 0;
+pub const FIXED64: u32 = 1;
+pub const FIXED32: u32 = 5;
 const BYTES: u32 = 2;
 const GROUP: u32 = 3;
 const GROUP_END: u32 = 4;
-const FIXED32: u32 = 5;

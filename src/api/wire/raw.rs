@@ -31,18 +31,20 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 /// A field's value as it lies on the wire.
-#[derive(Clone, Copy)]
-pub(super) enum Raw<'bytes> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Raw<'bytes> {
     Varint(u64),
     Fixed64([u8; 8]),
     Fixed32([u8; 4]),
     Bytes(&'bytes [u8]),
 }
 
-/// The next field, or the end. Groups are of the past, and skipped.
-pub(super) fn next<'bytes>(
-    rest: &mut &'bytes [u8],
-) -> Result<Option<(u32, Raw<'bytes>)>, Malformed> {
+/// The number and value of the next field, or the end. Groups are of the past, and skipped.
+///
+/// # Errors
+///
+/// Bytes that are no field.
+pub fn next<'bytes>(rest: &mut &'bytes [u8]) -> Result<Option<(u32, Raw<'bytes>)>, Malformed> {
     while !rest.is_empty() {
         let tag = u32::try_from(varint(rest)?).map_err(|_| Malformed::Form)?;
         let number = tag >> 3;
@@ -57,7 +59,12 @@ pub(super) fn next<'bytes>(
     Ok(None)
 }
 
-pub(super) fn value<'bytes>(form: u32, rest: &mut &'bytes [u8]) -> Result<Raw<'bytes>, Malformed> {
+/// A value of a form, as in a packed list.
+///
+/// # Errors
+///
+/// Bytes that are no such value.
+pub fn value<'bytes>(form: u32, rest: &mut &'bytes [u8]) -> Result<Raw<'bytes>, Malformed> {
     Ok(match form {
         VARINT => Raw::Varint(varint(rest)?),
         FIXED64 => Raw::Fixed64(fixed(rest)?),

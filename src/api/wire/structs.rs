@@ -26,6 +26,15 @@ pub fn decode_struct(bytes: &[u8]) -> Result<Map<String, Json>, Malformed> {
     Ok(out)
 }
 
+/// A `google.protobuf.Value` likewise.
+///
+/// # Errors
+///
+/// Bytes that are none.
+pub fn decode_value(bytes: &[u8]) -> Result<Json, Malformed> {
+    read_value(bytes, 0)
+}
+
 pub(super) fn write_struct(fields: &Map<String, Json>, out: &mut Vec<u8>) {
     let mut fields: Vec<_> = fields.iter().collect();
     fields.sort_by_key(|(key, _)| *key);

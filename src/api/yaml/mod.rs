@@ -11,7 +11,7 @@ mod scalar;
 use std::fmt;
 
 pub use documents::{Documents, documents};
-pub(crate) use scalar::number;
+
 pub use scalar::{Plain, Scalar};
 
 /// How much text may be, and what it may become.

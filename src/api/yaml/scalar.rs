@@ -56,7 +56,7 @@ impl Scalar {
 }
 
 /// What the text is as a number, if it is one: decimal, `0x`, `0o`, with a point or an exponent.
-pub(crate) fn number(text: &str) -> Option<Plain> {
+fn number(text: &str) -> Option<Plain> {
     let (negative, unsigned) = match text.as_bytes().first()? {
         b'-' => (true, text.get(1..)?),
         b'+' => (false, text.get(1..)?),

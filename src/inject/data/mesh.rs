@@ -165,7 +165,7 @@ fn zeros() -> BTreeMap<&'static str, Zero> {
     found
 }
 
-struct Length(pbjson_types::Duration);
+struct Length(api::google::protobuf::Duration);
 
 fn duration(text: &str) -> Value {
     api::duration::parse(text).map_or(Value::Nil, |length| object(Length(length)))

@@ -1,6 +1,6 @@
 //! One sink, response by response.
 
-use pbjson_types::Any;
+use api::google::protobuf::Any;
 
 use super::*;
 use crate::message::{Metadata, Resource};

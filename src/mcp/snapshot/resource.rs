@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use api::google::protobuf::{Any, Timestamp};
 use bytes::{BufMut as _, Bytes, BytesMut};
-use pbjson_types::{Any, Timestamp};
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
 

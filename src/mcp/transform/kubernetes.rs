@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pbjson_types::Timestamp;
+use api::google::protobuf::Timestamp;
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 /// Lists and maps are written as `null`, too.
@@ -14,6 +15,15 @@ where
     Option::<T>::deserialize(from).map(Option::unwrap_or_default)
 }
 
+fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(from)? else {
+        return Ok(None);
+    };
+    let read = api::timestamp::parse(&text);
+    read.map(Some)
+        .ok_or_else(|| D::Error::custom("a moment is expected, such as 2020-01-02T03:04:05Z"))
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
@@ -23,6 +33,7 @@ pub struct Metadata {
     pub namespace: String,
     #[serde(deserialize_with = "nullable")]
     pub resource_version: String,
+    #[serde(deserialize_with = "moment")]
     pub creation_timestamp: Option<Timestamp>,
     #[serde(deserialize_with = "nullable")]
     pub labels: BTreeMap<String, String>,

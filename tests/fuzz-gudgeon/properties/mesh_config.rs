@@ -1,6 +1,8 @@
 //! What must hold of a mesh configuration, whatever its bytes are. Asked by the fuzzer, and by a test with its examples.
 
-use prost::Message;
+use api::config::{Severity, read_message};
+use api::schema::Typed;
+use api::wire::encode;
 
 pub(crate) fn check(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
@@ -23,17 +25,15 @@ pub(crate) fn check(bytes: &[u8]) {
 }
 
 /// It comes back from JSON and from the wire.
-fn holds<T>(parsed: &api::mesh::Parsed<T>)
-where
-    T: Message
-        + Default
-        + PartialEq
-        + std::fmt::Debug
-        + serde::Serialize
-        + serde::de::DeserializeOwned,
-{
-    let json = api::mesh::json(&parsed.config).expect("it has JSON");
-    let back: T = serde_json::from_value(json.into()).expect("its JSON is read");
+fn holds<T: Typed + PartialEq + std::fmt::Debug>(parsed: &api::mesh::Parsed<T>) {
+    let json = api::mesh::json(&parsed.config).expect("it has JSON").into();
+    let (read, findings) = read_message(T::MESSAGE, &json, Severity::Error);
+    assert!(
+        findings.iter().all(|found| !found.is_error()),
+        "{findings:?}"
+    );
+    assert_eq!(read, json);
+    let back = T::decode(encode(T::MESSAGE, &read).as_slice()).expect("its JSON is read");
     assert!(back == parsed.config, "{:?}", parsed.config);
     let back = T::decode(parsed.config.encode_to_vec().as_slice()).expect("its bytes are read");
     assert!(back == parsed.config, "{:?}", parsed.config);

@@ -70,6 +70,15 @@ impl<'a> At<'a> {
         }
     }
 
+    /// The object itself.
+    pub(super) fn top(value: &'a Value, out: &'a Out) -> Self {
+        Self {
+            value: Some(value),
+            path: Rc::new(Path::Root),
+            out,
+        }
+    }
+
     pub(super) fn get(&self, name: &'a str) -> Self {
         Self {
             value: self.value.and_then(|value| value.get(name)),

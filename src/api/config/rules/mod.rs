@@ -16,6 +16,7 @@ mod http_action;
 mod http_headers;
 mod http_route;
 mod locality;
+pub(crate) mod mesh;
 mod mixer;
 mod parts;
 mod pool;

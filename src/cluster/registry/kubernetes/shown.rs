@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::model::{Configured, Objects};
+use api::networking;
 use k8s_openapi::jiff::Timestamp;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::custom::{GROUP, Spec, VERSIONS};
@@ -45,7 +45,7 @@ impl Told {
         })
     }
 
-    fn of_kind<T: Spec + Serialize>(&self, objects: &Objects<T>, source: &str) -> Vec<Written> {
+    fn of_kind<T: Spec>(&self, objects: &Objects<T>, source: &str) -> Vec<Written> {
         let problems = self
             .problems
             .iter()
@@ -90,18 +90,14 @@ fn metadata(namespace: &str, name: &str, created: Option<i64>) -> Value {
 }
 
 /// One that is used, or was good once.
-fn written<T: Spec + Serialize>(
-    source: &str,
-    one: &Configured<T>,
-    words: Option<&Arc<str>>,
-) -> Written {
+fn written<T: Spec>(source: &str, one: &Configured<T>, words: Option<&Arc<str>>) -> Written {
     Written {
         api_version: version(),
         kind: T::NAME.into(),
         namespace: Arc::clone(&one.namespace),
         name: Arc::clone(&one.name),
         metadata: metadata(&one.namespace, &one.name, one.created),
-        spec: serde_json::to_value(&one.spec).unwrap_or_default(),
+        spec: networking::json(&one.spec).unwrap_or_default().into(),
         source: source.into(),
         accepted: words.is_none(),
         messages: words.map(ToString::to_string).into_iter().collect(),

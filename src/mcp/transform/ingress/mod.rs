@@ -11,9 +11,9 @@ mod tests;
 use std::collections::BTreeMap;
 
 use api::config::Object;
+use api::google::protobuf::Timestamp;
 use api::mesh::MeshConfig;
 use api::mesh::mesh_config::IngressControllerMode;
-use pbjson_types::Timestamp;
 use serde_json::{Value, json};
 
 use self::route::{Route, routes};

@@ -40,7 +40,7 @@ fn shown(resource: &Resource) -> Value {
         "created": metadata.create_time.as_ref().map(|time| time.seconds),
         "labels": metadata.labels,
         "annotations": metadata.annotations,
-        "spec": serde_json::to_value(entry).unwrap(),
+        "spec": api::networking::json(&entry).unwrap(),
     })
 }
 

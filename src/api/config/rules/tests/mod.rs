@@ -9,6 +9,9 @@ use crate::config::{KINDS, check};
 
 /// What is said of an object, in the order of its text.
 fn said(kind: &str, name: &str, spec: &str) -> Vec<String> {
+    if kind == "MeshConfig" {
+        return said_of_mesh(spec);
+    }
     let row = KINDS.iter().find(|row| row.kind == kind).unwrap();
     let version = format!("{}/{}", row.group, row.versions[0]);
     let text = format!(
@@ -25,6 +28,18 @@ fn said(kind: &str, name: &str, spec: &str) -> Vec<String> {
             format!("{warning}{}: {}", found.path, found.message)
         })
         .collect()
+}
+
+/// The first of what is wrong with a mesh configuration, or its warnings.
+fn said_of_mesh(text: &str) -> Vec<String> {
+    match crate::mesh::parse_served(text) {
+        Ok(read) => {
+            let warnings = read.warnings.iter();
+            let warnings = warnings.map(|warning| warning.replace("line 1: ", "warning: "));
+            warnings.collect()
+        }
+        Err(invalid) => vec![format!("{}: {}", invalid.path, invalid.cause)],
+    }
 }
 
 fn good(kind: &str, name: &str, spec: &str) {
@@ -55,6 +70,7 @@ macro_rules! rows {
 
 mod destination_rule;
 mod edge;
+mod mesh;
 mod old;
 mod policy;
 mod properties;
@@ -188,6 +204,22 @@ const WANTED: &[(&str, &[&str])] = &[
     ("HTTPAPISpecBinding", &["http_api_spec_binding"]),
     ("QuotaSpecBinding", &["quota_spec_binding"]),
     ("QuotaSpec", &["quota_spec"]),
+    (
+        "MeshConfig",
+        &[
+            "ports",
+            "status_port",
+            "connect_timeout",
+            "protocol_detection_timeout",
+            "not_empty",
+            "drain_duration",
+            "addresses",
+            "lightstep_access_token",
+            "locality_lb_setting",
+            "trust_domain",
+            "fields",
+        ],
+    ),
 ];
 
 #[test]
@@ -203,6 +235,7 @@ fn every_row_has_what_breaks_it_and_what_does_not() {
         edge::gateway::ROWS,
         edge::service_entry::ROWS,
         edge::workload_entry::ROWS,
+        mesh::ROWS,
         sidecar::listeners::ROWS,
         sidecar::patches::ROWS,
         security::peer::ROWS,
@@ -227,6 +260,8 @@ fn every_row_has_what_breaks_it_and_what_does_not() {
     assert!(missing.is_empty(), "rows without a test: {missing:?}");
     let unknown: Vec<_> = there.difference(&wanted).collect();
     assert!(unknown.is_empty(), "tests without a row: {unknown:?}");
-    let kinds: BTreeSet<_> = super::RULES.iter().map(|(kind, _)| *kind).collect();
+    // No object: it has no row among the rules of kinds.
+    let kinds = super::RULES.iter().map(|(kind, _)| *kind);
+    let kinds: BTreeSet<_> = kinds.chain(["MeshConfig"]).collect();
     assert_eq!(kinds, WANTED.iter().map(|(kind, _)| *kind).collect());
 }

@@ -1,0 +1,252 @@
+//! What a mesh configuration must be beyond its types, and the part of it that is one proxy's.
+//!
+//! Judged is what comes out: the file over the defaults, which are right by themselves.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use serde_json::Value;
+
+use super::at::{At, Out, Wrong};
+use super::{locality, parts, predicates as is};
+use crate::config::finding::{Finding, quoted};
+use crate::duration;
+use crate::names::is_name;
+
+const SECOND: i128 = 1_000_000_000;
+const LONGEST_CONNECT: i128 = 30 * SECOND;
+const LONGEST_DRAIN: i128 = 3600 * SECOND;
+
+/// Whose rules: roles that work by a configuration want more of it than one that hands it on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Own,
+    Served,
+}
+
+/// `written`: what the file says itself.
+pub(crate) fn whole(mesh: &Value, written: &Value, by: Use) -> Vec<Finding> {
+    let out = Out::default();
+    let at = At::top(mesh, &out);
+    parts::port(&at.get("proxyListenPort"));
+    parts::port(&at.get("proxyInboundListenPort"));
+    parts::port_or_none(&at.get("proxyHttpPort"));
+    durations(&at);
+    calls(&at);
+    format(&at);
+    let domain = at.get("trustDomain");
+    domain.check_text(dns_name);
+    parts::each(&at.get("trustDomainAliases"), dns_name);
+    localities(&at.get("localityLbSetting"));
+    let said = At::top(written, &out).get("defaultConfig");
+    one_proxy(&at.get("defaultConfig"), &said, by);
+    out.into_findings()
+}
+
+/// The same of one proxy's alone.
+pub(crate) fn proxy(proxy: &Value, written: &Value) -> Vec<Finding> {
+    let out = Out::default();
+    let at = At::top(proxy, &out);
+    one_proxy(&at, &At::top(written, &out), Use::Own);
+    out.into_findings()
+}
+
+fn durations(at: &At<'_>) {
+    let connect = at.get("connectTimeout");
+    parts::duration(&connect);
+    at_most(&connect, LONGEST_CONNECT, "30s");
+    parts::duration_or_none(&at.get("protocolDetectionTimeout"));
+    for name in [
+        "rdsRefreshDelay",
+        "sdsRefreshDelay",
+        "dnsRefreshRate",
+        "reportBatchMaxTime",
+    ] {
+        a_while(&at.get(name));
+    }
+}
+
+/// What is called, and how.
+fn calls(at: &At<'_>) {
+    keepalive(&at.get("tcpKeepalive"));
+    let authority = at.get("ca");
+    written_address(&authority.get("address"));
+    a_while(&authority.get("requestTimeout"));
+    let timeout = at.to(["defaultHttpRetryPolicy", "perTryTimeout"]);
+    if timeout.nanos() != Some(0) {
+        a_while(&timeout);
+    }
+}
+
+fn keepalive(at: &At<'_>) {
+    a_while(&at.get("time"));
+    a_while(&at.get("interval"));
+}
+
+/// With the encoding JSON, an access log's format is an object of texts.
+fn format(at: &At<'_>) {
+    let format = at.get("accessLogFormat");
+    if at.get("accessLogEncoding").text() == "JSON"
+        && !format.is_empty()
+        && let Err(error) = json_format(format.text())
+    {
+        format.fail(format!("not an object of strings: {error}"));
+    }
+}
+
+/// The items of an access log in JSON: name and format.
+pub(crate) fn json_format(format: &str) -> Result<BTreeMap<String, String>, serde_json::Error> {
+    serde_json::from_str(format)
+}
+
+fn localities(at: &At<'_>) {
+    if !at.is_set() {
+        return;
+    }
+    locality::check(at);
+    for one in at.get("failover").items() {
+        one.get("from").not_empty();
+        one.get("to").not_empty();
+    }
+}
+
+fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
+    for name in ["configPath", "binaryPath", "serviceCluster"] {
+        let at = at.get(name);
+        if at.is_set() {
+            at.not_empty();
+        }
+    }
+    drain(at, written, by);
+    for name in [
+        "parentShutdownDuration",
+        "terminationDrainDuration",
+        "discoveryRefreshDelay",
+        "connectTimeout",
+    ] {
+        a_while(&at.get(name));
+    }
+    written_address(&at.get("discoveryAddress"));
+    for name in [
+        "zipkinAddress",
+        "statsdUdpAddress",
+        "envoyMetricsServiceAddress",
+    ] {
+        at.get(name).check_text(address);
+    }
+    for name in ["envoyAccessLogService", "envoyMetricsService"] {
+        let service = at.get(name);
+        written_address(&service.get("address"));
+        keepalive(&service.get("tcpKeepalive"));
+    }
+    tracing(&at.get("tracing"));
+    parts::port(&at.get("proxyAdminPort"));
+    match by {
+        Use::Own => parts::port(&at.get("statusPort")),
+        Use::Served => parts::port_or_none(&at.get("statusPort")),
+    }
+    for name in ["statNameLength", "concurrency"] {
+        let at = at.get(name);
+        at.check(is::not_negative(at.number()));
+    }
+}
+
+fn tracing(at: &At<'_>) {
+    for name in ["zipkin", "lightstep", "datadog"] {
+        written_address(&at.to([name, "address"]));
+    }
+    let lightstep = at.get("lightstep");
+    if lightstep.is_set() {
+        lightstep.get("accessToken").not_empty();
+    }
+}
+
+/// Envoy drains while its parent is still there.
+fn drain(at: &At<'_>, written: &At<'_>, by: Use) {
+    let drain = at.get("drainDuration");
+    let Some(nanos) = drain.nanos() else {
+        return;
+    };
+    if !drain.check(is::duration(nanos)) {
+        return;
+    }
+    // A pod may say `500ms`, which releases take.
+    if by == Use::Served && nanos % SECOND != 0 {
+        let given = is::seconds(nanos);
+        drain.fail(format!("duration {given} is not a whole number of seconds"));
+    }
+    at_most(&drain, LONGEST_DRAIN, "1h");
+    let parent = at.get("parentShutdownDuration");
+    let counts = by == Use::Own || written.get("parentShutdownDuration").is_set();
+    if let (true, Some(most)) = (counts, parent.nanos())
+        && nanos >= most
+    {
+        let go = |at: &At<'_>| {
+            duration::parse(at.text()).map_or_else(String::new, |read| duration::go(&read))
+        };
+        drain.fail(format!(
+            "want less than parentShutdownDuration, {}, got {}",
+            go(&parent),
+            go(&drain)
+        ));
+    }
+}
+
+fn at_most(at: &At<'_>, most: i128, named: &str) {
+    if let Some(nanos) = at.nanos().filter(|nanos| *nanos > most) {
+        let given = is::seconds(nanos);
+        at.fail(format!("duration {given} is more than {named}"));
+    }
+}
+
+/// One millisecond at least.
+fn a_while(at: &At<'_>) {
+    if let Some(nanos) = at.nanos().filter(|nanos| *nanos < SECOND / 1000) {
+        at.fail(format!("duration {} is less than 1ms", is::seconds(nanos)));
+    }
+}
+
+fn dns_name(text: &str) -> Wrong {
+    (!is_name(text)).then(|| format!("{} is not a DNS name", quoted(text)))
+}
+
+/// An address that may be absent, but not empty.
+fn written_address(at: &At<'_>) {
+    if at.is_set() {
+        at.check(address(at.text()));
+    }
+}
+
+fn address(text: &str) -> Wrong {
+    (!is_address(text)).then(|| format!("{} is not HOST:PORT", quoted(text)))
+}
+
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return false;
+    };
+    let port_is_one = !port.is_empty()
+        && port.bytes().all(|digit| digit.is_ascii_digit())
+        && port.parse::<u16>().is_ok_and(|port| port > 0);
+    port_is_one && is_host(host)
+}
+
+/// A name, an address of IPv4, one of IPv6 in brackets, or a variable that the pod will fill in: `$(HOST_IP)`.
+fn is_host(host: &str) -> bool {
+    if let Some(inner) = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
+        return inner.parse::<Ipv6Addr>().is_ok();
+    }
+    if let Some(name) = host
+        .strip_prefix("$(")
+        .and_then(|rest| rest.strip_suffix(')'))
+    {
+        return !name.is_empty()
+            && name
+                .bytes()
+                .all(|letter| letter.is_ascii_alphanumeric() || letter == b'_');
+    }
+    host.parse::<Ipv4Addr>().is_ok() || is_name(host)
+}
