@@ -5,10 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use prost::{Message, Oneof};
-use prost_reflect::DescriptorPool;
 use tonic::{Code, Status};
 
-use super::debug::DESCRIPTIONS;
+use super::debug::{Descriptions, ENVOY};
 use super::frames::{Inbound, framed};
 use super::grpc::DISCOVERY;
 use super::health;
@@ -82,15 +81,10 @@ struct Wrong {
 }
 
 pub(super) async fn answer(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: Arc<Outlet>) {
-    // Parsed for each stream, and dropped with it: who reflects is a person.
-    let pool = DescriptorPool::decode(DESCRIPTIONS);
-    let Ok(pool) = pool else {
-        return outlet.end(Status::internal("cannot read the descriptions of messages"));
-    };
     while !outlet.is_gone() {
         tokio::select! {
             question = asked.next::<Question>(), if outlet.is_free() => match question {
-                Ok(Some(question)) => outlet.put([framed(&say(&pool, question)).into()]),
+                Ok(Some(question)) => outlet.put([framed(&say(question)).into()]),
                 Ok(None) => return outlet.end(Status::ok("")),
                 Err(status) => return outlet.end(status),
             },
@@ -100,41 +94,40 @@ pub(super) async fn answer(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: 
     }
 }
 
-fn say(pool: &DescriptorPool, question: Question) -> Answer {
-    let files = match &question.what {
-        Some(What::Services(_)) => None,
-        Some(What::File(name)) => Some(pool.get_file_by_name(name)),
-        Some(What::Symbol(name)) => Some(
-            pool.get_service_by_name(name)
-                .map(|service| service.parent_file())
-                .or_else(|| {
-                    pool.get_message_by_name(name)
-                        .map(|message| message.parent_file())
-                })
-                .or_else(|| pool.get_enum_by_name(name).map(|words| words.parent_file())),
-        ),
-        None => Some(None),
-    };
-    let said = match files {
-        None => Said::Services(Services {
+fn say(question: Question) -> Answer {
+    let said = match &question.what {
+        Some(What::Services(_)) => Said::Services(Services {
             services: [DISCOVERY, health::SERVICE, SERVICE]
                 .map(|name| Named {
                     name: name.to_owned(),
                 })
                 .to_vec(),
         }),
-        Some(Some(file)) => Said::Files(Files {
-            files: vec![file.encode_to_vec().into()],
-        }),
-        Some(None) => Said::Wrong(Wrong {
-            code: Code::NotFound.into(),
-            message: "no description of that".to_owned(),
-        }),
+        Some(What::File(name)) => found(|all| all.file_named(name)),
+        Some(What::Symbol(name)) => found(|all| all.file_with(name)),
+        None => found(|_| None),
     };
     Answer {
         host: question.host.clone(),
         question: Some(question),
         said: Some(said),
+    }
+}
+
+/// Descriptions are looked through for each question, and dropped with it: who reflects is a person.
+fn found(find: impl Fn(&Descriptions<'static>) -> Option<&'static [u8]>) -> Said {
+    let wrong = |code: Code, message: &str| {
+        Said::Wrong(Wrong {
+            code: code.into(),
+            message: message.to_owned(),
+        })
+    };
+    match Descriptions::new(ENVOY).map(|all| find(&all)) {
+        Ok(Some(file)) => Said::Files(Files {
+            files: vec![Bytes::from_static(file)],
+        }),
+        Ok(None) => wrong(Code::NotFound, "no description of that"),
+        Err(_) => wrong(Code::Internal, "cannot read the descriptions of messages"),
     }
 }
 
@@ -144,12 +137,11 @@ mod tests {
     use prost_reflect::prost_types::FileDescriptorProto;
 
     fn asked(what: What) -> Said {
-        let pool = DescriptorPool::decode(DESCRIPTIONS).unwrap();
         let question = Question {
             host: "h".to_owned(),
             what: Some(what),
         };
-        let answer = say(&pool, question.clone());
+        let answer = say(question.clone());
         assert_eq!((&*answer.host, answer.question), ("h", Some(question)));
         answer.said.unwrap()
     }

@@ -4,16 +4,14 @@
 //! dropped with it: nobody pays for them while nobody looks.
 
 use hyper::StatusCode;
-use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 use serde_json::{Map, Value, json};
 use xds::view::{Resource, Type};
 
+use super::descriptions::{Descriptions, ENVOY};
+use super::printed::printed;
 use crate::discovery::hub::Hub;
 use crate::discovery::session::Session;
 use crate::serve::{Answer, Query, as_json, text};
-
-/// Envoy's messages, as far as resources may have them; `build/descriptors` writes them.
-pub(crate) const DESCRIPTIONS: &[u8] = include_bytes!("descriptors.bin");
 
 /// `proxyID`: `NAME.NAMESPACE` or a whole node id.
 pub(super) fn answer(hub: &Hub, query: &Query<'_>) -> Answer {
@@ -29,8 +27,8 @@ pub(super) fn answer(hub: &Hub, query: &Query<'_>) -> Answer {
     let Some(session) = sessions.find(|session| is_it(session)) else {
         return text(StatusCode::NOT_FOUND, &format!("{wanted} is not connected"));
     };
-    match DescriptorPool::decode(DESCRIPTIONS) {
-        Ok(pool) => as_json(&json!({"configs": configs(&pool, &session)})),
+    match Descriptions::new(ENVOY) {
+        Ok(all) => as_json(&json!({"configs": configs(&all, &session)})),
         Err(_) => text(
             StatusCode::INTERNAL_SERVER_ERROR,
             "cannot read the descriptions of messages",
@@ -38,12 +36,12 @@ pub(super) fn answer(hub: &Hub, query: &Query<'_>) -> Answer {
     }
 }
 
-fn configs(pool: &DescriptorPool, session: &Session) -> Vec<Value> {
+fn configs(described: &Descriptions<'_>, session: &Session) -> Vec<Value> {
     let listed = |kind: Type, one: fn(&Resource, Value) -> Value| {
         let all = session.look(|stream| stream.resources(kind));
         let all = all
             .iter()
-            .map(|resource| one(resource, shown(pool, kind, resource)));
+            .map(|resource| one(resource, shown(described, kind, resource)));
         Value::Array(all.collect())
     };
     let version = |kind: Type| {
@@ -84,10 +82,10 @@ fn configs(pool: &DescriptorPool, session: &Session) -> Vec<Value> {
 }
 
 /// A resource as proto JSON, with its type.
-fn shown(pool: &DescriptorPool, kind: Type, resource: &Resource) -> Value {
+fn shown(all: &Descriptions<'_>, kind: Type, resource: &Resource) -> Value {
     let url = kind.url();
     let mut fields = Map::from_iter([("@type".to_owned(), url.into())]);
-    match read(pool, url, resource) {
+    match read(all, url, resource) {
         Ok(Value::Object(read)) => fields.extend(read),
         Ok(_) => {}
         // It is shown that there is one.
@@ -99,15 +97,9 @@ fn shown(pool: &DescriptorPool, kind: Type, resource: &Resource) -> Value {
     fields.into()
 }
 
-fn read(pool: &DescriptorPool, url: &str, resource: &Resource) -> Result<Value, String> {
+fn read(all: &Descriptions<'_>, url: &str, resource: &Resource) -> Result<Value, String> {
     let name = url.rsplit('/').next().unwrap_or_default();
-    let message = pool.get_message_by_name(name).ok_or("no such message")?;
-    let message = DynamicMessage::decode(message, resource.body.clone())
-        .map_err(|cause| cause.to_string())?;
-    let options = SerializeOptions::new().use_proto_field_name(true);
-    message
-        .serialize_with_options(serde_json::value::Serializer, &options)
-        .map_err(|cause| cause.to_string())
+    printed(all, name, &resource.body)
 }
 
 #[cfg(test)]
@@ -115,6 +107,7 @@ mod tests {
     use api::mesh::discovery_defaults;
     use api::model::World;
     use envoy_types::pb::envoy::config::core::v3 as core;
+    use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
     use std::sync::Arc;
     use xds::node::Node;
     use xds::settings::Settings;
@@ -122,10 +115,24 @@ mod tests {
 
     use super::*;
 
+    /// As another reader of descriptions has it.
+    fn other(pool: &DescriptorPool, kind: Type, resource: &Resource) -> Value {
+        let url = kind.url();
+        let name = url.rsplit('/').next().unwrap();
+        let message = pool.get_message_by_name(name).unwrap();
+        let message = DynamicMessage::decode(message, resource.body.clone()).unwrap();
+        let options = SerializeOptions::new().use_proto_field_name(true);
+        let read = message.serialize_with_options(serde_json::value::Serializer, &options);
+        let mut read = read.unwrap();
+        read["@type"] = url.into();
+        read
+    }
+
     /// All that a sidecar is given, with each filter in it, is described.
     #[test]
     fn every_resource_of_a_sidecar_can_be_read() {
-        let pool = DescriptorPool::decode(DESCRIPTIONS).unwrap();
+        let all = Descriptions::new(ENVOY).unwrap();
+        let pool = DescriptorPool::decode(ENVOY).unwrap();
         let mut mesh = discovery_defaults();
         mesh.access_log_file = "/dev/stdout".to_owned();
         mesh.proxy_http_port = 15002;
@@ -138,10 +145,11 @@ mod tests {
         let mut count = 0;
         for kind in Type::ALL {
             for resource in view.all(kind).iter() {
-                let shown = shown(&pool, kind, resource);
+                let shown = shown(&all, kind, resource);
                 assert_eq!(shown.get("error"), None, "{shown}");
                 assert_eq!(shown["@type"], kind.url());
                 assert_eq!(shown["name"], *resource.name);
+                assert_eq!(shown, other(&pool, kind, resource));
                 count += 1;
             }
         }

@@ -1,7 +1,9 @@
 //! What is known of sources, services and streams, as JSON: one document for each path.
 
 mod clusters;
+mod descriptions;
 mod dump;
+mod printed;
 mod services;
 mod streams;
 
@@ -16,7 +18,7 @@ use super::page;
 use super::sources::Sources;
 use crate::serve::{Answer, Query, as_json, full, text};
 
-pub(super) use dump::DESCRIPTIONS;
+pub(super) use descriptions::{Descriptions, ENVOY};
 pub(super) use services::registration;
 pub(super) use streams::sorted;
 
