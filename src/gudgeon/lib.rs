@@ -24,6 +24,8 @@ mod clock;
 mod discovery;
 pub mod exit;
 mod file;
+mod galley;
+mod hidden;
 mod html;
 mod injector;
 mod kept;
@@ -42,7 +44,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::Path;
 
-use cli::{Asked, Ended, Parsed};
+use cli::{Asked, Ended, LogFlags, Parsed};
 use exit::{Exit, Failure};
 use inject::Configuration;
 use tracing::{error, warn};
@@ -61,15 +63,8 @@ pub fn run(words: &[OsString]) -> Exit {
         }
     };
     match asked {
-        Asked::Discovery(flags) => {
-            if let Err(cause) = log::open(&flags.log, "stdout") {
-                return told(&Failure::config(cause));
-            }
-            for warning in warnings {
-                warn!("{warning}");
-            }
-            discovery::run(&flags).unwrap_or_else(|failure| last_words(&failure))
-        }
+        Asked::Discovery(flags) => role(&flags.log, warnings, || discovery::run(&flags)),
+        Asked::Galley(flags) => role(&flags.log, warnings, || galley::run(&flags)),
         Asked::Request(flags) => match discovery::request(&flags) {
             Ok((exit, body)) => {
                 let _written = std::io::stdout().write_all(&body);
@@ -78,13 +73,8 @@ pub fn run(words: &[OsString]) -> Exit {
             Err(failure) => told(&failure),
         },
         Asked::Injector(flags) => {
-            if let Err(cause) = log::open(&flags.log, "stdout") {
-                return told(&Failure::config(cause));
-            }
-            for warning in warnings {
-                warn!("{warning}");
-            }
-            injector::run::<Configuration>(*flags).unwrap_or_else(|failure| last_words(&failure))
+            let log = flags.log.clone();
+            role(&log, warnings, || injector::run::<Configuration>(*flags))
         }
         Asked::Inject(flags) => {
             for warning in warnings {
@@ -120,6 +110,21 @@ pub fn run(words: &[OsString]) -> Exit {
             Exit::Done
         }
     }
+}
+
+/// Runs one to its end, with its log.
+fn role(
+    log: &LogFlags,
+    warnings: Vec<String>,
+    run: impl FnOnce() -> Result<Exit, Failure>,
+) -> Exit {
+    if let Err(cause) = log::open(log, "stdout") {
+        return told(&Failure::config(cause));
+    }
+    for warning in warnings {
+        warn!("{warning}");
+    }
+    run().unwrap_or_else(|failure| last_words(&failure))
 }
 
 fn say(out: bool, text: &str) {

@@ -22,6 +22,11 @@ pub fn resource(object: &Object, create_time: Option<Timestamp>) -> Resource {
     })
 }
 
+/// A time in seconds since 1970.
+pub fn created(seconds: i64) -> Timestamp {
+    Timestamp { seconds, nanos: 0 }
+}
+
 /// Reads what a source has sent, and asks the rules as if somebody here had written it.
 #[derive(Clone, Copy, Debug)]
 pub struct Objects;

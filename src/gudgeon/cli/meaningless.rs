@@ -1,9 +1,9 @@
 //! Flags that some version of the originals had and that mean nothing here: accepted, with a warning.
 
-use super::discovery;
+use super::{discovery, galley};
 
 /// Of all that write a log; whether they take a value.
-const OF_LOGS: [(&str, bool); 15] = [
+const OF_LOGS: [(&str, bool); 13] = [
     ("log_caller", true),
     ("log_callers", false),
     ("log_rotate", true),
@@ -17,9 +17,9 @@ const OF_LOGS: [(&str, bool); 15] = [
     ("stderrthreshold", true),
     ("vmodule", true),
     ("vklog", true),
-    ("ctrlz_port", true),
-    ("ctrlz_address", true),
 ];
+/// Of all that have no page of that name.
+const OF_PAGES: [(&str, bool); 2] = [("ctrlz_port", true), ("ctrlz_address", true)];
 const OF_INJECT: [(&str, bool); 4] = [
     // Manifests say where they belong.
     ("namespace", true),
@@ -45,16 +45,17 @@ pub(super) fn of(
 ) -> impl Iterator<Item = (&'static str, bool)> + use<> {
     let own: &[(&str, bool)] = match command {
         "discovery" => &discovery::WITHOUT_MEANING,
+        "galley" => &galley::WITHOUT_MEANING,
         "inject" | "kube-inject" => &OF_INJECT,
         "validate" => &OF_VALIDATE,
         _ => &[],
     };
-    let logs: &[(&str, bool)] = if has_log || command == "validate" {
-        &OF_LOGS
-    } else {
-        &[]
-    };
-    logs.iter().chain(own).copied()
+    let logs = has_log || command == "validate";
+    let pages = logs && command != "galley";
+    let all = |wanted: bool, flags: &'static [(&str, bool)]| if wanted { flags } else { &[] };
+    let logs = all(logs, &OF_LOGS).iter();
+    let pages = all(pages, &OF_PAGES).iter();
+    logs.chain(pages).chain(own).copied()
 }
 
 /// The letter that the original had for it, where no other flag of the command has it.
@@ -62,7 +63,7 @@ pub(super) fn short(name: &str) -> Option<char> {
     match name {
         "namespace" => Some('n'),
         "istioNamespace" => Some('i'),
-        "kubeconfig" => Some('c'),
+        "config" | "kubeconfig" => Some('c'),
         "referential" => Some('x'),
         _ => None,
     }

@@ -5,6 +5,7 @@
 
 mod discovery;
 mod flags;
+mod galley;
 mod meaningless;
 mod programs;
 pub(crate) mod values;
@@ -22,6 +23,8 @@ pub use flags::{
     ProbeFlags, ValidateFlags, VersionFlags,
 };
 pub(crate) use flags::{INJECT_CONFIG, INJECT_VALUES, MESH_CONFIG};
+pub(crate) use galley::GALLEY_MESH_CONFIG;
+pub use galley::{GalleyFlags, McpFlags, ValidationFlags};
 
 use crate::exit::Exit;
 use programs::Name;
@@ -38,6 +41,7 @@ pub(crate) const REVISION: &str = match option_env!("PINTLE_REVISION") {
 #[derive(Clone, Debug)]
 pub enum Asked {
     Discovery(Box<DiscoveryFlags>),
+    Galley(Box<GalleyFlags>),
     Request(RequestFlags),
     Injector(Box<InjectorFlags>),
     Inject(Box<InjectFlags>),
@@ -193,7 +197,7 @@ fn is_usage(error: &clap::Error) -> bool {
     );
     let argument = matches!(
         error.get(ContextKind::InvalidArg),
-        Some(ContextValue::String(arg)) if arg.starts_with('<')
+        Some(ContextValue::String(arg)) if arg.starts_with(['<', '['])
     );
     missing || argument
 }

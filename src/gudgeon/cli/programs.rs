@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use super::galley::{Galley, Instead as InsteadOfGalley};
 use super::{
     Asked, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags, ProbeFlags, RequestFlags,
     ValidateFlags, VersionFlags, spelled,
@@ -15,6 +16,8 @@ use crate::exit;
 enum Role {
     /// Serve services and rules to proxies, over xDS.
     Discovery(Box<DiscoveryFlags>),
+    /// Check configuration at the API server's door, and serve it over MCP.
+    Galley(Box<Galley>),
     /// Serve the mutating admission webhook that adds the proxy to pods.
     Injector(Box<InjectorFlags>),
     /// Add the proxy to manifests.
@@ -111,6 +114,7 @@ enum Pilot {
 pub(super) enum Name {
     Gudgeon,
     PilotDiscovery,
+    Galley,
     SidecarInjector,
     Istioctl,
 }
@@ -123,6 +127,7 @@ impl Name {
             .and_then(|name| name.to_str());
         match base {
             Some("pilot-discovery") => Self::PilotDiscovery,
+            Some("galley") => Self::Galley,
             Some("sidecar-injector") => Self::SidecarInjector,
             Some("istioctl") => Self::Istioctl,
             Some(_) | None => Self::Gudgeon,
@@ -134,6 +139,7 @@ impl Name {
         let command = match self {
             Self::Gudgeon => Gudgeon::command(),
             Self::PilotDiscovery => PilotDiscovery::command(),
+            Self::Galley => Galley::command(),
             Self::SidecarInjector => SidecarInjector::command(),
             Self::Istioctl => Istioctl::command(),
         };
@@ -155,6 +161,7 @@ impl Name {
             },
             Self::Gudgeon => match Gudgeon::from_arg_matches(matches)?.role {
                 Role::Discovery(flags) => Asked::Discovery(flags),
+                Role::Galley(this) => galley(*this),
                 Role::Request(flags) => Asked::Request(flags),
                 Role::Injector(flags) => Asked::Injector(flags),
                 Role::Inject(flags) => Asked::Inject(flags),
@@ -163,6 +170,7 @@ impl Name {
                 Role::Version(flags) => Asked::Version(flags),
                 Role::Completion(flags) => Asked::Completion(flags),
             },
+            Self::Galley => galley(Galley::from_arg_matches(matches)?),
             Self::SidecarInjector => {
                 let this = SidecarInjector::from_arg_matches(matches)?;
                 match this.instead {
@@ -179,5 +187,14 @@ impl Name {
                 Manifests::Completion(flags) => Asked::Completion(flags),
             },
         })
+    }
+}
+
+fn galley(this: Galley) -> Asked {
+    match this.instead {
+        None => Asked::Galley(Box::new(this.flags)),
+        Some(InsteadOfGalley::Probe(flags)) => Asked::Probe(flags),
+        Some(InsteadOfGalley::Version(flags)) => Asked::Version(flags),
+        Some(InsteadOfGalley::Completion(flags)) => Asked::Completion(flags),
     }
 }

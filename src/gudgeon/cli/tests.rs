@@ -24,6 +24,7 @@ fn the_definitions_hold() {
     for name in [
         Name::Gudgeon,
         Name::PilotDiscovery,
+        Name::Galley,
         Name::SidecarInjector,
         Name::Istioctl,
     ] {
@@ -47,6 +48,123 @@ fn defaults_are_the_originals() {
     assert_eq!(flags.drain_duration.as_secs(), 5);
     assert_eq!(flags.inject_config, None);
     assert_eq!(flags.builtin.cni, None);
+}
+
+fn galley(line: &str) -> (GalleyFlags, Vec<String>) {
+    match parsed(line) {
+        Ok(Parsed {
+            asked: Asked::Galley(flags),
+            warnings,
+        }) => (*flags, warnings),
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn defaults_of_galley_are_the_originals() {
+    for line in [
+        "gudgeon galley",
+        "galley",
+        "galley server",
+        "/bin/galley server",
+    ] {
+        let (flags, warnings) = galley(line);
+        assert_eq!(warnings, [""; 0]);
+        let GalleyFlags { mcp, webhook, .. } = &flags;
+        assert!(flags.config_path.as_os_str().is_empty() && flags.mesh_config_file.is_none());
+        assert!(flags.watch_config_files && mcp.enable_server && webhook.enable_reconcile);
+        assert!(!flags.enable_service_discovery && !flags.enable_analysis && !mcp.insecure);
+        assert_eq!(webhook.enable_validation, None);
+        assert_eq!(mcp.server_address, "tcp://0.0.0.0:9901");
+        assert_eq!(
+            (
+                mcp.server_max_received_message_size,
+                mcp.server_max_concurrent_streams
+            ),
+            (1_048_576, 1024)
+        );
+        assert_eq!(mcp.keepalive_max_server_connection_age, None);
+        assert_eq!(
+            [&mcp.tls_cert_file, &mcp.tls_key_file, &mcp.ca_cert_file]
+                .map(|path| path.to_str().unwrap()),
+            [
+                "/etc/certs/cert-chain.pem",
+                "/etc/certs/key.pem",
+                "/etc/certs/root-cert.pem"
+            ]
+        );
+        assert_eq!(
+            mcp.access_list_file,
+            Path::new("/etc/config/accesslist.yaml")
+        );
+        assert_eq!(
+            (webhook.port, &*webhook.webhook_name),
+            (9443, "istio-galley")
+        );
+        assert_eq!(flags.liveness_probe_path, Path::new("/healthLiveness"));
+        assert_eq!(flags.readiness_probe_path, Path::new("/healthReadiness"));
+        assert_eq!(flags.readiness_probe_interval.as_secs(), 2);
+        assert_eq!((flags.monitoring_port, flags.ctrlz_port), (15014, 9876));
+        assert_eq!(flags.ctrlz_address, "127.0.0.1");
+    }
+}
+
+/// The command lines of Istio's charts, 1.1 and 1.5.
+#[test]
+fn command_lines_of_the_charts_are_taken() {
+    let (flags, warnings) = galley(
+        "/usr/local/bin/galley server --meshConfigFile=/etc/mesh-config/mesh --livenessProbeInterval=1s \
+         --livenessProbePath=/healthliveness --readinessProbePath=/healthready --readinessProbeInterval=1s \
+         --deployment-namespace=istio-system --insecure=true --validation-webhook-config-file \
+         /etc/config/validatingwebhookconfiguration.yaml --monitoringPort=15014 --validation-port=443 \
+         --log_output_level=default:info",
+    );
+    assert_eq!(warnings, [""; 0]);
+    assert!(flags.mcp.insecure);
+    assert_eq!(flags.webhook.port, 443);
+    assert_eq!(
+        flags.webhook.webhook_config_file,
+        Path::new("/etc/config/validatingwebhookconfiguration.yaml")
+    );
+    assert_eq!(
+        flags.mesh_config_file.as_deref(),
+        Some(Path::new("/etc/mesh-config/mesh"))
+    );
+    let (flags, warnings) = galley(
+        "galley server --meshConfigFile=/etc/mesh-config/mesh --livenessProbeInterval=1s \
+         --livenessProbePath=/tmp/healthliveness --readinessProbePath=/tmp/healthready --readinessProbeInterval=1s \
+         --insecure=false --enable-validation=true --enable-reconcileWebhookConfiguration=true --enable-server=true \
+         --deployment-namespace=istio-system --validation-webhook-config-file /etc/config/v.yaml --monitoringPort=15014 \
+         --validation-port=9443 --enableServiceDiscovery=true --enableAnalysis=false --excludedResourceKinds=Node,Pod \
+         --useOldProcessor=false --disableResourceReadyCheck --resyncPeriod 10s -c /x --config /y --deployment-name g \
+         --enableProfiling --pprofPort 9094 --enableGRPCTracing --profile=true \
+         --keepaliveMaxServerConnectionAge 2562047h47m16.854775807s --log_caller default \
+         --validation.tls.clientCertificate /c --validation.tls.private-key=/k",
+    );
+    assert!(flags.enable_service_discovery && !flags.enable_analysis);
+    assert_eq!(flags.webhook.enable_validation, Some(true));
+    assert_eq!(flags.webhook.certificate.as_deref(), Some(Path::new("/c")));
+    assert_eq!(flags.webhook.private_key.as_deref(), Some(Path::new("/k")));
+    // Each once.
+    assert_eq!(warnings.len(), 11, "{warnings:?}");
+    assert!(warnings.contains(&"ignoring --config: it has no meaning here".to_owned()));
+    for line in [
+        "/usr/local/bin/galley probe --probe-path=/healthready --interval=10s",
+        "gudgeon galley probe --probe-path=/healthready --interval 10s",
+    ] {
+        let Asked::Probe(flags) = parsed(line).unwrap().asked else {
+            panic!("{line}")
+        };
+        assert_eq!(flags.interval.as_secs(), 10);
+    }
+    for (line, exit) in [
+        ("galley serve", Exit::Usage),
+        ("galley --configpath x", Exit::Usage),
+        ("galley --ctrlz_port x", Exit::Config),
+        ("galley server --help", Exit::Done),
+    ] {
+        assert_eq!(parsed(line).unwrap_err().exit, exit, "{line}");
+    }
 }
 
 #[test]

@@ -46,6 +46,24 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
+/// A duration, or `infinity`: what is longer than is of use is as good.
+pub(crate) fn age(text: &str) -> Result<Duration, String> {
+    if text == "infinity" {
+        return Ok(Duration::MAX);
+    }
+    match duration(text) {
+        Err(_) if hours(text).is_some_and(|hours| hours > LONGEST.as_secs() / 3600) => {
+            Ok(Duration::MAX)
+        }
+        read => read,
+    }
+}
+
+/// Whole hours that a duration begins with.
+fn hours(text: &str) -> Option<u64> {
+    text.split_once('h')?.0.parse().ok()
+}
+
 /// A path that may be empty: what that means is not clap's business.
 #[expect(clippy::unnecessary_wraps, reason = "what a parser of values returns")]
 pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
@@ -124,6 +142,15 @@ mod tests {
             assert!(duration(text).is_err(), "{text}");
         }
         assert!(duration("9999999h").is_err());
+    }
+
+    #[test]
+    fn an_age_may_be_endless() {
+        for text in ["infinity", "2562047h47m16.854775807s"] {
+            assert_eq!(age(text), Ok(Duration::MAX), "{text}");
+        }
+        assert_eq!(age("30m"), Ok(Duration::from_secs(1800)));
+        assert!(age("forever").is_err() && age("h").is_err());
     }
 
     #[test]

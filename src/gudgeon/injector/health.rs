@@ -82,6 +82,9 @@ pub(crate) fn write(path: &PathBuf) -> Result<(), String> {
         .map_err(|cause| format!("cannot write health file {}: {cause}", path.display()))
 }
 
+/// How far in the future a change may seem to be.
+const AHEAD: Duration = Duration::from_secs(1);
+
 /// `probe`: whether the file was changed lately.
 ///
 /// # Errors
@@ -109,12 +112,12 @@ pub(crate) fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
     let changed = std::fs::metadata(probe_path)
         .and_then(|file| file.modified())
         .map_err(|cause| no(cause.to_string()))?;
-    // A change in the future is a clock that was set back.
-    let age = changed.elapsed().unwrap_or_default();
-    if age > *interval {
-        return Err(no(format!("changed {} s ago", age.as_secs())));
+    match changed.elapsed() {
+        Ok(age) if age > *interval => Err(no(format!("changed {} s ago", age.as_secs()))),
+        // Clocks of files go in steps; what is further away was not written lately.
+        Err(ahead) if ahead.duration() > AHEAD => Err(no("changed in the future".to_owned())),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -158,6 +161,12 @@ mod tests {
             .unwrap();
         assert_eq!(ask(&path, 5), Err(Exit::Failed));
         assert_eq!(ask(&path, 120), Ok(()));
+        let new = SystemTime::now() + Duration::from_secs(60);
+        std::fs::File::open(&path)
+            .unwrap()
+            .set_modified(new)
+            .unwrap();
+        assert_eq!(ask(&path, 120), Err(Exit::Failed));
         assert_eq!(ask(&path, 0), Err(Exit::Usage));
         assert_eq!(ask(&PathBuf::new(), 5), Err(Exit::Usage));
     }

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Stands for what is left out.
-const HIDDEN: &str = "…";
+use crate::hidden::{HIDDEN, quoted};
+
 /// Shorter values are only looked for between quotation marks: they are in every sentence.
 const SHORT: usize = 4;
 /// Of the environment only what is long enough to be a secret.
@@ -71,41 +71,9 @@ impl Secrets {
                 text = text.replace(&single, &format!("'{HIDDEN}'")).into();
             }
         }
-        self.quoted(&text, all)
+        let is_known = |inner: &str| self.values.iter().any(|(_, quoted)| quoted.contains(inner));
+        quoted(&text, |inner| all || is_known(inner))
     }
-
-    /// Without the parts of values between double quotation marks.
-    fn quoted(&self, text: &str, all: bool) -> String {
-        let mut out = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once('"') {
-            out.push_str(before);
-            let Some(end) = closing(after) else {
-                // It was cut within a quotation.
-                out.push('"');
-                out.push_str(HIDDEN);
-                return out;
-            };
-            let (inner, behind) = after.split_at(end);
-            let known = all || self.values.iter().any(|(_, quoted)| quoted.contains(inner));
-            out.push('"');
-            out.push_str(if known { HIDDEN } else { inner });
-            out.push('"');
-            rest = behind.strip_prefix('"').unwrap_or(behind);
-        }
-        out.push_str(rest);
-        out
-    }
-}
-
-/// Where a quotation ends that has begun.
-fn closing(text: &str) -> Option<usize> {
-    let mut escaped = false;
-    text.char_indices().find_map(|(at, letter)| {
-        let ends = letter == '"' && !escaped;
-        escaped = letter == '\\' && !escaped;
-        ends.then_some(at)
-    })
 }
 
 #[cfg(test)]

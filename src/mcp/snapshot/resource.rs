@@ -67,6 +67,13 @@ impl Resource {
         }
     }
 
+    /// As a message again, for those who look.
+    pub fn message(&self) -> message::Resource {
+        // What is framed here was encoded here.
+        let read = message::Resources::decode(self.framed.clone()).unwrap_or_default();
+        read.resources.into_iter().next().unwrap_or_default()
+    }
+
     pub(crate) fn framed(&self) -> &Bytes {
         &self.framed
     }
@@ -156,5 +163,6 @@ mod tests {
         assert_eq!(metadata.version, resource.version.to_string());
         assert_eq!(metadata.labels["l"], "1");
         assert_eq!(content(read), resource.version);
+        assert_eq!(*read, resource.message());
     }
 }

@@ -37,6 +37,11 @@ const CERTIFICATES: &str = "/etc/istio/ingress-certs";
 /// Of a rule without a host.
 const ANY: &str = "*";
 
+/// Whether something that is made here can have this full name.
+pub fn may_be_made(name: &str) -> bool {
+    name.ends_with(SUFFIX) && name.starts_with(NAMESPACE)
+}
+
 /// Which Ingresses are ours, and what is made of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {

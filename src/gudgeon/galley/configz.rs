@@ -1,0 +1,179 @@
+//! What is served and what is not, as documents. Nothing in them is a secret.
+
+use std::time::Duration;
+
+use api::config::collections::{self, MESH, SYNTHETIC};
+use api::config::{Finding, Object};
+use api::schema;
+use api::wire;
+use cluster::config::Rejected;
+use mcp::catalog::{Catalog, Group};
+use mcp::message;
+use mcp::snapshot::{Collection, Resource};
+use serde_json::{Map, Value, json};
+
+use super::engine::{Engine, State};
+use super::monitor::Looks;
+use super::secrets;
+use crate::log;
+
+/// All of it but the resources.
+pub(super) fn document(looks: &Looks) -> Value {
+    let mut document = match &looks.engine {
+        Some(engine) => engine.look(|state| served(engine, state)),
+        // Nothing is served, so nothing is wrong with it.
+        None => json!({
+            "session": null, "source": {"kind": null, "synced": true, "stale_since": null},
+            "snapshots": {}, "collections": [], "rejected": [], "warnings": [],
+        }),
+    };
+    if let Value::Object(fields) = &mut document {
+        fields.insert("peers".to_owned(), Value::Array(Vec::new()));
+        fields.insert(
+            "ready".to_owned(),
+            json!(looks.readiness.why_not().is_none()),
+        );
+    }
+    document
+}
+
+fn served(engine: &Engine, state: &State) -> Value {
+    let time = |at: Duration| log::stamp(engine.clock.wall(at));
+    let session = &state.session;
+    let mut snapshots = Map::new();
+    let mut all = Vec::new();
+    for published in state.published() {
+        let snapshot = &published.snapshot;
+        let resources = snapshot.collections().map(|one| one.members().len());
+        let one = json!({
+            "published": time(published.at),
+            "version": snapshot.version().to_string(),
+            "count": resources.sum::<usize>(),
+            "publishes": state.count(snapshot.group()),
+        });
+        snapshots.insert(snapshot.group().word().to_owned(), one);
+        let shown = snapshot.collections().filter(|one| is_shown(one));
+        all.extend(shown.map(|one| {
+            json!({
+                "name": &**one.name(),
+                "version": one.version().to_string(),
+                "count": one.members().len(),
+                "bytes": one.bytes(),
+            })
+        }));
+    }
+    let rejected: Vec<Value> = state.rejected().iter().map(rejected).collect();
+    let warnings: Vec<Value> = state
+        .warned()
+        .map(|one| {
+            json!({
+                "collection": one.id.collection, "name": &*one.id.name, "origin": &*one.origin,
+                "warnings": findings(&one.warnings),
+            })
+        })
+        .collect();
+    json!({
+        "session": {
+            "id": session.number(),
+            "state": session.state().word(),
+            "since": time(session.since()),
+            "reason": session.reason().to_string(),
+            "buffered": session.buffered(),
+        },
+        "source": {
+            "kind": engine.settings.source,
+            "synced": state.is_complete(),
+            "stale_since": state.stale.as_ref().map(|(since, _)| time(*since)),
+            "error": state.stale.as_ref().map(|(_, why)| why),
+        },
+        "snapshots": snapshots,
+        "collections": all,
+        "rejected": rejected,
+        "warnings": warnings,
+    })
+}
+
+/// Those that never have anything in them are not worth a line.
+pub(super) fn is_shown(collection: &Collection) -> bool {
+    !collections::is_always_empty(collection.name())
+}
+
+fn rejected(one: &Rejected) -> Value {
+    json!({
+        "collection": one.id.collection,
+        "name": &*one.id.name,
+        "origin": &*one.origin,
+        "state": one.state.as_str(),
+        "errors": findings(&one.errors),
+    })
+}
+
+fn findings(all: &[Finding]) -> Value {
+    let one = |found: &Finding| json!({"path": found.path, "message": found.message});
+    all.iter().map(one).collect()
+}
+
+/// The resources of a collection; `None`: there is no such collection. Decoding them takes a while.
+pub(super) fn resources(engine: &Engine, name: &str) -> Option<Value> {
+    let catalog = Catalog::all();
+    let (name, group) = catalog.find(name)?;
+    let snapshots = engine.snapshots().borrow().clone();
+    let snapshot = match group {
+        Group::Default => snapshots.default,
+        Group::SyntheticServiceEntry => snapshots.synthetic,
+    };
+    let collection = snapshot.and_then(|snapshot| snapshot.get(name).cloned());
+    let members = collection.iter().flat_map(|one| one.members());
+    let resources: Vec<Value> = members.map(|one| resource(name, one)).collect();
+    let version = collection.map(|one| one.version().to_string());
+    Some(json!({"collection": &**name, "version": version, "resources": resources}))
+}
+
+fn resource(collection: &str, resource: &Resource) -> Value {
+    let message::Resource { metadata, body } = resource.message();
+    let metadata = metadata.unwrap_or_default();
+    let created = metadata.create_time.and_then(|time| {
+        let since = Duration::from_secs(u64::try_from(time.seconds).ok()?);
+        std::time::UNIX_EPOCH.checked_add(since).map(log::stamp)
+    });
+    let any = body.unwrap_or_default();
+    let fields = body_of(collection, &resource.name, any.value);
+    let mut shown = json!({
+        "metadata": {
+            "name": metadata.name,
+            "createTime": created,
+            "version": metadata.version,
+            "labels": metadata.labels,
+            "annotations": metadata.annotations,
+        },
+    });
+    let body = match fields {
+        // As proto JSON has a Struct in an Any.
+        Some(fields) if any.type_url.ends_with("/google.protobuf.Struct") => {
+            json!({"@type": any.type_url, "value": fields})
+        }
+        Some(Value::Object(mut fields)) => {
+            fields.insert("@type".to_owned(), any.type_url.into());
+            Value::Object(fields)
+        }
+        _ => json!({"@type": any.type_url}),
+    };
+    if let Value::Object(fields) = &mut shown {
+        fields.insert("body".to_owned(), body);
+    }
+    secrets::hide(&mut shown);
+    shown
+}
+
+fn body_of(collection: &str, name: &str, body: bytes::Bytes) -> Option<Value> {
+    if collection == MESH {
+        return wire::decode(&schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG, &body).ok();
+    }
+    let of = match collection {
+        SYNTHETIC => "istio/networking/v1alpha3/serviceentries",
+        other => other,
+    };
+    let kind = collections::kind_of(of)?;
+    let object = Object::of_resource(kind, name, body).ok()?;
+    Some(object.spec)
+}

@@ -1,0 +1,364 @@
+//! The one place where what sources say becomes what is published. Whoever looks in sees one moment of it.
+//!
+//! ```text
+//!  sources ──► said ──► session ──► processing ──► publisher ──► snapshots
+//!  mesh file ─────────────┘
+//! ```
+//!
+//! What sources have said is kept: a new session hears it again from here, and no source reads anything twice.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::mesh::MeshConfig;
+use cluster::config::{Id, Rejected, Report, Warned};
+use mcp::catalog::{Catalog, Group};
+use mcp::publish::{Published, Publisher};
+use mcp::session::{Session, Step};
+use tokio::sync::{Notify, watch};
+use tracing::{info, warn};
+
+use super::metrics::Metrics;
+use super::processing::{self, Processing, Thing};
+use super::readiness::Readiness;
+use super::snapshots::Snapshots;
+use crate::clock::Clock;
+
+/// Publishes that are remembered, for the page.
+const REMEMBERED: usize = 200;
+
+/// So much is said of what is made.
+const MOST_LINES: usize = 100;
+
+/// A part of readiness.
+const SNAPSHOT: &str = "snapshot";
+
+/// What a session wants.
+type Next = Step<Id, Thing, Arc<MeshConfig>>;
+
+/// What the flags say to it.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// `files` or `cluster`.
+    pub(super) source: &'static str,
+    pub(super) domain: String,
+    /// Entries are made of services.
+    pub(super) discovers: bool,
+}
+
+/// What a source has said.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// `None`: it is gone.
+    pub(super) changes: Vec<(Id, Option<Thing>)>,
+    /// These are all that there are.
+    pub(super) whole: bool,
+    /// All that is wrong now; `None`: what was before.
+    pub(super) report: Option<Report>,
+}
+
+/// A publish, for the page.
+#[derive(Clone, Debug)]
+pub(super) struct Publish {
+    pub(super) group: Group,
+    pub(super) at: Duration,
+    /// How many changes went into it, and how long the first has waited.
+    pub(super) changes: u64,
+    pub(super) waited: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(super) settings: Settings,
+    pub(super) clock: Clock,
+    state: Mutex<State>,
+    out: watch::Sender<Snapshots>,
+    /// There may be something to publish sooner than was thought.
+    wake: Notify,
+    readiness: Arc<Readiness>,
+    metrics: Arc<Metrics>,
+}
+
+/// One moment.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) session: Session<Id, Thing, Arc<MeshConfig>>,
+    said: BTreeMap<Id, Thing>,
+    complete: bool,
+    report: Report,
+    /// Since when the source is not to be reached, and why.
+    pub(super) stale: Option<(Duration, String)>,
+    processing: Option<Processing>,
+    /// Of the processing before, until the next begins.
+    publisher: Publisher,
+    publishes: VecDeque<Publish>,
+    counts: BTreeMap<Group, u64>,
+    /// What was said of Ingresses already.
+    told: BTreeSet<String>,
+}
+
+impl State {
+    /// All that is not served as it is written.
+    pub(super) fn rejected(&self) -> Vec<Rejected> {
+        let made = self.processing.iter().flat_map(Processing::rejected);
+        self.report.rejected.iter().cloned().chain(made).collect()
+    }
+
+    /// All that is served and could be better, or is not served and need not be.
+    pub(super) fn warned(&self) -> impl Iterator<Item = &Warned> {
+        let made = self.processing.iter().flat_map(Processing::warned);
+        self.report.warned.iter().chain(made)
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// The newest of each group.
+    pub(super) fn published(&self) -> impl Iterator<Item = &Published> {
+        self.publisher.published()
+    }
+
+    /// How many of a group there were.
+    pub(super) fn count(&self, group: Group) -> u64 {
+        self.counts.get(&group).copied().unwrap_or_default()
+    }
+
+    /// The last, the oldest first.
+    pub(super) fn publishes(&self) -> impl Iterator<Item = &Publish> {
+        self.publishes.iter()
+    }
+}
+
+impl Engine {
+    pub(super) fn new(
+        settings: Settings,
+        readiness: Arc<Readiness>,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        readiness.lacks(SNAPSHOT, "the first snapshot is not published");
+        let state = State {
+            session: Session::new([settings.source]),
+            said: BTreeMap::new(),
+            complete: false,
+            report: Report::default(),
+            stale: None,
+            processing: None,
+            publisher: Publisher::new(Arc::new(Catalog::all())),
+            publishes: VecDeque::new(),
+            counts: BTreeMap::new(),
+            told: BTreeSet::new(),
+        };
+        let this = Arc::new(Self {
+            settings,
+            clock: Clock::new(),
+            state: Mutex::new(state),
+            out: watch::Sender::default(),
+            wake: Notify::new(),
+            readiness,
+            metrics,
+        });
+        this.change(|engine, state, now| {
+            let step = state.session.start(now);
+            engine.act(state, now, step);
+        });
+        this
+    }
+
+    /// What is published, now and later.
+    pub(crate) fn snapshots(&self) -> watch::Receiver<Snapshots> {
+        self.out.subscribe()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One moment; whoever looks is quick.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.state())
+    }
+
+    fn change(&self, change: impl FnOnce(&Self, &mut State, Duration)) {
+        let now = self.clock.now();
+        let mut state = self.state();
+        change(self, &mut state, now);
+        self.flush(&mut state, now);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// The source is there.
+    pub(super) fn connected(&self) {
+        self.change(|engine, state, now| {
+            let number = state.session.number();
+            let source = engine.settings.source;
+            let step = state.session.connected(now, number, source);
+            engine.act(state, now, step);
+        });
+    }
+
+    /// The source has said something.
+    pub(super) fn tell(&self, news: News) {
+        self.metrics.processed(news.changes.len());
+        self.change(|engine, state, now| {
+            let number = state.session.number();
+            let mut changes = news.changes;
+            if news.whole {
+                let named: BTreeSet<Id> = changes.iter().map(|(id, _)| id.clone()).collect();
+                let gone = state.said.keys().filter(|id| !named.contains(id));
+                changes.extend(gone.map(|id| (id.clone(), None)).collect::<Vec<_>>());
+            }
+            for (id, thing) in changes {
+                match &thing {
+                    Some(thing) => state.said.insert(id.clone(), thing.clone()),
+                    None => state.said.remove(&id),
+                };
+                let step = state.session.object(number, id, thing);
+                engine.act(state, now, step);
+            }
+            if let Some(report) = news.report {
+                state.report = report;
+            }
+            if news.whole {
+                state.complete = true;
+                let step = state.session.complete(now, number, engine.settings.source);
+                engine.act(state, now, step);
+            }
+        });
+    }
+
+    /// Whether the source can be reached; if not, why.
+    pub(super) fn stand(&self, stale: Option<String>) {
+        self.change(|_, state, now| {
+            state.stale = stale.map(|why| {
+                let since = state.stale.as_ref().map_or(now, |(since, _)| *since);
+                (since, why)
+            });
+        });
+    }
+
+    /// The mesh configuration was read.
+    pub(super) fn mesh(&self, mesh: Arc<MeshConfig>) {
+        self.change(|engine, state, now| {
+            let step = state.session.mesh(now, mesh);
+            engine.act(state, now, step);
+        });
+    }
+
+    /// Does what the session says, and what comes of that.
+    fn act(&self, state: &mut State, now: Duration, step: Next) {
+        let mut next = step;
+        loop {
+            next = match next {
+                Step::Nothing => return,
+                Step::Replay(number) => {
+                    state.publisher.begin();
+                    self.replay(state, now, number)
+                }
+                Step::Begin(mesh, objects) => {
+                    let Settings {
+                        domain, discovers, ..
+                    } = &self.settings;
+                    let mut processing = Processing::new(&mesh, domain, *discovers);
+                    let resource = Arc::new(processing::mesh(&mesh));
+                    let publisher = &mut state.publisher;
+                    publisher.set(now, api::config::collections::MESH, resource);
+                    for (id, thing) in objects {
+                        processing.apply(now, publisher, &id, Some(thing));
+                    }
+                    processing.flush(now, publisher);
+                    publisher.open(now);
+                    info!("session {} is processing", state.session.number());
+                    state.processing = Some(processing);
+                    return;
+                }
+                Step::Apply(id, thing) => {
+                    if let Some(processing) = &mut state.processing {
+                        processing.apply(now, &mut state.publisher, &id, thing);
+                    }
+                    return;
+                }
+                Step::End => {
+                    state.processing = None;
+                    state.session.ended(now)
+                }
+            };
+        }
+    }
+
+    /// All that was said, to a new session. What comes of it.
+    fn replay(&self, state: &mut State, now: Duration, number: u64) -> Next {
+        let source = self.settings.source;
+        if !state.complete {
+            return Step::Nothing;
+        }
+        state.session.connected(now, number, source);
+        for (id, thing) in &state.said {
+            // It is kept: nothing comes of it before all is there.
+            let session = &mut state.session;
+            session.object(number, id.clone(), Some(thing.clone()));
+        }
+        state.session.complete(now, number, source)
+    }
+
+    fn flush(&self, state: &mut State, now: Duration) {
+        let Some(processing) = &mut state.processing else {
+            return;
+        };
+        if !processing.flush(now, &mut state.publisher) {
+            return;
+        }
+        let rejected = processing.rejected().map(|one| one.to_string());
+        let warned = processing.warned().iter().map(ToString::to_string);
+        let lines: BTreeSet<String> = rejected.chain(warned).take(MOST_LINES).collect();
+        for line in lines.difference(&state.told) {
+            warn!("{line}");
+        }
+        state.told = lines;
+    }
+
+    /// Publishes what is due, for ever.
+    pub(super) async fn run(self: Arc<Self>) {
+        loop {
+            let deadline = self.publish();
+            let due = async {
+                match deadline {
+                    Some(at) => tokio::time::sleep_until(self.clock.instant(at)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = due => {}
+            }
+        }
+    }
+
+    /// Publishes what is due now. When there will be more.
+    fn publish(&self) -> Option<Duration> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        for published in state.publisher.due(now) {
+            let group = published.snapshot.group();
+            self.metrics.published(published.due.count);
+            if state.publishes.len() >= REMEMBERED {
+                state.publishes.pop_front();
+            }
+            state.publishes.push_back(Publish {
+                group,
+                at: now,
+                changes: published.due.count,
+                waited: now.saturating_sub(published.due.since),
+            });
+            *state.counts.entry(group).or_default() += 1;
+            self.out
+                .send_modify(|snapshots| snapshots.set(published.snapshot));
+        }
+        if state.publisher.is_ready() {
+            self.readiness.has(SNAPSHOT);
+        }
+        state.publisher.deadline()
+    }
+}

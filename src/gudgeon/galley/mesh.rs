@@ -1,0 +1,103 @@
+//! The mesh configuration's file, followed for as long as the program runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::mesh::{self, Invalid, MeshConfig, Parsed};
+use tokio::sync::watch;
+use tracing::info;
+
+use super::engine::Engine;
+use crate::cli::{GALLEY_MESH_CONFIG, GalleyFlags};
+use crate::exit::Failure;
+use crate::kept::Kept;
+use crate::watch::Watcher;
+
+/// From the first event to the look: who writes a file often writes another.
+const SETTLE: Duration = Duration::from_millis(100);
+/// A look in any case.
+const SELDOM: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(super) struct File {
+    kept: Kept,
+    watches: bool,
+}
+
+impl File {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It is not there though a flag names it, or it is not valid.
+    pub(super) fn open(flags: &GalleyFlags) -> Result<(Self, Arc<MeshConfig>), Failure> {
+        let given = flags.mesh_config_file.as_deref();
+        let (kept, text) = Kept::open("meshConfigFile", given, GALLEY_MESH_CONFIG)?;
+        let config = match text {
+            Some(text) => kept.first(parse(&text))?,
+            None => {
+                info!(
+                    "no mesh configuration at {}: the defaults are used",
+                    kept.path.display()
+                );
+                defaults()
+            }
+        };
+        let watches = flags.watch_config_files;
+        Ok((Self { kept, watches }, Arc::new(config)))
+    }
+
+    /// Tells of changes, for ever. A file that is not valid any more, or gone, changes nothing.
+    pub(super) async fn follow(mut self, engine: Arc<Engine>, mut again: watch::Receiver<u64>) {
+        let path = self.kept.path.clone();
+        let mut watcher = self.watches.then(|| Watcher::new(vec![path]));
+        loop {
+            if let Some(text) = self.kept.changed()
+                && let Some(config) = self.kept.later(parse(&text))
+            {
+                engine.mesh(Arc::new(config));
+            }
+            let Some(watcher) = &mut watcher else {
+                if again.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            };
+            tokio::select! {
+                () = watcher.changed() => tokio::time::sleep(SETTLE).await,
+                () = tokio::time::sleep(SELDOM) => watcher.follow(),
+                asked = again.changed() => if asked.is_err() { return },
+            }
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
+    mesh::parse_over(&defaults(), text)
+}
+
+/// What sinks of old releases expect to be told, beside what discovery knows by itself.
+const TOLD: &str = "{ingressService: istio-ingressgateway, ingressClass: istio, ingressControllerMode: STRICT, \
+                    enableAutoMtls: false, trustDomain: cluster.local, defaultServiceExportTo: ['*'], \
+                    defaultVirtualServiceExportTo: ['*'], defaultDestinationRuleExportTo: ['*']}";
+
+/// What holds where nobody wrote anything.
+fn defaults() -> MeshConfig {
+    let known = mesh::discovery_defaults();
+    // It is written here, and a test reads it.
+    mesh::parse_over(&known, TOLD).map_or(known, |parsed| parsed.config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_whole() {
+        let defaults = defaults();
+        assert_eq!(defaults.ingress_service, "istio-ingressgateway");
+        assert_eq!(defaults.trust_domain, "cluster.local");
+        assert_eq!(defaults.default_service_export_to, ["*"]);
+        assert!(defaults.enable_auto_mtls.is_some());
+        assert_eq!(defaults.access_log_file, "");
+    }
+}

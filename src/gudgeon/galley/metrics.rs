@@ -1,0 +1,193 @@
+//! What is counted of sources, sessions and publishes, under Galley's names where it has them.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use mcp::session::State;
+
+use super::engine::Engine;
+use crate::classic::{classic, up_to};
+use crate::cli::VERSION;
+use crate::{log, process};
+
+type Standing<const LABELS: usize> = Family<[(&'static str, String); LABELS], Gauge>;
+
+/// Changes in one publish.
+const BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 32.0, 128.0, 1024.0, 8192.0];
+
+#[derive(Debug)]
+pub(super) struct Metrics {
+    events: Counter,
+    published: Counter,
+    in_one: Histogram,
+    instances: Standing<1>,
+    rejected: Standing<2>,
+    warnings: Standing<1>,
+    session: Standing<1>,
+    panics: Counter,
+    lost_lines: Counter,
+    resident: Gauge,
+}
+
+impl Metrics {
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let this = Self {
+            events: Counter::default(),
+            published: Counter::default(),
+            in_one: Histogram::new(BUCKETS),
+            instances: Standing::default(),
+            rejected: Standing::default(),
+            warnings: Standing::default(),
+            session: Standing::default(),
+            panics: Counter::default(),
+            lost_lines: Counter::default(),
+            resident: Gauge::default(),
+        };
+        let info = Standing::<1>::default();
+        info.get_or_create(&[("version", VERSION.to_owned())])
+            .set(1);
+        registry.register("gudgeon_build_info", "What this is", info);
+        this.register(registry);
+        this
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let processor = "galley_runtime_processor_";
+        // Those of the original end in `_total`, which the older format is told of the others only.
+        let counters = [
+            (
+                format!("{processor}events_processed_total"),
+                "Changes that sources told",
+                &self.events,
+            ),
+            (
+                format!("{processor}snapshots_published_total"),
+                "Snapshots that were published",
+                &self.published,
+            ),
+            (
+                "gudgeon_panics".to_owned(),
+                "Requests that a mistake of this program ended",
+                &self.panics,
+            ),
+            (
+                "gudgeon_log_lines_lost".to_owned(),
+                "Log lines that nobody took",
+                &self.lost_lines,
+            ),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
+        registry.register(
+            format!("{processor}snapshot_events_total"),
+            "Changes in one snapshot",
+            self.in_one.clone(),
+        );
+        let families = [
+            (
+                "galley_runtime_state_type_instances_total",
+                "Resources by collection",
+                &self.instances,
+            ),
+            (
+                "gudgeon_config_warnings",
+                "Warnings of objects by collection",
+                &self.warnings,
+            ),
+            (
+                "gudgeon_galley_session",
+                "1 for the state that the session is in",
+                &self.session,
+            ),
+        ];
+        for (name, help, family) in families {
+            registry.register(name, help, family.clone());
+        }
+        registry.register(
+            "gudgeon_config_rejected",
+            "Objects that are not served as they are written",
+            self.rejected.clone(),
+        );
+        registry.register(
+            "process_resident_memory_bytes",
+            "Resident memory",
+            self.resident.clone(),
+        );
+    }
+
+    pub(super) fn processed(&self, changes: usize) {
+        self.events.inc_by(changes as u64);
+    }
+
+    /// One snapshot, with so many changes.
+    #[expect(clippy::cast_precision_loss, reason = "nobody makes so many changes")]
+    pub(super) fn published(&self, changes: u64) {
+        self.published.inc();
+        self.in_one.observe(changes as f64);
+    }
+
+    pub(super) fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    fn show(&self, engine: &Engine) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let Self {
+            instances,
+            rejected,
+            warnings,
+            session,
+            ..
+        } = self;
+        instances.clear();
+        rejected.clear();
+        warnings.clear();
+        engine.look(|state| {
+            for published in state.published() {
+                for collection in published.snapshot.collections() {
+                    let count = collection.members().len();
+                    if count > 0 {
+                        let label = [("collection", collection.name().to_string())];
+                        instances.get_or_create(&label).set(number(count));
+                    }
+                }
+            }
+            for one in state.rejected() {
+                let label = [
+                    ("collection", one.id.collection.to_owned()),
+                    ("state", one.state.as_str().to_owned()),
+                ];
+                rejected.get_or_create(&label).inc();
+            }
+            for one in state.warned() {
+                let label = [("collection", one.id.collection.to_owned())];
+                let count = number(one.warnings.len());
+                warnings.get_or_create(&label).inc_by(count);
+            }
+            for each in State::ALL {
+                let label = [("state", each.word().to_owned())];
+                let is_it = i64::from(each == state.session.state());
+                session.get_or_create(&label).set(is_it);
+            }
+        });
+    }
+
+    /// All that is registered, as text.
+    pub(super) fn text(&self, registry: &Registry, engine: Option<&Engine>) -> String {
+        if let Some(engine) = engine {
+            self.show(engine);
+        }
+        if let Some(bytes) = process::resident() {
+            self.resident.set(bytes);
+        }
+        up_to(&self.lost_lines, log::lost_lines());
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _written = prometheus_client::encoding::text::encode(&mut text, registry);
+        classic(&text)
+    }
+}

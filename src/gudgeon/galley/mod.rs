@@ -1,0 +1,27 @@
+//! Galley: configuration is checked at the door and served to whoever needs it.
+//!
+//! ```text
+//!  sources, mesh ──► engine (session ──► processing ──► publisher) ──► snapshots
+//!                       ▲
+//!                       └── monitor: configz, page, metrics        readiness ──► probes
+//! ```
+//!
+//! What is served is known by its snapshots alone: who takes them, and how, is no business of the engine. What is ready is
+//! known by its parts: each says for itself what it waits for.
+
+mod configz;
+mod engine;
+mod mesh;
+mod metrics;
+mod monitor;
+mod options;
+mod page;
+mod probes;
+mod processing;
+mod readiness;
+mod secrets;
+mod snapshots;
+mod sources;
+mod start;
+
+pub(crate) use start::run;

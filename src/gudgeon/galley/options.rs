@@ -1,0 +1,185 @@
+//! What the flags say together, checked once.
+
+use std::path::{Path, PathBuf};
+
+use cluster::Access;
+use tracing::info;
+
+use crate::cli::{GalleyFlags, ValidationFlags};
+use crate::exit::Failure;
+
+/// The configuration that a program has with it.
+const EMBEDDED: &str = "/etc/gudgeon/config";
+
+/// Where configuration comes from.
+#[derive(Clone, Debug)]
+pub(super) enum From {
+    /// Nobody is served.
+    Nowhere,
+    Files(PathBuf),
+    Cluster,
+}
+
+/// What is on.
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    pub(super) from: From,
+    /// The webhook.
+    pub(super) validation: bool,
+}
+
+/// What is there beside the flags.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    is_pod: bool,
+    has_embedded: bool,
+    has_certificate: bool,
+}
+
+impl Options {
+    /// # Errors
+    /// What cannot be.
+    pub(super) fn new(flags: &GalleyFlags) -> Result<Self, Failure> {
+        let (chain, key) = certificate(flags);
+        let place = Place {
+            is_pod: Access::in_cluster(),
+            has_embedded: Path::new(EMBEDDED).exists(),
+            has_certificate: chain.exists() && key.exists(),
+        };
+        let this = Self::of(flags, place)?;
+        if !this.validation && flags.webhook.enable_validation.is_none() {
+            info!(
+                "validation is off: there is no certificate at {}",
+                chain.display()
+            );
+        }
+        Ok(this)
+    }
+
+    fn of(flags: &GalleyFlags, place: Place) -> Result<Self, Failure> {
+        let from = from(flags, place)?;
+        let wanted = flags.webhook.enable_validation;
+        let possible = place.has_certificate || flags.webhook.self_signed;
+        let validation = wanted.unwrap_or(possible || !matches!(from, From::Files(_)));
+        if !validation && matches!(from, From::Nowhere) {
+            return Err(Failure::config(
+                "cannot serve anything: --enable-server and --enable-validation are both false",
+            ));
+        }
+        Ok(Self { from, validation })
+    }
+}
+
+fn from(flags: &GalleyFlags, place: Place) -> Result<From, Failure> {
+    let is_given = |path: &Path| !path.as_os_str().is_empty();
+    if !flags.mcp.enable_server {
+        return Ok(From::Nowhere);
+    }
+    if is_given(&flags.config_path) {
+        return Ok(From::Files(flags.config_path.clone()));
+    }
+    if is_given(&flags.kubeconfig) || place.is_pod {
+        return Ok(From::Cluster);
+    }
+    if place.has_embedded {
+        return Ok(From::Files(EMBEDDED.into()));
+    }
+    Err(Failure::config(
+        "cannot find configuration: give --configPath for files, or --kubeconfig for a cluster",
+    ))
+}
+
+/// The webhook's certificate and its key.
+fn certificate(flags: &GalleyFlags) -> (&Path, &Path) {
+    let ValidationFlags {
+        certificate,
+        private_key,
+        ..
+    } = &flags.webhook;
+    (
+        certificate.as_ref().unwrap_or(&flags.mcp.tls_cert_file),
+        private_key.as_ref().unwrap_or(&flags.mcp.tls_key_file),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli::{Asked, parse};
+    use crate::exit::Exit;
+
+    const NOTHING: Place = Place {
+        is_pod: false,
+        has_embedded: false,
+        has_certificate: false,
+    };
+
+    fn read(line: &str, place: Place) -> Result<(String, bool), String> {
+        let line = format!("gudgeon galley {line}");
+        let words: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+        let Asked::Galley(flags) = parse(&words).unwrap().asked else {
+            panic!("{line}")
+        };
+        let options = Options::of(&flags, place).map_err(|failure| {
+            assert_eq!(failure.exit, Exit::Config);
+            failure.message
+        })?;
+        let from = match options.from {
+            From::Nowhere => "nowhere".to_owned(),
+            From::Files(path) => path.display().to_string(),
+            From::Cluster => "cluster".to_owned(),
+        };
+        Ok((from, options.validation))
+    }
+
+    #[test]
+    fn where_configuration_comes_from() {
+        let pod = Place {
+            is_pod: true,
+            has_embedded: true,
+            has_certificate: true,
+        };
+        let edge = Place {
+            has_embedded: true,
+            ..NOTHING
+        };
+        for (line, place, from, validation) in [
+            ("--configPath /c --kubeconfig /k", pod, "/c", true),
+            ("--configPath /c", NOTHING, "/c", false),
+            ("--configPath /c --enable-validation", NOTHING, "/c", true),
+            ("--configPath /c --selfSigned", NOTHING, "/c", true),
+            (
+                "--configPath /c --enable-validation=false",
+                pod,
+                "/c",
+                false,
+            ),
+            ("--kubeconfig /k", NOTHING, "cluster", true),
+            ("", pod, "cluster", true),
+            ("", edge, EMBEDDED, false),
+            ("--enable-server=false", NOTHING, "nowhere", true),
+            (
+                "--enable-server=false --configPath /c",
+                pod,
+                "nowhere",
+                true,
+            ),
+        ] {
+            let read = read(line, place);
+            assert_eq!(read, Ok((from.to_owned(), validation)), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        let none = read("", NOTHING).unwrap_err();
+        assert!(
+            none.contains("--configPath") && none.contains("--kubeconfig"),
+            "{none}"
+        );
+        let both = read("--enable-server=false --enable-validation=false", NOTHING);
+        assert!(both.unwrap_err().contains("both false"));
+    }
+}

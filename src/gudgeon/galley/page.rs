@@ -1,0 +1,189 @@
+//! The page for a browser: what is not served first, and why; then what is.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use api::config::Finding;
+use mcp::catalog::Group;
+
+use super::configz;
+use super::engine::{Engine, Publish, State};
+use super::monitor::Looks;
+use crate::cli::VERSION;
+use crate::html::{self, Bar, ROWS, escaped};
+use crate::log;
+
+/// The whole page.
+pub(super) fn draw(looks: &Looks) -> String {
+    let mut page = String::with_capacity(16 << 10);
+    html::head(&mut page, "gudgeon galley", "");
+    let state = match looks.readiness.why_not() {
+        None => "<span class=\"good\">ready</span>".to_owned(),
+        Some(why) => format!("<span class=\"bad\">not ready: {}</span>", escaped(&why)),
+    };
+    // Writing to a string cannot fail, here and below.
+    let _written = writeln!(
+        page,
+        "<h1>gudgeon galley {VERSION}: {state}</h1><p>{} &middot; <a href=\"/debug/configz\">all of this</a> as JSON</p>",
+        log::stamp(std::time::SystemTime::now())
+    );
+    if let Some(engine) = &looks.engine {
+        engine.look(|state| {
+            rejected(&mut page, state);
+            warned(&mut page, state);
+            timeline(&mut page, engine, state);
+            collections(&mut page, state);
+            session(&mut page, engine, state);
+        });
+    }
+    page.push_str("</body></html>\n");
+    page
+}
+
+fn words(findings: &[Finding]) -> String {
+    let mut words = String::new();
+    for found in findings {
+        if !words.is_empty() {
+            words.push_str("<br>");
+        }
+        if !found.path.is_empty() {
+            let _written = write!(words, "<code>{}</code>: ", escaped(&found.path));
+        }
+        words.push_str(&escaped(&found.message));
+    }
+    words
+}
+
+fn rejected(page: &mut String, state: &State) {
+    let all = state.rejected();
+    if all.is_empty() {
+        page.push_str("<h2>Nothing is refused</h2>\n");
+        return;
+    }
+    let _written = writeln!(
+        page,
+        "<h2>Not served as it is written: {}</h2><table><tr><th>where<th>what<th>state<th>why</tr>",
+        all.len()
+    );
+    for one in all.iter().take(ROWS) {
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td>{}<br>{}<td class=\"bad\">{}<td>{}</tr>",
+            escaped(&one.origin),
+            escaped(one.id.collection),
+            escaped(&one.id.name),
+            one.state.as_str(),
+            words(&one.errors)
+        );
+    }
+    html::more(page, all.len());
+    page.push_str("</table>\n");
+}
+
+fn warned(page: &mut String, state: &State) {
+    let count = state.warned().count();
+    if count == 0 {
+        return;
+    }
+    let _written = writeln!(
+        page,
+        "<h2>Warnings: {count}</h2><table><tr><th>where<th>what<th>why</tr>"
+    );
+    for one in state.warned().take(ROWS) {
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td>{}<br>{}<td>{}</tr>",
+            escaped(&one.origin),
+            escaped(one.id.collection),
+            escaped(&one.id.name),
+            words(&one.warnings)
+        );
+    }
+    html::more(page, count);
+    page.push_str("</table>\n");
+}
+
+fn timeline(page: &mut String, engine: &Engine, state: &State) {
+    let now = engine.clock.now();
+    page.push_str("<h2>Publishes of the last hour</h2>");
+    let bars = state.publishes().map(|publish| Bar {
+        age: now.saturating_sub(publish.at),
+        height: match publish.group {
+            Group::Default => 75,
+            Group::SyntheticServiceEntry => 40,
+        },
+        color: match publish.group {
+            Group::Default => "some",
+            Group::SyntheticServiceEntry => "good",
+        },
+        words: described(engine, publish),
+    });
+    html::timeline(page, "publishes by time", bars);
+}
+
+fn described(engine: &Engine, publish: &Publish) -> String {
+    format!(
+        "{} {}: {} changes, the first has waited for {:.3} s",
+        log::stamp(engine.clock.wall(publish.at)),
+        publish.group.word(),
+        publish.changes,
+        publish.waited.as_secs_f64()
+    )
+}
+
+fn collections(page: &mut String, state: &State) {
+    page.push_str(
+        "<h2>Collections</h2><table><tr><th>collection<th>resources<th>bytes<th>version</tr>\n",
+    );
+    let mut empty = 0;
+    for published in state.published() {
+        let shown = published.snapshot.collections();
+        for one in shown.filter(|one| configz::is_shown(one)) {
+            if one.members().is_empty() {
+                empty += 1;
+                continue;
+            }
+            let name = escaped(one.name());
+            let _written = writeln!(
+                page,
+                "<tr><td><a href=\"/debug/configz?collection={name}\">{name}</a><td>{}<td>{}<td><code>{}</code></tr>",
+                one.members().len(),
+                one.bytes(),
+                one.version()
+            );
+        }
+    }
+    let _written = writeln!(page, "</table><p>and {empty} that are empty</p>");
+}
+
+fn session(page: &mut String, engine: &Engine, state: &State) {
+    let time = |at: Duration| log::stamp(engine.clock.wall(at));
+    let session = &state.session;
+    let _written = writeln!(
+        page,
+        "<h2>Session {}</h2><p>{} since {}: {}. Source: {}, {}</p>",
+        session.number(),
+        session.state().word(),
+        time(session.since()),
+        session.reason(),
+        engine.settings.source,
+        match (&state.stale, state.is_complete()) {
+            (Some((since, why)), _) => format!(
+                "<span class=\"bad\">stale since {}: {}</span>",
+                time(*since),
+                escaped(why)
+            ),
+            (None, true) => "<span class=\"good\">synced</span>".to_owned(),
+            (None, false) => "has not said all that it has".to_owned(),
+        }
+    );
+    for published in state.published() {
+        let _written = writeln!(
+            page,
+            "<p>Snapshot {}: {}, {}</p>",
+            published.snapshot.group().word(),
+            published.snapshot.version(),
+            time(published.at)
+        );
+    }
+}

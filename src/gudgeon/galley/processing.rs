@@ -1,0 +1,457 @@
+//! The transforms of one session: things in, resources of collections out.
+//!
+//! What is made of Ingresses is made of all of them together, and an entry of a Service is made of many things: so what is to
+//! be made anew is remembered, and made once, when a source has said what it had to say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::config::Finding;
+use api::config::collections::{MESH, SYNTHETIC, type_url_of};
+use api::mesh::MeshConfig;
+use cluster::config::{Entry, Id, Plain, Rejected, State, Warned};
+use mcp::objects;
+use mcp::publish::Publisher;
+use mcp::snapshot::{Origin, Resource};
+use mcp::transform::ingress::{self, GATEWAYS, Made, Settings, VIRTUAL_SERVICES};
+use mcp::transform::kubernetes::{EndpointSlice, Endpoints, Ingress, Node, Pod, Service};
+use mcp::transform::services::Services;
+use mcp::transform::{Key, Mesh};
+use prost::Message as _;
+use serde::de::DeserializeOwned;
+
+/// The one resource of the mesh configuration.
+const MESH_NAME: &str = "istio-system/meshconfig";
+
+/// Where what is made comes from, as far as one can say.
+const ORIGIN: &str = "made of Ingresses";
+
+/// What came of something that was made: a resource, or what is wrong with it.
+type Checked = Result<Arc<Resource>, Arc<[Finding]>>;
+
+/// An object, as far as anything is made of it.
+#[derive(Clone, Debug)]
+pub(super) enum Thing {
+    /// As all sinks get it.
+    Resource(Arc<Resource>),
+    /// Of Kubernetes, as JSON.
+    Plain(Plain, Arc<str>),
+}
+
+impl Thing {
+    /// What is made of an object whatever the mesh configuration is. It takes a while for many: not for the loop.
+    pub(super) fn of(entry: &Entry) -> Self {
+        match entry {
+            Entry::Object { object, created } => {
+                let created = created.map(objects::created);
+                Self::Resource(Arc::new(objects::resource(object, created)))
+            }
+            Entry::Plain { kind, json } => Self::Plain(*kind, (&**json).into()),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Processing {
+    mesh: Mesh,
+    settings: Settings,
+    /// Entries are made.
+    discovers: bool,
+    services: Services,
+    /// The Services whose entries are to be made anew.
+    dirty: BTreeSet<Key>,
+    ingresses: BTreeMap<Key, Ingress>,
+    /// What is made of them may be another.
+    ingresses_changed: bool,
+    made: BTreeMap<Id, (Made, Checked)>,
+    /// What somebody has written where something may be made: that counts.
+    written: BTreeSet<Id>,
+    warned: Vec<Warned>,
+}
+
+impl Processing {
+    pub(super) fn new(mesh: &MeshConfig, domain: &str, discovers: bool) -> Self {
+        let trust_domain = match mesh.trust_domain.as_str() {
+            "" => "cluster.local",
+            written => written,
+        };
+        Self {
+            settings: Settings::new(mesh, domain),
+            mesh: Mesh {
+                domain: domain.to_owned(),
+                trust_domain: trust_domain.to_owned(),
+            },
+            discovers,
+            services: Services::default(),
+            dirty: BTreeSet::new(),
+            ingresses: BTreeMap::new(),
+            ingresses_changed: false,
+            made: BTreeMap::new(),
+            written: BTreeSet::new(),
+            warned: Vec::new(),
+        }
+    }
+
+    /// What is wrong with what is made.
+    pub(super) fn rejected(&self) -> impl Iterator<Item = Rejected> {
+        let made = self.made.iter();
+        made.filter_map(|(id, (_, checked))| {
+            Some(Rejected {
+                id: id.clone(),
+                origin: ORIGIN.into(),
+                state: State::Refused,
+                errors: Arc::clone(checked.as_ref().err()?),
+            })
+        })
+    }
+
+    pub(super) fn warned(&self) -> &[Warned] {
+        &self.warned
+    }
+
+    /// An object is there, has changed, or gone.
+    pub(super) fn apply(
+        &mut self,
+        now: Duration,
+        publisher: &mut Publisher,
+        id: &Id,
+        thing: Option<Thing>,
+    ) {
+        let (kind, json) = match thing {
+            Some(Thing::Resource(resource)) => {
+                self.keep(id, true);
+                publisher.set(now, id.collection, resource);
+                return;
+            }
+            Some(Thing::Plain(kind, json)) => (Some(kind), Some(json)),
+            None => (plain_of(id.collection), None),
+        };
+        match kind {
+            Some(kind) => {
+                let changed = self.cluster(kind, &id.name, json.as_deref());
+                self.dirty.extend(changed);
+            }
+            None => {
+                self.keep(id, false);
+                publisher.remove(now, id.collection, &id.name);
+            }
+        }
+    }
+
+    /// An object of Kubernetes. The Services whose entries it is seen in.
+    fn cluster(&mut self, plain: Plain, name: &str, json: Option<&str>) -> BTreeSet<Key> {
+        let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+        let key = Key::new(namespace, name);
+        self.ingresses_changed |= matches!(plain, Plain::Ingress | Plain::Service);
+        match plain {
+            Plain::Ingress => {
+                match read(json) {
+                    Some(ingress) => self.ingresses.insert(key, ingress),
+                    None => self.ingresses.remove(&key),
+                };
+                BTreeSet::new()
+            }
+            Plain::Service => self.services.service(key, read(json)),
+            // Of the others only entries are made.
+            _ if !self.discovers => BTreeSet::new(),
+            Plain::Endpoints => self.services.endpoints(key, read(json)),
+            Plain::EndpointSlice => self.services.slice(key, read(json)),
+            Plain::Pod => self.services.pod(&key, read(json)),
+            Plain::Node => self.services.node(&key.name, read(json)),
+            Plain::IngressClass | Plain::Namespace => BTreeSet::new(),
+        }
+    }
+
+    /// Remembers what is written where something may be made.
+    fn keep(&mut self, id: &Id, is_there: bool) {
+        if !matches!(id.collection, GATEWAYS | VIRTUAL_SERVICES) || !ingress::may_be_made(&id.name)
+        {
+            return;
+        }
+        self.ingresses_changed = true;
+        // It is put in its place again, whatever was there.
+        self.made.remove(id);
+        match is_there {
+            true => self.written.insert(id.clone()),
+            false => self.written.remove(id),
+        };
+    }
+
+    /// Makes what is to be made anew. Whether there may be something new to say of it.
+    pub(super) fn flush(&mut self, now: Duration, publisher: &mut Publisher) -> bool {
+        let dirty = std::mem::take(&mut self.dirty);
+        for key in dirty.iter().filter(|_| self.discovers) {
+            match self.services.entry(key, &self.mesh) {
+                Some(entry) => publisher.set(now, SYNTHETIC, Arc::new(entry)),
+                None => publisher.remove(now, SYNTHETIC, &key.to_string()),
+            };
+        }
+        let changed = std::mem::take(&mut self.ingresses_changed);
+        if changed {
+            self.make(now, publisher);
+        }
+        changed
+    }
+
+    fn make(&mut self, now: Duration, publisher: &mut Publisher) {
+        let port = |service: &Key, name: &str| self.services.port(service, name);
+        let outcome = ingress::transform(&self.ingresses, &self.settings, &port);
+        self.warned = outcome.findings.into_iter().map(warned).collect();
+        let mut before = std::mem::take(&mut self.made);
+        for made in outcome.made {
+            let id = Id {
+                collection: made.collection,
+                name: made.key.to_string().into(),
+            };
+            if self.written.contains(&id) {
+                continue;
+            }
+            let known = before.remove(&id).filter(|(known, _)| *known == made);
+            let checked = known.map_or_else(|| checked(&made), |(_, checked)| checked);
+            match &checked {
+                Ok(resource) => publisher.set(now, id.collection, Arc::clone(resource)),
+                Err(_) => publisher.remove(now, id.collection, &id.name),
+            };
+            self.made.insert(id, (made, checked));
+        }
+        for id in before.into_keys() {
+            publisher.remove(now, id.collection, &id.name);
+        }
+    }
+}
+
+/// The kind of Kubernetes' objects that a collection is of; `None`: it is one of the mesh's.
+fn plain_of(collection: &str) -> Option<Plain> {
+    Plain::ALL
+        .into_iter()
+        .find(|plain| plain.collection() == collection)
+}
+
+fn read<T: DeserializeOwned>(json: Option<&str>) -> Option<T> {
+    serde_json::from_str(json?).ok()
+}
+
+/// Whether something can be made of an object of Kubernetes.
+///
+/// # Errors
+/// Why not.
+pub(super) fn usable(plain: Plain, json: &str) -> Result<(), String> {
+    fn readable<T: DeserializeOwned>(json: &str) -> Result<(), String> {
+        let read: Result<T, _> = serde_json::from_str(json);
+        read.map(drop).map_err(|cause| cause.to_string())
+    }
+    match plain {
+        Plain::Ingress => readable::<Ingress>(json),
+        Plain::Service => readable::<Service>(json),
+        Plain::Endpoints => readable::<Endpoints>(json),
+        Plain::EndpointSlice => readable::<EndpointSlice>(json),
+        Plain::Pod => readable::<Pod>(json),
+        Plain::Node => readable::<Node>(json),
+        Plain::IngressClass | Plain::Namespace => Ok(()),
+    }
+}
+
+/// Through the door, as what somebody has written.
+fn checked(made: &Made) -> Checked {
+    let (object, findings) = made.object();
+    let errors: Vec<Finding> = findings.into_iter().filter(Finding::is_error).collect();
+    match object.filter(|_| errors.is_empty()) {
+        Some(object) => Ok(Arc::new(objects::resource(&object, made.create_time))),
+        None => Err(errors.into()),
+    }
+}
+
+fn warned(finding: ingress::Finding) -> Warned {
+    Warned {
+        id: Id {
+            collection: Plain::Ingress.collection(),
+            name: finding.ingress.to_string().into(),
+        },
+        origin: "".into(),
+        warnings: [Finding::warning(finding.path, finding.message)].into(),
+    }
+}
+
+/// The mesh configuration as a resource.
+pub(super) fn mesh(config: &MeshConfig) -> Resource {
+    Resource::new(Origin {
+        name: MESH_NAME.to_owned(),
+        type_url: type_url_of(MESH).unwrap_or_default(),
+        body: config.encode_to_vec().into(),
+        ..Origin::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use mcp::catalog::Catalog;
+    use serde_json::json;
+
+    use super::*;
+
+    struct Play {
+        processing: Processing,
+        publisher: Publisher,
+        now: Duration,
+    }
+
+    impl Play {
+        fn new(discovers: bool) -> Self {
+            let mut publisher = Publisher::new(Arc::new(Catalog::all()));
+            publisher.open(Duration::ZERO);
+            let mesh = MeshConfig::default();
+            Self {
+                processing: Processing::new(&mesh, "cluster.local", discovers),
+                publisher,
+                now: Duration::ZERO,
+            }
+        }
+
+        fn say(&mut self, id: &Id, entry: Option<&Entry>) {
+            let (now, publisher) = (self.now, &mut self.publisher);
+            let thing = entry.map(Thing::of);
+            self.processing.apply(now, publisher, id, thing);
+        }
+
+        /// What a collection has, ten seconds later.
+        fn names(&mut self, collection: &str) -> Vec<String> {
+            self.processing.flush(self.now, &mut self.publisher);
+            self.now += Duration::from_secs(10);
+            self.publisher.due(self.now);
+            let mut published = self.publisher.published();
+            let collection = published.find_map(|one| one.snapshot.get(collection).cloned());
+            let collection = collection.unwrap();
+            let members = collection.members().iter();
+            members.map(|one| one.name.to_string()).collect()
+        }
+    }
+
+    fn plain(kind: Plain, json: &serde_json::Value) -> Entry {
+        let json = json.to_string();
+        usable(kind, &json).unwrap();
+        let json = json.into();
+        Entry::Plain { kind, json }
+    }
+
+    fn id(collection: &'static str, name: &str) -> Id {
+        let name = name.into();
+        Id { collection, name }
+    }
+
+    fn ingress(host: &str, port: &serde_json::Value) -> Entry {
+        plain(
+            Plain::Ingress,
+            &json!({
+                "metadata": {"name": "web", "namespace": "shop"},
+                "spec": {"ingressClassName": "istio", "rules": [{"host": host, "http": {"paths": [
+                    {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "web", "port": port}}},
+                ]}}]},
+            }),
+        )
+    }
+
+    fn service() -> Entry {
+        plain(
+            Plain::Service,
+            &json!({
+                "metadata": {"name": "web", "namespace": "shop"},
+                "spec": {"clusterIP": "10.0.0.1", "ports": [{"name": "http", "port": 80}]},
+            }),
+        )
+    }
+
+    const GATEWAY: &str = "istio-system/web-istio-autogenerated-k8s-ingress";
+    const ROUTES: &str = "istio-system/a-b-web-istio-autogenerated-k8s-ingress";
+
+    #[test]
+    fn an_ingress_names_a_port_that_comes_later() {
+        let mut play = Play::new(false);
+        let name = id(Plain::Ingress.collection(), "shop/web");
+        play.say(&name, Some(&ingress("a.b", &json!({"name": "http"}))));
+        assert_eq!(play.names(GATEWAYS), [GATEWAY]);
+        assert_eq!(play.names(VIRTUAL_SERVICES), [""; 0]);
+        assert_eq!(play.processing.warned().len(), 1);
+        let web = id(Plain::Service.collection(), "shop/web");
+        play.say(&web, Some(&service()));
+        assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);
+        assert_eq!(play.processing.warned(), []);
+        // Nobody has asked for entries.
+        assert_eq!(play.names(SYNTHETIC), [""; 0]);
+        play.say(&name, None);
+        assert_eq!(play.names(VIRTUAL_SERVICES), [""; 0]);
+        assert_eq!(play.names(GATEWAYS), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_made_and_not_good_is_left_out_and_named() {
+        let mut play = Play::new(false);
+        let name = id(Plain::Ingress.collection(), "shop/web");
+        play.say(&name, Some(&ingress("a_b.c", &json!({"number": 80}))));
+        for _ in 0..2 {
+            assert_eq!(play.names(VIRTUAL_SERVICES), [""; 0]);
+            let rejected: Vec<_> = play.processing.rejected().collect();
+            assert_eq!(rejected.len(), 1);
+            assert_eq!(rejected[0].errors[0].path, "spec.hosts[0]");
+            // Looked at once more, and not checked again.
+            play.processing.ingresses_changed = true;
+        }
+        play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
+        assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);
+        assert_eq!(play.processing.rejected().count(), 0);
+    }
+
+    #[test]
+    fn what_somebody_has_written_stands_before_what_is_made() {
+        let mut play = Play::new(false);
+        let (namespace, name) = ROUTES.split_once('/').unwrap();
+        let (object, _) = api::config::check(&json!({
+            "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"hosts": ["mine"], "http": [{"route": [{"destination": {"host": "mine"}}]}]},
+        }));
+        let object = object.unwrap();
+        let written = objects::resource(&object, None);
+        let (object, created) = (object.into(), None);
+        let entry = Entry::Object { object, created };
+        let place = id(VIRTUAL_SERVICES, ROUTES);
+        let name = id(Plain::Ingress.collection(), "shop/web");
+        let version = |play: &mut Play| {
+            assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);
+            let published = play.publisher.published().next().unwrap();
+            let collection = published.snapshot.get(VIRTUAL_SERVICES).unwrap();
+            collection.get(ROUTES).unwrap().version
+        };
+        play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
+        let made = version(&mut play);
+        play.say(&place, Some(&entry));
+        assert_eq!(version(&mut play), written.version);
+        play.say(&name, None);
+        assert_eq!(version(&mut play), written.version);
+        play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
+        assert_eq!(version(&mut play), written.version);
+        play.say(&place, None);
+        assert_eq!(version(&mut play), made);
+    }
+
+    #[test]
+    fn services_are_entries_for_who_asks() {
+        let mut play = Play::new(true);
+        let name = id(Plain::Service.collection(), "shop/web");
+        play.say(&name, Some(&service()));
+        assert_eq!(play.names(SYNTHETIC), ["shop/web"]);
+        play.say(&name, None);
+        assert_eq!(play.names(SYNTHETIC), [""; 0]);
+    }
+
+    #[test]
+    fn the_mesh_configuration_is_one_resource() {
+        let one = mesh(&MeshConfig::default());
+        assert_eq!(&*one.name, MESH_NAME);
+        let other = mesh(&MeshConfig {
+            proxy_listen_port: 1,
+            ..MeshConfig::default()
+        });
+        assert_ne!(one.version, other.version);
+    }
+}

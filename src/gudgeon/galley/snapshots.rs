@@ -1,0 +1,22 @@
+//! What is published, as far as whoever serves it needs to know: the newest snapshot of each group.
+
+use std::sync::Arc;
+
+use mcp::catalog::Group;
+use mcp::snapshot::Snapshot;
+
+/// `None`: nothing of that group was published yet, and whoever asks waits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshots {
+    pub(crate) default: Option<Arc<Snapshot>>,
+    pub(crate) synthetic: Option<Arc<Snapshot>>,
+}
+
+impl Snapshots {
+    pub(super) fn set(&mut self, snapshot: Arc<Snapshot>) {
+        match snapshot.group() {
+            Group::Default => self.default = Some(snapshot),
+            Group::SyntheticServiceEntry => self.synthetic = Some(snapshot),
+        }
+    }
+}

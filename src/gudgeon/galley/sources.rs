@@ -1,0 +1,212 @@
+//! The one place that knows what sources are made of: a directory that is read on a thread of its own, and watched here.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::config::Finding;
+use cluster::config::{Change, Directory, Look, Report};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{error, info, warn};
+
+use super::engine::{Engine, News};
+use super::processing::{Thing, usable};
+use super::secrets;
+use crate::exit::Failure;
+use crate::watch::{Folders, Watcher};
+
+/// After an event: so long nothing else, and at most.
+const QUIET: Duration = Duration::from_millis(100);
+const MOST: Duration = Duration::from_millis(500);
+/// A look in any case.
+const SELDOM: Duration = Duration::from_secs(60);
+/// The same where the kernel does not tell, or there is nothing to watch.
+const OFTEN: Duration = Duration::from_secs(1);
+
+/// A directory, or one file.
+pub(super) struct Files {
+    path: PathBuf,
+    directory: Directory,
+    /// Of the last look; one that has nothing new gives the same.
+    report: Arc<Report>,
+    shown: Report,
+    /// The next look gives all that there is.
+    whole: bool,
+    lost: bool,
+    engine: Arc<Engine>,
+}
+
+/// What a look brought, ready to be told.
+type Read = (Directory, std::io::Result<(Look, Vec<Told>)>);
+type Told = (cluster::config::Id, Option<Thing>);
+
+impl Files {
+    /// # Errors
+    /// There is nothing at the path.
+    pub(super) fn new(path: &Path, engine: Arc<Engine>) -> Result<Self, Failure> {
+        std::fs::metadata(path).map_err(|cause| {
+            let path = path.display();
+            Failure::config(format!("cannot read --configPath {path}: {cause}"))
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            directory: Directory::new(path, usable),
+            report: Arc::default(),
+            shown: Report::default(),
+            whole: true,
+            lost: false,
+            engine,
+        })
+    }
+
+    /// Tells what is there, and then what has changed, for ever. `again`: everything is to be read anew.
+    pub(super) async fn follow(mut self, watches: bool, mut again: watch::Receiver<u64>) {
+        self.engine.connected();
+        if !watches {
+            loop {
+                self = self.look().await.0;
+                if again.changed().await.is_err() {
+                    return;
+                }
+                self.directory.forget_stamps();
+            }
+        }
+        let mut folders = Folders::new();
+        let mut chain = Watcher::new(vec![self.path.clone()]);
+        let mut warned = false;
+        loop {
+            let (this, found) = self.look().await;
+            self = this;
+            // What is new among them may have changed between the look and the watch.
+            if found.is_some_and(|found| folders.follow(&found)) {
+                continue;
+            }
+            let mut pause = if self.lost { OFTEN } else { SELDOM };
+            if let Some(why) = folders.degraded().or_else(|| chain.degraded()) {
+                pause = OFTEN;
+                if !warned {
+                    warn!("looking at {} every second: {why}", self.path.display());
+                    warned = true;
+                }
+            }
+            tokio::select! {
+                () = folders.changed() => settle(&mut folders).await,
+                () = chain.changed() => settle(&mut folders).await,
+                () = sleep(pause) => chain.follow(),
+                asked = again.changed() => {
+                    if asked.is_err() {
+                        return;
+                    }
+                    self.directory.forget_stamps();
+                }
+            }
+        }
+    }
+
+    /// Looks once, where nobody waits, and tells. The directories to watch; `None`: there is nothing to look at.
+    async fn look(mut self) -> (Self, Option<Vec<PathBuf>>) {
+        let mut directory = self.directory;
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || -> Read {
+            let look = directory.look().map(|mut look| {
+                let told = std::mem::take(&mut look.changes);
+                let told = told.into_iter().map(|change| match change {
+                    Change::Set(id, entry) => (id, Some(Thing::of(&entry))),
+                    Change::Gone(id) => (id, None),
+                });
+                let told = told.collect();
+                (look, told)
+            });
+            (directory, look)
+        });
+        let result = match read.await {
+            Ok((directory, result)) => {
+                self.directory = directory;
+                result
+            }
+            // It is lost with all that it knew.
+            Err(cause) => {
+                self.directory = Directory::new(&path, usable);
+                self.whole = true;
+                Err(std::io::Error::other(cause))
+            }
+        };
+        let found = match result {
+            Ok((look, told)) => Some(self.tell(look, told)),
+            Err(cause) => {
+                self.lose(&cause);
+                None
+            }
+        };
+        (self, found)
+    }
+
+    fn tell(&mut self, look: Look, changes: Vec<Told>) -> Vec<PathBuf> {
+        if std::mem::take(&mut self.lost) {
+            info!("{} can be read again", self.path.display());
+            self.engine.stand(None);
+        }
+        let report = (!Arc::ptr_eq(&self.report, &look.report)).then(|| {
+            let shown = without_secrets(&look.report);
+            let (lines, more) = shown.news(&self.shown);
+            for line in lines {
+                warn!("{line}");
+            }
+            if more > 0 {
+                warn!("and {more} more objects that are not right");
+            }
+            self.report = look.report;
+            self.shown = shown.clone();
+            shown
+        });
+        let whole = std::mem::take(&mut self.whole);
+        if whole || report.is_some() || !changes.is_empty() {
+            if whole {
+                let (files, path) = (look.files, self.path.display());
+                info!("read {files} files of {path}: {} objects", changes.len());
+            }
+            self.engine.tell(News {
+                changes,
+                whole,
+                report,
+            });
+        }
+        look.folders
+    }
+
+    /// What it said last is served on.
+    fn lose(&mut self, cause: &std::io::Error) {
+        if !self.lost {
+            let path = self.path.display();
+            error!("cannot read {path}: {cause}: what it said last is served on");
+        }
+        self.lost = true;
+        self.engine.stand(Some(cause.to_string()));
+    }
+}
+
+/// Waits until nothing happens any more, or for long enough.
+async fn settle(folders: &mut Folders) {
+    let end = Instant::now() + MOST;
+    loop {
+        tokio::select! {
+            () = sleep(QUIET) => return,
+            () = sleep_until(end) => return,
+            () = folders.changed() => {}
+        }
+    }
+}
+
+/// Here they leave what has read them, and everybody may look.
+fn without_secrets(report: &Report) -> Report {
+    let hide = |all: &Arc<[Finding]>| all.iter().map(secrets::finding).collect();
+    let mut shown = report.clone();
+    for one in &mut shown.rejected {
+        one.errors = hide(&one.errors);
+    }
+    for one in &mut shown.warned {
+        one.warnings = hide(&one.warnings);
+    }
+    shown
+}

@@ -1,0 +1,41 @@
+//! Text without what it quotes: a value that is in the wrong place may be a password.
+
+/// Stands for what is left out.
+pub(crate) const HIDDEN: &str = "…";
+
+/// The text without anything that is quoted with `"`.
+pub(crate) fn quotations(text: &str) -> String {
+    quoted(text, |_| true)
+}
+
+/// The text without the parts between double quotation marks that are to be hidden.
+pub(crate) fn quoted(text: &str, hides: impl Fn(&str) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('"') {
+        out.push_str(before);
+        let Some(end) = closing(after) else {
+            // It was cut within a quotation.
+            out.push('"');
+            out.push_str(HIDDEN);
+            return out;
+        };
+        let (inner, behind) = after.split_at(end);
+        out.push('"');
+        out.push_str(if hides(inner) { HIDDEN } else { inner });
+        out.push('"');
+        rest = behind.strip_prefix('"').unwrap_or(behind);
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Where a quotation ends that has begun.
+fn closing(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices().find_map(|(at, letter)| {
+        let ends = letter == '"' && !escaped;
+        escaped = letter == '\\' && !escaped;
+        ends.then_some(at)
+    })
+}

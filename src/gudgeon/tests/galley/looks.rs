@@ -1,0 +1,99 @@
+//! What is shown to whom, and that no secret is in it.
+
+use serde_json::json;
+
+use crate::place::{Place, service};
+
+#[test]
+fn each_listener_answers_for_itself() {
+    let galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .start();
+    assert_eq!(galley.get("/ready"), (200, "ok\n".to_owned()));
+    assert_eq!(galley.get("/healthz").0, 200);
+    assert!(galley.get("/version").1.contains("\"version\""));
+    for path in ["/debug", "/debug/configz", "/configz"] {
+        assert_eq!(galley.get(path).0, 404, "{path}");
+    }
+    for path in ["/ready", "/metrics"] {
+        assert_eq!(galley.look(path).0, 404, "{path}");
+    }
+    assert_eq!(galley.look("/configz").0, 302);
+    assert_eq!(galley.look("/debug/configz?collection=none").0, 404);
+    assert_eq!(galley.post("/ready").0, 405);
+    assert_eq!(galley.post("/debug").1, 405);
+    let (_, page) = galley.look("/debug");
+    for shown in [
+        "gudgeon galley",
+        "ready",
+        "<svg",
+        "virtualservices",
+        "synced",
+    ] {
+        assert!(page.contains(shown), "{shown}\n{page}");
+    }
+    let configz = galley.configz();
+    assert_eq!(
+        configz["source"],
+        json!({"kind": "files", "synced": true, "stale_since": null, "error": null})
+    );
+    for group in ["default", "syntheticServiceEntry"] {
+        let snapshot = &configz["snapshots"][group];
+        assert!(
+            snapshot["published"].as_str().unwrap().ends_with('Z'),
+            "{snapshot}"
+        );
+        assert_eq!(snapshot["version"].as_str().unwrap().len(), 32);
+    }
+    assert_eq!(configz["snapshots"]["default"]["count"], 2);
+    assert_eq!(configz["snapshots"]["syntheticServiceEntry"]["count"], 0);
+    assert_eq!(
+        (&configz["peers"], &configz["rejected"]),
+        (&json!([]), &json!([]))
+    );
+    let (_, metrics) = galley.get("/metrics");
+    for line in [
+        "galley_runtime_processor_events_processed_total 1",
+        "galley_runtime_processor_snapshots_published_total 2",
+        "galley_runtime_processor_snapshot_events_total_count 2",
+        "gudgeon_galley_session{state=\"processing\"} 1",
+    ] {
+        assert!(metrics.contains(&format!("{line}\n")), "{line}\n{metrics}");
+    }
+}
+
+#[test]
+fn no_secret_is_in_a_log_a_document_or_a_page() {
+    let secrets = "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: a, namespace: shop}\nspec:\n  \
+         jwtRules:\n  - issuer: i\n    jwks: '{\"keys\":[{\"kty\":\"RSA\",\"n\":\"AQAB\",\"e\":\"AQAB\",\"d\":\"hush-1\"}]}'\n---\n\
+         apiVersion: config.istio.io/v1alpha2\nkind: handler\nmetadata: {name: b, namespace: shop}\nspec:\n  \
+         compiledAdapter: bypass\n  params: {password: hush-2, url: 'https://hush-3@host'}\n---\n\
+         apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: c, namespace: shop}\nspec:\n  \
+         jwtRules:\n  - issuer: i\n    jwks: hush-4\n---\n\
+         apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: d, namespace: shop}\nspec:\n  hosts: [d]\n  \
+         http:\n  - headers: {request: {set: {authorization: Bearer hush-5}}}\n    route: [{destination: {host: d}}]\n";
+    let mesh = "defaultConfig:\n  tracing:\n    lightstep: {address: 'a:1', accessToken: hush-6}\n";
+    let galley = Place::new()
+        .with("config/a.yaml", secrets)
+        .mesh(mesh)
+        .arg("--log_output_level=debug")
+        .start();
+    let rejected = galley.configz()["rejected"].clone();
+    let rejected = rejected.as_array().unwrap();
+    assert_eq!(rejected.len(), 1, "{rejected:?}");
+    let mut all = galley.log().join("\n") + &galley.look("/debug").1 + &galley.get("/metrics").1;
+    all.push_str(&galley.configz().to_string());
+    for (collection, count) in [
+        ("istio/security/v1beta1/requestauthentications", 1),
+        ("istio/policy/v1beta1/handlers", 1),
+        ("istio/networking/v1alpha3/virtualservices", 1),
+        ("istio/mesh/v1alpha1/MeshConfig", 1),
+    ] {
+        let document = galley.document(&format!("/debug/configz?collection={collection}"));
+        let resources = document["resources"].as_array().unwrap();
+        assert_eq!(resources.len(), count, "{document}");
+        all.push_str(&document.to_string());
+    }
+    assert!(all.contains("AQAB") && all.contains("compiledAdapter"));
+    assert!(!all.contains("hush-"), "{all}");
+}

@@ -1,0 +1,20 @@
+//! The program as galley, over a directory: what it serves and refuses, what it shows, how it starts and ends.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    clippy::too_many_lines,
+    unreachable_pub,
+    reason = "a test may panic, starts programs and reads files"
+)]
+#![forbid(unsafe_code)]
+
+mod life;
+mod looks;
+mod mesh;
+mod place;
+mod rules;

@@ -1,0 +1,132 @@
+//! The mesh configuration: missing, broken, changed. Nobody who is served sees anything empty meanwhile.
+
+use serde_json::json;
+
+use crate::place::{Place, SERVICES, run, service, until};
+
+const MESH: &str = "istio/mesh/v1alpha1/MeshConfig";
+
+#[test]
+fn a_mesh_configuration_that_changes_is_a_new_session() {
+    let galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .mesh("trustDomain: one\n")
+        .start();
+    let trust = || {
+        let document = galley.document(&format!("/debug/configz?collection={MESH}"));
+        let resource = &document["resources"][0];
+        assert_eq!(resource["metadata"]["name"], "istio-system/meshconfig");
+        resource["body"]["trustDomain"].clone()
+    };
+    assert_eq!(trust(), "one");
+    let session = galley.configz()["session"].clone();
+    assert_eq!(
+        (&session["id"], &session["state"], &session["buffered"]),
+        (&json!(1), &json!("processing"), &json!(0))
+    );
+    let before = galley.collection(SERVICES);
+    galley.place.write("mesh", "trustDomain: two\n");
+    // Whenever somebody looks, what was served is served.
+    until("another mesh configuration", || {
+        assert_eq!(galley.collection(SERVICES), before);
+        assert_eq!(galley.get("/ready").0, 200);
+        (trust() == "two").then_some(())
+    });
+    assert_eq!(galley.configz()["session"]["id"], 2);
+
+    // What is not valid any more changes nothing, and is said once.
+    galley.place.write("mesh", "trustDomain: [\n");
+    until("a complaint", || {
+        (galley.logged("the last good one") > 0).then_some(())
+    });
+    galley
+        .place
+        .write("mesh", "trustDomain: two\nconnectTimeout: x\n");
+    until("another", || {
+        (galley.logged("connectTimeout") > 0).then_some(())
+    });
+    galley.place.remove("mesh");
+    until("a third", || {
+        (galley.logged("the last good one") > 2).then_some(())
+    });
+    assert_eq!(
+        (trust(), galley.configz()["session"]["id"].clone()),
+        (json!("two"), json!(2))
+    );
+    galley.place.write("mesh", "trustDomain: three\n");
+    until("a mended one", || (trust() == "three").then_some(()));
+    assert_eq!(galley.collection(SERVICES), before);
+    assert_eq!(
+        galley.metric("gudgeon_galley_session{state=\"processing\"}"),
+        Some(1.0)
+    );
+    assert_eq!(
+        galley.metric("gudgeon_galley_session{state=\"buffering\"}"),
+        Some(0.0)
+    );
+}
+
+#[test]
+fn at_the_start_it_may_be_absent_but_not_where_a_flag_names_it() {
+    let place = Place::new();
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let config = path("config");
+    let mesh = path("mesh");
+    let start = || {
+        run(&[
+            "galley",
+            "--configPath",
+            &config,
+            "--meshConfigFile",
+            &mesh,
+            "--monitoringPort=0",
+            "--ctrlz_port=0",
+            "--livenessProbePath=",
+            "--readinessProbePath=",
+        ])
+    };
+    let ended = start();
+    assert_eq!(ended.status.code(), Some(78));
+    let said = String::from_utf8(ended.stdout).unwrap();
+    assert!(
+        said.contains(&format!("cannot read --meshConfigFile {mesh}")),
+        "{said}"
+    );
+    place.write("mesh", "connectTimeout: soon\n");
+    let ended = start();
+    assert_eq!(ended.status.code(), Some(78));
+    let said = String::from_utf8(ended.stdout).unwrap();
+    assert!(
+        said.contains(&format!("cannot use --meshConfigFile {mesh}")),
+        "{said}"
+    );
+    assert!(said.contains("connectTimeout"), "{said}");
+    // This machine has none at its usual place.
+    let galley = Place::new().start();
+    assert_eq!(
+        galley.logged("no mesh configuration at /etc/mesh-config/mesh"),
+        1
+    );
+    let document = galley.document(&format!("/debug/configz?collection={MESH}"));
+    let body = &document["resources"][0]["body"];
+    for (field, value) in [
+        ("proxyListenPort", json!(15001)),
+        ("connectTimeout", json!("1s")),
+        ("ingressService", json!("istio-ingressgateway")),
+        ("ingressClass", json!("istio")),
+        ("ingressControllerMode", json!("STRICT")),
+        ("enableTracing", json!(true)),
+        ("rootNamespace", json!("istio-system")),
+        ("defaultServiceExportTo", json!(["*"])),
+        ("dnsRefreshRate", json!("5s")),
+        ("protocolDetectionTimeout", json!("0.100s")),
+        ("trustDomain", json!("cluster.local")),
+    ] {
+        assert_eq!(body[field], value, "{field}");
+    }
+    assert_eq!(body["accessLogFile"], json!(null));
+    assert_eq!(
+        body["defaultConfig"]["discoveryAddress"],
+        "istio-pilot:15010"
+    );
+}

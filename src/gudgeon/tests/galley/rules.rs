@@ -1,0 +1,211 @@
+//! A directory of rules: what is good is served, what is not is shown with its place, until it is mended.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::place::{Place, SERVICES, service, until};
+
+#[test]
+fn a_directory_is_served_and_what_changes_is_one_difference() {
+    let galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .with("config/b.yaml", &service("b", [50, 50]))
+        .start();
+    assert_eq!(galley.names(SERVICES), ["shop/a", "shop/b"]);
+    let before = galley.collection(SERVICES);
+    assert!(before["bytes"].as_u64().unwrap() > 100);
+    assert_eq!(before["version"].as_str().unwrap().len(), 32);
+    let published = galley.configz()["snapshots"]["default"]["publishes"].clone();
+    assert_eq!(published, 1);
+
+    // A file that goes to another name changes nothing that anybody sees.
+    fs::rename(
+        galley.place.path("config/b.yaml"),
+        galley.place.path("config/c.yaml"),
+    )
+    .unwrap();
+    galley.place.write("config/d.yaml", &service("d", [100, 0]));
+    galley.counts(SERVICES, 3);
+    assert_eq!(galley.names(SERVICES), ["shop/a", "shop/b", "shop/d"]);
+    galley.place.remove("config/d.yaml");
+    galley.counts(SERVICES, 2);
+    assert_eq!(galley.collection(SERVICES), before);
+    assert_eq!(
+        galley.configz()["snapshots"]["default"]["publishes"],
+        published.as_u64().unwrap() + 2
+    );
+    let collection = "galley_runtime_state_type_instances_total{collection=\"istio/networking/v1alpha3/virtualservices\"}";
+    assert_eq!(galley.metric(collection), Some(2.0));
+}
+
+/// What was good stays, with file, line, field and words, until it is mended.
+#[test]
+fn a_broken_rule_is_shown_and_its_last_good_version_served() {
+    let galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .with("config/b.yaml", &service("b", [60, 60]))
+        .start();
+    let words = "weights add up to 120, not 100";
+    let rejected = galley.configz()["rejected"].clone();
+    let file = |name: &str, line: u32| {
+        let path = galley.place.path("config").join(name);
+        format!("{}:{line}", path.to_str().unwrap())
+    };
+    assert_eq!(
+        rejected,
+        json!([{
+            "collection": SERVICES, "name": "shop/b", "origin": file("b.yaml", 8), "state": "refused",
+            "errors": [{"path": "spec.http[0].route", "message": words}],
+        }])
+    );
+    assert_eq!(galley.names(SERVICES), ["shop/a"]);
+    assert_eq!(galley.logged(&format!("{}: ", file("b.yaml", 8))), 1);
+    let before = galley.collection(SERVICES);
+
+    galley.place.write("config/a.yaml", &service("a", [75, 20]));
+    until("two that are broken", || {
+        let rejected = galley.configz()["rejected"].clone();
+        (rejected.as_array().unwrap().len() == 2).then_some(())
+    });
+    let stale = galley.configz()["rejected"][0].clone();
+    assert_eq!(
+        (&stale["name"], &stale["state"]),
+        (&json!("shop/a"), &json!("stale"))
+    );
+    assert_eq!(stale["origin"], file("a.yaml", 8));
+    assert_eq!(galley.collection(SERVICES), before);
+    let (_, page) = galley.look("/debug");
+    for shown in [
+        "Not served as it is written: 2",
+        "weights add up to 95, not 100",
+        "<code>spec.http[0].route</code>",
+        &file("a.yaml", 8),
+        "stale",
+    ] {
+        assert!(page.contains(shown), "{shown}\n{page}");
+    }
+    for (state, count) in [("stale", 1.0), ("refused", 1.0)] {
+        let name =
+            format!("gudgeon_config_rejected{{collection=\"{SERVICES}\",state=\"{state}\"}}");
+        assert_eq!(galley.metric(&name), Some(count));
+    }
+
+    galley.place.write("config/a.yaml", &service("a", [80, 20]));
+    galley.place.write("config/b.yaml", &service("b", [60, 40]));
+    galley.counts(SERVICES, 2);
+    until("nothing that is broken", || {
+        (galley.configz()["rejected"] == json!([])).then_some(())
+    });
+    assert_ne!(galley.collection(SERVICES)["version"], before["version"]);
+    assert!(galley.look("/debug").1.contains("Nothing is refused"));
+    let (_, metrics) = galley.get("/metrics");
+    assert!(!metrics.contains("gudgeon_config_rejected{"), "{metrics}");
+}
+
+/// As an editor leaves it half-way.
+#[test]
+fn a_file_that_cannot_be_read_keeps_its_objects() {
+    let both = service("a", [75, 25]) + "---\n" + &service("b", [50, 50]);
+    let galley = Place::new().with("config/a.yaml", &both).start();
+    let before = galley.collection(SERVICES);
+    assert_eq!(before["count"], 2);
+    galley.place.write("config/a.yaml", "kind: [\n");
+    let rejected = until("a file that is broken", || {
+        galley.configz()["rejected"].get(0).cloned()
+    });
+    assert_eq!(
+        (
+            &rejected["collection"],
+            &rejected["name"],
+            &rejected["state"]
+        ),
+        (&json!(""), &json!(""), &json!("stale"))
+    );
+    let origin = rejected["origin"].as_str().unwrap();
+    assert!(origin.contains("/config/a.yaml:"), "{origin}");
+    assert_eq!(galley.collection(SERVICES), before);
+    galley.place.write("config/a.yaml", &both);
+    until("nothing that is broken", || {
+        (galley.configz()["rejected"] == json!([])).then_some(())
+    });
+    assert_eq!(galley.collection(SERVICES), before);
+}
+
+/// The directory goes and comes back: meanwhile nothing changes, and somebody says so.
+#[test]
+fn a_directory_that_is_gone_changes_nothing() {
+    let galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .start();
+    let before = galley.collection(SERVICES);
+    assert_eq!(galley.configz()["source"]["stale_since"], json!(null));
+    let (config, aside) = (galley.place.path("config"), galley.place.path("aside"));
+    fs::rename(&config, &aside).unwrap();
+    until("a stale source", || {
+        let since = galley.configz()["source"]["stale_since"].clone();
+        since.is_string().then_some(())
+    });
+    assert_eq!(galley.collection(SERVICES), before);
+    assert_eq!(galley.get("/ready").0, 200);
+    fs::write(aside.join("b.yaml"), service("b", [50, 50])).unwrap();
+    fs::rename(&aside, &config).unwrap();
+    galley.counts(SERVICES, 2);
+    assert_eq!(galley.configz()["source"]["stale_since"], json!(null));
+}
+
+#[test]
+fn without_a_watch_it_reads_when_it_is_asked_to() {
+    let galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .arg("--watchConfigFiles=false")
+        .mesh("enableTracing: true\n")
+        .start();
+    galley.place.write("config/b.yaml", &service("b", [50, 50]));
+    galley.place.write("mesh", "enableTracing: false\n");
+    // Long after a watch would have told: nothing can be waited for that does not come.
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(galley.collection(SERVICES)["count"], 1);
+    assert_eq!(galley.configz()["session"]["id"], 1);
+    galley.signal("USR1");
+    galley.counts(SERVICES, 2);
+    until("a new session", || {
+        (galley.configz()["session"]["id"] == 2).then_some(())
+    });
+}
+
+#[test]
+fn services_and_ingresses_of_files_are_made_into_rules() {
+    let cluster = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec:\n  clusterIP: 10.0.0.1\n  \
+                   ports: [{name: http, port: 80}]\n---\napiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                   metadata: {name: door, namespace: shop}\nspec:\n  ingressClassName: istio\n  rules:\n  \
+                   - host: a.example\n    http:\n      paths:\n      - path: /\n        pathType: Prefix\n        \
+                   backend: {service: {name: web, port: {name: http}}}\n";
+    let galley = Place::new()
+        .with("config/cluster.yaml", cluster)
+        .arg("--enableServiceDiscovery")
+        .mesh("")
+        .start();
+    let synthetic = "istio/networking/v1alpha3/synthetic/serviceentries";
+    assert_eq!(galley.names(synthetic), ["shop/web"]);
+    assert_eq!(
+        galley.names(SERVICES),
+        ["istio-system/a-example-door-istio-autogenerated-k8s-ingress"]
+    );
+    let gateways = "istio/networking/v1alpha3/gateways";
+    assert_eq!(
+        galley.names(gateways),
+        ["istio-system/door-istio-autogenerated-k8s-ingress"]
+    );
+    let document = galley.document(&format!("/debug/configz?collection={SERVICES}"));
+    let route = &document["resources"][0]["body"]["http"][0]["route"][0];
+    assert_eq!(route["destination"]["port"]["number"], 80);
+    // Whose the Ingress is depends on the mesh configuration.
+    galley
+        .place
+        .write("mesh", "ingressControllerMode: \"OFF\"\n");
+    galley.counts(gateways, 0);
+    galley.counts(SERVICES, 0);
+    galley.counts(synthetic, 1);
+}
