@@ -22,7 +22,7 @@ use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Kind, Metadata, Resource};
 use crate::lines::Lines;
-use crate::repeats::{Repeats, times};
+use crate::repeats::Repeats;
 use crate::store::Writer;
 
 /// Objects in a page. An endpoint slice has 30 kB, and a page is in memory as a whole.
@@ -162,6 +162,12 @@ impl<K: Kind> Listed<K> {
     /// Another one than the kind's own.
     pub(crate) const fn of(mut self, resource: Resource) -> Self {
         self.resource = resource;
+        self
+    }
+
+    /// Objects in a page, where they are smaller than those of other kinds.
+    pub(crate) const fn in_pages_of(mut self, objects: u32) -> Self {
+        self.page = objects;
         self
     }
 
@@ -321,10 +327,8 @@ impl<K: Kind> Listed<K> {
                         return store.stale(Instant::now(), failure.to_string());
                     }
                     code => {
+                        repeats.say(&failure);
                         let words = failure.to_string();
-                        if let Some(count) = repeats.worth_saying(&words) {
-                            tracing::warn!("{words}{}: trying again", times(count));
-                        }
                         match code {
                             Some(403) => store.refused(Instant::now(), words),
                             Some(_) | None => store.stale(Instant::now(), words),

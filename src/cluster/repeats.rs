@@ -1,5 +1,7 @@
 //! An error that repeats is said at powers of two, so that an API server that is away for a day does not fill a disk.
 
+use crate::failure::Failure;
+
 /// The same words again, and how often.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
@@ -17,6 +19,14 @@ impl Repeats {
             self.count = 1;
         }
         self.count.is_power_of_two().then_some(self.count)
+    }
+
+    /// Warns of what is tried again, where it is worth saying.
+    pub(crate) fn say(&mut self, failure: &Failure) {
+        let words = failure.to_string();
+        if let Some(count) = self.worth_saying(&words) {
+            tracing::warn!("{words}{}: trying again", times(count));
+        }
     }
 
     /// All is well: the same words are news again. Whether there had been any.

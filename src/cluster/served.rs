@@ -4,8 +4,14 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
+use tokio::time::sleep;
+
+use crate::backoff::Backoff;
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Failure};
+use crate::kind::Resource;
+use crate::listed::Pace;
+use crate::repeats::Repeats;
 
 #[derive(Deserialize)]
 struct List {
@@ -41,6 +47,19 @@ impl Cluster {
             Ok(list) => Ok(list.resources.into_iter().map(|one| one.name).collect()),
             Err(failure) if failure.code() == Some(404) => Ok(BTreeSet::new()),
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// Whether it has a kind. It is asked until it answers.
+    pub(crate) async fn has(&self, resource: Resource, pace: Pace) -> bool {
+        let mut backoff = Backoff::new(pace.bounds());
+        let mut repeats = Repeats::default();
+        loop {
+            match self.serves(resource.group, resource.version).await {
+                Ok(names) => return names.contains(resource.name),
+                Err(failure) => repeats.say(&failure),
+            }
+            sleep(backoff.next(fastrand::f64())).await;
         }
     }
 }

@@ -9,6 +9,7 @@
 mod sheet;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::entry::{Change, Entry, Id};
@@ -131,6 +132,15 @@ impl Ledger {
     pub(super) fn problems(&mut self, problems: BTreeSet<Problem>) {
         self.is_reported &= self.problems == problems;
         self.problems = problems;
+    }
+
+    /// All places whose names begin so.
+    pub(super) fn below(&self, prefix: &str) -> Vec<Arc<str>> {
+        let from = self
+            .sheets
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let below = from.take_while(|(place, _)| place.starts_with(prefix));
+        below.map(|(place, _)| Arc::clone(place)).collect()
     }
 
     /// Whether something there was too much, and no longer is: it should be put again.

@@ -1,7 +1,9 @@
 //! Where configuration comes from: objects of the mesh's kinds, checked as they arrive, each once and in its last good version.
 //!
 //! ```text
-//!  files ── Directory ── judged ──► ledger ──► Change, Report
+//!  files ────── Directory ─┐
+//!                          ├─ judged ──► ledger ──► Change, Report
+//!  API server ─── Server ──┘
 //! ```
 //!
 //! # For those who use it
@@ -19,6 +21,9 @@
 //! for line in look.report.news(&before).0 { warn!("{line}") }
 //! ```
 //!
+//! [`Server`] watches by itself: [`Server::start`] needs a runtime, [`Server::changed`] waits for the next [`Heard`], and
+//! [`Server::all`] is as above. Nothing of it is to be published before it is `synced`; while it is `stale` all is served on.
+//!
 //! An [`Entry`] is an object of the mesh with the body of its resource, or one of Kubernetes' own kinds as JSON with what
 //! transforms read of it. Whether the latter can be used is known by those who make something of it: they give a
 //! [`Usable`], and what is not usable is rejected like any other broken object.
@@ -32,8 +37,10 @@ mod judged;
 mod ledger;
 mod plain;
 mod report;
+mod server;
 
 pub use directory::{Directory, Look, MOST_FILES, MOST_OBJECTS};
 pub use entry::{Change, Entry, Id};
 pub use plain::{Plain, Usable};
 pub use report::{Rejected, Report, State, Warned};
+pub use server::{Heard, Server, Settings};

@@ -22,7 +22,7 @@ use crate::connect::Cluster;
 use crate::failure::Failure;
 use crate::kind::{Kind, Resource};
 use crate::listed::{Listed, Pace, Peers, Selection, Source as _};
-use crate::repeats::{Repeats, times};
+use crate::repeats::Repeats;
 use crate::store::{Changes, Reader, Writer, store};
 
 /// What is read, and how.
@@ -190,7 +190,7 @@ impl Watching {
         let (slices, endpoints) = (self.listed::<Slice>(false), self.listed::<Endpoints>(false));
         let (cluster, pace, to) = (self.cluster.clone(), self.settings.pace, self.to.clone());
         self.tasks.spawn(async move {
-            let there = slices_are_served(&cluster, pace).await;
+            let there = cluster.has(Slice::RESOURCE, pace).await;
             if there {
                 held(ENDPOINTS, slices, to).await;
             } else {
@@ -277,29 +277,6 @@ async fn forward<K: Kind>(
     }
 }
 
-/// Asks until it is answered.
-async fn slices_are_served(cluster: &Cluster, pace: Pace) -> bool {
-    let mut backoff = Backoff::new(pace.bounds());
-    let mut repeats = Repeats::default();
-    loop {
-        match cluster
-            .serves(Slice::RESOURCE.group, Slice::RESOURCE.version)
-            .await
-        {
-            Ok(names) => return names.contains(Slice::RESOURCE.name),
-            Err(failure) => say(&failure, &mut repeats),
-        }
-        sleep(backoff.next(fastrand::f64())).await;
-    }
-}
-
-fn say(failure: &Failure, repeats: &mut Repeats) {
-    let words = failure.to_string();
-    if let Some(count) = repeats.worth_saying(&words) {
-        tracing::warn!("{words}{}: trying again", times(count));
-    }
-}
-
 /// For a kind that comes and goes.
 struct Looking {
     resource: Resource,
@@ -347,7 +324,7 @@ impl Looking {
                     self.again
                 }
                 Err(failure) => {
-                    say(&failure, &mut repeats);
+                    repeats.say(&failure);
                     store.stale(Instant::now(), failure.to_string());
                     backoff.next(fastrand::f64())
                 }

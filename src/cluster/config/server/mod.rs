@@ -1,0 +1,392 @@
+//! An API server as a source: its definitions of kinds are watched, and every kind of the mesh for as long as there is one.
+
+mod definitions;
+mod object;
+mod seen;
+#[cfg(test)]
+mod tests;
+mod watching;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::config::Finding;
+use api::config::collections::kind_of;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet, yield_now};
+use tokio::time::Instant;
+
+use self::definitions::Definitions;
+use self::object::place;
+use self::seen::Seen;
+use self::watching::{Watching, Word};
+use super::directory::MOST_OBJECTS;
+use super::entry::{Change, Entry, Id};
+use super::ledger::{Claim, Ledger};
+use super::plain::{Plain, Usable};
+use super::report::Report;
+use crate::connect::Cluster;
+use crate::kind::{Key, Resource};
+use crate::listed::{Pace, Peers};
+use crate::store::{self, Changes, Freshness};
+
+/// So many objects are judged before others have their turn.
+const SLICE: usize = 100;
+
+/// What is read, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub usable: Usable,
+    /// Services, what is behind them, Pods and Nodes, too.
+    pub services: bool,
+    pub pace: Pace,
+    /// When a server is asked again for a kind of its own that it does not have.
+    pub look_again: Duration,
+}
+
+impl Settings {
+    #[must_use]
+    pub fn new(usable: Usable, services: bool) -> Self {
+        Self {
+            usable,
+            services,
+            pace: Pace {
+                first: Duration::from_secs(1),
+                most: Duration::from_secs(30),
+                ..Pace::default()
+            },
+            look_again: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What was heard.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heard {
+    /// By name.
+    pub changes: Vec<Change>,
+    /// The same pointer as before where nothing is new.
+    pub report: Arc<Report>,
+    /// Every kind was listed once.
+    pub synced: bool,
+    /// Kinds that were not listed yet, as roles have them.
+    pub missing: Vec<String>,
+    /// Since when the server is not heard, and why.
+    pub stale: Option<(Instant, String)>,
+    /// Objects that were judged so far, and those of them that were broken.
+    pub judged: u64,
+    pub broken: u64,
+}
+
+/// A kind that is watched.
+#[derive(Debug)]
+struct Kind {
+    resource: Resource,
+    number: u64,
+    task: AbortHandle,
+    freshness: Freshness,
+}
+
+/// What a kind said, as far as it is not taken in yet.
+#[derive(Debug)]
+struct Pending {
+    collection: &'static str,
+    resource: Resource,
+    freshness: Freshness,
+    changes: VecDeque<store::Change<Seen>>,
+}
+
+/// The source.
+#[derive(Debug)]
+pub struct Server {
+    cluster: Cluster,
+    settings: Settings,
+    ledger: Ledger,
+    definitions: Definitions,
+    /// By collection; the definitions are one without a name.
+    kinds: BTreeMap<&'static str, Kind>,
+    number: u64,
+    peers: Peers,
+    /// Ended when this is dropped.
+    tasks: JoinSet<()>,
+    to: mpsc::Sender<Word>,
+    words: mpsc::Receiver<Word>,
+    pending: Option<Pending>,
+    synced: bool,
+    judged: u64,
+    broken: u64,
+}
+
+const DEFINITIONS: &str = "";
+
+const INGRESSES: Resource = Resource {
+    group: "networking.k8s.io",
+    version: "v1",
+    name: "ingresses",
+};
+const SLICES: Resource = Resource {
+    group: "discovery.k8s.io",
+    version: "v1",
+    name: "endpointslices",
+};
+
+const fn core(name: &'static str) -> Resource {
+    Resource {
+        group: "",
+        version: "v1",
+        name,
+    }
+}
+
+impl Server {
+    /// Reads it from now on.
+    #[must_use]
+    pub fn start(cluster: Cluster, settings: Settings) -> Self {
+        // Room for one: what comes meanwhile is one change when it is asked for.
+        let (to, words) = mpsc::channel(1);
+        let services = settings.services;
+        let again = Some(settings.look_again);
+        let mut this = Self {
+            cluster,
+            settings,
+            ledger: Ledger::new(String::new(), MOST_OBJECTS),
+            definitions: Definitions::default(),
+            kinds: BTreeMap::new(),
+            number: 0,
+            peers: Peers::default(),
+            tasks: JoinSet::new(),
+            to,
+            words,
+            pending: None,
+            synced: false,
+            judged: 0,
+            broken: 0,
+        };
+        this.watch(DEFINITIONS, definitions::RESOURCE, None, None);
+        this.watch(Plain::Ingress.collection(), INGRESSES, again, None);
+        if services {
+            for (plain, name) in [
+                (Plain::Service, "services"),
+                (Plain::Pod, "pods"),
+                (Plain::Node, "nodes"),
+            ] {
+                this.watch(plain.collection(), core(name), None, None);
+            }
+            this.watch(Plain::EndpointSlice.collection(), SLICES, again, None);
+            this.watch(
+                Plain::Endpoints.collection(),
+                core("endpoints"),
+                None,
+                Some(SLICES),
+            );
+        }
+        this
+    }
+
+    fn watch(
+        &mut self,
+        collection: &'static str,
+        resource: Resource,
+        again: Option<Duration>,
+        unless: Option<Resource>,
+    ) {
+        self.number = self.number.saturating_add(1);
+        let watching = Watching {
+            cluster: self.cluster.clone(),
+            resource,
+            pace: self.settings.pace,
+            peers: self.peers.clone(),
+            again,
+            unless,
+        };
+        let task = self.tasks.spawn(watching.run(self.number, self.to.clone()));
+        let kind = Kind {
+            resource,
+            number: self.number,
+            task,
+            freshness: Freshness::default(),
+        };
+        if let Some(before) = self.kinds.insert(collection, kind) {
+            before.task.abort();
+        }
+    }
+
+    /// Waits until something has changed, objects or how far they can be trusted. May be dropped while it waits: nothing is
+    /// lost.
+    pub async fn changed(&mut self) -> Heard {
+        loop {
+            if self.take_in() {
+                return self.heard();
+            }
+            if self.pending.is_some() {
+                yield_now().await;
+                continue;
+            }
+            if let Some((number, changes)) = self.words.recv().await {
+                self.hear(number, changes);
+            }
+        }
+    }
+
+    /// All that is served, by name.
+    pub fn all(&self) -> impl Iterator<Item = (&Id, &Entry)> {
+        self.ledger.all()
+    }
+
+    fn heard(&mut self) -> Heard {
+        let changes = self.ledger.settle();
+        let missing = self.kinds.values().filter(|kind| !kind.freshness.listed);
+        let missing: Vec<_> = missing.map(|kind| kind.resource.to_string()).collect();
+        self.synced |= missing.is_empty();
+        let stale = self
+            .kinds
+            .values()
+            .filter_map(|kind| kind.freshness.stale.as_ref());
+        Heard {
+            changes,
+            report: self.ledger.report(),
+            synced: self.synced,
+            missing,
+            stale: stale.min_by_key(|(since, _)| *since).cloned(),
+            judged: self.judged,
+            broken: self.broken,
+        }
+    }
+
+    /// Of a kind that is watched no longer nothing is heard.
+    fn hear(&mut self, number: u64, changes: Changes<Seen>) {
+        let mut kinds = self.kinds.iter();
+        let Some((&collection, kind)) = kinds.find(|(_, kind)| kind.number == number) else {
+            return;
+        };
+        let resource = kind.resource;
+        let Changes {
+            changes,
+            whole,
+            freshness,
+        } = changes;
+        // What was never listed says nothing yet: what another version of it said stays.
+        let is_all = whole && freshness.listed;
+        let mut changes = VecDeque::from(changes);
+        if collection == DEFINITIONS {
+            self.define(std::mem::take(&mut changes), is_all);
+        } else if is_all {
+            let there: BTreeSet<_> = changes
+                .iter()
+                .map(|change| place(&resource, change.key()))
+                .collect();
+            self.remove(&resource, &there);
+        }
+        self.pending = Some(Pending {
+            collection,
+            resource,
+            freshness,
+            changes,
+        });
+    }
+
+    /// All objects of a kind but these.
+    fn remove(&mut self, resource: &Resource, but: &BTreeSet<Arc<str>>) {
+        for gone in self.ledger.below(&format!("{resource}/")) {
+            if !but.contains(&gone) {
+                self.ledger.remove(&gone);
+            }
+        }
+    }
+
+    /// Kinds come and go, and no other is touched by it.
+    fn define(&mut self, changes: VecDeque<store::Change<Seen>>, is_all: bool) {
+        if is_all {
+            let there: BTreeSet<_> = changes.iter().map(store::Change::key).collect();
+            for key in self.definitions.keys() {
+                if !there.contains(&key) {
+                    self.definitions.remove(&key);
+                }
+            }
+        }
+        for change in changes {
+            match change {
+                store::Change::Set(key, seen) => {
+                    if let Some(text) = seen.take() {
+                        self.definitions.set(key, &text);
+                    }
+                }
+                store::Change::Gone(key) => self.definitions.remove(&key),
+            }
+        }
+        let wanted = self.definitions.resources();
+        let is_gone = |collection: &&&str| {
+            kind_of(collection).is_some() && !wanted.contains_key(**collection)
+        };
+        let gone: Vec<_> = self.kinds.keys().filter(is_gone).copied().collect();
+        for collection in gone {
+            if let Some(kind) = self.kinds.remove(collection) {
+                tracing::info!(
+                    "{} is no longer a kind of {}",
+                    kind.resource,
+                    self.cluster.address()
+                );
+                kind.task.abort();
+                self.remove(&kind.resource, &BTreeSet::new());
+            }
+        }
+        for (collection, resource) in wanted {
+            if self
+                .kinds
+                .get(collection)
+                .is_none_or(|kind| kind.resource != resource)
+            {
+                self.watch(collection, resource, None, None);
+            }
+        }
+        // Those that have ended.
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// Judges some of what was heard. Whether that was the last of it.
+    fn take_in(&mut self) -> bool {
+        let Some(mut pending) = self.pending.take() else {
+            return false;
+        };
+        for _ in 0..SLICE {
+            match pending.changes.pop_front() {
+                Some(store::Change::Set(key, seen)) => self.set(&pending, &key, &seen),
+                Some(store::Change::Gone(key)) => {
+                    self.ledger.remove(&place(&pending.resource, &key));
+                }
+                None => {
+                    if let Some(kind) = self.kinds.get_mut(pending.collection) {
+                        kind.freshness = pending.freshness;
+                    }
+                    return true;
+                }
+            }
+        }
+        self.pending = Some(pending);
+        false
+    }
+
+    fn set(&mut self, of: &Pending, key: &Key, seen: &Seen) {
+        // What was taken before was taken in.
+        let Some(text) = seen.take() else {
+            return;
+        };
+        let judged = object::judged(
+            of.collection,
+            &of.resource,
+            key,
+            &text,
+            self.settings.usable,
+        );
+        self.judged = self.judged.saturating_add(1);
+        let is_broken = judged.findings.iter().any(Finding::is_error);
+        self.broken = self.broken.saturating_add(u64::from(is_broken));
+        let claim = Claim {
+            judged,
+            uid: seen.uid.clone(),
+            ..Claim::default()
+        };
+        self.ledger.put(&place(&of.resource, key), vec![claim]);
+    }
+}

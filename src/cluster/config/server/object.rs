@@ -1,0 +1,60 @@
+//! An object of an API server, judged like one of a file.
+
+use std::sync::Arc;
+
+use api::config::Finding;
+use serde_json::{Map, Value as Json};
+
+use crate::config::entry::Id;
+use crate::config::judged::{Judged, Origin, judge};
+use crate::config::plain::Usable;
+use crate::kind::{Key, Resource};
+
+/// Where an object is, whatever version it is read in.
+pub(super) fn place(resource: &Resource, key: &Key) -> Arc<str> {
+    format!("{resource}/{key}").into()
+}
+
+/// What an object is, by its text.
+pub(super) fn judged(
+    collection: &'static str,
+    resource: &Resource,
+    key: &Key,
+    text: &str,
+    usable: Usable,
+) -> Judged {
+    let id = Id {
+        collection,
+        ..Id::default()
+    };
+    let origin = Origin {
+        usable,
+        is_server: true,
+    };
+    match serde_json::from_str(text) {
+        Ok(fields) => judge(&whole(resource, id.kind(), fields), origin).unwrap_or_default(),
+        // Its bytes were JSON, and so this is how deep it is.
+        Err(_) => Judged {
+            id: Id {
+                name: key.to_string().into(),
+                ..id
+            },
+            entry: None,
+            findings: vec![Finding::error("", "nested too deeply")],
+        },
+    }
+}
+
+/// An object of a list does not say what it is.
+fn whole(resource: &Resource, kind: &str, fields: Map<String, Json>) -> Json {
+    let Resource { group, version, .. } = resource;
+    let api_version = match *group {
+        "" => (*version).to_owned(),
+        group => format!("{group}/{version}"),
+    };
+    let mut whole = Map::new();
+    whole.insert("apiVersion".to_owned(), api_version.into());
+    whole.insert("kind".to_owned(), kind.into());
+    whole.extend(fields);
+    Json::Object(whole)
+}

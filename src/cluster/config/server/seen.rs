@@ -1,0 +1,295 @@
+//! Any object of an API server, as much of it as somebody here reads. One type for all kinds: which kind it is of is known to
+//! who asked for it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Mutex, PoisonError};
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::config::plain::LAST_APPLIED;
+use crate::kind::{Key, Kind, Resource};
+
+/// An object. Two of them are equal where everybody here would make the same of them.
+#[derive(Debug)]
+pub(super) struct Seen {
+    key: Key,
+    pub(super) uid: Box<str>,
+    /// Length and hash of what it says.
+    content: (usize, u64),
+    /// What it says, until somebody takes it: nobody reads it twice.
+    text: Mutex<Option<Box<str>>>,
+}
+
+impl PartialEq for Seen {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.key, &self.uid, self.content) == (&other.key, &other.uid, other.content)
+    }
+}
+
+impl Kind for Seen {
+    /// For all of them; each is read by its own.
+    const RESOURCE: Resource = Resource {
+        group: "",
+        version: "v1",
+        name: "*",
+    };
+
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+}
+
+impl Seen {
+    /// As JSON; `None` where that was taken already.
+    pub(super) fn take(&self) -> Option<Box<str>> {
+        self.text
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    name: Box<str>,
+    namespace: Option<Box<str>>,
+    uid: Option<Box<str>>,
+    labels: Option<Box<RawValue>>,
+    annotations: Option<BTreeMap<Box<str>, Box<RawValue>>>,
+    creation_timestamp: Option<Box<RawValue>>,
+    resource_version: Option<Box<RawValue>>,
+}
+
+/// Of a status what is read: the address of a pod, and whether a definition is established.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    #[serde(rename = "podIP")]
+    pod_ip: Option<Box<RawValue>>,
+    accepted_names: Option<Box<RawValue>>,
+    conditions: Option<Box<RawValue>>,
+}
+
+/// Fields in the order of the text. They are not looked into before it is known whose they are: one that is nested too
+/// deeply must not spoil a whole list.
+struct Fields(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Fields;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut all = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    all.push(entry);
+                }
+                Ok(Fields(all))
+            }
+        }
+        from.deserialize_map(All)
+    }
+}
+
+impl<'de> Deserialize<'de> for Seen {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        use serde::de::Error as _;
+        let Fields(fields) = Fields::deserialize(from)?;
+        let mut metadata = Metadata::default();
+        let mut text = Text::default();
+        for (name, value) in &fields {
+            match name.as_str() {
+                "metadata" => {
+                    metadata = serde_json::from_str(value.get()).map_err(D::Error::custom)?;
+                }
+                "status" => {
+                    // Whatever else it is, nobody reads it.
+                    let status = serde_json::from_str(value.get()).unwrap_or_default();
+                    text.add(name, &of_status(status));
+                }
+                // Of a list they are not said, and who asked knows them.
+                "apiVersion" | "kind" => {}
+                name => text.add(name, value.get()),
+            }
+        }
+        let key = Key {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone(),
+        };
+        let version = metadata.resource_version.take();
+        let uid = metadata.uid.take().unwrap_or_default();
+        let said = of_metadata(metadata);
+        let content = text.content(&said);
+        // It comes with the rest, but another version alone is no change.
+        let version = version.map(|version| format!(",\"resourceVersion\":{}", version.get()));
+        text.add(
+            "metadata",
+            &format!("{{{said}{}}}", version.unwrap_or_default()),
+        );
+        Ok(Self {
+            key,
+            uid,
+            content,
+            text: Mutex::new(Some(text.end())),
+        })
+    }
+}
+
+/// JSON, field by field.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn add(&mut self, name: &str, value: &str) {
+        self.0.push(if self.0.is_empty() { '{' } else { ',' });
+        field(&mut self.0, name, value);
+    }
+
+    fn content(&self, more: &str) -> (usize, u64) {
+        let mut hasher = DefaultHasher::new();
+        (self.0.as_str(), more).hash(&mut hasher);
+        (self.0.len().saturating_add(more.len()), hasher.finish())
+    }
+
+    fn end(mut self) -> Box<str> {
+        self.0.push('}');
+        self.0.into()
+    }
+}
+
+fn field(to: &mut String, name: &str, value: &str) {
+    to.push_str(&serde_json::Value::from(name).to_string());
+    to.push(':');
+    to.push_str(value);
+}
+
+fn of_status(status: Status) -> String {
+    let mut all = Text::default();
+    if let Some(address) = status.pod_ip {
+        all.add("podIP", address.get());
+    }
+    if let Some(conditions) = status.accepted_names.and(status.conditions) {
+        all.add("conditions", conditions.get());
+    }
+    if all.0.is_empty() {
+        "{}".to_owned()
+    } else {
+        all.end().into()
+    }
+}
+
+/// Without its braces and its version.
+fn of_metadata(metadata: Metadata) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let mut text = String::new();
+    field(&mut text, "name", &quoted(&metadata.name));
+    let mut add = |name: &str, value: &str| {
+        text.push(',');
+        field(&mut text, name, value);
+    };
+    if let Some(namespace) = metadata.namespace {
+        add("namespace", &quoted(&namespace));
+    }
+    if let Some(labels) = metadata.labels {
+        add("labels", labels.get());
+    }
+    if let Some(mut annotations) = metadata.annotations {
+        annotations.remove(LAST_APPLIED);
+        if let Ok(annotations) = to_raw_value(&annotations) {
+            add("annotations", annotations.get());
+        }
+    }
+    if let Some(time) = metadata.creation_timestamp {
+        add("creationTimestamp", time.get());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(value: &Value) -> Seen {
+        serde_json::from_str(&value.to_string()).unwrap()
+    }
+
+    fn object() -> Value {
+        json!({
+            "apiVersion": "x/v1", "kind": "X",
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"l": "1"},
+                "annotations": {LAST_APPLIED: "{}", "x": "y\""}, "managedFields": [{"a": 1}],
+                "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"b": 1, "a": [2]}, "extra": null, "status": {"x": 1},
+        })
+    }
+
+    #[test]
+    fn what_is_read_is_kept_in_its_order() {
+        let seen = seen(&object());
+        assert_eq!(
+            (seen.key().to_string(), &*seen.uid),
+            ("n/a".to_owned(), "u")
+        );
+        let text: Value = serde_json::from_str(&seen.take().unwrap()).unwrap();
+        assert_eq!(
+            text.to_string(),
+            r#"{"spec":{"b":1,"a":[2]},"extra":null,"status":{},"metadata":{"name":"a","namespace":"n","labels":{"l":"1"},"annotations":{"x":"y\""},"creationTimestamp":"2026-01-01T00:00:00Z","resourceVersion":"7"}}"#
+        );
+        assert!(seen.take().is_none());
+    }
+
+    #[test]
+    fn what_nobody_reads_is_no_change() {
+        let first = seen(&object());
+        for (path, value) in [
+            ("/metadata/resourceVersion", json!("8")),
+            ("/metadata/managedFields", json!([])),
+            (
+                "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration",
+                json!("x"),
+            ),
+            ("/status", json!({"x": 2, "conditions": [1]})),
+            ("/status", json!(5)),
+        ] {
+            let mut other = object();
+            *other.pointer_mut(path).unwrap() = value;
+            assert_eq!(first, seen(&other), "{path}");
+        }
+        for (path, value) in [
+            ("/metadata/uid", json!("v")),
+            ("/metadata/labels/l", json!("2")),
+            ("/metadata/annotations/x", json!("z")),
+            ("/spec/b", json!(2)),
+            ("/extra", json!(1)),
+            ("/status", json!({"podIP": "10.0.0.1"})),
+            ("/status", json!({"acceptedNames": {}, "conditions": [1]})),
+        ] {
+            let mut other = object();
+            *other.pointer_mut(path).unwrap() = value;
+            assert_ne!(first, seen(&other), "{path}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_nested_too_deeply_does_not_spoil_a_list() {
+        let deep = format!("{}1{}", "[".repeat(500), "]".repeat(500));
+        let text = format!(
+            r#"[{{"metadata": {{"name": "a"}}, "spec": {deep}}}, {{"metadata": {{"name": "b"}}}}]"#
+        );
+        let all: Vec<Seen> = serde_json::from_str(&text).unwrap();
+        assert_eq!(all.len(), 2);
+        assert!(all[0].take().unwrap().contains(&deep));
+    }
+}

@@ -1,0 +1,72 @@
+//! One kind of an API server: listed and watched for as long as the server has it.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::seen::Seen;
+use crate::connect::Cluster;
+use crate::kind::Resource;
+use crate::listed::{Listed, Pace, Peers, Selection};
+use crate::store::{Changes, Reader, Writer, store};
+
+/// Objects in a page. Those of configuration are small.
+const PAGE: u32 = 500;
+
+/// What a kind says, with the number of who watches it.
+pub(super) type Word = (u64, Changes<Seen>);
+
+/// What is read, and how.
+pub(super) struct Watching {
+    pub(super) cluster: Cluster,
+    pub(super) resource: Resource,
+    pub(super) pace: Pace,
+    pub(super) peers: Peers,
+    /// When the server does not have it, it is asked again after so long. `None`: it is known to have it.
+    pub(super) again: Option<Duration>,
+    /// Where the server has this, nothing is read.
+    pub(super) unless: Option<Resource>,
+}
+
+impl Watching {
+    /// Passes on what it hears, for as long as it is polled.
+    pub(super) async fn run(self, number: u64, to: mpsc::Sender<Word>) {
+        let (writer, reader) = store();
+        tokio::select! {
+            () = self.read(writer) => {}
+            () = forward(number, reader, to) => {}
+        }
+    }
+
+    async fn read(self, mut store: Writer<Seen>) {
+        if let Some(other) = self.unless
+            && self.cluster.has(other, self.pace).await
+        {
+            store.replace(Vec::new());
+            return std::future::pending().await;
+        }
+        loop {
+            if let Some(again) = self.again
+                && !self.cluster.has(self.resource, self.pace).await
+            {
+                store.replace(Vec::new());
+                sleep(again).await;
+                continue;
+            }
+            let cluster = self.cluster.clone();
+            let listed = Listed::new(cluster, Selection::default(), self.pace);
+            let listed = listed.of(self.resource).beside(self.peers.clone());
+            listed.in_pages_of(PAGE).while_served(&mut store).await;
+            sleep(self.pace.first).await;
+        }
+    }
+}
+
+async fn forward(number: u64, mut reader: Reader<Seen>, to: mpsc::Sender<Word>) {
+    while let Some(changes) = reader.changed().await {
+        if to.send((number, changes)).await.is_err() {
+            return;
+        }
+    }
+}
