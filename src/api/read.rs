@@ -33,6 +33,15 @@ impl Invalid {
         }
     }
 
+    /// What was found where there are no lines.
+    pub(crate) fn nowhere(finding: Finding) -> Self {
+        Self {
+            line: 0,
+            path: finding.path,
+            cause: finding.message,
+        }
+    }
+
     /// What was found in a tree.
     pub(crate) fn at(finding: Finding, tree: &Node) -> Self {
         Self {
@@ -76,12 +85,12 @@ pub(crate) struct Read {
 }
 
 /// A tree against the table of its message.
-pub(crate) fn tree(message: &'static Message, node: &Node) -> Result<Read, Invalid> {
-    of_json(message, &written(message, node)).map_err(|finding| Invalid::at(finding, node))
+pub(crate) fn tree(message: &'static Message, node: &Node) -> Result<Read, Finding> {
+    json(message, &written(message, node))
 }
 
 /// The same of JSON that somebody else read.
-fn of_json(message: &'static Message, value: &Json) -> Result<Read, Finding> {
+pub(crate) fn json(message: &'static Message, value: &Json) -> Result<Read, Finding> {
     /// So many unknown fields are named.
     const NAMED: usize = 16;
     let (read, findings, mut unknown) = read_known(message, value);
@@ -110,7 +119,7 @@ pub(crate) fn typed<T: Typed>(read: &Json) -> Result<T, Invalid> {
 }
 
 /// A message as proto JSON: lowerCamel names, what is unset left out.
-pub(crate) fn json<T: Typed>(message: &T) -> Result<Map<String, Json>, Invalid> {
+pub(crate) fn shown<T: Typed>(message: &T) -> Result<Map<String, Json>, Invalid> {
     match wire::decode(T::MESSAGE, &message.encode_to_vec()) {
         Ok(Json::Object(fields)) => Ok(fields),
         Ok(_) => Ok(Map::new()),

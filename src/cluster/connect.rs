@@ -1,6 +1,8 @@
 //! The way to an API server: by the account of the pod that this runs in, or by a kubeconfig. TLS, tokens and their renewal
 //! are kube's; the connection is made here, because one whose other end is gone must be noticed.
 
+mod kubeconfig;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +20,7 @@ use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 use crate::answer::{Exchange, chain};
 use crate::failure::{Action, Failure};
 use crate::kind::Resource;
+use kubeconfig::WHAT;
 
 /// For a connection to be made, and for a request to be answered.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -29,8 +32,6 @@ const KEEPALIVE_TRIES: u32 = 3;
 /// Connections that nobody uses are closed soon: each holds its buffers.
 const IDLE: Duration = Duration::from_secs(30);
 const HEAD_BYTES: usize = 64 << 10;
-/// A kubeconfig with embedded certificates has some tens of kilobytes.
-const KUBECONFIG_BYTES: u64 = 1 << 20;
 
 const CONFIG_MAPS: Resource = Resource {
     group: "",
@@ -121,16 +122,8 @@ impl Cluster {
     /// # Errors
     /// A text that is not valid, or wants more than it may.
     pub(crate) async fn of_kubeconfig(text: &[u8]) -> Result<Self, CannotConnect> {
-        const WHAT: &str = "cannot use the kubeconfig";
         let refused = |why: String| CannotConnect(format!("{WHAT}: {why}"));
-        if text.len() as u64 > KUBECONFIG_BYTES {
-            return Err(refused(format!(
-                "it is larger than {KUBECONFIG_BYTES} bytes"
-            )));
-        }
-        let text = str::from_utf8(text).map_err(|_| refused("it is no text".to_owned()))?;
-        let read =
-            Kubeconfig::from_yaml(text).map_err(|error| CannotConnect::because(WHAT, &error))?;
+        let read = kubeconfig::read(text).map_err(refused)?;
         if let Some(what) = beyond(&read) {
             return Err(refused(format!("{what} is not allowed here")));
         }
@@ -273,22 +266,11 @@ async fn from_kubeconfig(
         context,
         ..KubeConfigOptions::default()
     };
-    let Some(file) = file else {
-        return Config::from_kubeconfig(&options)
-            .await
-            .map_err(|error| CannotConnect::because("cannot use the kubeconfig", &error));
+    let read = kubeconfig::find(file.map(PathBuf::as_path))?;
+    let what = match file {
+        Some(file) => format!("{WHAT} {}", file.display()),
+        None => WHAT.to_owned(),
     };
-    let what = format!("cannot use the kubeconfig {}", file.display());
-    let length = std::fs::metadata(file)
-        .map_err(|error| CannotConnect::because(&what, &error))?
-        .len();
-    if length > KUBECONFIG_BYTES {
-        return Err(CannotConnect(format!(
-            "{what}: it is larger than {KUBECONFIG_BYTES} bytes"
-        )));
-    }
-    let read =
-        Kubeconfig::read_from(file).map_err(|error| CannotConnect::because(&what, &error))?;
     Config::from_custom_kubeconfig(read, &options)
         .await
         .map_err(|error| CannotConnect::because(&what, &error))

@@ -102,7 +102,7 @@ pub fn parse_proxy(base: &ProxyConfig, text: &str) -> Result<Parsed<ProxyConfig>
 ///
 /// Of a message that was made by hand: one that is nested too deeply.
 pub fn json(message: &impl Typed) -> Result<Map<String, Json>, Invalid> {
-    read::json(message)
+    read::shown(message)
 }
 
 /// A ProxyConfig as proto JSON without what equals [`proxy_defaults`], so that it says what somebody chose.
@@ -152,7 +152,8 @@ fn over<T: Typed>(
             warnings: Vec::new(),
         });
     };
-    let Read { fields, warnings } = read::tree(T::MESSAGE, &node)?;
+    let Read { fields, warnings } =
+        read::tree(T::MESSAGE, &node).map_err(|found| Invalid::at(found, &node))?;
     let mut merged = json(base)?;
     overlay::lay(T::MESSAGE, &mut merged, fields.clone());
     let merged = Json::Object(merged);

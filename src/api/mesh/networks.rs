@@ -20,9 +20,10 @@ pub fn parse(text: &str) -> Result<Parsed<MeshNetworks>, Invalid> {
             warnings: Vec::new(),
         });
     };
-    let read = read::tree(MeshNetworks::MESSAGE, &node)?;
+    let wrong = |found| Invalid::at(found, &node);
+    let read = read::tree(MeshNetworks::MESSAGE, &node).map_err(wrong)?;
     let config: MeshNetworks = read::typed(&Json::Object(read.fields))?;
-    check(&config).map_err(|wrong| Invalid::at(wrong, &node))?;
+    check(&config).map_err(wrong)?;
     Ok(Parsed {
         config,
         warnings: read.warnings,

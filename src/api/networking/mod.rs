@@ -9,7 +9,7 @@ mod workloads;
 use serde_json::{Map, Value as Json};
 
 use crate::config::Finding;
-use crate::read::{self, Invalid};
+use crate::read::{self, Invalid, Read};
 use crate::schema::{self, Message, Typed};
 use crate::yaml::Node;
 
@@ -54,11 +54,28 @@ impl Typed for Sidecar {
 ///
 /// What is of a wrong type or not valid: the first of it, with its path.
 pub fn read<T: Kind>(spec: &Node) -> Result<Parsed<T>, Invalid> {
-    let read = read::tree(T::MESSAGE, spec)?;
+    let read = read::tree(T::MESSAGE, spec);
+    typed(read, |found| Invalid::at(found, spec))
+}
+
+/// The same from JSON, as an API server has it: without lines.
+///
+/// # Errors
+///
+/// As [`read`].
+pub fn read_json<T: Kind>(spec: &Json) -> Result<Parsed<T>, Invalid> {
+    typed(read::json(T::MESSAGE, spec), Invalid::nowhere)
+}
+
+fn typed<T: Kind>(
+    read: Result<Read, Finding>,
+    place: impl Fn(Finding) -> Invalid,
+) -> Result<Parsed<T>, Invalid> {
+    let read = read.map_err(&place)?;
     let config: T = read::typed(&Json::Object(read.fields))?;
     config
         .check()
-        .map_err(|(path, cause)| Invalid::at(Finding::error(path, cause), spec))?;
+        .map_err(|(path, cause)| place(Finding::error(path, cause)))?;
     Ok(Parsed {
         config,
         warnings: read.warnings,
@@ -71,7 +88,7 @@ pub fn read<T: Kind>(spec: &Node) -> Result<Parsed<T>, Invalid> {
 ///
 /// Of one that was made by hand: as [`mesh::json`](crate::mesh::json).
 pub fn json(spec: &impl Kind) -> Result<Map<String, Json>, Invalid> {
-    read::json(spec)
+    read::shown(spec)
 }
 
 fn wrong<T>(path: impl Into<String>, cause: impl Into<String>) -> Result<T, Wrong> {

@@ -290,7 +290,7 @@ fn json_is_read_like_its_text() {
         "endpoints": [{"address": "10.0.0.1", "weight": 2}],
         "other": {"a": 1},
     });
-    let read = read::<ServiceEntry>(&Node::of_json(&json)).unwrap();
+    let read = read_json::<ServiceEntry>(&json).unwrap();
     assert_eq!(read.config.endpoints[0].weight, Some(2));
     // In the order of the JSON library's maps, which is another where they keep that of the text.
     let named = read.warnings[0].strip_prefix("unknown fields are ignored: ");
@@ -299,7 +299,7 @@ fn json_is_read_like_its_text() {
     assert_eq!(named, ["other", "ports[0].unknown"]);
     assert_eq!(read.warnings.len(), 1);
     let json = serde_json::json!({"hosts": [1]});
-    let heard = super::read::<ServiceEntry>(&Node::of_json(&json)).unwrap_err();
+    let heard = read_json::<ServiceEntry>(&json).unwrap_err();
     assert_eq!(
         heard.to_string(),
         "hosts[0]: expected a string; quote the value"

@@ -279,7 +279,7 @@ fn prost_reads_and_writes_the_same() {
     let typed = <ServiceEntry as prost::Message>::decode(bytes.as_slice()).unwrap();
     assert_eq!(prost::Message::encode_to_vec(&typed), bytes);
     assert_eq!(
-        crate::read::json(&typed).unwrap(),
+        crate::read::shown(&typed).unwrap(),
         *value.as_object().unwrap()
     );
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use api::model::{Configured, DISTRIBUTION, Objects, is_near};
 use api::networking::{self, ServiceEntry, Sidecar, WorkloadEntry};
-use api::yaml::Node;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -84,7 +83,7 @@ impl<T: Spec> From<Raw> for Custom<T> {
                 } else {
                     spec
                 };
-                networking::read::<T>(&Node::of_json(&spec)).map_err(|error| error.to_string())
+                networking::read_json::<T>(&spec).map_err(|error| error.to_string())
             })
             .map(|parsed| {
                 Arc::new(Configured {

@@ -1,0 +1,209 @@
+//! Kubeconfigs: text as kube's type of them, and the files where they lie.
+//!
+//! Their YAML is read by the reader that everything else has: kube's own brings another one, for this alone.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use api::yaml::{self, Limits, Node, Plain, Value};
+use kube::config::Kubeconfig;
+use serde_json::Value as Json;
+
+use super::CannotConnect;
+
+/// A kubeconfig with embedded certificates has some tens of kilobytes.
+pub(super) const LIMITS: Limits = Limits {
+    bytes: 1 << 20,
+    depth: 64,
+    nodes: 100_000,
+};
+
+pub(super) const WHAT: &str = "cannot use the kubeconfig";
+
+/// A file of that name, or what `KUBECONFIG` lists, or the one at home. Of several, the first that says something counts.
+pub(super) fn find(file: Option<&Path>) -> Result<Kubeconfig, CannotConnect> {
+    if let Some(file) = file {
+        return open(file);
+    }
+    let listed = env::var_os("KUBECONFIG").unwrap_or_default();
+    let listed: Vec<PathBuf> = env::split_paths(&listed)
+        .filter(|path| !path.as_os_str().is_empty())
+        .collect();
+    if listed.is_empty() {
+        let home = env::home_dir().ok_or_else(|| CannotConnect(format!("{WHAT}: no home")))?;
+        return open(&home.join(".kube").join("config"));
+    }
+    let mut all = Kubeconfig::default();
+    for file in listed {
+        let next = open(&file)?;
+        all = all.merge(next).map_err(|error| {
+            let what = format!("{WHAT} {}", file.display());
+            CannotConnect::because(&what, &error)
+        })?;
+    }
+    Ok(all)
+}
+
+fn open(file: &Path) -> Result<Kubeconfig, CannotConnect> {
+    let what = format!("{WHAT} {}", file.display());
+    let because = |error: std::io::Error| CannotConnect::because(&what, &error);
+    let length = fs::metadata(file).map_err(because)?.len();
+    if length > LIMITS.bytes as u64 {
+        return Err(CannotConnect(format!("{what}: {}", too_large())));
+    }
+    let bytes = fs::read(file).map_err(because)?;
+    let mut read = read(&bytes).map_err(|why| CannotConnect(format!("{what}: {why}")))?;
+    if let Some(folder) = file.parent() {
+        beside(folder, &mut read);
+    }
+    Ok(read)
+}
+
+/// The documents of a text, the first that says something counts. No value is in the words of what is wrong: it may be a secret.
+pub(super) fn read(bytes: &[u8]) -> Result<Kubeconfig, String> {
+    if bytes.len() > LIMITS.bytes {
+        return Err(too_large());
+    }
+    let text = str::from_utf8(bytes).map_err(|_| "it is no text".to_owned())?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut all = Kubeconfig::default();
+    for node in yaml::documents(text, LIMITS) {
+        let node = node.map_err(|malformed| malformed.to_string())?;
+        if node.is_null() {
+            continue;
+        }
+        let next: Kubeconfig = serde_json::from_value(json(&node)).map_err(|error| {
+            let words = error.to_string();
+            match words.split_once(", expected ") {
+                Some((_, expected)) => format!("a value is not {expected}"),
+                None => words,
+            }
+        })?;
+        all = all.merge(next).map_err(|error| error.to_string())?;
+    }
+    Ok(all)
+}
+
+fn too_large() -> String {
+    format!("it is larger than {} bytes", LIMITS.bytes)
+}
+
+/// A kubeconfig has no numbers: what looks like one is a name, a token or a password.
+fn json(node: &Node) -> Json {
+    match &node.value {
+        Value::Scalar(scalar) => match scalar.plain() {
+            Plain::Null => Json::Null,
+            Plain::Bool(value) => Json::Bool(value),
+            Plain::Int(_) | Plain::Float(_) | Plain::Text => Json::String(scalar.text.clone()),
+        },
+        Value::List(items) => items.iter().map(json).collect(),
+        Value::Map(entries) => {
+            let entries = entries.iter();
+            Json::Object(
+                entries
+                    .map(|(name, node)| (name.clone(), json(node)))
+                    .collect(),
+            )
+        }
+    }
+}
+
+/// Paths in a file begin where it lies; so do those of programs that are no plain names.
+fn beside(folder: &Path, read: &mut Kubeconfig) {
+    let place = |path: &mut Option<String>| {
+        if let Some(relative) = path.as_deref().filter(|path| Path::new(path).is_relative()) {
+            *path = folder.join(relative).to_str().map(str::to_owned);
+        }
+    };
+    for cluster in read
+        .clusters
+        .iter_mut()
+        .filter_map(|named| named.cluster.as_mut())
+    {
+        place(&mut cluster.certificate_authority);
+    }
+    for user in read
+        .auth_infos
+        .iter_mut()
+        .filter_map(|named| named.auth_info.as_mut())
+    {
+        place(&mut user.client_certificate);
+        place(&mut user.client_key);
+        place(&mut user.token_file);
+        if let Some(exec) = &mut user.exec
+            && exec
+                .command
+                .as_ref()
+                .is_some_and(|command| command.contains('/'))
+        {
+            place(&mut exec.command);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_merged_and_the_first_counts() {
+        let text = "\u{feff}current-context: a\nclusters: [{name: 1, cluster: {server: 'http://a', insecure-skip-tls-verify: true}}]\n\
+                    users: [{name: u, user: {username: me, password: 0123, exec: {command: x, args: [1]}}}]\n---\n---\n\
+                    current-context: b\ncontexts: [{name: b, context: {cluster: '1', user: u}}]\nclusters: [{name: '1'}]\n";
+        let read = read(text.as_bytes()).unwrap();
+        assert_eq!(read.current_context.as_deref(), Some("a"));
+        assert_eq!(read.contexts.len(), 1);
+        assert_eq!((read.clusters.len(), &*read.clusters[0].name), (1, "1"));
+        let cluster = read.clusters[0].cluster.as_ref().unwrap();
+        assert_eq!(cluster.insecure_skip_tls_verify, Some(true));
+        let user = read.auth_infos[0].auth_info.as_ref().unwrap();
+        let args = user.exec.as_ref().unwrap().args.as_ref().unwrap();
+        assert_eq!(args, &["1"]);
+        assert!(super::read(b"").unwrap().clusters.is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_shows_no_secret() {
+        for (text, words) in [
+            (
+                "users: [{name: u, user: hush}]",
+                "a value is not struct AuthInfo",
+            ),
+            (
+                "users: [{name: u, user: {token: [hush]}}]",
+                "a value is not a string",
+            ),
+            ("users: {u: hush}", "a value is not a sequence"),
+            ("users: [{user: {token: hush}}]", "missing field `name`"),
+            ("kind: Config\n---\nkind: Hush\n", "mismatching kind"),
+            ("a: 1\nb: {", "line "),
+            ("a: 1\na: hush", "line 2: the key \"a\" twice"),
+        ] {
+            let said = read(text.as_bytes()).unwrap_err();
+            assert!(said.contains(words), "{said}");
+            assert!(!said.contains("hush"), "{said}");
+        }
+        assert_eq!(read(b"\xff").unwrap_err(), "it is no text");
+    }
+
+    #[test]
+    fn paths_begin_where_the_file_lies() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        let text = "clusters: [{name: c, cluster: {certificate-authority: ca.pem}}]\nusers:\n\
+                    - {name: u, user: {client-certificate: a/b.pem, client-key: /k.pem, tokenFile: t, exec: {command: ./bin/x}}}\n\
+                    - {name: v, user: {exec: {command: aws}}}\n";
+        fs::write(&file, text).unwrap();
+        let read = find(Some(&file)).unwrap();
+        let here = |name: &str| Some(folder.path().join(name).to_str().unwrap().to_owned());
+        let cluster = read.clusters[0].cluster.as_ref().unwrap();
+        assert_eq!(cluster.certificate_authority, here("ca.pem"));
+        let user = |at: usize| read.auth_infos[at].auth_info.as_ref().unwrap();
+        assert_eq!(user(0).client_certificate, here("a/b.pem"));
+        assert_eq!(user(0).client_key.as_deref(), Some("/k.pem"));
+        assert_eq!(user(0).token_file, here("t"));
+        let command = |at: usize| user(at).exec.as_ref().unwrap().command.clone();
+        assert_eq!(command(0), here("./bin/x"));
+        assert_eq!(command(1).as_deref(), Some("aws"));
+    }
+}
