@@ -1,5 +1,6 @@
 //! What is served and what is not, as documents. Nothing in them is a secret.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use api::config::collections::{self, MESH, SYNTHETIC};
@@ -16,6 +17,9 @@ use super::engine::{Engine, State};
 use super::monitor::Looks;
 use super::secrets;
 use crate::log;
+
+/// Objects of which something is to be said: so many are named.
+const MOST: usize = 10_000;
 
 /// All of it but the resources.
 pub(super) fn document(looks: &Looks) -> Value {
@@ -62,9 +66,11 @@ fn served(engine: &Engine, state: &State) -> Value {
             })
         }));
     }
-    let rejected: Vec<Value> = state.rejected().iter().map(rejected).collect();
+    let all_rejected = state.rejected();
+    let rejected: Vec<Value> = all_rejected.iter().take(MOST).map(rejected).collect();
     let warnings: Vec<Value> = state
         .warned()
+        .take(MOST)
         .map(|one| {
             json!({
                 "collection": one.id.collection, "name": &*one.id.name, "origin": &*one.origin,
@@ -89,6 +95,7 @@ fn served(engine: &Engine, state: &State) -> Value {
         "snapshots": snapshots,
         "collections": all,
         "rejected": rejected,
+        "rejected_count": all_rejected.len(),
         "warnings": warnings,
     })
 }
@@ -113,8 +120,9 @@ fn findings(all: &[Finding]) -> Value {
     all.iter().map(one).collect()
 }
 
-/// The resources of a collection; `None`: there is no such collection. Decoding them takes a while.
-pub(super) fn resources(engine: &Engine, name: &str) -> Option<Value> {
+/// The resources of a collection, as text; `None`: there is no such collection. Thousands of them take a while, so it is not
+/// for the loop; and one after the other, so that they are in memory once.
+pub(super) fn resources(engine: &Engine, name: &str) -> Option<String> {
     let catalog = Catalog::all();
     let (name, group) = catalog.find(name)?;
     let snapshots = engine.snapshots().borrow().clone();
@@ -124,9 +132,16 @@ pub(super) fn resources(engine: &Engine, name: &str) -> Option<Value> {
     };
     let collection = snapshot.and_then(|snapshot| snapshot.get(name).cloned());
     let members = collection.iter().flat_map(|one| one.members());
-    let resources: Vec<Value> = members.map(|one| resource(name, one)).collect();
-    let version = collection.map(|one| one.version().to_string());
-    Some(json!({"collection": &**name, "version": version, "resources": resources}))
+    let version = collection.as_ref().map(|one| one.version().to_string());
+    let (shown, version) = (json!(&**name), json!(version));
+    let mut text = format!("{{\"collection\": {shown}, \"version\": {version}, \"resources\": [");
+    for (at, one) in members.enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        // Writing to a string cannot fail.
+        let _written = write!(text, "{comma}\n{:#}", resource(name, one));
+    }
+    text.push_str("\n]}\n");
+    Some(text)
 }
 
 fn resource(collection: &str, resource: &Resource) -> Value {

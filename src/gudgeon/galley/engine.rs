@@ -54,6 +54,8 @@ pub(super) struct News {
     pub(super) changes: Vec<(Id, Option<Thing>)>,
     /// These are all that there are.
     pub(super) whole: bool,
+    /// All that there is was said, now or before.
+    pub(super) complete: bool,
     /// All that is wrong now; `None`: what was before.
     pub(super) report: Option<Report>,
 }
@@ -221,12 +223,24 @@ impl Engine {
             if let Some(report) = news.report {
                 state.report = report;
             }
-            if news.whole {
+            if news.complete {
                 state.complete = true;
                 let step = state.session.complete(now, number, engine.settings.source);
                 engine.act(state, now, step);
             }
         });
+    }
+
+    /// What the first snapshot waits for.
+    pub(super) fn waits(&self, why: String) {
+        if !self.look(|state| state.publisher.is_ready()) {
+            self.readiness.lacks(SNAPSHOT, why);
+        }
+    }
+
+    /// So many objects of a cluster were looked at so far, and so many of them were broken.
+    pub(super) fn judged(&self, judged: u64, broken: u64) {
+        self.metrics.judged(judged, broken);
     }
 
     /// Whether the source can be reached; if not, why.
@@ -360,5 +374,148 @@ impl Engine {
             self.readiness.has(SNAPSHOT);
         }
         state.publisher.deadline()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mcp::snapshot::{Origin, Resource};
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    const SERVICES: &str = "istio/networking/v1alpha3/virtualservices";
+
+    fn engine() -> Arc<Engine> {
+        let settings = Settings {
+            source: "files",
+            domain: "cluster.local".to_owned(),
+            discovers: false,
+        };
+        let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+        let engine = Engine::new(settings, Arc::new(Readiness::new()), metrics);
+        tokio::spawn(Arc::clone(&engine).run());
+        engine
+    }
+
+    fn mesh(port: i32) -> Arc<MeshConfig> {
+        Arc::new(MeshConfig {
+            proxy_listen_port: port,
+            ..MeshConfig::default()
+        })
+    }
+
+    fn change(name: usize, body: Option<u8>) -> (Id, Option<Thing>) {
+        let name = format!("shop/{name}");
+        let thing = body.map(|body| {
+            Thing::Resource(Arc::new(Resource::new(Origin {
+                name: name.clone(),
+                body: vec![body].into(),
+                ..Origin::default()
+            })))
+        });
+        let id = Id {
+            collection: SERVICES,
+            name: name.into(),
+        };
+        (id, thing)
+    }
+
+    fn news(whole: bool, changes: Vec<(Id, Option<Thing>)>) -> News {
+        News {
+            changes,
+            whole,
+            complete: whole,
+            report: None,
+        }
+    }
+
+    fn count(engine: &Engine) -> Option<usize> {
+        let snapshot = engine.snapshots().borrow().default.clone()?;
+        Some(snapshot.get(SERVICES)?.members().len())
+    }
+
+    async fn later(milliseconds: u64) {
+        tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_published_before_all_is_there() {
+        let engine = engine();
+        engine.mesh(mesh(1));
+        engine.connected();
+        engine.tell(news(false, vec![change(1, Some(1))]));
+        later(5000).await;
+        assert_eq!(count(&engine), None);
+        let why = engine.readiness.why_not();
+        assert_eq!(why.as_deref(), Some("the first snapshot is not published"));
+        // What was said before and is not in the whole is gone.
+        engine.tell(news(true, vec![change(2, Some(1)), change(3, Some(1))]));
+        later(499).await;
+        assert_eq!(count(&engine), None);
+        later(2).await;
+        assert_eq!(count(&engine), Some(2));
+        assert_eq!(engine.readiness.why_not(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_storm_is_two_publishes_and_its_end_is_right() {
+        let engine = engine();
+        engine.mesh(mesh(1));
+        engine.tell(news(true, vec![change(0, Some(0))]));
+        later(2000).await;
+        let before = engine.look(|state| state.count(Group::Default));
+        for at in 0..1000 {
+            engine.tell(news(false, vec![change(at, Some(1))]));
+            later(1).await;
+        }
+        later(2000).await;
+        let after = engine.look(|state| state.count(Group::Default));
+        assert!(after - before <= 2, "{before} {after}");
+        assert_eq!(count(&engine), Some(1000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_session_is_seen_by_nobody_but_for_the_mesh() {
+        let engine = engine();
+        engine.mesh(mesh(1));
+        engine.tell(news(true, vec![change(1, Some(1)), change(2, Some(1))]));
+        later(1000).await;
+        let mut snapshots = engine.snapshots();
+        let watched = tokio::spawn(async move {
+            let mut least = usize::MAX;
+            while snapshots.changed().await.is_ok() {
+                let now = snapshots.borrow_and_update().default.clone();
+                let members = now.and_then(|now| now.get(SERVICES).map(|one| one.members().len()));
+                least = least.min(members.unwrap_or_default());
+                if least == 1 {
+                    break;
+                }
+            }
+            least
+        });
+        for port in 2..10 {
+            engine.mesh(mesh(port));
+            later(u64::from(port.unsigned_abs()) * 100).await;
+        }
+        assert_eq!(count(&engine), Some(2));
+        let session = engine.look(|state| state.session.number());
+        assert_eq!(session, 9);
+        engine.tell(news(false, vec![change(1, None)]));
+        later(1000).await;
+        assert_eq!(watched.await.unwrap(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn since_when_a_source_is_lost_is_the_first_time() {
+        let engine = engine();
+        later(1000).await;
+        engine.stand(Some("a".to_owned()));
+        later(1000).await;
+        engine.stand(Some("b".to_owned()));
+        let stale = engine.look(|state| state.stale.clone()).unwrap();
+        assert_eq!((stale.0.as_secs(), &*stale.1), (1, "b"));
+        engine.stand(None);
+        assert!(engine.look(|state| state.stale.is_none()));
     }
 }

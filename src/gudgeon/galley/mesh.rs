@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::mesh::{self, Invalid, MeshConfig, Parsed};
+use api::mesh::{self, MeshConfig};
 use tokio::sync::watch;
 use tracing::info;
 
@@ -33,13 +33,13 @@ impl File {
         let given = flags.mesh_config_file.as_deref();
         let (kept, text) = Kept::open("meshConfigFile", given, GALLEY_MESH_CONFIG)?;
         let config = match text {
-            Some(text) => kept.first(parse(&text))?,
+            Some(text) => kept.first(mesh::parse_served(&text))?,
             None => {
                 info!(
                     "no mesh configuration at {}: the defaults are used",
                     kept.path.display()
                 );
-                defaults()
+                mesh::galley_defaults()
             }
         };
         let watches = flags.watch_config_files;
@@ -52,7 +52,7 @@ impl File {
         let mut watcher = self.watches.then(|| Watcher::new(vec![path]));
         loop {
             if let Some(text) = self.kept.changed()
-                && let Some(config) = self.kept.later(parse(&text))
+                && let Some(config) = self.kept.later(mesh::parse_served(&text))
             {
                 engine.mesh(Arc::new(config));
             }
@@ -68,36 +68,5 @@ impl File {
                 asked = again.changed() => if asked.is_err() { return },
             }
         }
-    }
-}
-
-fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
-    mesh::parse_over(&defaults(), text)
-}
-
-/// What sinks of old releases expect to be told, beside what discovery knows by itself.
-const TOLD: &str = "{ingressService: istio-ingressgateway, ingressClass: istio, ingressControllerMode: STRICT, \
-                    enableAutoMtls: false, trustDomain: cluster.local, defaultServiceExportTo: ['*'], \
-                    defaultVirtualServiceExportTo: ['*'], defaultDestinationRuleExportTo: ['*']}";
-
-/// What holds where nobody wrote anything.
-fn defaults() -> MeshConfig {
-    let known = mesh::discovery_defaults();
-    // It is written here, and a test reads it.
-    mesh::parse_over(&known, TOLD).map_or(known, |parsed| parsed.config)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_defaults_are_valid_and_whole() {
-        let defaults = defaults();
-        assert_eq!(defaults.ingress_service, "istio-ingressgateway");
-        assert_eq!(defaults.trust_domain, "cluster.local");
-        assert_eq!(defaults.default_service_export_to, ["*"]);
-        assert!(defaults.enable_auto_mtls.is_some());
-        assert_eq!(defaults.access_log_file, "");
     }
 }

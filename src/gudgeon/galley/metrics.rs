@@ -21,6 +21,8 @@ const BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 32.0, 128.0, 1024.0, 8192.0];
 #[derive(Debug)]
 pub(super) struct Metrics {
     events: Counter,
+    judged: Counter,
+    broken: Counter,
     published: Counter,
     in_one: Histogram,
     instances: Standing<1>,
@@ -36,6 +38,8 @@ impl Metrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let this = Self {
             events: Counter::default(),
+            judged: Counter::default(),
+            broken: Counter::default(),
             published: Counter::default(),
             in_one: Histogram::new(BUCKETS),
             instances: Standing::default(),
@@ -69,6 +73,16 @@ impl Metrics {
                 &self.published,
             ),
             (
+                "galley_source_kube_event_success_total".to_owned(),
+                "Objects of the cluster that were good",
+                &self.judged,
+            ),
+            (
+                "galley_source_kube_event_error_total".to_owned(),
+                "Objects of the cluster that were broken",
+                &self.broken,
+            ),
+            (
                 "gudgeon_panics".to_owned(),
                 "Requests that a mistake of this program ended",
                 &self.panics,
@@ -87,6 +101,11 @@ impl Metrics {
             "Changes in one snapshot",
             self.in_one.clone(),
         );
+        self.register_standing(registry);
+    }
+
+    /// What is read off the state when it is asked for.
+    fn register_standing(&self, registry: &mut Registry) {
         let families = [
             (
                 "galley_runtime_state_type_instances_total",
@@ -121,6 +140,12 @@ impl Metrics {
 
     pub(super) fn processed(&self, changes: usize) {
         self.events.inc_by(changes as u64);
+    }
+
+    /// Of a cluster, so far.
+    pub(super) fn judged(&self, judged: u64, broken: u64) {
+        up_to(&self.judged, judged.saturating_sub(broken));
+        up_to(&self.broken, broken);
     }
 
     /// One snapshot, with so many changes.

@@ -87,7 +87,7 @@ impl Monitor {
             let read = move || configz::resources(engine.as_deref()?, &name);
             let read = tokio::task::spawn_blocking(read).await;
             Ok(match read {
-                Ok(Some(document)) => as_json(&document),
+                Ok(Some(text)) => full(StatusCode::OK, "application/json", text.into()),
                 Ok(None) => text(StatusCode::NOT_FOUND, "no such collection"),
                 Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot read resources"),
             })

@@ -17,7 +17,7 @@ pub(super) enum From {
     /// Nobody is served.
     Nowhere,
     Files(PathBuf),
-    Cluster,
+    Cluster(Access),
 }
 
 /// What is on.
@@ -78,8 +78,14 @@ fn from(flags: &GalleyFlags, place: Place) -> Result<From, Failure> {
     if is_given(&flags.config_path) {
         return Ok(From::Files(flags.config_path.clone()));
     }
-    if is_given(&flags.kubeconfig) || place.is_pod {
-        return Ok(From::Cluster);
+    if is_given(&flags.kubeconfig) {
+        return Ok(From::Cluster(Access::Kubeconfig {
+            file: Some(flags.kubeconfig.clone()),
+            context: None,
+        }));
+    }
+    if place.is_pod {
+        return Ok(From::Cluster(Access::InCluster));
     }
     if place.has_embedded {
         return Ok(From::Files(EMBEDDED.into()));
@@ -129,7 +135,8 @@ mod tests {
         let from = match options.from {
             From::Nowhere => "nowhere".to_owned(),
             From::Files(path) => path.display().to_string(),
-            From::Cluster => "cluster".to_owned(),
+            From::Cluster(Access::InCluster) => "pod".to_owned(),
+            From::Cluster(Access::Kubeconfig { .. }) => "kubeconfig".to_owned(),
         };
         Ok((from, options.validation))
     }
@@ -156,8 +163,8 @@ mod tests {
                 "/c",
                 false,
             ),
-            ("--kubeconfig /k", NOTHING, "cluster", true),
-            ("", pod, "cluster", true),
+            ("--kubeconfig /k", pod, "kubeconfig", true),
+            ("", pod, "pod", true),
             ("", edge, EMBEDDED, false),
             ("--enable-server=false", NOTHING, "nowhere", true),
             (

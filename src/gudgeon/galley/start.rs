@@ -16,7 +16,7 @@ use super::metrics::Metrics;
 use super::monitor::{Looks, Monitor, Side};
 use super::options::{From, Options};
 use super::readiness::Readiness;
-use super::sources::Files;
+use super::sources::{Files, Server};
 use super::{mesh, probes};
 use crate::cli::{GalleyFlags, REVISION, VERSION};
 use crate::exit::{Exit, Failure};
@@ -52,7 +52,7 @@ async fn serve(flags: &GalleyFlags) -> Result<Exit, Failure> {
     let mut registry = Registry::default();
     let metrics = Arc::new(Metrics::new(&mut registry));
     let doors = doors(flags).await?;
-    let engine = sources(flags, &options, &readiness, &metrics, &again)?;
+    let engine = sources(flags, &options, &readiness, &metrics, &again).await?;
     info!("gudgeon {VERSION} ({REVISION}) galley");
     if engine.is_some() {
         warn!("configuration is shown and not yet served over MCP");
@@ -103,7 +103,7 @@ fn on_demand() -> Result<watch::Receiver<u64>, Failure> {
 }
 
 /// Starts what is served; `None`: nothing is.
-fn sources(
+async fn sources(
     flags: &GalleyFlags,
     options: &Options,
     readiness: &Arc<Readiness>,
@@ -113,11 +113,7 @@ fn sources(
     let source = match &options.from {
         From::Nowhere => return Ok(None),
         From::Files(_) => "files",
-        From::Cluster => {
-            return Err(Failure::config(
-                "cannot read configuration from a cluster: this build reads files, see --configPath",
-            ));
-        }
+        From::Cluster(_) => "cluster",
     };
     let (file, mesh) = mesh::File::open(flags)?;
     let settings = engine::Settings {
@@ -127,9 +123,20 @@ fn sources(
     };
     let engine = Engine::new(settings, Arc::clone(readiness), Arc::clone(metrics));
     engine.mesh(mesh);
-    if let From::Files(path) = &options.from {
-        let files = Files::new(path, Arc::clone(&engine))?;
-        tokio::spawn(files.follow(flags.watch_config_files, again.clone()));
+    match &options.from {
+        From::Files(path) => {
+            let files = Files::new(path, Arc::clone(&engine))?;
+            tokio::spawn(files.follow(flags.watch_config_files, again.clone()));
+        }
+        From::Cluster(access) => {
+            let services = flags.enable_service_discovery;
+            let server = Server::new(access, services, Arc::clone(&engine)).await?;
+            tokio::spawn(server.follow());
+        }
+        From::Nowhere => {}
+    }
+    if flags.enable_analysis {
+        warn!("ignoring --enableAnalysis: nothing is written into the status of objects");
     }
     tokio::spawn(file.follow(Arc::clone(&engine), again.clone()));
     tokio::spawn(Arc::clone(&engine).run());

@@ -62,6 +62,29 @@ fn each_listener_answers_for_itself() {
     }
 }
 
+/// Whoever writes rules writes no page.
+#[test]
+fn what_comes_from_outside_is_text() {
+    let rule = service("a", [75, 25]).replace("  http:", "  \"<script>x</script>\": 1\n  http:");
+    let galley = Place::new()
+        .with("config/<b>.yaml", &rule)
+        .with("config/c.yaml", "\"<i>\": [\n")
+        .start();
+    let (_, page) = galley.look("/debug");
+    assert!(page.contains("Not served as it is written: 2"), "{page}");
+    assert!(
+        page.contains("&lt;script&gt;") && page.contains("&lt;b&gt;.yaml"),
+        "{page}"
+    );
+    assert!(
+        !page.contains("<script>") && !page.contains("<b>"),
+        "{page}"
+    );
+    let rejected = galley.configz()["rejected"].clone();
+    let message = rejected[0]["errors"][0]["message"].as_str().unwrap();
+    assert_eq!(message, "unknown field");
+}
+
 #[test]
 fn no_secret_is_in_a_log_a_document_or_a_page() {
     let secrets = "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: a, namespace: shop}\nspec:\n  \

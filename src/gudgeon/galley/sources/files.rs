@@ -1,19 +1,18 @@
-//! The one place that knows what sources are made of: a directory that is read on a thread of its own, and watched here.
+//! A directory, or one file: read on a thread of its own, and watched here.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::Finding;
-use cluster::config::{Change, Directory, Look, Report};
+use cluster::config::{Directory, Look};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{error, info, warn};
 
-use super::engine::{Engine, News};
-use super::processing::{Thing, usable};
-use super::secrets;
+use super::{Said, Told, told};
 use crate::exit::Failure;
+use crate::galley::engine::{Engine, News};
+use crate::galley::processing::usable;
 use crate::watch::{Folders, Watcher};
 
 /// After an event: so long nothing else, and at most.
@@ -25,12 +24,10 @@ const SELDOM: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_secs(1);
 
 /// A directory, or one file.
-pub(super) struct Files {
+pub(crate) struct Files {
     path: PathBuf,
     directory: Directory,
-    /// Of the last look; one that has nothing new gives the same.
-    report: Arc<Report>,
-    shown: Report,
+    said: Said,
     /// The next look gives all that there is.
     whole: bool,
     lost: bool,
@@ -39,12 +36,11 @@ pub(super) struct Files {
 
 /// What a look brought, ready to be told.
 type Read = (Directory, std::io::Result<(Look, Vec<Told>)>);
-type Told = (cluster::config::Id, Option<Thing>);
 
 impl Files {
     /// # Errors
     /// There is nothing at the path.
-    pub(super) fn new(path: &Path, engine: Arc<Engine>) -> Result<Self, Failure> {
+    pub(crate) fn new(path: &Path, engine: Arc<Engine>) -> Result<Self, Failure> {
         std::fs::metadata(path).map_err(|cause| {
             let path = path.display();
             Failure::config(format!("cannot read --configPath {path}: {cause}"))
@@ -52,8 +48,7 @@ impl Files {
         Ok(Self {
             path: path.to_owned(),
             directory: Directory::new(path, usable),
-            report: Arc::default(),
-            shown: Report::default(),
+            said: Said::default(),
             whole: true,
             lost: false,
             engine,
@@ -61,7 +56,7 @@ impl Files {
     }
 
     /// Tells what is there, and then what has changed, for ever. `again`: everything is to be read anew.
-    pub(super) async fn follow(mut self, watches: bool, mut again: watch::Receiver<u64>) {
+    pub(crate) async fn follow(mut self, watches: bool, mut again: watch::Receiver<u64>) {
         self.engine.connected();
         if !watches {
             loop {
@@ -110,13 +105,8 @@ impl Files {
         let path = self.path.clone();
         let read = tokio::task::spawn_blocking(move || -> Read {
             let look = directory.look().map(|mut look| {
-                let told = std::mem::take(&mut look.changes);
-                let told = told.into_iter().map(|change| match change {
-                    Change::Set(id, entry) => (id, Some(Thing::of(&entry))),
-                    Change::Gone(id) => (id, None),
-                });
-                let told = told.collect();
-                (look, told)
+                let changes = told(std::mem::take(&mut look.changes));
+                (look, changes)
             });
             (directory, look)
         });
@@ -147,19 +137,7 @@ impl Files {
             info!("{} can be read again", self.path.display());
             self.engine.stand(None);
         }
-        let report = (!Arc::ptr_eq(&self.report, &look.report)).then(|| {
-            let shown = without_secrets(&look.report);
-            let (lines, more) = shown.news(&self.shown);
-            for line in lines {
-                warn!("{line}");
-            }
-            if more > 0 {
-                warn!("and {more} more objects that are not right");
-            }
-            self.report = look.report;
-            self.shown = shown.clone();
-            shown
-        });
+        let report = self.said.news(look.report);
         let whole = std::mem::take(&mut self.whole);
         if whole || report.is_some() || !changes.is_empty() {
             if whole {
@@ -169,6 +147,7 @@ impl Files {
             self.engine.tell(News {
                 changes,
                 whole,
+                complete: true,
                 report,
             });
         }
@@ -196,17 +175,4 @@ async fn settle(folders: &mut Folders) {
             () = folders.changed() => {}
         }
     }
-}
-
-/// Here they leave what has read them, and everybody may look.
-fn without_secrets(report: &Report) -> Report {
-    let hide = |all: &Arc<[Finding]>| all.iter().map(secrets::finding).collect();
-    let mut shown = report.clone();
-    for one in &mut shown.rejected {
-        one.errors = hide(&one.errors);
-    }
-    for one in &mut shown.warned {
-        one.warnings = hide(&one.warnings);
-    }
-    shown
 }

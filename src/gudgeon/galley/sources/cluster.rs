@@ -1,0 +1,98 @@
+//! An API server: it is heard all the time, and what it says is told as it comes.
+
+use std::sync::Arc;
+
+use cluster::config::{self, Heard, Settings};
+use cluster::{Access, Cluster};
+use tracing::{info, warn};
+
+use super::{Said, told};
+use crate::exit::Failure;
+use crate::galley::engine::{Engine, News};
+use crate::galley::processing::usable;
+
+/// The source.
+pub(crate) struct Server {
+    cluster: Cluster,
+    settings: Settings,
+    said: Said,
+    /// Everything was listed once.
+    synced: bool,
+    stale: Option<String>,
+    engine: Arc<Engine>,
+}
+
+impl Server {
+    /// `services`: what entries are made of is read, too.
+    ///
+    /// # Errors
+    /// There is no way to it.
+    pub(crate) async fn new(
+        access: &Access,
+        services: bool,
+        engine: Arc<Engine>,
+    ) -> Result<Self, Failure> {
+        let cluster = Cluster::open(access).await.map_err(|cause| {
+            Failure::config(format!("cannot read configuration from a cluster: {cause}"))
+        })?;
+        Ok(Self {
+            cluster,
+            settings: Settings::new(usable, services),
+            said: Said::default(),
+            synced: false,
+            stale: None,
+            engine,
+        })
+    }
+
+    /// Tells what is there and what changes, for ever.
+    pub(crate) async fn follow(mut self) {
+        info!("using the API server {}", self.cluster.address());
+        let mut server = config::Server::start(self.cluster.clone(), self.settings.clone());
+        self.engine.connected();
+        loop {
+            let heard = server.changed().await;
+            self.tell(heard);
+        }
+    }
+
+    fn tell(&mut self, heard: Heard) {
+        let Heard {
+            changes,
+            report,
+            synced,
+            missing,
+            stale,
+            judged,
+            broken,
+        } = heard;
+        self.engine.judged(judged, broken);
+        let report = self.said.news(report);
+        let is_new = synced && !self.synced;
+        self.synced |= synced;
+        if is_new {
+            info!("everything is listed");
+        }
+        if !self.synced {
+            let missing = missing.join(", ");
+            self.engine.waits(format!("no list yet of {missing}"));
+        }
+        if is_new || report.is_some() || !changes.is_empty() {
+            self.engine.tell(News {
+                changes: told(changes),
+                whole: false,
+                complete: self.synced,
+                report,
+            });
+        }
+        let stale = stale.map(|(_, why)| why);
+        if stale != self.stale {
+            match &stale {
+                Some(why) => warn!("the API server is not heard: {why}: what it said is served on"),
+                None => info!("the API server is heard again"),
+            }
+            self.engine.stand(stale.clone());
+            self.stale = stale;
+        }
+    }
+}
