@@ -6,6 +6,7 @@
 //!
 //! It is pure, and what it comes to depends on the last sheets alone, but for what stays.
 
+mod claims;
 mod sheet;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,11 +17,9 @@ use super::entry::{Change, Entry, Id};
 use super::judged::at;
 use super::report::{Report, State};
 use crate::tree::shown;
+use claims::{At, Claims};
 pub(super) use sheet::{Claim, Problem};
 use sheet::{Kept, Sheet, Standing};
-
-/// Who claims a name, in order: place, and which one there.
-type Claims = BTreeSet<(Arc<str>, usize)>;
 
 #[derive(Debug)]
 struct Served {
@@ -173,7 +172,7 @@ impl Ledger {
         changes
     }
 
-    fn claim(&self, (place, index): &(Arc<str>, usize)) -> Option<&Kept> {
+    fn claim(&self, (place, index): &At) -> Option<&Kept> {
         self.sheets.get(place)?.claims.get(*index)
     }
 
@@ -244,7 +243,7 @@ impl Ledger {
 
     /// Tells all who claim a name what has become of it.
     fn stand(&mut self, claims: &Claims, served: Option<&Served>) {
-        let has_it = |key: &&(Arc<str>, usize)| {
+        let has_it = |key: &&At| {
             let claim = self.claim(key);
             claim.zip(served).is_some_and(|(claim, served)| {
                 served.place == key.0 && claim.entry.is_none() == served.stale
@@ -261,7 +260,7 @@ impl Ledger {
             Some(served) if served.stale => State::Stale,
             Some(_) | None => State::Refused,
         };
-        for key in claims {
+        for key in claims.iter() {
             let sheet = self.sheets.get_mut(&key.0);
             let Some(claim) = sheet.and_then(|sheet| sheet.claims.get_mut(key.1)) else {
                 continue;

@@ -80,8 +80,8 @@ impl Kept {
             line: claim.line,
             wrong: claim.wrong,
             entry,
-            errors: errors.into(),
-            warnings: warnings.into(),
+            errors: shared(errors),
+            warnings: shared(warnings),
             standing,
         }
     }
@@ -131,5 +131,13 @@ impl Report {
             state,
             errors: [Finding::error("", cause)].into(),
         });
+    }
+}
+
+/// Most have none, which takes no memory.
+fn shared(findings: Vec<Finding>) -> Arc<[Finding]> {
+    match findings.is_empty() {
+        true => Arc::default(),
+        false => findings.into(),
     }
 }

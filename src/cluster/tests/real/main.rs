@@ -11,6 +11,7 @@
     reason = "a test may panic"
 )]
 
+mod configuration;
 mod consul;
 mod keeper;
 mod manifest;

@@ -1,0 +1,202 @@
+//! Configuration: kinds that are installed, get another version and go while they are read; objects that are written badly; an
+//! outage.
+
+use std::time::Duration;
+
+use cluster::config::{Change, Heard, Server, Settings, State};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::keeper::kube;
+use crate::support::{admin, apply, kubectl, try_kubectl};
+
+const NAMESPACE: &str = "configuration";
+
+/// Removed at the end, with all their objects.
+struct Definitions;
+
+impl Drop for Definitions {
+    fn drop(&mut self) {
+        for plural in ["gateways", "virtualservices"] {
+            let name = format!("{plural}.networking.istio.io");
+            let _there_or_not = try_kubectl(&["delete", "crd", &name], "");
+        }
+        let _there_or_not = try_kubectl(&["delete", "ingress", "--all", "-n", NAMESPACE], "");
+    }
+}
+
+fn define(kind: &str, plural: &str, versions: &[&str]) {
+    let version = |name: &&str| {
+        json!({
+            "name": name, "served": true, "storage": *name == "v1alpha3", "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        })
+    };
+    let versions: Vec<_> = versions.iter().map(version).collect();
+    apply(&json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.networking.istio.io")},
+        "spec": {
+            "group": "networking.istio.io", "scope": "Namespaced", "versions": versions,
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+        },
+    }));
+    let name = format!("crd/{plural}.networking.istio.io");
+    kubectl(&["wait", "--for=condition=Established", &name]);
+}
+
+async fn write(kind: &str, name: &str, spec: &Value) {
+    let object = json!({
+        "apiVersion": "networking.istio.io/v1alpha3", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
+    });
+    // An established kind may be unknown to this path of the server for a moment.
+    let mut tries = 0;
+    while let Err(cause) = try_kubectl(&["apply", "-f", "-"], &object.to_string()) {
+        tries += 1;
+        assert!(tries < 60, "{cause}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn route(host: &str) -> Value {
+    json!({"hosts": ["web"], "http": [{"route": [{"destination": {"host": host}}]}]})
+}
+
+fn servers() -> Value {
+    json!({"servers": [{"port": {"number": 80, "name": "http", "protocol": "HTTP"}, "hosts": ["*"]}]})
+}
+
+struct Play {
+    server: Server,
+    changes: Vec<String>,
+}
+
+impl Play {
+    async fn new() -> Self {
+        let _there_or_not = try_kubectl(&["create", "namespace", NAMESPACE], "");
+        Self {
+            server: Server::start(admin().await, Settings::new(|_, _| Ok(()), false)),
+            changes: Vec::new(),
+        }
+    }
+
+    async fn until(&mut self, words: &str, what: impl Fn(&Heard, &Server) -> bool) -> Heard {
+        let found = timeout(Duration::from_secs(60), async {
+            loop {
+                let heard = self.server.changed().await;
+                let word = |change: &Change| match change {
+                    Change::Set(id, _) => id.to_string(),
+                    Change::Gone(id) => format!("{id}-"),
+                };
+                self.changes.extend(heard.changes.iter().map(word));
+                if what(&heard, &self.server) {
+                    return heard;
+                }
+            }
+        });
+        let found = found.await;
+        found.unwrap_or_else(|_| panic!("{words}: not within a minute: {:?}", self.changes))
+    }
+
+    /// What changed since somebody asked.
+    fn said(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.changes)
+    }
+
+    async fn next(&mut self, words: &str) -> Vec<String> {
+        self.until(words, |heard, _| !heard.changes.is_empty())
+            .await;
+        self.said()
+    }
+}
+
+#[tokio::test]
+#[ignore = "takes an API server: build/kube-test"]
+async fn kinds_come_change_and_go() {
+    let mut play = Play::new().await;
+    let definitions = Definitions;
+    play.until("nothing is installed", |heard, _| heard.synced)
+        .await;
+    assert!(play.said().is_empty());
+    define("VirtualService", "virtualservices", &["v1alpha3"]);
+    write("VirtualService", "a", &route("x")).await;
+    assert_eq!(
+        play.next("the first").await,
+        ["VirtualService configuration/a"]
+    );
+    define("Gateway", "gateways", &["v1alpha3"]);
+    write("Gateway", "g", &servers()).await;
+    assert_eq!(
+        play.next("the second kind").await,
+        ["Gateway configuration/g"]
+    );
+    // A newer version is the same objects, and what is read from now on.
+    define(
+        "VirtualService",
+        "virtualservices",
+        &["v1alpha3", "v1beta1", "v1"],
+    );
+    write("VirtualService", "b", &route("x")).await;
+    assert_eq!(
+        play.next("of a new version").await,
+        ["VirtualService configuration/b"]
+    );
+    // What was good stays, what never was is not there.
+    write("VirtualService", "a", &json!({"hosts": ["web"], "htp": []})).await;
+    write("VirtualService", "c", &json!({"hosts": ["web"], "htp": []})).await;
+    let heard = play
+        .until("both", |heard, _| heard.report.rejected.len() == 2)
+        .await;
+    let states: Vec<_> = heard.report.rejected.iter().map(|one| one.state).collect();
+    assert_eq!(states, [State::Stale, State::Refused]);
+    assert_eq!(play.server.all().count(), 3);
+    assert!(play.said().is_empty());
+    // A status is nobody's change; another object of that name is another.
+    let path =
+        format!("/apis/networking.istio.io/v1/namespaces/{NAMESPACE}/virtualservices/b/status");
+    let text = kubectl(&["get", "--raw", path.trim_end_matches("/status")]);
+    let mut object: Value = serde_json::from_str(&text).unwrap();
+    object["status"] = json!({"observedGeneration": 1});
+    try_kubectl(&["replace", "--raw", &path, "-f", "-"], &object.to_string()).unwrap();
+    kubectl(&["delete", "virtualservice", "a", "-n", NAMESPACE]);
+    assert_eq!(play.next("gone").await, ["VirtualService configuration/a-"]);
+    kubectl(&["delete", "crd", "virtualservices.networking.istio.io"]);
+    play.until("the kind is gone", |_, server| server.all().count() == 1)
+        .await;
+    assert_eq!(play.said(), ["VirtualService configuration/b-"]);
+    play.until("no fault", |heard, _| {
+        heard.stale.is_none() && heard.report.rejected.is_empty()
+    })
+    .await;
+    drop(definitions);
+    assert_eq!(
+        play.next("all kinds are gone").await,
+        ["Gateway configuration/g-"]
+    );
+}
+
+#[tokio::test]
+#[ignore = "takes an API server: build/kube-test"]
+async fn an_outage_of_the_server_changes_nothing() {
+    let _definitions = Definitions;
+    define("Gateway", "gateways", &["v1alpha3"]);
+    let mut play = Play::new().await;
+    write("Gateway", "g", &servers()).await;
+    apply(&json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i", "namespace": NAMESPACE},
+        "spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}},
+    }));
+    play.until("all is read", |heard, server| {
+        heard.synced && server.all().count() == 2
+    })
+    .await;
+    play.said();
+    kube("stop");
+    let heard = play.until("lost", |heard, _| heard.stale.is_some()).await;
+    assert!(heard.synced && play.server.all().count() == 2);
+    kube("start");
+    play.until("back", |heard, _| heard.stale.is_none()).await;
+    assert!(play.said().is_empty());
+    write("Gateway", "h", &servers()).await;
+    assert_eq!(play.next("it goes on").await, ["Gateway configuration/h"]);
+}
