@@ -8,6 +8,7 @@
     clippy::disallowed_methods,
     clippy::print_stderr,
     clippy::too_many_lines,
+    dead_code,
     unreachable_pub,
     reason = "a test may panic, starts programs and reads files"
 )]

@@ -66,6 +66,7 @@ fn free() -> u16 {
 /// Files of a galley.
 pub struct Place {
     pub root: tempfile::TempDir,
+    source: [String; 2],
     more: Vec<String>,
 }
 
@@ -73,10 +74,20 @@ impl Place {
     pub fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("config")).unwrap();
+        let config = root.path().join("config");
+        let config = config.to_str().unwrap().to_owned();
         Self {
+            source: ["--configPath".to_owned(), config],
             root,
             more: Vec::new(),
         }
+    }
+
+    /// What an API server has, in the place of files.
+    pub fn of_a_cluster(kubeconfig: &str) -> Self {
+        let mut this = Self::new();
+        this.source = ["--kubeconfig".to_owned(), kubeconfig.to_owned()];
+        this.arg("--enable-validation=false")
     }
 
     pub fn with(self, name: &str, text: &str) -> Self {
@@ -112,10 +123,11 @@ impl Place {
 
     fn arguments(&self, monitoring: u16, page: u16) -> Vec<String> {
         let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
+        let [source, from] = self.source.clone();
         let arguments = [
             "galley".to_owned(),
-            "--configPath".to_owned(),
-            path("config"),
+            source,
+            from,
             "--insecure".to_owned(),
             "--server-address=tcp://127.0.0.1:0".to_owned(),
             "--livenessProbePath".to_owned(),

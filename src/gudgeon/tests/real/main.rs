@@ -19,6 +19,10 @@ mod admission;
 mod cases;
 mod coming;
 mod discovery;
+mod galley;
+#[allow(dead_code, unreachable_pub, reason = "galley's own tests use the rest")]
+#[path = "../galley/place.rs"]
+mod galley_place;
 mod goldens;
 mod keeping;
 #[allow(
