@@ -11,6 +11,7 @@
 //!            ├── validate                        `validate`: documents in, what is wrong with them out
 //!            └── injector                        the webhook: files ── admission ── decision ── page
 //!                  ├── serve                     listeners: places, heads, bodies, farewell
+//!                  ├── grpc                      the same for streams that live for days
 //!                  ├── tls                       the current certificate, from files or made here
 //!                  └── watch, file               what changed on disk
 //! ```
@@ -25,12 +26,14 @@ mod discovery;
 pub mod exit;
 mod file;
 mod galley;
+mod grpc;
 mod hidden;
 mod html;
 mod injector;
 mod kept;
 mod log;
 mod manifest;
+mod mcp;
 mod parameters;
 mod process;
 #[cfg(test)]

@@ -12,15 +12,13 @@ use super::values::duration;
 pub(crate) const MESH_NETWORKS: &str = "/etc/istio/config/meshNetworks";
 
 /// Flags that mean nothing here; whether they take a value.
-pub(super) const WITHOUT_MEANING: [(&str, bool); 15] = [
+pub(super) const WITHOUT_MEANING: [(&str, bool); 13] = [
     ("plugins", true),
     ("resync", true),
     ("consulserverInterval", true),
     ("discoveryCache", false),
     ("profile", false),
     ("disable-install-crds", false),
-    ("mcpServerAddrs", true),
-    ("mcpMaxMsgSize", true),
     ("mcpInitialWindowSize", true),
     ("mcpInitialConnWindowSize", true),
     ("certFile", true),
@@ -70,6 +68,22 @@ pub struct DiscoveryFlags {
     /// Networks of the mesh [default: /etc/istio/config/meshNetworks where it exists].
     #[arg(long = "networksConfig", value_name = "FILE")]
     pub networks_config: Option<PathBuf>,
+    /// Sources of configuration beside those of the mesh configuration: mcp://HOST:PORT, mcps://…, unix:///PATH.
+    #[arg(
+        long = "mcpServerAddrs",
+        value_name = "ADDRESS,…",
+        value_delimiter = ','
+    )]
+    pub mcp_server_addrs: Vec<String>,
+    /// Longest response of a source, in bytes.
+    #[arg(long = "mcpMaxMsgSize", value_name = "BYTES", default_value_t = 4 << 20)]
+    pub mcp_max_msg_size: usize,
+    /// How long sources are waited for at the start.
+    #[arg(long = "mcpSyncTimeout", value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub mcp_sync_timeout: Duration,
+    /// Where sources of configuration may dial, with client certificates; unix:///PATH is plain [default: off].
+    #[arg(long = "mcpSinkAddr", value_name = "HOST:PORT")]
+    pub mcp_sink_addr: Option<String>,
     /// Consul: http://HOST:PORT.
     #[arg(long = "consulserverURL", value_name = "URL")]
     pub consul_server_url: Option<String>,

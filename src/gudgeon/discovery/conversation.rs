@@ -17,12 +17,11 @@ use xds::snapshot::Snapshot;
 use xds::stream::{Heard, Protocol, Stall};
 use xds::view::Type;
 
-use super::frames::Inbound;
 use super::hub::{Hub, Joined};
-use super::outlet::Outlet;
-use super::peer::Peer;
+use super::identity;
 use super::session::{Made, Mail};
 use super::wire::{self, Asked};
+use crate::grpc::{Ended, Inbound, Outlet, Peer};
 use crate::log;
 
 /// From the head of a stream to its first request.
@@ -62,7 +61,7 @@ impl Drop for Fallen {
 
 impl<B> Conversation<B>
 where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
 {
     /// To its end.
     pub(super) async fn run<M: Message + Default + Into<Asked>>(mut self) {
@@ -101,7 +100,9 @@ where
             Ok(node) => Arc::new(node),
             Err(bad) => return Status::invalid_argument(bad.to_string()),
         };
-        if let Err(refused) = self.peer.speaks_for(&node, self.hub.options.identity_check) {
+        if let Err(refused) =
+            identity::speaks_for(&self.peer, &node, self.hub.options.identity_check)
+        {
             return Status::permission_denied(refused);
         }
         for warning in &node.warnings {
@@ -112,7 +113,7 @@ where
         };
         let joined = self
             .hub
-            .join(&node, self.peer.address, self.protocol, &snapshot);
+            .join(&node, &self.peer.address, self.protocol, &snapshot);
         drop(snapshot);
         Talk::new(self, joined).run::<M>(first).await
     }
@@ -159,7 +160,7 @@ enum Event {
 
 impl<'a, B> Talk<'a, B>
 where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
 {
     fn new(conversation: &'a mut Conversation<B>, joined: Joined) -> Self {
         Self {
@@ -351,9 +352,9 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::discovery::frames::framed;
+    use crate::discovery::grpc::BOUNDS;
     use crate::discovery::options::{Environment, Options};
-    use crate::discovery::outlet::Messages;
+    use crate::grpc::{Address, Messages, framed};
 
     /// What a client says at first; it stays, and says nothing more.
     struct Says(Option<Bytes>);
@@ -407,12 +408,12 @@ mod tests {
     fn stream(hub: &Arc<Hub>, says: Option<Bytes>) -> (Conversation<Says>, Messages, Arc<Peer>) {
         let outlet = Arc::new(Outlet::default());
         let heard = Messages::new(&outlet);
-        let address = (Ipv4Addr::LOCALHOST, 1).into();
+        let address = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
         let peer = Arc::new(Peer::new(address, None));
         let conversation = Conversation {
             hub: Arc::clone(hub),
             outlet,
-            inbound: Inbound::new(Says(says)),
+            inbound: Inbound::new(Says(says), BOUNDS),
             peer: Arc::clone(&peer),
             protocol: Protocol::StateOfTheWorld,
         };

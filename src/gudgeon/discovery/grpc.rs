@@ -1,91 +1,64 @@
 //! The services of the gRPC ports, by path: discovery in both variants, health, and what is said to all else.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
-use hyper::body::{Body, Frame, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
 use prost::Message;
-use tonic::Status;
+use tonic::{Code, Status};
 use xds::stream::Protocol;
 
 use super::conversation::Conversation;
-use super::frames::Inbound;
 use super::health;
 use super::hub::Hub;
-use super::outlet::{Messages, Outlet, trailers};
-use super::peer::Peer;
 use super::reflection;
 use super::wire::Asked;
+use crate::grpc::{self, Bounds, Calls, Inbound, Outlet, Peer, Reply, refused, streaming};
+
+/// What of a request is read. It may name as many resources as a stream may, and then be refused for that.
+pub(super) const BOUNDS: Bounds = Bounds {
+    bytes: 4 << 20,
+    beyond: Code::OutOfRange,
+    values: xds::stream::NAMES + 1000,
+};
 
 /// The service of discovery.
 pub(super) const DISCOVERY: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
-const TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// The body of an answer.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    Messages(Messages),
-    Nothing,
-}
+/// The services, of one hub.
+pub(super) struct Services(pub(super) Arc<Hub>);
 
-impl Body for Reply {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        match &mut *self {
-            Self::Messages(messages) => Pin::new(messages).poll_frame(cx),
-            Self::Nothing => Poll::Ready(None),
+impl Calls for Services {
+    fn answer(&self, peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Reply> {
+        let hub = &self.0;
+        let Some((service, method)) = grpc::call(&request) else {
+            return grpc::no_call();
+        };
+        let (service, method) = (service.to_owned(), method.to_owned());
+        let body = request.into_body();
+        let call = Call { hub, peer, body };
+        match (&*service, &*method) {
+            (DISCOVERY, "StreamAggregatedResources") => {
+                call.discovery::<DiscoveryRequest>(Protocol::StateOfTheWorld)
+            }
+            (DISCOVERY, "DeltaAggregatedResources") => {
+                call.discovery::<DeltaDiscoveryRequest>(Protocol::Delta)
+            }
+            (reflection::SERVICE, "ServerReflectionInfo") => call.task(reflection::answer),
+            (health::SERVICE, "Check") => call.task(health::check),
+            (health::SERVICE, "Watch") => call.task(health::watch),
+            _ if service.starts_with("envoy.service.discovery.v2.") => {
+                refused(&Status::unimplemented(format!(
+                    "{service} is gone: this server speaks v3, {DISCOVERY}"
+                )))
+            }
+            _ => refused(&Status::unimplemented("no such service or method")),
         }
     }
 
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Messages(messages) => messages.is_end_stream(),
-            Self::Nothing => true,
-        }
-    }
-}
-
-/// Answers one request; what takes longer goes on in a task.
-pub(super) fn answer(
-    hub: &Arc<Hub>,
-    peer: &Arc<Peer>,
-    request: Request<Incoming>,
-) -> Response<Reply> {
-    let is_grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
-    if request.method() != Method::POST || !request.headers().get(CONTENT_TYPE).is_some_and(is_grpc)
-    {
-        let mut answer = Response::new(Reply::Nothing);
-        *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        return answer;
-    }
-    let (parts, body) = request.into_parts();
-    let path = parts.uri.path().strip_prefix('/').unwrap_or_default();
-    let (service, method) = path.split_once('/').unwrap_or((path, ""));
-    let call = Call { hub, peer, body };
-    match (service, method) {
-        (DISCOVERY, "StreamAggregatedResources") => {
-            call.discovery::<DiscoveryRequest>(Protocol::StateOfTheWorld)
-        }
-        (DISCOVERY, "DeltaAggregatedResources") => {
-            call.discovery::<DeltaDiscoveryRequest>(Protocol::Delta)
-        }
-        (reflection::SERVICE, "ServerReflectionInfo") => call.task(reflection::answer),
-        (health::SERVICE, "Check") => call.task(health::check),
-        (health::SERVICE, "Watch") => call.task(health::watch),
-        _ if service.starts_with("envoy.service.discovery.v2.") => refused(&Status::unimplemented(
-            format!("{service} is gone: this server speaks v3, {DISCOVERY}"),
-        )),
-        _ => refused(&Status::unimplemented("no such service or method")),
+    fn handshake_failed(&self) {
+        self.0.metrics.handshake_failed();
     }
 }
 
@@ -105,7 +78,7 @@ impl Call<'_> {
         let conversation = Conversation {
             hub: Arc::clone(self.hub),
             outlet,
-            inbound: Inbound::new(self.body),
+            inbound: Inbound::new(self.body, BOUNDS),
             peer: Arc::clone(self.peer),
             protocol,
         };
@@ -120,22 +93,11 @@ impl Call<'_> {
     {
         let outlet = Arc::new(Outlet::default());
         let answer = streaming(&outlet);
-        tokio::spawn(work(Arc::clone(self.hub), Inbound::new(self.body), outlet));
+        tokio::spawn(work(
+            Arc::clone(self.hub),
+            Inbound::new(self.body, BOUNDS),
+            outlet,
+        ));
         answer
     }
-}
-
-fn streaming(outlet: &Arc<Outlet>) -> Response<Reply> {
-    let mut answer = Response::new(Reply::Messages(Messages::new(outlet)));
-    answer.headers_mut().insert(CONTENT_TYPE, TYPE);
-    answer
-}
-
-/// Head and trailers in one.
-fn refused(status: &Status) -> Response<Reply> {
-    let mut answer = Response::new(Reply::Nothing);
-    let mut headers: HeaderMap = trailers(status);
-    headers.insert(CONTENT_TYPE, TYPE);
-    *answer.headers_mut() = headers;
-    answer
 }

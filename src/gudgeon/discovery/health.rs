@@ -6,10 +6,9 @@ use hyper::body::Incoming;
 use prost::Message;
 use tonic::Status;
 
-use super::frames::{Inbound, framed};
 use super::grpc::DISCOVERY;
 use super::hub::Hub;
-use super::outlet::Outlet;
+use crate::grpc::{Inbound, Outlet, framed};
 
 pub(super) const SERVICE: &str = "grpc.health.v1.Health";
 

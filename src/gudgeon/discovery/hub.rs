@@ -5,7 +5,6 @@
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +26,7 @@ use super::pieces::Pieces;
 use super::pushed::{Pushed, assignments};
 use super::session::{Mail, Session, nothing};
 use crate::clock::Clock;
+use crate::grpc::Address;
 
 /// Pushes that the page remembers.
 const PUSHES: usize = 120;
@@ -266,7 +266,7 @@ impl Hub {
     pub(crate) fn join(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        peer: SocketAddr,
+        peer: &Address,
         protocol: Protocol,
         snapshot: &Arc<Snapshot>,
     ) -> Joined {
@@ -274,7 +274,14 @@ impl Hub {
         let number = state.next;
         state.next += 1;
         let now = self.clock.now();
-        let session = Arc::new(Session::new(number, node, peer, now, protocol, snapshot));
+        let session = Arc::new(Session::new(
+            number,
+            node,
+            peer.clone(),
+            now,
+            protocol,
+            snapshot,
+        ));
         state.sessions.insert(number, Arc::clone(&session));
         drop(state);
         Joined {

@@ -7,6 +7,7 @@ use api::mesh::{self, Invalid, MeshConfig, MeshNetworks, Parsed};
 use tracing::warn;
 
 use super::hub::Hub;
+use super::sources::Sinks;
 use crate::cli::{DiscoveryFlags, MESH_CONFIG, MESH_NETWORKS};
 use crate::exit::Failure;
 use crate::kept::Kept;
@@ -62,13 +63,23 @@ impl Files {
     }
 
     /// Tells of changes, for ever. A file that is not valid any more, or gone, changes nothing.
-    pub(super) async fn follow(mut self, hub: Arc<Hub>) {
+    pub(super) async fn follow(mut self, hub: Arc<Hub>, sinks: Option<Arc<Sinks>>) {
         let mut watcher = Watcher::new(vec![self.mesh.path.clone(), self.networks.path.clone()]);
         loop {
             if let Some(text) = self.mesh.changed()
                 && let Some(config) = self.mesh.later(parse(&text))
             {
-                hub.update(|registries| registries.set_mesh(Arc::new(config)));
+                let config = Arc::new(config);
+                hub.update(|registries| registries.set_mesh(Arc::clone(&config)));
+                match &sinks {
+                    Some(sinks) => sinks.configure(&config.config_sources),
+                    None if !config.config_sources.is_empty() => {
+                        warn!(
+                            "configSources are looked at from the next start on: there were none"
+                        );
+                    }
+                    None => {}
+                }
             }
             if let Some(text) = self.networks.changed()
                 && let Some(networks) = self.networks.later(mesh::parse_networks(&text))

@@ -5,6 +5,7 @@
 mod register;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{Change, Reason};
@@ -20,6 +21,7 @@ use super::facts::Totals;
 use super::pushed::Pushed;
 use crate::classic::{classic, up_to};
 use crate::cli::VERSION;
+use crate::mcp::Peers;
 use crate::{log, process};
 
 /// Seconds.
@@ -34,6 +36,8 @@ type Standing<const LABELS: usize> = Family<[(&'static str, String); LABELS], Ga
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
+    /// Of sources of configuration.
+    mcp: Arc<Peers>,
     pushes: By,
     push_time: Family<[(&'static str, String); 1], Histogram>,
     queue_time: Histogram,
@@ -103,6 +107,7 @@ impl Metrics {
         let histogram = || Histogram::new(BUCKETS);
         let mut this = Self {
             registry: Registry::default(),
+            mcp: Peers::new("pilot"),
             pushes: By::default(),
             push_time: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             queue_time: histogram(),
@@ -141,7 +146,13 @@ impl Metrics {
         this.register_pushes();
         this.register_standing();
         this.register_own();
+        this.mcp.register(&mut this.registry);
         this
+    }
+
+    /// Streams to sources of configuration.
+    pub(crate) fn mcp(&self) -> &Arc<Peers> {
+        &self.mcp
     }
 
     fn count(family: &By, value: &str) {

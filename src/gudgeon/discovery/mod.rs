@@ -1,7 +1,7 @@
 //! Discovery: services and rules from registries and files, resources for proxies over xDS.
 //!
 //! ```text
-//!  sources, mesh ──► hub ──► session ◄── conversation ◄── connections, grpc
+//!  sources, mesh ──► hub ──► session ◄── conversation ◄── grpc
 //!                     ▲         ▲         (one task for each stream)
 //!                     └── monitor, page ──┘
 //! ```
@@ -10,21 +10,18 @@
 //! its mail into each; nobody waits for anybody's client.
 
 mod certificates;
-mod connections;
 mod conversation;
 mod debug;
 mod facts;
-mod frames;
 mod grpc;
 mod health;
 mod hub;
+mod identity;
 mod mesh;
 mod metrics;
 mod monitor;
 mod options;
-mod outlet;
 mod page;
-mod peer;
 mod pieces;
 mod ports;
 mod pushed;

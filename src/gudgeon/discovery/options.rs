@@ -10,9 +10,9 @@ use api::model::Registry;
 use xds::debounce::Quiet;
 use xds::settings::{Headless, Settings, Sniffing};
 
-use super::connections::Keeping;
 use crate::cli::{DiscoveryFlags, values};
 use crate::exit::Failure;
+use crate::grpc::Keeping;
 
 /// All of it but addresses and files.
 #[derive(Clone, Debug)]
@@ -106,6 +106,7 @@ impl Options {
                 timeout: flags.keepalive_timeout,
                 age: flags.keepalive_max_server_connection_age,
                 streams,
+                strangers: None,
             },
             identity_check: variables.boolean("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?,
             cluster_metrics: variables.boolean("PILOT_ENABLE_CLUSTER_METRICS", false)?,

@@ -1,47 +1,25 @@
-//! Encoded resources of the responses that are on their way, shared by all streams that are sent the same.
-//!
-//! After a start two thousand proxies are sent the same megabyte, and all of them at once: a copy for each would be two
-//! gigabytes, which fragments of what lives longer would keep from being given back. A list of resources is cut where its
-//! content says so, so that lists that differ in one resource differ in one piece. A piece is there as long as a stream
-//! holds it.
+//! A list of resources is encoded in pieces that streams share. It is cut where its content says so, so that lists that differ
+//! in one resource differ in one piece.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use xds::stream::Protocol;
 use xds::version::Version;
 use xds::view::{Resource, Type};
 
+use crate::grpc;
+
 /// A list is cut behind one in so many of its resources, and behind one that is as long as this.
 const RUN: u128 = 32;
 const LONG_BYTES: usize = 16 << 10;
-/// Fewer are not worth a look at which of them are gone.
-const FEW: usize = 64;
 
 /// What a piece is made of. Versions are content.
 type Key = (Protocol, Type, Vec<Version>);
 
 /// Pieces that somebody holds.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces {
-    known: Mutex<Known>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    pieces: HashMap<Key, Weak<Vec<u8>>>,
-    /// As many were there after those that are gone were dropped last.
-    held: usize,
-}
-
-struct Shared(Arc<Vec<u8>>);
-
-impl AsRef<[u8]> for Shared {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
+pub(crate) struct Pieces(grpc::Pieces<Key>);
 
 impl Pieces {
     /// These resources, a few in each piece.
@@ -52,40 +30,18 @@ impl Pieces {
         resources: &'a [Arc<Resource>],
         encode: impl Fn(&'a [Arc<Resource>]) -> Vec<u8>,
     ) -> Vec<Bytes> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let runs = resources.split_inclusive(|one| is_last(one));
         runs.map(|run| {
             let versions = run.iter().map(|one| one.version).collect();
-            known.get((protocol, kind, versions), || encode(run))
+            let key = (protocol, kind, versions);
+            self.0.get(key, || (encode(run), ()))
         })
         .collect()
-    }
-
-    #[cfg(test)]
-    fn held(&self) -> usize {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = known.pieces.values().filter(|one| one.strong_count() > 0);
-        held.count()
     }
 }
 
 fn is_last(resource: &Resource) -> bool {
     resource.version.is_one_in(RUN) || resource.body.len() >= LONG_BYTES
-}
-
-impl Known {
-    fn get(&mut self, key: Key, encode: impl FnOnce() -> Vec<u8>) -> Bytes {
-        if let Some(piece) = self.pieces.get(&key).and_then(Weak::upgrade) {
-            return Bytes::from_owner(Shared(piece));
-        }
-        if self.pieces.len() >= FEW + 2 * self.held {
-            self.pieces.retain(|_, piece| piece.strong_count() > 0);
-            self.held = self.pieces.len();
-        }
-        let piece = Arc::new(encode());
-        self.pieces.insert(key, Arc::downgrade(&piece));
-        Bytes::from_owner(Shared(piece))
-    }
 }
 
 #[cfg(test)]
@@ -120,9 +76,9 @@ mod tests {
         let all: std::collections::BTreeSet<_> = one.iter().chain(&other).map(at).collect();
         assert!(all.len() <= one.len() + 2, "{} {}", all.len(), one.len());
         drop(one);
-        assert_eq!(pieces.held(), other.len());
+        assert_eq!(pieces.0.held(), other.len());
         drop(other);
-        assert_eq!(pieces.held(), 0);
+        assert_eq!(pieces.0.held(), 0);
     }
 
     /// Two messages of nothing but a name have the same bytes in any type, and so the same version.
@@ -141,15 +97,5 @@ mod tests {
                 all.push(made);
             }
         }
-    }
-
-    /// One resource after the other, none of which is there any more.
-    #[test]
-    fn what_nobody_holds_is_forgotten() {
-        let pieces = Pieces::default();
-        for one in resources(10_000) {
-            let _sent = of(&pieces, &[one]);
-        }
-        assert!(pieces.known.lock().unwrap().pieces.len() <= FEW + 1);
     }
 }

@@ -8,11 +8,10 @@ use prost::{Message, Oneof};
 use tonic::{Code, Status};
 
 use super::debug::{Descriptions, ENVOY};
-use super::frames::{Inbound, framed};
 use super::grpc::DISCOVERY;
 use super::health;
 use super::hub::Hub;
-use super::outlet::Outlet;
+use crate::grpc::{Inbound, Outlet, framed};
 
 pub(super) const SERVICE: &str = "grpc.reflection.v1.ServerReflection";
 

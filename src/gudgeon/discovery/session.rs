@@ -1,7 +1,6 @@
 //! One stream as others see it: pages read it, pushes are put into it, its task moves it on.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,13 +12,15 @@ use xds::snapshot::Snapshot;
 use xds::stream::{Client, Fault, Heard, Protocol, Push, Request, Response, Scope, Stall, Stream};
 use xds::view::Type;
 
+use crate::grpc::Address;
+
 /// One stream of one client.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// Counted from the start.
     pub(crate) number: u64,
     pub(crate) node: Arc<Node>,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Address,
     pub(crate) connected: Duration,
     pub(crate) protocol: Protocol,
     inner: Mutex<Inner>,
@@ -77,7 +78,7 @@ impl Session {
     pub(crate) fn new(
         number: u64,
         node: &Arc<Node>,
-        peer: SocketAddr,
+        peer: Address,
         connected: Duration,
         protocol: Protocol,
         snapshot: &Arc<Snapshot>,

@@ -3,7 +3,9 @@
 mod consul;
 mod files;
 mod kubernetes;
+mod mcp;
 mod memory;
+mod rules;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,12 +13,14 @@ use api::model::{ClusterId, Registry};
 use cluster::registry::kubernetes::{Names, Told};
 use cluster::registry::{Memory, Written};
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::hub::Hub;
 use super::options::Options;
 use crate::cli::DiscoveryFlags;
 use crate::exit::Failure;
 
+pub(super) use mcp::Sinks;
 pub(super) use memory::Put;
 
 /// Configuration as it was written, by source.
@@ -30,6 +34,8 @@ pub(crate) struct Sources {
     directory: Shelf,
     /// What the local API server told last, with that cluster's name; `None`: that registry is not on.
     cluster: Option<(ClusterId, watch::Receiver<Told>)>,
+    /// `None`: configuration comes from elsewhere.
+    sinks: Option<Arc<Sinks>>,
 }
 
 /// Names as a source of this cluster makes them.
@@ -49,25 +55,35 @@ impl Sources {
     /// What a source lacks.
     pub(super) async fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Self, Failure> {
         let registries = &hub.options.registries;
-        let mut this = Self::default();
+        let mut this = Self {
+            sinks: mcp::start(flags, hub)?,
+            ..Self::default()
+        };
+        // Where configuration comes from elsewhere, it does not come from here.
+        let directory = flags.config_dir.as_ref();
+        let directory = directory.filter(|_| this.sinks.is_none());
+        let elsewhere = directory.is_some() || this.sinks.is_some();
         if registries.contains(&Registry::Memory) {
             this.memory = Some(memory::start(hub));
         }
         for registry in registries {
             match registry {
                 Registry::Kubernetes => {
-                    this.cluster = Some(kubernetes::start(flags, hub).await?);
+                    this.cluster = Some(kubernetes::start(flags, hub, !elsewhere).await?);
                 }
                 Registry::Consul => consul::start(flags, hub)?,
                 Registry::External | Registry::Memory => {}
             }
         }
-        if let Some(directory) = &flags.config_dir {
+        if let (Some(_), Some(_)) = (&flags.config_dir, &this.sinks) {
+            warn!("--configDir is not read: configuration comes from configSources");
+        }
+        if let Some(directory) = directory {
             let kubernetes = !registries.contains(&Registry::Kubernetes);
             let shelf = Arc::clone(&this.directory);
             files::start(hub, directory, kubernetes, shelf)?;
         }
-        if flags.config_dir.is_none() && registries.is_empty() {
+        if !elsewhere && registries.is_empty() {
             return Err(Failure::config(
                 "cannot serve anything: no registry, and no --configDir",
             ));
@@ -86,11 +102,19 @@ impl Sources {
             let written = told.borrow().written(cluster.as_str());
             all.extend(written.into_iter().map(Arc::new));
         }
+        if let Some(sinks) = &self.sinks {
+            all.extend(sinks.written());
+        }
         if let Some(memory) = &self.memory {
             let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
             all.extend(memory.written().iter().cloned());
         }
         all
+    }
+
+    /// What the mesh configuration names.
+    pub(super) fn sinks(&self) -> Option<&Arc<Sinks>> {
+        self.sinks.as_ref()
     }
 
     /// What requests put into memory.

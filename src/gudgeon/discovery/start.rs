@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::certificates;
-use super::connections::{self, Port};
+use super::grpc::Services;
 use super::hub::Hub;
 use super::mesh::{self, Read};
 use super::monitor::Monitor;
@@ -18,6 +18,7 @@ use super::ports::Ports;
 use super::sources::Sources;
 use crate::cli::DiscoveryFlags;
 use crate::exit::{Exit, Failure};
+use crate::grpc::{self, Listener, Port};
 use crate::process::{self, Ends, rest_after_start, tell_of_panics};
 use crate::serve::{self, Stage};
 
@@ -58,7 +59,8 @@ async fn serve(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
     let (stage, watched) = watch::channel(Stage::Serving);
     let serving = listen(ports, &hub, &sources, &watched);
     tokio::spawn(Arc::clone(&hub).run());
-    tokio::spawn(files.follow(Arc::clone(&hub)));
+    let sinks = sources.sinks().cloned();
+    tokio::spawn(files.follow(Arc::clone(&hub), sinks));
     tokio::spawn(rest_after_start());
 
     ends.next().await;
@@ -89,10 +91,12 @@ fn listen(
     }
     if let Some(listener) = ports.grpc {
         let port = Port {
-            listener,
+            listener: Listener::Tcp(listener),
             tls: None,
         };
-        serving.spawn(connections::run(port, Arc::clone(hub), stage.clone()));
+        let services = Arc::new(Services(Arc::clone(hub)));
+        let keeping = hub.options.keeping;
+        serving.spawn(grpc::run(port, keeping, services, stage.clone()));
     }
     certificates::listen(ports.secure, hub, stage, &mut serving);
     serving

@@ -12,9 +12,9 @@ use prost::Message;
 use xds::stream::{Protocol, Request, Response};
 use xds::view::Type;
 
-use super::frames::begun;
 use super::pieces::Pieces;
 use crate::cli::VERSION;
+use crate::grpc::begun;
 
 /// One request of either protocol, as it came.
 #[derive(Debug)]

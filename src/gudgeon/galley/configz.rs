@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::engine::{Engine, State};
 use super::monitor::Looks;
-use super::secrets;
+use super::{peers, secrets};
 use crate::log;
 
 /// Objects of which something is to be said: so many are named.
@@ -32,7 +32,8 @@ pub(super) fn document(looks: &Looks) -> Value {
         }),
     };
     if let Value::Object(fields) = &mut document {
-        fields.insert("peers".to_owned(), Value::Array(Vec::new()));
+        let seen = looks.peers.seen();
+        fields.insert("peers".to_owned(), seen.iter().map(peers::shown).collect());
         fields.insert(
             "ready".to_owned(),
             json!(looks.readiness.why_not().is_none()),

@@ -22,8 +22,8 @@ use tracing::{info, warn};
 use super::metrics::Metrics;
 use super::processing::{self, Processing, Thing};
 use super::readiness::Readiness;
-use super::snapshots::Snapshots;
 use crate::clock::Clock;
+use crate::mcp::Snapshots;
 
 /// Publishes that are remembered, for the page.
 const REMEMBERED: usize = 200;

@@ -16,12 +16,13 @@ mod metrics;
 mod monitor;
 mod options;
 mod page;
+mod peers;
 mod probes;
 mod processing;
 mod readiness;
 mod secrets;
-mod snapshots;
 mod sources;
 mod start;
+mod streams;
 
 pub(crate) use start::run;

@@ -14,6 +14,7 @@ use super::readiness::Readiness;
 use super::{configz, page};
 use crate::classic::CONTENT_TYPE;
 use crate::cli::{REVISION, VERSION};
+use crate::mcp::Peers;
 use crate::serve::{
     Answer, Answering, Line, Query, Service, as_json, full, not_allowed, ready, text,
 };
@@ -23,6 +24,7 @@ use crate::serve::{
 pub(super) struct Looks {
     /// `None`: nothing is served.
     pub(super) engine: Option<Arc<Engine>>,
+    pub(super) peers: Arc<Peers>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) registry: Registry,
     pub(super) metrics: Arc<Metrics>,

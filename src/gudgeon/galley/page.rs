@@ -9,6 +9,7 @@ use mcp::catalog::Group;
 use super::configz;
 use super::engine::{Engine, Publish, State};
 use super::monitor::Looks;
+use super::peers;
 use crate::cli::VERSION;
 use crate::html::{self, Bar, ROWS, escaped};
 use crate::log;
@@ -33,6 +34,7 @@ pub(super) fn draw(looks: &Looks) -> String {
             warned(&mut page, state);
             timeline(&mut page, engine, state);
             collections(&mut page, state);
+            peers::draw(&mut page, &looks.peers.seen());
             session(&mut page, engine, state);
         });
     }

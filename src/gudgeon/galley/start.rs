@@ -17,9 +17,11 @@ use super::monitor::{Looks, Monitor, Side};
 use super::options::{From, Options};
 use super::readiness::Readiness;
 use super::sources::{Files, Server};
+use super::streams::Streams;
 use super::{mesh, probes};
 use crate::cli::{GalleyFlags, REVISION, VERSION};
 use crate::exit::{Exit, Failure};
+use crate::mcp::Peers;
 use crate::process::{self, Ends, rest_after_start, tell_of_panics};
 use crate::serve::{self, Door, Stage, bind, everywhere};
 
@@ -51,20 +53,27 @@ async fn serve(flags: &GalleyFlags) -> Result<Exit, Failure> {
     let readiness = Arc::new(Readiness::new());
     let mut registry = Registry::default();
     let metrics = Arc::new(Metrics::new(&mut registry));
+    let peers = Peers::new("galley");
+    peers.register(&mut registry);
+    let streams = match options.from {
+        From::Nowhere => None,
+        From::Files(_) | From::Cluster(_) => Some(Streams::new(&flags.mcp)?),
+    };
     let doors = doors(flags).await?;
     let engine = sources(flags, &options, &readiness, &metrics, &again).await?;
     info!("gudgeon {VERSION} ({REVISION}) galley");
-    if engine.is_some() {
-        warn!("configuration is shown and not yet served over MCP");
-    }
     if options.validation {
         warn!("the webhook is not yet served");
     }
 
     let (stage, watched) = watch::channel(Stage::Serving);
     let mut serving = JoinSet::new();
+    if let (Some(engine), Some(streams)) = (&engine, streams) {
+        streams.start(engine, &peers, &readiness, &watched, &mut serving);
+    }
     let looks = Arc::new(Looks {
         engine,
+        peers,
         readiness: Arc::clone(&readiness),
         registry,
         metrics,

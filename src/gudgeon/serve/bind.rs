@@ -1,47 +1,66 @@
 //! Addresses as Go programs have them: `:8080` is every address.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::Door;
 use crate::exit::Failure;
 
 /// What the kernel says where it has no IPv6.
 const NO_FAMILY: [i32; 2] = [97, 99];
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
 
 /// Listens where a flag says.
 ///
 /// # Errors
 /// Nobody can listen there, or it is no address.
 pub(crate) async fn bind(flag: &str, address: &str) -> Result<TcpListener, Failure> {
+    let socket = reserve(flag, address)?;
+    listen(socket).map_err(|cause| refused(flag, address, &cause))
+}
+
+/// Takes an address, and leaves it closed for the time being.
+///
+/// # Errors
+/// Nobody can listen there, or it is no address.
+pub(crate) fn reserve(flag: &str, address: &str) -> Result<TcpSocket, Failure> {
     let bound = match address.strip_prefix(':') {
-        Some(port) => match at(flag, address, &format!("[::]:{port}")).await {
+        Some(port) => match at(flag, address, &format!("[::]:{port}")) {
             Err(Cause::Refused(cause))
                 if cause
                     .raw_os_error()
                     .is_some_and(|code| NO_FAMILY.contains(&code)) =>
             {
-                at(flag, address, &format!("0.0.0.0:{port}")).await
+                at(flag, address, &format!("0.0.0.0:{port}"))
             }
             bound => bound,
         },
-        None => at(flag, address, address).await,
+        None => at(flag, address, address),
     };
     bound.map_err(|cause| match cause {
         Cause::Malformed(failure) => failure,
-        Cause::Refused(cause) => {
-            Failure::system(format!("cannot listen on --{flag} {address}: {cause}"))
-        }
+        Cause::Refused(cause) => refused(flag, address, &cause),
     })
+}
+
+/// Opens it.
+pub(crate) fn listen(socket: TcpSocket) -> io::Result<TcpListener> {
+    socket.listen(BACKLOG)
+}
+
+fn refused(flag: &str, address: &str, cause: &io::Error) -> Failure {
+    Failure::system(format!("cannot listen on --{flag} {address}: {cause}"))
 }
 
 enum Cause {
     Malformed(Failure),
-    Refused(std::io::Error),
+    Refused(io::Error),
 }
 
-async fn at(flag: &str, shown: &str, address: &str) -> Result<TcpListener, Cause> {
+fn at(flag: &str, shown: &str, address: &str) -> Result<TcpSocket, Cause> {
     let found = address
         .to_socket_addrs()
         .ok()
@@ -51,7 +70,15 @@ async fn at(flag: &str, shown: &str, address: &str) -> Result<TcpListener, Cause
             "cannot use --{flag} {shown:?}: want HOST:PORT"
         )))
     })?;
-    TcpListener::bind(found).await.map_err(Cause::Refused)
+    let socket = if found.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    };
+    let socket = socket.map_err(Cause::Refused)?;
+    socket.set_reuseaddr(true).map_err(Cause::Refused)?;
+    socket.bind(found).map_err(Cause::Refused)?;
+    Ok(socket)
 }
 
 /// A port on all addresses, of both kinds where the host has both.

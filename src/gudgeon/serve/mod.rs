@@ -30,7 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
 pub(crate) use answers::{as_json, full, not_allowed, ready, text};
-pub(crate) use bind::{bind, everywhere};
+pub(crate) use bind::{bind, everywhere, listen, reserve};
 pub(crate) use body::{Unread, read};
 pub(crate) use connection::Line;
 use crowd::Crowd;

@@ -1,5 +1,6 @@
 //! TLS of the webhook: a certificate that can be exchanged while connections go on, from files or made in memory.
 
+mod client;
 mod own;
 mod pair;
 
@@ -11,8 +12,9 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
+pub(crate) use client::{Secure, client};
 pub(crate) use own::{Authority, Names};
-pub(crate) use pair::{Flaw, Pair, certificates, is_bundle, names_of};
+pub(crate) use pair::{Flaw, Pair, certificates, is_bundle, names_of, uris_of};
 
 /// The certificate of the next handshake. Connections that stand keep theirs.
 #[derive(Debug)]
@@ -53,6 +55,18 @@ pub(crate) fn server(current: Arc<Current>) -> Result<Arc<ServerConfig>, rustls:
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
+}
+
+/// What others' certificates may chain to.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for root in certificates(pem)? {
+        roots.add(root).map_err(|cause| cause.to_string())?;
+    }
+    Ok(roots)
 }
 
 /// HTTP/2 with this pair, for clients whose certificates chain to one of the roots.

@@ -120,12 +120,30 @@ pub(crate) fn names_of(leaf: &CertificateDer<'_>) -> Vec<String> {
     Certificate::from_der(leaf).map_or_else(|_| Vec::new(), |leaf| names(&leaf))
 }
 
-fn names(leaf: &Certificate) -> Vec<String> {
-    let Ok(Some((_, found))) = leaf.tbs_certificate().get_extension::<SubjectAltName>() else {
+/// Those of them that are URIs.
+pub(crate) fn uris_of(leaf: &CertificateDer<'_>) -> Vec<String> {
+    let Ok(leaf) = Certificate::from_der(leaf) else {
         return Vec::new();
     };
+    let mut uris = Vec::new();
+    for name in alternatives(&leaf) {
+        if let GeneralName::UniformResourceIdentifier(uri) = name {
+            uris.push(uri.to_string());
+        }
+    }
+    uris
+}
+
+fn alternatives(leaf: &Certificate) -> Vec<GeneralName> {
+    match leaf.tbs_certificate().get_extension::<SubjectAltName>() {
+        Ok(Some((_, found))) => found.0,
+        Ok(None) | Err(_) => Vec::new(),
+    }
+}
+
+fn names(leaf: &Certificate) -> Vec<String> {
     let mut names = Vec::new();
-    for name in found.0 {
+    for name in alternatives(leaf) {
         match name {
             GeneralName::DnsName(name) => names.push(name.to_string()),
             GeneralName::UniformResourceIdentifier(uri) => names.push(uri.to_string()),

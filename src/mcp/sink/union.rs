@@ -67,6 +67,12 @@ impl<T> Union<T> {
         sources.find_map(|given| get(given, collection, name))
     }
 
+    /// The source whose object counts.
+    pub fn place(&self, collection: &str, name: &str) -> Option<usize> {
+        let mut sources = self.sources.iter();
+        sources.position(|given| get(given, collection, name).is_some())
+    }
+
     /// All that counts of a collection, by name.
     pub fn all(&self, collection: &str) -> BTreeMap<&Arc<str>, &Arc<T>> {
         let sources = self.sources.iter().rev();

@@ -34,7 +34,6 @@ pub struct Origin {
 pub struct Resource {
     pub name: Arc<str>,
     pub version: Version,
-    /// As an element of a response's list: key, length and message.
     framed: Bytes,
 }
 
@@ -74,7 +73,8 @@ impl Resource {
         read.resources.into_iter().next().unwrap_or_default()
     }
 
-    pub(crate) fn framed(&self) -> &Bytes {
+    /// As an element of a response's list: key, length and message.
+    pub fn framed(&self) -> &Bytes {
         &self.framed
     }
 }

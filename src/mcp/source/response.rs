@@ -78,7 +78,8 @@ impl Response {
         self.head().len() + members + self.tail().len()
     }
 
-    fn head(&self) -> Bytes {
+    /// What stands before the resources.
+    pub fn head(&self) -> Bytes {
         let mut bytes = BytesMut::new();
         if let Some(version) = self.version {
             string::encode(SYSTEM_VERSION, &version.to_string(), &mut bytes);
@@ -87,7 +88,8 @@ impl Response {
         bytes.freeze()
     }
 
-    fn tail(&self) -> Bytes {
+    /// What stands behind them.
+    pub fn tail(&self) -> Bytes {
         let mut bytes = BytesMut::new();
         for name in &self.removed {
             string::encode(REMOVED, &name.to_string(), &mut bytes);

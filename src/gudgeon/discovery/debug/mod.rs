@@ -56,6 +56,9 @@ pub(super) fn answer(hub: &Arc<Hub>, sources: &Sources, path: &str, query: &str)
         "/debug/endpointz" => services::endpoints(hub),
         "/debug/endpointShardz" => services::shards(hub),
         "/debug/configz" => clusters::written(sources, query.get("kind").as_deref()),
+        "/debug/sinkz" => sources
+            .sinks()
+            .map_or_else(|| json!([]), |sinks| sinks.shown()),
         "/debug/clusterz" => clusters::clusters(hub),
         "/debug/push_status" => conflicts(hub),
         _ => return text(StatusCode::NOT_FOUND, "not found"),

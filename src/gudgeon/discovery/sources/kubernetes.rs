@@ -28,6 +28,7 @@ fn id(cluster: &ClusterId) -> SourceId {
 pub(super) async fn start(
     flags: &DiscoveryFlags,
     hub: &Arc<Hub>,
+    configuration: bool,
 ) -> Result<(ClusterId, watch::Receiver<Told>), Failure> {
     let access = match &flags.kubeconfig {
         Some(file) => Access::Kubeconfig {
@@ -47,8 +48,7 @@ pub(super) async fn start(
     let local = hub.options.settings.cluster.clone();
     let settings = Settings {
         namespace: flags.app_namespace.clone(),
-        // It comes from files, where there are some.
-        configuration: flags.config_dir.is_none(),
+        configuration,
         ..Settings::new(names(hub, local.clone()))
     };
     hub.stand(&id(&local), Standing::Syncing);

@@ -19,5 +19,6 @@ mod commands;
 mod limits;
 mod looks;
 mod place;
+mod sinks;
 mod streams;
 mod tls;

@@ -14,8 +14,12 @@
 )]
 #![forbid(unsafe_code)]
 
+#[path = "../support/mcp.rs"]
+#[allow(dead_code, reason = "the library's tests have it, too")]
+mod client;
 mod life;
 mod looks;
 mod mesh;
 mod place;
 mod rules;
+mod streams;

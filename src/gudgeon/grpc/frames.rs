@@ -3,34 +3,67 @@
 //! tonic has this, too, but keeps the largest message's buffer for as long as a stream lives, and streams live for days:
 //! some thousand proxies that named all their clusters once would hold that much for ever.
 
+use std::convert::Infallible;
+
 use bytes::{Buf as _, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes};
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
-use tonic::Status;
+use tonic::{Code, Status};
 
-/// The longest message that is read.
-pub(crate) const MESSAGE_BYTES: usize = 4 << 20;
-/// Values of one repeated field, before they are made: what is refused by its number takes no memory first.
-const VALUES: usize = xds::stream::NAMES + 1000;
 /// Whether it is compressed, and its length.
 const PREFIX: usize = 5;
+
+/// What of a message is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// The longest, and how a longer one is refused.
+    pub(crate) bytes: usize,
+    pub(crate) beyond: Code,
+    /// Values of one repeated field, before they are made: what is refused by its number takes no memory first.
+    pub(crate) values: usize,
+}
+
+/// Why a body ends before its time.
+pub(crate) trait Ended {
+    fn status(self) -> Status;
+}
+
+impl Ended for hyper::Error {
+    fn status(self) -> Status {
+        Status::cancelled("the connection is gone")
+    }
+}
+
+impl Ended for Status {
+    fn status(self) -> Status {
+        self
+    }
+}
+
+impl Ended for Infallible {
+    fn status(self) -> Status {
+        match self {}
+    }
+}
 
 /// The messages of a request, one after the other.
 #[derive(Debug)]
 pub(crate) struct Inbound<B> {
     body: B,
+    bounds: Bounds,
     buffer: BytesMut,
 }
 
 impl<B> Inbound<B>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Ended> + Unpin,
 {
-    pub(crate) fn new(body: B) -> Self {
+    pub(crate) fn new(body: B, bounds: Bounds) -> Self {
         Self {
             body,
+            bounds,
             buffer: BytesMut::new(),
         }
     }
@@ -39,7 +72,7 @@ where
     pub(crate) async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, Status> {
         loop {
             if let Some(message) = self.take()? {
-                return read(&message).map(Some);
+                return read(&message, self.bounds.values).map(Some);
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
@@ -47,7 +80,7 @@ where
                         self.buffer.extend_from_slice(&data);
                     }
                 }
-                Some(Err(_)) => return Err(Status::cancelled("the connection is gone")),
+                Some(Err(cause)) => return Err(cause.status()),
                 None if self.buffer.is_empty() => return Ok(None),
                 None => return Err(Status::invalid_argument("a message ends too early")),
             }
@@ -63,10 +96,10 @@ where
             return Err(Status::unimplemented("compressed messages are not read"));
         }
         let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-        if length > MESSAGE_BYTES {
-            return Err(Status::out_of_range(format!(
-                "cannot read a message of {length} bytes: {MESSAGE_BYTES} are allowed"
-            )));
+        let Bounds { bytes, beyond, .. } = self.bounds;
+        if length > bytes {
+            let words = format!("cannot read a message of {length} bytes: {bytes} are allowed");
+            return Err(Status::new(beyond, words));
         }
         if self.buffer.len() < PREFIX + length {
             return Ok(None);
@@ -81,14 +114,14 @@ where
     }
 }
 
-fn read<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
+fn read<M: Message + Default>(message: &Bytes, most: usize) -> Result<M, Status> {
     let wrong = |cause: prost::DecodeError| {
         Status::invalid_argument(format!("cannot read a message: {cause}"))
     };
     let values = most_values(message.clone()).map_err(wrong)?;
-    if values > VALUES {
+    if values > most {
         return Err(Status::resource_exhausted(format!(
-            "cannot read a message with {values} values of one field: {VALUES} are allowed"
+            "cannot read a message with {values} values of one field: {most} are allowed"
         )));
     }
     M::decode(message.clone()).map_err(wrong)
@@ -116,15 +149,19 @@ pub(crate) fn framed(message: &impl Message) -> Vec<u8> {
 }
 
 /// The begin of a message of which so many more bytes follow.
-pub(super) fn begun(message: &impl Message, more: usize) -> Vec<u8> {
+pub(crate) fn begun(message: &impl Message, more: usize) -> Vec<u8> {
     let begin = message.encoded_len();
-    let length = begin.saturating_add(more);
     let mut frame = Vec::with_capacity(PREFIX + begin);
-    frame.push(0);
-    // No response comes near four gigabytes: memory would be gone long before.
-    frame.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    frame.extend_from_slice(&prefix(begin.saturating_add(more)));
     message.encode_raw(&mut frame);
     frame
+}
+
+/// What stands before a message of this length.
+pub(crate) fn prefix(length: usize) -> [u8; PREFIX] {
+    // No response comes near four gigabytes: memory would be gone long before.
+    let [a, b, c, d] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
+    [0, a, b, c, d]
 }
 
 #[cfg(test)]
@@ -134,6 +171,13 @@ mod tests {
 
     use super::*;
 
+    const VALUES: usize = 1000;
+    const BOUNDS: Bounds = Bounds {
+        bytes: 4 << 20,
+        beyond: Code::OutOfRange,
+        values: VALUES,
+    };
+
     fn request(names: usize) -> DiscoveryRequest {
         DiscoveryRequest {
             resource_names: vec!["a".to_owned(); names],
@@ -141,10 +185,10 @@ mod tests {
         }
     }
 
-    async fn heard(bytes: Vec<u8>) -> Vec<Result<usize, tonic::Code>> {
+    async fn heard(bytes: Vec<u8>) -> Vec<Result<usize, Code>> {
         // Cut anywhere: nothing depends on where a chunk ends.
         let mut all = Vec::new();
-        let mut inbound = Inbound::new(Full::new(Bytes::from(bytes)));
+        let mut inbound = Inbound::new(Full::new(Bytes::from(bytes)), BOUNDS);
         loop {
             match inbound.next::<DiscoveryRequest>().await {
                 Ok(Some(request)) => all.push(Ok(request.resource_names.len())),
@@ -165,16 +209,16 @@ mod tests {
         assert_eq!(heard(bytes.clone()).await, [Ok(2), Ok(0), Ok(1)]);
         bytes.pop();
         let cut = heard(bytes).await;
-        assert_eq!(cut, [Ok(2), Ok(0), Err(tonic::Code::InvalidArgument)]);
+        assert_eq!(cut, [Ok(2), Ok(0), Err(Code::InvalidArgument)]);
     }
 
     #[tokio::test]
     async fn what_is_too_much_is_refused() {
         for (bytes, code) in [
-            (vec![1, 0, 0, 0, 0], tonic::Code::Unimplemented),
-            (vec![0, 0, 0x40, 0, 1], tonic::Code::OutOfRange),
-            (framed(&request(VALUES + 1)), tonic::Code::ResourceExhausted),
-            (vec![0, 0, 0, 0, 1, 0xff], tonic::Code::InvalidArgument),
+            (vec![1, 0, 0, 0, 0], Code::Unimplemented),
+            (vec![0, 0, 0x40, 0, 1], Code::OutOfRange),
+            (framed(&request(VALUES + 1)), Code::ResourceExhausted),
+            (vec![0, 0, 0, 0, 1, 0xff], Code::InvalidArgument),
         ] {
             assert_eq!(heard(bytes).await, [Err(code)]);
         }

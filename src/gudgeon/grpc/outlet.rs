@@ -85,6 +85,8 @@ fn wake(mut state: MutexGuard<'_, State>) {
 #[derive(Debug)]
 pub(crate) struct Messages {
     outlet: Arc<Outlet>,
+    /// A client does not say how it ended.
+    silent: bool,
     ended: bool,
 }
 
@@ -92,8 +94,16 @@ impl Messages {
     pub(crate) fn new(outlet: &Arc<Outlet>) -> Self {
         Self {
             outlet: Arc::clone(outlet),
+            silent: false,
             ended: false,
         }
+    }
+
+    /// Of a request: it ends without a word.
+    pub(crate) fn of_request(outlet: &Arc<Outlet>) -> Self {
+        let mut this = Self::new(outlet);
+        this.silent = true;
+        this
     }
 }
 
@@ -145,7 +155,8 @@ impl Body for Messages {
         if let Some(status) = state.end.take() {
             drop(state);
             self.ended = true;
-            return Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))));
+            let trailers = (!self.silent).then(|| Frame::trailers(trailers(&status)));
+            return Poll::Ready(trailers.map(Ok));
         }
         state.reader = Some(cx.waker().clone());
         Poll::Pending

@@ -13,10 +13,14 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    pub(super) fn set(&mut self, snapshot: Arc<Snapshot>) {
+    pub(crate) fn set(&mut self, snapshot: Arc<Snapshot>) {
         match snapshot.group() {
             Group::Default => self.default = Some(snapshot),
             Group::SyntheticServiceEntry => self.synthetic = Some(snapshot),
         }
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
+        self.default.iter().chain(&self.synthetic)
     }
 }

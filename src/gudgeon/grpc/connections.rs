@@ -1,28 +1,26 @@
 //! The gRPC ports: HTTP/2 connections that live for days, their pings, their age and their end.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
-use super::grpc;
-use super::hub::Hub;
-use super::peer::{Identity, Peer};
+use super::calls::Calls;
+use super::peer::{Address, Leaf, Peer};
 use crate::log;
 use crate::serve::Stage;
-use crate::tls;
 
 /// Connections of one port at a time.
 const PLACES: usize = 20_000;
@@ -52,22 +50,104 @@ pub(crate) struct Keeping {
     pub(crate) age: Option<Duration>,
     /// Of one connection.
     pub(crate) streams: u32,
+    /// Connections without a stream at a time, each for as long as one may take to its first request. `None`: once it has
+    /// asked for something, a connection may stay without.
+    pub(crate) strangers: Option<usize>,
 }
 
 /// What does the next handshakes.
 pub(crate) type Acceptor = TlsAcceptor;
 
+/// What comes in over a connection, whatever it is made of: HTTP/2 is there once for all of them.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+pub(super) type Stream = Box<dyn Duplex>;
+
+/// A bound socket.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    async fn accept(&self) -> std::io::Result<(Stream, Address)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // Responses are one write each.
+                let _best = stream.set_nodelay(true);
+                Ok((Box::new(stream), Address::Ip(address)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Box::new(stream), Address::Unix))
+            }
+        }
+    }
+}
+
 /// A bound port.
 pub(crate) struct Port {
-    pub(crate) listener: TcpListener,
+    pub(crate) listener: Listener,
     /// `None`: plain. Else the certificates that are current.
     pub(crate) tls: Option<watch::Receiver<Option<Acceptor>>>,
 }
 
+/// Connections of a port without a stream.
+#[derive(Debug)]
+struct Strangers {
+    places: usize,
+    here: AtomicUsize,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+struct Stranger(Arc<Strangers>);
+
+impl Strangers {
+    fn enter(this: &Arc<Self>) -> Option<Stranger> {
+        let before = this.here.fetch_add(1, Ordering::Relaxed);
+        let stranger = Stranger(Arc::clone(this));
+        (before < this.places).then_some(stranger)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.0.here.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What the connections of a port have in common.
+struct Common {
+    calls: Arc<dyn Calls>,
+    keeping: Keeping,
+    strangers: Option<Arc<Strangers>>,
+    stage: watch::Receiver<Stage>,
+}
+
 /// Serves until the stage is `Leaving` and all have left.
-pub(super) async fn run(port: Port, hub: Arc<Hub>, mut stage: watch::Receiver<Stage>) {
+pub(crate) async fn run(
+    port: Port,
+    keeping: Keeping,
+    calls: Arc<dyn Calls>,
+    mut stage: watch::Receiver<Stage>,
+) {
     let Port { listener, tls } = port;
     let places = Arc::new(Semaphore::new(PLACES));
+    let strangers = keeping.strangers.map(|places| {
+        let here = AtomicUsize::new(0);
+        Arc::new(Strangers { places, here })
+    });
+    let common = Arc::new(Common {
+        calls,
+        keeping,
+        strangers,
+        stage: stage.clone(),
+    });
     let mut tasks = JoinSet::new();
     let mut refused: u64 = 0;
     loop {
@@ -91,7 +171,7 @@ pub(super) async fn run(port: Port, hub: Arc<Hub>, mut stage: watch::Receiver<St
                     },
                     None => None,
                 };
-                let connection = one(stream, address, acceptor, Arc::clone(&hub), stage.clone());
+                let connection = one(stream, address, acceptor, Arc::clone(&common));
                 tasks.spawn(async move {
                     connection.await;
                     drop(place);
@@ -112,37 +192,76 @@ pub(super) async fn run(port: Port, hub: Arc<Hub>, mut stage: watch::Receiver<St
     let _cut = timeout(END, all).await;
 }
 
-async fn one(
-    stream: TcpStream,
-    address: SocketAddr,
-    tls: Option<TlsAcceptor>,
-    hub: Arc<Hub>,
-    stage: watch::Receiver<Stage>,
-) {
-    // Responses are one write each.
-    let _best = stream.set_nodelay(true);
+async fn one(stream: Stream, address: Address, tls: Option<TlsAcceptor>, common: Arc<Common>) {
+    let Some(patience) = Patience::new(&common) else {
+        return;
+    };
     let Some(acceptor) = tls else {
-        return serve(stream, Peer::new(address, None), hub, stage).await;
+        return serve(stream, Peer::new(address, None), patience, &common).await;
     };
     match timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
             let (_, session) = stream.get_ref();
             let leaf = session.peer_certificates().and_then(<[_]>::first);
-            let names = leaf.map(|leaf| tls::names_of(leaf)).unwrap_or_default();
-            let peer = Peer::new(address, Some(Identity::of(&names)));
-            serve(stream, peer, hub, stage).await;
+            let leaf = leaf.map(|leaf| Leaf::of(leaf)).unwrap_or_default();
+            let peer = Peer::new(address, Some(leaf));
+            serve(Box::new(stream), peer, patience, &common).await;
         }
-        Ok(Err(_)) | Err(_) => hub.metrics.handshake_failed(),
+        Ok(Err(_)) | Err(_) => common.calls.handshake_failed(),
     }
 }
 
-async fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: I,
-    peer: Peer,
-    hub: Arc<Hub>,
-    mut stage: watch::Receiver<Stage>,
-) {
-    let keeping = hub.options.keeping;
+/// How long a connection may be there for nothing.
+struct Patience {
+    strangers: Option<Arc<Strangers>>,
+    stranger: Option<Stranger>,
+    since: Instant,
+}
+
+impl Patience {
+    /// `None`: there are enough of them.
+    fn new(common: &Common) -> Option<Self> {
+        let mut this = Self {
+            strangers: common.strangers.clone(),
+            stranger: None,
+            since: Instant::now(),
+        };
+        this.waits().then_some(this)
+    }
+
+    /// It is there without a stream from now on; whether it may be.
+    fn waits(&mut self) -> bool {
+        self.since = Instant::now();
+        let Some(strangers) = &self.strangers else {
+            return true;
+        };
+        if self.stranger.is_none() {
+            self.stranger = Strangers::enter(strangers);
+        }
+        self.stranger.is_some()
+    }
+
+    /// The first stream has come, or the last one has gone; whether it may stay.
+    fn turns(&mut self, peer: &Peer) -> bool {
+        if peer.streams() == 0 {
+            return self.waits();
+        }
+        self.stranger = None;
+        true
+    }
+
+    fn deadline(&self, peer: &Peer) -> Option<Instant> {
+        let waits = match self.strangers {
+            Some(_) => peer.streams() == 0,
+            None => !peer.has_asked(),
+        };
+        waits.then(|| self.since + OPENING)
+    }
+}
+
+async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Common) {
+    let keeping = common.keeping;
+    let mut stage = common.stage.clone();
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -154,23 +273,19 @@ async fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .keep_alive_interval(keeping.interval)
         .keep_alive_timeout(keeping.timeout);
     let peer = Arc::new(peer);
-    let asked = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let service = service_fn(|request| {
-        asked.store(true, std::sync::atomic::Ordering::Relaxed);
-        let answer = grpc::answer(&hub, &peer, request);
+        peer.asks();
+        let answer = common.calls.answer(&peer, request);
         async move { Ok::<_, std::convert::Infallible>(answer) }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let begun = Instant::now();
-    let opening = begun + OPENING;
-    let old = keeping.age.map(|age| begun + jittered(age));
+    let old = keeping.age.map(|age| Instant::now() + jittered(age));
     let mut told: Option<Instant> = None;
-    let mut opened = false;
     loop {
-        let next = match (told, old, opened) {
-            (Some(told), ..) => Some(told + FAREWELL),
-            (None, old, false) => Some(old.map_or(opening, |old| old.min(opening))),
-            (None, old, true) => old,
+        let idle = patience.deadline(&peer);
+        let next = match told {
+            Some(told) => Some(told + FAREWELL),
+            None => idle.into_iter().chain(old).min(),
         };
         let due = async {
             match next {
@@ -182,15 +297,19 @@ async fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             // How it ended is the client's business.
             _ended = connection.as_mut() => return,
             () = peer.is_cut() => return,
+            () = peer.turned() => {
+                if patience.turns(&peer) || told.is_some() {
+                    continue;
+                }
+            }
             () = due => {
                 if told.is_some() {
                     return;
                 }
                 let now = Instant::now();
-                if !asked.load(std::sync::atomic::Ordering::Relaxed) && now >= opening {
+                if patience.deadline(&peer).is_some_and(|idle| now >= idle) {
                     return;
                 }
-                opened = now >= opening;
                 if old.is_none_or(|old| now < old) {
                     continue;
                 }

@@ -1,0 +1,204 @@
+//! Where a source is and how it is reached, out of what somebody wrote.
+
+use std::path::PathBuf;
+
+use api::config::KINDS;
+use api::config::collections::SYNTHETIC;
+use api::istio::mesh::v1alpha1::{ConfigSource, Resource};
+use api::istio::networking::v1alpha3::ClientTlsSettings;
+use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
+
+use super::{Named, SERVICES};
+use crate::grpc::Place;
+use crate::mcp::{Files, Wanted};
+
+/// Groups of kinds that discovery asks for.
+const GROUPS: [&str; 4] = [
+    "networking.istio.io",
+    "security.istio.io",
+    "authentication.istio.io",
+    "rbac.istio.io",
+];
+/// What we call ourselves, where it is about configuration.
+pub(super) const ID: &str = "gudgeon-discovery";
+/// Where the mesh mounts a workload's certificates.
+const MESH: [&str; 3] = [
+    "/etc/certs/cert-chain.pem",
+    "/etc/certs/key.pem",
+    "/etc/certs/root-cert.pem",
+];
+
+/// # Errors
+/// What cannot be used.
+pub(super) fn named(source: &ConfigSource, received: usize) -> Result<Named, String> {
+    match source.address.strip_prefix("fs://") {
+        Some(path) if path.starts_with('/') => {
+            Ok(Named::Folder(PathBuf::from(path), collections()))
+        }
+        Some(_) => Err(format!("{:?}: want fs:///DIRECTORY", source.address)),
+        None => wanted(source, received).map(Named::Dialled),
+    }
+}
+
+/// What is asked for.
+pub(super) fn collections() -> Vec<String> {
+    let kinds = KINDS.iter().filter(|kind| GROUPS.contains(&kind.group));
+    kinds.map(|kind| kind.collection.to_owned()).collect()
+}
+
+fn wanted(source: &ConfigSource, received: usize) -> Result<Wanted, String> {
+    let address = source.address.as_str();
+    let wrong = |cause: &str| format!("{address:?}: {cause}");
+    let (scheme, rest) = address.split_once("://").unwrap_or(("mcp", address));
+    let place = match scheme {
+        "unix" if rest.starts_with('/') => Some(Place::Unix(PathBuf::from(rest))),
+        "mcp" | "mcps" => Place::parse(rest),
+        _ => None,
+    };
+    let place = place.ok_or_else(|| {
+        wrong("want mcp://HOST:PORT, mcps://HOST:PORT, fs:///DIRECTORY or unix:///PATH")
+    })?;
+    let tls = match (scheme, &source.tls_settings) {
+        ("unix", _) | ("mcp", None) => None,
+        (_, Some(settings)) => files(settings).map_err(|cause| wrong(&cause))?,
+        (_, None) => Some(of_the_mesh(&ClientTlsSettings::default())),
+    };
+    if scheme == "mcps" && tls.is_none() {
+        return Err(wrong("tlsSettings.mode is DISABLE"));
+    }
+    let services = source
+        .subscribed_resources
+        .contains(&(Resource::ServiceRegistry as i32));
+    let mut collections = collections();
+    if services {
+        collections.push(SYNTHETIC.to_owned());
+    }
+    Ok(Wanted {
+        place,
+        tls,
+        id: if services { SERVICES } else { ID }.to_owned(),
+        collections,
+        received,
+    })
+}
+
+fn files(settings: &ClientTlsSettings) -> Result<Option<Files>, String> {
+    let given = |path: &str, field: &str| match path {
+        "" => Err(format!("tlsSettings.{field} is required")),
+        path => Ok(PathBuf::from(path)),
+    };
+    let skips = settings
+        .insecure_skip_verify
+        .is_some_and(|skips| skips.value);
+    let mut files = of_the_mesh(settings);
+    match settings.mode() {
+        TlSmode::Disable => return Ok(None),
+        TlSmode::IstioMutual => {}
+        mode @ (TlSmode::Simple | TlSmode::Mutual) => {
+            files.pair = None;
+            if mode == TlSmode::Mutual {
+                let chain = given(&settings.client_certificate, "clientCertificate")?;
+                files.pair = Some((chain, given(&settings.private_key, "privateKey")?));
+            }
+            files.roots = match skips {
+                true => None,
+                false => Some(given(&settings.ca_certificates, "caCertificates")?),
+            };
+        }
+    }
+    Ok(Some(files))
+}
+
+fn of_the_mesh(settings: &ClientTlsSettings) -> Files {
+    let [chain, key, roots] = MESH.map(PathBuf::from);
+    Files {
+        roots: Some(roots),
+        pair: Some((chain, key)),
+        names: settings.subject_alt_names.clone(),
+        server: Some(settings.sni.clone()).filter(|sni| !sni.is_empty()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Wanted, String> {
+        let mesh = format!("configSources: [{text}]");
+        let mesh = api::mesh::parse_over(&api::mesh::discovery_defaults(), &mesh).unwrap();
+        wanted(&mesh.config.config_sources[0], 1)
+    }
+
+    #[test]
+    fn addresses_and_their_tls() {
+        for (text, place, tls) in [
+            ("address: 'mcp://a:1'", "a:1", None),
+            ("address: 'a:1'", "a:1", None),
+            ("address: 'unix:///run/mcp'", "unix:///run/mcp", None),
+            (
+                "address: 'mcp://a:1', tlsSettings: {mode: DISABLE}",
+                "a:1",
+                None,
+            ),
+            ("address: 'mcps://a:1'", "a:1", Some(MESH[2])),
+            (
+                "address: 'mcp://a:1', tlsSettings: {mode: ISTIO_MUTUAL}",
+                "a:1",
+                Some(MESH[2]),
+            ),
+            (
+                "address: 'mcp://a:1', tlsSettings: {mode: SIMPLE, caCertificates: /r}",
+                "a:1",
+                Some("/r"),
+            ),
+        ] {
+            let text = format!("{{{text}}}");
+            let wanted = read(&text).unwrap();
+            assert_eq!(wanted.place.to_string(), place, "{text}");
+            let roots = wanted.tls.map(|files| files.roots.unwrap());
+            assert_eq!(roots, tls.map(PathBuf::from), "{text}");
+            assert!(!wanted.collections.iter().any(|one| one == SYNTHETIC));
+        }
+        let services = read("{address: 'a:1', subscribedResources: [SERVICE_REGISTRY]}").unwrap();
+        assert_eq!(services.id, SERVICES);
+        assert_eq!(
+            services.collections.last().map(String::as_str),
+            Some(SYNTHETIC)
+        );
+        let skips =
+            "{address: 'a:1', tlsSettings: {mode: SIMPLE, insecureSkipVerify: true, sni: b}}";
+        let files = read(skips).unwrap().tls.unwrap();
+        assert_eq!(
+            (files.roots, files.pair, files.server.as_deref()),
+            (None, None, Some("b"))
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_dialled_is_said() {
+        for (text, words) in [
+            (
+                "address: 'http://a:1'",
+                "\"http://a:1\": want mcp://HOST:PORT",
+            ),
+            ("address: 'mcp://a'", "\"mcp://a\": want mcp://HOST:PORT"),
+            ("address: 'unix://a'", "\"unix://a\": want mcp://HOST:PORT"),
+            ("address: ''", "\"\": want mcp://HOST:PORT"),
+            (
+                "address: 'mcps://a:1', tlsSettings: {mode: DISABLE}",
+                "\"mcps://a:1\": tlsSettings.mode is DISABLE",
+            ),
+            (
+                "address: 'a:1', tlsSettings: {mode: SIMPLE}",
+                "\"a:1\": tlsSettings.caCertificates is required",
+            ),
+            (
+                "address: 'a:1', tlsSettings: {mode: MUTUAL, caCertificates: /r}",
+                "\"a:1\": tlsSettings.clientCertificate is required",
+            ),
+        ] {
+            let said = read(&format!("{{{text}}}")).unwrap_err();
+            assert!(said.starts_with(words), "{said}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A directory as a source beside those that are dialled: the same objects, checked here.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cluster::config::{Change, Directory, Entry, Look, Plain, Report};
+use mcp::sink::Changes;
+use tokio::time::{Instant, timeout};
+use tracing::{error, info, warn};
+
+use crate::mcp::{Apply, Taken};
+use crate::watch::Folders;
+
+/// Who writes a file often writes another: so long nothing may happen, and so long it is waited for in any case.
+const QUIET: Duration = Duration::from_millis(100);
+const MOST: Duration = Duration::from_millis(500);
+/// A look in any case, and where the kernel does not tell of changes.
+const SELDOM: Duration = Duration::from_secs(60);
+const OFTEN: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    synced: AtomicBool,
+    report: Mutex<Arc<Report>>,
+}
+
+impl Folder {
+    pub(super) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            synced: AtomicBool::new(false),
+            report: Mutex::default(),
+        }
+    }
+
+    /// Whether it was read once.
+    pub(super) fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn report(&self) -> Arc<Report> {
+        Arc::clone(&self.report.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// For ever.
+    pub(super) async fn run(self: Arc<Self>, collections: Vec<String>, apply: Apply) {
+        let mut folders = Folders::new();
+        let mut directory = Directory::new(&self.path, unused);
+        let mut lost = false;
+        loop {
+            let looked = tokio::task::spawn_blocking(move || {
+                let look = directory.look();
+                (directory, look)
+            });
+            let Ok((back, look)) = looked.await else {
+                return error!("cannot go on reading {}", self.path.display());
+            };
+            directory = back;
+            let again = match look {
+                Ok(look) => {
+                    if std::mem::take(&mut lost) {
+                        info!("{} can be read again", self.path.display());
+                    }
+                    let again = folders.follow(&look.folders);
+                    self.take(&look, &collections, &apply);
+                    again
+                }
+                Err(cause) => {
+                    if !std::mem::replace(&mut lost, true) {
+                        let path = self.path.display();
+                        error!("cannot read {path}: {cause}: what it said last is served on");
+                    }
+                    folders.follow(std::slice::from_ref(&self.path));
+                    false
+                }
+            };
+            // What changed between the look and the watch.
+            if !again {
+                wait(&mut folders, lost).await;
+            }
+        }
+    }
+
+    fn take(&self, look: &Look, collections: &[String], apply: &Apply) {
+        let before = {
+            let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *report, Arc::clone(&look.report))
+        };
+        let (lines, more) = look.report.news(&before);
+        for line in lines {
+            warn!("{line}");
+        }
+        if more > 0 {
+            warn!("{}: and {more} more", self.path.display());
+        }
+        self.synced.store(true, Ordering::Relaxed);
+        for collection in collections {
+            let mut changes = Changes {
+                collection: collection.as_str().into(),
+                set: Vec::new(),
+                removed: Vec::new(),
+                broken: Vec::new(),
+            };
+            for change in &look.changes {
+                match change {
+                    Change::Set(id, Entry::Object { object, created })
+                        if id.collection == collection =>
+                    {
+                        let taken = Taken {
+                            object: Arc::clone(object),
+                            created: *created,
+                        };
+                        changes.set.push((Arc::clone(&id.name), Arc::new(taken)));
+                    }
+                    Change::Gone(id) if id.collection == collection => {
+                        changes.removed.push(Arc::clone(&id.name));
+                    }
+                    Change::Set(..) | Change::Gone(_) => {}
+                }
+            }
+            if !changes.is_empty() {
+                apply(&changes);
+            }
+        }
+        // Even nothing: it may be the last source that was missing.
+        apply(&Changes {
+            collection: "".into(),
+            set: Vec::new(),
+            removed: Vec::new(),
+            broken: Vec::new(),
+        });
+    }
+}
+
+async fn wait(folders: &mut Folders, lost: bool) {
+    let seldom = if lost || folders.degraded().is_some() {
+        OFTEN
+    } else {
+        SELDOM
+    };
+    if timeout(seldom, folders.changed()).await.is_err() {
+        return;
+    }
+    let end = Instant::now() + MOST;
+    while Instant::now() < end && timeout(QUIET, folders.changed()).await.is_ok() {}
+}
+
+/// Objects of Kubernetes' own kinds are not configuration.
+fn unused(_: Plain, _: &str) -> Result<(), String> {
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! The port where sources may dial, instead of being dialled.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::discovery::certificates;
+use crate::discovery::hub::Hub;
+use crate::exit::Failure;
+use crate::mcp::{Held, Server, Settings};
+use crate::serve::Stage;
+
+/// Who may dial.
+const ACCESS_LIST: &str = "/etc/config/accesslist.yaml";
+/// Of one connection.
+const STREAMS: u32 = 64;
+
+/// With certificates as every secured port of discovery has them, and the list that galley has.
+///
+/// # Errors
+/// The address or the list cannot be used.
+pub(super) fn open(address: &str, hub: &Hub, received: usize) -> Result<Server, Failure> {
+    let keeping = hub.options.keeping;
+    Server::new(Settings {
+        flag: "mcpSinkAddr",
+        address: address.to_owned(),
+        insecure: false,
+        certificates: certificates::inside(&hub.options.certificates),
+        access_list: ACCESS_LIST.into(),
+        received,
+        streams: STREAMS,
+        interval: keeping.interval,
+        timeout: keeping.timeout,
+        age: keeping.age,
+    })
+}
+
+/// Those who dial, until streams are to end.
+pub(super) async fn take(server: Option<Server>, held: Arc<Held>, hub: Arc<Hub>) {
+    let Some(server) = server else { return };
+    let (stage, watched) = watch::channel(Stage::Serving);
+    let leaving = async {
+        hub.leaves().await;
+        stage.send_replace(Stage::Leaving);
+        std::future::pending::<()>().await;
+    };
+    let peers = Arc::clone(hub.metrics.mcp());
+    tokio::select! {
+        () = server.take(held, peers, watched) => {}
+        () = leaving => {}
+    }
+}

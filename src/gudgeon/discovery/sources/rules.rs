@@ -1,0 +1,229 @@
+//! Configuration that comes object by object: what of it is used, and all of it for those who look.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::config::Object;
+use api::model::{Configured, DISTRIBUTION, Objects, is_near};
+use api::networking;
+use api::yaml::Node;
+use cluster::registry::{Contribution, Written};
+use serde_json::{Value, json};
+
+use crate::mcp::Taken;
+
+/// All that there is now.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    said: Contribution,
+    known: BTreeMap<(Arc<str>, Arc<str>), Known>,
+}
+
+/// An object as it came last.
+#[derive(Debug)]
+struct Known {
+    taken: Arc<Taken>,
+    source: Arc<str>,
+    accepted: bool,
+    messages: Vec<String>,
+}
+
+/// By namespace and name.
+type Key = (Arc<str>, Arc<str>);
+
+impl Rules {
+    /// What is used.
+    pub(super) fn said(&self) -> Contribution {
+        self.said.clone()
+    }
+
+    /// What is written, used or not. Made when it is asked for.
+    pub(super) fn written(&self) -> impl Iterator<Item = Written> {
+        self.known.values().map(Known::written)
+    }
+
+    /// An object came or changed, under its collection and name. What is wrong with it, if discovery cannot use it; then what
+    /// it said before stays.
+    pub(super) fn set(
+        &mut self,
+        collection: &Arc<str>,
+        name: &Arc<str>,
+        taken: &Arc<Taken>,
+        source: &Arc<str>,
+    ) -> Result<(), String> {
+        let said = &mut self.said;
+        let read = match taken.object.kind.kind {
+            "ServiceEntry" => put(&mut said.entries, taken),
+            "WorkloadEntry" => put(&mut said.workload_entries, taken),
+            "Sidecar" => put(&mut said.sidecars, taken),
+            _ => Ok(Vec::new()),
+        };
+        let (accepted, messages, done) = match read {
+            Ok(warnings) => (true, warnings, Ok(())),
+            Err(cause) => (false, vec![cause.clone()], Err(cause)),
+        };
+        let known = Known {
+            taken: Arc::clone(taken),
+            source: Arc::clone(source),
+            accepted,
+            messages,
+        };
+        let place = (Arc::clone(collection), Arc::clone(name));
+        self.known.insert(place, known);
+        done
+    }
+
+    /// An object went.
+    pub(super) fn remove(&mut self, collection: &Arc<str>, name: &Arc<str>) {
+        let place = (Arc::clone(collection), Arc::clone(name));
+        let Some(known) = self.known.remove(&place) else {
+            return;
+        };
+        let (said, key) = (&mut self.said, key(&known.taken.object));
+        match known.taken.object.kind.kind {
+            "ServiceEntry" => drop_from(&mut said.entries, &key),
+            "WorkloadEntry" => drop_from(&mut said.workload_entries, &key),
+            "Sidecar" => drop_from(&mut said.sidecars, &key),
+            _ => {}
+        }
+    }
+}
+
+fn key(object: &Object) -> Key {
+    (
+        object.namespace.as_str().into(),
+        object.name.as_str().into(),
+    )
+}
+
+/// What it says; it was read before.
+fn spec(object: &Object) -> Result<Value, String> {
+    let read = Object::of_resource(object.kind, &object.full_name(), object.body.clone());
+    read.map(|object| object.spec)
+        .map_err(|cause| cause.to_string())
+}
+
+fn put<T: networking::Kind + Clone + PartialEq>(
+    objects: &mut Arc<Objects<T>>,
+    taken: &Taken,
+) -> Result<Vec<String>, String> {
+    let object = &taken.object;
+    let read = networking::read::<T>(&Node::of_json(&spec(object)?));
+    let read = read.map_err(|invalid| invalid.to_string())?;
+    let near = object.annotations.get(DISTRIBUTION).map(String::as_str);
+    let (namespace, name) = key(object);
+    let one = Configured {
+        namespace: Arc::clone(&namespace),
+        name: Arc::clone(&name),
+        created: taken.created,
+        prefers_close: is_near(near),
+        spec: read.config,
+    };
+    let key = (namespace, name);
+    let is_same = objects.get(&key).is_some_and(|known| **known == one);
+    if !is_same {
+        Arc::make_mut(objects).insert(key, Arc::new(one));
+    }
+    Ok(read.warnings)
+}
+
+fn drop_from<T>(objects: &mut Arc<Objects<T>>, key: &Key) {
+    if objects.contains_key(key) {
+        Arc::make_mut(objects).remove(key);
+    }
+}
+
+impl Known {
+    fn written(&self) -> Written {
+        let object = &self.taken.object;
+        let (namespace, name) = key(object);
+        let version = object.kind.versions.last().copied().unwrap_or_default();
+        Written {
+            api_version: format!("{}/{version}", object.kind.group).into(),
+            kind: object.kind.kind.into(),
+            namespace,
+            name,
+            metadata: metadata(object),
+            spec: spec(object).unwrap_or_default(),
+            source: Arc::clone(&self.source),
+            accepted: self.accepted,
+            messages: self.messages.clone(),
+        }
+    }
+}
+
+fn metadata(object: &Object) -> Value {
+    let mut metadata = json!({"name": object.name});
+    if let Value::Object(fields) = &mut metadata {
+        if !object.namespace.is_empty() {
+            fields.insert("namespace".to_owned(), json!(object.namespace));
+        }
+        let texts = [
+            ("labels", &object.labels),
+            ("annotations", &object.annotations),
+        ];
+        for (name, texts) in texts.into_iter().filter(|(_, texts)| !texts.is_empty()) {
+            fields.insert(name.to_owned(), json!(texts));
+        }
+    }
+    metadata
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(kind: &str, spec: &Value) -> Arc<Taken> {
+        let written = json!({
+            "apiVersion": "networking.istio.io/v1", "kind": kind,
+            "metadata": {"name": "a", "namespace": "n", "annotations": {DISTRIBUTION: "PreferClose"}},
+            "spec": spec,
+        });
+        Arc::new(Taken {
+            object: Arc::new(api::config::read(&written).0.unwrap()),
+            created: Some(7),
+        })
+    }
+
+    fn entry(host: &str) -> Arc<Taken> {
+        let port = json!({"number": 80, "name": "http", "protocol": "HTTP"});
+        taken(
+            "ServiceEntry",
+            &json!({"hosts": [host], "ports": [port], "resolution": "DNS"}),
+        )
+    }
+
+    #[test]
+    fn objects_come_change_and_go() {
+        let mut rules = Rules::default();
+        let (collection, name): (Arc<str>, Arc<str>) = ("entries".into(), "n/a".into());
+        let source: Arc<str> = "mcp://x".into();
+        let set =
+            |rules: &mut Rules, taken: &Arc<Taken>| rules.set(&collection, &name, taken, &source);
+        set(&mut rules, &entry("a.example")).unwrap();
+        let said = rules.said();
+        let [one] = &said.entries.values().collect::<Vec<_>>()[..] else {
+            panic!("{said:?}")
+        };
+        assert_eq!(
+            (&*one.namespace, &*one.name, one.created),
+            ("n", "a", Some(7))
+        );
+        assert!(one.prefers_close);
+        set(&mut rules, &entry("a.example")).unwrap();
+        assert!(Arc::ptr_eq(&said.entries, &rules.said().entries));
+        // Discovery's own rules; what it said before stays, and what came is seen.
+        assert!(set(&mut rules, &entry("not a host")).is_err());
+        assert!(Arc::ptr_eq(&said.entries, &rules.said().entries));
+        let written = rules.written().next().unwrap();
+        assert!(!written.accepted && written.spec["hosts"][0] == "not a host");
+        assert_eq!(&*written.api_version, "networking.istio.io/v1");
+        rules.remove(&collection, &name);
+        assert!(rules.said().entries.is_empty() && rules.written().next().is_none());
+        set(&mut rules, &taken("Gateway", &json!({"servers": []}))).unwrap();
+        assert_eq!(
+            (rules.written().count(), rules.said()),
+            (1, Contribution::default())
+        );
+    }
+}

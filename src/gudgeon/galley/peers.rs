@@ -1,0 +1,95 @@
+//! Who takes what is served, for those who look.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use crate::html::{self, ROWS, escaped};
+use crate::log;
+use crate::mcp::{Direction, Seen, Subscribed};
+
+/// A stream as a document.
+pub(super) fn shown(peer: &Seen) -> Value {
+    let collections = peer.collections.iter().map(|one| {
+        let nack = one.last_nack.as_ref().map(|(at, nack)| {
+            json!({
+                "time": log::stamp(*at), "nonce": nack.nonce.to_string(),
+                "version": nack.version.to_string(), "code": nack.code, "message": &*nack.message,
+            })
+        });
+        let shown = json!({
+            "sent": one.sent,
+            "acked": one.acked,
+            "pending_nonce": one.pending_nonce.map(|nonce| nonce.to_string()),
+            "incremental": one.incremental,
+            "nacks": one.nacks,
+            "last_nack": nack,
+        });
+        (one.collection.to_string(), shown)
+    });
+    json!({
+        "address": peer.address,
+        "identity": peer.identity,
+        "node": peer.node.as_deref(),
+        "direction": peer.direction.word(),
+        "since": log::stamp(peer.since),
+        "collections": collections.collect::<Map<_, _>>(),
+    })
+}
+
+/// All of them on the page.
+pub(super) fn draw(page: &mut String, peers: &[Seen]) {
+    // Writing to a string cannot fail.
+    let _written = writeln!(
+        page,
+        "<h2>Sinks: {} streams</h2><table><tr><th>sink<th>address<th>identity<th>since<th>collections<th>in sync<th>refused last</tr>",
+        peers.len()
+    );
+    for peer in peers.iter().take(ROWS) {
+        let dialled = match peer.direction {
+            Direction::Server => "",
+            Direction::Callout => " (dialled)",
+        };
+        let behind: Vec<_> = peer
+            .collections
+            .iter()
+            .filter(|one| !is_in_sync(one))
+            .collect();
+        let sync = match behind.is_empty() {
+            true => "<span class=\"good\">yes</span>".to_owned(),
+            false => format!("<span class=\"bad\">{} are not</span>", behind.len()),
+        };
+        let refused = peer.collections.iter().filter_map(|one| {
+            let (at, nack) = one.last_nack.as_ref()?;
+            Some((at, &one.collection, nack))
+        });
+        let refused = refused
+            .max_by_key(|(at, ..)| **at)
+            .map(|(at, collection, nack)| {
+                let words = escaped(&nack.message);
+                format!(
+                    "{} {}: {words} (code {})",
+                    log::stamp(*at),
+                    escaped(collection),
+                    nack.code
+                )
+            });
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td>{}{dialled}<td>{}<td>{}<td>{}<td>{sync}<td>{}</tr>",
+            escaped(peer.node.as_deref().unwrap_or_default()),
+            escaped(&peer.address),
+            escaped(&peer.identity.join(", ")),
+            log::stamp(peer.since),
+            peer.collections.len(),
+            refused.unwrap_or_default(),
+        );
+    }
+    html::more(page, peers.len());
+    page.push_str("</table>\n");
+}
+
+/// It has taken what it was sent last.
+fn is_in_sync(one: &Subscribed) -> bool {
+    one.sent.is_some() && one.sent == one.acked && one.pending_nonce.is_none()
+}

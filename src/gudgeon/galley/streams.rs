@@ -1,0 +1,99 @@
+//! Configuration over MCP: the port where sinks dial, and a sink that is dialled.
+
+use std::sync::Arc;
+
+use mcp::catalog::Catalog;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::engine::Engine;
+use super::readiness::Readiness;
+use crate::cli::McpFlags;
+use crate::exit::Failure;
+use crate::grpc::Certificates;
+use crate::mcp::{CallOut, Files, Peers, Server, Settings};
+use crate::serve::Stage;
+
+/// What has to be there.
+const PART: &str = "mcp";
+
+/// Addresses are taken, nothing is served yet.
+pub(super) struct Streams {
+    server: Server,
+    callout: Option<CallOut>,
+}
+
+impl Streams {
+    /// # Errors
+    /// A flag, or a file that it names, cannot be used.
+    pub(super) fn new(flags: &McpFlags) -> Result<Self, Failure> {
+        let received = usize::try_from(flags.server_max_received_message_size);
+        let received = received.unwrap_or(usize::MAX);
+        let certificates = Certificates {
+            chain: flags.tls_cert_file.clone(),
+            key: flags.tls_key_file.clone(),
+            roots: flags.ca_cert_file.clone(),
+        };
+        let callout = match flags.sink_address.as_str() {
+            "" => None,
+            address => {
+                let files = Files {
+                    roots: Some(certificates.roots.clone()),
+                    pair: Some((certificates.chain.clone(), certificates.key.clone())),
+                    names: Vec::new(),
+                    server: flags.sink_server_name.clone(),
+                };
+                let (mode, meta) = (&flags.sink_auth_mode, &flags.sink_meta);
+                Some(CallOut::new(address, mode, files, meta, received)?)
+            }
+        };
+        let server = Server::new(Settings {
+            flag: "server-address",
+            address: flags.server_address.clone(),
+            insecure: flags.insecure,
+            certificates,
+            access_list: flags.access_list_file.clone(),
+            received,
+            streams: flags.server_max_concurrent_streams,
+            interval: flags.keepalive_interval,
+            timeout: flags.keepalive_timeout,
+            age: flags.keepalive_max_server_connection_age,
+        })?;
+        Ok(Self { server, callout })
+    }
+
+    /// Serves what the engine publishes.
+    pub(super) fn start(
+        self,
+        engine: &Engine,
+        peers: &Arc<Peers>,
+        readiness: &Arc<Readiness>,
+        stage: &watch::Receiver<Stage>,
+        serving: &mut JoinSet<()>,
+    ) {
+        let catalog = Arc::new(Catalog::all());
+        let at = self.server.shown();
+        readiness.lacks(PART, format!("{at} is not open"));
+        let mut open = self.server.is_open();
+        let readiness = Arc::clone(readiness);
+        tokio::spawn(async move {
+            if open.wait_for(|open| *open).await.is_ok() {
+                readiness.has(PART);
+            }
+        });
+        if let Some(callout) = self.callout {
+            let peers = Arc::clone(peers);
+            serving.spawn(callout.run(
+                Arc::clone(&catalog),
+                peers,
+                engine.snapshots(),
+                stage.clone(),
+            ));
+        }
+        let peers = Arc::clone(peers);
+        let serves = self
+            .server
+            .run(catalog, peers, engine.snapshots(), stage.clone());
+        serving.spawn(serves);
+    }
+}

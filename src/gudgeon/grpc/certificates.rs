@@ -1,0 +1,120 @@
+//! Certificates of a port with client certificates: three files, read when they are there, and again when they change. Until
+//! then the port is closed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tracing::{error, info, warn};
+
+use super::connections::Acceptor;
+use crate::tls::{self, Flaw, Pair};
+use crate::watch::Watcher;
+use crate::{file, log};
+
+/// From the first event to the look: who writes a file often writes another.
+const SETTLE: Duration = Duration::from_millis(100);
+/// A look in any case.
+const SELDOM: Duration = Duration::from_secs(60);
+/// The same while there are none, or half of a new pair.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Certificates {
+    pub(crate) chain: PathBuf,
+    pub(crate) key: PathBuf,
+    /// Clients' certificates chain to one of these.
+    pub(crate) roots: PathBuf,
+}
+
+/// Reads them from now on, for as long as somebody wants them.
+pub(crate) fn follow(certificates: Certificates) -> watch::Receiver<Option<Acceptor>> {
+    let (current, watched) = watch::channel(None);
+    tokio::spawn(keep(certificates, current));
+    watched
+}
+
+/// Reads them for ever.
+async fn keep(certificates: Certificates, current: watch::Sender<Option<Acceptor>>) {
+    let mut watcher = Watcher::new(certificates.paths().map(PathBuf::clone).to_vec());
+    let mut seen: Option<[Vec<u8>; 3]> = None;
+    let mut failed: u64 = 0;
+    let chain = certificates.chain.display();
+    loop {
+        let mut pause = SELDOM;
+        match certificates.read() {
+            Ok(files) if seen.as_ref() == Some(&files) => failed = 0,
+            Ok(files) => match certificates.acceptor(&files) {
+                Ok(acceptor) => {
+                    let first = current.borrow().is_none();
+                    current.send_replace(Some(acceptor));
+                    seen = Some(files);
+                    failed = 0;
+                    let what = if first { "are there" } else { "have changed" };
+                    info!("certificates of {chain} {what}");
+                }
+                Err(cause) => {
+                    failed += 1;
+                    pause = SOON;
+                    if log::worth_a_line(failed) {
+                        error!("cannot use certificates of {chain}: {cause} ({failed} times)");
+                    }
+                }
+            },
+            Err(cause) => {
+                pause = SOON;
+                failed += 1;
+                if failed == 1 && current.borrow().is_none() {
+                    warn!("TLS ports are closed until there are certificates: {cause}");
+                } else if failed == 1 {
+                    error!("{cause}: the last ones are used on");
+                }
+            }
+        }
+        tokio::select! {
+            () = watcher.changed() => tokio::time::sleep(SETTLE).await,
+            () = tokio::time::sleep(pause) => watcher.follow(),
+            () = current.closed() => return,
+        }
+    }
+}
+
+impl Certificates {
+    fn paths(&self) -> [&PathBuf; 3] {
+        [&self.chain, &self.key, &self.roots]
+    }
+
+    /// # Errors
+    /// Which cannot be read, and why.
+    fn read(&self) -> Result<[Vec<u8>; 3], String> {
+        let mut files: [Vec<u8>; 3] = Default::default();
+        for (path, file) in self.paths().into_iter().zip(&mut files) {
+            *file = file::read(path)
+                .map_err(|cause| format!("cannot read {}: {cause}", path.display()))?;
+        }
+        Ok(files)
+    }
+
+    /// For the next handshakes.
+    fn acceptor(&self, [chain, key, roots]: &[Vec<u8>; 3]) -> Result<Acceptor, String> {
+        let pair = self.pair(chain, key)?;
+        let config = tls::server_of_clients(&pair, self.store(roots)?)?;
+        Ok(TlsAcceptor::from(config))
+    }
+
+    fn pair(&self, chain: &[u8], key: &[u8]) -> Result<Pair, String> {
+        let (at, of) = (self.chain.display(), self.key.display());
+        Pair::parse(chain, key).map_err(|flaw| match flaw {
+            Flaw::Chain(cause) => format!("{at}: {cause}"),
+            Flaw::Key(cause) => format!("{of}: {cause}"),
+            Flaw::Mismatch => format!("{at} and {of} do not belong together"),
+        })
+    }
+
+    fn store(&self, roots: &[u8]) -> Result<RootCertStore, String> {
+        tls::roots(roots).map_err(|cause| format!("{}: {cause}", self.roots.display()))
+    }
+}

@@ -1,0 +1,291 @@
+//! The other end: a connection that this program opens, with one stream on it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming};
+use hyper::client::conn::http2;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, TE};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tonic::{Code, Status};
+
+use super::calls::Reply;
+use super::connections::Stream;
+use super::frames::{Bounds, Inbound};
+use super::outlet::{Messages, Outlet};
+use crate::tls::{self, Secure};
+
+/// To a connection that can be asked something.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Between two pings, and for the answer to one: who is dialled and falls silent is dialled again.
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(10);
+/// What is taken in before it was asked for: one stream, one connection.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
+/// What of the stream waits in the connection to be written.
+const WRITTEN_AHEAD: usize = 64 << 10;
+const HEAD_BYTES: u32 = 16 << 10;
+
+/// Where somebody listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(to, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(to, "{host}:{port}"),
+            Self::Unix(path) => write!(to, "unix://{}", path.display()),
+        }
+    }
+}
+
+impl Place {
+    /// `HOST:PORT`, or `[ADDRESS]:PORT`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let inner = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let host = match inner {
+            Some(inner) => inner,
+            None if host.contains(':') => return None,
+            None => host,
+        };
+        let port = port.parse().ok().filter(|port| *port > 0)?;
+        (!host.is_empty()).then(|| Self::Tcp {
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+/// What is dialled.
+#[derive(Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) place: &'a Place,
+    /// `/SERVICE/METHOD`.
+    pub(crate) path: String,
+    pub(crate) metadata: Vec<(HeaderName, HeaderValue)>,
+    /// And the name that the server is to have, where it is not the host's.
+    pub(crate) tls: Option<(Secure, Option<String>)>,
+}
+
+/// A stream that was opened; the connection ends with it.
+#[derive(Debug)]
+pub(crate) struct Dialled {
+    pub(crate) inbound: Inbound<Answer>,
+    pub(crate) outlet: Arc<Outlet>,
+    pub(crate) connection: Connection,
+}
+
+/// Ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Connection(JoinHandle<()>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Opens a stream. What is answered may come much later.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) async fn dial(target: Target<'_>, bounds: Bounds) -> Result<Dialled, String> {
+    match timeout(CONNECT, open(target, bounds)).await {
+        Ok(opened) => opened,
+        Err(_) => Err("it does not answer".to_owned()),
+    }
+}
+
+async fn open(target: Target<'_>, bounds: Bounds) -> Result<Dialled, String> {
+    let scheme = if target.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let authority = match target.place {
+        Place::Unix(_) => "localhost".to_owned(),
+        place @ Place::Tcp { .. } => place.to_string(),
+    };
+    let uri = Uri::builder()
+        .scheme(scheme)
+        .authority(authority)
+        .path_and_query(target.path)
+        .build()
+        .map_err(|cause| cause.to_string())?;
+    let stream = connect(target.place, target.tls).await?;
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(HEAD_BYTES)
+        .max_send_buf_size(WRITTEN_AHEAD)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PONG)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|cause| cause.to_string())?;
+    let connection = Connection(tokio::spawn(async move {
+        // How it ended, the stream says.
+        let _ended = connection.await;
+    }));
+    let outlet = Arc::new(Outlet::default());
+    let mut request = Request::new(Reply::Messages(Messages::of_request(&outlet)));
+    *request.method_mut() = Method::POST;
+    *request.version_mut() = Version::HTTP_2;
+    *request.uri_mut() = uri;
+    let headers = request.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    for (name, value) in target.metadata {
+        headers.append(name, value);
+    }
+    sender.ready().await.map_err(|cause| cause.to_string())?;
+    let answer = sender.send_request(request);
+    let answer = Answer(State::Waiting(Box::pin(async move {
+        // The connection ends when nobody can send anything on it any more.
+        let _sender = sender;
+        answer.await
+    })));
+    Ok(Dialled {
+        inbound: Inbound::new(answer, bounds),
+        outlet,
+        connection,
+    })
+}
+
+async fn connect(place: &Place, tls: Option<(Secure, Option<String>)>) -> Result<Stream, String> {
+    let said = |cause: std::io::Error| cause.to_string();
+    let (stream, host): (Stream, &str) = match place {
+        Place::Tcp { host, port } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await;
+            let stream = stream.map_err(said)?;
+            // Requests are one write each.
+            let _best = stream.set_nodelay(true);
+            (Box::new(stream), host)
+        }
+        Place::Unix(path) => {
+            let stream = UnixStream::connect(path).await.map_err(said)?;
+            (Box::new(stream), "localhost")
+        }
+    };
+    let Some((secure, name)) = tls else {
+        return Ok(stream);
+    };
+    let name = name.unwrap_or_else(|| host.to_owned());
+    let name = ServerName::try_from(name).map_err(|cause| cause.to_string())?;
+    let connector = TlsConnector::from(tls::client(secure)?);
+    let stream = connector.connect(name, stream).await.map_err(said)?;
+    Ok(Box::new(stream))
+}
+
+type Head = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
+
+/// The body of an answer whose head may not be there yet.
+pub(crate) struct Answer(State);
+
+enum State {
+    Waiting(Head),
+    Here(Incoming),
+    Over,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self.0 {
+            State::Waiting(_) => "Waiting",
+            State::Here(_) => "Here",
+            State::Over => "Over",
+        })
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let gone = |cause: &hyper::Error| Status::unavailable(format!("the connection: {cause}"));
+        loop {
+            let ended = match &mut self.0 {
+                State::Waiting(head) => match ready!(head.as_mut().poll(cx)) {
+                    Ok(answer) => match refused(&answer) {
+                        Some(status) => Some(status),
+                        None => {
+                            self.0 = State::Here(answer.into_body());
+                            continue;
+                        }
+                    },
+                    Err(cause) => Some(gone(&cause)),
+                },
+                State::Here(body) => match ready!(Pin::new(body).poll_frame(cx)) {
+                    Some(Ok(frame)) => match frame.trailers_ref() {
+                        None => return Poll::Ready(Some(Ok(frame))),
+                        Some(trailers) => ended(trailers),
+                    },
+                    Some(Err(cause)) => Some(gone(&cause)),
+                    None => None,
+                },
+                State::Over => return Poll::Ready(None),
+            };
+            self.0 = State::Over;
+            return Poll::Ready(ended.map(Err));
+        }
+    }
+}
+
+fn ended(headers: &HeaderMap) -> Option<Status> {
+    Status::from_header_map(headers).filter(|status| status.code() != Code::Ok)
+}
+
+/// Why there is no stream.
+fn refused(answer: &Response<Incoming>) -> Option<Status> {
+    if answer.status() != StatusCode::OK {
+        let words = format!("it answers {}", answer.status());
+        return Some(Status::unavailable(words));
+    }
+    ended(answer.headers())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read() {
+        for (text, host, port) in [
+            ("a.b:1", "a.b", 1),
+            ("127.0.0.1:9901", "127.0.0.1", 9901),
+            ("[::1]:65535", "::1", 65535),
+        ] {
+            let place = Place::parse(text).unwrap();
+            assert_eq!(place.to_string(), text);
+            let host = host.to_owned();
+            assert_eq!(place, Place::Tcp { host, port });
+        }
+        for text in ["", "a", ":1", "a:", "a:0", "a:65536", "::1:1", "a:b"] {
+            assert_eq!(Place::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! gRPC over HTTP/2, as the roles that hold many streams for days need it: one response on its way per stream, bytes that are
+//! shared by all who are sent the same, and bounds on what is taken in.
+//!
+//! ```text
+//!  connections ──► Calls (a role's services, by path) ──► a task: Inbound ◄─► Outlet ──► Messages
+//!                                                                          dial ──►
+//! ```
+//!
+//! tonic says how a stream ends; its codec keeps the largest message's buffer for as long as a stream lives, and its services
+//! are written anew for each message.
+
+mod calls;
+mod certificates;
+mod connections;
+mod dial;
+mod frames;
+mod outlet;
+mod peer;
+mod pieces;
+
+pub(crate) use calls::{Calls, Reply, call, no_call, refused, streaming};
+pub(crate) use certificates::{Certificates, follow};
+pub(crate) use connections::{Keeping, Listener, Port, run};
+#[cfg(test)]
+pub(crate) use dial::Dialled;
+pub(crate) use dial::{Place, Target, dial};
+pub(crate) use frames::{Bounds, Ended, Inbound, begun, framed, prefix};
+#[cfg(test)]
+pub(crate) use outlet::Messages;
+pub(crate) use outlet::Outlet;
+#[cfg(test)]
+pub(crate) use peer::Leaf;
+pub(crate) use peer::{Address, Peer};
+pub(crate) use pieces::Pieces;

@@ -1,0 +1,117 @@
+//! Who is at the other end of a connection.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustls::pki_types::CertificateDer;
+use tokio::sync::Notify;
+
+use crate::tls;
+
+/// Where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Ip(SocketAddr),
+    /// A socket in the file system: those who may open it have no address.
+    Unix,
+    /// Somebody whom we have dialled, by the name that was dialled.
+    Dialled(String),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(to),
+            Self::Unix => to.write_str("unix"),
+            Self::Dialled(name) => to.write_str(name),
+        }
+    }
+}
+
+/// What the certificate of a client says it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    /// All its names.
+    pub(crate) names: Vec<String>,
+    /// Those that are URIs.
+    pub(crate) uris: Vec<String>,
+}
+
+impl Leaf {
+    pub(super) fn of(leaf: &CertificateDer<'_>) -> Self {
+        Self {
+            names: tls::names_of(leaf),
+            uris: tls::uris_of(leaf),
+        }
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: Address,
+    /// `None`: nobody was asked for one.
+    pub(crate) leaf: Option<Leaf>,
+    asked: AtomicBool,
+    streams: AtomicUsize,
+    /// The first stream has come, or the last one has gone.
+    turned: Notify,
+    cut: Notify,
+}
+
+impl Peer {
+    pub(crate) fn new(address: Address, leaf: Option<Leaf>) -> Self {
+        Self {
+            address,
+            leaf,
+            asked: AtomicBool::new(false),
+            streams: AtomicUsize::new(0),
+            turned: Notify::new(),
+            cut: Notify::new(),
+        }
+    }
+
+    pub(super) fn asks(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there was ever a request.
+    pub(super) fn has_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn opens(&self) {
+        if self.streams.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.turned.notify_one();
+        }
+    }
+
+    pub(crate) fn closes(&self) {
+        if self.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.turned.notify_one();
+        }
+    }
+
+    /// Streams that are open now.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// Returns when the first stream has come or the last one has gone.
+    pub(super) async fn turned(&self) {
+        self.turned.notified().await;
+    }
+
+    /// The connection ends, unless it carries others.
+    pub(crate) fn cut_if_alone(&self) {
+        if self.streams() <= 1 {
+            self.cut.notify_one();
+        }
+    }
+
+    /// Returns when it is to end.
+    pub(crate) async fn is_cut(&self) {
+        self.cut.notified().await;
+    }
+}

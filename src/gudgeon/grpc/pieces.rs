@@ -1,0 +1,94 @@
+//! Encoded pieces of the responses that are on their way, shared by all streams that are sent the same.
+//!
+//! After a start two thousand clients are sent the same megabyte, and all of them at once: a copy for each would be two
+//! gigabytes, which fragments of what lives longer would keep from being given back. A piece is there as long as a stream
+//! holds it.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use bytes::Bytes;
+
+/// Fewer are not worth a look at which of them are gone.
+const FEW: usize = 64;
+
+/// Pieces that somebody holds, by what they are made of; and with each what has to be there as long as it is.
+#[derive(Debug)]
+pub(crate) struct Pieces<K, W = ()>(Mutex<Known<K, W>>);
+
+#[derive(Debug)]
+struct Known<K, W> {
+    pieces: HashMap<K, Weak<Piece<W>>>,
+    /// As many were there after those that are gone were dropped last.
+    held: usize,
+}
+
+#[derive(Debug)]
+struct Piece<W> {
+    bytes: Vec<u8>,
+    _with: W,
+}
+
+struct Shared<W>(Arc<Piece<W>>);
+
+impl<W> AsRef<[u8]> for Shared<W> {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl<K, W> Default for Pieces<K, W> {
+    fn default() -> Self {
+        Self(Mutex::new(Known {
+            pieces: HashMap::new(),
+            held: 0,
+        }))
+    }
+}
+
+impl<K: Hash + Eq, W: Send + Sync + 'static> Pieces<K, W> {
+    /// The piece that somebody holds already, or a new one.
+    pub(crate) fn get(&self, key: K, make: impl FnOnce() -> (Vec<u8>, W)) -> Bytes {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(piece) = known.pieces.get(&key).and_then(Weak::upgrade) {
+            return Bytes::from_owner(Shared(piece));
+        }
+        if known.pieces.len() >= FEW + 2 * known.held {
+            known.pieces.retain(|_, piece| piece.strong_count() > 0);
+            known.held = known.pieces.len();
+        }
+        let (bytes, with) = make();
+        let piece = Arc::new(Piece { bytes, _with: with });
+        known.pieces.insert(key, Arc::downgrade(&piece));
+        Bytes::from_owner(Shared(piece))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = known.pieces.values().filter(|one| one.strong_count() > 0);
+        held.count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_holds_is_forgotten_with_all_that_it_held() {
+        let pieces = Pieces::default();
+        let with = Arc::new(());
+        let make = |at: u32| (at.to_be_bytes().to_vec(), Arc::clone(&with));
+        let one = pieces.get(0, || make(0));
+        let same = pieces.get(0, || panic!("it is there"));
+        assert_eq!((one.as_ptr(), Arc::strong_count(&with)), (same.as_ptr(), 2));
+        drop((one, same));
+        assert_eq!(Arc::strong_count(&with), 1);
+        for at in 0..10_000 {
+            let _sent = pieces.get(at, || make(at));
+        }
+        assert!(pieces.0.lock().unwrap().pieces.len() <= FEW + 1);
+    }
+}

@@ -1,0 +1,129 @@
+//! The other port: where sources dial, and give.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use tokio::sync::watch;
+use tonic::{Code, Status};
+use tracing::info;
+
+use super::giving::{REFUSED, leaves, listed, may};
+use super::peers::Peers;
+use super::server::{Guard, Server, versioned};
+use super::taking::{Held, RESOURCES, Taking};
+use super::{METHOD, SINK};
+use crate::grpc::{self, Bounds, Calls, Inbound, Outlet, Peer, Reply, refused};
+use crate::serve::Stage;
+
+/// Sources that dial at a time.
+const STREAMS: usize = 64;
+
+impl Server {
+    /// Takes what sources say who dial here, until the stage is `Leaving` and all have left. They are one source: replicas
+    /// say the same.
+    pub(crate) async fn take(
+        self,
+        held: Arc<Held>,
+        peers: Arc<Peers>,
+        stage: watch::Receiver<Stage>,
+    ) {
+        let service = Service {
+            guard: self.guard(),
+            bounds: Bounds {
+                bytes: self.received(),
+                beyond: Code::ResourceExhausted,
+                values: RESOURCES,
+            },
+            held,
+            peers,
+            stage: stage.clone(),
+            places: Arc::new(()),
+        };
+        self.serve(Arc::new(service), stage).await;
+    }
+}
+
+struct Service {
+    guard: Guard,
+    bounds: Bounds,
+    held: Arc<Held>,
+    peers: Arc<Peers>,
+    stage: watch::Receiver<Stage>,
+    /// Each stream has one.
+    places: Arc<()>,
+}
+
+/// An open stream.
+struct Open {
+    peer: Arc<Peer>,
+    outlet: Arc<Outlet>,
+    _place: Arc<()>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.peer.closes();
+        if std::thread::panicking() {
+            self.outlet.end(Status::internal("a mistake of the server"));
+        }
+    }
+}
+
+impl Calls for Service {
+    fn answer(&self, peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Reply> {
+        match grpc::call(&request) {
+            Some((SINK, METHOD)) => {}
+            Some(_) => return refused(&Status::unimplemented("no such service or method")),
+            None => return grpc::no_call(),
+        }
+        if let Some(answer) = self.guard.refuses(peer) {
+            return answer;
+        }
+        if Arc::strong_count(&self.places) > STREAMS {
+            let words = format!("there are {STREAMS} streams already");
+            return refused(&Status::resource_exhausted(words));
+        }
+        let outlet = Arc::new(Outlet::default());
+        let answer = versioned(&outlet);
+        peer.opens();
+        let open = Open {
+            peer: Arc::clone(peer),
+            outlet: Arc::clone(&outlet),
+            _place: Arc::clone(&self.places),
+        };
+        let inbound = Inbound::new(request.into_body(), self.bounds);
+        let (held, peers) = (Arc::clone(&self.held), Arc::clone(&self.peers));
+        let (mut stage, mut access) = (self.stage.clone(), self.guard.access.clone());
+        tokio::spawn(async move {
+            let name = open.peer.address.to_string();
+            info!("{name} has dialled");
+            let taking = Taking {
+                held: &held,
+                peers: &peers,
+                inbound,
+                outlet: Arc::clone(&open.outlet),
+                name: &name,
+            };
+            let unwanted = async {
+                loop {
+                    listed(&mut access).await;
+                    if !may(access.as_ref(), &open.peer) {
+                        return;
+                    }
+                }
+            };
+            let status = tokio::select! {
+                (status, _) = taking.run() => status,
+                () = unwanted => Status::unauthenticated(REFUSED),
+                () = leaves(&mut stage) => Status::unavailable("the server ends"),
+            };
+            open.outlet.end(status);
+        });
+        answer
+    }
+
+    fn handshake_failed(&self) {
+        self.peers.counters.unheard();
+    }
+}

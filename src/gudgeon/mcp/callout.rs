@@ -1,0 +1,229 @@
+//! A sink that is dialled: the source is the client there, and says so first.
+
+use std::sync::Arc;
+
+use hyper::header::{HeaderName, HeaderValue};
+use mcp::backoff::Backoff;
+use mcp::catalog::Catalog;
+use mcp::source::{Dialled, Source};
+use tokio::sync::watch;
+use tonic::{Code, Status};
+use tracing::{info, warn};
+
+use super::giving::{Common, Giving};
+use super::peers::{Direction, Peers};
+use super::secure::Files;
+use super::server::VALUES;
+use super::wire::Pieces;
+use super::{METHOD, SINK, Snapshots, chance};
+use crate::cli::VERSION;
+use crate::exit::Failure;
+use crate::grpc::{Address, Bounds, Peer, Place, Target, dial};
+use crate::log;
+use crate::serve::Stage;
+
+/// What flags say of it.
+#[derive(Clone, Debug)]
+pub(crate) struct CallOut {
+    place: Place,
+    tls: Option<Files>,
+    metadata: Vec<(HeaderName, HeaderValue)>,
+    received: usize,
+}
+
+impl CallOut {
+    /// `mode` is `--sinkAuthMode`, `files` what is used where it wants certificates, `meta` is `--sinkMeta`; of an answer so
+    /// many bytes are read.
+    ///
+    /// # Errors
+    /// The flag that cannot be used.
+    pub(crate) fn new(
+        address: &str,
+        mode: &str,
+        files: Files,
+        meta: &[String],
+        received: usize,
+    ) -> Result<Self, Failure> {
+        let wrong = |flag: &str, value: &str, want: &str| {
+            Failure::config(format!("cannot use --{flag} {value:?}: want {want}"))
+        };
+        let place = match address.strip_prefix("unix://") {
+            Some(path) if path.starts_with('/') => Some(Place::Unix(path.into())),
+            Some(_) => None,
+            None => Place::parse(address),
+        };
+        let want = "HOST:PORT or unix:///PATH";
+        let place = place.ok_or_else(|| wrong("sinkAddress", address, want))?;
+        let tls = match mode {
+            "" | "NONE" => None,
+            "MUTUAL_TLS" => Some(files),
+            other => return Err(wrong("sinkAuthMode", other, "NONE or MUTUAL_TLS")),
+        };
+        let version = (
+            HeaderName::from_static("version"),
+            HeaderValue::from_static(VERSION),
+        );
+        let mut metadata = vec![version];
+        for pair in meta.iter().filter(|pair| !pair.is_empty()) {
+            let read = pair.split_once('=').and_then(|(name, value)| {
+                let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+                Some((name, HeaderValue::from_str(value.trim()).ok()?))
+            });
+            metadata.push(read.ok_or_else(|| wrong("sinkMeta", pair, "NAME=VALUE,…"))?);
+        }
+        Ok(Self {
+            place,
+            tls,
+            metadata,
+            received,
+        })
+    }
+
+    /// Until the stage is `Leaving`.
+    pub(crate) async fn run(
+        self,
+        catalog: Arc<Catalog>,
+        peers: Arc<Peers>,
+        snapshots: watch::Receiver<Snapshots>,
+        mut stage: watch::Receiver<Stage>,
+    ) {
+        let common = Arc::new(Common {
+            peers,
+            pieces: Pieces::default(),
+            snapshots,
+            stage: stage.clone(),
+        });
+        let mut backoff = Backoff::default();
+        let mut failed: u64 = 0;
+        loop {
+            let once = self.once(&common, &catalog);
+            let (status, answered) = tokio::select! {
+                ended = once => ended,
+                () = leaves(&mut stage) => {
+                    // The stream says so by itself.
+                    tokio::task::yield_now().await;
+                    return;
+                }
+            };
+            if answered {
+                backoff.reset();
+                failed = 0;
+            }
+            failed += 1;
+            if log::worth_a_line(failed) {
+                let (place, code, words) = (&self.place, status.code(), status.message());
+                warn!("no stream to the sink {place}: {code:?}: {words} ({failed} times)");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(backoff.next(chance())) => {}
+                () = leaves(&mut stage) => return,
+            }
+            common.peers.counters.reconnected();
+        }
+    }
+
+    /// One stream, to its end.
+    async fn once(&self, common: &Arc<Common>, catalog: &Arc<Catalog>) -> (Status, bool) {
+        let failed = |cause: String| (Status::unavailable(cause), false);
+        let tls = match self.tls.as_ref().map(Files::read).transpose() {
+            Ok(tls) => tls,
+            Err(cause) => return failed(cause),
+        };
+        let target = Target {
+            place: &self.place,
+            path: format!("/{SINK}/{METHOD}"),
+            metadata: self.metadata.clone(),
+            tls,
+        };
+        let bounds = Bounds {
+            bytes: self.received,
+            beyond: Code::ResourceExhausted,
+            values: VALUES,
+        };
+        let dialled = match dial(target, bounds).await {
+            Ok(dialled) => dialled,
+            Err(cause) => return failed(cause),
+        };
+        let peer = Arc::new(Peer::new(Address::Dialled(self.place.to_string()), None));
+        let source = Source::new(Arc::clone(catalog), Dialled::Source);
+        let joined = common
+            .peers
+            .join(&peer, Direction::Callout, source, usize::MAX);
+        let Some(joined) = joined else {
+            return failed("there are too many streams".to_owned());
+        };
+        info!("dialled the sink {}", self.place);
+        let giving = Giving {
+            common: Arc::clone(common),
+            joined,
+            peer,
+            inbound: dialled.inbound,
+            outlet: dialled.outlet,
+            access: None,
+        };
+        let ended = giving.run().await;
+        drop(dialled.connection);
+        ended
+    }
+}
+
+async fn leaves(stage: &mut watch::Receiver<Stage>) {
+    if stage
+        .wait_for(|stage| *stage == Stage::Leaving)
+        .await
+        .is_err()
+    {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_held_to_their_form() {
+        let new = |address, mode, meta: &str| {
+            let meta: Vec<_> = meta.split(',').map(ToOwned::to_owned).collect();
+            CallOut::new(address, mode, Files::default(), &meta, 1)
+        };
+        let good = new("a:1", "MUTUAL_TLS", "A=b, c=d=e").unwrap();
+        let shown = good.metadata.iter().skip(1);
+        let shown: Vec<_> = shown
+            .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
+            .collect();
+        assert_eq!(shown, ["a=b", "c=d=e"]);
+        assert!(good.tls.is_some() && new("a:1", "NONE", "").unwrap().tls.is_none());
+        for (address, mode, meta, words) in [
+            (
+                "a",
+                "",
+                "",
+                "cannot use --sinkAddress \"a\": want HOST:PORT or unix:///PATH",
+            ),
+            (
+                "a:1",
+                "TLS",
+                "",
+                "cannot use --sinkAuthMode \"TLS\": want NONE or MUTUAL_TLS",
+            ),
+            (
+                "a:1",
+                "",
+                "a=b,c",
+                "cannot use --sinkMeta \"c\": want NAME=VALUE,…",
+            ),
+            (
+                "a:1",
+                "",
+                "a b=c",
+                "cannot use --sinkMeta \"a b=c\": want NAME=VALUE,…",
+            ),
+        ] {
+            assert_eq!(
+                new(address, mode, meta).unwrap_err(),
+                Failure::config(words)
+            );
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! One stream that gives: it is woken by a request, a snapshot, or when its writer is free, and each time moves on by one
+//! step. Nothing is queued for it; who does not read costs one response.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::body::Body;
+use mcp::access::AccessList;
+use mcp::message::RequestResources;
+use mcp::source::Heard;
+use prost::Message as _;
+use tokio::sync::watch;
+use tonic::Status;
+use tracing::{info, warn};
+
+use super::Snapshots;
+use super::peers::{Joined, Peers};
+use super::wire::{Pieces, encode};
+use crate::grpc::{Ended, Inbound, Outlet, Peer};
+use crate::log;
+use crate::serve::Stage;
+
+/// As much of a sink's words as a line of the log has room for.
+const WORDS: usize = 1000;
+
+/// What all streams that give have in common.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) peers: Arc<Peers>,
+    pub(super) pieces: Pieces,
+    pub(super) snapshots: watch::Receiver<Snapshots>,
+    pub(super) stage: watch::Receiver<Stage>,
+}
+
+/// One of them.
+pub(super) struct Giving<B> {
+    pub(super) common: Arc<Common>,
+    pub(super) joined: Joined,
+    pub(super) peer: Arc<Peer>,
+    pub(super) inbound: Inbound<B>,
+    pub(super) outlet: Arc<Outlet>,
+    /// `None`: nobody is asked for a name.
+    pub(super) access: Option<watch::Receiver<Arc<AccessList>>>,
+}
+
+/// Tells the other side when the task ends by a mistake of this program.
+struct Fallen {
+    outlet: Arc<Outlet>,
+    peer: Arc<Peer>,
+}
+
+impl Drop for Fallen {
+    fn drop(&mut self) {
+        self.peer.closes();
+        if std::thread::panicking() {
+            self.outlet.end(Status::internal("a mistake of the server"));
+        }
+    }
+}
+
+/// What a stream waits for besides its requests.
+struct Waits {
+    snapshots: watch::Receiver<Snapshots>,
+    stage: watch::Receiver<Stage>,
+    access: Option<watch::Receiver<Arc<AccessList>>>,
+}
+
+impl<B> Giving<B>
+where
+    B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
+{
+    /// To its end. Whether the other side has answered anything.
+    pub(super) async fn run(mut self) -> (Status, bool) {
+        self.peer.opens();
+        let _fallen = Fallen {
+            outlet: Arc::clone(&self.outlet),
+            peer: Arc::clone(&self.peer),
+        };
+        let mut waits = Waits {
+            snapshots: self.common.snapshots.clone(),
+            stage: self.common.stage.clone(),
+            access: self.access.take(),
+        };
+        waits.snapshots.mark_changed();
+        let mut answered = false;
+        let status = loop {
+            if self.outlet.is_gone() {
+                break Status::cancelled("the client is gone");
+            }
+            self.send();
+            match self.event(&mut waits).await {
+                Ok(true) => answered = true,
+                Ok(false) => {}
+                Err(status) => break status,
+            }
+        };
+        if !self.outlet.is_free() {
+            self.common.peers.counters.unsent();
+        }
+        self.outlet.end(status.clone());
+        (status, answered)
+    }
+
+    /// One response, if there is one and the last one is written.
+    fn send(&self) {
+        if !self.outlet.is_free() {
+            return;
+        }
+        let response = self.joined.stream.source().due();
+        let Some(response) = response else { return };
+        if let Some(bytes) = response.oversized {
+            warn!(
+                "{} is sent {bytes} bytes of {} at once: it has not asked for differences",
+                self.joined.stream.name(),
+                response.collection
+            );
+        }
+        self.outlet.put(encode(&response, &self.common.pieces));
+    }
+
+    /// Whether something was answered or asked for.
+    async fn event(&mut self, waits: &mut Waits) -> Result<bool, Status> {
+        let clock = &self.common.peers.clock;
+        let resume = self.joined.stream.source().resume(clock.now());
+        let pause = async {
+            match resume {
+                Some(at) => tokio::time::sleep_until(clock.instant(at)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            asked = self.inbound.next::<RequestResources>(), if resume.is_none() => {
+                match asked {
+                    Ok(Some(request)) => self.hear(&request),
+                    Ok(None) => Err(Status::ok("")),
+                    Err(status) => {
+                        self.common.peers.counters.unheard();
+                        Err(status)
+                    }
+                }
+            }
+            () = pause => Ok(false),
+            () = changed(&mut waits.snapshots) => {
+                let snapshots = waits.snapshots.borrow_and_update();
+                let mut source = self.joined.stream.source();
+                for snapshot in snapshots.all() {
+                    source.snapshot(Arc::clone(snapshot));
+                }
+                Ok(false)
+            }
+            () = self.outlet.moved() => Ok(false),
+            () = listed(&mut waits.access) => {
+                if may(waits.access.as_ref(), &self.peer) {
+                    return Ok(false);
+                }
+                info!("{} is let go: the access list has changed", self.joined.stream.name());
+                Err(Status::unauthenticated(REFUSED))
+            }
+            () = leaves(&mut waits.stage) => Err(Status::unavailable("the server ends")),
+        }
+    }
+
+    fn hear(&self, request: &RequestResources) -> Result<bool, Status> {
+        let stream = &self.joined.stream;
+        let heard = stream
+            .source()
+            .request(self.common.peers.clock.now(), request);
+        let counters = &self.common.peers.counters;
+        let heard = heard.map_err(|fault| {
+            counters.unheard();
+            info!("{}: {fault}", stream.name());
+            Status::invalid_argument(fault.to_string())
+        })?;
+        let collection = &request.collection;
+        counters.heard(collection, request.encoded_len());
+        match heard {
+            Heard::Subscribed | Heard::Ignored => {}
+            Heard::Acked => counters.acked(collection),
+            Heard::Nacked(code) => {
+                let times = counters.nacked(collection, code);
+                if log::worth_a_line(times) {
+                    let error = request.error_detail.as_ref();
+                    let words = error.map_or("", |error| error.message.as_str());
+                    let words: String = words.chars().take(WORDS).collect();
+                    let name = stream.name();
+                    warn!("{name} refuses {collection}: {words} (code {code}, {times} times)");
+                }
+            }
+            Heard::Stale => {
+                let times = counters.stale(collection);
+                if log::worth_a_line(times) {
+                    let name = stream.name();
+                    info!("{name} answers an older response of {collection} ({times} times)");
+                }
+            }
+        }
+        Ok(heard != Heard::Ignored)
+    }
+}
+
+/// What somebody is told who may not connect.
+pub(super) const REFUSED: &str = "the certificate's identities are not allowed";
+
+/// Whether this client is on the list.
+pub(super) fn may(access: Option<&watch::Receiver<Arc<AccessList>>>, peer: &Peer) -> bool {
+    let Some(list) = access else { return true };
+    let uris = peer.leaf.iter().flat_map(|leaf| &leaf.uris);
+    list.borrow().allows(uris.map(String::as_str))
+}
+
+/// Returns when streams are to end, and the connection has said that it goes.
+pub(super) async fn leaves(stage: &mut watch::Receiver<Stage>) {
+    let is_told = stage
+        .wait_for(|stage| *stage == Stage::Leaving)
+        .await
+        .is_ok();
+    if !is_told {
+        std::future::pending::<()>().await;
+    }
+    tokio::task::yield_now().await;
+}
+
+/// Where nobody can tell of changes any more there are none.
+async fn changed<T>(watched: &mut watch::Receiver<T>) {
+    if watched.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+pub(super) async fn listed(access: &mut Option<watch::Receiver<Arc<AccessList>>>) {
+    match access {
+        Some(access) => changed(access).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,134 @@
+//! One source that is dialled, again and again, for as long as somebody wants what it has.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tonic::Code;
+use tracing::warn;
+
+use super::peers::Peers;
+use super::secure::Files;
+use super::taking::{Apply, Held, RESOURCES, Taking};
+use super::{METHOD, SOURCE, chance};
+use crate::grpc::{Bounds, Place, Target, dial};
+use crate::log;
+
+/// Where a source is, and what is wanted of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) place: Place,
+    pub(crate) tls: Option<Files>,
+    /// What we call ourselves.
+    pub(crate) id: String,
+    pub(crate) collections: Vec<String>,
+    /// Bytes of a response.
+    pub(crate) received: usize,
+}
+
+impl Wanted {
+    pub(crate) fn has(&self, collection: &str) -> bool {
+        self.collections.iter().any(|one| one == collection)
+    }
+}
+
+/// How it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Dialling,
+    /// Since then.
+    Connected(Duration),
+    /// Since then, and why.
+    Broken(Duration, String),
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) name: String,
+    pub(crate) held: Arc<Held>,
+    peers: Arc<Peers>,
+    wanted: Wanted,
+    state: Mutex<State>,
+}
+
+impl Link {
+    /// Nothing is dialled yet.
+    pub(crate) fn new(wanted: Wanted, peers: &Arc<Peers>, apply: Apply) -> Arc<Self> {
+        Arc::new(Self {
+            name: wanted.place.to_string(),
+            held: Held::new(&wanted.id, &wanted.collections, apply),
+            peers: Arc::clone(peers),
+            wanted,
+            state: Mutex::new(State::Dialling),
+        })
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn is(&self, state: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// For ever.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let clock = self.peers.clock;
+        let mut failed: u64 = 0;
+        loop {
+            let begun = clock.now();
+            let cause = self.once(&mut failed).await;
+            let now = clock.now();
+            failed += 1;
+            if log::worth_a_line(failed) {
+                warn!("no stream to {}: {cause} ({failed} times)", self.name);
+            }
+            self.is(State::Broken(now.max(begun), cause));
+            let again = self.held.sink().broken(now, chance());
+            tokio::time::sleep_until(clock.instant(again)).await;
+            self.peers.counters.reconnected();
+        }
+    }
+
+    /// One stream; why it has ended.
+    async fn once(&self, failed: &mut u64) -> String {
+        let tls = match self.wanted.tls.as_ref().map(Files::read).transpose() {
+            Ok(tls) => tls,
+            Err(cause) => return cause,
+        };
+        let target = Target {
+            place: &self.wanted.place,
+            path: format!("/{SOURCE}/{METHOD}"),
+            metadata: Vec::new(),
+            tls,
+        };
+        let bounds = Bounds {
+            bytes: self.wanted.received,
+            beyond: Code::ResourceExhausted,
+            values: RESOURCES,
+        };
+        let dialled = match dial(target, bounds).await {
+            Ok(dialled) => dialled,
+            Err(cause) => return cause,
+        };
+        self.is(State::Connected(self.peers.clock.now()));
+        let taking = Taking {
+            held: &self.held,
+            peers: &self.peers,
+            inbound: dialled.inbound,
+            outlet: dialled.outlet,
+            name: &self.name,
+        };
+        let (status, heard) = taking.run().await;
+        if heard {
+            *failed = 0;
+        }
+        drop(dialled.connection);
+        if status.code() == Code::Ok {
+            return "the stream was closed".to_owned();
+        }
+        format!("{:?}: {}", status.code(), status.message())
+    }
+}

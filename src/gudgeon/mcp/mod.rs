@@ -1,0 +1,48 @@
+//! The Mesh Configuration Protocol between sockets: streams on gRPC around the pure ends in `mcp`, for whichever role gives
+//! or takes.
+//!
+//! ```text
+//!  snapshots ──► giving (one task for each stream) ──► server: sinks that dial
+//!                   │
+//!                   ▼
+//!                 peers ──► pages, metrics
+//!                   ▲
+//!                   │
+//!    objects ◄── taking ◄── link: a source that is dialled
+//! ```
+
+mod access;
+mod called;
+mod callout;
+mod giving;
+mod link;
+mod peers;
+mod secure;
+mod server;
+mod snapshots;
+mod socket;
+mod taking;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::hash::{BuildHasher as _, RandomState};
+
+pub(crate) use callout::CallOut;
+pub(crate) use link::{Link, State, Wanted};
+pub(crate) use peers::{Direction, Peers, Seen, Subscribed};
+pub(crate) use secure::Files;
+pub(crate) use server::{Server, Settings};
+pub(crate) use snapshots::Snapshots;
+pub(crate) use taking::{Apply, Held, Taken};
+
+/// The services, by the paths of their methods.
+const SOURCE: &str = "istio.mcp.v1alpha1.ResourceSource";
+const SINK: &str = "istio.mcp.v1alpha1.ResourceSink";
+const METHOD: &str = "EstablishResourceStream";
+
+/// In `0.0..1.0`.
+fn chance() -> f64 {
+    let random = RandomState::new().hash_one(0) % 1000;
+    f64::from(u32::try_from(random).unwrap_or(500)) / 1000.0
+}

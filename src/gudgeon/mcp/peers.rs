@@ -1,0 +1,308 @@
+//! All streams of the protocol as others see them: pages read them, metrics count them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use mcp::source::{Nack, Source};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::clock::Clock;
+use crate::grpc::Peer;
+
+/// Bytes.
+const SIZES: [f64; 6] = [256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0];
+
+/// Who has dialled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// The other side, to our server.
+    Server,
+    Callout,
+}
+
+impl Direction {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Callout => "callout",
+        }
+    }
+}
+
+/// One stream that gives.
+#[derive(Debug)]
+pub(super) struct Stream {
+    address: String,
+    identity: Vec<String>,
+    direction: Direction,
+    since: Duration,
+    source: Mutex<Source>,
+}
+
+impl Stream {
+    pub(super) fn source(&self) -> MutexGuard<'_, Source> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For the log.
+    pub(super) fn name(&self) -> String {
+        match self.source().node() {
+            Some(node) => format!("{node} ({})", self.address),
+            None => self.address.clone(),
+        }
+    }
+}
+
+/// What a stream is at this moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) address: String,
+    /// URIs of its certificate.
+    pub(crate) identity: Vec<String>,
+    /// What the sink calls itself.
+    pub(crate) node: Option<Arc<str>>,
+    pub(crate) direction: Direction,
+    pub(crate) since: SystemTime,
+    pub(crate) collections: Vec<Subscribed>,
+}
+
+/// One collection of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Subscribed {
+    pub(crate) collection: Arc<str>,
+    pub(crate) sent: Option<String>,
+    pub(crate) acked: Option<String>,
+    pub(crate) pending_nonce: Option<u64>,
+    pub(crate) incremental: bool,
+    pub(crate) nacks: u64,
+    /// And when.
+    pub(crate) last_nack: Option<(SystemTime, Nack)>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    pub(crate) clock: Clock,
+    pub(super) counters: Counters,
+    streams: Mutex<BTreeMap<u64, Arc<Stream>>>,
+}
+
+/// A stream among all others; it leaves when this is dropped.
+#[derive(Debug)]
+pub(super) struct Joined {
+    peers: Arc<Peers>,
+    number: u64,
+    pub(super) stream: Arc<Stream>,
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        let mut streams = self.peers.streams();
+        streams.remove(&self.number);
+        self.peers.counters.clients(streams.len());
+    }
+}
+
+impl Peers {
+    /// None yet. The component is what the metrics call us.
+    pub(crate) fn new(component: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            clock: Clock::new(),
+            counters: Counters::new(component),
+            streams: Mutex::default(),
+        })
+    }
+
+    /// Puts what is counted among the metrics of a role.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        self.counters.register(registry);
+    }
+
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Stream>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more, if there are fewer than `most`.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        peer: &Peer,
+        direction: Direction,
+        source: Source,
+        most: usize,
+    ) -> Option<Joined> {
+        let mut streams = self.streams();
+        if streams.len() >= most {
+            return None;
+        }
+        let leaf = peer.leaf.as_ref();
+        let stream = Arc::new(Stream {
+            address: peer.address.to_string(),
+            identity: leaf.map(|leaf| leaf.uris.clone()).unwrap_or_default(),
+            direction,
+            since: self.clock.now(),
+            source: Mutex::new(source),
+        });
+        let last = streams.last_key_value();
+        let number = last.map_or(0, |(last, _)| last.saturating_add(1));
+        streams.insert(number, Arc::clone(&stream));
+        self.counters.clients(streams.len());
+        Some(Joined {
+            peers: Arc::clone(self),
+            number,
+            stream,
+        })
+    }
+
+    /// In the order in which they came.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        let streams: Vec<_> = self.streams().values().cloned().collect();
+        let seen = streams.iter().map(|stream| {
+            let source = stream.source();
+            let collections = source.status().map(|(collection, status)| Subscribed {
+                collection: Arc::clone(collection),
+                sent: status.sent.map(|version| version.to_string()),
+                acked: status.acked.map(|version| version.to_string()),
+                pending_nonce: status.pending_nonce,
+                incremental: status.incremental,
+                nacks: status.nacks,
+                last_nack: status
+                    .last_nack
+                    .map(|nack| (self.clock.wall(nack.at), nack.clone())),
+            });
+            Seen {
+                address: stream.address.clone(),
+                identity: stream.identity.clone(),
+                node: source.node().cloned(),
+                direction: stream.direction,
+                since: self.clock.wall(stream.since),
+                collections: collections.collect(),
+            }
+        });
+        seen.collect()
+    }
+}
+
+type By<const LABELS: usize, M> = Family<[(&'static str, String); LABELS], M>;
+
+/// Under the names that Galley has, as they are in Prometheus' older format.
+#[derive(Debug)]
+pub(super) struct Counters {
+    component: &'static str,
+    clients: By<1, Gauge>,
+    sizes: By<2, Histogram>,
+    acks: By<2, Counter>,
+    nacks: By<3, Counter>,
+    stale: By<2, Counter>,
+    unsent: By<1, Counter>,
+    unheard: By<1, Counter>,
+    reconnections: By<1, Counter>,
+}
+
+impl Counters {
+    fn new(component: &'static str) -> Self {
+        let this = Self {
+            component,
+            clients: By::default(),
+            sizes: By::new_with_constructor(|| Histogram::new(SIZES)),
+            acks: By::default(),
+            nacks: By::default(),
+            stale: By::default(),
+            unsent: By::default(),
+            unheard: By::default(),
+            reconnections: By::default(),
+        };
+        this.clients(0);
+        this
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let (clients, sizes) = (self.clients.clone(), self.sizes.clone());
+        registry.register("istio_mcp_clients_total", "Streams that are open", clients);
+        registry.register(
+            "istio_mcp_message_sizes_bytes",
+            "What the other side has sent, in bytes",
+            sizes,
+        );
+        let (acks, nacks) = (self.acks.clone(), self.nacks.clone());
+        registry.register("istio_mcp_request_acks_total", "Responses taken", acks);
+        registry.register("istio_mcp_request_nacks_total", "Responses refused", nacks);
+        registry.register(
+            "gudgeon_mcp_stale_requests",
+            "Requests that answer an older response",
+            self.stale.clone(),
+        );
+        let failures = [
+            (
+                "istio_mcp_send_failures_total",
+                "Responses that were not written to their end",
+                &self.unsent,
+            ),
+            (
+                "istio_mcp_recv_failures_total",
+                "Streams that ended because of what was read",
+                &self.unheard,
+            ),
+            (
+                "istio_mcp_reconnections",
+                "Streams that were dialled again",
+                &self.reconnections,
+            ),
+        ];
+        for (name, help, family) in failures {
+            registry.register(name, help, family.clone());
+        }
+    }
+
+    fn us(&self) -> (&'static str, String) {
+        ("component", self.component.to_owned())
+    }
+
+    fn of(&self, collection: &str) -> [(&'static str, String); 2] {
+        [self.us(), ("collection", collection.to_owned())]
+    }
+
+    fn clients(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.clients.get_or_create(&[self.us()]).set(count);
+    }
+
+    pub(super) fn heard(&self, collection: &str, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let of = self.of(collection);
+        self.sizes.get_or_create(&of).observe(f64::from(bytes));
+    }
+
+    pub(super) fn acked(&self, collection: &str) {
+        self.acks.get_or_create(&self.of(collection)).inc();
+    }
+
+    /// How often now.
+    pub(super) fn nacked(&self, collection: &str, code: i32) -> u64 {
+        let [us, of] = self.of(collection);
+        let labels = [us, of, ("code", code.to_string())];
+        self.nacks.get_or_create(&labels).inc().saturating_add(1)
+    }
+
+    /// How often now.
+    pub(super) fn stale(&self, collection: &str) -> u64 {
+        let stale = self.stale.get_or_create(&self.of(collection));
+        stale.inc().saturating_add(1)
+    }
+
+    pub(super) fn unsent(&self) {
+        self.unsent.get_or_create(&[self.us()]).inc();
+    }
+
+    pub(super) fn unheard(&self) {
+        self.unheard.get_or_create(&[self.us()]).inc();
+    }
+
+    pub(super) fn reconnected(&self) {
+        self.reconnections.get_or_create(&[self.us()]).inc();
+    }
+}

@@ -1,0 +1,58 @@
+//! Files of TLS towards others, read anew for each connection: what changes holds from the next one on.
+
+use std::path::{Path, PathBuf};
+
+use crate::file;
+use crate::tls::{self, Flaw, Pair, Secure};
+
+/// Where they are, and what a server has to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// `None`: whoever answers is believed.
+    pub(crate) roots: Option<PathBuf>,
+    /// Chain and key.
+    pub(crate) pair: Option<(PathBuf, PathBuf)>,
+    /// Names that a server may have; empty: the one that was dialled.
+    pub(crate) names: Vec<String>,
+    /// The name that is dialled, where it is not the host's.
+    pub(crate) server: Option<String>,
+}
+
+impl Files {
+    /// # Errors
+    /// What is missing or wrong.
+    pub(super) fn read(&self) -> Result<(Secure, Option<String>), String> {
+        let roots = match &self.roots {
+            Some(path) => Some(at(path, tls::roots(&read(path)?))?),
+            None => None,
+        };
+        let pair = match &self.pair {
+            Some((chain, key)) => {
+                let pair = Pair::parse(&read(chain)?, &read(key)?);
+                Some(pair.map_err(|flaw| match flaw {
+                    Flaw::Chain(cause) => format!("{}: {cause}", chain.display()),
+                    Flaw::Key(cause) => format!("{}: {cause}", key.display()),
+                    Flaw::Mismatch => {
+                        let (chain, key) = (chain.display(), key.display());
+                        format!("{chain} and {key} do not belong together")
+                    }
+                })?)
+            }
+            None => None,
+        };
+        let secure = Secure {
+            roots,
+            names: self.names.clone(),
+            pair,
+        };
+        Ok((secure, self.server.clone()))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    file::read(path).map_err(|cause| format!("cannot read {}: {cause}", path.display()))
+}
+
+fn at<T>(path: &Path, read: Result<T, String>) -> Result<T, String> {
+    read.map_err(|cause| format!("{}: {cause}", path.display()))
+}

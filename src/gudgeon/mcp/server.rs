@@ -1,0 +1,269 @@
+//! The port where sinks dial: who may, on which socket, and what they find there.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::HeaderValue;
+use hyper::{Request, Response};
+use mcp::access::AccessList;
+use mcp::catalog::Catalog;
+use mcp::source::{Dialled, Source};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+use tracing::{error, info, warn};
+
+use super::giving::{Common, Giving, REFUSED, may};
+use super::peers::{Direction, Peers};
+use super::socket::Socket;
+use super::wire::Pieces;
+use super::{METHOD, SOURCE, Snapshots, access};
+use crate::cli::VERSION;
+use crate::exit::Failure;
+use crate::grpc::{
+    self, Bounds, Calls, Certificates, Inbound, Keeping, Outlet, Peer, Port, Reply, refused,
+    streaming,
+};
+use crate::serve::Stage;
+
+/// Connections without a stream.
+const STRANGERS: usize = 64;
+/// Values of one field of a request: more names than fit into one that is written well.
+pub(super) const VALUES: usize = 100_000;
+/// Between two lines about those who may not connect.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// What flags say of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// What the flag of the address is called.
+    pub(crate) flag: &'static str,
+    /// `tcp://HOST:PORT`, `HOST:PORT` or `unix:///PATH`.
+    pub(crate) address: String,
+    /// Plain: no certificates, no list.
+    pub(crate) insecure: bool,
+    pub(crate) certificates: Certificates,
+    pub(crate) access_list: PathBuf,
+    /// Bytes of a request.
+    pub(crate) received: usize,
+    /// Of one connection, and of all of them.
+    pub(crate) streams: u32,
+    /// Pings, and the age of connections.
+    pub(crate) interval: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) age: Option<Duration>,
+}
+
+/// It has its address; nobody is served yet.
+#[derive(Debug)]
+pub(crate) struct Server {
+    settings: Settings,
+    socket: Socket,
+    access: Option<watch::Receiver<Arc<AccessList>>>,
+    open: watch::Sender<bool>,
+}
+
+impl Server {
+    /// Takes the address, and reads the list of who may connect.
+    ///
+    /// # Errors
+    /// The address or the list cannot be used.
+    pub(crate) fn new(settings: Settings) -> Result<Self, Failure> {
+        let socket = Socket::reserve(settings.flag, &settings.address)?;
+        let access = if settings.insecure || socket.is_unix() {
+            None
+        } else {
+            Some(access::follow(&settings.access_list)?)
+        };
+        Ok(Self {
+            settings,
+            socket,
+            access,
+            open: watch::Sender::new(false),
+        })
+    }
+
+    /// The port, which is open or will be.
+    #[cfg(test)]
+    pub(super) fn port(&self) -> Option<u16> {
+        self.socket.port()
+    }
+
+    /// Where it is, for people.
+    pub(crate) fn shown(&self) -> String {
+        self.socket.shown(self.access.is_some())
+    }
+
+    /// Whether anybody is served.
+    pub(crate) fn is_open(&self) -> watch::Receiver<bool> {
+        self.open.subscribe()
+    }
+
+    /// Serves sources' snapshots until the stage is `Leaving` and all have left.
+    pub(crate) async fn run(
+        self,
+        catalog: Arc<Catalog>,
+        peers: Arc<Peers>,
+        snapshots: watch::Receiver<Snapshots>,
+        stage: watch::Receiver<Stage>,
+    ) {
+        let common = Common {
+            peers,
+            pieces: Pieces::default(),
+            snapshots,
+            stage: stage.clone(),
+        };
+        let service = Service {
+            common: Arc::new(common),
+            catalog,
+            guard: self.guard(),
+            streams: usize::try_from(self.settings.streams).unwrap_or(usize::MAX),
+            bounds: Bounds {
+                bytes: self.settings.received,
+                beyond: Code::ResourceExhausted,
+                values: VALUES,
+            },
+        };
+        self.serve(Arc::new(service), stage).await;
+    }
+
+    /// Who is let in.
+    pub(super) fn guard(&self) -> Guard {
+        Guard {
+            access: self.access.clone(),
+            refusals: Mutex::default(),
+        }
+    }
+
+    pub(super) fn received(&self) -> usize {
+        self.settings.received
+    }
+
+    /// Waits for certificates, and opens the port.
+    pub(super) async fn serve(self, calls: Arc<dyn Calls>, mut stage: watch::Receiver<Stage>) {
+        let tls = if self.access.is_some() {
+            let mut watched = grpc::follow(self.settings.certificates.clone());
+            tokio::select! {
+                found = watched.wait_for(Option::is_some) => if found.is_err() { return },
+                _ = stage.wait_for(|stage| *stage == Stage::Leaving) => return,
+            }
+            Some(watched)
+        } else {
+            None
+        };
+        let at = self.shown();
+        let (listener, _file) = match self.socket.listen() {
+            Ok(opened) => opened,
+            Err(cause) => return error!("cannot listen on {at}: {cause}"),
+        };
+        info!("listening on {at}");
+        self.open.send_replace(true);
+        let keeping = Keeping {
+            interval: self.settings.interval,
+            timeout: self.settings.timeout,
+            age: self.settings.age,
+            streams: self.settings.streams,
+            strangers: Some(STRANGERS),
+        };
+        grpc::run(Port { listener, tls }, keeping, calls, stage).await;
+        self.open.send_replace(false);
+    }
+}
+
+/// The list, and whom it has kept out.
+pub(super) struct Guard {
+    pub(super) access: Option<watch::Receiver<Arc<AccessList>>>,
+    refusals: Mutex<Refusals>,
+}
+
+impl Guard {
+    /// Whether this client may stay; if not, the answer.
+    pub(super) fn refuses(&self, peer: &Peer) -> Option<Response<Reply>> {
+        if may(self.access.as_ref(), peer) {
+            return None;
+        }
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = refusals.add(Instant::now()) {
+            let leaf = peer.leaf.as_ref();
+            let uris = leaf.map(|leaf| leaf.uris.join(", ")).unwrap_or_default();
+            let at = &peer.address;
+            warn!(
+                "refused {count} streams that the access list does not allow, {at} ({uris}) last"
+            );
+        }
+        Some(refused(&Status::unauthenticated(REFUSED)))
+    }
+}
+
+struct Service {
+    common: Arc<Common>,
+    catalog: Arc<Catalog>,
+    guard: Guard,
+    streams: usize,
+    bounds: Bounds,
+}
+
+/// Of the access list, those that were not logged yet.
+#[derive(Debug, Default)]
+struct Refusals {
+    count: u64,
+    told: Option<Instant>,
+}
+
+impl Refusals {
+    /// One more; how many are to be told of now.
+    fn add(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        let is_quiet = |told: Instant| now.saturating_duration_since(told) < QUIET;
+        if self.told.is_some_and(is_quiet) {
+            return None;
+        }
+        self.told = Some(now);
+        Some(std::mem::take(&mut self.count))
+    }
+}
+
+impl Calls for Service {
+    fn answer(&self, peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Reply> {
+        match grpc::call(&request) {
+            Some((SOURCE, METHOD)) => {}
+            Some(_) => return refused(&Status::unimplemented("no such service or method")),
+            None => return grpc::no_call(),
+        }
+        if let Some(answer) = self.guard.refuses(peer) {
+            return answer;
+        }
+        let source = Source::new(Arc::clone(&self.catalog), Dialled::Sink);
+        let peers = &self.common.peers;
+        let Some(joined) = peers.join(peer, Direction::Server, source, self.streams) else {
+            let words = format!("there are {} streams already", self.streams);
+            return refused(&Status::resource_exhausted(words));
+        };
+        let outlet = Arc::new(Outlet::default());
+        let answer = versioned(&outlet);
+        let giving = Giving {
+            common: Arc::clone(&self.common),
+            joined,
+            peer: Arc::clone(peer),
+            inbound: Inbound::new(request.into_body(), self.bounds),
+            outlet,
+            access: self.guard.access.clone(),
+        };
+        tokio::spawn(giving.run());
+        answer
+    }
+
+    fn handshake_failed(&self) {
+        self.common.peers.counters.unheard();
+    }
+}
+
+/// The head of every stream.
+pub(super) fn versioned(outlet: &Arc<Outlet>) -> Response<Reply> {
+    let mut answer = streaming(outlet);
+    let version = HeaderValue::from_static(VERSION);
+    answer.headers_mut().insert("version", version);
+    answer
+}

@@ -1,0 +1,140 @@
+//! Where a port of the protocol is: an address that may stay closed for a while, or a file.
+
+use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, fchmod};
+use tokio::net::{TcpSocket, UnixListener, UnixSocket};
+
+use crate::exit::Failure;
+use crate::grpc::Listener;
+use crate::serve;
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 128;
+
+/// An address that nobody else can take.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpSocket),
+    Unix(UnixListener, File),
+}
+
+/// A socket's file; it goes when this is dropped.
+#[derive(Debug)]
+pub(super) struct File(PathBuf);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // Another may have been put in its place, or it is gone already.
+        let _gone = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Socket {
+    /// `tcp://HOST:PORT`, `HOST:PORT` or `unix:///PATH`.
+    ///
+    /// # Errors
+    /// Nobody can listen there, or it is no address.
+    pub(super) fn reserve(flag: &str, address: &str) -> Result<Self, Failure> {
+        let Some(path) = address.strip_prefix("unix://") else {
+            let address = address.strip_prefix("tcp://").unwrap_or(address);
+            return serve::reserve(flag, address).map(Self::Tcp);
+        };
+        let path = Path::new(path);
+        if !path.is_absolute() {
+            return Err(Failure::config(format!(
+                "cannot use --{flag} {address:?}: want unix:///PATH"
+            )));
+        }
+        let listener = open(path).map_err(|cause| {
+            Failure::system(format!("cannot listen on --{flag} {address}: {cause}"))
+        })?;
+        Ok(Self::Unix(listener, File(path.to_owned())))
+    }
+
+    pub(super) fn is_unix(&self) -> bool {
+        matches!(self, Self::Unix(..))
+    }
+
+    #[cfg(test)]
+    pub(super) fn port(&self) -> Option<u16> {
+        match self {
+            Self::Tcp(socket) => socket.local_addr().ok().map(|at| at.port()),
+            Self::Unix(..) => None,
+        }
+    }
+
+    /// For the log.
+    pub(super) fn shown(&self, tls: bool) -> String {
+        match self {
+            Self::Tcp(socket) => {
+                let at = socket.local_addr();
+                let at = at.map_or_else(|_| "?".to_owned(), |at| at.to_string());
+                let scheme = if tls { "mcps" } else { "mcp" };
+                format!("{scheme}://{at}")
+            }
+            Self::Unix(_, File(path)) => format!("unix://{}", path.display()),
+        }
+    }
+
+    /// Opens it.
+    pub(super) fn listen(self) -> io::Result<(Listener, Option<File>)> {
+        Ok(match self {
+            Self::Tcp(socket) => (Listener::Tcp(serve::listen(socket)?), None),
+            Self::Unix(listener, file) => (Listener::Unix(listener), Some(file)),
+        })
+    }
+}
+
+/// For its owner alone, from the first moment on.
+fn open(path: &Path) -> io::Result<UnixListener> {
+    let is_socket =
+        std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket {
+        match UnixStream::connect(path) {
+            // It was left behind by somebody who is gone.
+            Err(cause) if cause.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+            }
+            Ok(_) | Err(_) => return Err(io::ErrorKind::AddrInUse.into()),
+        }
+    }
+    let socket = UnixSocket::new_stream()?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    socket.bind(path)?;
+    socket.listen(BACKLOG)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_its_owners_and_a_stale_one_is_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("mcp.sock");
+        let address = format!("unix://{}", path.display());
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let socket = Socket::reserve("x", &address).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(socket.shown(false), address);
+        let taken = Socket::reserve("x", &address).map(drop).unwrap_err();
+        assert!(taken.message.contains("in use"), "{}", taken.message);
+        drop(socket);
+        assert!(!path.exists());
+        std::fs::write(&path, "").unwrap();
+        assert!(Socket::reserve("x", &address).is_err(), "somebody's file");
+        assert!(path.exists());
+        let wrong = Socket::reserve("x", "unix://a").map(drop).unwrap_err();
+        assert_eq!(
+            wrong.message,
+            "cannot use --x \"unix://a\": want unix:///PATH"
+        );
+    }
+}

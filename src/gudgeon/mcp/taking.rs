@@ -1,0 +1,211 @@
+//! One stream that takes: each response is answered before the next is read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::config::Object;
+use api::config::collections::type_url_of;
+use bytes::Bytes;
+use hyper::body::Body;
+use mcp::message::{self, RequestResources, Resources};
+use mcp::objects::Objects;
+use mcp::sink::{self, Changes, Handled, Read, Reading, Sink};
+use prost::Message as _;
+use tonic::Status;
+use tracing::{info, warn};
+
+use super::peers::Peers;
+use crate::grpc::{Ended, Inbound, Outlet, framed};
+
+/// In one response.
+pub(super) const RESOURCES: usize = 200_000;
+/// A response that is longer is read beside the loop: its rules take their time.
+const LONG_BYTES: usize = 64 << 10;
+
+/// An object as a source has it.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// Its `spec` is `null`: the body is the same.
+    pub(crate) object: Arc<Object>,
+    /// Seconds since 1970.
+    pub(crate) created: Option<i64>,
+}
+
+/// Reads objects, and when they were made.
+#[derive(Clone, Copy, Debug)]
+struct Reader;
+
+impl Read for Reader {
+    type Object = Taken;
+
+    fn read(&self, collection: &str, resource: &message::Resource) -> Reading<Arc<Taken>> {
+        let metadata = resource.metadata.as_ref();
+        let created = metadata.and_then(|metadata| metadata.create_time.as_ref());
+        let created = created.map(|time| time.seconds);
+        match Objects.read(collection, resource) {
+            Reading::Good(object) => {
+                let mut object = Arc::unwrap_or_clone(object);
+                object.spec = serde_json::Value::Null;
+                let object = Arc::new(object);
+                Reading::Good(Arc::new(Taken { object, created }))
+            }
+            Reading::Broken(rules) => Reading::Broken(rules),
+            Reading::Unreadable(cause) => Reading::Unreadable(cause),
+        }
+    }
+}
+
+/// What is done with what a source has changed.
+pub(crate) type Apply = Arc<dyn Fn(&Changes<Taken>) + Send + Sync>;
+
+/// What one source has given, over all its streams.
+pub(crate) struct Held {
+    sink: Mutex<Sink<Taken>>,
+    /// Every collection was given once.
+    synced: AtomicBool,
+    apply: Apply,
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Held")
+            .field("sink", &self.sink)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Held {
+    /// Nothing yet. `id` is what we call ourselves.
+    pub(crate) fn new(id: &str, collections: &[String], apply: Apply) -> Arc<Self> {
+        let settings = sink::Settings {
+            id: id.to_owned(),
+            annotations: BTreeMap::new(),
+            incremental: true,
+        };
+        let types = collections.iter().map(|collection| {
+            let type_url = type_url_of(collection);
+            (collection.as_str(), type_url.unwrap_or_default())
+        });
+        let types: Vec<_> = types.collect();
+        let types = types.iter().map(|(name, url)| (*name, url.as_str()));
+        Arc::new(Self {
+            sink: Mutex::new(Sink::new(settings, types)),
+            synced: AtomicBool::new(false),
+            apply,
+        })
+    }
+
+    /// Whether every collection was given once.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn sink(&self) -> MutexGuard<'_, Sink<Taken>> {
+        self.sink.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream.
+pub(super) struct Taking<'a, B> {
+    pub(super) held: &'a Arc<Held>,
+    pub(super) peers: &'a Arc<Peers>,
+    pub(super) inbound: Inbound<B>,
+    pub(super) outlet: Arc<Outlet>,
+    /// Whom the log names.
+    pub(super) name: &'a str,
+}
+
+impl<B> Taking<'_, B>
+where
+    B: Body<Data = Bytes, Error: Ended> + Send + Unpin + 'static,
+{
+    /// To its end, and whether anything was heard until then.
+    pub(super) async fn run(mut self) -> (Status, bool) {
+        let mut heard = false;
+        let status = self.talk(&mut heard).await;
+        (status, heard)
+    }
+
+    async fn talk(&mut self, has_heard: &mut bool) -> Status {
+        let asked = self.held.sink().start(self.peers.clock.now());
+        // All of them before the first answer is awaited.
+        self.outlet
+            .put(asked.iter().map(|one| Bytes::from(framed(one))));
+        loop {
+            if self.outlet.is_gone() {
+                return Status::unavailable("the other side is gone");
+            }
+            let free = self.outlet.is_free();
+            tokio::select! {
+                heard = self.inbound.next::<Resources>(), if free => match heard {
+                    Ok(Some(response)) => {
+                        if !std::mem::replace(has_heard, true) {
+                            info!("{} gives configuration", self.name);
+                        }
+                        match self.take(response).await {
+                            Ok(answer) => self.outlet.put([framed(&answer).into()]),
+                            Err(status) => return status,
+                        }
+                    }
+                    Ok(None) => return Status::ok(""),
+                    Err(status) => {
+                        self.peers.counters.unheard();
+                        return status;
+                    }
+                },
+                () = self.outlet.moved() => {}
+            }
+        }
+    }
+
+    async fn take(&mut self, response: Resources) -> Result<RequestResources, Status> {
+        let now = self.peers.clock.now();
+        let collection = response.collection.clone();
+        let bytes = response.encoded_len();
+        self.peers.counters.heard(&collection, bytes);
+        let read = if bytes > LONG_BYTES {
+            let held = Arc::clone(self.held);
+            let reads = move || held.sink().response(now, response, &Reader);
+            let read = tokio::task::spawn_blocking(reads).await;
+            read.map_err(|_| Status::internal("a mistake of the client"))?
+        } else {
+            self.held.sink().response(now, response, &Reader)
+        };
+        let Handled { request, changes } =
+            read.map_err(|fault| Status::invalid_argument(fault.to_string()))?;
+        let is_synced = self.held.sink().is_synced();
+        self.held.synced.store(is_synced, Ordering::Relaxed);
+        match (&changes, &request.error_detail) {
+            (Some(changes), _) => {
+                self.peers.counters.acked(&collection);
+                self.tell(changes);
+                // Even nothing: it may be the last collection that was missing.
+                (self.held.apply)(changes);
+            }
+            (None, Some(error)) => {
+                self.peers.counters.nacked(&collection, error.code);
+                let words = &error.message;
+                warn!("refused a response of {}: {words}", self.name);
+            }
+            (None, None) => {}
+        }
+        Ok(request)
+    }
+
+    /// What breaks a rule, with all of it.
+    fn tell(&self, changes: &Changes<Taken>) {
+        let sink = self.held.sink();
+        let all = sink.held(&changes.collection);
+        for (name, held) in all.filter(|(name, _)| changes.broken.contains(name)) {
+            let kept = match held.object {
+                Some(_) => "its last good version stays",
+                None => "it is left out",
+            };
+            let words = held.broken.join("; ");
+            let collection = &changes.collection;
+            warn!("{}: {collection} {name}: {words}: {kept}", self.name);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The sink of this program at the source of this program.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use mcp::sink::{Changes, Standing};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+
+use super::*;
+use crate::grpc::Place;
+
+/// What changed, in order: names that came and names that went.
+type Log = Arc<Mutex<Vec<(Vec<String>, Vec<String>)>>>;
+
+fn entry(host: &str) -> Arc<Resource> {
+    let written = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+        "metadata": {"name": host, "namespace": "n"},
+        "spec": {"hosts": [host], "resolution": "DNS", "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}]},
+    });
+    let (object, found) = api::config::read(&written);
+    assert!(found.is_empty(), "{found:?}");
+    Arc::new(mcp::objects::resource(&object.unwrap(), None))
+}
+
+fn link(port: u16) -> (Arc<Link>, Arc<Peers>, Log) {
+    let wanted = Wanted {
+        place: Place::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port,
+        },
+        tls: None,
+        id: "me".to_owned(),
+        collections: vec![ENTRIES.to_owned(), GATEWAYS.to_owned()],
+        received: 4 << 20,
+    };
+    let log = Log::default();
+    let shared = Arc::clone(&log);
+    let peers = Peers::new("pilot");
+    let apply = move |changes: &Changes<Taken>| {
+        let set = changes.set.iter().map(|(name, _)| name.to_string());
+        let removed = changes.removed.iter().map(ToString::to_string);
+        shared
+            .lock()
+            .unwrap()
+            .push((set.collect(), removed.collect()));
+    };
+    let link = Link::new(wanted, &peers, Arc::new(apply));
+    tokio::spawn(Arc::clone(&link).run());
+    (link, peers, log)
+}
+
+/// Bytes that were heard of a collection.
+fn heard(peers: &Peers, collection: &str) -> f64 {
+    let mut registry = Registry::default();
+    peers.register(&mut registry);
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    let sums = text
+        .lines()
+        .filter(|line| line.starts_with("istio_mcp_message_sizes_bytes_sum{"));
+    let mut sums = sums.filter(|line| line.contains(collection));
+    let number = |line: &str| line.rsplit_once(' ').unwrap().1.parse().unwrap();
+    sums.next().map_or(0.0, number)
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_refuses_a_response_and_what_breaks_a_rule_only_itself() {
+    let mut server = Running::start(settings());
+    server.shelf.set(ENTRIES, entry("a.example"));
+    server.publish();
+    let (link, _, log) = link(server.port);
+    until("the first state", || link.held.is_synced()).await;
+    assert_eq!(server.peers.seen()[0].node.as_deref(), Some("me"));
+    // Not of the collection's type.
+    server.set(ENTRIES, "n/b.example", b"x");
+    server.publish();
+    let refused = || {
+        server.peers.seen()[0]
+            .collections
+            .iter()
+            .find_map(|one| one.last_nack.clone())
+    };
+    until("the refusal", || refused().is_some()).await;
+    let (_, nack) = refused().unwrap();
+    assert_eq!(nack.code, 3);
+    assert!(nack.message.contains("n/b.example"), "{}", nack.message);
+    assert_eq!(link.held.sink().held(ENTRIES).count(), 1);
+    server.shelf.remove(ENTRIES, "n/b.example");
+    // Two hosts with addresses of one port: a rule.
+    server.shelf.set(ENTRIES, broken());
+    server.shelf.set(ENTRIES, entry("c.example"));
+    server.publish();
+    until("the good one", || {
+        log.lock()
+            .unwrap()
+            .iter()
+            .any(|(set, _)| set.contains(&"n/c.example".to_owned()))
+    })
+    .await;
+    let sink = link.held.sink();
+    let standing: BTreeMap<_, _> = sink
+        .held(ENTRIES)
+        .map(|(name, held)| (name.to_string(), held.standing()))
+        .collect();
+    assert_eq!(standing["n/broken"], Standing::Refused);
+    assert_eq!(
+        (standing["n/a.example"], standing["n/c.example"]),
+        (Standing::Good, Standing::Good)
+    );
+}
+
+fn broken() -> Arc<Resource> {
+    let written = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+        "metadata": {"name": "broken", "namespace": "n"},
+        "spec": {"hosts": ["not a host"], "resolution": "DNS"},
+    });
+    Arc::new(mcp::objects::resource(
+        &api::config::read(&written).0.unwrap(),
+        None,
+    ))
+}
+
+#[tokio::test]
+async fn a_source_that_comes_back_sends_the_difference() {
+    let mut server = Running::start(settings());
+    let all: Vec<_> = (0..500)
+        .map(|at| entry(&format!("h{at}.example")))
+        .collect();
+    for one in &all {
+        server.shelf.set(ENTRIES, Arc::clone(one));
+    }
+    server.publish();
+    let port = server.port;
+    let (link, peers, log) = link(port);
+    until("the first state", || link.held.is_synced()).await;
+    let first = heard(&peers, ENTRIES);
+    assert!(first > 20_000.0, "{first}");
+    server.stage.send_replace(Stage::Leaving);
+    tokio::time::timeout(SOON, server.task)
+        .await
+        .unwrap()
+        .unwrap();
+    until("the loss", || matches!(link.state(), State::Broken(..))).await;
+    assert_eq!(link.held.sink().held(ENTRIES).count(), 500);
+    log.lock().unwrap().clear();
+    // Another process at the same place, with one more and one fewer.
+    let mut server = Running::start(Settings {
+        address: format!("127.0.0.1:{port}"),
+        ..settings()
+    });
+    for one in all.iter().skip(1) {
+        server.shelf.set(ENTRIES, Arc::clone(one));
+    }
+    server.shelf.set(ENTRIES, entry("new.example"));
+    server.publish();
+    let difference = (
+        vec!["n/new.example".to_owned()],
+        vec!["n/h0.example".to_owned()],
+    );
+    until("the difference", || {
+        log.lock().unwrap().contains(&difference)
+    })
+    .await;
+    assert_eq!(link.held.sink().held(ENTRIES).count(), 500);
+    let bytes = heard(&peers, ENTRIES);
+    assert!(bytes - first < 1000.0, "{} more", bytes - first);
+}
+
+/// Our source at our sink: the other way round.
+#[tokio::test]
+async fn a_sink_is_dialled_again_after_it_was_gone() {
+    let root = tempfile::tempdir().unwrap();
+    let address = format!("unix://{}", root.path().join("sink").display());
+    let held = || {
+        let collections = [ENTRIES.to_owned(), GATEWAYS.to_owned()];
+        Held::new("me", &collections, Arc::new(|_: &Changes<Taken>| {}))
+    };
+    let serve = |held: &Arc<Held>| {
+        let server = Server::new(Settings {
+            address: address.clone(),
+            ..settings()
+        });
+        let (stage, watched) = watch::channel(Stage::Serving);
+        let peers = Peers::new("pilot");
+        let task = tokio::spawn(server.unwrap().take(
+            Arc::clone(held),
+            Arc::clone(&peers),
+            watched,
+        ));
+        (stage, task, peers)
+    };
+    let mut source = Running::start(settings());
+    source.shelf.set(ENTRIES, entry("a.example"));
+    source.publish();
+    let (first, second) = (held(), held());
+    let (stage, task, heard_by) = serve(&first);
+    let out = CallOut::new(
+        &address,
+        "NONE",
+        Files::default(),
+        &["a=b".to_owned()],
+        1 << 20,
+    )
+    .unwrap();
+    let (out_stage, watched) = watch::channel(Stage::Serving);
+    let catalog = Arc::new(Catalog::all());
+    let snapshots = source.snapshots.subscribe();
+    let peers = Arc::clone(&source.peers);
+    let calls = tokio::spawn(out.run(catalog, peers, snapshots, watched));
+    until("the first sink", || first.is_synced()).await;
+    // What is said first is no collection, and nobody minds.
+    assert!(heard(&heard_by, mcp::TRIGGER) > 0.0);
+    let seen = source.peers.seen();
+    assert_eq!((seen.len(), seen[0].direction.word()), (1, "callout"));
+    assert_eq!(
+        (&*seen[0].address, seen[0].node.as_deref()),
+        (&*address, Some("me"))
+    );
+    assert_eq!(first.sink().held(ENTRIES).count(), 1);
+    stage.send_replace(Stage::Leaving);
+    tokio::time::timeout(SOON, task).await.unwrap().unwrap();
+    let (_stage, _task, _) = serve(&second);
+    until("the second sink", || second.is_synced()).await;
+    source.shelf.set(ENTRIES, entry("b.example"));
+    source.publish();
+    until("a change", || second.sink().held(ENTRIES).count() == 2).await;
+    out_stage.send_replace(Stage::Leaving);
+    tokio::time::timeout(SOON, calls).await.unwrap().unwrap();
+    until("its end", || source.peers.seen().is_empty()).await;
+}

@@ -1,0 +1,110 @@
+//! The services over real sockets, against a client of tonic's that says what a test wants said, and against the pure sink.
+
+#[path = "../../tests/support/mcp.rs"]
+#[allow(unreachable_pub, reason = "tests of the program have it, too")]
+mod client;
+mod links;
+mod plain;
+mod secured;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcp::catalog::{Catalog, Group};
+use mcp::message::{RequestResources, Resources};
+use mcp::snapshot::{Origin, Resource, Shelf};
+use prost::Message;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use self::client::*;
+use super::*;
+use crate::grpc::Certificates;
+use crate::serve::Stage;
+
+const GATEWAYS: &str = "istio/networking/v1alpha3/gateways";
+const ENTRIES: &str = "istio/networking/v1alpha3/serviceentries";
+
+fn settings() -> Settings {
+    let path = |name: &str| std::path::PathBuf::from(format!("/nonexistent/{name}"));
+    Settings {
+        flag: "server-address",
+        address: "tcp://127.0.0.1:0".to_owned(),
+        insecure: true,
+        certificates: Certificates {
+            chain: path("chain"),
+            key: path("key"),
+            roots: path("roots"),
+        },
+        access_list: path("list"),
+        received: 1 << 20,
+        streams: 1024,
+        interval: Duration::from_secs(30),
+        timeout: Duration::from_secs(10),
+        age: None,
+    }
+}
+
+/// A server that runs, and what it publishes.
+struct Running {
+    port: u16,
+    peers: Arc<Peers>,
+    shelf: Shelf,
+    snapshots: watch::Sender<Snapshots>,
+    open: watch::Receiver<bool>,
+    stage: watch::Sender<Stage>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(settings: Settings) -> Self {
+        let catalog = Arc::new(Catalog::all());
+        let server = Server::new(settings).unwrap();
+        let (snapshots, published) = watch::channel(Snapshots::default());
+        let (stage, watched) = watch::channel(Stage::Serving);
+        let peers = Peers::new("galley");
+        let shelf = Shelf::new(&catalog, Group::Default);
+        let (port, open) = (server.port().unwrap_or_default(), server.is_open());
+        let task = tokio::spawn(server.run(catalog, Arc::clone(&peers), published, watched));
+        Self {
+            port,
+            peers,
+            shelf,
+            snapshots,
+            open,
+            stage,
+            task,
+        }
+    }
+
+    fn set(&mut self, collection: &str, name: &str, body: &[u8]) {
+        let origin = Origin {
+            name: name.to_owned(),
+            body: body.to_vec().into(),
+            ..Origin::default()
+        };
+        self.shelf.set(collection, Arc::new(Resource::new(origin)));
+    }
+
+    fn publish(&mut self) {
+        let snapshot = self.shelf.snapshot();
+        self.snapshots
+            .send_modify(|snapshots| snapshots.set(snapshot));
+    }
+
+    async fn channel(&mut self) -> Channel {
+        self.open.wait_for(|open| *open).await.unwrap();
+        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", self.port)).unwrap();
+        endpoint.connect().await.unwrap()
+    }
+}
+
+async fn until(what: &str, mut check: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + SOON;
+    while !check() {
+        assert!(std::time::Instant::now() < end, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

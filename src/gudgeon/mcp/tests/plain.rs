@@ -1,0 +1,233 @@
+//! The source without certificates: what sinks hear, how streams end, what they cost each other.
+
+use mcp::sink;
+
+use super::*;
+
+#[tokio::test]
+async fn a_request_before_the_first_snapshot_waits_for_it_and_an_empty_collection_is_answered() {
+    let mut server = Running::start(settings());
+    let channel = server.channel().await;
+    let mut client = Client::open(&channel).await.unwrap();
+    assert_eq!(client.version.as_deref(), Some(crate::cli::VERSION));
+    client.ask(GATEWAYS);
+    client.ask(ENTRIES);
+    assert!(client.is_quiet().await);
+    server.set(GATEWAYS, "n/a", b"1");
+    server.publish();
+    let one = client.next().await;
+    assert_eq!((names(&one), &*one.nonce), (vec!["n/a".to_owned()], "1"));
+    let empty = client.next().await;
+    assert_eq!(
+        (&*empty.collection, empty.resources.len(), &*empty.nonce),
+        (ENTRIES, 0, "2")
+    );
+}
+
+#[tokio::test]
+async fn answers_are_taken_by_their_nonces_and_the_newest_is_sent() {
+    let mut server = Running::start(settings());
+    server.set(GATEWAYS, "n/a", b"1");
+    server.publish();
+    let channel = server.channel().await;
+    let mut client = Client::open(&channel).await.unwrap();
+    client.ask(GATEWAYS);
+    let first = client.next().await;
+    // Ten changes while it is on its way.
+    for at in 0..10 {
+        server.set(GATEWAYS, "n/a", format!("2{at}").as_bytes());
+        server.publish();
+        tokio::task::yield_now().await;
+    }
+    assert!(client.is_quiet().await);
+    client.answer(&first, None);
+    let second = client.next().await;
+    assert_eq!(second.nonce, "2");
+    assert_eq!(&*second.resources[0].body.as_ref().unwrap().value, b"29");
+    // Stale, of another collection, refused, twice.
+    client.answer(&first, None);
+    client.say(RequestResources {
+        collection: ENTRIES.to_owned(),
+        response_nonce: "2".to_owned(),
+        ..RequestResources::default()
+    });
+    client.answer(&second, Some(3));
+    client.answer(&second, None);
+    assert!(client.is_quiet().await);
+    let seen = server.peers.seen();
+    let [one] = &seen[..] else { panic!("{seen:?}") };
+    let [gateways] = &one.collections[..] else {
+        panic!("{one:?}")
+    };
+    assert_eq!((gateways.nacks, gateways.pending_nonce), (1, None));
+    assert_eq!(gateways.last_nack.as_ref().unwrap().1.code, 3);
+    assert_eq!(gateways.acked.as_ref(), Some(&first.system_version_info));
+    server.set(GATEWAYS, "n/a", b"3");
+    server.publish();
+    let third = client.next().await;
+    assert_eq!(third.nonce, "3");
+    client.answer(&third, None);
+    assert!(client.is_quiet().await);
+}
+
+#[tokio::test]
+async fn what_is_not_served_ends_its_own_stream() {
+    let mut server = Running::start(settings());
+    server.publish();
+    let channel = server.channel().await;
+    let mut good = Client::open(&channel).await.unwrap();
+    let mut bad = Client::open(&channel).await.unwrap();
+    bad.ask("istio/nothing");
+    let status = bad.heard().await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(status.message(), "unsupported collection \"istio/nothing\"");
+    for path in [
+        "/istio.mcp.v1alpha1.AggregatedMeshConfigService/StreamAggregatedResources",
+        "/istio.mcp.v1alpha1.ResourceSink/EstablishResourceStream",
+        "/istio.mcp.v1alpha1.ResourceSource/Other",
+    ] {
+        let status = Client::call(&channel, path).await.map(drop).unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented, "{path}");
+    }
+    let mut long = Client::open(&channel).await.unwrap();
+    long.ask(&"x".repeat(1 << 20));
+    assert_eq!(long.code().await, Code::ResourceExhausted);
+    good.ask(GATEWAYS);
+    assert_eq!(good.next().await.collection, GATEWAYS);
+    until("the others are gone", || server.peers.seen().len() == 1).await;
+}
+
+#[tokio::test]
+async fn a_stream_too_many_is_refused() {
+    let mut server = Running::start(Settings {
+        streams: 2,
+        ..settings()
+    });
+    let channels = [server.channel().await, server.channel().await];
+    let _one = Client::open(&channels[0]).await.unwrap();
+    let two = Client::open(&channels[0]).await.unwrap();
+    let status = Client::open(&channels[1]).await.map(drop).unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    drop(two);
+    until("the second is gone", || server.peers.seen().len() == 1).await;
+    Client::open(&channels[1]).await.unwrap();
+}
+
+/// Parts of an incremental response, and the pure sink on the other side; then one that does not read at all.
+#[tokio::test]
+async fn a_sink_takes_twenty_megabytes_in_parts_and_comes_back_for_the_difference() {
+    let mut server = Running::start(settings());
+    for name in 0..200 {
+        server.set(GATEWAYS, &format!("n/{name}"), &vec![b'x'; 100 << 10]);
+    }
+    server.publish();
+    let channel = server.channel().await;
+    let reader = Raw;
+    let asks = sink::Settings {
+        id: "sink".to_owned(),
+        annotations: std::collections::BTreeMap::new(),
+        incremental: true,
+    };
+    let mut sink = sink::Sink::new(asks, [(GATEWAYS, "")]);
+    // On a connection of its own: its window is full.
+    let other = server.channel().await;
+    let deaf = Client::open(&other).await.unwrap();
+    deaf.ask(GATEWAYS);
+    for (parts, change) in [(5, "n/7"), (1, "n/8")] {
+        let mut client = Client::open(&channel).await.unwrap();
+        for request in sink.start(Duration::ZERO) {
+            client.say(request);
+        }
+        for part in 0..parts {
+            let response = client.next().await;
+            assert!(
+                response.encoded_len() <= 4 << 20 && response.incremental,
+                "{part}"
+            );
+            let handled = sink.response(Duration::ZERO, response, &reader).unwrap();
+            assert!(handled.changes.is_some());
+            client.say(handled.request);
+        }
+        assert!(sink.is_synced() && client.is_quiet().await);
+        assert_eq!(sink.held(GATEWAYS).count(), 200);
+        drop(client);
+        server.set(GATEWAYS, change, b"changed");
+        server.publish();
+    }
+    drop(deaf);
+}
+
+/// Takes everything.
+struct Raw;
+
+impl sink::Read for Raw {
+    type Object = ();
+
+    fn read(&self, _: &str, _: &mcp::message::Resource) -> sink::Reading<Arc<()>> {
+        sink::Reading::Good(Arc::new(()))
+    }
+}
+
+#[tokio::test]
+async fn at_the_end_streams_are_told_and_the_server_is_gone() {
+    let mut server = Running::start(settings());
+    server.publish();
+    let channel = server.channel().await;
+    let mut client = Client::open(&channel).await.unwrap();
+    client.ask(GATEWAYS);
+    client.next().await;
+    server.stage.send_replace(Stage::Leaving);
+    assert_eq!(client.code().await, Code::Unavailable);
+    drop((client, channel));
+    tokio::time::timeout(SOON, server.task)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(!*server.open.borrow());
+}
+
+#[tokio::test]
+async fn connections_without_a_stream_are_few_and_go_after_ten_seconds() {
+    use tokio::io::AsyncReadExt as _;
+    let mut server = Running::start(settings());
+    server.open.wait_for(|open| *open).await.unwrap();
+    let address = ("127.0.0.1", server.port);
+    let mut idle = Vec::new();
+    for _ in 0..64 {
+        idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
+    }
+    // Those before it were taken in, in order.
+    let mut more = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut bytes = Vec::new();
+    let _end = more.read_to_end(&mut bytes).await;
+    // From here on it takes no time.
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    for mut one in idle {
+        let _end = one.read_to_end(&mut bytes).await;
+    }
+    assert!(
+        begun.elapsed() > Duration::from_secs(1),
+        "they had their time"
+    );
+    assert!(begun.elapsed() < SOON);
+}
+
+#[tokio::test]
+async fn a_socket_in_the_file_system_is_served() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("mcp.sock");
+    let mut server = Running::start(Settings {
+        address: format!("unix://{}", path.display()),
+        insecure: false,
+        ..settings()
+    });
+    server.open.wait_for(|open| *open).await.unwrap();
+    server.publish();
+    let endpoint = Endpoint::from_shared(format!("unix://{}", path.display())).unwrap();
+    let channel = endpoint.connect().await.unwrap();
+    let mut client = Client::open(&channel).await.unwrap();
+    client.ask(GATEWAYS);
+    client.next().await;
+    assert_eq!(server.peers.seen()[0].address, "unix");
+}

@@ -1,0 +1,209 @@
+//! The source with certificates: who may come, and what a changed list or pair does.
+
+use std::path::Path;
+
+use rcgen::string::Ia5String;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+
+use super::*;
+use crate::grpc::{Bounds, Inbound, Place, Target, dial, framed};
+use crate::tls::{Pair, Secure, roots};
+
+const A: &str = "spiffe://x/ns/n/sa/a";
+const B: &str = "spiffe://x/ns/n/sa/b";
+const BOUNDS: Bounds = Bounds {
+    bytes: 1 << 20,
+    beyond: Code::OutOfRange,
+    values: 1000,
+};
+
+/// A root, and what it signs.
+struct Root {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Root {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
+    }
+
+    /// Chain and key.
+    fn sign(&self, names: &[SanType]) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names.to_vec();
+        let leaf = params.signed_by(&key, &self.issuer).unwrap();
+        (leaf.pem(), key.serialize_pem())
+    }
+
+    fn server(&self, place: &Path) {
+        let name = Ia5String::try_from("localhost").unwrap();
+        let (chain, key) = self.sign(&[SanType::DnsName(name)]);
+        for (name, text) in [("chain", &chain), ("key", &key), ("roots", &self.pem)] {
+            std::fs::write(place.join(name), text).unwrap();
+        }
+    }
+
+    /// A connection of whoever has this identity.
+    async fn dial(&self, port: u16, id: Option<&str>) -> Result<Taken, String> {
+        let uri = |id: &str| SanType::URI(Ia5String::try_from(id).unwrap());
+        let pair = id.map(|id| {
+            // The list is about URIs: a name that looks like one does not count.
+            let dns = SanType::DnsName(Ia5String::try_from(A).unwrap());
+            let (chain, key) = self.sign(&[dns, uri(id)]);
+            Pair::parse(chain.as_bytes(), key.as_bytes()).unwrap()
+        });
+        let secure = Secure {
+            roots: Some(roots(self.pem.as_bytes()).unwrap()),
+            names: Vec::new(),
+            pair,
+        };
+        let place = Place::Tcp {
+            host: "localhost".to_owned(),
+            port,
+        };
+        let target = Target {
+            place: &place,
+            path: format!("/{SOURCE}/{METHOD}"),
+            metadata: Vec::new(),
+            tls: Some((secure, None)),
+        };
+        let dialled = dial(target, BOUNDS).await?;
+        let request = RequestResources {
+            collection: GATEWAYS.to_owned(),
+            ..RequestResources::default()
+        };
+        dialled.outlet.put([framed(&request).into()]);
+        Ok(Taken(dialled))
+    }
+}
+
+struct Taken(crate::grpc::Dialled);
+
+impl Taken {
+    async fn next(&mut self) -> Result<Option<Resources>, Status> {
+        let inbound: &mut Inbound<_> = &mut self.0.inbound;
+        tokio::time::timeout(SOON, inbound.next())
+            .await
+            .expect("waited in vain")
+    }
+
+    async fn code(&mut self) -> Code {
+        match self.next().await {
+            Ok(_) => Code::Ok,
+            Err(status) => status.code(),
+        }
+    }
+}
+
+fn secured(place: &Path) -> Settings {
+    Settings {
+        insecure: false,
+        certificates: Certificates {
+            chain: place.join("chain"),
+            key: place.join("key"),
+            roots: place.join("roots"),
+        },
+        access_list: place.join("list"),
+        ..settings()
+    }
+}
+
+/// In one step, as editors and kubelet do it.
+fn write(place: &Path, text: &str) {
+    std::fs::write(place.join(".new"), text).unwrap();
+    std::fs::rename(place.join(".new"), place.join("list")).unwrap();
+}
+
+#[tokio::test]
+async fn the_port_is_closed_until_there_are_certificates_and_then_wants_them() {
+    let root = tempfile::tempdir().unwrap();
+    let mut server = Running::start(secured(root.path()));
+    tokio::time::sleep(QUIET).await;
+    assert!(!*server.open.borrow());
+    let refused = tokio::net::TcpStream::connect(("127.0.0.1", server.port)).await;
+    assert!(refused.is_err(), "closed");
+    let authority = Root::new();
+    authority.server(root.path());
+    server.open.wait_for(|open| *open).await.unwrap();
+    server.publish();
+    let mut known = authority.dial(server.port, Some(A)).await.unwrap();
+    assert_eq!(known.code().await, Code::Ok);
+    assert_eq!(server.peers.seen()[0].identity, [A]);
+    for (root, id) in [(&authority, None), (&Root::new(), Some(A))] {
+        let dialled = match root.dial(server.port, id).await {
+            Ok(mut dialled) => dialled.next().await.map_err(|status| status.to_string()),
+            Err(cause) => Err(cause),
+        };
+        assert!(dialled.is_err(), "{id:?} {dialled:?}");
+    }
+    // Another pair: those who are there stay, those who come see it.
+    let other = Root::new();
+    other.server(root.path());
+    let end = std::time::Instant::now() + SOON;
+    while other.dial(server.port, Some(A)).await.is_err() {
+        assert!(std::time::Instant::now() < end, "the old pair is shown");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(server.peers.seen()[0].identity, [A]);
+}
+
+#[tokio::test]
+async fn the_list_says_who_may_come_and_who_may_stay() {
+    let root = tempfile::tempdir().unwrap();
+    let authority = Root::new();
+    authority.server(root.path());
+    write(root.path(), &format!("allowed: [\"{B}\"]"));
+    let mut server = Running::start(secured(root.path()));
+    server.open.wait_for(|open| *open).await.unwrap();
+    server.publish();
+    let port = server.port;
+    let mut a = authority.dial(port, Some(A)).await.unwrap();
+    assert_eq!(a.code().await, Code::Unauthenticated);
+    let mut b = authority.dial(port, Some(B)).await.unwrap();
+    assert_eq!(b.code().await, Code::Ok);
+    // What cannot be read changes nothing.
+    write(root.path(), "allowed: {");
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(server.peers.seen().len(), 1);
+    write(
+        root.path(),
+        &format!("isBlackList: true\nallowed: [\"{B}\"]"),
+    );
+    assert_eq!(b.code().await, Code::Unauthenticated);
+    let mut a = authority.dial(port, Some(A)).await.unwrap();
+    assert_eq!(a.code().await, Code::Ok);
+    std::fs::remove_file(root.path().join("list")).unwrap();
+    let end = std::time::Instant::now() + SOON;
+    loop {
+        let mut b = authority.dial(port, Some(B)).await.unwrap();
+        if b.code().await == Code::Ok {
+            break;
+        }
+        assert!(
+            std::time::Instant::now() < end,
+            "without a list everyone may"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_cannot_be_read_at_the_start_is_a_mistake() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), "allowed: {");
+    let failure = Server::new(secured(root.path())).map(drop).unwrap_err();
+    assert_eq!(failure.exit, crate::exit::Exit::Config);
+    assert!(
+        failure.message.contains("--accessListFile"),
+        "{}",
+        failure.message
+    );
+}

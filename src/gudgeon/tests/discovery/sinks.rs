@@ -1,0 +1,282 @@
+//! Configuration from sources that the mesh configuration names.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use crate::client::*;
+use crate::place::{Place, entry, gudgeon, until};
+
+const A: &str = "outbound|80||a.demo.svc.cluster.local";
+
+fn a(address: &str) -> String {
+    entry("a.demo.svc.cluster.local", 80, "TCP", &[(address, 1)])
+}
+
+/// Sources as the mesh configuration has them.
+fn mesh(sources: &[String]) -> String {
+    let sources: Vec<_> = sources
+        .iter()
+        .map(|address| format!("{{address: '{address}'}}"))
+        .collect();
+    format!("configSources: [{}]\n", sources.join(", "))
+}
+
+fn place(folders: &[&str]) -> Place {
+    let place = Place::new().arg("--registries=MCP");
+    let mut sources = Vec::new();
+    for folder in folders {
+        std::fs::create_dir(place.path(folder)).unwrap();
+        sources.push(format!("fs://{}", place.path(folder).display()));
+    }
+    place.write("mesh", &mesh(&sources));
+    place
+}
+
+/// Who has the one service.
+fn address(services: &Value) -> Option<String> {
+    let shown = services.to_string();
+    ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+        .into_iter()
+        .find(|one| shown.contains(one))
+        .map(ToOwned::to_owned)
+}
+
+#[tokio::test]
+async fn a_directory_is_read_by_name_a_good_change_arrives_and_a_broken_one_is_shown() {
+    let place = place(&["one"]).with("one/a.yaml", &a("10.0.0.1"));
+    // What is not named as a source is not read.
+    place.write(
+        "config/b.yaml",
+        &entry("b.demo.svc.cluster.local", 80, "TCP", &[("10.0.0.9", 1)]),
+    );
+    let discovery = place.start();
+    assert_eq!(discovery.logged("--configDir is not read"), 1);
+    let mut client = Sotw::open(discovery.grpc).await;
+    client.ask(CDS, &[]);
+    let clusters = client.hear(CDS).await;
+    client.ack(&clusters, &[]);
+    let names = names_of(&clusters);
+    assert!(names.iter().any(|name| name == A), "{names:?}");
+    assert!(
+        !names.iter().any(|name| name.contains("b.demo")),
+        "{names:?}"
+    );
+    client.ask(EDS, &[A]);
+    let first = client.hear(EDS).await;
+    client.ack(&first, &[A]);
+    assert_eq!(endpoints(&first, A), ["10.0.0.1:1"]);
+    // Broken in its fourth line: nothing changes, and it is shown.
+    let broken = a("10.0.0.2").replace("hosts: [", "hots: [");
+    discovery.place.write("one/a.yaml", &broken);
+    let rejected = || discovery.json("/debug/sinkz")[0]["rejected"][0].clone();
+    soon("the fault is shown", || rejected().is_object()).await;
+    let shown = rejected();
+    assert_eq!(shown["state"], "stale");
+    assert!(
+        shown["origin"].as_str().unwrap().ends_with("one/a.yaml:5"),
+        "{shown}"
+    );
+    let words = shown["errors"].to_string();
+    assert!(words.contains("did you mean \\\"hosts\\\"?"), "{words}");
+    client.is_quiet().await;
+    discovery.place.write("one/a.yaml", &a("10.0.0.3"));
+    let second = client.hear(EDS).await;
+    client.ack(&second, &[A]);
+    assert_eq!(endpoints(&second, A), ["10.0.0.3:1"]);
+    soon("the fault is gone", || rejected().is_null()).await;
+    let sources = discovery.json("/debug/sinkz");
+    assert_eq!(
+        (&sources[0]["state"], &sources[0]["synced"]),
+        (&"read".into(), &true.into())
+    );
+    let written = discovery.json("/debug/configz");
+    assert_eq!(
+        (&written[0]["kind"], written.as_array().unwrap().len()),
+        (&"ServiceEntry".into(), 1)
+    );
+}
+
+#[test]
+fn the_earlier_source_wins_and_one_that_is_no_longer_named_goes() {
+    let place = place(&["one", "two"]);
+    place.write("one/a.yaml", &a("10.0.0.1"));
+    place.write("two/a.yaml", &a("10.0.0.2"));
+    let discovery = place.start();
+    let now = || address(&discovery.json("/debug/endpointz"));
+    assert_eq!(now().as_deref(), Some("10.0.0.1"));
+    let is = |wanted: &str| until(wanted, || (now().as_deref() == Some(wanted)).then_some(()));
+    std::fs::remove_file(discovery.place.path("one/a.yaml")).unwrap();
+    is("10.0.0.2");
+    discovery.place.write("one/a.yaml", &a("10.0.0.3"));
+    is("10.0.0.3");
+    let two = format!("fs://{}", discovery.place.path("two").display());
+    discovery.place.write("mesh", &mesh(&[two]));
+    is("10.0.0.2");
+    assert_eq!(discovery.json("/debug/sinkz").as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_source_that_does_not_answer_is_waited_for_and_then_not() {
+    // Somebody who never answers.
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("mcp://{}", deaf.local_addr().unwrap());
+    let place = place(&["one"]).with("one/a.yaml", &a("10.0.0.1"));
+    let discovery = place
+        .arg(&format!("--mcpServerAddrs={address}"))
+        .arg("--mcpSyncTimeout=3s")
+        .begin();
+    until("the directory is read", || {
+        (discovery.json("/debug/sinkz")[0]["synced"] == true).then_some(())
+    });
+    assert_eq!(discovery.get("/ready").0, 503);
+    until("readiness", || {
+        (discovery.get("/ready").0 == 200).then_some(())
+    });
+    let name = address.trim_start_matches("mcp://");
+    until("the warning", || {
+        (discovery.logged(&format!("{name} has not said all")) == 1).then_some(())
+    });
+    assert_eq!(discovery.json("/debug/sinkz")[1]["synced"], false);
+}
+
+#[test]
+fn an_address_that_is_none_is_a_mistake() {
+    for (text, words) in [
+        ("http://a:1", "want mcp://HOST:PORT"),
+        ("fs://relative", "want fs:///DIRECTORY"),
+    ] {
+        let place = Place::new();
+        place.write("mesh", &mesh(&[text.to_owned()]));
+        let path = place.path("mesh");
+        let ended = crate::place::run(&[
+            "discovery",
+            "--registries=MCP",
+            "--meshConfig",
+            path.to_str().unwrap(),
+        ]);
+        assert_eq!(ended.status.code(), Some(78), "{text}");
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert!(
+            said.contains("cannot use configSources") && said.contains(words),
+            "{said}"
+        );
+    }
+}
+
+/// A galley over a directory.
+struct Galley {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Drop for Galley {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+impl Galley {
+    fn start(config: &Path, address: &str) -> Self {
+        let mut child = gudgeon()
+            .args([
+                "galley",
+                "--insecure",
+                "--monitoringPort=0",
+                "--ctrlz_port=0",
+            ])
+            .args([
+                "--livenessProbePath=",
+                "--readinessProbePath=",
+                "--drainDuration=0s",
+            ])
+            .arg("--configPath")
+            .arg(config)
+            .arg(format!("--server-address={address}"))
+            .env_clear()
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let shared = Arc::clone(&lines);
+        let stdout = child.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                shared.lock().unwrap().push(line);
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// Where it listens.
+    fn address(&mut self) -> String {
+        until("the port of galley", || {
+            assert!(self.child.try_wait().unwrap().is_none());
+            let lines = self.lines.lock().unwrap();
+            let (_, address) = lines
+                .iter()
+                .find_map(|line| line.split_once("listening on mcp://"))?;
+            Some(address.to_owned())
+        })
+    }
+}
+
+#[tokio::test]
+async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it() {
+    let root = tempfile::tempdir().unwrap();
+    let write = |text: &str| {
+        std::fs::write(root.path().join(".new"), text).unwrap();
+        std::fs::rename(root.path().join(".new"), root.path().join("a.yaml")).unwrap();
+    };
+    write(&a("10.0.0.1"));
+    let mut galley = Galley::start(root.path(), "tcp://127.0.0.1:0");
+    let address = galley.address();
+    // Beside a directory that comes later in the list.
+    let place = place(&["one"]).with("one/a.yaml", &a("10.0.0.3"));
+    let one = format!("fs://{}", place.path("one").display());
+    place.write("mesh", &mesh(&[format!("mcp://{address}"), one]));
+    let discovery = place.start();
+    let mut client = Sotw::open(discovery.grpc).await;
+    client.ask(CDS, &[]);
+    let clusters = client.hear(CDS).await;
+    client.ack(&clusters, &[]);
+    client.ask(EDS, &[A]);
+    let first = client.hear(EDS).await;
+    client.ack(&first, &[A]);
+    assert_eq!(endpoints(&first, A), ["10.0.0.1:1"]);
+    write(&a("10.0.0.2"));
+    let second = client.hear(EDS).await;
+    client.ack(&second, &[A]);
+    assert_eq!(endpoints(&second, A), ["10.0.0.2:1"]);
+    let source = |field: &str| discovery.json("/debug/sinkz")[0][field].clone();
+    assert_eq!(
+        (source("state"), source("synced")),
+        ("connected".into(), true.into())
+    );
+    let entries = &source("collections")["istio/networking/v1alpha3/serviceentries"];
+    assert_eq!(entries["count"], 1);
+    assert!(entries["last_ack"].is_string() && entries["last_nack"].is_null());
+    // It is gone: nothing changes. It comes back: only the difference does.
+    drop(galley);
+    soon("the loss is seen", || source("state") == "broken").await;
+    client.is_quiet().await;
+    let requests = source("requests").as_array().unwrap().len();
+    let _galley = Galley::start(root.path(), &address);
+    soon("it is back", || source("state") == "connected").await;
+    soon("all was asked for", || {
+        source("requests").as_array().unwrap().len() > requests
+    })
+    .await;
+    client.is_quiet().await;
+    write(&a("10.0.0.1"));
+    let third = client.hear(EDS).await;
+    client.ack(&third, &[A]);
+    assert_eq!(endpoints(&third, A), ["10.0.0.1:1"]);
+    let labels = "component=\"pilot\",collection=\"istio/networking/v1alpha3/serviceentries\"";
+    let acks = format!("istio_mcp_request_acks_total{{{labels}}}");
+    assert!(discovery.metric(&acks) >= 4.0);
+}

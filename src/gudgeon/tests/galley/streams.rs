@@ -1,0 +1,180 @@
+//! What a sink hears from the program.
+
+use mcp::message::{RequestResources, Resources};
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::client::*;
+use crate::place::{Galley, Place, SERVICES, service, until};
+
+async fn channel(galley: &Galley) -> Channel {
+    let port = until("the port", || {
+        let log = galley.log();
+        let (_, address) = log
+            .iter()
+            .find_map(|line| line.split_once("listening on mcp://"))?;
+        address.rsplit(':').next()?.parse::<u16>().ok()
+    });
+    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+    endpoint.connect().await.unwrap()
+}
+
+fn incremental(collection: &str, has: &Resources) -> RequestResources {
+    let versions = has.resources.iter().map(|one| {
+        let metadata = one.metadata.clone().unwrap();
+        (metadata.name, metadata.version)
+    });
+    RequestResources {
+        collection: collection.to_owned(),
+        incremental: true,
+        initial_resource_versions: versions.collect(),
+        ..RequestResources::default()
+    }
+}
+
+#[tokio::test]
+async fn files_reach_a_sink_and_only_good_ones_do() {
+    let galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .start();
+    let channel = channel(&galley).await;
+    let mut client = Client::open(&channel).await.unwrap();
+    assert!(client.version.is_some());
+    client.ask(SERVICES);
+    let first = client.next().await;
+    assert_eq!(
+        (names(&first), &*first.nonce),
+        (vec!["shop/a".to_owned()], "1")
+    );
+    client.ask("istio/networking/v1alpha3/gateways");
+    assert_eq!(client.next().await.resources.len(), 0);
+    client.answer(&first, None);
+    assert!(client.is_quiet().await);
+    // Broken: shown, and nobody hears of it.
+    galley.place.write("config/a.yaml", &service("a", [75, 20]));
+    until("the fault", || {
+        let rejected = galley.configz()["rejected"].as_array().unwrap().len();
+        (rejected == 1).then_some(())
+    });
+    assert!(client.is_quiet().await);
+    galley.place.write("config/a.yaml", &service("a", [50, 50]));
+    let second = client.next().await;
+    assert_eq!(
+        (names(&second), &*second.nonce),
+        (vec!["shop/a".to_owned()], "3")
+    );
+    client.answer(&second, Some(3));
+    let is_shown = || {
+        let peers = galley.configz()["peers"].clone();
+        let one = &peers[0]["collections"][SERVICES];
+        one["nacks"] == 1 && one["last_nack"]["code"] == 3
+    };
+    // What was said has to leave this thread first.
+    let end = std::time::Instant::now() + SOON;
+    while !is_shown() {
+        assert!(std::time::Instant::now() < end, "the refusal is not shown");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let peer = galley.configz()["peers"][0].clone();
+    assert_eq!(
+        (&peer["direction"], &peer["identity"]),
+        (&"server".into(), &serde_json::json!([]))
+    );
+    assert_eq!(
+        peer["collections"][SERVICES]["acked"],
+        first.system_version_info.as_str()
+    );
+    let (_, page) = galley.look("/debug");
+    assert!(page.contains("Sinks: 1 streams") && page.contains("(code 3)"));
+    let labels = format!("component=\"galley\",collection=\"{SERVICES}\"");
+    let acks = format!("istio_mcp_request_acks_total{{{labels}}}");
+    assert_eq!(galley.metric(&acks), Some(1.0));
+    let nacks = format!("istio_mcp_request_nacks_total{{{labels},code=\"3\"}}");
+    assert_eq!(galley.metric(&nacks), Some(1.0));
+    assert_eq!(
+        galley.metric("istio_mcp_clients_total{component=\"galley\"}"),
+        Some(1.0)
+    );
+}
+
+#[tokio::test]
+async fn differences_are_just_that_also_for_one_that_comes_back() {
+    let mut galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .with("config/b.yaml", &service("b", [75, 25]))
+        .start();
+    let old = channel(&galley).await;
+    let mut client = Client::open(&old).await.unwrap();
+    client.say(incremental(SERVICES, &Resources::default()));
+    let all = client.next().await;
+    assert_eq!(names(&all), ["shop/a", "shop/b"]);
+    client.answer(&all, None);
+    galley.place.write("config/a.yaml", &service("a", [50, 50]));
+    let changed = client.next().await;
+    assert_eq!(
+        (names(&changed), changed.removed_resources.len()),
+        (vec!["shop/a".to_owned()], 0)
+    );
+    client.answer(&changed, None);
+    galley.place.remove("config/a.yaml");
+    let gone = client.next().await;
+    assert_eq!(
+        (gone.resources.len(), &gone.removed_resources[..]),
+        (0, &["shop/a".to_owned()][..])
+    );
+    client.answer(&gone, None);
+    // Another process: its versions are the same.
+    galley.signal("TERM");
+    assert_eq!(client.code().await, Code::Unavailable);
+    assert!(galley.wait().success());
+    let place = std::mem::replace(&mut galley.place, Place::new());
+    let galley = place.with("config/c.yaml", &service("c", [10, 90])).start();
+    let channel = channel(&galley).await;
+    let mut client = Client::open(&channel).await.unwrap();
+    client.say(incremental(SERVICES, &all));
+    let difference = client.next().await;
+    assert_eq!(names(&difference), ["shop/c"]);
+    assert_eq!(difference.removed_resources, ["shop/a"]);
+    let mut whole = Client::open(&channel).await.unwrap();
+    whole.ask(SERVICES);
+    assert_eq!(names(&whole.next().await), ["shop/b", "shop/c"]);
+}
+
+#[test]
+fn a_list_or_flag_that_cannot_be_used_is_said() {
+    let place = Place::new().with("list", "allowed: {");
+    let list = place.path("list").to_str().unwrap().to_owned();
+    let config = place.path("config").to_str().unwrap().to_owned();
+    for (arguments, words) in [
+        (
+            vec!["--accessListFile", &list],
+            "cannot use --accessListFile",
+        ),
+        (
+            vec!["--insecure", "--sinkAddress=a:1", "--sinkMeta=a"],
+            "cannot use --sinkMeta \"a\"",
+        ),
+        (
+            vec!["--insecure", "--sinkAddress=a:1", "--sinkAuthMode=TLS"],
+            "cannot use --sinkAuthMode \"TLS\"",
+        ),
+        (
+            vec!["--insecure", "--sinkAddress=a"],
+            "cannot use --sinkAddress \"a\"",
+        ),
+    ] {
+        let common = [
+            "galley",
+            "--configPath",
+            &config,
+            "--server-address=127.0.0.1:0",
+            "--monitoringPort=0",
+            "--ctrlz_port=0",
+        ];
+        let all: Vec<&str> = common.into_iter().chain(arguments).collect();
+        let ended = crate::place::run(&all);
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert_eq!(ended.status.code(), Some(78), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+}
