@@ -177,6 +177,10 @@ async fn doors(flags: &GalleyFlags) -> Result<Vec<(Door, Side)>, Failure> {
         };
         let listener = bind("ctrlz_address", &address).await?;
         info!("the page is at http://{}/debug", at(&listener));
+        let bound = listener.local_addr();
+        if bound.is_ok_and(|bound| !bound.ip().is_loopback()) {
+            warn!("anybody who reaches it may read it: see --ctrlz_address");
+        }
         let door = Door {
             listener,
             tls: None,

@@ -28,6 +28,8 @@ fn what_cannot_be_ends_with_78() {
     for (arguments, words) in cases {
         let off = [
             "--monitoringPort=0",
+            "--insecure",
+            "--server-address=tcp://127.0.0.1:0",
             "--livenessProbePath=",
             "--readinessProbePath=",
         ];
@@ -74,7 +76,15 @@ fn a_link_is_the_original_program() {
     let version = Command::new(&link).args(["version", "--short"]).output();
     assert!(version.unwrap().status.success());
     let ended = Command::new(&link)
-        .args(["server", "--configPath", "/none/at/all"])
+        .args([
+            "server",
+            "--configPath",
+            "/none/at/all",
+            "--monitoringPort=0",
+            "--ctrlz_port=0",
+            "--insecure",
+            "--server-address=tcp://127.0.0.1:0",
+        ])
         .output()
         .unwrap();
     assert_eq!(ended.status.code(), Some(78));

@@ -80,6 +80,8 @@ fn at_the_start_it_may_be_absent_but_not_where_a_flag_names_it() {
             "--meshConfigFile",
             &mesh,
             "--monitoringPort=0",
+            "--insecure",
+            "--server-address=tcp://127.0.0.1:0",
             "--ctrlz_port=0",
             "--livenessProbePath=",
             "--readinessProbePath=",

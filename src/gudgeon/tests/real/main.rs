@@ -19,7 +19,6 @@ mod admission;
 mod cases;
 mod coming;
 mod discovery;
-mod galley;
 #[allow(dead_code, unreachable_pub, reason = "galley's own tests use the rest")]
 #[path = "../galley/place.rs"]
 mod galley_place;
@@ -34,6 +33,7 @@ mod keeping;
 mod place;
 mod role;
 mod second;
+mod served;
 mod server;
 #[path = "../support/mod.rs"]
 mod support;
