@@ -54,6 +54,17 @@ impl Root {
 
     /// A connection of whoever has this identity.
     async fn dial(&self, port: u16, id: Option<&str>) -> Result<Taken, String> {
+        self.dial_as(port, id, Some(self), &[]).await
+    }
+
+    /// The same, of a server that chains to a root, if that is asked for, and has one of these names.
+    async fn dial_as(
+        &self,
+        port: u16,
+        id: Option<&str>,
+        root: Option<&Self>,
+        names: &[&str],
+    ) -> Result<Taken, String> {
         let uri = |id: &str| SanType::URI(Ia5String::try_from(id).unwrap());
         let pair = id.map(|id| {
             // The list is about URIs: a name that looks like one does not count.
@@ -62,8 +73,8 @@ impl Root {
             Pair::parse(chain.as_bytes(), key.as_bytes()).unwrap()
         });
         let secure = Secure {
-            roots: Some(roots(self.pem.as_bytes()).unwrap()),
-            names: Vec::new(),
+            roots: root.map(|root| roots(root.pem.as_bytes()).unwrap()),
+            names: names.iter().map(ToString::to_string).collect(),
             pair,
         };
         let place = Place::Tcp {
@@ -206,4 +217,30 @@ async fn a_list_that_cannot_be_read_at_the_start_is_a_mistake() {
         "{}",
         failure.message
     );
+}
+
+#[tokio::test]
+async fn a_server_is_who_it_has_to_be() {
+    let root = tempfile::tempdir().unwrap();
+    let authority = Root::new();
+    authority.server(root.path());
+    let mut server = Running::start(secured(root.path()));
+    server.open.wait_for(|open| *open).await.unwrap();
+    server.publish();
+    let other = Root::new();
+    for (root, names, is_good) in [
+        (Some(&authority), &[][..], true),
+        (Some(&authority), &["other", "localhost"][..], true),
+        (Some(&authority), &["other"][..], false),
+        (Some(&other), &[][..], false),
+        (Some(&other), &["localhost"][..], false),
+        // Whoever it is.
+        (None, &["other"][..], true),
+    ] {
+        let dialled = authority.dial_as(server.port, Some(A), root, names).await;
+        assert_eq!(dialled.is_ok(), is_good, "{names:?} {}", root.is_some());
+        if let Ok(mut dialled) = dialled {
+            assert_eq!(dialled.code().await, Code::Ok);
+        }
+    }
 }
