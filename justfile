@@ -59,3 +59,7 @@ kube-test:
 # gRPC's own xDS client with gudgeon discovery.
 proxyless-test:
     build/proxyless-test
+
+# Sinks that nobody here wrote with gudgeon galley.
+mcp-test:
+    build/mcp-test
