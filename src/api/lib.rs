@@ -14,12 +14,11 @@
 //!
 //! # From text to a type
 //!
-//! [`yaml`] makes a tree, bounded; `read` holds it against the table of a message ([`schema`]) and says the path of what is
-//! wrong; `overlay` lays it over defaults; the generated code makes the type of it. A new kind is a `.proto` file and a file
-//! with its rules: see [`mesh`].
+//! [`yaml`] makes a tree, bounded; [`config`] holds it against the table of a message ([`schema`]) and says the path of what
+//! is wrong; `overlay` lays it over defaults; the type comes off the [`wire`], and goes back to JSON that way. A new kind is a
+//! `.proto` file and a file with its rules: see [`mesh`].
 //!
-//! Objects of rules need no type: [`config`] reads JSON by the same tables, finds all that is wrong with it, and [`wire`] makes
-//! bytes of it and back.
+//! Objects of rules need no type: what is wrong with their JSON is found, all of it, and bytes are made of it and back.
 //!
 //! [`model`] is the other half: what the registries make of all that, as plain values.
 

@@ -62,7 +62,7 @@ pub fn read<T: Kind>(spec: &Node) -> Result<Parsed<T>, Invalid> {
 ///
 /// # Errors
 ///
-/// As [`read`].
+/// As [`read()`].
 pub fn read_json<T: Kind>(spec: &Json) -> Result<Parsed<T>, Invalid> {
     typed(read::json(T::MESSAGE, spec), Invalid::nowhere)
 }

@@ -403,6 +403,12 @@ fn what_is_no_message_is_an_error() {
         printed(&all, "t.None", &[]),
         Err("t.None is not described".to_owned())
     );
+    for (bytes, _) in [scalars(), shapes(), well_known()].concat() {
+        for cut in 0..bytes.len() {
+            // Said or refused, and no more.
+            drop(printed(&all, "t.All", &bytes[..cut]));
+        }
+    }
     for cut in 0..set.len().min(2000) {
         drop(Descriptions::new(&set[..cut]));
     }
