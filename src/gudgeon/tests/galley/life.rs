@@ -22,7 +22,10 @@ fn what_cannot_be_ends_with_78() {
             ],
             "both false",
         ),
-        (&["galley", "server", "--configPath", none], none),
+        (
+            &["galley", "server", "--configPath", none, "--ctrlz_port=0"],
+            none,
+        ),
         (&["galley", "--ctrlz_port", "none"], "--ctrlz_port"),
     ];
     for (arguments, words) in cases {
