@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::connect::Cluster;
 
+mod patch;
 mod wire;
 
 use wire::{Asked, chunk, key, misbehave, read, respond, status, value, wanted};
@@ -180,7 +181,11 @@ impl Fake {
     }
 
     pub(crate) fn get(&self, name: &str) -> Value {
-        let place = (WEBHOOKS.to_owned(), name.to_owned());
+        self.get_in(WEBHOOKS, name)
+    }
+
+    pub(crate) fn get_in(&self, kind: &str, name: &str) -> Value {
+        let place = (kind.to_owned(), name.to_owned());
         self.state.lock().unwrap().objects[&place].clone()
     }
 
@@ -318,35 +323,13 @@ impl Fake {
             },
             "patch" => {
                 drop(state);
-                self.patch(asked)
+                match asked.name.strip_suffix("/status") {
+                    Some(name) => self.patch_status(asked, name),
+                    None => self.patch(asked),
+                }
             }
             _ => (405, status(405)),
         }
-    }
-
-    /// A strategic merge patch: entries are found by their name.
-    fn patch(&self, asked: &Asked) -> (u16, Value) {
-        let patch: Value = serde_json::from_slice(&asked.body).unwrap();
-        let Some(mut object) = self
-            .state
-            .lock()
-            .unwrap()
-            .objects
-            .get(&asked.place())
-            .cloned()
-        else {
-            return (404, status(404));
-        };
-        if patch["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
-            return (409, status(409));
-        }
-        for entry in patch["webhooks"].as_array().unwrap() {
-            let entries = object["webhooks"].as_array_mut().unwrap();
-            let found = entries.iter_mut().find(|old| old["name"] == entry["name"]);
-            found.unwrap()["clientConfig"]["caBundle"] = entry["clientConfig"]["caBundle"].clone();
-        }
-        self.put(object);
-        (200, self.get(&asked.name))
     }
 
     async fn watch(&self, connection: &mut TcpStream, asked: &Asked) -> Option<()> {

@@ -24,6 +24,8 @@
 //! [`Server`] watches by itself: [`Server::start`] needs a runtime, [`Server::changed`] waits for the next [`Heard`], and
 //! [`Server::all`] is as above. Nothing of it is to be published before it is `synced`; while it is `stale` all is served on.
 //!
+//! With [`Settings::analysis`] what is wrong with an object is written into its `status.validationMessages`, too.
+//!
 //! An [`Entry`] is an object of the mesh with the body of its resource, or one of Kubernetes' own kinds as JSON with what
 //! transforms read of it. Whether the latter can be used is known by those who make something of it: they give a
 //! [`Usable`], and what is not usable is rejected like any other broken object.

@@ -1,11 +1,13 @@
 //! An API server as a source: its definitions of kinds are watched, and every kind of the mesh for as long as there is one.
 
+mod analysis;
 mod definitions;
 mod object;
 mod seen;
 #[cfg(test)]
 mod tests;
 mod watching;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,69 +17,24 @@ use api::config::Finding;
 use api::config::collections::kind_of;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet, yield_now};
-use tokio::time::Instant;
 
+use self::analysis::Note;
 use self::definitions::Definitions;
 use self::object::place;
 use self::seen::Seen;
 use self::watching::{Watching, Word};
+pub use self::words::{Heard, Settings};
 use super::directory::MOST_OBJECTS;
-use super::entry::{Change, Entry, Id};
+use super::entry::{Entry, Id};
 use super::ledger::{Claim, Ledger};
-use super::plain::{Plain, Usable};
-use super::report::Report;
+use super::plain::Plain;
 use crate::connect::Cluster;
 use crate::kind::{Key, Resource};
-use crate::listed::{Pace, Peers};
+use crate::listed::Peers;
 use crate::store::{self, Changes, Freshness};
 
 /// So many objects are judged before others have their turn.
 const SLICE: usize = 100;
-
-/// What is read, and how.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    pub usable: Usable,
-    /// Services, what is behind them, Pods and Nodes, too.
-    pub services: bool,
-    pub pace: Pace,
-    /// When a server is asked again for a kind of its own that it does not have.
-    pub look_again: Duration,
-}
-
-impl Settings {
-    #[must_use]
-    pub fn new(usable: Usable, services: bool) -> Self {
-        Self {
-            usable,
-            services,
-            pace: Pace {
-                first: Duration::from_secs(1),
-                most: Duration::from_secs(30),
-                ..Pace::default()
-            },
-            look_again: Duration::from_secs(60),
-        }
-    }
-}
-
-/// What was heard.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Heard {
-    /// By name.
-    pub changes: Vec<Change>,
-    /// The same pointer as before where nothing is new.
-    pub report: Arc<Report>,
-    /// Every kind was listed once.
-    pub synced: bool,
-    /// Kinds that were not listed yet, as roles have them.
-    pub missing: Vec<String>,
-    /// Since when the server is not heard, and why.
-    pub stale: Option<(Instant, String)>,
-    /// Objects that were judged so far, and those of them that were broken.
-    pub judged: u64,
-    pub broken: u64,
-}
 
 /// A kind that is watched.
 #[derive(Debug)]
@@ -113,6 +70,8 @@ pub struct Server {
     to: mpsc::Sender<Word>,
     words: mpsc::Receiver<Word>,
     pending: Option<Pending>,
+    /// What is to be written.
+    notes: Option<mpsc::Sender<Note>>,
     synced: bool,
     judged: u64,
     broken: u64,
@@ -159,10 +118,17 @@ impl Server {
             to,
             words,
             pending: None,
+            notes: None,
             synced: false,
             judged: 0,
             broken: 0,
         };
+        if this.settings.analysis {
+            let (notes, theirs) = mpsc::channel(analysis::WAITING);
+            this.notes = Some(notes);
+            this.tasks
+                .spawn(analysis::run(this.cluster.clone(), theirs));
+        }
         this.watch(DEFINITIONS, definitions::RESOURCE, None, None);
         this.watch(Plain::Ingress.collection(), INGRESSES, again, None);
         if services {
@@ -379,6 +345,13 @@ impl Server {
             &text,
             self.settings.usable,
         );
+        if let Some(notes) = &self.notes
+            && kind_of(of.collection).is_some()
+            && let Some(note) = Note::new(of.resource, key, seen, &judged.findings)
+        {
+            // Where too many wait, it is left out.
+            let _sent = notes.try_send(note);
+        }
         self.judged = self.judged.saturating_add(1);
         let is_broken = judged.findings.iter().any(Finding::is_error);
         self.broken = self.broken.saturating_add(u64::from(is_broken));

@@ -19,7 +19,10 @@ pub(super) struct Seen {
     key: Key,
     pub(super) uid: Box<str>,
     /// Length and hash of what it says.
-    content: (usize, u64),
+    pub(super) content: (usize, u64),
+    pub(super) version: Box<str>,
+    /// What its status says of its faults.
+    pub(super) messages: Option<Box<RawValue>>,
     /// What it says, until somebody takes it: nobody reads it twice.
     text: Mutex<Option<Box<str>>>,
 }
@@ -62,10 +65,10 @@ struct Metadata {
     labels: Option<Box<RawValue>>,
     annotations: Option<BTreeMap<Box<str>, Box<RawValue>>>,
     creation_timestamp: Option<Box<RawValue>>,
-    resource_version: Option<Box<RawValue>>,
+    resource_version: Option<Box<str>>,
 }
 
-/// Of a status what is read: the address of a pod, and whether a definition is established.
+/// Of a status what is read: the address of a pod, whether a definition is established, and what is written by us.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Status {
@@ -73,6 +76,7 @@ struct Status {
     pod_ip: Option<Box<RawValue>>,
     accepted_names: Option<Box<RawValue>>,
     conditions: Option<Box<RawValue>>,
+    validation_messages: Option<Box<RawValue>>,
 }
 
 /// Fields in the order of the text. They are not looked into before it is known whose they are: one that is nested too
@@ -107,6 +111,7 @@ impl<'de> Deserialize<'de> for Seen {
         let Fields(fields) = Fields::deserialize(from)?;
         let mut metadata = Metadata::default();
         let mut text = Text::default();
+        let mut messages = None;
         for (name, value) in &fields {
             match name.as_str() {
                 "metadata" => {
@@ -114,7 +119,8 @@ impl<'de> Deserialize<'de> for Seen {
                 }
                 "status" => {
                     // Whatever else it is, nobody reads it.
-                    let status = serde_json::from_str(value.get()).unwrap_or_default();
+                    let mut status: Status = serde_json::from_str(value.get()).unwrap_or_default();
+                    messages = status.validation_messages.take();
                     text.add(name, &of_status(status));
                 }
                 // Of a list they are not said, and who asked knows them.
@@ -126,20 +132,22 @@ impl<'de> Deserialize<'de> for Seen {
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone(),
         };
-        let version = metadata.resource_version.take();
+        let version = metadata.resource_version.take().unwrap_or_default();
         let uid = metadata.uid.take().unwrap_or_default();
         let said = of_metadata(metadata);
         let content = text.content(&said);
         // It comes with the rest, but another version alone is no change.
-        let version = version.map(|version| format!(",\"resourceVersion\":{}", version.get()));
+        let with_version = serde_json::Value::from(&*version);
         text.add(
             "metadata",
-            &format!("{{{said}{}}}", version.unwrap_or_default()),
+            &format!("{{{said},\"resourceVersion\":{with_version}}}"),
         );
         Ok(Self {
             key,
             uid,
             content,
+            version,
+            messages,
             text: Mutex::new(Some(text.end())),
         })
     }
@@ -261,6 +269,7 @@ mod tests {
                 json!("x"),
             ),
             ("/status", json!({"x": 2, "conditions": [1]})),
+            ("/status", json!({"validationMessages": [1]})),
             ("/status", json!(5)),
         ] {
             let mut other = object();

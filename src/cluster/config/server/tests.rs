@@ -1,11 +1,12 @@
 //! A server that is not one: what only a real one does is tried beside these.
 
 use serde_json::{Value as Json, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::config::State;
+use crate::config::{Change, State, Usable};
 use crate::fake::Fake;
+use crate::listed::Pace;
 
 const CRDS: &str = "customresourcedefinitions";
 const VIRTUAL_SERVICES: &str = "virtualservices";
@@ -354,4 +355,60 @@ async fn without_the_right_to_a_kind_nothing_is_complete() {
     assert!(!play.heard.as_ref().unwrap().synced);
     fake.forbid(&[]);
     play.synced().await;
+}
+
+#[tokio::test]
+async fn faults_are_written_where_they_are_and_only_when_they_differ() {
+    let fake = fake().await;
+    fake.put_in(VIRTUAL_SERVICES, service("a", "x"));
+    let mut broken = service("b", "x");
+    broken["spec"]["htp"] = json!([]);
+    fake.put_in(VIRTUAL_SERVICES, broken.clone());
+    let start = |fake: &Fake| {
+        let settings = Settings {
+            analysis: true,
+            ..settings(false)
+        };
+        Play {
+            server: Server::start(fake.cluster(), settings),
+            heard: None,
+            changes: Vec::new(),
+        }
+    };
+    let messages = |fake: &Fake, name: &str| {
+        fake.get_in(VIRTUAL_SERVICES, name)["status"]["validationMessages"].clone()
+    };
+    let until = async |fake: &Fake, play: &mut Play, wanted: &Json| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while messages(fake, "n/b") != *wanted {
+            assert!(Instant::now() < deadline, "{}", messages(fake, "n/b"));
+            let _heard = timeout(Duration::from_millis(5), play.server.changed()).await;
+        }
+    };
+    let mut play = start(&fake);
+    let said = json!([{"level": "Error", "path": "spec.htp", "message": "unknown field, did you mean \"http\"?"}]);
+    until(&fake, &mut play, &said).await;
+    assert_eq!(fake.count("patch"), 1);
+    // Another one that starts finds it there.
+    let mut second = start(&fake);
+    second.synced().await;
+    drop(second);
+    // Repaired by somebody who keeps the status, while another writes what nobody reads.
+    let mut repaired = fake.get_in(VIRTUAL_SERVICES, "n/b");
+    repaired["spec"] = service("b", "x")["spec"].clone();
+    fake.put_in(VIRTUAL_SERVICES, repaired.clone());
+    repaired["metadata"]["managedFields"] = json!([{}]);
+    fake.put_in(VIRTUAL_SERVICES, repaired);
+    until(&fake, &mut play, &Json::Null).await;
+    assert_eq!(messages(&fake, "n/a"), Json::Null);
+    let patches = fake
+        .log()
+        .iter()
+        .filter(|line| line.starts_with("patch"))
+        .cloned()
+        .collect::<BTreeSet<_>>();
+    assert_eq!(
+        patches.into_iter().collect::<Vec<_>>(),
+        ["patch n/b/status"]
+    );
 }

@@ -200,3 +200,45 @@ async fn an_outage_of_the_server_changes_nothing() {
     write("Gateway", "h", &servers()).await;
     assert_eq!(play.next("it goes on").await, ["Gateway configuration/h"]);
 }
+
+#[tokio::test]
+#[ignore = "takes an API server: build/kube-test"]
+async fn configuration_faults_are_written_into_the_status() {
+    let _definitions = Definitions;
+    define("VirtualService", "virtualservices", &["v1alpha3"]);
+    let mut play = Play::new().await;
+    let settings = Settings {
+        analysis: true,
+        ..Settings::new(|_, _| Ok(()), false)
+    };
+    play.server = Server::start(admin().await, settings.clone());
+    let mut bad = route("x");
+    bad["htp"] = json!([]);
+    write("VirtualService", "a", &bad).await;
+    let get = || -> Value {
+        let text = kubectl(&["get", "virtualservice", "a", "-n", NAMESPACE, "-o", "json"]);
+        serde_json::from_str(&text).unwrap()
+    };
+    let until = async |play: &mut Play, wanted: &Value| {
+        for _ in 0..600 {
+            if get()["status"]["validationMessages"] == *wanted {
+                return;
+            }
+            let _heard = timeout(Duration::from_millis(100), play.server.changed()).await;
+        }
+        panic!("not within a minute: {}", get());
+    };
+    let said = json!([{"level": "Error", "path": "spec.htp", "message": "unknown field, did you mean \"http\"?"}]);
+    until(&mut play, &said).await;
+    // A replica finds it there, and writes nothing.
+    let before = get()["metadata"]["resourceVersion"].clone();
+    let mut second = Server::start(admin().await, settings);
+    while second.changed().await.report.rejected.is_empty() {}
+    let _silence = timeout(Duration::from_secs(1), second.changed()).await;
+    assert_eq!(get()["metadata"]["resourceVersion"], before);
+    drop(second);
+    let mut good = get();
+    good["spec"] = route("x");
+    try_kubectl(&["replace", "-f", "-"], &good.to_string()).unwrap();
+    until(&mut play, &Value::Null).await;
+}
