@@ -15,6 +15,7 @@ use super::engine::{self, Engine};
 use super::metrics::Metrics;
 use super::monitor::{Looks, Monitor, Side};
 use super::options::{From, Options};
+use super::processing::usable;
 use super::readiness::Readiness;
 use super::sources::{Files, Server};
 use super::streams::Streams;
@@ -138,14 +139,17 @@ async fn sources(
             tokio::spawn(files.follow(flags.watch_config_files, again.clone()));
         }
         From::Cluster(access) => {
-            let services = flags.enable_service_discovery;
-            let server = Server::new(access, services, Arc::clone(&engine)).await?;
+            let settings = cluster::config::Settings {
+                analysis: flags.enable_analysis,
+                ..cluster::config::Settings::new(usable, flags.enable_service_discovery)
+            };
+            let server = Server::new(access, settings, Arc::clone(&engine)).await?;
             tokio::spawn(server.follow());
         }
         From::Nowhere => {}
     }
-    if flags.enable_analysis {
-        warn!("ignoring --enableAnalysis: nothing is written into the status of objects");
+    if flags.enable_analysis && !matches!(options.from, From::Cluster(_)) {
+        warn!("ignoring --enableAnalysis: files have no status");
     }
     tokio::spawn(file.follow(Arc::clone(&engine), again.clone()));
     tokio::spawn(Arc::clone(&engine).run());

@@ -9,7 +9,6 @@ use tracing::{info, warn};
 use super::{Said, told};
 use crate::exit::Failure;
 use crate::galley::engine::{Engine, News};
-use crate::galley::processing::usable;
 
 /// The source.
 pub(crate) struct Server {
@@ -23,13 +22,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `services`: what entries are made of is read, too.
-    ///
     /// # Errors
     /// There is no way to it.
     pub(crate) async fn new(
         access: &Access,
-        services: bool,
+        settings: Settings,
         engine: Arc<Engine>,
     ) -> Result<Self, Failure> {
         let cluster = Cluster::open(access).await.map_err(|cause| {
@@ -37,7 +34,7 @@ impl Server {
         })?;
         Ok(Self {
             cluster,
-            settings: Settings::new(usable, services),
+            settings,
             said: Said::default(),
             synced: false,
             stale: None,
