@@ -299,6 +299,15 @@ impl Galley {
             .collect()
     }
 
+    /// Kibibytes in memory, but for the pages of the program's file.
+    pub fn anonymous(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(path).unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+        let words = line.unwrap().split_whitespace().nth(1);
+        words.unwrap().parse().unwrap()
+    }
+
     /// The value of a metric's line.
     pub fn metric(&self, name: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics");

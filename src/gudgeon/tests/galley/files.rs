@@ -1,0 +1,121 @@
+//! Directories as they are found: volumes of kubelet, names that are there twice, what nobody can read.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::place::{Place, SERVICES, service, until};
+
+/// As a ConfigMap comes into a pod: names lead through one link, which is exchanged.
+#[test]
+fn kubelets_exchange_of_a_volume_is_one_publish() {
+    let place = Place::new();
+    let volume = |name: &str, weights: [u32; 2]| {
+        let folder = place.path("config").join(name);
+        fs::create_dir(&folder).unwrap();
+        for rule in ["a", "b"] {
+            fs::write(folder.join(format!("{rule}.yaml")), service(rule, weights)).unwrap();
+        }
+    };
+    volume("..1", [75, 25]);
+    volume("..2", [50, 50]);
+    let link = |to: &str, from: &str| symlink(to, place.path("config").join(from)).unwrap();
+    link("..1", "..data");
+    link("..data/a.yaml", "a.yaml");
+    link("..data/b.yaml", "b.yaml");
+    let galley = place.start();
+    assert_eq!(galley.names(SERVICES), ["shop/a", "shop/b"]);
+    let before = galley.collection(SERVICES);
+    let config = galley.place.path("config");
+    symlink("..2", config.join("..new")).unwrap();
+    fs::rename(config.join("..new"), config.join("..data")).unwrap();
+    let after = until("the other volume", || {
+        let now = galley.collection(SERVICES);
+        (now != before).then_some(now)
+    });
+    assert_eq!(after["count"], 2);
+    assert_eq!(galley.configz()["snapshots"]["default"]["publishes"], 2);
+    let document = galley.document(&format!("/debug/configz?collection={SERVICES}"));
+    for resource in document["resources"].as_array().unwrap() {
+        assert_eq!(resource["body"]["http"][0]["route"][0]["weight"], 50);
+    }
+    assert_eq!(galley.collection(SERVICES), after);
+}
+
+#[test]
+fn of_two_with_one_name_the_first_is_served() {
+    let galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .with("config/b.yaml", &service("a", [50, 50]))
+        .start();
+    let weight = || {
+        let document = galley.document(&format!("/debug/configz?collection={SERVICES}"));
+        document["resources"][0]["body"]["http"][0]["route"][0]["weight"].clone()
+    };
+    assert_eq!(weight(), 75);
+    let rejected = galley.configz()["rejected"][0].clone();
+    let message = rejected["errors"][0]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("duplicate of ") && message.ends_with("/a.yaml:1"),
+        "{message}"
+    );
+    galley.place.remove("config/a.yaml");
+    until("the second", || (weight() == 50).then_some(()));
+    assert_eq!(galley.configz()["rejected"], json!([]));
+}
+
+#[test]
+fn what_nobody_can_read_harms_nobody_else() {
+    let place = Place::new().with("config/good.yaml", &service("a", [75, 25]));
+    let config = place.path("config");
+    let bomb = (1..40).fold(
+        "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned(),
+        |text, at| {
+            let before = at - 1;
+            text + &format!(
+                "a{at}: &a{at} [*a{before}, *a{before}, *a{before}, *a{before}, *a{before}]\n"
+            )
+        },
+    );
+    fs::write(config.join("bomb.yaml"), bomb).unwrap();
+    fs::write(config.join("deep.yaml"), "[".repeat(100_000)).unwrap();
+    let large = fs::File::create(config.join("large.yaml")).unwrap();
+    large.set_len(20 << 20).unwrap();
+    let fifo = Command::new("mkfifo")
+        .arg(config.join("fifo.yaml"))
+        .status();
+    assert!(fifo.unwrap().success());
+    symlink("..", config.join("loop")).unwrap();
+    symlink("round.yaml", config.join("round.yaml")).unwrap();
+    let odd = std::ffi::OsStr::from_bytes(b"odd-\xff.yaml");
+    fs::write(config.join(odd), service("b", [75, 25])).unwrap();
+    let galley = place.start();
+    assert_eq!(galley.names(SERVICES), ["shop/a"]);
+    let rejected = galley.configz()["rejected"].clone();
+    let origins: Vec<_> = rejected
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["origin"].as_str().unwrap())
+        .collect();
+    for name in ["bomb.yaml", "deep.yaml", "large.yaml", "round.yaml", "odd-"] {
+        assert!(
+            origins.iter().any(|origin| origin.contains(name)),
+            "{name} {origins:?}"
+        );
+    }
+    assert!(
+        !origins.iter().any(|origin| origin.contains("fifo")),
+        "{origins:?}"
+    );
+    assert!(galley.anonymous() < 100 << 10, "{} KiB", galley.anonymous());
+    galley
+        .place
+        .write("config/good.yaml", &service("c", [75, 25]));
+    until("another rule", || {
+        (galley.names(SERVICES) == ["shop/c"]).then_some(())
+    });
+}
