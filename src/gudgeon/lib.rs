@@ -38,6 +38,7 @@ mod parameters;
 mod process;
 #[cfg(test)]
 mod properties;
+mod secrets;
 mod serve;
 mod tls;
 mod validate;

@@ -45,6 +45,9 @@ pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
     proxies(&mut page, hub);
     services(&mut page, hub);
     told(&mut page, hub, sources);
+    if let Some(sinks) = sources.sinks() {
+        sinks.draw(&mut page);
+    }
     standings(&mut page, hub);
     page.push_str("</body></html>\n");
     page

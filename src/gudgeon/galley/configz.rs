@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 
 use super::engine::{Engine, State};
 use super::monitor::Looks;
-use super::{peers, secrets};
-use crate::log;
+use super::peers;
+use crate::{log, secrets};
 
 /// Objects of which something is to be said: so many are named.
 const MOST: usize = 10_000;

@@ -20,7 +20,6 @@ mod peers;
 mod probes;
 mod processing;
 mod readiness;
-mod secrets;
 mod sources;
 mod start;
 mod streams;

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use super::peers::Peers;
 use crate::grpc::{Ended, Inbound, Outlet, framed};
+use crate::secrets;
 
 /// In one response.
 pub(super) const RESOURCES: usize = 200_000;
@@ -203,7 +204,8 @@ where
                 Some(_) => "its last good version stays",
                 None => "it is left out",
             };
-            let words = held.broken.join("; ");
+            let words: Vec<_> = held.broken.iter().map(|one| secrets::words(one)).collect();
+            let words = words.join("; ");
             let collection = &changes.collection;
             warn!("{}: {collection} {name}: {words}: {kept}", self.name);
         }

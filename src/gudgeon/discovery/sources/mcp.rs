@@ -55,6 +55,7 @@ struct State {
     services: Rules,
     /// What they have is served, whether or not all have said all.
     late: bool,
+    has_services: bool,
 }
 
 #[derive(Debug)]
@@ -156,6 +157,7 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Option<Arc
             rules: Rules::default(),
             services: Rules::default(),
             late: false,
+            has_services: false,
         }),
     });
     hub.stand(&sinks.rules, Standing::Syncing);
@@ -322,7 +324,11 @@ impl Sinks {
             self.take(&mut state, changes);
         }
         let (rules, services) = (state.rules.said(), state.services.said());
-        let has_services = state.sources.iter().any(Source::gives_services);
+        // Once there, it stays: it may have to become empty.
+        state.has_services |= state.sources.iter().any(Source::gives_services);
+        let has_services = state.has_services;
+        // Who is already served does not wait for those who come later.
+        state.late |= is_synced;
         let standing = match (is_synced, state.late) {
             (true, _) => Standing::Synced,
             (false, true) => Standing::Stale {

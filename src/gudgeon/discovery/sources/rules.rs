@@ -11,6 +11,7 @@ use cluster::registry::{Contribution, Written};
 use serde_json::{Value, json};
 
 use crate::mcp::Taken;
+use crate::secrets;
 
 /// All that there is now.
 #[derive(Debug, Default)]
@@ -137,6 +138,8 @@ impl Known {
     fn written(&self) -> Written {
         let object = &self.taken.object;
         let (namespace, name) = key(object);
+        let mut spec = spec(object).unwrap_or_default();
+        secrets::hide(&mut spec);
         let version = object.kind.versions.last().copied().unwrap_or_default();
         Written {
             api_version: format!("{}/{version}", object.kind.group).into(),
@@ -144,7 +147,7 @@ impl Known {
             namespace,
             name,
             metadata: metadata(object),
-            spec: spec(object).unwrap_or_default(),
+            spec,
             source: Arc::clone(&self.source),
             accepted: self.accepted,
             messages: self.messages.clone(),

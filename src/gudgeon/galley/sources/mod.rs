@@ -7,11 +7,10 @@ mod files;
 use std::sync::Arc;
 
 use ::cluster::config::{Change, Id, Report};
-use api::config::Finding;
 use tracing::warn;
 
 use super::processing::Thing;
-use super::secrets;
+use crate::secrets;
 
 pub(super) use self::cluster::Server;
 pub(super) use files::Files;
@@ -41,7 +40,7 @@ impl Said {
         if Arc::ptr_eq(&self.report, &report) {
             return None;
         }
-        let shown = without_secrets(&report);
+        let shown = secrets::report(&report);
         let (lines, more) = shown.news(&self.shown);
         for line in lines {
             warn!("{line}");
@@ -53,17 +52,4 @@ impl Said {
         self.shown = shown.clone();
         Some(shown)
     }
-}
-
-/// Here they leave what has read them, and everybody may look.
-fn without_secrets(report: &Report) -> Report {
-    let hide = |all: &Arc<[Finding]>| all.iter().map(secrets::finding).collect();
-    let mut shown = report.clone();
-    for one in &mut shown.rejected {
-        one.errors = hide(&one.errors);
-    }
-    for one in &mut shown.warned {
-        one.warnings = hide(&one.warnings);
-    }
-    shown
 }

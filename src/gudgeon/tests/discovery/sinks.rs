@@ -260,6 +260,8 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     let entries = &source("collections")["istio/networking/v1alpha3/serviceentries"];
     assert_eq!(entries["count"], 1);
     assert!(entries["last_ack"].is_string() && entries["last_nack"].is_null());
+    let (_, page) = discovery.get("/debug");
+    assert!(page.contains("Sources of configuration: 2") && page.contains("connected"));
     // It is gone: nothing changes. It comes back: only the difference does.
     drop(galley);
     soon("the loss is seen", || source("state") == "broken").await;

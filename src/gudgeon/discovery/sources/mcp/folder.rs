@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
 
 use crate::mcp::{Apply, Taken};
+use crate::secrets;
 use crate::watch::Folders;
 
 /// Who writes a file often writes another: so long nothing may happen, and so long it is waited for in any case.
@@ -85,11 +86,12 @@ impl Folder {
     }
 
     fn take(&self, look: &Look, collections: &[String], apply: &Apply) {
+        let shown = Arc::new(secrets::report(&look.report));
         let before = {
             let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *report, Arc::clone(&look.report))
+            std::mem::replace(&mut *report, Arc::clone(&shown))
         };
-        let (lines, more) = look.report.news(&before);
+        let (lines, more) = shown.news(&before);
         for line in lines {
             warn!("{line}");
         }

@@ -1,5 +1,6 @@
 //! What is known of each source, as JSON.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use mcp::sink::{Outcome, Standing};
@@ -7,8 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::folder::Folder;
 use super::{Origin, Sinks, Source};
+use crate::html::{self, ROWS, escaped};
 use crate::log::stamp;
-use crate::mcp::State;
+use crate::mcp::{Held, State};
+use crate::secrets;
 
 impl Sinks {
     /// In their order.
@@ -16,6 +19,48 @@ impl Sinks {
         let state = self.state();
         let sources = state.sources.iter().map(|source| self.one(source));
         Value::Array(sources.collect())
+    }
+
+    /// On the page.
+    pub(crate) fn draw(&self, page: &mut String) {
+        let state = self.state();
+        // Writing to a string cannot fail.
+        let _written = writeln!(
+            page,
+            "<h2>Sources of configuration: {}, <a href=\"/debug/sinkz\">all of this</a> as JSON</h2><table><tr><th>source\
+             <th>state<th>all was said once<th>objects<th>not used as they are</tr>",
+            state.sources.len()
+        );
+        for source in state.sources.iter().take(ROWS) {
+            let (words, objects, rejected) = match &source.origin {
+                Origin::Link(link) => {
+                    let words = match link.state() {
+                        State::Dialling => "dialling".to_owned(),
+                        State::Connected(_) => "connected".to_owned(),
+                        State::Broken(_, cause) => format!("broken: {cause}"),
+                    };
+                    let (objects, rejected) = counts(&link.held);
+                    (words, objects, rejected)
+                }
+                Origin::Port(_, held) => {
+                    let (objects, rejected) = counts(held);
+                    ("listening".to_owned(), objects, rejected)
+                }
+                Origin::Folder(folder) => {
+                    let report = folder.report();
+                    ("read".to_owned(), report.served, report.rejected.len())
+                }
+            };
+            let synced = if source.is_synced() { "yes" } else { "no" };
+            let _written = writeln!(
+                page,
+                "<tr><td>{}<td>{}<td>{synced}<td>{objects}<td>{rejected}</tr>",
+                escaped(&source.name()),
+                escaped(&words),
+            );
+        }
+        html::more(page, state.sources.len());
+        page.push_str("</table>\n");
     }
 
     fn one(&self, source: &Source) -> Value {
@@ -52,8 +97,9 @@ impl Sinks {
                     Standing::Stale => "stale",
                     Standing::Refused => "refused",
                 };
+                let broken: Vec<_> = held.broken.iter().map(|one| secrets::words(one)).collect();
                 rejected.push(json!({
-                    "collection": &**name, "name": &**object, "state": state, "errors": held.broken,
+                    "collection": &**name, "name": &**object, "state": state, "errors": broken,
                 }));
             }
         }
@@ -100,5 +146,15 @@ fn of_folder(source: &Source, folder: &Folder) -> Value {
         "leaving": source.leaves,
         "served": report.served,
         "rejected": rejected,
+    })
+}
+
+/// Objects, and those of them that break a rule.
+fn counts(held: &Held) -> (usize, usize) {
+    let sink = held.sink();
+    let all = sink.status().flat_map(|(name, _)| sink.held(name));
+    all.fold((0, 0), |(objects, rejected), (_, one)| {
+        let broken = usize::from(one.standing() != Standing::Good);
+        (objects + 1, rejected + broken)
     })
 }

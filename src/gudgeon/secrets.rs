@@ -2,7 +2,10 @@
 //!
 //! Most kinds have none. Where one may be, the whole value goes, whatever it is: nobody is to guess which half of it mattered.
 
+use std::sync::Arc;
+
 use api::config::Finding;
+use cluster::config::Report;
 use serde_json::Value;
 
 use crate::hidden::{HIDDEN, quotations};
@@ -56,7 +59,7 @@ fn is_path(value: &Value) -> bool {
 }
 
 /// Hides them, wherever in a document they are. Nesting is what it was when the document was read: bounded.
-pub(super) fn hide(value: &mut Value) {
+pub(crate) fn hide(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
@@ -99,7 +102,7 @@ fn keys(value: &mut Value) {
 }
 
 /// What is wrong with an object, without what it quotes of a place where a secret may be.
-pub(super) fn finding(found: &Finding) -> Finding {
+pub(crate) fn finding(found: &Finding) -> Finding {
     let names = found.path.split(['.', '[', ']', '"']);
     let is_hidden = |name: &str| plain(name) == "jwks" || is_secret(name);
     let mut shown = found.clone();
@@ -107,6 +110,25 @@ pub(super) fn finding(found: &Finding) -> Finding {
         shown.message = quotations(&found.message);
     }
     shown
+}
+
+/// All that is wrong in a source, for everybody who looks.
+pub(crate) fn report(report: &Report) -> Report {
+    let hide = |all: &Arc<[Finding]>| all.iter().map(finding).collect();
+    let mut shown = report.clone();
+    for one in &mut shown.rejected {
+        one.errors = hide(&one.errors);
+    }
+    for one in &mut shown.warned {
+        one.warnings = hide(&one.warnings);
+    }
+    shown
+}
+
+/// The same of one that is `PATH: MESSAGE` already.
+pub(crate) fn words(text: &str) -> String {
+    let (path, message) = text.split_once(": ").unwrap_or(("", text));
+    finding(&Finding::error(path, message)).to_string()
 }
 
 #[cfg(test)]
@@ -168,6 +190,23 @@ mod tests {
         ] {
             let found = finding(&Finding::error(path, message));
             assert_eq!((found.path.as_str(), found.message.as_str()), (path, shown));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_secret_does_not_quote_it() {
+        for (text, said) in [
+            (
+                "spec.jwtRules[0].jwks: \"abc\" is no key",
+                "spec.jwtRules[0].jwks: \"…\" is no key",
+            ),
+            (
+                "spec.hosts[0]: \"abc\" is no host",
+                "spec.hosts[0]: \"abc\" is no host",
+            ),
+            ("no path", "no path"),
+        ] {
+            assert_eq!(words(text), said);
         }
     }
 }
