@@ -273,15 +273,8 @@ impl Hub {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
-        let now = self.clock.now();
-        let session = Arc::new(Session::new(
-            number,
-            node,
-            peer.clone(),
-            now,
-            protocol,
-            snapshot,
-        ));
+        let (now, peer) = (self.clock.now(), peer.clone());
+        let session = Arc::new(Session::new(number, node, peer, now, protocol, snapshot));
         state.sessions.insert(number, Arc::clone(&session));
         drop(state);
         Joined {
