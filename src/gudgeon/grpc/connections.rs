@@ -3,7 +3,6 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::server::conn::http2;
@@ -11,7 +10,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -96,36 +95,12 @@ pub(crate) struct Port {
     pub(crate) tls: Option<watch::Receiver<Option<Acceptor>>>,
 }
 
-/// Connections of a port without a stream.
-#[derive(Debug)]
-struct Strangers {
-    places: usize,
-    here: AtomicUsize,
-}
-
-/// One of them, until it is dropped.
-#[derive(Debug)]
-struct Stranger(Arc<Strangers>);
-
-impl Strangers {
-    fn enter(this: &Arc<Self>) -> Option<Stranger> {
-        let before = this.here.fetch_add(1, Ordering::Relaxed);
-        let stranger = Stranger(Arc::clone(this));
-        (before < this.places).then_some(stranger)
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        self.0.here.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// What the connections of a port have in common.
 struct Common {
     calls: Arc<dyn Calls>,
     keeping: Keeping,
-    strangers: Option<Arc<Strangers>>,
+    /// Places of connections without a stream.
+    strangers: Option<Arc<Semaphore>>,
     stage: watch::Receiver<Stage>,
 }
 
@@ -138,14 +113,13 @@ pub(crate) async fn run(
 ) {
     let Port { listener, tls } = port;
     let places = Arc::new(Semaphore::new(PLACES));
-    let strangers = keeping.strangers.map(|places| {
-        let here = AtomicUsize::new(0);
-        Arc::new(Strangers { places, here })
-    });
+    let strangers = keeping
+        .strangers
+        .map(|places| Arc::new(Semaphore::new(places)));
     let common = Arc::new(Common {
         calls,
         keeping,
-        strangers,
+        strangers: strangers.clone(),
         stage: stage.clone(),
     });
     let mut tasks = JoinSet::new();
@@ -153,9 +127,14 @@ pub(crate) async fn run(
     loop {
         let next = async {
             let place = Arc::clone(&places).acquire_owned().await;
-            (listener.accept().await, place)
+            // Many may come at once, as after a restart: who finds no place waits in the kernel's queue.
+            let stranger = match &strangers {
+                Some(strangers) => Arc::clone(strangers).acquire_owned().await.ok(),
+                None => None,
+            };
+            (listener.accept().await, place, stranger)
         };
-        let (accepted, place) = tokio::select! {
+        let (accepted, place, stranger) = tokio::select! {
             accepted = next => accepted,
             Some(_ended) = tasks.join_next() => continue,
             _ = stage.wait_for(|stage| *stage == Stage::Leaving) => break,
@@ -171,7 +150,8 @@ pub(crate) async fn run(
                     },
                     None => None,
                 };
-                let connection = one(stream, address, acceptor, Arc::clone(&common));
+                let patience = Patience::new(&common, stranger);
+                let connection = one(stream, address, acceptor, patience, Arc::clone(&common));
                 tasks.spawn(async move {
                     connection.await;
                     drop(place);
@@ -192,10 +172,13 @@ pub(crate) async fn run(
     let _cut = timeout(END, all).await;
 }
 
-async fn one(stream: Stream, address: Address, tls: Option<TlsAcceptor>, common: Arc<Common>) {
-    let Some(patience) = Patience::new(&common) else {
-        return;
-    };
+async fn one(
+    stream: Stream,
+    address: Address,
+    tls: Option<TlsAcceptor>,
+    patience: Patience,
+    common: Arc<Common>,
+) {
     let Some(acceptor) = tls else {
         return serve(stream, Peer::new(address, None), patience, &common).await;
     };
@@ -213,20 +196,18 @@ async fn one(stream: Stream, address: Address, tls: Option<TlsAcceptor>, common:
 
 /// How long a connection may be there for nothing.
 struct Patience {
-    strangers: Option<Arc<Strangers>>,
-    stranger: Option<Stranger>,
+    strangers: Option<Arc<Semaphore>>,
+    stranger: Option<OwnedSemaphorePermit>,
     since: Instant,
 }
 
 impl Patience {
-    /// `None`: there are enough of them.
-    fn new(common: &Common) -> Option<Self> {
-        let mut this = Self {
+    fn new(common: &Common, stranger: Option<OwnedSemaphorePermit>) -> Self {
+        Self {
             strangers: common.strangers.clone(),
-            stranger: None,
+            stranger,
             since: Instant::now(),
-        };
-        this.waits().then_some(this)
+        }
     }
 
     /// It is there without a stream from now on; whether it may be.
@@ -236,7 +217,7 @@ impl Patience {
             return true;
         };
         if self.stranger.is_none() {
-            self.stranger = Strangers::enter(strangers);
+            self.stranger = Arc::clone(strangers).try_acquire_owned().ok();
         }
         self.stranger.is_some()
     }
