@@ -1,5 +1,6 @@
 //! An API server for tests that does what a real one does only now and then: refuses, forgets, falls silent, never ends.
-//! It knows list, watch and get of any kind, and a strategic merge patch of webhooks, on loopback without TLS.
+//! It knows list, watch, get, create and delete of any kind, and a strategic merge patch of webhooks, on loopback without
+//! TLS.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -15,11 +16,15 @@ use crate::connect::Cluster;
 
 mod patch;
 mod wire;
+mod writes;
 
 use wire::{Asked, chunk, key, misbehave, read, respond, status, value, wanted};
 
 /// The kind of what is put without one.
 const WEBHOOKS: &str = "mutatingwebhookconfigurations";
+
+/// Kinds that every server has, of groups that others come and go with.
+const BUILT_IN: [&str; 3] = [WEBHOOKS, "validatingwebhookconfigurations", "clusterroles"];
 
 /// What happens to the next request of a verb, instead of an answer.
 #[derive(Clone, Debug)]
@@ -54,6 +59,8 @@ struct State {
     faults: Vec<(&'static str, Fault)>,
     /// Kinds that the account has no right to.
     forbidden: Vec<&'static str>,
+    /// A webhook refuses what is created by a dry run.
+    denies: bool,
     log: Vec<String>,
     /// Queries of lists and watches, decoded no further.
     queries: VecDeque<String>,
@@ -66,7 +73,7 @@ impl State {
         let group = asked.path.split("/namespaces/").next().unwrap_or_default();
         let group = group.strip_suffix(&asked.kind).unwrap_or(group);
         let kinds = self.served.get(group.trim_end_matches('/'));
-        let built_in = asked.kind == WEBHOOKS || asked.path.starts_with("/api/");
+        let built_in = BUILT_IN.contains(&asked.kind.as_str()) || asked.path.starts_with("/api/");
         built_in || kinds.is_some_and(|kinds| kinds.iter().any(|kind| *kind == asked.kind))
     }
 }
@@ -185,8 +192,7 @@ impl Fake {
     }
 
     pub(crate) fn get_in(&self, kind: &str, name: &str) -> Value {
-        let place = (kind.to_owned(), name.to_owned());
-        self.state.lock().unwrap().objects[&place].clone()
+        self.find_in(kind, name).unwrap()
     }
 
     /// Sends this to all watches.
@@ -321,6 +327,15 @@ impl Fake {
                 Some(object) => (200, object.clone()),
                 None => (404, status(404)),
             },
+            "create" if !state.has(asked) => (404, status(404)),
+            "create" => {
+                drop(state);
+                self.create(asked)
+            }
+            "delete" => {
+                drop(state);
+                self.remove(asked)
+            }
             "patch" => {
                 drop(state);
                 match asked.name.strip_suffix("/status") {

@@ -1,6 +1,7 @@
 //! How it stands with each configuration whose CA bundle is kept: for metrics and for whoever looks in. The keeper writes,
 //! everybody reads.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How it stands with one configuration.
@@ -17,6 +18,8 @@ pub enum State {
     NoEntry,
     /// It should be written and could not be.
     Failing,
+    /// It is not there, as it is wanted.
+    Gone,
 }
 
 impl State {
@@ -28,6 +31,7 @@ impl State {
             Self::Missing => "missing",
             Self::NoEntry => "no entry",
             Self::Failing => "failing",
+            Self::Gone => "gone",
         }
     }
 }
@@ -69,9 +73,16 @@ pub struct Standing {
     pub entries: Vec<String>,
     /// What is wrong now, with the configuration or with the way to it.
     pub error: Option<String>,
-    /// Patches sent; those of them that followed one that failed.
+    /// What happens where the webhook is away: `Fail` or `Ignore`.
+    pub policy: Option<&'static str>,
+    /// What has to be seen before that is `Fail`.
+    pub waits: Option<String>,
+    /// Writes sent; those of them that followed one that failed, and those that the server took.
     pub attempts: u64,
     pub retries: u64,
+    pub written: u64,
+    /// What the server did not take, by its reason.
+    pub refusals: BTreeMap<&'static str, u64>,
     failures: [u64; Failed::ALL.len()],
     /// Which bundle is in place, by its number.
     held: Option<u64>,
@@ -92,6 +103,24 @@ impl Standing {
         if let Some(count) = at.and_then(|at| self.failures.get_mut(at)) {
             *count = count.saturating_add(1);
         }
+    }
+
+    /// A write was answered with this code, or not at all.
+    pub(crate) fn refused(&mut self, code: Option<u16>) {
+        let reason = match code {
+            None => "Unreachable",
+            Some(400) => "BadRequest",
+            Some(401) => "Unauthorized",
+            Some(403) => "Forbidden",
+            Some(404) => "NotFound",
+            Some(409) => "Conflict",
+            Some(422) => "Invalid",
+            Some(429) => "TooManyRequests",
+            Some(500..) => "InternalError",
+            Some(_) => "Unknown",
+        };
+        let count = self.refusals.entry(reason).or_default();
+        *count = count.saturating_add(1);
     }
 
     /// The bundle of this number is in every entry.

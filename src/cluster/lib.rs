@@ -14,7 +14,7 @@
 //! * [`config`]: sources of configuration (files, API servers), checked, in last good versions, with what is wrong.
 //! * [`registry`]: sources of services (API servers, files, Consul, what a request put into memory) as one
 //!   [`World`](api::model::World), with what each change means to proxies.
-//! * [`Keeper`]: keeps a CA bundle in webhook configurations. Nothing else is ever written.
+//! * [`Keeper`]: keeps webhook configurations, or the CA bundle in them. Nothing else is ever written.
 
 #![forbid(unsafe_code)]
 
@@ -37,6 +37,7 @@ mod repeats;
 mod served;
 mod store;
 mod tree;
+mod validation;
 mod webhook;
 
 pub use bundle::{Bundle, OWN_CA_NAME};
@@ -47,4 +48,5 @@ pub use kind::{Key, Kind, Metadata, Resource};
 pub use ledger::{Failed, Standing, State};
 pub use listed::{Listed, Pace, Selection, Source};
 pub use store::{Change, Changes, Freshness, Reader, Writer, store};
+pub use validation::{Service, Validation};
 pub use webhook::{Webhook, WebhookConfiguration};

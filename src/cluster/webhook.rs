@@ -1,9 +1,17 @@
-//! MutatingWebhookConfiguration, as much of it as the keeper of CA bundles needs.
+//! Webhook configurations, as much of them as their keeper needs: both kinds are read by one type.
 
 use k8s_openapi::ByteString;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::kind::{Key, Kind, Metadata, Resource};
+
+/// What asks webhooks whether an object is right.
+pub(crate) const VALIDATING: Resource = Resource {
+    group: "admissionregistration.k8s.io",
+    version: "v1",
+    name: "validatingwebhookconfigurations",
+};
 
 /// Equal only at the same `resourceVersion`: a patch carries it, so each is news.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -13,19 +21,34 @@ pub struct WebhookConfiguration {
     pub webhooks: Option<Vec<Webhook>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Webhook {
-    pub name: String,
-    #[serde(default)]
-    pub client_config: ClientConfig,
-}
-
+/// One entry, as it was written.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClientConfig {
-    /// Decoded: PEM.
-    pub ca_bundle: Option<ByteString>,
+#[serde(transparent)]
+pub struct Webhook(pub(crate) Value);
+
+impl Webhook {
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.text("/name")
+    }
+
+    /// Decoded: PEM. Empty where there is none.
+    #[must_use]
+    pub fn bundle(&self) -> Vec<u8> {
+        let bundle = self.0.pointer("/clientConfig/caBundle").cloned();
+        let bytes = bundle.and_then(|bundle| serde_json::from_value(bundle).ok());
+        bytes.map_or_else(Vec::new, |ByteString(bytes)| bytes)
+    }
+
+    /// Whether requests pass where the webhook does not answer. Who says nothing means that they do not.
+    pub(crate) fn ignores(&self) -> bool {
+        self.text("/failurePolicy") == "Ignore"
+    }
+
+    fn text(&self, path: &str) -> &str {
+        let text = self.0.pointer(path).and_then(Value::as_str);
+        text.unwrap_or_default()
+    }
 }
 
 impl Kind for WebhookConfiguration {

@@ -20,7 +20,7 @@ fn entry(name: &str, bundle: &Value) -> Value {
 
 fn decided(webhooks: &Value) -> Decision {
     decide(
-        &configuration(webhooks),
+        Some(&configuration(webhooks)),
         "sidecar-injector.istio.io",
         &Bundle::File(PEM.into()),
         SystemTime::now(),
@@ -59,7 +59,7 @@ fn only_what_differs_is_patched_and_nothing_else() {
         entry("b.sidecar-injector.istio.io", &base64()),
         entry("sidecar-injector.istio.io", &json!("b2xk")),
     ]);
-    let Decision::Patch { entries, patch } = decided(&webhooks) else {
+    let Decision::Write(Write::Patch { entries, patch }) = decided(&webhooks) else {
         panic!("nothing to patch");
     };
     assert_eq!(
@@ -91,6 +91,14 @@ fn where_all_is_equal_nothing_is_sent() {
 
 #[test]
 fn without_an_entry_of_ours_nothing_is_sent() {
+    let now = SystemTime::now();
+    let missing = decide(
+        None,
+        "sidecar-injector.istio.io",
+        &Bundle::File(PEM.into()),
+        now,
+    );
+    assert_eq!(missing, Decision::Missing);
     for webhooks in [
         Value::Null,
         json!([]),
@@ -100,5 +108,8 @@ fn without_an_entry_of_ours_nothing_is_sent() {
     }
     // An entry without a clientConfig cannot be, and is no reason to fall over.
     let bare = json!([{"name": "sidecar-injector.istio.io"}]);
-    assert!(matches!(decided(&bare), Decision::Patch { .. }));
+    assert!(matches!(
+        decided(&bare),
+        Decision::Write(Write::Patch { .. })
+    ));
 }

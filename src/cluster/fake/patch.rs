@@ -23,28 +23,41 @@ impl Fake {
         (200, object)
     }
 
-    /// A strategic merge patch: entries are found by their name.
+    /// A strategic merge patch: entries are found by their name. What changes nothing is no event.
     pub(super) fn patch(&self, asked: &Asked) -> (u16, Value) {
         let patch: Value = serde_json::from_slice(&asked.body).unwrap();
-        let Some(mut object) = self
-            .state
-            .lock()
-            .unwrap()
-            .objects
-            .get(&asked.place())
-            .cloned()
-        else {
+        let Some(before) = self.find_in(&asked.kind, &asked.name) else {
             return (404, status(404));
         };
-        if patch["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+        if patch["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"] {
             return (409, status(409));
         }
+        let mut object = before.clone();
         for entry in patch["webhooks"].as_array().unwrap() {
             let entries = object["webhooks"].as_array_mut().unwrap();
-            let found = entries.iter_mut().find(|old| old["name"] == entry["name"]);
-            found.unwrap()["clientConfig"]["caBundle"] = entry["clientConfig"]["caBundle"].clone();
+            match entries.iter_mut().find(|old| old["name"] == entry["name"]) {
+                Some(found) => merge(found, entry),
+                None => entries.push(entry.clone()),
+            }
         }
-        self.put(object);
-        (200, self.get(&asked.name))
+        if object != before {
+            self.put_in(&asked.kind, object);
+        }
+        (200, self.find_in(&asked.kind, &asked.name).unwrap())
+    }
+}
+
+/// Maps are merged, unless they say otherwise.
+fn merge(old: &mut Value, new: &Value) {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            if new.contains_key("$patch") {
+                old.clear();
+            }
+            for (key, value) in new.iter().filter(|(key, _)| *key != "$patch") {
+                merge(old.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (old, new) => *old = new.clone(),
     }
 }

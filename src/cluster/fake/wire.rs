@@ -88,6 +88,8 @@ pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Op
                 let (kind, name) = place(path);
                 let verb = match (request.method?, &*kind, &*name) {
                     ("PATCH", ..) => "patch",
+                    ("POST", ..) => "create",
+                    ("DELETE", ..) => "delete",
                     (_, "", _) => "get",
                     (_, _, "") if query.contains("watch=true") => "watch",
                     (_, _, "") => "list",

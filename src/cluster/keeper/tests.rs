@@ -1,7 +1,10 @@
+use std::time::Duration;
+
 use super::*;
 use crate::fake::{Fake, Fault};
+use crate::ledger::State;
 use k8s_openapi::ByteString;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 const PACE: Pace = Pace {

@@ -1,0 +1,174 @@
+//! What is to be done about a configuration that is kept: what is wanted and the object in, the write out. Pure.
+
+use std::time::SystemTime;
+
+use k8s_openapi::ByteString;
+use serde_json::{Map, Value, json};
+
+use super::Validation;
+use crate::bundle::Bundle;
+use crate::decide::{Decision, Write, patched};
+use crate::webhook::{Webhook, WebhookConfiguration};
+
+/// Maps of which nothing may be left but what is wanted: a label more, and fewer objects are asked about.
+const EXACT: [&str; 3] = ["clientConfig", "namespaceSelector", "objectSelector"];
+
+/// `fail`: it was seen to refuse, so that from now on nothing passes without it.
+pub(crate) fn decide(
+    wanted: &Validation,
+    configuration: Option<&WebhookConfiguration>,
+    bundle: &Bundle,
+    fail: bool,
+    now: SystemTime,
+) -> Decision {
+    let Some(configuration) = configuration else {
+        return match wanted.unregistered {
+            true => Decision::Gone,
+            false => Decision::Write(Write::Create(created(wanted, bundle, fail, now))),
+        };
+    };
+    if wanted.unregistered {
+        return Decision::Write(Write::Delete);
+    }
+    let present = configuration.webhooks.as_deref().unwrap_or_default();
+    let said = if wanted.held || present.is_empty() {
+        wanted.entries()
+    } else {
+        Vec::new()
+    };
+    let mut patches = Vec::new();
+    for entry in present {
+        let said = said.iter().find(|said| said.name() == entry.name());
+        patches.extend(mended(entry, said, bundle, fail, now));
+    }
+    for said in &said {
+        if present.iter().all(|entry| entry.name() != said.name()) {
+            patches.push(made(said, bundle, fail, now));
+        }
+    }
+    let names = present.iter().map(|entry| entry.name().to_owned());
+    patched(configuration, names.collect(), &patches)
+}
+
+/// The object as it is sent where there is none.
+fn created(wanted: &Validation, bundle: &Bundle, fail: bool, now: SystemTime) -> Value {
+    let entries: Vec<Value> = wanted
+        .entries()
+        .iter()
+        .map(|entry| made(entry, bundle, fail, now))
+        .collect();
+    let mut whole = wanted.whole.clone();
+    if let Some(whole) = whole.as_object_mut() {
+        whole.insert("webhooks".to_owned(), Value::Array(entries));
+    }
+    whole
+}
+
+/// An object that is created, with who owns it.
+pub(crate) fn complete(mut object: Value, owner: &str, uid: &str) -> Value {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    if let Some(metadata) = metadata {
+        let owner = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": owner, "uid": uid});
+        metadata.insert("ownerReferences".to_owned(), json!([owner]));
+    }
+    object
+}
+
+/// An entry with all that it needs.
+fn made(entry: &Webhook, bundle: &Bundle, fail: bool, now: SystemTime) -> Value {
+    let mut made = entry.0.clone();
+    if let Some(made) = made.as_object_mut() {
+        let policy = if fail { "Fail" } else { "Ignore" };
+        made.insert("failurePolicy".to_owned(), json!(policy));
+        let client = made.get_mut("clientConfig").and_then(Value::as_object_mut);
+        if let (Some(client), Some(bundle)) = (client, bundle.wanted(b"", now)) {
+            client.insert("caBundle".to_owned(), json!(ByteString(bundle)));
+        }
+    }
+    made
+}
+
+/// What of an entry has to become another, by its name.
+fn mended(
+    entry: &Webhook,
+    said: Option<&Webhook>,
+    bundle: &Bundle,
+    fail: bool,
+    now: SystemTime,
+) -> Option<Value> {
+    let mut patch = Map::new();
+    // Who finds that nothing passes without it leaves it so: another replica has seen it refuse.
+    if fail && entry.ignores() {
+        patch.insert("failurePolicy".to_owned(), json!("Fail"));
+    }
+    let wanted = bundle.wanted(&entry.bundle(), now);
+    if let Some(bundle) = &wanted {
+        let bundle = ByteString(bundle.clone());
+        patch.insert("clientConfig".to_owned(), json!({"caBundle": bundle}));
+    }
+    let fields = said.and_then(|said| said.0.as_object());
+    for (field, said) in fields.into_iter().flatten() {
+        let present = entry.0.get(field).unwrap_or(&Value::Null);
+        if is_so(field, present, said) {
+            continue;
+        }
+        let mut value = said.clone();
+        if let Some(map) = value
+            .as_object_mut()
+            .filter(|_| EXACT.contains(&field.as_str()))
+        {
+            if field == "clientConfig" {
+                let bundle = wanted.clone().unwrap_or_else(|| entry.bundle());
+                map.insert("caBundle".to_owned(), json!(ByteString(bundle)));
+            }
+            map.insert("$patch".to_owned(), json!("replace"));
+        }
+        patch.insert(field.clone(), value);
+    }
+    if patch.is_empty() {
+        return None;
+    }
+    patch.insert("name".to_owned(), json!(entry.name()));
+    Some(Value::Object(patch))
+}
+
+/// Whether a field is as somebody says.
+fn is_so(field: &str, present: &Value, said: &Value) -> bool {
+    match (field, present, said) {
+        ("clientConfig", Value::Object(present), Value::Object(said)) => {
+            let url = present
+                .get("url")
+                .is_none_or(|url| said.get("url") == Some(url));
+            url && said.iter().all(|(key, said)| {
+                present
+                    .get(key)
+                    .is_some_and(|present| covers(present, said))
+            })
+        }
+        ("namespaceSelector" | "objectSelector", present, said) => {
+            let is_empty =
+                |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
+            present == said || (is_empty(present) && is_empty(said))
+        }
+        (_, present, said) => covers(present, said),
+    }
+}
+
+/// Whether all that is said is so; the API server completes what is not.
+fn covers(present: &Value, said: &Value) -> bool {
+    match (present, said) {
+        (Value::Object(present), Value::Object(said)) => said.iter().all(|(key, said)| {
+            present
+                .get(key)
+                .is_some_and(|present| covers(present, said))
+        }),
+        (Value::Array(present), Value::Array(said)) => {
+            present.len() == said.len()
+                && present
+                    .iter()
+                    .zip(said)
+                    .all(|(present, said)| covers(present, said))
+        }
+        (present, said) => present == said,
+    }
+}

@@ -1,0 +1,131 @@
+//! The configuration of the webhook that checks rules: what it is to be, and when a webhook that is away may stop others.
+//!
+//! It is made where there is none, and mended where somebody changes it. As long as nobody has seen the webhook refuse
+//! anything, the API server is told to go on without it: a control plane that is installed in the wrong order must not lock
+//! out its own rules.
+
+mod decide;
+mod refusal;
+mod written;
+
+use serde_json::{Value, json};
+
+use crate::webhook::Webhook;
+
+pub(crate) use decide::{complete, decide};
+pub(crate) use refusal::Refusal;
+
+/// A Service, by which the API server finds a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    pub namespace: String,
+    pub name: String,
+}
+
+/// A ValidatingWebhookConfiguration that is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Validation {
+    pub(crate) name: String,
+    pub(crate) service: Service,
+    /// The object as it is made, without what is found out when it is: bundle, policy, owner.
+    pub(crate) whole: Value,
+    /// The entries are held to what a file says of them, too.
+    pub(crate) held: bool,
+    /// It is not to be there.
+    pub(crate) unregistered: bool,
+}
+
+impl Validation {
+    /// One entry for all kinds of rules.
+    #[must_use]
+    pub fn built_in(name: &str, service: Service) -> Self {
+        let mut groups: Vec<&str> = Vec::new();
+        for kind in api::config::KINDS {
+            if !groups.contains(&kind.group) {
+                groups.push(kind.group);
+            }
+        }
+        let rules: Vec<Value> = groups.into_iter().map(rule).collect();
+        let entry = json!({
+            "name": "validation.istio.io",
+            "clientConfig": {"service": {
+                "name": service.name, "namespace": service.namespace, "path": "/validate", "port": 443}},
+            "rules": rules,
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1", "v1beta1"],
+            "namespaceSelector": {},
+            "timeoutSeconds": 10,
+        });
+        Self {
+            whole: whole(name, &Value::Null, &[entry]),
+            name: name.to_owned(),
+            service,
+            held: false,
+            unregistered: false,
+        }
+    }
+
+    /// What a file says, in YAML or JSON.
+    ///
+    /// # Errors
+    /// It is no ValidatingWebhookConfiguration.
+    pub fn of_file(text: &str, name: &str, service: Service) -> Result<Self, String> {
+        let (metadata, entries) = written::read(text, &service)?;
+        Ok(Self {
+            whole: whole(name, &metadata, &entries),
+            name: name.to_owned(),
+            service,
+            held: true,
+            unregistered: false,
+        })
+    }
+
+    /// The same, but it is deleted wherever it is found.
+    #[must_use]
+    pub fn unregistered(mut self) -> Self {
+        self.unregistered = true;
+        self
+    }
+
+    /// The ClusterRole that owns it, so that it goes with what was installed.
+    pub(crate) fn owner(&self) -> String {
+        format!("{}-{}", self.service.name, self.service.namespace)
+    }
+
+    /// The entries as they are made.
+    pub(crate) fn entries(&self) -> Vec<Webhook> {
+        let entries = self.whole.get("webhooks").and_then(Value::as_array);
+        entries
+            .into_iter()
+            .flatten()
+            .cloned()
+            .map(Webhook)
+            .collect()
+    }
+}
+
+fn rule(group: &str) -> Value {
+    let kinds = api::config::KINDS.iter().filter(|kind| kind.group == group);
+    let plurals: Vec<&str> = kinds.map(|kind| kind.plural).collect();
+    json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": plurals})
+}
+
+fn whole(name: &str, metadata: &Value, entries: &[Value]) -> Value {
+    let mut named = json!({"name": name});
+    if let Some(named) = named.as_object_mut() {
+        for key in ["labels", "annotations"] {
+            if let Some(map) = metadata.get(key).filter(|map| map.is_object()) {
+                named.insert(key.to_owned(), map.clone());
+            }
+        }
+    }
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": named,
+        "webhooks": entries,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! Whether the webhook was seen to work: one of its endpoints is ready, and something broken was refused.
+//!
+//! What is broken is a Gateway that says nothing, and it is created by a dry run, so that nothing is there if it passes.
+
+use std::time::Duration;
+
+use kube::core::Request;
+use kube::core::params::{GetParams, ListParams, PostParams};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::Service;
+use crate::connect::Cluster;
+use crate::failure::{Action, Cause, Failure};
+use crate::kind::Resource;
+use crate::ledger::Ledger;
+use crate::repeats::{Repeats, times};
+
+/// Of the object that is never there.
+const NAME: &str = "gudgeon-refuse-me";
+/// What the API server says of a webhook's refusal.
+const DENIED: &str = "denied the request";
+const GROUP: &str = "networking.istio.io";
+/// The newest first.
+const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
+/// Between two tries.
+const AGAIN: Duration = Duration::from_secs(1);
+
+const SLICES: Resource = Resource {
+    group: "discovery.k8s.io",
+    version: "v1",
+    name: "endpointslices",
+};
+const ENDPOINTS: Resource = Resource {
+    group: "",
+    version: "v1",
+    name: "endpoints",
+};
+
+#[derive(Deserialize)]
+struct Slices {
+    #[serde(default)]
+    items: Vec<Slice>,
+}
+
+#[derive(Deserialize)]
+struct Slice {
+    #[serde(default)]
+    endpoints: Option<Vec<Endpoint>>,
+}
+
+#[derive(Deserialize)]
+struct Endpoint {
+    #[serde(default)]
+    conditions: Conditions,
+}
+
+#[derive(Default, Deserialize)]
+struct Conditions {
+    #[serde(default)]
+    ready: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Endpoints {
+    #[serde(default)]
+    subsets: Option<Vec<Subset>>,
+}
+
+#[derive(Deserialize)]
+struct Subset {
+    #[serde(default)]
+    addresses: Option<Vec<IgnoredAny>>,
+}
+
+/// Looks until it was seen.
+pub(crate) struct Refusal {
+    pub(crate) cluster: Cluster,
+    pub(crate) service: Service,
+    /// For an answer.
+    pub(crate) within: Duration,
+    pub(crate) configuration: String,
+    pub(crate) ledger: Ledger,
+}
+
+impl Refusal {
+    /// Tells once, and ends.
+    pub(crate) async fn run(self, seen: watch::Sender<bool>) {
+        let mut repeats = Repeats::default();
+        loop {
+            let words = match self.missing().await {
+                Ok(None) => break,
+                Ok(Some(words)) => words,
+                Err(failure) => {
+                    let words = failure.to_string();
+                    if let Some(count) = repeats.worth_saying(&words) {
+                        tracing::warn!("{words}{}: trying again", times(count));
+                    }
+                    words
+                }
+            };
+            let waits = Some(words);
+            self.ledger.of(&self.configuration, |standing| {
+                standing.waits.clone_from(&waits);
+            });
+            tokio::time::sleep(AGAIN).await;
+        }
+        tracing::info!("the webhook is ready to refuse: nothing passes without it from now on");
+        self.ledger
+            .of(&self.configuration, |standing| standing.waits = None);
+        seen.send_replace(true);
+    }
+
+    /// What has not been seen yet.
+    async fn missing(&self) -> Result<Option<String>, Failure> {
+        let Service { namespace, name } = &self.service;
+        if !self.is_ready().await? {
+            return Ok(Some(format!("no endpoint of {namespace}/{name} is ready")));
+        }
+        for version in VERSIONS {
+            if self
+                .cluster
+                .serves(GROUP, version)
+                .await?
+                .contains("gateways")
+            {
+                return self.try_it(version).await;
+            }
+        }
+        // There is nothing that could be refused.
+        Ok(None)
+    }
+
+    async fn is_ready(&self) -> Result<bool, Failure> {
+        let Service { namespace, name } = &self.service;
+        let action = action("list", SLICES, None);
+        let params = ListParams {
+            label_selector: Some(format!("kubernetes.io/service-name={name}")),
+            ..ListParams::default()
+        };
+        let request = Request::new(SLICES.path(Some(namespace))).list(&params);
+        match self
+            .cluster
+            .exchange(&action, self.within)
+            .json::<Slices>(request)
+            .await
+        {
+            Ok(slices) => {
+                let all = slices.items.into_iter().filter_map(|slice| slice.endpoints);
+                // Who says nothing of it is.
+                return Ok(all.flatten().any(|one| one.conditions.ready != Some(false)));
+            }
+            Err(failure) if failure.code() != Some(404) => return Err(failure),
+            Err(_unknown) => {}
+        }
+        let action = self::action("get", ENDPOINTS, Some(format!("{namespace}/{name}")));
+        let request =
+            Request::new(ENDPOINTS.path(Some(namespace))).get(name, &GetParams::default());
+        match self
+            .cluster
+            .exchange(&action, self.within)
+            .json::<Endpoints>(request)
+            .await
+        {
+            Ok(endpoints) => {
+                let all = endpoints.subsets.into_iter().flatten();
+                let mut addresses = all.filter_map(|subset| subset.addresses);
+                Ok(addresses.any(|addresses| !addresses.is_empty()))
+            }
+            Err(failure) if failure.code() == Some(404) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn try_it(&self, version: &'static str) -> Result<Option<String>, Failure> {
+        let gateways = Resource {
+            group: GROUP,
+            version,
+            name: "gateways",
+        };
+        let namespace = &self.service.namespace;
+        let object = json!({"apiVersion": format!("{GROUP}/{version}"), "kind": "Gateway",
+            "metadata": {"name": NAME, "namespace": namespace}, "spec": {}});
+        let params = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let action = action("create", gateways, Some(format!("{namespace}/{NAME}")));
+        let request = Request::new(gateways.path(Some(namespace)))
+            .create(&params, object.to_string().into_bytes());
+        match self
+            .cluster
+            .exchange(&action, self.within)
+            .json::<IgnoredAny>(request)
+            .await
+        {
+            Ok(IgnoredAny) => Ok(Some(
+                "a Gateway that says nothing was not refused".to_owned(),
+            )),
+            Err(Failure {
+                cause: Cause::Status { message, .. },
+                ..
+            }) if message.contains(DENIED) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+fn action(verb: &'static str, resource: Resource, name: Option<String>) -> Action {
+    Action {
+        verb,
+        resource: resource.to_string(),
+        name,
+    }
+}

@@ -1,0 +1,326 @@
+//! What is decided, as tables; then a keeper and an API server that is not one.
+
+mod kept;
+
+use std::time::SystemTime;
+
+use super::*;
+use crate::bundle::Bundle;
+use crate::decide::{Decision, Write};
+use crate::webhook::WebhookConfiguration;
+
+const PEM: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+
+fn service() -> Service {
+    Service {
+        namespace: "istio-system".to_owned(),
+        name: "istio-galley".to_owned(),
+    }
+}
+
+fn built_in() -> Validation {
+    Validation::built_in("istio-galley", service())
+}
+
+fn of_file(text: &str) -> Validation {
+    Validation::of_file(text, "istio-galley", service()).unwrap()
+}
+
+fn base64(text: &str) -> Value {
+    json!(k8s_openapi::ByteString(text.into()))
+}
+
+fn seen(webhooks: &Value) -> WebhookConfiguration {
+    serde_json::from_value(json!({"metadata": {"name": "istio-galley", "resourceVersion": "41"}, "webhooks": webhooks})).unwrap()
+}
+
+fn decided(wanted: &Validation, seen: Option<&WebhookConfiguration>, fail: bool) -> Decision {
+    let bundle = Bundle::File(PEM.into());
+    decide(wanted, seen, &bundle, fail, SystemTime::now())
+}
+
+/// The entries of the patch, or none where nothing is to be written.
+fn patch(wanted: &Validation, webhooks: &Value, fail: bool) -> Value {
+    match decided(wanted, Some(&seen(webhooks)), fail) {
+        Decision::Held { .. } => json!([]),
+        Decision::Write(Write::Patch { patch, .. }) => {
+            assert_eq!(patch["metadata"], json!({"resourceVersion": "41"}));
+            patch["webhooks"].clone()
+        }
+        other @ (Decision::Missing | Decision::Gone | Decision::NoEntry | Decision::Write(_)) => {
+            panic!("{other:?}")
+        }
+    }
+}
+
+fn entry(name: &str, policy: &str, bundle: &str) -> Value {
+    json!({"name": name, "failurePolicy": policy, "clientConfig": {"service": {"name": "x", "namespace": "y", "port": 443}, "caBundle": base64(bundle)}})
+}
+
+#[test]
+fn a_missing_one_is_made_and_ignores_until_it_was_seen_to_refuse() {
+    for (fail, policy) in [(false, "Ignore"), (true, "Fail")] {
+        let Decision::Write(Write::Create(object)) = decided(&built_in(), None, fail) else {
+            panic!("nothing is made");
+        };
+        assert_eq!(object["apiVersion"], "admissionregistration.k8s.io/v1");
+        assert_eq!(object["kind"], "ValidatingWebhookConfiguration");
+        assert_eq!(object["metadata"], json!({"name": "istio-galley"}));
+        let webhooks = object["webhooks"].as_array().unwrap();
+        assert_eq!(webhooks.len(), 1);
+        let entry = &webhooks[0];
+        assert_eq!(entry["name"], "validation.istio.io");
+        assert_eq!(entry["failurePolicy"], policy);
+        assert_eq!(
+            entry["clientConfig"],
+            json!({"service": {"name": "istio-galley", "namespace": "istio-system", "path": "/validate", "port": 443},
+                "caBundle": base64(PEM)})
+        );
+        assert_eq!(
+            (&entry["sideEffects"], &entry["timeoutSeconds"]),
+            (&json!("None"), &json!(10))
+        );
+    }
+}
+
+#[test]
+fn there_is_one_rule_for_each_group() {
+    let whole = built_in().whole;
+    let rules = whole["webhooks"][0]["rules"].as_array().unwrap();
+    let groups: Vec<&str> = rules
+        .iter()
+        .map(|rule| rule["apiGroups"][0].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        groups,
+        [
+            "networking.istio.io",
+            "security.istio.io",
+            "authentication.istio.io",
+            "rbac.istio.io",
+            "config.istio.io"
+        ]
+    );
+    let plurals: usize = rules
+        .iter()
+        .map(|rule| rule["resources"].as_array().unwrap().len())
+        .sum();
+    assert_eq!(plurals, api::config::KINDS.len());
+    for rule in rules {
+        assert_eq!(rule["apiVersions"], json!(["*"]));
+        assert_eq!(rule["operations"], json!(["CREATE", "UPDATE"]));
+    }
+    assert_eq!(
+        rules[1]["resources"],
+        json!([
+            "authorizationpolicies",
+            "peerauthentications",
+            "requestauthentications"
+        ])
+    );
+}
+
+#[test]
+fn of_one_that_is_there_only_bundle_and_policy_are_changed() {
+    let all = json!([entry("a", "Ignore", "old"), entry("b", "Fail", PEM), {"name": "c", "clientConfig": {"url": "https://x"}}]);
+    let bundle = json!({"caBundle": base64(PEM)});
+    assert_eq!(
+        patch(&built_in(), &all, false),
+        json!([{"name": "a", "clientConfig": bundle}, {"name": "c", "clientConfig": bundle}])
+    );
+    assert_eq!(
+        patch(&built_in(), &all, true),
+        json!([{"name": "a", "clientConfig": bundle, "failurePolicy": "Fail"}, {"name": "c", "clientConfig": bundle}])
+    );
+}
+
+#[test]
+fn a_fail_that_is_found_stays() {
+    let held = json!([entry("a", "Fail", PEM)]);
+    assert_eq!(patch(&built_in(), &held, false), json!([]));
+    assert_eq!(patch(&built_in(), &held, true), json!([]));
+    let ignores = json!([entry("a", "Ignore", PEM)]);
+    assert_eq!(patch(&built_in(), &ignores, false), json!([]));
+}
+
+#[test]
+fn one_without_entries_gets_them() {
+    for webhooks in [Value::Null, json!([])] {
+        let made = patch(&built_in(), &webhooks, false);
+        assert_eq!(made[0]["name"], "validation.istio.io");
+        assert_eq!(made[0]["failurePolicy"], "Ignore");
+    }
+}
+
+#[test]
+fn what_is_not_to_be_there_is_deleted() {
+    let none = built_in().unregistered();
+    assert_eq!(decided(&none, None, true), Decision::Gone);
+    let there = seen(&json!([entry("a", "Fail", PEM)]));
+    let decision = decided(&none, Some(&there), true);
+    assert_eq!(decision, Decision::Write(Write::Delete));
+}
+
+#[test]
+fn an_owner_is_named_with_its_uid() {
+    assert_eq!(built_in().owner(), "istio-galley-istio-system");
+    let owned = complete(built_in().whole, "istio-galley-istio-system", "u-1");
+    assert_eq!(
+        owned["metadata"]["ownerReferences"],
+        json!([{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "istio-galley-istio-system", "uid": "u-1"}])
+    );
+}
+
+const FILE: &str = "\
+apiVersion: admissionregistration.k8s.io/v1beta1
+kind: ValidatingWebhookConfiguration
+metadata:
+  name: somebody-elses
+  namespace: istio-system
+  labels: {app: galley}
+webhooks:
+- name: pilot.validation.istio.io
+  clientConfig:
+    service: {path: /admitpilot}
+    caBundle: \"\"
+  rules:
+  - {operations: [CREATE, UPDATE], apiGroups: [networking.istio.io], apiVersions: ['*'], resources: ['*']}
+  failurePolicy: Fail
+  sideEffects: Unknown
+  objectSelector: {matchLabels: {a: b}}
+- name: mixer.validation.istio.io
+  clientConfig: {url: 'https://10.0.0.1/admitmixer'}
+  admissionReviewVersions: [v1beta1]
+  namespaceSelector: {matchLabels: {c: d}}
+";
+
+#[test]
+fn a_file_is_completed_and_read_in_both_versions() {
+    for version in ["v1beta1", "v1"] {
+        let text = FILE.replace("k8s.io/v1beta1", &format!("k8s.io/{version}"));
+        let wanted = of_file(&text);
+        assert_eq!(
+            wanted.whole,
+            json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "istio-galley", "labels": {"app": "galley"}},
+            "webhooks": [
+                {"name": "pilot.validation.istio.io",
+                 "clientConfig": {"service": {"name": "istio-galley", "namespace": "istio-system", "path": "/admitpilot", "port": 443}},
+                 "rules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": ["networking.istio.io"], "apiVersions": ["*"], "resources": ["*"]}],
+                 "sideEffects": "None", "admissionReviewVersions": ["v1", "v1beta1"], "namespaceSelector": {},
+                 "objectSelector": {"matchLabels": {"a": "b"}}},
+                {"name": "mixer.validation.istio.io", "clientConfig": {"url": "https://10.0.0.1/admitmixer"},
+                 "sideEffects": "None", "admissionReviewVersions": ["v1beta1"], "namespaceSelector": {"matchLabels": {"c": "d"}}},
+            ]})
+        );
+    }
+}
+
+#[test]
+fn what_is_no_such_configuration_is_refused() {
+    for (text, words) in [
+        ("", "want one ValidatingWebhookConfiguration, not 0 objects"),
+        ("a: [", "line 1: "),
+        (&format!("{FILE}---\n{FILE}"), "not 2 objects"),
+        (
+            &FILE.replace("kind: Validating", "kind: Mutating"),
+            "not \"MutatingWebhookConfiguration\"",
+        ),
+        (
+            &FILE.replace("k8s.io/v1beta1", "k8s.io/v2"),
+            "of \"admissionregistration.k8s.io/v2\"",
+        ),
+        (
+            "{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, webhooks: []}",
+            "webhooks: want a list with at least one entry",
+        ),
+        (
+            &FILE.replace("- name: mixer.validation.istio.io\n ", "-"),
+            "webhooks[1].name: is required",
+        ),
+        (
+            &FILE.replace("service: {path: /admitpilot}", "service: x"),
+            "webhooks[0].clientConfig.service: want an object",
+        ),
+        (
+            &FILE.replace("rules:\n", "rules: x\n  other:\n"),
+            "webhooks[0].rules: want a list of objects",
+        ),
+    ] {
+        let read = Validation::of_file(text, "istio-galley", service());
+        let cause = read.expect_err(text);
+        assert!(cause.contains(words), "{cause}: {words}");
+    }
+}
+
+/// As the API server shows it, completed.
+fn shown() -> Value {
+    let mut entries: Vec<Value> = of_file(FILE)
+        .entries()
+        .into_iter()
+        .map(|Webhook(entry)| entry)
+        .collect();
+    for entry in &mut entries {
+        entry["clientConfig"]["caBundle"] = base64(PEM);
+        entry["failurePolicy"] = json!("Ignore");
+        entry["matchPolicy"] = json!("Equivalent");
+        entry["timeoutSeconds"] = json!(10);
+        entry["objectSelector"]["matchLabels"]["a"] = json!("b");
+    }
+    entries[0]["rules"][0]["scope"] = json!("*");
+    entries[1].as_object_mut().unwrap().remove("objectSelector");
+    json!(entries)
+}
+
+#[test]
+fn entries_are_held_to_what_a_file_says_of_them() {
+    let wanted = of_file(FILE);
+    assert_eq!(patch(&wanted, &shown(), false), json!([]));
+    let case = |change: fn(&mut Value), expected: Value| {
+        let mut entries = shown();
+        change(&mut entries);
+        assert_eq!(patch(&wanted, &entries, false), expected);
+    };
+    let pilot = |field: &str, value: Value| {
+        let mut entry = json!({"name": "pilot.validation.istio.io"});
+        entry[field] = value;
+        json!([entry])
+    };
+    case(
+        |entries| entries[0]["rules"][0]["operations"] = json!(["CREATE"]),
+        pilot("rules", of_file(FILE).whole["webhooks"][0]["rules"].clone()),
+    );
+    case(
+        |entries| entries[0]["namespaceSelector"] = json!({"matchLabels": {"only": "here"}}),
+        pilot("namespaceSelector", json!({"$patch": "replace"})),
+    );
+    case(
+        |entries| entries[0]["objectSelector"]["matchLabels"]["c"] = json!("d"),
+        pilot(
+            "objectSelector",
+            json!({"matchLabels": {"a": "b"}, "$patch": "replace"}),
+        ),
+    );
+    let client = json!({"service": {"name": "istio-galley", "namespace": "istio-system", "path": "/admitpilot", "port": 443},
+        "caBundle": base64(PEM), "$patch": "replace"});
+    case(
+        |entries| entries[0]["clientConfig"]["service"]["path"] = json!("/other"),
+        pilot("clientConfig", client.clone()),
+    );
+    case(
+        |entries| entries[0]["clientConfig"] = json!({"url": "https://evil"}),
+        pilot("clientConfig", client),
+    );
+    // What it does not speak of is anybody's.
+    case(
+        |entries| entries[0]["timeoutSeconds"] = json!(30),
+        json!([]),
+    );
+    // One is gone, and one is somebody else's.
+    let mut entries = shown();
+    entries[1]["name"] = json!("other.example.com");
+    let made = patch(&wanted, &entries, false);
+    assert_eq!(made.as_array().unwrap().len(), 1);
+    assert_eq!(made[0]["name"], "mixer.validation.istio.io");
+    assert_eq!(made[0]["failurePolicy"], "Ignore");
+}
