@@ -30,6 +30,7 @@ mod grpc;
 mod hidden;
 mod html;
 mod injector;
+mod keeping;
 mod kept;
 mod log;
 mod manifest;
@@ -41,6 +42,7 @@ mod properties;
 mod secrets;
 mod serve;
 mod tls;
+mod tracked;
 mod validate;
 mod watch;
 

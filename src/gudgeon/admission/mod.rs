@@ -1,7 +1,8 @@
 //! What admission webhooks share: a review taken in with bounds, read as far as it can be read, and answered in its own version.
 
+mod object;
 mod post;
 pub(crate) mod review;
 
 pub(crate) use post::{Taken, answered, take};
-pub(crate) use review::{Question, Says};
+pub(crate) use review::{Cause, Flaw, Group, Manner, Question, Says, WARNINGS, cut};

@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, StatusCode, Version};
 
-use crate::serve::{Answer, Cut, Desk, Desks, Line, Unread, full, read, text};
+use crate::serve::{Answer, Cut, Desk, Desks, Line, NoDesk, Unread, full, read, text};
 
 /// A review as it came, at its desk.
 #[derive(Debug)]
@@ -36,8 +36,13 @@ pub(crate) async fn take(
     line: &Arc<Line>,
     most: usize,
 ) -> Result<Taken, Cut> {
-    let Some(desk) = desks.sit(line).await else {
-        return Err(Cut("others waited too long"));
+    let desk = match desks.sit(line).await {
+        Ok(desk) => desk,
+        Err(NoDesk::Gone) => return Err(Cut("others waited too long")),
+        Err(NoDesk::Full) => {
+            let said = "too many reviews at once";
+            return Ok(Taken::Refused(text(StatusCode::TOO_MANY_REQUESTS, said)));
+        }
     };
     let (head, body) = request.into_parts();
     let body = match read(&desk, body, most).await {

@@ -8,16 +8,60 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-/// Lists and objects within each other.
-const MAX_DEPTH: usize = 128;
-/// Texts, numbers, lists and objects, as in templates: each takes many times its bytes once it is read. A pod of the size
-/// that etcd takes has some thousands.
-const MAX_VALUES: usize = 100_000;
+use super::object;
+
 /// What the API server shows of warnings.
-const WARNINGS: usize = 16;
+pub(crate) const WARNINGS: usize = 16;
 const WARNING_BYTES: usize = 256;
+
+/// How a review is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// Texts, numbers, lists and objects at most: each takes many times its bytes once it is read.
+    pub(crate) values: usize,
+    /// A key that is written twice is a mistake, not the last one of both.
+    pub(crate) strict: bool,
+}
+
+/// Why a review cannot be answered as it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    Unreadable(String),
+    /// It can be read, and is no review.
+    Another(String),
+}
+
+impl Flaw {
+    /// Without what could not be done.
+    pub(crate) fn cause(&self) -> &str {
+        match self {
+            Self::Unreadable(cause) | Self::Another(cause) => cause,
+        }
+    }
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(cause) => write!(f, "cannot read review: {cause}"),
+            Self::Another(cause) => write!(f, "cannot answer {cause}"),
+        }
+    }
+}
+
+/// What is taken in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Takes {
+    #[default]
+    All,
+    /// The same, but a key that is written twice.
+    Once,
+    /// Nothing but texts.
+    Texts,
+}
 
 /// What the API server asks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,25 +69,24 @@ pub(crate) struct Question {
     api_version: String,
     kind: String,
     asked: bool,
-    /// Nothing is taken in but texts.
-    glance: bool,
+    takes: Takes,
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) dry_run: bool,
-    operation: String,
-    sub_resource: String,
-    object_kind: Group,
-    resource: Group,
+    pub(crate) operation: String,
+    pub(crate) sub_resource: String,
+    pub(crate) object_kind: Group,
+    pub(crate) resource: Group,
     pub(crate) object: Value,
 }
 
 /// A GroupVersionKind or GroupVersionResource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Group {
-    group: String,
-    version: String,
-    name: String,
+pub(crate) struct Group {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) name: String,
 }
 
 impl Group {
@@ -58,52 +101,70 @@ impl Group {
 pub(crate) enum Says {
     Unchanged,
     Patch(Vec<u8>),
-    Refused { code: u16, message: String },
+    Refused {
+        code: u16,
+        message: String,
+        causes: Vec<Cause>,
+    },
+}
+
+/// What is wrong with one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cause {
+    /// Empty: with the object as a whole.
+    pub(crate) field: String,
+    pub(crate) message: String,
 }
 
 impl Question {
     /// Reads a review; what was read of a broken one stays in the question.
-    pub(crate) fn read(bytes: &[u8]) -> (Self, Result<(), String>) {
+    pub(crate) fn read(bytes: &[u8], manner: Manner) -> (Self, Result<(), Flaw>) {
         let mut this = Self::default();
-        if let Err(excess) = bounded(bytes) {
+        let takes = match manner.strict {
+            true => Takes::Once,
+            false => Takes::All,
+        };
+        if let Err(excess) = object::bounded(bytes, manner.values) {
             // Its fields may still say who asks.
-            let _as_far_as_it_goes = this.fill(bytes, true);
-            return (this, Err(format!("cannot read review: {excess}")));
+            let _as_far_as_it_goes = this.fill(bytes, Takes::Texts);
+            return (this, Err(Flaw::Unreadable(excess)));
         }
         let read = this
-            .fill(bytes, false)
-            .map_err(|cause| format!("cannot read review: {cause}"))
-            .and_then(|()| this.check());
+            .fill(bytes, takes)
+            .map_err(|cause| Flaw::Unreadable(cause.to_string()))
+            .and_then(|()| this.check().map_err(Flaw::Another));
         (this, read)
     }
 
-    fn fill(&mut self, bytes: &[u8], glance: bool) -> Result<(), serde_json::Error> {
+    fn fill(&mut self, bytes: &[u8], takes: Takes) -> Result<(), serde_json::Error> {
         let mut reader = serde_json::Deserializer::from_slice(bytes);
-        if !glance {
+        if takes != Takes::Texts {
             reader.disable_recursion_limit();
         }
-        self.glance = glance;
+        self.takes = takes;
         ReviewSeed(self).deserialize(&mut reader)?;
         reader.end()
     }
 
     fn check(&self) -> Result<(), String> {
         if self.kind != "AdmissionReview" {
-            return Err(format!(
-                "cannot answer kind {:?}: want AdmissionReview",
-                self.kind
-            ));
+            return Err(format!("kind {:?}: want AdmissionReview", self.kind));
         }
         if !self.version_is_known() {
             return Err(format!(
-                "cannot answer apiVersion {:?}: want admission.k8s.io/v1 or v1beta1",
+                "apiVersion {:?}: want admission.k8s.io/v1 or v1beta1",
                 self.api_version
             ));
         }
         if !self.asked {
-            return Err("cannot answer review: no request in it".to_owned());
+            return Err("review: no request in it".to_owned());
         }
         Ok(())
+    }
+
+    /// Whether it is of today's version, which has warnings.
+    pub(crate) fn is_v1(&self) -> bool {
+        self.api_version == "admission.k8s.io/v1"
     }
 
     fn version_is_known(&self) -> bool {
@@ -142,24 +203,30 @@ impl Question {
                 response.insert("patchType".to_owned(), json!("JSONPatch"));
                 response.insert("patch".to_owned(), json!(STANDARD.encode(patch)));
             }
-            Says::Refused { code, message } => {
-                let reason = if *code < 500 {
-                    "BadRequest"
-                } else {
-                    "InternalError"
+            Says::Refused {
+                code,
+                message,
+                causes,
+            } => {
+                let reason = match *code {
+                    422 => "Invalid",
+                    ..500 => "BadRequest",
+                    500.. => "InternalError",
                 };
                 response.insert("allowed".to_owned(), json!(false));
-                response.insert(
-                    "status".to_owned(),
-                    json!({"message": message, "reason": reason, "code": code}),
-                );
+                let mut status = json!({"message": message, "reason": reason, "code": code});
+                if let Some(status) = status.as_object_mut().filter(|_| !causes.is_empty()) {
+                    let causes: Vec<Value> = causes.iter().map(Cause::json).collect();
+                    status.insert("details".to_owned(), json!({"causes": causes}));
+                }
+                response.insert("status".to_owned(), status);
             }
         }
         if !warnings.is_empty() {
             let shown: Vec<&str> = warnings
                 .iter()
                 .take(WARNINGS)
-                .map(|text| cut(text))
+                .map(|text| cut(text, WARNING_BYTES))
                 .collect();
             response.insert("warnings".to_owned(), json!(shown));
         }
@@ -174,46 +241,23 @@ impl Question {
     }
 }
 
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(WARNING_BYTES);
+impl Cause {
+    fn json(&self) -> Value {
+        let mut cause = json!({"reason": "FieldValueInvalid", "message": self.message});
+        if let Some(cause) = cause.as_object_mut().filter(|_| !self.field.is_empty()) {
+            cause.insert("field".to_owned(), json!(self.field));
+        }
+        cause
+    }
+}
+
+/// As much of a text as fits, up to the end of a letter.
+pub(crate) fn cut(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
     text.get(..end).unwrap_or_default()
-}
-
-/// Whether JSON is within the bounds. What is skipped while it is parsed counts, too.
-fn bounded(bytes: &[u8]) -> Result<(), String> {
-    let (mut depth, mut values, mut quoted, mut escaped) = (0_usize, 1_usize, false, false);
-    for byte in bytes {
-        if quoted {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => quoted = false,
-                _ => {}
-            }
-            continue;
-        }
-        match byte {
-            b'"' => quoted = true,
-            b'{' | b'[' => {
-                depth += 1;
-                values += 1;
-            }
-            // Each begins another.
-            b',' => values += 1,
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > MAX_DEPTH {
-            return Err(format!("nested deeper than {MAX_DEPTH}"));
-        }
-        if values > MAX_VALUES {
-            return Err(format!("more than {MAX_VALUES} values"));
-        }
-    }
-    Ok(())
 }
 
 /// Text; null is as good as absent.
@@ -297,11 +341,15 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
                 "dryRun" => {
                     question.dry_run = map.next_value::<Option<bool>>()?.unwrap_or_default();
                 }
-                "kind" | "resource" | "object" if question.glance => {
+                "kind" | "resource" | "object" if question.takes == Takes::Texts => {
                     _ = map.next_value::<IgnoredAny>()?;
                 }
                 "kind" => question.object_kind = group(&map.next_value()?, "kind")?,
                 "resource" => question.resource = group(&map.next_value()?, "resource")?,
+                "object" if question.takes == Takes::Once => {
+                    let text = map.next_value::<&RawValue>()?.get();
+                    question.object = object::strict(text).map_err(serde::de::Error::custom)?;
+                }
                 "object" => question.object = map.next_value()?,
                 _ => _ = map.next_value::<IgnoredAny>()?,
             }

@@ -34,6 +34,9 @@ pub(super) fn document(looks: &Looks) -> Value {
     if let Value::Object(fields) = &mut document {
         let seen = looks.peers.seen();
         fields.insert("peers".to_owned(), seen.iter().map(peers::shown).collect());
+        if let Some(webhook) = &looks.webhook {
+            fields.insert("webhook".to_owned(), webhook.json());
+        }
         fields.insert(
             "ready".to_owned(),
             json!(looks.readiness.why_not().is_none()),

@@ -23,5 +23,6 @@ mod readiness;
 mod sources;
 mod start;
 mod streams;
+mod webhook;
 
 pub(crate) use start::run;

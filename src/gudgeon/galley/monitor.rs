@@ -11,6 +11,7 @@ use serde_json::json;
 use super::engine::Engine;
 use super::metrics::Metrics;
 use super::readiness::Readiness;
+use super::webhook::Webhook;
 use super::{configz, page};
 use crate::classic::CONTENT_TYPE;
 use crate::cli::{REVISION, VERSION};
@@ -28,6 +29,8 @@ pub(super) struct Looks {
     pub(super) readiness: Arc<Readiness>,
     pub(super) registry: Registry,
     pub(super) metrics: Arc<Metrics>,
+    /// `None`: nobody is asked about rules.
+    pub(super) webhook: Option<Arc<Webhook>>,
 }
 
 /// What a listener is for.
@@ -66,6 +69,9 @@ impl Monitor {
             "/healthz" => text(StatusCode::OK, "ok"),
             "/metrics" => {
                 let engine = looks.engine.as_deref();
+                if let Some(webhook) = &looks.webhook {
+                    webhook.count();
+                }
                 let body = looks.metrics.text(&looks.registry, engine);
                 full(StatusCode::OK, CONTENT_TYPE, body.into())
             }

@@ -38,6 +38,9 @@ pub(super) fn draw(looks: &Looks) -> String {
             session(&mut page, engine, state);
         });
     }
+    if let Some(webhook) = &looks.webhook {
+        webhook.draw(&mut page);
+    }
     page.push_str("</body></html>\n");
     page
 }

@@ -19,6 +19,7 @@ use super::processing::usable;
 use super::readiness::Readiness;
 use super::sources::{Files, Server};
 use super::streams::Streams;
+use super::webhook::Webhook;
 use super::{mesh, probes};
 use crate::cli::{GalleyFlags, REVISION, VERSION};
 use crate::exit::{Exit, Failure};
@@ -60,12 +61,15 @@ async fn serve(flags: &GalleyFlags) -> Result<Exit, Failure> {
         From::Nowhere => None,
         From::Files(_) | From::Cluster(_) => Some(Streams::new(&flags.mcp)?),
     };
+    let (webhook, asked) = match options.validation {
+        true => Webhook::start(flags, &readiness, &mut registry, &metrics)
+            .await
+            .map(|(webhook, door)| (Some(webhook), Some(door)))?,
+        false => (None, None),
+    };
     let doors = doors(flags).await?;
     let engine = sources(flags, &options, &readiness, &metrics, &again).await?;
     info!("gudgeon {VERSION} ({REVISION}) galley");
-    if options.validation {
-        warn!("the webhook is not yet served");
-    }
 
     let (stage, watched) = watch::channel(Stage::Serving);
     let mut serving = JoinSet::new();
@@ -78,11 +82,16 @@ async fn serve(flags: &GalleyFlags) -> Result<Exit, Failure> {
         readiness: Arc::clone(&readiness),
         registry,
         metrics,
+        webhook,
     });
     for (door, side) in doors {
         let looks = Arc::clone(&looks);
         let monitor = Arc::new(Monitor { looks, side });
         serving.spawn(serve::run(door, monitor, watched.clone()));
+    }
+    if let (Some(webhook), Some(door)) = (&looks.webhook, asked) {
+        let reviews = Arc::clone(&webhook.reviews);
+        serving.spawn(serve::run(door, reviews, watched.clone()));
     }
     let mut probes = probes::start(flags, &readiness.changes());
     tokio::spawn(rest_after_start());

@@ -7,19 +7,12 @@ use std::time::{Duration, SystemTime};
 use inject::{Parameters, Source, Sources};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tracing::warn;
 
 use super::engine::Engine;
 use super::metrics::Metrics;
-use super::tracked::{Named, Tracked};
-use crate::file;
-use crate::tls::{self, Flaw, Pair};
-
-/// A certificate and a key that do not match were seen half-way: tried again for so long.
-pub(crate) const HALF_WAY: Duration = Duration::from_secs(10);
-/// Between two such tries.
-const TRY_AGAIN: Duration = Duration::from_millis(250);
+use crate::tls::{self, BundleFile, Looked, Pair, PairFiles, utf8};
+use crate::tracked::{Named, Tracked};
 
 /// What there is to read; an absent text is the built-in one.
 #[derive(Debug, Default)]
@@ -74,14 +67,11 @@ struct Text {
 #[derive(Debug)]
 pub(crate) struct Files<E> {
     texts: Vec<Text>,
-    pair: Option<(Tracked, Tracked)>,
-    half_way_since: Option<Instant>,
-    ca: Option<Tracked>,
+    pair: Option<PairFiles>,
+    ca: Option<BundleFile>,
     parameters: Parameters,
     metrics: Arc<Metrics>,
     served: Arc<Served<E>>,
-    tls: Option<Arc<tls::Current>>,
-    pub(crate) not_after: watch::Sender<Option<Pair>>,
 }
 
 impl<E: Engine> Files<E> {
@@ -126,28 +116,20 @@ impl<E: Engine> Files<E> {
         };
         let mut this = Self {
             texts,
-            pair: wanted
-                .pair
-                .map(|(chain, key)| (Tracked::new(chain), Tracked::new(key))),
-            half_way_since: None,
-            ca: wanted.ca.map(Tracked::new),
+            pair: wanted.pair.map(|(chain, key)| PairFiles::new(chain, key)),
+            ca: wanted.ca.map(BundleFile::new),
             parameters: wanted.parameters,
             metrics,
             served: Arc::new(served),
-            tls: None,
-            not_after: watch::Sender::new(None),
         };
         let now = SystemTime::now();
         for text in &mut this.texts {
-            text.file.good(&this.metrics, now);
+            text.file.good(&*this.metrics, now);
         }
         this.first_pair().await?;
         this.look_at_ca(now);
-        if let Some((ca, cause)) = this
-            .ca
-            .as_ref()
-            .and_then(|ca| Some((ca, ca.error.as_ref()?)))
-        {
+        let of_ca = this.ca.as_ref().map(|ca| &ca.0);
+        if let Some((ca, cause)) = of_ca.and_then(|ca| Some((ca, ca.error.as_ref()?))) {
             return Err(ca.named.line(cause));
         }
         this.publish();
@@ -158,15 +140,8 @@ impl<E: Engine> Files<E> {
         while let Some(pause) = self.look_at_pair(SystemTime::now()) {
             tokio::time::sleep(pause).await;
         }
-        let Some((chain, key)) = &self.pair else {
-            return Ok(());
-        };
-        for file in [chain, key] {
-            if let Some(cause) = &file.error {
-                return Err(file.named.line(cause));
-            }
-        }
-        Ok(())
+        let flaw = self.pair.as_ref().and_then(PairFiles::flaw);
+        flaw.map_or(Ok(()), Err)
     }
 
     pub(crate) fn served(&self) -> Arc<Served<E>> {
@@ -175,18 +150,25 @@ impl<E: Engine> Files<E> {
 
     /// The certificate of new connections; `None`: none is read from files.
     pub(crate) fn tls(&self) -> Option<Arc<tls::Current>> {
-        self.tls.clone()
+        self.pair.as_ref().map(PairFiles::current)
+    }
+
+    /// The pair in use, and each that comes.
+    pub(crate) fn pairs(&self) -> Option<watch::Receiver<Option<Pair>>> {
+        self.pair.as_ref().map(|files| files.pair.subscribe())
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Tracked> {
+        let texts = self.texts.iter().map(|text| &text.file);
+        let pair = self.pair.iter().flat_map(PairFiles::files);
+        texts
+            .chain(pair)
+            .chain(self.ca.iter().map(|bundle| &bundle.0))
     }
 
     /// What to watch.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
-        let texts = self.texts.iter().map(|text| &text.file);
-        let pair = self.pair.iter().flat_map(|(chain, key)| [chain, key]);
-        texts
-            .chain(pair)
-            .chain(&self.ca)
-            .map(|file| file.named.path.clone())
-            .collect()
+        self.all().map(|file| file.named.path.clone()).collect()
     }
 
     /// Reads what has changed; when to look again, where something was seen half-way.
@@ -200,14 +182,12 @@ impl<E: Engine> Files<E> {
     }
 
     fn publish(&self) {
-        let texts = self.texts.iter().map(|text| &text.file);
-        let pair = self.pair.iter().flat_map(|(chain, key)| [chain, key]);
-        let report = texts.chain(pair).chain(&self.ca).map(Tracked::json);
+        let report = self.all().map(Tracked::json).collect();
         *self
             .served
             .report
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) = report.collect();
+            .unwrap_or_else(PoisonError::into_inner) = report;
     }
 
     fn look_at_texts(&mut self, now: SystemTime) {
@@ -221,7 +201,7 @@ impl<E: Engine> Files<E> {
                 }
                 Some(Err(cause)) => {
                     text.candidate = None;
-                    text.file.broken(&self.metrics, &cause);
+                    text.file.broken(&*self.metrics, &cause);
                 }
             }
         }
@@ -249,7 +229,7 @@ impl<E: Engine> Files<E> {
                             .unwrap_or_else(PoisonError::into_inner) = engine;
                         if let Some(text) = self.texts.get_mut(at) {
                             text.good = text.candidate.take();
-                            text.file.good(&self.metrics, now);
+                            text.file.good(&*self.metrics, now);
                         }
                         *cause = None;
                         taken = true;
@@ -260,90 +240,23 @@ impl<E: Engine> Files<E> {
         }
         for ((text, cause), fresh) in self.texts.iter_mut().zip(causes).zip(fresh) {
             if let Some(cause) = cause.filter(|_| fresh) {
-                text.file.broken(&self.metrics, &cause);
+                text.file.broken(&*self.metrics, &cause);
             }
         }
     }
 
     fn look_at_pair(&mut self, now: SystemTime) -> Option<Duration> {
-        let (chain, key) = self.pair.as_mut()?;
-        let before = (chain.seen.clone(), key.seen.clone());
-        let (bytes_of_chain, bytes_of_key) = (chain.changed(), key.changed());
-        let fresh = bytes_of_chain.is_some() || bytes_of_key.is_some();
-        if fresh && before != (None, None) {
-            self.half_way_since = None;
-        }
-        if !fresh && self.half_way_since.is_none() {
-            return None;
-        }
-        let mut bytes = [Vec::new(), Vec::new()];
-        let mut readable = true;
-        for (file, bytes) in [&mut *chain, &mut *key].into_iter().zip(&mut bytes) {
-            match file::read(&file.named.path) {
-                Ok(read) => *bytes = read,
-                Err(cause) => {
-                    file.broken(&self.metrics, &cause.to_string());
-                    readable = false;
-                }
-            }
-        }
-        if !readable {
-            return None;
-        }
-        let [bytes_of_chain, bytes_of_key] = &bytes;
-        match Pair::parse(bytes_of_chain, bytes_of_key) {
-            Ok(pair) => {
-                self.half_way_since = None;
-                chain.good(&self.metrics, now);
-                key.good(&self.metrics, now);
-                self.metrics.serves_until(pair.not_after);
-                match &self.tls {
-                    Some(tls) => tls.set(&pair),
-                    None => self.tls = Some(tls::Current::new(&pair)),
-                }
-                self.not_after.send_replace(Some(pair));
-            }
-            Err(Flaw::Chain(cause)) => chain.broken(&self.metrics, &cause),
-            Err(Flaw::Key(cause)) => key.broken(&self.metrics, &cause),
-            Err(Flaw::Mismatch) => {
-                let since = *self.half_way_since.get_or_insert_with(Instant::now);
-                if since.elapsed() < HALF_WAY {
-                    return Some(TRY_AGAIN);
-                }
-                self.half_way_since = None;
-                let chain = chain.named.path.display();
-                key.broken(
-                    &self.metrics,
-                    &format!("it does not belong to the certificate in {chain}"),
-                );
-            }
-        }
-        None
+        self.pair.as_mut()?.look(&*self.metrics, now)
     }
 
     fn look_at_ca(&mut self, now: SystemTime) {
         let Some(ca) = &mut self.ca else { return };
-        let read = match ca.changed() {
-            None => return,
-            Some(read) => read
-                .and_then(utf8)
-                .and_then(|pem| tls::is_bundle(pem.as_bytes()).map(|()| pem)),
-        };
-        match read {
-            Ok(pem) => {
-                ca.good(&self.metrics, now);
-                self.served.ca.send_replace(Some(pem.into()));
-            }
-            Err(cause) => {
-                ca.broken(&self.metrics, &cause);
-                self.served.ca_unreadable.send_modify(|times| *times += 1);
-            }
+        match ca.look(&*self.metrics, now) {
+            Looked::Same => {}
+            Looked::New(pem) => drop(self.served.ca.send_replace(Some(pem))),
+            Looked::Broken => self.served.ca_unreadable.send_modify(|times| *times += 1),
         }
     }
-}
-
-fn utf8(bytes: Vec<u8>) -> Result<String, String> {
-    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
 }
 
 /// Loads the good texts, but for one its candidate.

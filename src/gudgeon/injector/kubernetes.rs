@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use cluster::{Access, Bundle, Cluster, Handle, Keeper, Order, Pace, Version};
+use cluster::{Access, Handle, Keeper, Order, Pace, Version};
 use inject::NativeSidecars;
-use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::engine::Engine;
 use super::webhook::Webhook;
 use crate::cli::InjectorFlags;
+use crate::keeping::{AGAIN, connected};
 use crate::log;
 
 /// From this on native sidecars are on by default in Kubernetes for long enough.
@@ -23,8 +23,6 @@ const NATIVE_SINCE: Version = Version {
 };
 /// An API server is replaced seldom.
 const HOURLY: Duration = Duration::from_secs(3600);
-/// After a failure.
-const AGAIN: Duration = Duration::from_secs(30);
 
 /// The way to the API server; `None`: there is none.
 pub(super) fn access(flags: &InjectorFlags) -> Option<Access> {
@@ -53,45 +51,9 @@ pub(super) fn keeper(flags: &InjectorFlags) -> (Keeper, Handle) {
     Keeper::new(order, Pace::default())
 }
 
-/// Tells the keeper each CA bundle as it comes.
-pub(super) async fn tell(
-    handle: Handle,
-    own: bool,
-    mut ca: watch::Receiver<Option<Arc<str>>>,
-    mut unreadable: watch::Receiver<u64>,
-) {
-    loop {
-        if let Some(pem) = ca.borrow_and_update().clone() {
-            let pem = pem.as_bytes().to_vec();
-            handle.keep(if own {
-                Bundle::Own(pem)
-            } else {
-                Bundle::File(pem)
-            });
-        }
-        tokio::select! {
-            changed = ca.changed() => if changed.is_err() { return },
-            Ok(()) = unreadable.changed() => handle.cannot_load(),
-        }
-    }
-}
-
 /// Connects, and does what is wished for, for ever.
 pub(super) async fn run<E: Engine>(access: Access, wishes: Wishes<E>) {
-    let mut failed: u64 = 0;
-    let cluster = loop {
-        match Cluster::open(&access).await {
-            Ok(cluster) => break cluster,
-            Err(cause) => {
-                failed += 1;
-                if log::worth_a_line(failed) {
-                    error!("{cause} ({failed} times): trying again");
-                }
-                tokio::time::sleep(AGAIN).await;
-            }
-        }
-    };
-    info!("using the API server {}", cluster.address());
+    let cluster = connected(&access).await;
     let keeping = async {
         match wishes.keeper {
             Some(keeper) => keeper.run(cluster.clone()).await,

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 
 use super::decision::Verdict;
 use crate::cli::{REVISION, VERSION};
+use crate::tracked::Counts;
 use crate::{log, process};
 
 /// What the text is; Prometheus and all its kin read it.
@@ -216,19 +217,6 @@ impl Metrics {
         self.pruned.inc_by(fields as u64);
     }
 
-    /// Whether the file of a flag is in use as it is now.
-    pub(crate) fn file(&self, flag: &'static str, valid: bool) {
-        self.valid
-            .get_or_create(&[("file", flag.to_owned())])
-            .set(i64::from(valid));
-    }
-
-    pub(crate) fn reloaded(&self, flag: &'static str, result: &'static str) {
-        self.reloads
-            .get_or_create(&[("file", flag.to_owned()), ("result", result.to_owned())])
-            .inc();
-    }
-
     pub(crate) fn serves_until(&self, not_after: SystemTime) {
         self.not_after.set(seconds(not_after));
     }
@@ -274,6 +262,20 @@ impl Metrics {
         // Writing to a string cannot fail.
         let _written = encode(&mut text, &self.registry);
         text
+    }
+}
+
+impl Counts for Metrics {
+    fn file(&self, flag: &'static str, valid: bool) {
+        self.valid
+            .get_or_create(&[("file", flag.to_owned())])
+            .set(i64::from(valid));
+    }
+
+    fn reloaded(&self, flag: &'static str, result: &'static str) {
+        self.reloads
+            .get_or_create(&[("file", flag.to_owned()), ("result", result.to_owned())])
+            .inc();
     }
 }
 

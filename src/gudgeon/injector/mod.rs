@@ -13,12 +13,9 @@ mod metrics;
 mod monitor;
 mod page;
 mod pairs;
-mod reload;
 mod secrets;
-mod selfsigned;
 mod start;
 mod status;
-mod tracked;
 mod webhook;
 
 pub(crate) use engine::Engine;

@@ -18,16 +18,16 @@ use super::health::{self, Health};
 use super::kubernetes::{self, Wishes};
 use super::metrics::Metrics;
 use super::monitor::Monitor;
-use super::status::Status;
-use super::tracked::{Named, chosen};
+use super::status::{Status, Telling};
 use super::webhook::Webhook;
-use super::{reload, selfsigned};
 use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
 use crate::exit::{Exit, Failure};
 use crate::process::{self, Ends, rest_after_start, tell_of_panics};
 use crate::serve::{self, Stage};
 use crate::tls::{self, Authority, Names};
-use crate::{file, log, parameters};
+use crate::tracked::{Named, chosen};
+use crate::watch::{Watcher, keep_looking};
+use crate::{file, keeping, log, parameters};
 
 /// Between two tries to write the CA where it is wanted.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ async fn serve<E: Engine>(flags: InjectorFlags) -> Result<Exit, Failure> {
 struct Prepared<E> {
     files: Files<E>,
     authority: Option<Authority>,
-    telling: selfsigned::Served,
+    telling: Telling,
     webhook: Arc<Webhook<E>>,
     status: Arc<Status>,
     doors: Doors,
@@ -114,7 +114,7 @@ impl<E: Engine> Prepared<E> {
             (None, Some(current)) => current,
             (None, None) => return Err(Failure::config("cannot serve: there is no certificate")),
         };
-        let telling = selfsigned::Served {
+        let telling = Telling {
             tls: Arc::clone(&current),
             metrics: Arc::clone(&metrics),
             status: Arc::clone(&status),
@@ -252,7 +252,7 @@ fn heartbeat(flags: &InjectorFlags) -> Result<Option<(PathBuf, Duration)>, Failu
 struct Tasks<'a, E> {
     flags: &'a InjectorFlags,
     served: &'a Arc<super::files::Served<E>>,
-    telling: selfsigned::Served,
+    telling: Telling,
 }
 
 impl<E: Engine> Tasks<'_, E> {
@@ -271,14 +271,19 @@ impl<E: Engine> Tasks<'_, E> {
         match authority {
             Some(authority) => {
                 let ca = self.served.ca.clone();
-                tokio::spawn(selfsigned::run(authority, self.telling, ca));
+                let telling = self.telling;
+                let serve = move |pair: &tls::Pair| telling.serve(pair);
+                tokio::spawn(tls::renew(authority, serve, ca));
             }
             None => {
-                let pairs = files.not_after.subscribe();
-                tokio::spawn(follow(pairs, self.telling));
+                if let Some(pairs) = files.pairs() {
+                    tokio::spawn(follow(pairs, self.telling));
+                }
             }
         }
-        tokio::spawn(reload::run(files));
+        let watcher = Watcher::new(files.paths());
+        let mut files = files;
+        tokio::spawn(async move { keep_looking(watcher, || files.look()).await });
     }
 }
 
@@ -304,7 +309,7 @@ fn look_for_cluster<E: Engine>(
         status.kept_by(handle.clone());
         let ca = webhook.served.ca.subscribe();
         let unreadable = webhook.served.ca_unreadable.subscribe();
-        tokio::spawn(kubernetes::tell(handle, flags.self_signed, ca, unreadable));
+        tokio::spawn(keeping::tell(handle, flags.self_signed, ca, unreadable));
         keeper
     });
     let auto = auto.then(|| Arc::clone(webhook));
@@ -314,7 +319,7 @@ fn look_for_cluster<E: Engine>(
 }
 
 /// Tells page and readiness which certificate the files hold now.
-async fn follow(mut pairs: watch::Receiver<Option<tls::Pair>>, telling: selfsigned::Served) {
+async fn follow(mut pairs: watch::Receiver<Option<tls::Pair>>, telling: Telling) {
     loop {
         let pair = pairs.borrow_and_update().clone();
         if let Some(pair) = pair {

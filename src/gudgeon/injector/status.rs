@@ -1,12 +1,14 @@
 //! What the page says beside files and decisions: the certificate, and the webhook configurations.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::{Handle, Standing};
 use serde_json::{Value, json};
 
+use super::health::Health;
+use super::metrics::Metrics;
 use crate::log;
-use crate::tls::Pair;
+use crate::tls::{Current, Pair};
 
 #[derive(Debug, Default)]
 pub(crate) struct Status {
@@ -63,5 +65,28 @@ impl Status {
             })
         };
         self.standings().iter().map(shown).collect()
+    }
+}
+
+/// Where a new certificate has to be known.
+#[derive(Clone, Debug)]
+pub(super) struct Telling {
+    pub(super) tls: Arc<Current>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) status: Arc<Status>,
+    pub(super) health: Arc<Health>,
+}
+
+impl Telling {
+    pub(super) fn serve(&self, pair: &Pair) {
+        self.tls.set(pair);
+        self.tell(pair);
+    }
+
+    /// Says what is served without touching it.
+    pub(super) fn tell(&self, pair: &Pair) {
+        self.metrics.serves_until(pair.not_after);
+        self.status.serves(pair);
+        self.health.ends(pair.not_after);
     }
 }

@@ -18,7 +18,7 @@ use super::health::Health;
 use super::metrics::Metrics;
 use super::pairs::pairs;
 use super::secrets::Secrets;
-use crate::admission::{Question, Says, Taken, answered, take};
+use crate::admission::{Manner, Question, Says, Taken, answered, take};
 use crate::serve::{Answer, Answering, Cut, Desks, Line, Service, not_allowed, ready, text};
 
 /// Reviews that are read or answered at a time; the rest wait.
@@ -27,6 +27,12 @@ const REVIEWS: usize = 64;
 const BODY_BYTES: usize = 6 << 20;
 /// Of large bodies, and the answers to them, together.
 const ROOM_BYTES: usize = 2 * BODY_BYTES;
+
+/// A pod of the size that etcd takes has some thousands of values.
+const MANNER: Manner = Manner {
+    values: 100_000,
+    strict: false,
+};
 
 /// A bad request, in the words of the metrics.
 const BAD_REQUEST: &str = inject::reason::BAD_REQUEST;
@@ -91,10 +97,10 @@ impl<E: Engine> Webhook<E> {
 
     /// Decides, and notes what was decided.
     fn decide(&self, path: &str, body: &[u8], start: Instant) -> Vec<u8> {
-        let (question, read) = Question::read(body);
+        let (question, read) = Question::read(body, MANNER);
         let mut warnings = Vec::new();
         let (says, mut decision) = match read {
-            Err(message) => refused(400, BAD_REQUEST, message),
+            Err(flaw) => refused(400, BAD_REQUEST, flaw.to_string()),
             Ok(()) => match question.passes_by() {
                 Some(reason) => (Says::Unchanged, note(Verdict::Skipped, reason)),
                 None => self.ask(path, &question, &mut warnings),
@@ -268,7 +274,12 @@ fn keep_to_ourselves(decision: &mut Decision, question: &Question, warnings: &[S
 fn refused(code: u16, reason: &'static str, message: String) -> (Says, Decision) {
     let mut decision = note(Verdict::Failed, reason);
     decision.message.clone_from(&message);
-    (Says::Refused { code, message }, decision)
+    let says = Says::Refused {
+        code,
+        message,
+        causes: Vec::new(),
+    };
+    (says, decision)
 }
 
 /// `/ready` and `/healthz`, the same on every listener.

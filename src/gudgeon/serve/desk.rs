@@ -25,6 +25,17 @@ const TURNS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Desks {
     state: Mutex<State>,
+    /// Requests that may wait.
+    queue: usize,
+}
+
+/// Why there is no desk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoDesk {
+    /// As many wait as may.
+    Full,
+    /// The connection goes.
+    Gone,
 }
 
 #[derive(Debug)]
@@ -64,8 +75,14 @@ pub(crate) struct Desk {
 }
 
 impl Desks {
+    /// All who come may wait.
     pub(crate) fn new(desks: usize, room: usize) -> Arc<Self> {
+        Self::with_queue(desks, room, usize::MAX)
+    }
+
+    pub(crate) fn with_queue(desks: usize, room: usize, queue: usize) -> Arc<Self> {
         Arc::new(Self {
+            queue,
             state: Mutex::new(State {
                 next: 0,
                 desks,
@@ -84,12 +101,21 @@ impl Desks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A desk for a request of this connection; `None`: the connection goes.
-    pub(crate) async fn sit(self: &Arc<Self>, line: &Arc<Line>) -> Option<Desk> {
+    /// A desk for a request of this connection.
+    ///
+    /// # Errors
+    /// There is none, and will be none.
+    pub(crate) async fn sit(self: &Arc<Self>, line: &Arc<Line>) -> Result<Desk, NoDesk> {
         let wait = {
             let mut state = self.state();
             if state.free > 0 {
-                return Some(self.place(&mut state, line));
+                return Ok(self.place(&mut state, line));
+            }
+            if state.waiting() >= self.queue {
+                state.forget_who_went();
+                if state.waiting() >= self.queue {
+                    return Err(NoDesk::Full);
+                }
             }
             let (sender, wait) = oneshot::channel();
             let queue = state.waiting.entry(line.id()).or_default();
@@ -97,7 +123,7 @@ impl Desks {
             self.watch(&mut state);
             wait
         };
-        wait.await.ok()
+        wait.await.map_err(|_| NoDesk::Gone)
     }
 
     fn place(self: &Arc<Self>, state: &mut State, line: &Arc<Line>) -> Desk {
@@ -185,7 +211,7 @@ impl Desks {
         {
             let mut state = self.state();
             state.forget_who_went();
-            let waiting: usize = state.waiting.values().map(VecDeque::len).sum();
+            let waiting = state.waiting();
             let wanting = !state.wanting.is_empty();
             let grace = state.grace();
             for sitting in state.sitting.values() {
@@ -202,6 +228,10 @@ impl Desks {
 }
 
 impl State {
+    fn waiting(&self) -> usize {
+        self.waiting.values().map(VecDeque::len).sum()
+    }
+
     /// The next in turn: one of the next connection.
     fn take_turn(&mut self) -> Option<Waiting> {
         let after = (Bound::Excluded(self.turn), Bound::Unbounded);
@@ -336,10 +366,31 @@ mod tests {
         tokio::time::sleep(LOOK * 2).await;
         assert!(is_cut(&old).await && !is_cut(&young).await);
         drop(desk);
-        assert!(waits.await.unwrap().is_some());
+        assert!(waits.await.unwrap().is_ok());
         drop(second);
         tokio::time::sleep(GRACE).await;
         assert!(!desks.state().watched, "nobody is left to watch");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_wait_than_may() {
+        let desks = Desks::with_queue(1, 0, 1);
+        let [one, two, three] = lines();
+        let desk = desks.sit(&one).await.unwrap();
+        let wait = |line: &Arc<Line>| {
+            let (desks, line) = (Arc::clone(&desks), Arc::clone(line));
+            tokio::spawn(async move { desks.sit(&line).await })
+        };
+        let waits = wait(&two);
+        tokio::task::yield_now().await;
+        assert_eq!(desks.sit(&three).await.unwrap_err(), NoDesk::Full);
+        // Who went waits no more.
+        waits.abort();
+        assert!(waits.await.unwrap_err().is_cancelled());
+        let waits = wait(&three);
+        tokio::task::yield_now().await;
+        drop(desk);
+        assert!(waits.await.unwrap().is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -34,7 +34,7 @@ pub(crate) use bind::{bind, everywhere, listen, reserve};
 pub(crate) use body::{Unread, read};
 pub(crate) use connection::Line;
 use crowd::Crowd;
-pub(crate) use desk::{Desk, Desks};
+pub(crate) use desk::{Desk, Desks, NoDesk};
 pub(crate) use query::Query;
 
 use crate::log;

@@ -1,8 +1,10 @@
 //! TLS of the webhook: a certificate that can be exchanged while connections go on, from files or made in memory.
 
 mod client;
+mod files;
 mod own;
 mod pair;
+mod renew;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,30 +15,44 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
 pub(crate) use client::{Secure, client};
+#[cfg(test)]
+pub(crate) use files::HALF_WAY;
+pub(crate) use files::{BundleFile, Looked, PairFiles, utf8};
 pub(crate) use own::{Authority, Names};
 pub(crate) use pair::{Flaw, Pair, certificates, is_bundle, names_of, uris_of};
+pub(crate) use renew::renew;
 
 /// The certificate of the next handshake. Connections that stand keep theirs.
 #[derive(Debug)]
-pub(crate) struct Current(Mutex<Arc<CertifiedKey>>);
+pub(crate) struct Current(Mutex<Option<Arc<CertifiedKey>>>);
 
 impl Current {
+    /// None yet: handshakes fail until there is one.
+    pub(crate) fn empty() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(None)))
+    }
+
     pub(crate) fn new(pair: &Pair) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Arc::clone(&pair.key))))
+        let this = Self::empty();
+        this.set(pair);
+        this
     }
 
     pub(crate) fn set(&self, pair: &Pair) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&pair.key);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&pair.key));
     }
 
-    fn get(&self) -> Arc<CertifiedKey> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn get(&self) -> Option<Arc<CertifiedKey>> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
 impl ResolvesServerCert for Current {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.get())
+        self.get()
     }
 }
 

@@ -10,3 +10,4 @@ mod report;
 mod sheet;
 
 pub(crate) use command::run;
+pub(crate) use sheet::place;

@@ -87,7 +87,7 @@ fn is_anothers(value: &Value) -> bool {
 }
 
 /// Gives a namespace to what has none.
-fn place(value: &mut Value, namespace: &str) {
+pub(crate) fn place(value: &mut Value, namespace: &str) {
     let Some(object) = value.as_object_mut() else {
         return;
     };

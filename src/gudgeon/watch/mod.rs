@@ -6,6 +6,7 @@
 
 mod chain;
 mod folders;
+mod look;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 use tokio::io::unix::AsyncFd;
 
 pub(crate) use folders::Folders;
+pub(crate) use look::keep_looking;
 
 /// Room for 15 events with the longest names; the kernel never splits one.
 const BUFFER_BYTES: usize = 4096;

@@ -6,17 +6,44 @@ use inject::{Outcome, Request};
 use serde_json::Value;
 
 use super::configuration::configuration;
-use super::review::{Question, Says};
+use super::review::{Manner, Question, Says};
+
+/// As the injector reads one, and as a webhook does that looks at every key.
+const MANNERS: [Manner; 2] = [
+    Manner {
+        values: 100_000,
+        strict: false,
+    },
+    Manner {
+        values: 500_000,
+        strict: true,
+    },
+];
+
+pub(crate) fn check(bytes: &[u8]) {
+    let [(plain, _), (strict, read)] = MANNERS.map(|manner| {
+        let (question, read) = Question::read(bytes, manner);
+        answered(
+            bytes,
+            &question,
+            &read.clone().map_err(|flaw| flaw.to_string()),
+        );
+        (question, read)
+    });
+    if read.is_ok() {
+        assert_eq!(plain.object, strict.object);
+    }
+}
 
 /// A review is answered in its version with its uid, and a patch is a list of operations.
-pub(crate) fn check(bytes: &[u8]) {
-    let (question, read) = Question::read(bytes);
-    let (says, warnings) = match &read {
+fn answered(bytes: &[u8], question: &Question, read: &Result<(), String>) {
+    let (says, warnings) = match read {
         Err(message) => {
             assert!(!message.is_empty());
             let says = Says::Refused {
                 code: 400,
                 message: message.clone(),
+                causes: Vec::new(),
             };
             (says, Vec::new())
         }
@@ -34,7 +61,15 @@ pub(crate) fn check(bytes: &[u8]) {
                     message,
                     warnings,
                     ..
-                } => (Says::Refused { code, message }, warnings),
+                } => {
+                    let causes = Vec::new();
+                    let says = Says::Refused {
+                        code,
+                        message,
+                        causes,
+                    };
+                    (says, warnings)
+                }
             }
         }
     };
@@ -64,7 +99,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
     // Of a field that is passed over only the end is looked for: a text in it may be no text.
     let whole = serde_json::from_slice::<Value>(bytes);
-    if let (Ok(()), Ok(whole)) = (&read, whole) {
+    if let (Ok(()), Ok(whole)) = (read, whole) {
         assert_eq!(text(&answer, "/apiVersion"), text(&whole, "/apiVersion"));
         let uid = text(&whole, "/request/uid").unwrap_or_default();
         assert_eq!(uid, question.uid);

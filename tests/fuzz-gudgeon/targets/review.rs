@@ -4,6 +4,8 @@
 
 #[path = "../properties/configuration.rs"]
 mod configuration;
+#[path = "../../../src/gudgeon/admission/object.rs"]
+mod object;
 #[path = "../properties/review.rs"]
 mod property;
 #[allow(dead_code, reason = "the webhook needs more of it")]

@@ -3,11 +3,24 @@
 use super::*;
 
 fn read(text: &str) -> (Question, Result<(), String>) {
-    Question::read(text.as_bytes())
+    let manner = Manner {
+        values: 100_000,
+        strict: false,
+    };
+    let (question, read) = Question::read(text.as_bytes(), manner);
+    (question, read.map_err(|flaw| flaw.to_string()))
 }
 
 fn answered(question: &Question, says: &Says, warnings: &[String]) -> Value {
     serde_json::from_slice(&question.answer(says, warnings)).unwrap()
+}
+
+fn refused(message: String) -> Says {
+    Says::Refused {
+        code: 400,
+        message,
+        causes: Vec::new(),
+    }
 }
 
 const HEAD: &str = r#""apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview""#;
@@ -41,6 +54,7 @@ fn both_versions_are_answered_in_kind() {
         let says = Says::Refused {
             code: 500,
             message: "m".into(),
+            causes: Vec::new(),
         };
         let answer = answered(&question, &says, &[]);
         assert_eq!(answer["response"]["allowed"], false);
@@ -118,8 +132,7 @@ fn what_cannot_be_read_is_refused_with_what_was_read() {
         let message = result.expect_err(text);
         assert!(message.contains(cause), "{message}");
         assert_eq!(question.uid, uid, "{message}");
-        let says = Says::Refused { code: 400, message };
-        let answer = answered(&question, &says, &[]);
+        let answer = answered(&question, &refused(message), &[]);
         assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
         assert_eq!(answer["response"]["uid"], uid);
         assert_eq!(answer["response"]["status"]["reason"], "BadRequest");

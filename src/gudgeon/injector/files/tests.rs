@@ -7,8 +7,10 @@ use inject::{Broken, Outcome, Request};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::json;
 
-use super::super::tracked::chosen;
 use super::*;
+use crate::file;
+use crate::tls::HALF_WAY;
+use crate::tracked::chosen;
 
 /// Texts are right unless they say "broken"; a config that says "needs new" is right beside values that say "new".
 #[derive(Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::super::files::{Files, Wanted};
-use super::super::tracked::Named;
 use super::*;
 use crate::serve::{self, Door, Stage};
+use crate::tracked::Named;
 
 #[test]
 fn pairs_of_a_path() {

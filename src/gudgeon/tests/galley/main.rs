@@ -24,3 +24,6 @@ mod mesh;
 mod place;
 mod rules;
 mod streams;
+#[path = "../support/mod.rs"]
+mod support;
+mod webhook;

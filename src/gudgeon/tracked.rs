@@ -6,8 +6,16 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 use tracing::{error, info};
 
-use super::metrics::Metrics;
 use crate::{file, log};
+
+/// Who counts what is done with files.
+pub(crate) trait Counts {
+    /// Whether the file of a flag is in use as it is now.
+    fn file(&self, flag: &'static str, valid: bool);
+
+    /// The file of a flag was read: `ok` or `broken`.
+    fn reloaded(&self, flag: &'static str, result: &'static str);
+}
 
 /// A file and the flag that names it.
 #[derive(Clone, Debug)]
@@ -18,7 +26,7 @@ pub(crate) struct Named {
 
 impl Named {
     /// The one line that says what is wrong with it.
-    pub(super) fn line(&self, cause: &str) -> String {
+    pub(crate) fn line(&self, cause: &str) -> String {
         format!(
             "cannot use --{} {}: {cause}",
             self.flag,
@@ -29,18 +37,18 @@ impl Named {
 
 /// One file and what was made of it.
 #[derive(Debug)]
-pub(super) struct Tracked {
-    pub(super) named: Named,
+pub(crate) struct Tracked {
+    pub(crate) named: Named,
     /// Hash of the bytes that were judged last, or why there were none.
-    pub(super) seen: Option<Result<String, String>>,
+    pub(crate) seen: Option<Result<String, String>>,
     loaded: Option<SystemTime>,
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
     /// How often `error` was met in a row.
     times: u64,
 }
 
 impl Tracked {
-    pub(super) fn new(named: Named) -> Self {
+    pub(crate) fn new(named: Named) -> Self {
         Self {
             named,
             seen: None,
@@ -51,7 +59,7 @@ impl Tracked {
     }
 
     /// The bytes, where they are others than last time.
-    pub(super) fn changed(&mut self) -> Option<Result<Vec<u8>, String>> {
+    pub(crate) fn changed(&mut self) -> Option<Result<Vec<u8>, String>> {
         let read = file::read(&self.named.path).map_err(|cause| cause.to_string());
         let seen = read.as_ref().map(|bytes| file::sha256(bytes));
         let seen = seen.map_err(Clone::clone);
@@ -62,13 +70,13 @@ impl Tracked {
         Some(read)
     }
 
-    pub(super) fn good(&mut self, metrics: &Metrics, now: SystemTime) {
+    pub(crate) fn good(&mut self, counts: &dyn Counts, now: SystemTime) {
         let repaired = self.error.take().is_some();
         let first = self.loaded.is_none();
         self.times = 0;
         self.loaded = Some(now);
-        metrics.file(self.named.flag, true);
-        metrics.reloaded(self.named.flag, "ok");
+        counts.file(self.named.flag, true);
+        counts.reloaded(self.named.flag, "ok");
         let path = self.named.path.display();
         if repaired {
             info!("using --{} {path} again: it is repaired", self.named.flag);
@@ -77,15 +85,15 @@ impl Tracked {
         }
     }
 
-    pub(super) fn broken(&mut self, metrics: &Metrics, cause: &str) {
+    pub(crate) fn broken(&mut self, counts: &dyn Counts, cause: &str) {
         if self.error.as_deref() == Some(cause) {
             self.times += 1;
         } else {
             self.times = 1;
             self.error = Some(cause.to_owned());
         }
-        metrics.file(self.named.flag, false);
-        metrics.reloaded(self.named.flag, "broken");
+        counts.file(self.named.flag, false);
+        counts.reloaded(self.named.flag, "broken");
         if log::worth_a_line(self.times) {
             let line = self.named.line(cause);
             if self.times == 1 {
@@ -96,7 +104,7 @@ impl Tracked {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let sha256 = self.seen.as_ref().and_then(|seen| seen.as_ref().ok());
         json!({
             "flag": self.named.flag,

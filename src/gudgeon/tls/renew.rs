@@ -6,44 +6,18 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tracing::{error, info};
 
-use super::health::Health;
-use super::metrics::Metrics;
-use super::status::Status;
+use super::{Authority, Pair};
 use crate::log;
-use crate::tls::{Authority, Current, Pair};
 
 /// A wall clock may be set: it is looked at at least so often.
 const LOOK: Duration = Duration::from_secs(60);
 /// After a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Where a new certificate has to be known.
-#[derive(Clone, Debug)]
-pub(super) struct Served {
-    pub(super) tls: Arc<Current>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) status: Arc<Status>,
-    pub(super) health: Arc<Health>,
-}
-
-impl Served {
-    pub(super) fn serve(&self, pair: &Pair) {
-        self.tls.set(pair);
-        self.tell(pair);
-    }
-
-    /// Says what is served without touching it.
-    pub(super) fn tell(&self, pair: &Pair) {
-        self.metrics.serves_until(pair.not_after);
-        self.status.serves(pair);
-        self.health.ends(pair.not_after);
-    }
-}
-
-/// Renews for ever.
-pub(super) async fn run(
+/// Renews for ever: `serve` is given each new leaf.
+pub(crate) async fn renew(
     mut authority: Authority,
-    served: Served,
+    serve: impl Fn(&Pair),
     ca: watch::Sender<Option<Arc<str>>>,
 ) {
     let mut failed: u64 = 0;
@@ -66,7 +40,7 @@ pub(super) async fn run(
                 }
                 if changed.leaf {
                     let leaf = authority.leaf();
-                    served.serve(leaf);
+                    serve(leaf);
                     // In the macro `log` is another.
                     let until = log::stamp(leaf.not_after);
                     info!("the self-signed certificate is new, until {until}");

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::engine::Engine;
-use super::files::Files;
-use crate::watch::Watcher;
+use super::Watcher;
 
 /// From the first event to the look: who writes a file often writes another.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -15,14 +13,8 @@ const SELDOM: Duration = Duration::from_secs(300);
 /// The same where the kernel does not tell.
 const OFTEN: Duration = Duration::from_secs(10);
 
-/// Keeps the files up to date, for ever.
-pub(super) async fn run<E: Engine>(mut files: Files<E>) {
-    let watcher = Watcher::new(files.paths());
-    keep_looking(watcher, || files.look()).await;
-}
-
 /// What tells of changes.
-trait Tells {
+pub(crate) trait Tells {
     /// Why it does not.
     fn degraded(&self) -> Option<&str>;
 
@@ -47,7 +39,10 @@ impl Tells for Watcher {
 }
 
 /// Looks when it is told to and when it is time, for ever. A look says when the next one is due, where it cannot wait.
-async fn keep_looking(mut watcher: impl Tells, mut look: impl FnMut() -> Option<Duration>) {
+pub(crate) async fn keep_looking(
+    mut watcher: impl Tells,
+    mut look: impl FnMut() -> Option<Duration>,
+) {
     let mut warned = false;
     // What changed between the first look and the watch.
     let mut again = look();

@@ -1,0 +1,154 @@
+//! JSON before it is taken in: within bounds, and with no key twice.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize as _, Deserializer};
+use serde_json::Value;
+
+/// Lists and objects within each other.
+const MAX_DEPTH: usize = 128;
+
+/// Whether JSON is within the bounds. What is skipped while it is parsed counts, too.
+pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<(), String> {
+    let (mut depth, mut values, mut quoted, mut escaped) = (0_usize, 1_usize, false, false);
+    for byte in bytes {
+        if quoted {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => quoted = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => quoted = true,
+            b'{' | b'[' => {
+                depth += 1;
+                values += 1;
+            }
+            // Each begins another.
+            b',' => values += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(format!("nested deeper than {MAX_DEPTH}"));
+        }
+        if values > most {
+            return Err(format!("more than {most} values"));
+        }
+    }
+    Ok(())
+}
+
+/// A value.
+///
+/// # Errors
+/// It is none, or says something twice.
+pub(super) fn strict(text: &str) -> Result<Value, serde_json::Error> {
+    let reader = |text| {
+        let mut reader = serde_json::Deserializer::from_str(text);
+        // Who has the text knows how deep it is.
+        reader.disable_recursion_limit();
+        reader
+    };
+    Once.deserialize(&mut reader(text))?;
+    Value::deserialize(&mut reader(text))
+}
+
+/// Walks through, and keeps nothing.
+struct Once;
+
+impl<'de> DeserializeSeed<'de> for Once {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Once {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(Self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let mut known: HashSet<String> = HashSet::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            entries.next_value_seed(Self)?;
+            if let Some(key) = known.replace(key) {
+                let key = api::config::quoted(&key);
+                return Err(serde::de::Error::custom(format_args!(
+                    "the key {key} is written twice"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_once_is_read() {
+        for text in [
+            r#"{"a":{"a":1},"b":[{"a":1.50},{"a":-2}],"c":null,"d":true,"e":"\u00fc\n","f":12345678901234567890123}"#,
+            "null",
+            "[[],{}]",
+        ] {
+            assert_eq!(
+                strict(text).unwrap().to_string(),
+                text.replace("\\u00fc", "ü")
+            );
+        }
+        let deep = format!("{}{}", "[".repeat(120), "]".repeat(120));
+        assert_eq!(strict(&deep).unwrap().to_string(), deep);
+    }
+
+    #[test]
+    fn what_is_written_twice_is_refused() {
+        for text in [r#"{"a":1,"a":1}"#, r#"[{"b":{"c":1,"\u0061":2,"a":3}}]"#] {
+            let cause = strict(text).unwrap_err().to_string();
+            assert!(
+                cause.starts_with("the key \"a\" is written twice"),
+                "{cause}"
+            );
+        }
+    }
+}

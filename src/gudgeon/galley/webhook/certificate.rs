@@ -1,0 +1,189 @@
+//! The certificate that the webhook serves: from files, which may come late and may change, or made here.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+
+use super::service::Reviews;
+use crate::cli::GalleyFlags;
+use crate::exit::Failure;
+use crate::galley::readiness::Readiness;
+use crate::tls::{self, Authority, BundleFile, Current, Looked, Names, Pair, PairFiles};
+use crate::tracked::Named;
+use crate::watch::{Watcher, keep_looking};
+
+/// Files that are not there yet are looked for.
+const LOOK_FOR: Duration = Duration::from_secs(1);
+/// The part of readiness.
+const PART: &str = "webhook";
+
+/// The CA for the webhook configuration, and how often it could not be read.
+#[derive(Clone, Debug)]
+pub(super) struct Ca {
+    pub(super) pem: watch::Sender<Option<Arc<str>>>,
+    pub(super) unreadable: watch::Sender<u64>,
+    /// It is one of ours, and others have theirs.
+    pub(super) own: bool,
+}
+
+/// Where the certificate comes from.
+enum From {
+    Files(Box<PairFiles>, BundleFile),
+    Own(Box<Authority>),
+}
+
+/// The certificate of new connections, and who keeps it.
+pub(super) struct Certificate {
+    pub(super) current: Arc<Current>,
+    pub(super) ca: Ca,
+    from: From,
+}
+
+impl Certificate {
+    /// # Errors
+    /// What is wrong with flags; files may come later.
+    pub(super) fn new(flags: &GalleyFlags) -> Result<Self, Failure> {
+        let webhook = &flags.webhook;
+        let ca = |own| Ca {
+            pem: watch::Sender::new(None),
+            unreadable: watch::Sender::new(0),
+            own,
+        };
+        if !webhook.self_signed {
+            let [chain, key, bundle] = named(flags);
+            let files = PairFiles::new(chain, key);
+            return Ok(Self {
+                current: files.current(),
+                ca: ca(false),
+                from: From::Files(Box::new(files), BundleFile::new(bundle)),
+            });
+        }
+        let (service, namespace) = (&webhook.service_name, &webhook.deployment_namespace);
+        let names = Names::new(service, namespace, &webhook.self_signed_names).map_err(
+            |(name, cause)| Failure::config(format!("cannot certify {name:?}: {cause}")),
+        )?;
+        let authority = Authority::new(names, webhook.self_signed_ttl, SystemTime::now())
+            .map_err(|cause| Failure::config(format!("cannot use --selfSignedTTL: {cause}")))?;
+        let ca = ca(true);
+        ca.pem.send_replace(Some(authority.bundle().into()));
+        Ok(Self {
+            current: Current::new(authority.leaf()),
+            ca,
+            from: From::Own(Box::new(authority)),
+        })
+    }
+
+    /// Keeps it, for ever.
+    pub(super) fn keep(self, reviews: Arc<Reviews>, readiness: Arc<Readiness>) {
+        let Self { current, ca, from } = self;
+        match from {
+            From::Own(authority) => {
+                reviews.metrics.new_pair();
+                let serve = move |pair: &Pair| {
+                    current.set(pair);
+                    reviews.metrics.new_pair();
+                };
+                tokio::spawn(tls::renew(*authority, serve, ca.pem));
+            }
+            From::Files(pair, bundle) => {
+                let paths = pair.files().into_iter().chain([&bundle.0]);
+                let paths = paths.map(|file| file.named.path.clone()).collect();
+                let mut files = Files {
+                    seen: pair.pair.subscribe(),
+                    pair: *pair,
+                    bundle,
+                    ca,
+                    reviews,
+                    readiness,
+                };
+                files.look();
+                let watcher = Watcher::new(paths);
+                tokio::spawn(async move { keep_looking(watcher, || files.look()).await });
+            }
+        }
+    }
+}
+
+/// Each file with the flag that names it.
+fn named(flags: &GalleyFlags) -> [Named; 3] {
+    let (webhook, mcp) = (&flags.webhook, &flags.mcp);
+    [
+        (
+            &webhook.certificate,
+            "validation.tls.clientCertificate",
+            &mcp.tls_cert_file,
+            "tlsCertFile",
+        ),
+        (
+            &webhook.private_key,
+            "validation.tls.privateKey",
+            &mcp.tls_key_file,
+            "tlsKeyFile",
+        ),
+        (
+            &webhook.ca_certificates,
+            "validation.tls.caCertificates",
+            &mcp.ca_cert_file,
+            "caCertFile",
+        ),
+    ]
+    .map(|(given, flag, usual, usual_flag)| match given {
+        Some(path) => Named {
+            flag,
+            path: path.clone(),
+        },
+        None => Named {
+            flag: usual_flag,
+            path: usual.clone(),
+        },
+    })
+}
+
+/// The files, and who has to know of them.
+struct Files {
+    pair: PairFiles,
+    /// The pair in use.
+    seen: watch::Receiver<Option<Pair>>,
+    bundle: BundleFile,
+    ca: Ca,
+    reviews: Arc<Reviews>,
+    readiness: Arc<Readiness>,
+}
+
+impl Files {
+    /// Reads what has changed; when to look again, where something is not there.
+    fn look(&mut self) -> Option<Duration> {
+        let metrics = &self.reviews.metrics;
+        let now = SystemTime::now();
+        let again = self.pair.look(metrics, now);
+        if self.seen.has_changed().unwrap_or_default() {
+            metrics.new_pair();
+        }
+        let has_pair = self.seen.borrow_and_update().is_some();
+        match has_pair {
+            true => self.readiness.has(PART),
+            false => {
+                let why = self.pair.flaw();
+                let why = why.unwrap_or_else(|| "certificate and key do not match".to_owned());
+                self.readiness
+                    .lacks(PART, format!("the webhook has no certificate: {why}"));
+            }
+        }
+        // Who keeps no webhook configuration needs no CA.
+        if self.ca.pem.receiver_count() > 0 {
+            match self.bundle.look(metrics, now) {
+                Looked::Same => {}
+                Looked::New(pem) => {
+                    metrics.loaded("ca_certificates", true);
+                    self.ca.pem.send_replace(Some(pem));
+                }
+                Looked::Broken => {
+                    metrics.loaded("ca_certificates", false);
+                    self.ca.unreadable.send_modify(|times| *times += 1);
+                }
+            }
+        }
+        again.or_else(|| (!has_pair).then_some(LOOK_FOR))
+    }
+}

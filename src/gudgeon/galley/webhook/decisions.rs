@@ -1,0 +1,111 @@
+//! The last decisions, for the page. No object is in them, and no secret of one.
+
+use std::collections::VecDeque;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use crate::admission::{Question, cut};
+use crate::log;
+
+use super::judge::Verdict;
+
+/// Decisions that are remembered.
+const KEPT: usize = 100;
+/// Of each text that came from outside.
+const TEXT_BYTES: usize = 256;
+const MESSAGE_BYTES: usize = 1024;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Decision {
+    pub(crate) time: SystemTime,
+    pub(crate) uid: String,
+    pub(crate) operation: String,
+    /// `networking.istio.io/v1 VirtualService`.
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) dry_run: bool,
+    pub(crate) allowed: bool,
+    /// Empty: nothing is wrong.
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    pub(crate) warnings: usize,
+    pub(crate) took: Duration,
+}
+
+impl Decision {
+    pub(super) fn new(question: &Question, verdict: &Verdict, took: Duration) -> Self {
+        let field = |path: &str| {
+            let text = question.object.pointer(path).and_then(Value::as_str);
+            text.filter(|text| !text.is_empty())
+        };
+        let short = |text: &str| cut(text, TEXT_BYTES).to_owned();
+        let kind = match (field("/apiVersion"), field("/kind")) {
+            (Some(version), Some(kind)) => format!("{} {}", short(version), short(kind)),
+            _ => {
+                let asked = &question.object_kind;
+                let (group, version) = (short(&asked.group), short(&asked.version));
+                format!("{group}/{version} {}", short(&asked.name))
+            }
+        };
+        let name = match (field("/metadata/name"), field("/metadata/generateName")) {
+            (Some(name), _) => short(name),
+            (None, Some(begin)) => format!("{}*****", short(begin)),
+            (None, None) => short(&question.name),
+        };
+        let namespace = field("/metadata/namespace").unwrap_or(&question.namespace);
+        Self {
+            time: SystemTime::now(),
+            uid: short(&question.uid),
+            operation: short(&question.operation),
+            kind,
+            namespace: short(namespace),
+            name,
+            dry_run: question.dry_run,
+            allowed: verdict.shown.is_empty(),
+            reason: verdict.reason.map_or("", super::judge::Reason::word),
+            message: cut(&verdict.shown, MESSAGE_BYTES).to_owned(),
+            warnings: verdict.warnings.len(),
+            took,
+        }
+    }
+
+    pub(crate) fn micros(&self) -> u64 {
+        u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "time": log::stamp(self.time),
+            "uid": self.uid,
+            "operation": self.operation,
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "dryRun": self.dry_run,
+            "allowed": self.allowed,
+            "reason": self.reason,
+            "message": self.message,
+            "warnings": self.warnings,
+            "micros": self.micros(),
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Decisions(VecDeque<Decision>);
+
+impl Decisions {
+    pub(super) fn add(&mut self, decision: Decision) {
+        if self.0.len() == KEPT {
+            self.0.pop_back();
+        }
+        self.0.push_front(decision);
+    }
+
+    /// The newest first.
+    pub(crate) fn newest(&self) -> impl Iterator<Item = &Decision> {
+        self.0.iter()
+    }
+}

@@ -1,0 +1,250 @@
+//! What is said of one object: everything that is wrong with it, in the words that its author reads. Pure.
+
+use api::config::{self, Finding, Kind, Object};
+use serde_json::Value;
+
+use crate::admission::{Cause, Flaw, Question, Says, WARNINGS, cut};
+use crate::hidden::quotations;
+use crate::secrets;
+use crate::validate::place;
+
+/// Of all that is wrong together.
+const MESSAGE_BYTES: usize = 4 << 10;
+/// Of one cause.
+const CAUSE_BYTES: usize = 1 << 10;
+/// Of one warning, as the API server takes them.
+const WARNING_BYTES: usize = 250;
+
+/// Everything that is wrong with an object.
+pub(super) type Check = fn(&Value) -> (Option<Object>, Vec<Finding>);
+
+/// What a path is asked about: one for all kinds, or the two of old releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    All,
+    Pilot,
+    Mixer,
+}
+
+impl Scope {
+    pub(super) fn of(path: &str) -> Option<Self> {
+        match path {
+            "/validate" => Some(Self::All),
+            "/admitpilot" => Some(Self::Pilot),
+            "/admitmixer" => Some(Self::Mixer),
+            _ => None,
+        }
+    }
+
+    fn takes(self, kind: &Kind) -> bool {
+        const OF_MIXER: [&str; 6] = [
+            "rule",
+            "handler",
+            "instance",
+            "attributemanifest",
+            "adapter",
+            "template",
+        ];
+        let is_mixers = kind.group == "config.istio.io" && OF_MIXER.contains(&kind.kind);
+        match self {
+            Self::All => true,
+            Self::Pilot => !is_mixers,
+            Self::Mixer => is_mixers,
+        }
+    }
+}
+
+/// Why an object was not found right, by the names of the metric's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    UnsupportedOperation,
+    Undecodable,
+    UnknownType,
+    /// Fields.
+    Conversion,
+    /// Rules.
+    Invalid,
+}
+
+impl Reason {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::UnsupportedOperation => "unsupported_operation",
+            Self::Undecodable => "yaml_decode_error",
+            Self::UnknownType => "unknown_type",
+            Self::Conversion => "crd_conversion_error",
+            Self::Invalid => "invalid_resource",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) says: Says,
+    pub(super) warnings: Vec<String>,
+    /// `None`: nothing is wrong.
+    pub(super) reason: Option<Reason>,
+    /// Why it was refused, as operators may read it.
+    pub(super) shown: String,
+}
+
+impl Verdict {
+    fn passed(reason: Option<Reason>) -> Self {
+        Self {
+            says: Says::Unchanged,
+            warnings: Vec::new(),
+            reason,
+            shown: String::new(),
+        }
+    }
+
+    /// Nothing of it could be looked at.
+    fn undecodable(message: &str) -> Self {
+        let says = Says::Refused {
+            code: 400,
+            message: cut(message, MESSAGE_BYTES).to_owned(),
+            causes: Vec::new(),
+        };
+        Self {
+            says,
+            warnings: Vec::new(),
+            reason: Some(Reason::Undecodable),
+            shown: quotations(message),
+        }
+    }
+
+    fn refused(code: u16, reason: Reason, errors: &[Finding]) -> Self {
+        let says = Says::Refused {
+            code,
+            message: message(errors),
+            causes: errors.iter().map(cause).collect(),
+        };
+        let shown: Vec<Finding> = errors.iter().map(secrets::finding).collect();
+        Self {
+            says,
+            warnings: Vec::new(),
+            reason: Some(reason),
+            shown: message(&shown),
+        }
+    }
+}
+
+/// The question's object gets its request's namespace, where it has none.
+pub(super) fn judge(
+    question: &mut Question,
+    read: Result<(), Flaw>,
+    scope: Scope,
+    check: Check,
+) -> Verdict {
+    if let Err(flaw) = read {
+        return Verdict::undecodable(&format!("could not decode body: {}", flaw.cause()));
+    }
+    if !matches!(question.operation.as_str(), "CREATE" | "UPDATE") {
+        return Verdict::passed(Some(Reason::UnsupportedOperation));
+    }
+    if !question.sub_resource.is_empty() {
+        return Verdict::passed(None);
+    }
+    if question.object.is_null() {
+        return Verdict::undecodable("there is no object in the request");
+    }
+    let deletion = question.object.pointer("/metadata/deletionTimestamp");
+    if deletion.is_some_and(|time| !time.is_null()) {
+        // Its finalizers come off by updates: who refuses one keeps it for ever.
+        return Verdict::passed(None);
+    }
+    if !question.namespace.is_empty() {
+        place(&mut question.object, &question.namespace);
+    }
+    let object = &question.object;
+    let (kind, mut findings) = match elsewhere(object, scope) {
+        Some(finding) => (None, vec![finding]),
+        None => {
+            let (checked, findings) = check(object);
+            (checked.map(|object| object.kind), findings)
+        }
+    };
+    let warnings = if question.is_v1() {
+        shown(&findings)
+    } else {
+        Vec::new()
+    };
+    findings.retain(Finding::is_error);
+    let mut verdict = match findings.first() {
+        None => Verdict::passed(None),
+        Some(first) => {
+            let is_unknown = kind.is_none() && matches!(first.path.as_str(), "kind" | "apiVersion");
+            let code = if is_unknown { 400 } else { 422 };
+            let reason = match kind {
+                None if is_unknown => Reason::UnknownType,
+                None => Reason::Undecodable,
+                Some(_) if has_errors(&config::read(object).1) => Reason::Conversion,
+                Some(_) => Reason::Invalid,
+            };
+            Verdict::refused(code, reason, &findings)
+        }
+    };
+    verdict.warnings = warnings;
+    verdict
+}
+
+fn has_errors(findings: &[Finding]) -> bool {
+    findings.iter().any(Finding::is_error)
+}
+
+/// A kind that is known, and asked about at another path.
+fn elsewhere(object: &Value, scope: Scope) -> Option<Finding> {
+    let text = |name| object.get(name).and_then(Value::as_str);
+    let (version, name) = (text("apiVersion")?, text("kind")?);
+    let kind = config::kind(version, name).ok()?;
+    let said = format!("unrecognized type {version} {name}");
+    (!scope.takes(kind)).then(|| Finding::error("kind", said))
+}
+
+/// All of them in one line, or as many as fit and how many there are beside.
+fn message(errors: &[Finding]) -> String {
+    const BEGIN: &str = "configuration is invalid: ";
+    /// For `; … and N more`.
+    const MORE: usize = 32;
+    let mut message = String::from(BEGIN);
+    for (at, error) in errors.iter().enumerate() {
+        let words = error.to_string();
+        let separator = if at == 0 { "" } else { "; " };
+        if at > 0 && message.len() + words.len() + separator.len() + MORE > MESSAGE_BYTES {
+            message.push_str(&format!("; … and {} more", errors.len() - at));
+            break;
+        }
+        message.push_str(separator);
+        message.push_str(cut(&words, MESSAGE_BYTES - BEGIN.len() - MORE));
+    }
+    message
+}
+
+fn cause(error: &Finding) -> Cause {
+    Cause {
+        field: cut(&error.path, CAUSE_BYTES).to_owned(),
+        message: cut(&error.message, CAUSE_BYTES).to_owned(),
+    }
+}
+
+fn shown(findings: &[Finding]) -> Vec<String> {
+    let warnings = findings.iter().filter(|found| !found.is_error());
+    let mut shown: Vec<String> = warnings
+        .map(|warning| {
+            let words = match warning.path.as_str() {
+                // What is said of a kind names it.
+                "" | "kind" => warning.message.clone(),
+                path => format!("{path}: {}", warning.message),
+            };
+            cut(&words, WARNING_BYTES).to_owned()
+        })
+        .collect();
+    if shown.len() > WARNINGS {
+        let more = shown.split_off(WARNINGS - 1).len();
+        shown.push(format!("… and {more} more"));
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests;

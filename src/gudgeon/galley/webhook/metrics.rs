@@ -1,0 +1,261 @@
+//! What is counted of reviews, of the certificate and of the webhook configuration, under Galley's names.
+
+use std::time::Duration;
+
+use cluster::Standing;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::admission::Group;
+use crate::classic::up_to;
+use crate::tracked::Counts;
+
+use super::judge::Reason;
+
+/// Seconds: a sixteenth of a millisecond to a second.
+const BUCKETS: [f64; 9] = [
+    0.000_062_5,
+    0.000_125,
+    0.000_25,
+    0.000_5,
+    0.001,
+    0.005,
+    0.025,
+    0.1,
+    1.0,
+];
+
+type By<const LABELS: usize> = Family<[(&'static str, String); LABELS], Counter>;
+
+#[derive(Debug)]
+pub(super) struct Metrics {
+    passed: By<3>,
+    failed: By<4>,
+    http_errors: By<1>,
+    seconds: Histogram,
+    pair_updates: Counter,
+    pair_errors: Counter,
+    configuration_updates: Counter,
+    configuration_errors: By<1>,
+    loads: Counter,
+    load_errors: By<1>,
+}
+
+impl Metrics {
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let this = Self {
+            passed: By::default(),
+            failed: By::default(),
+            http_errors: By::default(),
+            seconds: Histogram::new(BUCKETS),
+            pair_updates: Counter::default(),
+            pair_errors: Counter::default(),
+            configuration_updates: Counter::default(),
+            configuration_errors: By::default(),
+            loads: Counter::default(),
+            load_errors: By::default(),
+        };
+        this.register(registry);
+        this
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let counters = [
+            (
+                "galley_validation_cert_key_updates",
+                "Certificates that were taken into use",
+                &self.pair_updates,
+            ),
+            (
+                "galley_validation_cert_key_update_errors",
+                "Changes of the certificate's files that were of no use",
+                &self.pair_errors,
+            ),
+            (
+                "galley_validation_config_updates",
+                "Writes of the webhook configuration",
+                &self.configuration_updates,
+            ),
+            (
+                "galley_validation_config_load",
+                "What the webhook configuration is made of, as it was read",
+                &self.loads,
+            ),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
+        let families = [
+            (
+                "galley_validation_http_error",
+                "Reviews that ended with an HTTP error",
+                &self.http_errors,
+            ),
+            (
+                "galley_validation_config_update_error",
+                "Writes of the webhook configuration that failed",
+                &self.configuration_errors,
+            ),
+            (
+                "galley_validation_config_load_error",
+                "What the webhook configuration is made of, as it could not be read",
+                &self.load_errors,
+            ),
+        ];
+        for (name, help, family) in families {
+            registry.register(name, help, family.clone());
+        }
+        registry.register(
+            "galley_validation_passed",
+            "Objects with which nothing is wrong",
+            self.passed.clone(),
+        );
+        registry.register(
+            "galley_validation_failed",
+            "Objects with which something is wrong",
+            self.failed.clone(),
+        );
+        registry.register(
+            "gudgeon_galley_validation_seconds",
+            "From the end of a review's body to its answer",
+            self.seconds.clone(),
+        );
+    }
+
+    pub(super) fn decided(&self, asked: &Group, reason: Option<Reason>, took: Duration) {
+        let [group, version, resource] = labels(asked);
+        match reason {
+            None => self.passed.get_or_create(&[group, version, resource]).inc(),
+            Some(reason) => {
+                let reason = ("reason", reason.word().to_owned());
+                let labels = [group, version, resource, reason];
+                self.failed.get_or_create(&labels).inc()
+            }
+        };
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn http_error(&self, status: u16) {
+        let label = [("status", status.to_string())];
+        self.http_errors.get_or_create(&label).inc();
+    }
+
+    pub(super) fn new_pair(&self) {
+        self.pair_updates.inc();
+    }
+
+    /// The CA, or the file of the webhook configuration.
+    pub(super) fn loaded(&self, what: &'static str, is_good: bool) {
+        match is_good {
+            true => self.loads.inc(),
+            false => self
+                .load_errors
+                .get_or_create(&[("reason", what.to_owned())])
+                .inc(),
+        };
+    }
+
+    /// How it stands with the webhook configuration: the keeper counts, here it is shown.
+    pub(super) fn show(&self, standing: &Standing) {
+        up_to(&self.configuration_updates, standing.written);
+        for (reason, count) in &standing.refusals {
+            let label = [("reason", (*reason).to_owned())];
+            up_to(&self.configuration_errors.get_or_create(&label), *count);
+        }
+    }
+}
+
+/// Files of the certificate.
+impl Counts for Metrics {
+    fn file(&self, _: &'static str, _: bool) {}
+
+    fn reloaded(&self, _: &'static str, result: &'static str) {
+        if result != "ok" {
+            self.pair_errors.inc();
+        }
+    }
+}
+
+/// What was asked about, where it is of a kind that is known: anybody may send other names, as many as he likes.
+fn labels(asked: &Group) -> [(&'static str, String); 3] {
+    let mut kinds = api::config::KINDS.iter().chain(api::config::LATER);
+    let is_known = kinds.any(|kind| kind.group == asked.group && kind.plural == asked.name)
+        && matches!(
+            asked.version.as_str(),
+            "v1" | "v1beta1" | "v1alpha1" | "v1alpha2" | "v1alpha3"
+        );
+    let [group, version, resource] = match is_known {
+        true => [&asked.group, &asked.version, &asked.name].map(String::clone),
+        false => ["", "", "unknown"].map(str::to_owned),
+    };
+    [
+        ("group", group),
+        ("version", version),
+        ("resource", resource),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classic::classic;
+
+    fn text(registry: &Registry) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        classic(&text)
+    }
+
+    fn group(group: &str, version: &str, name: &str) -> Group {
+        Group {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn galleys_names_and_labels() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let took = Duration::from_micros(200);
+        let gateways = group("networking.istio.io", "v1alpha3", "gateways");
+        metrics.decided(&gateways, None, took);
+        metrics.decided(&gateways, Some(Reason::Invalid), took);
+        for version in 0..100 {
+            let name = format!("x{version}");
+            let other = group("networking.istio.io", &name, "gateways");
+            metrics.decided(&other, Some(Reason::UnknownType), took);
+        }
+        metrics.http_error(415);
+        metrics.new_pair();
+        metrics.reloaded("tlsCertFile", "broken");
+        metrics.reloaded("tlsCertFile", "ok");
+        metrics.loaded("ca_certificates", true);
+        metrics.loaded("ca_certificates", false);
+        let mut standing = Standing::default();
+        standing.written = 3;
+        standing.refusals.insert("Forbidden", 2);
+        metrics.show(&standing);
+        metrics.show(&standing);
+        let text = text(&registry);
+        for line in [
+            "# TYPE galley_validation_passed counter",
+            "galley_validation_passed{group=\"networking.istio.io\",version=\"v1alpha3\",resource=\"gateways\"} 1",
+            "galley_validation_failed{group=\"networking.istio.io\",version=\"v1alpha3\",resource=\"gateways\",reason=\"invalid_resource\"} 1",
+            "galley_validation_failed{group=\"\",version=\"\",resource=\"unknown\",reason=\"unknown_type\"} 100",
+            "galley_validation_http_error{status=\"415\"} 1",
+            "galley_validation_cert_key_updates 1",
+            "galley_validation_cert_key_update_errors 1",
+            "galley_validation_config_updates 3",
+            "galley_validation_config_update_error{reason=\"Forbidden\"} 2",
+            "galley_validation_config_load 1",
+            "galley_validation_config_load_error{reason=\"ca_certificates\"} 1",
+            "gudgeon_galley_validation_seconds_count 102",
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The webhook that the API server asks about every rule.
+//!
+//! ```text
+//! API server ── service ── judge ──► the answer, decisions for the page, metrics
+//!                  │
+//!             certificate (files, or made here) ──► CA ──► reconcile ──► the webhook configuration
+//! ```
+
+mod certificate;
+mod decisions;
+mod judge;
+mod metrics;
+mod page;
+mod reconcile;
+mod service;
+
+use std::sync::Arc;
+
+use cluster::{Handle, Standing};
+use prometheus_client::registry::Registry;
+use tokio_rustls::TlsAcceptor;
+use tracing::info;
+
+use super::metrics::Metrics as All;
+use super::readiness::Readiness;
+use crate::cli::GalleyFlags;
+use crate::exit::Failure;
+use crate::serve::{Door, everywhere};
+use crate::tls;
+
+use certificate::Certificate;
+use metrics::Metrics;
+pub(super) use service::Reviews;
+
+/// Connections at a time.
+const PLACES: usize = 512;
+
+/// The webhook as others see it.
+#[derive(Debug)]
+pub(super) struct Webhook {
+    pub(super) reviews: Arc<Reviews>,
+    /// `None`: no webhook configuration is kept.
+    keeper: Option<Handle>,
+}
+
+impl Webhook {
+    /// What is served, and where. Files and cluster are looked at from now on.
+    ///
+    /// # Errors
+    /// Flags that cannot be, or a port that is taken.
+    pub(super) async fn start(
+        flags: &GalleyFlags,
+        readiness: &Arc<Readiness>,
+        registry: &mut Registry,
+        all: &Arc<All>,
+    ) -> Result<(Arc<Self>, Door), Failure> {
+        let certificate = Certificate::new(flags)?;
+        let config = tls::server(Arc::clone(&certificate.current))
+            .map_err(|cause| Failure::system(format!("cannot set up TLS: {cause}")))?;
+        let mut door = everywhere("validation-port", flags.webhook.port, PLACES).await?;
+        door.tls = Some(TlsAcceptor::from(config));
+        let metrics = Metrics::new(registry);
+        let keeper = reconcile::start(flags, &certificate.ca, &metrics)?;
+        let reviews = Reviews::new(api::config::check, metrics, Arc::clone(all));
+        let reviews = Arc::new(reviews);
+        certificate.keep(Arc::clone(&reviews), Arc::clone(readiness));
+        let address = door.listener.local_addr();
+        let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
+        info!("validation on https://{address}");
+        Ok((Arc::new(Self { reviews, keeper }), door))
+    }
+
+    /// How it stands with the webhook configuration, if one is kept.
+    fn standing(&self) -> Option<Standing> {
+        self.keeper.as_ref()?.standings().pop()
+    }
+
+    /// Brings the counters up to what is known elsewhere.
+    pub(super) fn count(&self) {
+        if let Some(standing) = self.standing() {
+            self.reviews.metrics.show(&standing);
+        }
+    }
+}

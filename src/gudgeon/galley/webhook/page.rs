@@ -1,0 +1,95 @@
+//! What the page and its document show of the webhook: its configuration, and the last decisions.
+
+use std::fmt::Write as _;
+
+use cluster::Standing;
+use serde_json::{Value, json};
+
+use super::Webhook;
+use super::decisions::Decision;
+use crate::html::escaped;
+use crate::log;
+
+impl Webhook {
+    /// As JSON.
+    pub(in crate::galley) fn json(&self) -> Value {
+        let decisions: Vec<Value> = self
+            .reviews
+            .decisions()
+            .iter()
+            .map(Decision::json)
+            .collect();
+        json!({
+            "configuration": self.standing().map(|standing| of(&standing)),
+            "decisions": decisions,
+        })
+    }
+
+    /// For a browser.
+    pub(in crate::galley) fn draw(&self, page: &mut String) {
+        // Writing to a string cannot fail, here and below.
+        page.push_str("<h2>Webhook</h2>");
+        match self.standing() {
+            None => page.push_str("<p>Its configuration is kept by somebody else.</p>\n"),
+            Some(standing) => configuration(page, &standing),
+        }
+        let decisions = self.reviews.decisions();
+        if decisions.is_empty() {
+            page.push_str("<p>Nobody has asked yet.</p>\n");
+            return;
+        }
+        page.push_str("<table><tr><th>time<th>what<th>operation<th>decision<th>why</tr>\n");
+        for one in &decisions {
+            let (class, word) = match (one.allowed, one.reason) {
+                (true, "" | "unsupported_operation") => ("good", "allowed"),
+                _ => ("bad", "denied"),
+            };
+            let _written = writeln!(
+                page,
+                "<tr><td>{}<td>{}<br>{}/{}<td>{}{}<td class=\"{class}\">{word}{}<td>{}</tr>",
+                log::stamp(one.time),
+                escaped(&one.kind),
+                escaped(&one.namespace),
+                escaped(&one.name),
+                escaped(&one.operation),
+                if one.dry_run { ", a dry run" } else { "" },
+                match one.warnings {
+                    0 => String::new(),
+                    some => format!(", {some} warnings"),
+                },
+                escaped(&one.message)
+            );
+        }
+        page.push_str("</table>\n");
+    }
+}
+
+fn of(standing: &Standing) -> Value {
+    json!({
+        "name": standing.configuration,
+        "state": standing.state.as_str(),
+        "failurePolicy": standing.policy,
+        "waits": standing.waits,
+        "entries": standing.entries,
+        "error": standing.error,
+    })
+}
+
+fn configuration(page: &mut String, standing: &Standing) {
+    let _written = write!(
+        page,
+        "<p>Its configuration {}: {}",
+        escaped(&standing.configuration),
+        standing.state.as_str()
+    );
+    if let Some(policy) = standing.policy {
+        let _written = write!(page, ", failurePolicy {policy}");
+    }
+    if let Some(waits) = &standing.waits {
+        let _written = write!(page, " until it was seen to work: {}", escaped(waits));
+    }
+    if let Some(error) = &standing.error {
+        let _written = write!(page, " <span class=\"bad\">{}</span>", escaped(error));
+    }
+    page.push_str("</p>\n");
+}

@@ -1,0 +1,87 @@
+//! The webhook configuration in the cluster, where there is one.
+
+use std::path::Path;
+
+use cluster::{Access, Handle, Keeper, Pace, Service, Validation};
+use tracing::info;
+
+use super::certificate::Ca;
+use super::metrics::Metrics;
+use crate::cli::GalleyFlags;
+use crate::exit::Failure;
+use crate::{file, keeping};
+
+/// The way to the API server; `None`: there is none, or nobody wants it.
+fn access(flags: &GalleyFlags) -> Option<Access> {
+    // Who has files asks no cluster, even for this.
+    if !flags.webhook.enable_reconcile || !flags.config_path.as_os_str().is_empty() {
+        return None;
+    }
+    if !flags.kubeconfig.as_os_str().is_empty() {
+        return Some(Access::Kubeconfig {
+            file: Some(flags.kubeconfig.clone()),
+            context: None,
+        });
+    }
+    if !Access::in_cluster() {
+        info!("keeping no webhook configuration: not in a cluster, and no --kubeconfig");
+        return None;
+    }
+    Some(Access::InCluster)
+}
+
+/// Keeps it from now on; by what is returned it is asked how it stands.
+///
+/// # Errors
+/// The file that it is made from is of no use.
+pub(super) fn start(
+    flags: &GalleyFlags,
+    ca: &Ca,
+    metrics: &Metrics,
+) -> Result<Option<Handle>, Failure> {
+    let Some(access) = access(flags) else {
+        return Ok(None);
+    };
+    let validation = validation(flags, metrics)?;
+    let (keeper, handle) = Keeper::of_validation(validation, Pace::default());
+    let (pem, unreadable) = (ca.pem.subscribe(), ca.unreadable.subscribe());
+    tokio::spawn(keeping::tell(handle.clone(), ca.own, pem, unreadable));
+    tokio::spawn(async move {
+        let cluster = keeping::connected(&access).await;
+        keeper.run(cluster).await;
+    });
+    Ok(Some(handle))
+}
+
+fn validation(flags: &GalleyFlags, metrics: &Metrics) -> Result<Validation, Failure> {
+    let webhook = &flags.webhook;
+    let service = Service {
+        namespace: webhook.deployment_namespace.clone(),
+        name: webhook.service_name.clone(),
+    };
+    let path = &webhook.webhook_config_file;
+    let validation = match path.as_os_str().is_empty() {
+        true => Validation::built_in(&webhook.webhook_name, service),
+        false => {
+            let read = of_file(path, &webhook.webhook_name, service);
+            metrics.loaded("webhook_config_file", read.is_ok());
+            read?
+        }
+    };
+    Ok(match webhook.unregister {
+        true => validation.unregistered(),
+        false => validation,
+    })
+}
+
+fn of_file(path: &Path, name: &str, service: Service) -> Result<Validation, Failure> {
+    let wrong = |cause: String| {
+        let path = path.display();
+        Failure::config(format!(
+            "cannot use --validation-webhook-config-file {path}: {cause}"
+        ))
+    };
+    let bytes = file::read(path).map_err(|cause| wrong(cause.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+    Validation::of_file(&text, name, service).map_err(wrong)
+}

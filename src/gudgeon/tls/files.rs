@@ -1,0 +1,156 @@
+//! The files of TLS: a chain and its key, and a CA bundle. Each change is judged, and what is broken keeps the last good one.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Current, Flaw, Pair, is_bundle};
+use crate::file;
+use crate::tracked::{Counts, Named, Tracked};
+
+/// A certificate and a key that do not match were seen half-way: tried again for so long.
+pub(crate) const HALF_WAY: Duration = Duration::from_secs(10);
+/// Between two such tries.
+const TRY_AGAIN: Duration = Duration::from_millis(250);
+
+/// A chain and its key.
+#[derive(Debug)]
+pub(crate) struct PairFiles {
+    chain: Tracked,
+    key: Tracked,
+    half_way_since: Option<Instant>,
+    current: Arc<Current>,
+    /// The last good one; `None`: there was none yet.
+    pub(crate) pair: watch::Sender<Option<Pair>>,
+}
+
+impl PairFiles {
+    pub(crate) fn new(chain: Named, key: Named) -> Self {
+        Self {
+            chain: Tracked::new(chain),
+            key: Tracked::new(key),
+            half_way_since: None,
+            current: Current::empty(),
+            pair: watch::Sender::new(None),
+        }
+    }
+
+    /// The certificate of new connections.
+    pub(crate) fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current)
+    }
+
+    pub(crate) fn files(&self) -> [&Tracked; 2] {
+        [&self.chain, &self.key]
+    }
+
+    /// Why there is none, in one line.
+    pub(crate) fn flaw(&self) -> Option<String> {
+        self.files().into_iter().find_map(|file| {
+            let cause = file.error.as_ref()?;
+            Some(file.named.line(cause))
+        })
+    }
+
+    /// Reads what has changed; when to look again, where it was seen half-way.
+    pub(crate) fn look(&mut self, counts: &dyn Counts, now: SystemTime) -> Option<Duration> {
+        let (chain, key) = (&mut self.chain, &mut self.key);
+        let before = (chain.seen.clone(), key.seen.clone());
+        let (bytes_of_chain, bytes_of_key) = (chain.changed(), key.changed());
+        let fresh = bytes_of_chain.is_some() || bytes_of_key.is_some();
+        if fresh && before != (None, None) {
+            self.half_way_since = None;
+        }
+        if !fresh && self.half_way_since.is_none() {
+            return None;
+        }
+        let mut bytes = [Vec::new(), Vec::new()];
+        let mut readable = true;
+        for (file, bytes) in [&mut *chain, &mut *key].into_iter().zip(&mut bytes) {
+            match file::read(&file.named.path) {
+                Ok(read) => *bytes = read,
+                Err(cause) => {
+                    file.broken(counts, &cause.to_string());
+                    readable = false;
+                }
+            }
+        }
+        if !readable {
+            return None;
+        }
+        let [bytes_of_chain, bytes_of_key] = &bytes;
+        match Pair::parse(bytes_of_chain, bytes_of_key) {
+            Ok(pair) => {
+                self.half_way_since = None;
+                chain.good(counts, now);
+                key.good(counts, now);
+                self.current.set(&pair);
+                self.pair.send_replace(Some(pair));
+            }
+            Err(Flaw::Chain(cause)) => chain.broken(counts, &cause),
+            Err(Flaw::Key(cause)) => key.broken(counts, &cause),
+            Err(Flaw::Mismatch) => {
+                let since = *self.half_way_since.get_or_insert_with(Instant::now);
+                if since.elapsed() < HALF_WAY {
+                    return Some(TRY_AGAIN);
+                }
+                self.half_way_since = None;
+                let chain = chain.named.path.display();
+                key.broken(
+                    counts,
+                    &format!("it does not belong to the certificate in {chain}"),
+                );
+            }
+        }
+        None
+    }
+}
+
+/// What a look at a bundle has brought.
+#[derive(Debug)]
+pub(crate) enum Looked {
+    Same,
+    /// PEM that webhook configurations can hold.
+    New(Arc<str>),
+    /// What was good before is kept.
+    Broken,
+}
+
+/// The certificates of a CA, as a file.
+#[derive(Debug)]
+pub(crate) struct BundleFile(pub(crate) Tracked);
+
+impl BundleFile {
+    pub(crate) fn new(named: Named) -> Self {
+        Self(Tracked::new(named))
+    }
+
+    pub(crate) fn look(&mut self, counts: &dyn Counts, now: SystemTime) -> Looked {
+        let read = match self.0.changed() {
+            None => return Looked::Same,
+            Some(read) => read
+                .and_then(utf8)
+                .and_then(|pem| is_bundle(pem.as_bytes()).map(|()| pem)),
+        };
+        match read {
+            Ok(pem) => {
+                self.0.good(counts, now);
+                Looked::New(pem.into())
+            }
+            Err(cause) => {
+                self.0.broken(counts, &cause);
+                Looked::Broken
+            }
+        }
+    }
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn utf8(bytes: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+}
