@@ -10,7 +10,11 @@ pub const KEPT: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Subscribed,
-    Acked,
+    /// How many resources came, and how many names of such as are gone.
+    Acked {
+        resources: usize,
+        removed: usize,
+    },
     /// gRPC's code and our words.
     Nacked(i32, Arc<str>),
 }

@@ -147,11 +147,15 @@ impl<T> Sink<T> {
         let shared = shared.clone();
         // Something was said, so the way is there and works.
         self.backoff.reset();
+        let acked = Outcome::Acked {
+            resources: response.resources.len(),
+            removed: response.removed_resources.len(),
+        };
         let read = match collection.read(&name, response, reader) {
             Ok(read) => read,
             Err(words) => return Ok(self.refuse(now, name, nonce, INVALID_ARGUMENT, &words)),
         };
-        self.log.add(now, &name, &nonce, Outcome::Acked);
+        self.log.add(now, &name, &nonce, acked);
         let mut changes = Changes::of(shared);
         if let Some(collection) = self.collections.get_mut(&*name) {
             collection.apply(now, read, &mut changes);

@@ -262,7 +262,13 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     assert!(entries["last_ack"].is_string() && entries["last_nack"].is_null());
     let (_, page) = discovery.get("/debug");
     assert!(page.contains("Sources of configuration: 2") && page.contains("connected"));
+    let taken = || -> u64 {
+        let requests = source("requests");
+        let requests = requests.as_array().unwrap().iter();
+        requests.filter_map(|one| one["resources"].as_u64()).sum()
+    };
     // It is gone: nothing changes. It comes back: only the difference does.
+    let before = taken();
     drop(galley);
     soon("the loss is seen", || source("state") == "broken").await;
     client.is_quiet().await;
@@ -278,6 +284,7 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     let third = client.hear(EDS).await;
     client.ack(&third, &[A]);
     assert_eq!(endpoints(&third, A), ["10.0.0.1:1"]);
+    assert_eq!(taken(), before + 1);
     let labels = "component=\"pilot\",collection=\"istio/networking/v1alpha3/serviceentries\"";
     let acks = format!("istio_mcp_request_acks_total{{{labels}}}");
     assert!(discovery.metric(&acks) >= 4.0);

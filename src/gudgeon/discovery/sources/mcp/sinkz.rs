@@ -104,14 +104,18 @@ impl Sinks {
             }
         }
         let requests = sink.log().map(|one| {
-            let (outcome, message) = match &one.outcome {
-                Outcome::Subscribed => ("subscribed".to_owned(), None),
-                Outcome::Acked => ("ack".to_owned(), None),
-                Outcome::Nacked(code, words) => (format!("nack {code}"), Some(&**words)),
+            let (outcome, message, came) = match &one.outcome {
+                Outcome::Subscribed => ("subscribed".to_owned(), None, None),
+                Outcome::Acked { resources, removed } => {
+                    ("ack".to_owned(), None, Some((resources, removed)))
+                }
+                Outcome::Nacked(code, words) => (format!("nack {code}"), Some(&**words), None),
             };
             json!({
                 "time": time(one.at), "collection": &*one.collection, "nonce": &*one.nonce,
                 "outcome": outcome, "message": message,
+                "resources": came.map(|(resources, _)| resources),
+                "removed": came.map(|(_, removed)| removed),
             })
         });
         let requests: Vec<_> = requests.collect();
