@@ -24,7 +24,7 @@ promises *flags:
 bench *flags:
     build/bench {{flags}}
 
-# Envoy under pintle, a certificate rotated, the hot restart shown; `just demo injector`: a pod gets its proxy.
+# Envoy under pintle, a certificate rotated, the hot restart shown; `just demo injector`, `mesh`, `config`: gudgeon's.
 demo *flags:
     build/demo {{flags}}
 

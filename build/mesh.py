@@ -1,10 +1,12 @@
-"""What build/demo-mesh is made of: backends, a client that counts, and answers as a table.
+"""What build/demo-mesh and build/demo-config are made of: backends, a client that counts, and answers as a table.
 
 `mesh.py backend ADDRESS PORT NAME` answers every request with NAME.
 `mesh.py load ADDRESS PORT HOST` asks until it gets TERM, and prints how many answers were good and what the others were.
 `mesh.py first ADDRESS PORT HOST NAME FILE` asks until NAME has answered, and prints the milliseconds since FILE was written.
 `mesh.py stat PORT NAME` prints a figure of an Envoy by its admin port, 0 where it has none.
 `mesh.py table` prints the JSON of /debug/syncz, read from standard input.
+`mesh.py received` prints how many resources discovery's /debug/sinkz, read from standard input, has taken.
+`mesh.py rejected` prints what galley's /debug/configz, read from standard input, says of objects that are not served.
 """
 
 import http.client
@@ -111,5 +113,16 @@ def table():
     sys.exit(behind != 0)
 
 
+def rejected():
+    for one in json.load(sys.stdin)["rejected"]:
+        what = [word for word in (one.get("collection"), one.get("name")) if word]
+        for error in one["errors"]:
+            print(f"{one['origin']}: {' '.join([*what, one['state']])}: {error['path']}: {error['message']}")
+
+
+def received():
+    print(sum(request["resources"] or 0 for source in json.load(sys.stdin) for request in source["requests"]))
+
+
 if __name__ == "__main__":
-    {"backend": backend, "load": load, "first": first, "stat": stat, "table": table}[sys.argv[1]](*sys.argv[2:])
+    {"backend": backend, "load": load, "first": first, "stat": stat, "table": table, "rejected": rejected, "received": received}[sys.argv[1]](*sys.argv[2:])
