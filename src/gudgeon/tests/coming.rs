@@ -1,4 +1,4 @@
-//! The page for those who come from Istio: its examples as they stand there, and its table of flags.
+//! The pages for those who come from Istio: their examples as they stand there, and their tables of flags.
 //!
 //! `GUDGEON_WRITE_TABLE=1 cargo test -p gudgeon --test coming` writes the table anew after a change of flags.
 
@@ -17,10 +17,23 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-const PAGE: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../build/kubernetes/coming-from-istio.md"
-);
+const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/kubernetes");
+
+/// The pages: the commands that they show, the commands whose flags they list, and one of these flags.
+const ALL: [(&str, usize, [&str; 2], &str); 2] = [
+    (
+        "coming-from-istio.md",
+        6,
+        ["injector", "inject"],
+        "| `--selfSigned[=<BOOL>]` |",
+    ),
+    (
+        "coming-from-galley.md",
+        2,
+        ["galley", "validate"],
+        "| `--configPath <",
+    ),
+];
 
 /// Fenced blocks: what stands after the fence, and the text.
 fn blocks(page: &str) -> Vec<(&str, &str)> {
@@ -37,7 +50,14 @@ fn blocks(page: &str) -> Vec<(&str, &str)> {
 
 #[test]
 fn the_examples_work_as_they_stand_there() {
-    let page = fs::read_to_string(PAGE).unwrap();
+    for (name, commands, ..) in ALL {
+        assert_eq!(examples(name), commands, "{name}");
+    }
+}
+
+/// How many there were.
+fn examples(page: &str) -> usize {
+    let page = fs::read_to_string(format!("{PAGES}/{page}")).unwrap();
     let root = tempfile::tempdir().unwrap();
     symlink(env!("CARGO_BIN_EXE_gudgeon"), root.path().join("gudgeon")).unwrap();
     let path = format!("{}:/usr/bin:/bin", root.path().display());
@@ -63,7 +83,7 @@ fn the_examples_work_as_they_stand_there() {
             ran += 1;
         }
     }
-    assert_eq!(ran, 6);
+    ran
 }
 
 /// A command's flags as rows, from its own help.
@@ -91,19 +111,23 @@ fn table(command: &str) -> String {
 
 #[test]
 fn the_table_of_flags_is_what_help_says() {
-    let mut page = fs::read_to_string(PAGE).unwrap();
-    for command in ["injector", "inject"] {
-        let begin = format!("<!-- {command} -->\n");
-        let (before, after) = page.split_once(&begin).unwrap();
-        let (_, after) = after.split_once("<!-- end -->").unwrap();
-        page = format!("{before}{begin}{}<!-- end -->{after}", table(command));
+    for (name, _, commands, known) in ALL {
+        let path = format!("{PAGES}/{name}");
+        let written = fs::read_to_string(&path).unwrap();
+        let mut page = written.clone();
+        for command in commands {
+            let begin = format!("<!-- {command} -->\n");
+            let (before, after) = page.split_once(&begin).unwrap();
+            let (_, after) = after.split_once("<!-- end -->").unwrap();
+            page = format!("{before}{begin}{}<!-- end -->{after}", table(command));
+        }
+        if std::env::var_os("GUDGEON_WRITE_TABLE").is_some() {
+            fs::write(&path, &page).unwrap();
+        }
+        assert!(page.contains(known), "{name}");
+        assert!(
+            fs::read_to_string(&path).unwrap() == page,
+            "the table of flags of {name} is not what --help says: GUDGEON_WRITE_TABLE=1 writes it"
+        );
     }
-    if std::env::var_os("GUDGEON_WRITE_TABLE").is_some() {
-        fs::write(PAGE, &page).unwrap();
-    }
-    assert!(page.contains("| `--selfSigned[=<BOOL>]` |"));
-    assert!(
-        fs::read_to_string(PAGE).unwrap() == page,
-        "the table of flags is not what --help says: GUDGEON_WRITE_TABLE=1 writes it"
-    );
 }
