@@ -1,4 +1,4 @@
-"""Measures the release binaries for build/promises: [--quick] [--check] [init] [gudgeon] [discovery]."""
+"""Measures the release binaries for build/promises: [--quick] [--check] [init] [gudgeon] [discovery] [galley]."""
 
 import os
 import signal
@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 import discovery
+import galley
 import gudgeon
 import measure
 
@@ -187,9 +188,48 @@ def of_discovery(quick, proxies):
     return verdicts
 
 
+def of_galley(quick):
+    """The rows of gudgeon galley; their verdicts."""
+    limits = measure.promises()["galley"]
+    found = galley.all_of_it(quick)
+    room = limits["room"]
+    verdicts = []
+
+    def one(what, value, key, shown, promised, room=1.0):
+        verdicts.append(judged(value, limits[key], room))
+        row(what, shown, promised, verdicts[-1])
+
+    def told(what, shown):
+        row(what, shown, "", "")
+
+    one("gudgeon galley: resident, idle", found["idle"], "idle", f"{found['idle']} kB", f"{limits['idle']} kB")
+    what = "reviews a second on one core, a rule with two routes"
+    one(what, found["review"], "review", f"{1e6 / found['review']:.0f}", f"{1e6 / limits['review']:.0f}", room)
+    what = f"start to ready, {galley.FILES} files"
+    one(what, found["start"], "start", f"{found['start']:.0f} ms", f"{limits['start']} ms", room)
+    one(f"resident, {galley.FILES} files", found["files"], "files", f"{found['files']} kB", f"{limits['files']} kB")
+    last, cost = (statistics.median(turn[key] for turn in found["one"]["turns"]) for key in ("last_ms", "processor_ms"))
+    one("  one of them changes: a sink has it", last, "last", f"{last:.0f} ms", f"{limits['last']} ms", room)
+    told("  processor time of that", f"{cost:.0f} ms")
+    sinks = found["sinks"]
+    last = statistics.median(turn["spread_ms"] for turn in sinks["turns"])
+    what = f"{galley.CHANGES} rules change: first of {galley.SINKS} sinks to last"
+    one(what, last, "last", f"{last:.0f} ms", f"{limits['last']} ms", room)
+    each = (sinks["resident_after"] - sinks["resident_before"]) / galley.SINKS
+    one("  resident for a sink", each, "sink", f"{each:.0f} kB", f"{limits['sink']} kB")
+    what = f"gudgeon validate, {galley.MANIFESTS} files, processor time"
+    told(what, f"{found['validate']:.0f} ms")
+    for what, costs in found["growth"].items():
+        shown = ", ".join(f"{size}: {cost:.0f}" for size, cost in costs.items())
+        bend = gudgeon.bend(costs)
+        one(f"one more {what}, last to first", bend, "growth", f"{bend:.2f}", f"{limits['growth']:.2f}", room)
+        told(f"  {shown}", "")
+    return verdicts
+
+
 def main():
     quick = "--quick" in sys.argv
-    every = ["init", "gudgeon", "discovery"]
+    every = ["init", "gudgeon", "discovery", "galley"]
     named = [word for word in every if word in sys.argv]
     whose = named or every
     row("what", "measured", "promise", "")
@@ -202,6 +242,8 @@ def main():
     if "discovery" in whose:
         # All of its proxies take some minutes: only when it is named.
         verdicts += of_discovery(quick, discovery.PROXIES if named else discovery.FEWER)
+    if "galley" in whose:
+        verdicts += of_galley(quick)
     broken = [verdict for verdict in verdicts if verdict in ("OVER", "none")]
     return 1 if "--check" in sys.argv and broken else 0
 

@@ -36,6 +36,7 @@ pub(crate) enum Asked {
     Ready,
     /// What stands before and after the uid.
     Review {
+        path: String,
         before: String,
         after: String,
         /// A word that is another in each request.
@@ -52,6 +53,7 @@ impl Asked {
     /// A review whose `request.uid` is one of 36 characters that stands nowhere else.
     pub(crate) fn review(
         text: &str,
+        path: &str,
         vary: Option<String>,
         wanted: Wanted,
     ) -> Result<Self, Failure> {
@@ -63,6 +65,8 @@ impl Asked {
         let mut parts = text.split(uid);
         match (parts.next(), parts.next(), parts.next()) {
             (Some(before), Some(after), None) if uid.len() == 36 => Ok(Self::Review {
+                // As the API server writes it.
+                path: format!("{path}?timeout=10s"),
                 before: before.to_owned(),
                 after: after.to_owned(),
                 vary,
@@ -77,6 +81,7 @@ impl Asked {
         let (method, path, body) = match self {
             Self::Ready => ("GET", "/ready", Bytes::new()),
             Self::Review {
+                path,
                 before,
                 after,
                 vary,
@@ -86,7 +91,7 @@ impl Asked {
                 if let Some(word) = vary {
                     body = body.replace(word, &format!("other{number}"));
                 }
-                ("POST", "/inject?timeout=10s", Bytes::from(body))
+                ("POST", path.as_str(), Bytes::from(body))
             }
         };
         let mut request = Request::builder().method(method);

@@ -44,6 +44,9 @@ struct Flags {
     /// a word of the review that is exchanged, too
     #[argh(option)]
     vary: Option<String>,
+    /// where reviews go
+    #[argh(option, default = "String::from(\"/inject\")")]
+    path: String,
     /// what is to come: patch (default) or none
     #[argh(option, default = "Wanted::Patch")]
     wanted: Wanted,
@@ -70,7 +73,7 @@ async fn run(flags: Flags) -> Result<String, Failure> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|cause| format!("cannot read {path}: {cause}"))?;
-            Asked::review(&text, flags.vary.clone(), flags.wanted)?
+            Asked::review(&text, &flags.path, flags.vary.clone(), flags.wanted)?
         }
     });
     let trust =

@@ -1,15 +1,17 @@
-//! `mesh-load`: many proxies of `gudgeon discovery`, over few connections, in both variants of the protocol. Prints one JSON
-//! object.
+//! `mesh-load`: many proxies of `gudgeon discovery`, over few connections, in both variants of the protocol; or many sinks of
+//! `gudgeon galley`. Prints one JSON object.
 //!
-//! Each proxy keeps what it was sent and looks at every answer as Envoy would; one that is not what was to come ends the run,
-//! so that a figure always is one of right answers.
+//! Each keeps what it was sent and looks at every answer as Envoy, or a sink, would; one that is not what was to come ends the
+//! run, so that a figure always is one of right answers.
 
 #![forbid(unsafe_code)]
 
 mod facts;
 mod fleet;
 mod proxy;
+mod rules;
 mod server;
+mod sinks;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -26,7 +28,8 @@ use tokio::task::LocalSet;
 /// What goes wrong ends the program; nobody tells kinds apart.
 type Failure = Box<dyn std::error::Error>;
 
-/// Writes a directory for `gudgeon discovery --configDir`, or is many proxies of one that serves it.
+/// Writes a directory for `gudgeon discovery --configDir` or `gudgeon galley --configPath`, or is many proxies or sinks of one
+/// that serves it.
 #[derive(FromArgs)]
 struct Flags {
     #[argh(subcommand)]
@@ -38,6 +41,47 @@ struct Flags {
 enum What {
     Write(Write),
     Run(Run),
+    Rules(WriteRules),
+    Sinks(Sinks),
+}
+
+/// Writes VirtualServices, each a file.
+#[derive(FromArgs)]
+#[argh(subcommand, name = "rules")]
+struct WriteRules {
+    /// where to
+    #[argh(option)]
+    dir: String,
+    /// how many
+    #[argh(option, default = "1000")]
+    rules: usize,
+}
+
+/// Connects sinks, changes rules as often as asked for, and counts.
+#[derive(FromArgs)]
+#[argh(subcommand, name = "sinks")]
+struct Sinks {
+    /// where the server listens, without TLS
+    #[argh(option)]
+    address: SocketAddr,
+    /// the server's process, whose memory and processor time are counted
+    #[argh(option)]
+    pid: u32,
+    /// the directory that it serves
+    #[argh(option)]
+    dir: String,
+    /// rules in it
+    #[argh(option, default = "1000")]
+    rules: usize,
+    /// streams, each on a connection of its own
+    #[argh(option, default = "200")]
+    sinks: usize,
+    /// rules that are changed at once
+    #[argh(option, default = "1000")]
+    changes: usize,
+    /// how often
+    #[argh(option, default = "3")]
+    turns: usize,
 }
 
 /// Writes ServiceEntries, each a file.
@@ -111,17 +155,24 @@ impl std::str::FromStr for Variant {
     }
 }
 
+fn until_done(run: impl Future<Output = Result<String, Failure>>) -> Result<String, Failure> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    LocalSet::new().block_on(&runtime, run)
+}
+
 fn main() -> ExitCode {
     let flags: Flags = argh::from_env();
     let done = match flags.what {
         What::Write(write) => yaml::Directory::new(&write.dir, write.endpoints)
             .write(write.services)
             .map(|()| String::new()),
-        What::Run(run) => runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(Failure::from)
-            .and_then(|runtime| LocalSet::new().block_on(&runtime, fleet::run(run))),
+        What::Rules(write) => rules::Rules::new(&write.dir)
+            .write(write.rules)
+            .map(|()| String::new()),
+        What::Run(run) => until_done(fleet::run(run)),
+        What::Sinks(sinks) => until_done(sinks::run(sinks)),
     };
     match done {
         Ok(figures) => {

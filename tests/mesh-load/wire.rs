@@ -20,7 +20,7 @@ use crate::facts::{Kind, Library};
 use crate::proxy::{Protocol, Request, Response};
 
 /// What a proxy says next.
-struct Said<T>(UnboundedReceiver<T>);
+pub(crate) struct Said<T>(pub(crate) UnboundedReceiver<T>);
 
 impl<T> Stream for Said<T> {
     type Item = T;
