@@ -113,7 +113,7 @@ fn no_value_is_logged_or_shown() {
         "annotation 'status.sidecar.istio.io/port'",
         "annotation 'traffic.sidecar.istio.io/includeInboundPorts'",
         "want a number from 0 to 65535",
-        "annotation 'proxy.istio.io/config': config invalid: line 1: proxyMetadata.A: expected a string; quote the value",
+        "annotation 'proxy.istio.io/config': config invalid: line 1: proxyMetadata.A: expected a string",
         "containers[0].ports[0].containerPort: want a number",
         "mapping values are not allowed in this context",
         "template inject, line 10",
