@@ -72,7 +72,7 @@ pub struct GalleyFlags {
     /// Make entries of services, endpoints, pods and nodes.
     #[arg(long = "enableServiceDiscovery", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub enable_service_discovery: bool,
-    /// Write what is wrong with an object into its status: not done yet, a warning says so.
+    /// Write what is wrong with an object into its status, where the cluster lets it.
     #[arg(long = "enableAnalysis", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub enable_analysis: bool,
     #[command(flatten)]
