@@ -167,7 +167,7 @@ bench_tools() {
 # The control plane's packages and their clients: built together, so that they have the same dependencies' features and nothing
 # is built twice; and apart from the init's, which must not have them.
 # shellcheck disable=SC2034 # of those who read this file
-control_plane=(gudgeon gudgeon-api gudgeon-cluster gudgeon-inject gudgeon-load gudgeon-mcp gudgeon-mesh-load gudgeon-xds)
+control_plane=(gudgeon gudgeon-api gudgeon-cluster gudgeon-inject gudgeon-load gudgeon-mcp gudgeon-mesh-load gudgeon-xds jsonpath-rust)
 
 # What build/promises measures of gudgeon, and its client.
 load_tools() {
