@@ -37,3 +37,4 @@ mod served;
 mod server;
 #[path = "../support/mod.rs"]
 mod support;
+mod webhook;

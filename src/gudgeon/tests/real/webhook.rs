@@ -1,0 +1,447 @@
+//! Galley as it ships, asked by the server about rules: by the account and the role of `build/kubernetes/galley.yaml`, and by
+//! no more than these.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::server::{Said, apply, base64, kubectl, of_run, repository, run, try_kubectl, until};
+use crate::support::gudgeon;
+
+const ACCOUNT: &str = "istio-galley-service-account";
+const NAME: &str = "istio-galley";
+const NAMESPACE: &str = "istio-system";
+const KIND: &str = "validatingwebhookconfiguration";
+
+fn manifest() -> String {
+    let file = repository().join("build/kubernetes/galley.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    // policy/v1 came with 1.21.
+    text.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n")
+}
+
+/// Applied, with kinds that rules are of; gone at the end.
+struct Shipped {
+    root: tempfile::TempDir,
+}
+
+impl Shipped {
+    fn new() -> Self {
+        kubectl(&["apply", "--validate=true", "-f", "-"], &manifest());
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600}});
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token");
+        let said = kubectl(&["create", "--raw", &path, "-f", "-"], &request.to_string());
+        let token = said.objects()[0]["status"]["token"].clone();
+        let root = tempfile::tempdir().unwrap();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": of_run("url").trim(), "certificate-authority": run().join("ca.crt")}}],
+            "users": [{"name": "u", "user": {"token": token}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(root.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        for (kind, plural, singular) in [
+            ("VirtualService", "virtualservices", "virtualservice"),
+            ("Gateway", "gateways", "gateway"),
+        ] {
+            apply(
+                &json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": format!("{plural}.networking.istio.io")},
+                "spec": {"group": "networking.istio.io", "scope": "Namespaced",
+                    "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": singular},
+                    "versions": [{"name": "v1", "served": true, "storage": true,
+                        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}),
+            );
+            until("the kind is served", || {
+                try_kubectl(&["get", plural, "-n", "default"], "").done
+            });
+        }
+        Self { root }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.root.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Behind a Service there is nobody here, so the server is told an address.
+    fn file(&self, port: u16) {
+        let text = format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {{name: any}}\nwebhooks:\n\
+             - name: validation.istio.io\n  clientConfig: {{url: 'https://127.0.0.1:{port}/validate'}}\n  rules:\n  \
+             - {{apiGroups: [networking.istio.io], apiVersions: ['*'], operations: [CREATE, UPDATE], resources: ['*']}}\n"
+        );
+        std::fs::write(self.path("webhook.yaml"), text).unwrap();
+    }
+
+    fn galley(&self, port: u16) -> Galley {
+        let mut child = gudgeon()
+            .args([
+                "galley",
+                "--enable-server=false",
+                "--kubeconfig",
+                &self.path("kubeconfig"),
+                "--validation-webhook-config-file",
+                &self.path("webhook.yaml"),
+                "--monitoringPort=0",
+                "--ctrlz_port=0",
+                "--livenessProbePath=",
+                "--readinessProbePath=",
+                "--drainDuration=0s",
+            ])
+            .args(["--tlsCertFile", run().join("webhook.crt").to_str().unwrap()])
+            .args(["--tlsKeyFile", run().join("webhook.key").to_str().unwrap()])
+            .args(["--caCertFile", &self.path("ca.crt")])
+            .arg(format!("--validation-port={port}"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let shared = Arc::clone(&lines);
+        let stdout = child.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                shared.lock().unwrap().push(line);
+            }
+        });
+        Galley { child, lines }
+    }
+}
+
+impl Drop for Shipped {
+    fn drop(&mut self) {
+        let _gone = try_kubectl(&["delete", KIND, NAME], "");
+        let _gone = try_kubectl(&["delete", "endpoints", NAME, "-n", NAMESPACE], "");
+        for plural in ["virtualservices", "gateways"] {
+            let definition = format!("{plural}.networking.istio.io");
+            let _gone = try_kubectl(&["delete", "customresourcedefinition", &definition], "");
+        }
+    }
+}
+
+struct Galley {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Galley {
+    fn logged(&self, words: &str) -> usize {
+        let lines = self.lines.lock().unwrap();
+        lines.iter().filter(|line| line.contains(words)).count()
+    }
+}
+
+impl Drop for Galley {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- galley\n{}", self.lines.lock().unwrap().join("\n"));
+        }
+    }
+}
+
+fn configuration() -> Option<Value> {
+    let said = try_kubectl(&["get", KIND, NAME, "-o", "json"], "");
+    said.done.then(|| said.objects().remove(0))
+}
+
+fn entry(field: &str) -> Value {
+    let configuration = configuration().unwrap_or_default();
+    configuration["webhooks"][0]
+        .pointer(field)
+        .cloned()
+        .unwrap_or_default()
+}
+
+fn create(name: &str, weight: u32, more: &[&str]) -> Said {
+    let object = json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"hosts": ["a"], "http": [{"route": [
+            {"destination": {"host": "a"}, "weight": 75}, {"destination": {"host": "b"}, "weight": weight}]}]}});
+    let mut words = vec!["create", "-f", "-"];
+    words.extend(more);
+    try_kubectl(&words, &object.to_string())
+}
+
+/// As somebody who wants something else.
+fn patch(patch: &Value) {
+    let words = ["patch", KIND, NAME, "--type=json", "-p", &patch.to_string()];
+    kubectl(&words, "");
+}
+
+fn free() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Whatever somebody else makes of it.
+fn comes_back(shipped: &Shipped, ca: &str) {
+    let good = entry("");
+    for change in [
+        json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]),
+        json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]),
+        json!([{"op": "replace", "path": "/webhooks/0/rules/0/operations", "value": ["CREATE"]}]),
+        json!([{"op": "add", "path": "/webhooks/0/namespaceSelector/matchLabels", "value": {"a": "b"}}]),
+    ] {
+        patch(&change);
+        let start = Instant::now();
+        until("it is mended", || entry("") == good);
+        // It is promised for a machine that does nothing else.
+        assert!(start.elapsed() < Duration::from_secs(6), "{change}");
+    }
+    kubectl(&["delete", KIND, NAME], "");
+    until("it is back", || entry("") == good);
+    // A new CA.
+    let both = ca.repeat(2);
+    std::fs::write(shipped.path("ca.crt"), &both).unwrap();
+    until("the new bundle", || {
+        entry("/clientConfig/caBundle") == base64(&both)
+    });
+}
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn a_broken_rule_is_refused_and_the_webhook_configuration_kept() {
+    let shipped = Shipped::new();
+    let ca = of_run("ca.crt");
+    std::fs::write(shipped.path("ca.crt"), &ca).unwrap();
+    let port = free();
+    shipped.file(port);
+    let galley = shipped.galley(port);
+    until("it is made", || configuration().is_some());
+    assert_eq!(entry("/failurePolicy"), "Ignore");
+    assert_eq!(entry("/clientConfig/caBundle"), base64(&ca));
+    let role = kubectl(
+        &[
+            "get",
+            "clusterrole",
+            "istio-galley-istio-system",
+            "-o",
+            "json",
+        ],
+        "",
+    );
+    let owners = configuration().unwrap()["metadata"]["ownerReferences"].clone();
+    assert_eq!(owners[0]["uid"], role.objects()[0]["metadata"]["uid"]);
+    assert_eq!(owners.as_array().unwrap().len(), 1);
+    // No endpoint is ready, whatever it refuses.
+    until("the server knows it", || {
+        !create("early", 20, &["--dry-run=server"]).done
+    });
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(entry("/failurePolicy"), "Ignore");
+    apply(
+        &json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "subsets": [{"addresses": [{"ip": "10.1.0.1"}], "ports": [{"name": "https-webhook", "port": 9443}]}]}),
+    );
+    until("it fails", || entry("/failurePolicy") == "Fail");
+    let refused = create("broken", 20, &[]);
+    assert!(!refused.done, "{refused:?}");
+    assert!(
+        refused
+            .err
+            .contains("spec.http[0].route: weights add up to 95, not 100"),
+        "{refused:?}"
+    );
+    assert!(create("good", 25, &[]).done);
+    assert!(try_kubectl(&["delete", "virtualservice", "good", "-n", "default"], "").done);
+    assert!(
+        !try_kubectl(
+            &["get", "gateway", "gudgeon-refuse-me", "-n", NAMESPACE],
+            ""
+        )
+        .done
+    );
+
+    comes_back(&shipped, &ca);
+
+    // Two that agree write nothing.
+    let second = shipped.galley(free());
+    until("the second looks", || {
+        second.logged("is ready to refuse") > 0
+    });
+    let version = || configuration().unwrap()["metadata"]["resourceVersion"].clone();
+    let before = version();
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(version(), before);
+
+    for one in [&galley, &second] {
+        assert_eq!(one.logged("no right"), 0);
+        assert_eq!(one.logged("\terror\t"), 0);
+    }
+    drop((galley, second));
+    let refused = create("nobody", 25, &[]);
+    assert!(
+        refused.err.contains("failed calling webhook"),
+        "{refused:?}"
+    );
+}
+
+/// (verb, group, resource, namespace, name): whether the account may.
+fn may(asked: &[(&str, &str, &str, &str, &str)]) -> Vec<bool> {
+    let reviews: Vec<Value> = asked
+        .iter()
+        .map(|(verb, group, resource, namespace, name)| {
+            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
+                "user": format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}"),
+                "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{NAMESPACE}"), "system:authenticated"],
+                "resourceAttributes": {"verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name}}})
+        })
+        .collect();
+    // kubectl waits between more requests than that.
+    let answers: Vec<Value> = reviews
+        .chunks(10)
+        .flat_map(|reviews| {
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": reviews});
+            kubectl(&["create", "-f", "-", "-o", "json"], &list.to_string()).objects()
+        })
+        .collect();
+    assert_eq!(answers.len(), asked.len());
+    answers
+        .iter()
+        .map(|answer| answer["status"]["allowed"].as_bool().unwrap())
+        .collect()
+}
+
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const OWN: &str = "validatingwebhookconfigurations";
+const READ: &[&str] = &["get", "list", "watch"];
+
+/// Group, resource, namespace and name, and the verbs that are allowed on it.
+const RIGHTS: &[(&str, &str, &str, &str, &[&str])] = &[
+    (
+        ADMISSION,
+        OWN,
+        "",
+        NAME,
+        &["get", "list", "watch", "create", "update", "patch"],
+    ),
+    (
+        ADMISSION,
+        OWN,
+        "",
+        "somebody-elses",
+        &["list", "watch", "create"],
+    ),
+    (ADMISSION, "mutatingwebhookconfigurations", "", NAME, &[]),
+    (
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "",
+        "",
+        READ,
+    ),
+    ("networking.k8s.io", "ingresses", "", "", READ),
+    ("networking.k8s.io", "ingresses/status", "", "", &[]),
+    ("networking.istio.io", "virtualservices", "", "", READ),
+    ("networking.istio.io", "gateways", "", "", READ),
+    (
+        "networking.istio.io",
+        "gateways",
+        NAMESPACE,
+        "",
+        &["get", "list", "watch", "create"],
+    ),
+    ("networking.istio.io", "envoyfilters", "default", "", READ),
+    ("networking.istio.io", "virtualservices/status", "", "", &[]),
+    ("security.istio.io", "authorizationpolicies", "", "", READ),
+    ("authentication.istio.io", "meshpolicies", "", "", READ),
+    ("rbac.istio.io", "serviceroles", "", "", READ),
+    ("config.istio.io", "handlers", "", "", READ),
+    ("telemetry.istio.io", "telemetries", "", "", &[]),
+    (
+        "rbac.authorization.k8s.io",
+        "clusterroles",
+        "",
+        "istio-galley-istio-system",
+        &["get"],
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "clusterroles",
+        "",
+        "cluster-admin",
+        &[],
+    ),
+    ("", "endpoints", NAMESPACE, "", READ),
+    ("discovery.k8s.io", "endpointslices", NAMESPACE, "", READ),
+    ("", "endpoints", "default", "", &[]),
+    ("", "secrets", NAMESPACE, "", &[]),
+    ("", "configmaps", NAMESPACE, "", &[]),
+    ("", "services", "", "", &[]),
+    ("", "pods", "", "", &[]),
+    ("", "nodes", "", "", &[]),
+    ("apps", "deployments", NAMESPACE, "", &[]),
+];
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn the_role_of_galley_is_no_more_than_that() {
+    const VERBS: [&str; 7] = [
+        "get", "list", "watch", "create", "update", "patch", "delete",
+    ];
+    let _shipped = Shipped::new();
+    let mut asked = Vec::new();
+    for (group, resource, namespace, name, allowed) in RIGHTS {
+        for verb in VERBS {
+            let question = (verb, *group, *resource, *namespace, *name);
+            asked.push((question, allowed.contains(&verb)));
+        }
+    }
+    let questions: Vec<_> = asked.iter().map(|(question, _)| *question).collect();
+    for ((question, wanted), allowed) in asked.iter().zip(may(&questions)) {
+        assert_eq!(allowed, *wanted, "{question:?}");
+    }
+}
+
+/// What the program asks for by itself is what the container gives.
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn every_line_of_galley_is_understood() {
+    let _shipped = Shipped::new();
+    // A field that the server does not know would be refused by kubectl.
+    let words = ["apply", "--validate=true", "--dry-run=server", "-f", "-"];
+    kubectl(&words, &manifest());
+    let get = |kind: &str| {
+        kubectl(&["get", kind, NAME, "-n", NAMESPACE, "-o", "json"], "").objects()[0].clone()
+    };
+    let deployment = get("deployment");
+    let template = &deployment["spec"]["template"]["spec"];
+    let container = &template["containers"][0];
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    assert_eq!(template["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(
+        container["securityContext"],
+        json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}})
+    );
+    let service = get("service");
+    assert_eq!(
+        service["spec"]["selector"],
+        deployment["spec"]["selector"]["matchLabels"]
+    );
+    let ports = service["spec"]["ports"].as_array().unwrap();
+    let numbers: Vec<&Value> = ports.iter().map(|port| &port["port"]).collect();
+    assert_eq!(numbers, [443, 9901, 15014]);
+    // Its words are understood: it starts, and ends because there is no cluster here.
+    let given: Vec<&str> = container["args"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|word| word.as_str().unwrap())
+        .collect();
+    let ended = gudgeon()
+        .args(&given)
+        .args(["--kubeconfig", "/none", "--ctrlz_port=none"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+    assert!(
+        said.contains("--ctrlz_port"),
+        "the last is what is wrong: {said}"
+    );
+}
