@@ -295,7 +295,7 @@ os.mkdir(f"{FOLDER}/config")
 plain()
 secured()
 called()
-print(f"{passed} of {passed + failed} checks")
+print(f"{passed} passed, {failed} failed")
 sys.stdout.flush()
 # Threads that still wait for something are none of the result.
 os._exit(1 if failed else 0)
