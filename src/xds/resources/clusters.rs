@@ -39,6 +39,8 @@ const MOST_STREAMS: u32 = 1_073_741_824;
 /// What the clusters of two proxies differ by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
+    /// It has a cluster to where a connection wanted to go; a router has not.
+    pub(crate) sidecar: bool,
     /// Connections can be intercepted, so that it is known where they wanted to go.
     pub(crate) intercepts: bool,
     pub(crate) families: Families,

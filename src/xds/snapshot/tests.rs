@@ -113,6 +113,23 @@ fn one_service_is_a_cluster_an_assignment_a_listener_and_a_route() {
     assert!(view.get(Type::Endpoint, "outbound|81||b").is_none());
 }
 
+/// A sidecar without interception and a router share most of what they have; who came first makes no difference.
+#[test]
+fn a_router_that_came_first_takes_nothing_from_a_sidecar() {
+    let world = world("");
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let router = snapshot.view(&node(
+        "router~127.0.0.9~gw.demo~demo.svc.cluster.local",
+        "NONE",
+    ));
+    assert_eq!(names(&*router, Type::Cluster), "BlackHoleCluster");
+    let sidecar = snapshot.view(&node(CLIENT, "NONE"));
+    assert_eq!(
+        names(&*sidecar, Type::Cluster),
+        "BlackHoleCluster PassthroughCluster"
+    );
+}
+
 /// A program with gRPC in it asks for everything by name, and may call its target as short as it likes.
 #[test]
 fn grpc_gets_what_it_names_and_nothing_else() {
