@@ -196,7 +196,7 @@ fn some() -> impl Strategy<Value = (&'static Message, Json)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_encoded_is_decoded((message, value) in some()) {

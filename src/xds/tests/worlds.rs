@@ -249,7 +249,7 @@ fn entries_that_disagree_about_a_proxys_place() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Services and endpoints in another order, on a replica that made other things before.
     #[test]

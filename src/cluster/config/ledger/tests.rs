@@ -297,7 +297,7 @@ fn words(claims: &[(usize, Option<u8>)]) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever happened before, it comes to what the last files say, but for versions that stay; and who follows the
     /// changes has what is served.

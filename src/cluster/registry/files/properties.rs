@@ -128,7 +128,7 @@ fn is_one_line(message: &Message) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_served_is_the_last_good_version(edits in prop::collection::vec(edit(), 1..12)) {

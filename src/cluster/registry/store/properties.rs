@@ -214,7 +214,7 @@ fn trust(registries: &mut Registries, other: bool) -> Effect {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_world_is_what_was_said_last(steps in prop::collection::vec(step(), 1..12)) {

@@ -135,7 +135,7 @@ fn is_kept(before: &Contribution, after: &Contribution) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_order_comes_to_the_same(steps in steps()) {
