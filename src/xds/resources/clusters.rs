@@ -23,7 +23,7 @@ use super::outlets::Outlet;
 use super::proxy::Families;
 use super::tls;
 use super::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
-use crate::node::Files;
+use crate::node::{Files, Kind};
 use crate::view::Resource;
 
 pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
@@ -39,8 +39,8 @@ const MOST_STREAMS: u32 = 1_073_741_824;
 /// What the clusters of two proxies differ by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    /// It has a cluster to where a connection wanted to go; a router has not.
-    pub(crate) sidecar: bool,
+    /// A sidecar has a cluster to where a connection wanted to go.
+    pub(crate) kind: Kind,
     /// Connections can be intercepted, so that it is known where they wanted to go.
     pub(crate) intercepts: bool,
     pub(crate) families: Families,

@@ -62,7 +62,7 @@ impl ProxyView {
         };
         let intercepts = sidecar && proxy.intercepts();
         let client = Client {
-            sidecar: node.kind == Kind::Sidecar,
+            kind: node.kind,
             intercepts,
             families: proxy.families,
             files: node.client.clone(),
@@ -174,7 +174,7 @@ impl ProxyView {
                 .map(|outlet| Arc::new(self.cluster(outlet)))
                 .collect();
             members.push(Arc::new(clusters::black_hole(self.mesh())));
-            if self.client.sidecar {
+            if self.client.kind == Kind::Sidecar {
                 members.push(Arc::new(clusters::passthrough(self.mesh())));
             }
             if self.client.intercepts {
