@@ -26,12 +26,12 @@ pub(super) fn check(at: &At<'_>) {
     let distribute = at.get("distribute");
     let from: Vec<_> = distribute.items().map(|one| one.get("from")).collect();
     let from: Vec<_> = from.iter().map(|at| (at.text(), at)).collect();
-    localities(&from);
+    localities(&from, true);
     for one in distribute.items() {
         let to = one.get("to");
         let entries: Vec<_> = to.entries().collect();
         let named: Vec<_> = entries.iter().map(|(name, at)| (*name, at)).collect();
-        localities(&named);
+        localities(&named, false);
         let mut sum = 0i64;
         for (_, weight) in &entries {
             weight.check(is::within(weight.number(), 1, 100));
@@ -58,16 +58,18 @@ fn failover(one: &At<'_>) {
     }
 }
 
-/// The places of one list: `*` stands last, no part is empty, none covers another.
-fn localities(list: &[(&str, &At<'_>)]) {
+/// The places of one list or map: `*` stands last, in the list and in a place, no part is empty, none covers another. Keys of
+/// a map have no order: what comes off the wire has another one than what was written.
+fn localities(list: &[(&str, &At<'_>)], is_ordered: bool) {
+    const STAR: &str = "\"*\" only once and last";
     let mut whole: HashMap<&str, &str> = HashMap::new();
     let mut above: HashMap<&str, &str> = HashMap::new();
     let mut stars = 0;
     for (index, (name, at)) in list.iter().enumerate() {
         if *name == "*" {
             stars += 1;
-            if stars > 1 || index + 1 < list.len() {
-                at.fail("\"*\" only once and last");
+            if stars > 1 || is_ordered && index + 1 < list.len() {
+                at.fail(STAR);
             }
             continue;
         }
@@ -77,6 +79,10 @@ fn localities(list: &[(&str, &At<'_>)]) {
         }
         // `a/*` is all of `a`.
         let own = name.strip_suffix("/*").unwrap_or(name);
+        if own.contains('*') {
+            at.fail(STAR);
+            continue;
+        }
         let parents = own.match_indices('/').map(|(at, _)| own.get(..at));
         let parents: Vec<&str> = parents.flatten().take(DEEPEST).collect();
         let other = parents

@@ -119,6 +119,8 @@ rows! { "DestinationRule" "x"
     }
     locality_lb_setting {
         + by_locality("distribute: [{from: a/b/*, to: {a/b/c: 75, a/c: 25}}, {from: '*', to: {'*': 100}}]");
+        // Keys have no order.
+        + by_locality("distribute: [{from: a, to: {'*': 25, b: 75}}, {from: b, to: {b: 75, '*': 25}}]");
         + by_locality("failover: [{from: a, to: b}], failoverPriority: [x]");
         - by_locality("distribute: [{from: a, to: {b: 100}}], failover: [{from: a, to: a}, {from: a/b, to: '*'}]") => [
             "spec.trafficPolicy.loadBalancer.localityLbSetting: distribute and failover exclude each other",
@@ -139,6 +141,11 @@ rows! { "DestinationRule" "x"
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[3].from: overlaps with \"c/d\"",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[3].to: weights add up to 101, not 100",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[3].to.x: 101 is not in 1..100",
+        ];
+        - by_locality("distribute: [{from: a/*/b, to: {'*/a': 50, 'b*': 50}}]") => [
+            "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[0].from: \"*\" only once and last",
+            "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[0].to[\"*/a\"]: \"*\" only once and last",
+            "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[0].to[\"b*\"]: \"*\" only once and last",
         ];
         - policy("loadBalancer: {localityLbSetting: {failover: [{from: a, to: b}]}}") => [
             "warning: spec.trafficPolicy.loadBalancer.localityLbSetting.failover: has no effect without outlierDetection",
