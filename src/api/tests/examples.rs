@@ -3,6 +3,9 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::wildcard_enum_match_arm,
     clippy::print_stdout,
     clippy::disallowed_methods,
     reason = "a test may panic, and reads files"
@@ -12,6 +15,8 @@
 mod mesh_config;
 #[path = "../../../tests/fuzz-gudgeon/properties/objects.rs"]
 mod objects;
+#[path = "../../../tests/fuzz-gudgeon/properties/rules.rs"]
+mod rules;
 
 /// All examples of a target, and their beginnings.
 fn run(target: &str, step: usize, check: fn(&[u8])) {
@@ -40,4 +45,24 @@ fn mesh_configurations() {
 #[test]
 fn objects_and_their_beginnings() {
     run("objects", 7, objects::check);
+}
+
+#[test]
+fn objects_of_each_kind_and_their_beginnings() {
+    run("rules", 29, rules::check);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/fuzz/rules");
+    let mut others = Vec::new();
+    for row in api::config::KINDS {
+        for (what, is_good) in [("good", true), ("bad", false)] {
+            let name = format!("{folder}/{}-{what}", row.kind);
+            let bytes = std::fs::read(&name).unwrap();
+            assert_eq!(rules::kind(&bytes), Some(row), "{name}");
+            let mut said = rules::said(&bytes).unwrap();
+            said.retain(api::config::Finding::is_error);
+            if said.is_empty() != is_good {
+                others.push((name, said));
+            }
+        }
+    }
+    assert_eq!(others, []);
 }

@@ -10,6 +10,8 @@
     reason = "a test may panic, and reads files"
 )]
 
+#[path = "../../../tests/fuzz-gudgeon/properties/access_list.rs"]
+mod access_list;
 #[path = "../../../tests/fuzz-gudgeon/properties/mcp.rs"]
 mod property;
 
@@ -17,6 +19,27 @@ mod property;
 fn examples_and_their_beginnings() {
     run("mcp_request", property::check_requests);
     run("mcp_response", property::check_responses);
+    run("access_list", access_list::check);
+}
+
+#[test]
+fn what_is_no_access_list_is_refused() {
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/data/fuzz/access_list"
+    );
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.display().to_string();
+        if name.ends_with("-good") || name.ends_with("-bad") {
+            let bytes = std::fs::read(&path).unwrap();
+            assert_eq!(
+                access_list::is_accepted(&bytes),
+                name.ends_with("-good"),
+                "{name}"
+            );
+        }
+    }
 }
 
 fn run(target: &str, check: impl Fn(&[u8])) {
