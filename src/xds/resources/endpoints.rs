@@ -45,6 +45,12 @@ struct Entry<'a> {
     tls: bool,
 }
 
+impl Entry<'_> {
+    fn order(&self) -> impl Ord {
+        (&self.sort, self.weight, self.pod, self.tls, self.network)
+    }
+}
+
 /// The assignment of a port.
 pub(crate) fn assignment(outlet: &Outlet, groups: Vec<Group>) -> Resource {
     let assignment = Assignment {
@@ -201,9 +207,8 @@ pub(crate) fn itself(outlet: &Outlet) -> Vec<Group> {
 const HEAVIEST: u128 = u32::MAX as u128;
 
 fn group(locality: &Locality, mut entries: Vec<Entry<'_>>) -> Group {
-    entries.sort_by(|one, other| {
-        (&one.sort, one.weight, one.pod).cmp(&(&other.sort, other.weight, other.pod))
-    });
+    // By all that a peer is made of: sources may give one address twice, and in any order.
+    entries.sort_by(|one, other| one.order().cmp(&other.order()));
     let sum: u128 = entries.iter().map(|entry| entry.weight).sum();
     let scale = sum.div_ceil(HEAVIEST).max(1);
     let light = |weight: u128| u32::try_from((weight / scale).max(1)).unwrap_or(u32::MAX);

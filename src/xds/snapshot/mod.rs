@@ -199,12 +199,13 @@ impl Snapshot {
             return false;
         }
         if service.is_headless() && self.settings.headless.listeners && has_connections {
-            let addresses = |world| -> BTreeSet<IpAddr> {
+            // Each of a port has a listener there.
+            let listeners = |world| -> BTreeSet<(Arc<str>, IpAddr)> {
                 addresses(world, service)
-                    .map(|(_, address)| address)
+                    .map(|(endpoint, address)| (endpoint.port_name.clone(), address))
                     .collect()
             };
-            if addresses(&self.world) != addresses(world) {
+            if listeners(&self.world) != listeners(world) {
                 return false;
             }
         }

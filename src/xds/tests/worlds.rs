@@ -220,32 +220,82 @@ fn is_equal_in_any_order(seeds: &[Seed], mesh: usize) -> Result<(), TestCaseErro
     Ok(())
 }
 
-/// Two entries have the proxy's address, and say that it is in two places.
-#[test]
-fn entries_that_disagree_about_a_proxys_place() {
-    let endpoint = |last, locality, weight| EndpointSeed {
+fn an_endpoint_of(last: u8, port: u8) -> EndpointSeed {
+    EndpointSeed {
         last,
-        port: 0,
-        locality,
-        weight,
+        port,
+        locality: 0,
+        weight: 0,
         health: 0,
         tls: false,
         pod: false,
-    };
-    let service = |name, endpoints| Seed {
+    }
+}
+
+fn a_service_of(name: u8, ports: Vec<(u8, u8)>, endpoints: Vec<EndpointSeed>) -> Seed {
+    Seed {
         name,
-        ports: vec![(0, 0)],
+        ports,
         resolution: 0,
         addresses: 0,
         kubernetes: false,
         created: 0,
         endpoints,
+    }
+}
+
+/// Two entries have the proxy's address, and say that it is in two places.
+#[test]
+fn entries_that_disagree_about_a_proxys_place() {
+    let endpoint = |last, locality, weight| EndpointSeed {
+        locality,
+        weight,
+        ..an_endpoint_of(last, 0)
     };
     let seeds = [
-        service(3, vec![endpoint(1, 0, 1), endpoint(1, 1, 1)]),
-        service(0, vec![endpoint(2, 1, 0), endpoint(2, 3, 0)]),
+        a_service_of(3, vec![(0, 0)], vec![endpoint(1, 0, 1), endpoint(1, 1, 1)]),
+        a_service_of(0, vec![(0, 0)], vec![endpoint(2, 1, 0), endpoint(2, 3, 0)]),
     ];
     is_equal_in_any_order(&seeds, 1).unwrap();
+}
+
+/// One address is there twice, and only one of the two takes mutual TLS.
+#[test]
+fn entries_that_disagree_about_tls() {
+    let endpoint = |tls| EndpointSeed {
+        tls,
+        weight: 1,
+        ..an_endpoint_of(5, 0)
+    };
+    let seeds = [a_service_of(
+        0,
+        vec![(0, 0)],
+        vec![endpoint(true), endpoint(false)],
+    )];
+    is_equal_in_any_order(&seeds, 0).unwrap();
+}
+
+/// The endpoint of a headless service serves another port of it: there is a listener more, though no address is new.
+#[test]
+fn an_endpoint_that_serves_another_port() {
+    let of = |port| {
+        let mut endpoint = an_endpoint_of(5, port);
+        endpoint.weight = 1;
+        [Seed {
+            kubernetes: true,
+            resolution: 2,
+            ..a_service_of(0, vec![(0, 1)], vec![endpoint])
+        }]
+    };
+    let node = &proxies()[0];
+    let before = Snapshot::new(world(&of(1), 0), settings());
+    let _made = everything(&*before.view(node));
+    let hosts = BTreeSet::from(["s0.demo.svc.cluster.local".into()]);
+    let next = before.next(world(&of(0), 0), Some(&hosts));
+    let fresh = Snapshot::new(world(&of(0), 0), settings());
+    let [after, fresh] =
+        [next.snapshot, fresh].map(|snapshot| bytes(&everything(&*snapshot.view(node))));
+    assert_eq!(after, fresh);
 }
 
 proptest! {
