@@ -1,5 +1,12 @@
 //! The services over real sockets, against a client of tonic's that says what a test wants said, and against the pure sink.
 
+#[path = "../../tests/support/authority.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "tests of the program have it, too"
+)]
+mod authority;
 #[path = "../../tests/support/mcp.rs"]
 #[allow(unreachable_pub, reason = "tests of the program have it, too")]
 mod client;

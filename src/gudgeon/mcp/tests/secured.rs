@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use rcgen::string::Ia5String;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
-
+use super::authority::{Authority, dns, uri};
 use super::*;
 use crate::grpc::{Bounds, Inbound, Place, Target, dial, framed};
 use crate::tls::{Pair, Secure, roots};
@@ -17,41 +15,7 @@ const BOUNDS: Bounds = Bounds {
     values: 1000,
 };
 
-/// A root, and what it signs.
-struct Root {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Root {
-    fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self {
-            issuer: Issuer::new(params, key),
-            pem,
-        }
-    }
-
-    /// Chain and key.
-    fn sign(&self, names: &[SanType]) -> (String, String) {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::default();
-        params.subject_alt_names = names.to_vec();
-        let leaf = params.signed_by(&key, &self.issuer).unwrap();
-        (leaf.pem(), key.serialize_pem())
-    }
-
-    fn server(&self, place: &Path) {
-        let name = Ia5String::try_from("localhost").unwrap();
-        let (chain, key) = self.sign(&[SanType::DnsName(name)]);
-        for (name, text) in [("chain", &chain), ("key", &key), ("roots", &self.pem)] {
-            std::fs::write(place.join(name), text).unwrap();
-        }
-    }
-
+impl Authority {
     /// A connection of whoever has this identity.
     async fn dial(&self, port: u16, id: Option<&str>) -> Result<Taken, String> {
         self.dial_as(port, id, Some(self), &[]).await
@@ -65,11 +29,9 @@ impl Root {
         root: Option<&Self>,
         names: &[&str],
     ) -> Result<Taken, String> {
-        let uri = |id: &str| SanType::URI(Ia5String::try_from(id).unwrap());
         let pair = id.map(|id| {
             // The list is about URIs: a name that looks like one does not count.
-            let dns = SanType::DnsName(Ia5String::try_from(A).unwrap());
-            let (chain, key) = self.sign(&[dns, uri(id)]);
+            let (chain, key) = self.sign(vec![dns(A), uri(id)]);
             Pair::parse(chain.as_bytes(), key.as_bytes()).unwrap()
         });
         let secure = Secure {
@@ -119,9 +81,9 @@ fn secured(place: &Path) -> Settings {
     Settings {
         insecure: false,
         certificates: Certificates {
-            chain: place.join("chain"),
-            key: place.join("key"),
-            roots: place.join("roots"),
+            chain: place.join("cert-chain.pem"),
+            key: place.join("key.pem"),
+            roots: place.join("root-cert.pem"),
         },
         access_list: place.join("list"),
         ..settings()
@@ -142,14 +104,14 @@ async fn the_port_is_closed_until_there_are_certificates_and_then_wants_them() {
     assert!(!*server.open.borrow());
     let refused = tokio::net::TcpStream::connect(("127.0.0.1", server.port)).await;
     assert!(refused.is_err(), "closed");
-    let authority = Root::new();
-    authority.server(root.path());
+    let authority = Authority::new();
+    authority.write(root.path(), &authority.server());
     server.open.wait_for(|open| *open).await.unwrap();
     server.publish();
     let mut known = authority.dial(server.port, Some(A)).await.unwrap();
     assert_eq!(known.code().await, Code::Ok);
     assert_eq!(server.peers.seen()[0].identity, [A]);
-    for (root, id) in [(&authority, None), (&Root::new(), Some(A))] {
+    for (root, id) in [(&authority, None), (&Authority::new(), Some(A))] {
         let dialled = match root.dial(server.port, id).await {
             Ok(mut dialled) => dialled.next().await.map_err(|status| status.to_string()),
             Err(cause) => Err(cause),
@@ -157,8 +119,8 @@ async fn the_port_is_closed_until_there_are_certificates_and_then_wants_them() {
         assert!(dialled.is_err(), "{id:?} {dialled:?}");
     }
     // Another pair: those who are there stay, those who come see it.
-    let other = Root::new();
-    other.server(root.path());
+    let other = Authority::new();
+    other.write(root.path(), &other.server());
     let end = std::time::Instant::now() + SOON;
     while other.dial(server.port, Some(A)).await.is_err() {
         assert!(std::time::Instant::now() < end, "the old pair is shown");
@@ -170,8 +132,8 @@ async fn the_port_is_closed_until_there_are_certificates_and_then_wants_them() {
 #[tokio::test]
 async fn the_list_says_who_may_come_and_who_may_stay() {
     let root = tempfile::tempdir().unwrap();
-    let authority = Root::new();
-    authority.server(root.path());
+    let authority = Authority::new();
+    authority.write(root.path(), &authority.server());
     write(root.path(), &format!("allowed: [\"{B}\"]"));
     let mut server = Running::start(secured(root.path()));
     server.open.wait_for(|open| *open).await.unwrap();
@@ -222,12 +184,12 @@ async fn a_list_that_cannot_be_read_at_the_start_is_a_mistake() {
 #[tokio::test]
 async fn a_server_is_who_it_has_to_be() {
     let root = tempfile::tempdir().unwrap();
-    let authority = Root::new();
-    authority.server(root.path());
+    let authority = Authority::new();
+    authority.write(root.path(), &authority.server());
     let mut server = Running::start(secured(root.path()));
     server.open.wait_for(|open| *open).await.unwrap();
     server.publish();
-    let other = Root::new();
+    let other = Authority::new();
     for (root, names, is_good) in [
         (Some(&authority), &[][..], true),
         (Some(&authority), &["other", "localhost"][..], true),

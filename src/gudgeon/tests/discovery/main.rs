@@ -14,11 +14,17 @@
 )]
 #![forbid(unsafe_code)]
 
+#[path = "../support/authority.rs"]
+mod authority;
 mod client;
 mod commands;
+mod galley;
 mod limits;
+mod links;
 mod looks;
 mod place;
 mod sinks;
 mod streams;
+#[path = "../support/mod.rs"]
+mod support;
 mod tls;

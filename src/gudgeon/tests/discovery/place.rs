@@ -60,6 +60,7 @@ pub struct Place {
     pub root: tempfile::TempDir,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    program: Box<dyn Fn() -> Command>,
 }
 
 impl Place {
@@ -85,6 +86,7 @@ impl Place {
         Self {
             arguments: arguments.map(ToOwned::to_owned).to_vec(),
             environment: vec![("PILOT_CERT_DIR".to_owned(), certs)],
+            program: Box::new(gudgeon),
             root,
         }
     }
@@ -109,6 +111,12 @@ impl Place {
 
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Started by another command line than the program's own.
+    pub fn by(mut self, program: impl Fn() -> Command + 'static) -> Self {
+        self.program = Box::new(program);
         self
     }
 
@@ -148,7 +156,7 @@ impl Place {
     }
 
     fn spawn(&self) -> (Child, Arc<Mutex<Vec<String>>>) {
-        let mut child = gudgeon()
+        let mut child = (self.program)()
             .args(&self.arguments)
             .env_clear()
             .envs(self.environment.iter().cloned())

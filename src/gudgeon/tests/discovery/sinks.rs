@@ -1,23 +1,19 @@
 //! Configuration from sources that the mesh configuration names.
 
-use std::io::{BufRead as _, BufReader};
-use std::path::Path;
-use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex};
-
 use serde_json::Value;
 
 use crate::client::*;
-use crate::place::{Place, entry, gudgeon, until};
+use crate::galley::Galley;
+use crate::place::{Place, entry, until};
 
-const A: &str = "outbound|80||a.demo.svc.cluster.local";
+pub const A: &str = "outbound|80||a.demo.svc.cluster.local";
 
-fn a(address: &str) -> String {
+pub fn a(address: &str) -> String {
     entry("a.demo.svc.cluster.local", 80, "TCP", &[(address, 1)])
 }
 
 /// Sources as the mesh configuration has them.
-fn mesh(sources: &[String]) -> String {
+pub fn mesh(sources: &[String]) -> String {
     let sources: Vec<_> = sources
         .iter()
         .map(|address| format!("{{address: '{address}'}}"))
@@ -37,7 +33,7 @@ fn place(folders: &[&str]) -> Place {
 }
 
 /// Who has the one service.
-fn address(services: &Value) -> Option<String> {
+pub fn address(services: &Value) -> Option<String> {
     let shown = services.to_string();
     ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
         .into_iter()
@@ -167,64 +163,6 @@ fn an_address_that_is_none_is_a_mistake() {
     }
 }
 
-/// A galley over a directory.
-struct Galley {
-    child: Child,
-    lines: Arc<Mutex<Vec<String>>>,
-}
-
-impl Drop for Galley {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
-
-impl Galley {
-    fn start(config: &Path, address: &str) -> Self {
-        let mut child = gudgeon()
-            .args([
-                "galley",
-                "--insecure",
-                "--monitoringPort=0",
-                "--ctrlz_port=0",
-            ])
-            .args([
-                "--livenessProbePath=",
-                "--readinessProbePath=",
-                "--drainDuration=0s",
-            ])
-            .arg("--configPath")
-            .arg(config)
-            .arg(format!("--server-address={address}"))
-            .env_clear()
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
-        let shared = Arc::clone(&lines);
-        let stdout = child.stdout.take().unwrap();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                shared.lock().unwrap().push(line);
-            }
-        });
-        Self { child, lines }
-    }
-
-    /// Where it listens.
-    fn address(&mut self) -> String {
-        until("the port of galley", || {
-            assert!(self.child.try_wait().unwrap().is_none());
-            let lines = self.lines.lock().unwrap();
-            let (_, address) = lines
-                .iter()
-                .find_map(|line| line.split_once("listening on mcp://"))?;
-            Some(address.to_owned())
-        })
-    }
-}
-
 #[tokio::test]
 async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it() {
     let root = tempfile::tempdir().unwrap();
@@ -233,7 +171,7 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
         std::fs::rename(root.path().join(".new"), root.path().join("a.yaml")).unwrap();
     };
     write(&a("10.0.0.1"));
-    let mut galley = Galley::start(root.path(), "tcp://127.0.0.1:0");
+    let mut galley = Galley::plain(root.path(), "tcp://127.0.0.1:0");
     let address = galley.address();
     // Beside a directory that comes later in the list.
     let place = place(&["one"]).with("one/a.yaml", &a("10.0.0.3"));
@@ -273,7 +211,7 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     soon("the loss is seen", || source("state") == "broken").await;
     client.is_quiet().await;
     let requests = source("requests").as_array().unwrap().len();
-    let _galley = Galley::start(root.path(), &address);
+    let _galley = Galley::plain(root.path(), &address);
     soon("it is back", || source("state") == "connected").await;
     soon("all was asked for", || {
         source("requests").as_array().unwrap().len() > requests

@@ -6,8 +6,6 @@ use std::task::{Context, Poll};
 
 use hyper::Uri;
 use hyper_util::rt::TokioIo;
-use rcgen::string::Ia5String;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -18,69 +16,31 @@ use tonic::Code;
 use tonic::codegen::Service;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::authority::{Authority, Signed};
 use crate::client::*;
 use crate::place::{Discovery, Place, entry};
 
 const B: &str = "outbound|8080||b.demo.svc.cluster.local";
 
-/// A root, and what it signs: chain and key, PEM.
-struct Root {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Root {
-    fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self {
-            issuer: Issuer::new(params, key),
-            pem,
+fn trusting(root: &Authority, client: Option<&Signed>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    let root = CertificateDer::from_pem_slice(root.pem.as_bytes()).unwrap();
+    roots.add(root).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match client {
+        Some((chain, key)) => {
+            let chain = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            config.with_client_auth_cert(vec![chain], key).unwrap()
         }
-    }
-
-    fn sign(&self, names: Vec<SanType>) -> (String, String) {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::default();
-        params.subject_alt_names = names;
-        let leaf = params.signed_by(&key, &self.issuer).unwrap();
-        (leaf.pem(), key.serialize_pem())
-    }
-
-    fn server(&self, place: &Place) {
-        let name = Ia5String::try_from("localhost").unwrap();
-        let (chain, key) = self.sign(vec![SanType::DnsName(name)]);
-        place.write("certs/cert-chain.pem", &chain);
-        place.write("certs/key.pem", &key);
-        place.write("certs/root-cert.pem", &self.pem);
-    }
-
-    fn client(&self, id: &str) -> (String, String) {
-        self.sign(vec![SanType::URI(Ia5String::try_from(id).unwrap())])
-    }
-
-    fn config(&self, client: Option<&(String, String)>) -> Arc<ClientConfig> {
-        let mut roots = RootCertStore::empty();
-        let root = CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap();
-        roots.add(root).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
-        let mut config = match client {
-            Some((chain, key)) => {
-                let chain = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
-                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-                config.with_client_auth_cert(vec![chain], key).unwrap()
-            }
-            None => config.with_no_client_auth(),
-        };
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        Arc::new(config)
-    }
+        None => config.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
 }
 
 /// Connects with a configuration of TLS.
@@ -117,6 +77,10 @@ async fn channel(port: u16, config: Arc<ClientConfig>) -> Result<Channel, tonic:
         .await
 }
 
+fn certify(root: &Authority, place: &Place) {
+    root.write(&place.path("certs"), &root.server());
+}
+
 fn place() -> Place {
     let b = entry(
         "b.demo.svc.cluster.local",
@@ -133,11 +97,11 @@ fn place() -> Place {
 async fn refusal(
     discovery: &Discovery,
     port: u16,
-    root: &Root,
+    root: &Authority,
     id: &str,
 ) -> Option<(Code, String)> {
     assert!(discovery.http > 0);
-    let config = root.config(Some(&root.client(id)));
+    let config = trusting(root, Some(&root.client(id)));
     let mut stream = Sotw::over(channel(port, config).await.unwrap()).await;
     stream.ask(CDS, &[]);
     match stream
@@ -153,13 +117,13 @@ async fn refusal(
 /// Case 42.
 #[tokio::test]
 async fn a_certificate_is_wanted_and_speaks_for_its_own() {
-    let root = Root::new();
+    let root = Authority::new();
     let place = place();
-    root.server(&place);
+    certify(&root, &place);
     let mut discovery = place.start();
     let port = discovery.port("listening on grpcs://");
     let refused = async {
-        let Ok(channel) = channel(port, root.config(None)).await else {
+        let Ok(channel) = channel(port, trusting(&root, None)).await else {
             return true;
         };
         let mut client = envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient::new(channel);
@@ -167,10 +131,11 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
         client.stream_aggregated_resources(nothing).await.is_err()
     };
     assert!(refused.await, "no certificate");
-    let stranger = Root::new();
-    let config = root.config(Some(
-        &stranger.client("spiffe://cluster.local/ns/demo/sa/b"),
-    ));
+    let stranger = Authority::new();
+    let config = trusting(
+        &root,
+        Some(&stranger.client("spiffe://cluster.local/ns/demo/sa/b")),
+    );
     let heard = match channel(port, config).await {
         Err(_) => true,
         Ok(channel) => {
@@ -208,11 +173,14 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
     assert_eq!(code, Code::PermissionDenied);
 
     // A rotation, of the root too: the stream that stands goes on, new ones need the new one.
-    let config = root.config(Some(&root.client("spiffe://cluster.local/ns/demo/sa/b")));
+    let config = trusting(
+        &root,
+        Some(&root.client("spiffe://cluster.local/ns/demo/sa/b")),
+    );
     let mut stream = Sotw::over(channel(port, config).await.unwrap()).await;
     stream.settle(&[B], &["8080"]).await;
-    let next = Root::new();
-    next.server(&discovery.place);
+    let next = Authority::new();
+    certify(&next, &discovery.place);
     soon("the rotation", || discovery.logged("have changed") > 0).await;
     let own = refusal(
         &discovery,
@@ -241,8 +209,8 @@ async fn the_port_opens_when_certificates_come() {
         discovery.logged("TLS ports are closed until there are certificates"),
         1
     );
-    let root = Root::new();
-    root.server(&discovery.place);
+    let root = Authority::new();
+    certify(&root, &discovery.place);
     soon("the certificates", || discovery.logged("are there") > 0).await;
     let other = refusal(&discovery, port, &root, "https://b.example").await;
     assert_eq!(other, None, "with the check off");
