@@ -40,6 +40,7 @@ mod process;
 #[cfg(test)]
 mod properties;
 mod secrets;
+mod seldom;
 mod serve;
 mod tls;
 mod tracked;

@@ -106,7 +106,9 @@ where
             return Status::permission_denied(refused);
         }
         for warning in &node.warnings {
-            warn!("{}: {warning}", node.id);
+            if let Some(more) = self.hub.lines.nodes.more() {
+                warn!("{}: {warning}{more}", node.id);
+            }
         }
         let Some(snapshot) = self.wait().await else {
             return Status::unavailable("the server ends");
@@ -202,8 +204,11 @@ where
         let Some(request) = &asked.request else {
             self.unknown += 1;
             self.hub.metrics.unknown_type();
-            if self.unknown == UNKNOWN {
-                info!("{id} asks for {:?}, which is not served", shown(&asked.url));
+            if self.unknown == UNKNOWN
+                && let Some(more) = self.hub.lines.unknown.more()
+            {
+                let url = shown(&asked.url);
+                info!("{id} asks for {url:?}, which is not served{more}");
             }
             return Ok(());
         };
@@ -213,10 +218,12 @@ where
         match heard {
             Heard::Nacked(times) => {
                 self.hub.metrics.rejected(request.kind);
-                if log::worth_a_line(times) {
+                if log::worth_a_line(times)
+                    && let Some(more) = self.hub.lines.refusals.more()
+                {
                     let words = request.error.as_deref().unwrap_or_default();
                     warn!(
-                        "{id} refuses {}: {} ({times} times)",
+                        "{id} refuses {}: {} ({times} times){more}",
                         request.kind.word(),
                         shown(words)
                     );
@@ -238,7 +245,10 @@ where
         match session.stall(now) {
             Some(Stall::Slow) => {
                 self.hub.metrics.write_timed_out();
-                warn!("{} does not read what it was sent", session.node.id);
+                if let Some(more) = self.hub.lines.slow.more() {
+                    let id = &session.node.id;
+                    warn!("{id} does not read what it was sent{more}");
+                }
             }
             Some(Stall::Closed) => {
                 return Err(Status::deadline_exceeded(

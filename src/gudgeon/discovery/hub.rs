@@ -20,6 +20,7 @@ use xds::snapshot::{Next, Snapshot};
 use xds::stream::{Protocol, Scope};
 
 use super::facts::Facts;
+use super::lines::Lines;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::pieces::Pieces;
@@ -39,6 +40,7 @@ pub(crate) struct Hub {
     pub(crate) options: Options,
     pub(crate) pieces: Pieces,
     pub(crate) facts: Facts,
+    pub(crate) lines: Lines,
     /// Streams that may begin with a push at once.
     pub(crate) throttle: Arc<Semaphore>,
     state: Mutex<State>,
@@ -85,6 +87,7 @@ impl Hub {
             clock: Clock::new(),
             metrics: Metrics::new(),
             facts: Facts::default(),
+            lines: Lines::default(),
             throttle: Arc::new(Semaphore::new(options.throttle)),
             options,
             pieces: Pieces::default(),

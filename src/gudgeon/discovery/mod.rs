@@ -17,6 +17,7 @@ mod grpc;
 mod health;
 mod hub;
 mod identity;
+mod lines;
 mod mesh;
 mod metrics;
 mod monitor;

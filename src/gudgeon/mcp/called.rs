@@ -97,7 +97,9 @@ impl Calls for Service {
         let (mut stage, mut access) = (self.stage.clone(), self.guard.access.clone());
         tokio::spawn(async move {
             let name = open.peer.address.to_string();
-            info!("{name} has dialled");
+            if let Some(more) = held.lines.dials.more() {
+                info!("{name} has dialled{more}");
+            }
             let taking = Taking {
                 held: &held,
                 peers: &peers,

@@ -20,7 +20,11 @@ use crate::cli::VERSION;
 use crate::exit::Failure;
 use crate::grpc::{Address, Bounds, Peer, Place, Target, dial};
 use crate::log;
+use crate::seldom::Seldom;
 use crate::serve::Stage;
+
+/// In a minute, of streams that begin and of such as end.
+const LINES: u32 = 10;
 
 /// What flags say of it.
 #[derive(Clone, Debug)]
@@ -94,9 +98,11 @@ impl CallOut {
             stage: stage.clone(),
         });
         let mut backoff = Backoff::default();
+        // A sink may close each stream once it has answered something.
+        let (begins, ends) = (Seldom::new(LINES), Seldom::new(LINES));
         let mut failed: u64 = 0;
         loop {
-            let once = self.once(&common, &catalog);
+            let once = self.once(&common, &catalog, &begins);
             let (status, answered) = tokio::select! {
                 ended = once => ended,
                 () = leaves(&mut stage) => {
@@ -110,9 +116,11 @@ impl CallOut {
                 failed = 0;
             }
             failed += 1;
-            if log::worth_a_line(failed) {
+            if log::worth_a_line(failed)
+                && let Some(more) = ends.more()
+            {
                 let (place, code, words) = (&self.place, status.code(), status.message());
-                warn!("no stream to the sink {place}: {code:?}: {words} ({failed} times)");
+                warn!("no stream to the sink {place}: {code:?}: {words} ({failed} times){more}");
             }
             tokio::select! {
                 () = tokio::time::sleep(backoff.next(chance())) => {}
@@ -123,7 +131,12 @@ impl CallOut {
     }
 
     /// One stream, to its end.
-    async fn once(&self, common: &Arc<Common>, catalog: &Arc<Catalog>) -> (Status, bool) {
+    async fn once(
+        &self,
+        common: &Arc<Common>,
+        catalog: &Arc<Catalog>,
+        begins: &Seldom,
+    ) -> (Status, bool) {
         let failed = |cause: String| (Status::unavailable(cause), false);
         let tls = match self.tls.as_ref().map(Files::read).transpose() {
             Ok(tls) => tls,
@@ -152,7 +165,9 @@ impl CallOut {
         let Some(joined) = joined else {
             return failed("there are too many streams".to_owned());
         };
-        info!("dialled the sink {}", self.place);
+        if let Some(more) = begins.more() {
+            info!("dialled the sink {}{more}", self.place);
+        }
         let giving = Giving {
             common: Arc::clone(common),
             joined,

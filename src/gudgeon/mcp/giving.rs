@@ -108,9 +108,12 @@ where
         }
         let response = self.joined.stream.source().due();
         let Some(response) = response else { return };
-        if let Some(bytes) = response.oversized {
+        let lines = &self.common.peers.lines;
+        if let Some(bytes) = response.oversized
+            && let Some(more) = lines.oversized.more()
+        {
             warn!(
-                "{} is sent {bytes} bytes of {} at once: it has not asked for differences",
+                "{} is sent {bytes} bytes of {} at once: it has not asked for differences{more}",
                 self.joined.stream.name(),
                 response.collection
             );
@@ -168,7 +171,9 @@ where
         let counters = &self.common.peers.counters;
         let heard = heard.map_err(|fault| {
             counters.unheard();
-            info!("{}: {fault}", stream.name());
+            if let Some(more) = self.common.peers.lines.faults.more() {
+                info!("{}: {fault}{more}", stream.name());
+            }
             Status::invalid_argument(fault.to_string())
         })?;
         let collection = &request.collection;

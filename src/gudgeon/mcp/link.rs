@@ -82,8 +82,10 @@ impl Link {
             let cause = self.once(&mut failed).await;
             let now = clock.now();
             failed += 1;
-            if log::worth_a_line(failed) {
-                warn!("no stream to {}: {cause} ({failed} times)", self.name);
+            if log::worth_a_line(failed)
+                && let Some(more) = self.held.lines.ends.more()
+            {
+                warn!("no stream to {}: {cause} ({failed} times){more}", self.name);
             }
             self.is(State::Broken(now.max(begun), cause));
             let again = self.held.sink().broken(now, chance());

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
 use crate::grpc::Peer;
+use crate::seldom::Seldom;
 
 /// Bytes.
 const SIZES: [f64; 6] = [256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0];
@@ -89,7 +90,26 @@ pub(crate) struct Subscribed {
 pub(crate) struct Peers {
     pub(crate) clock: Clock,
     pub(super) counters: Counters,
+    pub(super) lines: Lines,
     streams: Mutex<BTreeMap<u64, Arc<Stream>>>,
+}
+
+/// What sinks make the log say, all of them together.
+#[derive(Debug)]
+pub(super) struct Lines {
+    /// What ends a stream.
+    pub(super) faults: Seldom,
+    /// Responses that are sent at once, however long they are.
+    pub(super) oversized: Seldom,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self {
+            faults: Seldom::new(1),
+            oversized: Seldom::new(20),
+        }
+    }
 }
 
 /// A stream among all others; it leaves when this is dropped.
@@ -114,6 +134,7 @@ impl Peers {
         Arc::new(Self {
             clock: Clock::new(),
             counters: Counters::new(component),
+            lines: Lines::default(),
             streams: Mutex::default(),
         })
     }
@@ -281,10 +302,14 @@ impl Counters {
         self.acks.get_or_create(&self.of(collection)).inc();
     }
 
-    /// How often now.
+    /// How often now. What is no code of gRPC's is one: anybody may say any number.
     pub(super) fn nacked(&self, collection: &str, code: i32) -> u64 {
         let [us, of] = self.of(collection);
-        let labels = [us, of, ("code", code.to_string())];
+        let code = match code {
+            0..=16 => code.to_string(),
+            _ => "other".to_owned(),
+        };
+        let labels = [us, of, ("code", code)];
         self.nacks.get_or_create(&labels).inc().saturating_add(1)
     }
 

@@ -1,7 +1,7 @@
 //! The port where sinks dial: who may, on which socket, and what they find there.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -11,7 +11,6 @@ use mcp::access::AccessList;
 use mcp::catalog::Catalog;
 use mcp::source::{Dialled, Source};
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tonic::{Code, Status};
 use tracing::{error, info, warn};
 
@@ -26,15 +25,13 @@ use crate::grpc::{
     self, Bounds, Calls, Certificates, Inbound, Keeping, Outlet, Peer, Port, Reply, refused,
     streaming,
 };
+use crate::seldom::Seldom;
 use crate::serve::Stage;
 
 /// Connections without a stream.
 const STRANGERS: usize = 64;
 /// Values of one field of a request: more names than fit into one that is written well.
 pub(super) const VALUES: usize = 100_000;
-/// Between two lines about those who may not connect.
-const QUIET: Duration = Duration::from_secs(60);
-
 /// What flags say of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -133,7 +130,7 @@ impl Server {
     pub(super) fn guard(&self) -> Guard {
         Guard {
             access: self.access.clone(),
-            refusals: Mutex::default(),
+            refusals: Seldom::new(1),
         }
     }
 
@@ -175,7 +172,7 @@ impl Server {
 /// The list, and whom it has kept out.
 pub(super) struct Guard {
     pub(super) access: Option<watch::Receiver<Arc<AccessList>>>,
-    refusals: Mutex<Refusals>,
+    refusals: Seldom,
 }
 
 impl Guard {
@@ -184,8 +181,7 @@ impl Guard {
         if may(self.access.as_ref(), peer) {
             return None;
         }
-        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = refusals.add(Instant::now()) {
+        if let Some(count) = self.refusals.add() {
             let leaf = peer.leaf.as_ref();
             let uris = leaf.map(|leaf| leaf.uris.join(", ")).unwrap_or_default();
             let at = &peer.address;
@@ -203,26 +199,6 @@ struct Service {
     guard: Guard,
     streams: usize,
     bounds: Bounds,
-}
-
-/// Of the access list, those that were not logged yet.
-#[derive(Debug, Default)]
-struct Refusals {
-    count: u64,
-    told: Option<Instant>,
-}
-
-impl Refusals {
-    /// One more; how many are to be told of now.
-    fn add(&mut self, now: Instant) -> Option<u64> {
-        self.count += 1;
-        let is_quiet = |told: Instant| now.saturating_duration_since(told) < QUIET;
-        if self.told.is_some_and(is_quiet) {
-            return None;
-        }
-        self.told = Some(now);
-        Some(std::mem::take(&mut self.count))
-    }
 }
 
 impl Calls for Service {

@@ -1,6 +1,6 @@
 //! One stream that takes: each response is answered before the next is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,7 @@ use api::config::Object;
 use api::config::collections::type_url_of;
 use bytes::Bytes;
 use hyper::body::Body;
+use mcp::TRIGGER;
 use mcp::message::{self, RequestResources, Resources};
 use mcp::objects::Objects;
 use mcp::sink::{self, Changes, Handled, Read, Reading, Sink};
@@ -19,6 +20,7 @@ use tracing::{info, warn};
 use super::peers::Peers;
 use crate::grpc::{Ended, Inbound, Outlet, framed};
 use crate::secrets;
+use crate::seldom::Seldom;
 
 /// In one response.
 pub(super) const RESOURCES: usize = 200_000;
@@ -67,6 +69,32 @@ pub(crate) struct Held {
     /// Every collection was given once.
     synced: AtomicBool,
     apply: Apply,
+    pub(super) lines: Lines,
+}
+
+/// What a source makes the log say.
+#[derive(Debug)]
+pub(super) struct Lines {
+    /// Streams that it begins, such as bring something, and such as end.
+    pub(super) dials: Seldom,
+    begins: Seldom,
+    pub(super) ends: Seldom,
+    /// Responses that are refused.
+    refused: Seldom,
+    /// Resources that break a rule.
+    broken: Seldom,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self {
+            dials: Seldom::new(10),
+            begins: Seldom::new(10),
+            ends: Seldom::new(10),
+            refused: Seldom::new(10),
+            broken: Seldom::new(100),
+        }
+    }
 }
 
 impl fmt::Debug for Held {
@@ -95,6 +123,7 @@ impl Held {
             sink: Mutex::new(Sink::new(settings, types)),
             synced: AtomicBool::new(false),
             apply,
+            lines: Lines::default(),
         })
     }
 
@@ -142,8 +171,10 @@ where
             tokio::select! {
                 heard = self.inbound.next::<Resources>(), if free => match heard {
                     Ok(Some(response)) => {
-                        if !std::mem::replace(has_heard, true) {
-                            info!("{} gives configuration", self.name);
+                        if !std::mem::replace(has_heard, true)
+                            && let Some(more) = self.held.lines.begins.more()
+                        {
+                            info!("{} gives configuration{more}", self.name);
                         }
                         match self.take(response).await {
                             Ok(answer) => self.outlet.put([framed(&answer).into()]),
@@ -165,7 +196,10 @@ where
         let now = self.peers.clock.now();
         let collection = response.collection.clone();
         let bytes = response.encoded_len();
-        self.peers.counters.heard(&collection, bytes);
+        // Anybody may say any name.
+        let known = self.held.sink().asks(&collection) || collection == TRIGGER;
+        let counted = if known { &*collection } else { "other" };
+        self.peers.counters.heard(counted, bytes);
         let read = if bytes > LONG_BYTES {
             let held = Arc::clone(self.held);
             let reads = move || held.sink().response(now, response, &Reader);
@@ -186,9 +220,11 @@ where
                 (self.held.apply)(changes);
             }
             (None, Some(error)) => {
-                self.peers.counters.nacked(&collection, error.code);
-                let words = &error.message;
-                warn!("refused a response of {}: {words}", self.name);
+                self.peers.counters.nacked(counted, error.code);
+                if let Some(more) = self.held.lines.refused.more() {
+                    let words = &error.message;
+                    warn!("refused a response of {}: {words}{more}", self.name);
+                }
             }
             (None, None) => {}
         }
@@ -199,7 +235,11 @@ where
     fn tell(&self, changes: &Changes<Taken>) {
         let sink = self.held.sink();
         let all = sink.held(&changes.collection);
-        for (name, held) in all.filter(|(name, _)| changes.broken.contains(name)) {
+        let broken: BTreeSet<_> = changes.broken.iter().collect();
+        for (name, held) in all.filter(|(name, _)| broken.contains(name)) {
+            let Some(more) = self.held.lines.broken.more() else {
+                continue;
+            };
             let kept = match held.object {
                 Some(_) => "its last good version stays",
                 None => "it is left out",
@@ -207,7 +247,7 @@ where
             let words: Vec<_> = held.broken.iter().map(|one| secrets::words(one)).collect();
             let words = words.join("; ");
             let collection = &changes.collection;
-            warn!("{}: {collection} {name}: {words}: {kept}", self.name);
+            warn!("{}: {collection} {name}: {words}: {kept}{more}", self.name);
         }
     }
 }

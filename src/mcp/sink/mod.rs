@@ -155,7 +155,7 @@ impl<T> Sink<T> {
             Ok(read) => read,
             Err(words) => return Ok(self.refuse(now, name, nonce, INVALID_ARGUMENT, &words)),
         };
-        self.log.add(now, &name, &nonce, acked);
+        self.log.add(now, &name, cut(&nonce, NAME), acked);
         let mut changes = Changes::of(shared);
         if let Some(collection) = self.collections.get_mut(&*name) {
             collection.apply(now, read, &mut changes);
@@ -207,6 +207,11 @@ impl<T> Sink<T> {
             request,
             changes: None,
         }
+    }
+
+    /// Whether this collection is one that it asks for.
+    pub fn asks(&self, collection: &str) -> bool {
+        self.collections.contains_key(collection)
     }
 
     /// Whether every collection was given once, on whichever stream.

@@ -324,6 +324,10 @@ fn the_last_requests_are_kept() {
     }
     assert_eq!(play.0.log().count(), KEPT);
     assert_eq!(&*play.0.log().last().unwrap().nonce, "999");
+    // However long it is, it is answered, and little of it is kept.
+    let long = "9".repeat(1 << 20);
+    play.say(&response(&long, &[]));
+    assert!(play.0.log().last().unwrap().nonce.len() < 1000);
 }
 
 #[test]

@@ -26,6 +26,7 @@ use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
 use crate::mcp::{Held, Link, Server, Taken, Wanted};
+use crate::seldom::Seldom;
 
 /// What is made of Services is a registry of its own, by the name that Istio has for it.
 const SERVICES: &str = "SSEMCP";
@@ -40,6 +41,8 @@ pub(crate) struct Sinks {
     named: Vec<Named>,
     received: usize,
     patience: Duration,
+    /// Objects that cannot be used, in the log.
+    unusable: Seldom,
     /// Until it is opened.
     port: Mutex<Option<Server>>,
     state: Mutex<State>,
@@ -149,6 +152,7 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Option<Arc
         named,
         received,
         patience: flags.mcp_sync_timeout,
+        unusable: Seldom::new(100),
         port: Mutex::new(port),
         state: Mutex::new(State {
             next: 0,
@@ -300,8 +304,10 @@ impl Sinks {
             let place = state.union.place(&collection, &name);
             let source = place.and_then(|place| state.sources.get(place));
             let source: Arc<str> = source.map_or_else(String::new, Source::name).into();
-            if let Err(cause) = rules.set(&collection, &name, &taken, &source) {
-                warn!("{source}: {collection} {name}: {cause}: what it said before stays");
+            if let Err(cause) = rules.set(&collection, &name, &taken, &source)
+                && let Some(more) = self.unusable.more()
+            {
+                warn!("{source}: {collection} {name}: {cause}: what it said before stays{more}");
             }
         }
     }

@@ -1,0 +1,89 @@
+//! Lines of the log that somebody else can cause as often as he likes: so many in a minute, and the next one says how many
+//! there were.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct Seldom {
+    lines: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The minute, and its lines.
+    since: Option<Instant>,
+    lines: u32,
+    untold: u64,
+}
+
+impl Seldom {
+    /// With so many lines in a minute.
+    pub(crate) const fn new(lines: u32) -> Self {
+        let state = State {
+            since: None,
+            lines: 0,
+            untold: 0,
+        };
+        Self {
+            lines,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// One more. If it is worth a line: how many there were since the last one, with it.
+    pub(crate) fn add(&self) -> Option<u64> {
+        self.add_at(Instant::now())
+    }
+
+    fn add_at(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_on = |since: Instant| now.saturating_duration_since(since) < MINUTE;
+        if !state.since.is_some_and(is_on) {
+            state.since = Some(now);
+            state.lines = 0;
+        }
+        state.untold = state.untold.saturating_add(1);
+        if state.lines >= self.lines {
+            return None;
+        }
+        state.lines += 1;
+        Some(std::mem::take(&mut state.untold))
+    }
+
+    /// One more, as a line says it at its end.
+    pub(crate) fn more(&self) -> Option<String> {
+        self.add().map(|count| match count {
+            1 => String::new(),
+            count => format!(" ({count} such since the last line)"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_has_so_many_lines_and_nothing_is_left_out_of_the_count() {
+        let begun = Instant::now();
+        for lines in [1, 3] {
+            let seldom = Seldom::new(lines);
+            let (mut told, mut counted) = (0, 0);
+            for second in 0..300 {
+                let found = seldom.add_at(begun + Duration::from_secs(second));
+                told += u32::from(found.is_some());
+                counted += found.unwrap_or_default();
+            }
+            assert_eq!(told, 5 * lines);
+            // What came after the last line is told with the next one.
+            let next = seldom.add_at(begun + Duration::from_secs(300));
+            assert_eq!(next.map(|next| next + counted), Some(301));
+        }
+    }
+}
