@@ -25,3 +25,9 @@ pub mod stream;
 pub mod view;
 
 pub use api::version;
+
+/// Whether it says where the service is that access logs go to.
+#[must_use]
+pub fn knows_log_service(mesh: &api::mesh::MeshConfig) -> bool {
+    resources::log_service::LogService::new(mesh).is_some()
+}

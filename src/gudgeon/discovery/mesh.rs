@@ -49,6 +49,7 @@ impl Files {
                 mesh::discovery_defaults()
             }
         };
+        doubt(&config);
         let given = flags.networks_config.as_deref();
         let (networks, text) = Kept::open("networksConfig", given, MESH_NETWORKS)?;
         let known = match text {
@@ -69,6 +70,7 @@ impl Files {
             if let Some(text) = self.mesh.changed()
                 && let Some(config) = self.mesh.later(parse(&text))
             {
+                doubt(&config);
                 let config = Arc::new(config);
                 hub.update(|registries| registries.set_mesh(Arc::clone(&config)));
                 match &sinks {
@@ -91,6 +93,16 @@ impl Files {
                 () = tokio::time::sleep(SELDOM) => watcher.follow(),
             }
         }
+    }
+}
+
+/// Says what is asked for and cannot be done.
+fn doubt(mesh: &MeshConfig) {
+    if mesh.enable_envoy_access_log_service && !xds::knows_log_service(mesh) {
+        warn!(
+            "enableEnvoyAccessLogService: defaultConfig.envoyAccessLogService does not say where it is, by HOST:PORT and files of \
+             TLS: only proxies with a cluster envoy_accesslog_service in their own bootstrap send access logs"
+        );
     }
 }
 

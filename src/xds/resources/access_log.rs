@@ -18,6 +18,7 @@ use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use prost::Name;
 
+use super::log_service;
 use super::wire::{self, JsonFileLog, JsonFormat, JsonStreamLog, Object};
 
 /// What is logged of each request, by its name in JSON.
@@ -62,9 +63,6 @@ const TEXT: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:
 \"%REQ(X-REQUEST-ID)%\" \"%REQ(:AUTHORITY)%\" \"%UPSTREAM_HOST%\" %UPSTREAM_CLUSTER% %UPSTREAM_LOCAL_ADDRESS% \
 %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%\n";
 
-/// Where the gRPC loggers send: a cluster of the bootstrap.
-const SERVICE: &str = "envoy_accesslog_service";
-
 /// The loggers of requests, and those of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessLog {
@@ -107,7 +105,7 @@ fn logger(name: &str, config: Any) -> accesslog::AccessLog {
 
 fn common(name: &str) -> CommonGrpcAccessLogConfig {
     let service = core::grpc_service::EnvoyGrpc {
-        cluster_name: SERVICE.to_owned(),
+        cluster_name: log_service::NAME.to_owned(),
         ..core::grpc_service::EnvoyGrpc::default()
     };
     CommonGrpcAccessLogConfig {

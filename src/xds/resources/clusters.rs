@@ -63,7 +63,7 @@ pub(crate) fn resolution(outlet: &Outlet, client: &Client) -> Resolution {
 }
 
 /// What is the same for every cluster.
-fn base(name: &str, mesh: &Mesh, kind: DiscoveryType) -> Cluster {
+pub(super) fn base(name: &str, mesh: &Mesh, kind: DiscoveryType) -> Cluster {
     Cluster {
         name: name.to_owned(),
         connect_timeout: Some(wire::duration(mesh.connect_timeout)),
@@ -77,7 +77,7 @@ fn base(name: &str, mesh: &Mesh, kind: DiscoveryType) -> Cluster {
 }
 
 /// Without Envoy's limits, which no user asked for.
-fn unlimited() -> Option<CircuitBreakers> {
+pub(super) fn unlimited() -> Option<CircuitBreakers> {
     let most = wire::number(u32::MAX);
     Some(CircuitBreakers {
         thresholds: vec![circuit_breakers::Thresholds {
@@ -213,7 +213,7 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Resource {
     deprecated,
     reason = "what replaces the fields is a type of cluster of its own, which the names of these fields do not show"
 )]
-fn resolve(cluster: &mut Cluster, mesh: &Mesh, families: Families) {
+pub(super) fn resolve(cluster: &mut Cluster, mesh: &Mesh, families: Families) {
     cluster.dns_lookup_family = lookup_family(families).into();
     cluster.dns_refresh_rate = Some(wire::duration(mesh.dns_refresh_rate));
     cluster.respect_dns_ttl = true;
@@ -251,7 +251,7 @@ pub(crate) fn inbound(
     finish(name.clone(), &cluster, &tail)
 }
 
-fn finish(name: Arc<str>, cluster: &Cluster, tail: &ClusterTail) -> Resource {
+pub(super) fn finish(name: Arc<str>, cluster: &Cluster, tail: &ClusterTail) -> Resource {
     let mut body = cluster.encode_to_vec();
     body.extend(tail.encode_to_vec());
     Resource::new(name, body)
@@ -266,7 +266,7 @@ fn lookup_family(families: Families) -> DnsLookupFamily {
 }
 
 /// HTTP/2 where the port says so; where nobody said anything, what the client speaks.
-fn protocol_options(cluster: &mut Cluster, protocol: Protocol) {
+pub(super) fn protocol_options(cluster: &mut Cluster, protocol: Protocol) {
     use http_protocol_options::explicit_http_config::ProtocolConfig;
     use http_protocol_options::{
         ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,

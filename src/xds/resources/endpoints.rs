@@ -172,7 +172,7 @@ pub(crate) fn pipe(path: &str) -> core::Address {
     }
 }
 
-fn named(name: &str, port: u16) -> core::Address {
+pub(super) fn named(name: &str, port: u16) -> core::Address {
     core::Address {
         address: Some(core::address::Address::SocketAddress(core::SocketAddress {
             address: name.to_owned(),

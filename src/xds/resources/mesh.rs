@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use api::istio::mesh::v1alpha1::mesh_config::AuthPolicy;
 use api::istio::mesh::v1alpha1::mesh_config::outbound_traffic_policy::Mode;
+use api::istio::networking::v1alpha3::connection_pool_settings::tcp_settings::TcpKeepalive as Given;
 use api::mesh::MeshConfig;
 use envoy_types::pb::envoy::config::core::v3::TcpKeepalive;
 
 use super::access_log::AccessLog;
+use super::log_service::LogService;
 use super::wire;
 use crate::settings::Settings;
 
@@ -34,6 +36,7 @@ pub(crate) struct Mesh {
     pub(crate) allow_any: bool,
     pub(crate) tls: MutualTls,
     pub(crate) access_log: AccessLog,
+    pub(crate) log_service: Option<LogService>,
     /// Percent, where there is tracing.
     pub(crate) tracing: Option<f64>,
     pub(crate) outbound_stat: String,
@@ -53,7 +56,7 @@ impl Mesh {
                 Duration::from_millis(100),
             ),
             dns_refresh_rate: or(mesh.dns_refresh_rate.as_ref(), Duration::from_secs(5)),
-            keepalive: keepalive(mesh),
+            keepalive: mesh.tcp_keepalive.as_ref().map(keepalive),
             listen_port: port(mesh.proxy_listen_port),
             http_port: port(mesh.proxy_http_port),
             allow_any: policy.is_none_or(|policy| policy.mode() == Mode::AllowAny),
@@ -63,6 +66,7 @@ impl Mesh {
                 (AuthPolicy::None, false) => MutualTls::Off,
             },
             access_log: AccessLog::new(mesh),
+            log_service: LogService::new(mesh),
             tracing: mesh.enable_tracing.then_some(settings.trace_sampling),
             outbound_stat: mesh.outbound_cluster_stat_name.clone(),
             inbound_stat: mesh.inbound_cluster_stat_name.clone(),
@@ -86,15 +90,14 @@ fn port(number: i32) -> u16 {
     u16::try_from(number).unwrap_or(0)
 }
 
-fn keepalive(mesh: &MeshConfig) -> Option<TcpKeepalive> {
-    let given = mesh.tcp_keepalive.as_ref()?;
+pub(super) fn keepalive(given: &Given) -> TcpKeepalive {
     let seconds = |given: Option<&api::mesh::Duration>| {
         let seconds = u32::try_from(plain(given?)?.as_secs()).ok()?;
         wire::number(seconds)
     };
-    Some(TcpKeepalive {
+    TcpKeepalive {
         keepalive_probes: wire::number(given.probes).filter(|probes| probes.value > 0),
         keepalive_time: seconds(given.time.as_ref()),
         keepalive_interval: seconds(given.interval.as_ref()),
-    })
+    }
 }

@@ -12,6 +12,7 @@ pub(crate) mod ingress;
 pub(crate) mod instances;
 pub(crate) mod listeners;
 pub(crate) mod locality;
+pub(crate) mod log_service;
 pub(crate) mod mesh;
 pub(crate) mod networks;
 pub(crate) mod outlets;

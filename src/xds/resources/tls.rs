@@ -1,5 +1,6 @@
 //! Mutual TLS between sidecars.
 
+use api::istio::networking::v1alpha3::ClientTlsSettings;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::TransportSocketMatch;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
@@ -62,6 +63,54 @@ pub(crate) fn client(
     ]
 }
 
+/// To a service outside of the mesh, or by the mesh's files: with a certificate and its key, or without. Without a root the
+/// system's count.
+pub(super) fn service(
+    given: &ClientTlsSettings,
+    own: Option<(&str, &str)>,
+    root: &str,
+) -> core::TransportSocket {
+    let skips = given.insecure_skip_verify.as_ref();
+    let checks = !skips.is_some_and(|skips| skips.value);
+    let names = given.subject_alt_names.iter().filter(|_| checks);
+    let validation = CertificateValidationContext {
+        trusted_ca: (checks && !root.is_empty()).then(|| wire::file(root)),
+        system_root_certs: (checks && root.is_empty()).then(Default::default),
+        match_typed_subject_alt_names: names.flat_map(|name| either(name)).collect(),
+        ..CertificateValidationContext::default()
+    };
+    let context = UpstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext {
+            tls_certificates: own.map(pair).into_iter().collect(),
+            alpn_protocols: vec!["h2".to_owned()],
+            validation_context_type: Some(
+                common_tls_context::ValidationContextType::ValidationContext(validation),
+            ),
+            ..CommonTlsContext::default()
+        }),
+        sni: given.sni.clone(),
+        ..UpstreamTlsContext::default()
+    };
+    wire::transport_socket(TLS, &context)
+}
+
+fn pair((chain, key): (&str, &str)) -> TlsCertificate {
+    TlsCertificate {
+        certificate_chain: Some(wire::file(chain)),
+        private_key: Some(wire::file(key)),
+        ..TlsCertificate::default()
+    }
+}
+
+/// A name of either kind.
+fn either(name: &str) -> [SubjectAltNameMatcher; 2] {
+    use subject_alt_name_matcher::SanType;
+    [SanType::Uri, SanType::Dns].map(|kind| SubjectAltNameMatcher {
+        san_type: kind.into(),
+        ..exactly(name)
+    })
+}
+
 fn text(text: &str) -> Value {
     Value {
         kind: Some(value::Kind::StringValue(text.to_owned())),
@@ -75,11 +124,7 @@ fn common(files: &Files, protocols: &[&str], accounts: &[&str]) -> CommonTlsCont
         ..CertificateValidationContext::default()
     };
     CommonTlsContext {
-        tls_certificates: vec![TlsCertificate {
-            certificate_chain: Some(wire::file(&files.chain)),
-            private_key: Some(wire::file(&files.key)),
-            ..TlsCertificate::default()
-        }],
+        tls_certificates: vec![pair((&files.chain, &files.key))],
         alpn_protocols: protocols.iter().map(|&name| name.to_owned()).collect(),
         validation_context_type: Some(
             common_tls_context::ValidationContextType::ValidationContext(validation),

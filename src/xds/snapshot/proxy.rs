@@ -176,6 +176,8 @@ impl ProxyView {
             members.push(Arc::new(clusters::black_hole(self.mesh())));
             if self.client.kind == Kind::Sidecar {
                 members.push(Arc::new(clusters::passthrough(self.mesh())));
+                let logs = self.mesh().log_service.as_ref();
+                members.extend(logs.map(|it| Arc::new(it.cluster(self.mesh(), &self.client))));
             }
             if self.client.intercepts {
                 let families = self.proxy.families;

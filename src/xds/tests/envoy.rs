@@ -153,7 +153,7 @@ fn routing(number: usize, routes: RouteConfiguration) -> Listener {
     }
 }
 
-/// What the stream's own cluster is in a proxy's bootstrap, and that of the gRPC loggers.
+/// What the stream's own cluster is in a proxy's bootstrap.
 fn upstream(name: &str) -> Cluster {
     Cluster {
         name: name.to_owned(),
@@ -180,7 +180,6 @@ fn bootstrap(view: &dyn View) -> Bootstrap {
         clusters.push(holding(assignment));
     }
     clusters.push(upstream("xds-grpc"));
-    clusters.push(upstream("envoy_accesslog_service"));
     let mut listeners: Vec<Listener> = all(view, Type::Listener);
     let routes: Vec<RouteConfiguration> = all(view, Type::Route);
     for (number, routes) in routes.into_iter().enumerate() {

@@ -145,6 +145,7 @@ fn cluster(text: &mut String, cluster: &Cluster) {
             .is_none()
             .then(|| "limited".to_owned()),
     );
+    notes.extend(cluster.transport_socket.as_ref().map(|_| "TLS".to_owned()));
     writeln!(text, "{} {kind} {}", cluster.name, notes.join(" ")).unwrap();
     if let Some(assignment) = &cluster.load_assignment {
         endpoints(text, assignment);

@@ -345,7 +345,8 @@ pub fn rows(certificates: &str) -> Vec<Row> {
     for (name, mesh) in [
         (
             "mutual-auto",
-            "enableAutoMtls: true\nenableEnvoyAccessLogService: true\n",
+            "enableAutoMtls: true\nenableEnvoyAccessLogService: true\ndefaultConfig: {envoyAccessLogService: {address: \
+             'logs.example:15000', tlsSettings: {mode: ISTIO_MUTUAL, subjectAltNames: [logs]}}}\n",
         ),
         (
             "mutual-strict",

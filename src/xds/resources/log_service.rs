@@ -1,0 +1,185 @@
+//! The service that access logs go to: a cluster by the address that the mesh configuration has for it. Proxies take loggers
+//! of a cluster that they do not know, and lose every line; nothing in their bootstrap knows this one.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::istio::mesh::v1alpha1::RemoteService;
+use api::istio::networking::v1alpha3::ClientTlsSettings;
+use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
+use api::mesh::MeshConfig;
+use api::model::Protocol;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, UpstreamConnectionOptions};
+use envoy_types::pb::envoy::config::core::v3 as core;
+
+use super::clusters::{self, Client};
+use super::mesh::{self, Mesh};
+use super::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
+use super::{endpoints, tls};
+use crate::view::Resource;
+
+/// What the loggers name.
+pub(crate) const NAME: &str = "envoy_accesslog_service";
+
+/// Where it is.
+#[derive(Clone, Debug)]
+pub(crate) struct LogService {
+    host: String,
+    port: u16,
+    given: RemoteService,
+}
+
+impl LogService {
+    /// Nothing where nobody wants it, nobody says where it is, or every proxy would refuse what is said of TLS.
+    pub(crate) fn new(mesh: &MeshConfig) -> Option<Self> {
+        if !mesh.enable_envoy_access_log_service {
+            return None;
+        }
+        let given = mesh
+            .default_config
+            .as_ref()?
+            .envoy_access_log_service
+            .as_ref()?;
+        let (host, port) = given.address.rsplit_once(':')?;
+        let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+        let host = inner.unwrap_or(host);
+        let port = port.parse().ok().filter(|port| *port > 0)?;
+        let sensible = given.tls_settings.as_ref().is_none_or(is_sensible);
+        (!host.is_empty() && sensible).then(|| Self {
+            host: host.to_owned(),
+            port,
+            given: given.clone(),
+        })
+    }
+
+    pub(crate) fn cluster(&self, mesh: &Mesh, client: &Client) -> Resource {
+        let (kind, place) = match self.host.parse::<IpAddr>() {
+            Ok(address) => (DiscoveryType::Static, wire::address(address, self.port)),
+            Err(_) => (
+                DiscoveryType::StrictDns,
+                endpoints::named(&self.host, self.port),
+            ),
+        };
+        let mut cluster = Cluster {
+            circuit_breakers: clusters::unlimited(),
+            transport_socket: self.transport_socket(client),
+            ..clusters::base(NAME, mesh, kind)
+        };
+        if let Some(keepalive) = &self.given.tcp_keepalive {
+            cluster.upstream_connection_options = Some(UpstreamConnectionOptions {
+                tcp_keepalive: Some(mesh::keepalive(keepalive)),
+                ..UpstreamConnectionOptions::default()
+            });
+        }
+        clusters::protocol_options(&mut cluster, Protocol::Grpc);
+        let resolved = ClusterDiscoveryType::Type(DiscoveryType::StrictDns.into());
+        if cluster.cluster_discovery_type == Some(resolved) {
+            clusters::resolve(&mut cluster, mesh, client.families);
+        }
+        let peer = Peer {
+            endpoint: Some(Place {
+                address: Some(place),
+            }),
+            ..Peer::default()
+        };
+        let tail = ClusterTail {
+            load_assignment: Some(Assignment {
+                cluster_name: NAME.to_owned(),
+                endpoints: vec![Group {
+                    lb_endpoints: vec![peer],
+                    ..Group::default()
+                }],
+            }),
+        };
+        clusters::finish(Arc::from(NAME), &cluster, &tail)
+    }
+
+    /// None: in clear.
+    fn transport_socket(&self, client: &Client) -> Option<core::TransportSocket> {
+        let given = self.given.tls_settings.as_ref()?;
+        match given.mode() {
+            TlSmode::Disable => None,
+            mode @ (TlSmode::Simple | TlSmode::Mutual) => {
+                let own = (mode == TlSmode::Mutual)
+                    .then_some((&*given.client_certificate, &*given.private_key));
+                Some(tls::service(given, own, &given.ca_certificates))
+            }
+            TlSmode::IstioMutual => {
+                let files = &client.files;
+                Some(tls::service(
+                    given,
+                    Some((&files.chain, &files.key)),
+                    &files.root,
+                ))
+            }
+        }
+    }
+}
+
+/// Envoy wants files for a certificate, and compares no names without a root of its own. Secrets are no files.
+fn is_sensible(given: &ClientTlsSettings) -> bool {
+    match given.mode() {
+        TlSmode::Disable | TlSmode::IstioMutual => true,
+        mode @ (TlSmode::Simple | TlSmode::Mutual) => {
+            let own = !given.client_certificate.is_empty() && !given.private_key.is_empty();
+            let compares = !given.subject_alt_names.is_empty();
+            given.credential_name.is_empty()
+                && (mode == TlSmode::Simple || own)
+                && (!compares || !given.ca_certificates.is_empty())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    fn of(given: &str) -> Option<(String, u16)> {
+        let text = format!(
+            "enableEnvoyAccessLogService: true\ndefaultConfig: {{envoyAccessLogService: {{{given}}}}}\n"
+        );
+        let mesh = api::mesh::parse_over(&api::mesh::discovery_defaults(), &text).unwrap();
+        LogService::new(&mesh.config).map(|it| (it.host, it.port))
+    }
+
+    #[test]
+    fn it_is_where_the_mesh_says_and_nowhere_else() {
+        let known = |host: &str| Some((host.to_owned(), 15000));
+        for (given, host) in [
+            ("address: 'logs:15000'", "logs"),
+            ("address: '10.0.0.1:15000'", "10.0.0.1"),
+            ("address: '[2001:db8::1]:15000'", "2001:db8::1"),
+            ("address: 'a:15000', tlsSettings: {mode: SIMPLE}", "a"),
+            (
+                "address: 'a:15000', tlsSettings: {mode: ISTIO_MUTUAL, subjectAltNames: [b]}",
+                "a",
+            ),
+            (
+                "address: 'a:15000', tlsSettings: {mode: SIMPLE, subjectAltNames: [b], caCertificates: /ca}",
+                "a",
+            ),
+            (
+                "address: 'a:15000', tlsSettings: {mode: MUTUAL, clientCertificate: /c, privateKey: /k}",
+                "a",
+            ),
+        ] {
+            assert_eq!(of(given), known(host), "{given}");
+        }
+        for given in [
+            "",
+            "address: 'a:15000', tlsSettings: {mode: SIMPLE, subjectAltNames: [b]}",
+            "address: 'a:15000', tlsSettings: {mode: SIMPLE, credentialName: b}",
+            "address: 'a:15000', tlsSettings: {mode: MUTUAL}",
+        ] {
+            assert_eq!(of(given), None, "{given}");
+        }
+        let mesh = api::mesh::parse_over(
+            &api::mesh::discovery_defaults(),
+            "defaultConfig: {envoyAccessLogService: {address: 'logs:15000'}}\n",
+        );
+        assert!(LogService::new(&mesh.unwrap().config).is_none());
+    }
+}
