@@ -11,7 +11,7 @@ use crate::backend::{self, Backend};
 use crate::place::{Place, documents, entry, until};
 use crate::proxy::{Address, Proxy, Setup, in_sync};
 
-fn host(name: &str) -> String {
+pub fn host(name: &str) -> String {
     format!("{name}.demo.svc.cluster.local")
 }
 
@@ -22,7 +22,13 @@ pub fn created(entry: &str, at: &str) -> String {
 }
 
 /// Without endpoints of its own, by a way to find them.
-fn resolved(name: &str, port: u16, protocol: &str, resolution: &str, endpoints: &str) -> String {
+pub fn resolved(
+    name: &str,
+    port: u16,
+    protocol: &str,
+    resolution: &str,
+    endpoints: &str,
+) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: demo}}\nspec:\n  \
          hosts: [{}]\n  location: MESH_INTERNAL\n  resolution: {resolution}\n  ports: [{{number: {port}, name: main, \

@@ -18,7 +18,12 @@
 mod backend;
 mod bare;
 mod doors;
+mod injected;
+mod interception;
 mod kills;
+mod kinds;
+mod logged;
+mod nearness;
 mod network;
 #[path = "../discovery/place.rs"]
 mod place;
@@ -26,4 +31,5 @@ mod proxy;
 mod redirect;
 mod relay;
 mod secured;
+mod table;
 mod walk;

@@ -43,7 +43,7 @@ pub fn is_root() -> bool {
     root
 }
 
-fn run(program: &str, words: &str) {
+pub fn run(program: &str, words: &str) {
     let done = Command::new(program).args(words.split(' ')).output();
     let done = done.unwrap_or_else(|error| panic!("{program}: {error}"));
     let said = String::from_utf8_lossy(&done.stderr);

@@ -51,23 +51,23 @@ fn entry(name: &str, more: &str) -> String {
     )
 }
 
-fn node() -> IpAddr {
+pub fn node() -> IpAddr {
     NODE.parse().unwrap()
 }
 
-fn discover(place: Place) -> (Discovery, std::net::SocketAddr) {
+pub fn discover(place: Place) -> (Discovery, std::net::SocketAddr) {
     let discovery = place.arg(&format!("--grpcAddr={NODE}:0")).start();
     let at = (node(), discovery.grpc).into();
     (discovery, at)
 }
 
 /// From the node to the pod.
-fn from_node(port: u16) -> std::io::Result<std::net::TcpStream> {
+pub fn from_node(port: u16) -> std::io::Result<std::net::TcpStream> {
     let address = (POD.parse::<Ipv4Addr>().unwrap(), port).into();
     std::net::TcpStream::connect_timeout(&address, crate::place::SOON)
 }
 
-fn get(stream: std::io::Result<std::net::TcpStream>, host: &str) -> Option<(u16, String)> {
+pub fn get(stream: std::io::Result<std::net::TcpStream>, host: &str) -> Option<(u16, String)> {
     let mut stream = stream.ok()?;
     stream.set_read_timeout(Some(crate::place::SOON)).unwrap();
     crate::place::exchange(&mut stream, "GET", "/", host)

@@ -1,0 +1,347 @@
+//! What is shown by which test. Each name is looked for, and each test here has to have its place.
+//!
+//! Not by a request, because none can show it: circuit breakers without a limit, keep-alive of TCP, names of statistics,
+//! decorators and samples of traces, `validate_clusters`, the uid in an endpoint's metadata, duplicate names of clusters. Those
+//! are written down in `src/xds/tests/goldens`, and Envoy takes all of them (`envoy_takes_what_every_kind_of_proxy_is_given`).
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::place::workspace;
+
+/// What there is to show, and the tests that do: `FILE TEST`, below `src`; a name alone is a test of this directory.
+type Rows = &'static [(&'static str, &'static [&'static str])];
+
+const WALK: &str = "walk.rs a_request_by_a_services_name_and_a_second_endpoint_by_eds_alone";
+const BACK: &str = "walk.rs a_server_that_comes_back_sends_nothing_again";
+const PORTS: &str = "bare.rs each_kind_of_port_is_reached_by_its_number";
+const NEAR: &str = "bare.rs localities_are_preferred_and_passed_over";
+const KINDS: &str = "kinds.rs services_of_every_kind_are_reached_by_their_names";
+const UNSNIFFED: &str = "kinds.rs without_sniffing_bytes_pass_as_they_are";
+const SHARES: &str =
+    "nearness.rs shares_are_those_that_the_mesh_names_and_a_service_may_prefer_the_near";
+const NETWORKS: &str = "nearness.rs another_network_is_reached_by_its_gateways";
+const LOGGED: &str = "logged.rs access_logs_reach_the_service_that_the_mesh_names";
+const INGRESS: &str = "doors.rs a_sidecar_takes_what_its_ingress_says_and_logs_it";
+const ROUTER: &str = "doors.rs a_router_lives_without_listeners_and_so_does_an_ingress";
+const CAUGHT: &str = "redirect.rs what_is_redirected_goes_where_it_should";
+const BOTH: &str = "redirect.rs the_other_family_is_redirected_too";
+const STRICT: &str = "redirect.rs strict_mutual_tls_closes_every_port";
+const TPROXY: &str = "redirect.rs what_comes_by_tproxy_is_taken_and_goes";
+const TLS: &str = "secured.rs mutual_tls_by_endpoint_and_certificates_that_rotate_under_load";
+const KILLED: &str = "kills.rs envoy_gets_well_wherever_the_server_ends";
+const FIRST: &str = "kills.rs envoy_becomes_ready_wherever_the_server_ends_at_first";
+const INJECTED: &str = "injected.rs what_the_injectors_rules_catch_goes_where_it_should";
+const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
+
+/// Resources, by what they do.
+const RESOURCES: Rows = &[
+    // Clusters.
+    ("outbound, endpoints by EDS", &[WALK]),
+    ("outbound, names one by one", &[PORTS, KINDS]),
+    ("outbound, one name of many addresses", &[PORTS]),
+    (
+        "outbound, to where a connection wanted to go",
+        &[CAUGHT, INJECTED],
+    ),
+    ("outbound, the same where nothing is intercepted", &[KINDS]),
+    ("outbound, for routers", &[ROUTER]),
+    ("inbound", &[CAUGHT, INGRESS]),
+    ("inbound, two services with one port", &[INJECTED]),
+    ("black hole", &[CAUGHT, INJECTED]),
+    ("pass-through", &[CAUGHT, INJECTED]),
+    ("inbound pass-through of both families", &[CAUGHT, BOTH]),
+    ("connect timeout, changed", &[KILLED]),
+    ("HTTP/2 upstream", &[PORTS, INGRESS]),
+    ("upstream as the client speaks", &[PORTS, CAUGHT]),
+    // Endpoints.
+    ("weights", &[PORTS]),
+    ("sockets in the file system", &[PORTS, INGRESS]),
+    ("TLS by endpoint", &[TLS]),
+    ("gateways of other networks", &[NETWORKS]),
+    ("priorities by locality", &[NEAR]),
+    ("a service that prefers the near", &[SHARES]),
+    ("shares by locality", &[SHARES]),
+    ("endpoints that a selector finds", &[KINDS]),
+    // Routes.
+    ("domains, short and long, with ports", &[WALK]),
+    ("domains of addresses", &[CAUGHT, BOTH]),
+    ("domains of headless services", &[CAUGHT, KINDS]),
+    ("domains of wildcards", &[INJECTED]),
+    ("all ports by one proxy port", &[PORTS]),
+    ("a sniffed port of one service", &[CAUGHT]),
+    ("domains that two services have", &[PORTS]),
+    ("retries", &[PORTS]),
+    ("whatever nobody serves passes", &[CAUGHT]),
+    ("whatever nobody serves is refused", &[WALK, CAUGHT]),
+    ("inbound routes", &[INGRESS]),
+    // Listeners.
+    ("HTTP", &[WALK, CAUGHT]),
+    ("TCP with addresses", &[CAUGHT, BOTH]),
+    ("TCP with a range", &[CAUGHT]),
+    ("TCP without an address", &[CAUGHT, INJECTED]),
+    ("HTTPS and TLS by name", &[PORTS, CAUGHT]),
+    ("undeclared, with an address", &[CAUGHT]),
+    ("undeclared, without an address", &[PORTS]),
+    ("undeclared, with nobody who looks", &[UNSNIFFED]),
+    ("headless, not HTTP", &[CAUGHT]),
+    ("who is declared is not looked into", &[PORTS, INJECTED]),
+    ("conflicts", &[PORTS, INJECTED]),
+    ("ports that the proxy has itself", &[PORTS]),
+    ("virtualOutbound", &[CAUGHT, TPROXY]),
+    ("virtualInbound", &[CAUGHT, TPROXY]),
+    ("inbound by address, as rules of 1.1 send it", &[CAUGHT]),
+    ("ports of the proxy themselves", &[CAUGHT, BOTH]),
+    ("nothing intercepted", &[PORTS, INGRESS]),
+    // Filters.
+    ("WebSocket", &[PORTS]),
+    ("idle connections and HTTP/1.0", &[INGRESS]),
+    ("gRPC-Web", &[KINDS]),
+    ("access log, text and JSON", &[INGRESS, CAUGHT]),
+    ("access log, a service", &[LOGGED]),
+    ("access log of intercepted addresses", &[SEEN]),
+    ("tracing, taken by Envoy", &[INGRESS]),
+    // The rest.
+    ("a sidecar's ingress", &[INGRESS, CAUGHT]),
+    ("mutual TLS, automatic", &[TLS]),
+    ("mutual TLS, strict", &[TLS, STRICT]),
+];
+
+/// The cases, by their numbers.
+const CASES: Rows = &[
+    (
+        "1",
+        &[
+            WALK,
+            "gudgeon/tests/discovery/streams.rs a_sidecar_is_given_four_types",
+        ],
+    ),
+    ("2", &[WALK]),
+    (
+        "3",
+        &[
+            "gudgeon/tests/discovery/streams.rs many_changes_are_one_push",
+            "gudgeon/tests/discovery/limits.rs who_changes_without_end_is_heard_after_ten_seconds",
+        ],
+    ),
+    (
+        "4",
+        &["gudgeon/tests/discovery/streams.rs names_come_and_go"],
+    ),
+    (
+        "5",
+        &[
+            INGRESS,
+            "gudgeon/tests/discovery/streams.rs a_refusal_is_shown_and_nothing_is_sent_again",
+        ],
+    ),
+    (
+        "6",
+        &["gudgeon/tests/discovery/streams.rs an_old_nonce_changes_nothing"],
+    ),
+    (
+        "7",
+        &[
+            BACK,
+            "gudgeon/tests/discovery/streams.rs who_comes_back_with_current_versions_is_told_nothing",
+        ],
+    ),
+    (
+        "8",
+        &[
+            KILLED,
+            FIRST,
+            "gudgeon/tests/discovery/streams.rs endpoints_alone_are_answered_in_full",
+        ],
+    ),
+    ("9", &[KILLED]),
+    (
+        "10",
+        &[
+            "gudgeon/tests/discovery/streams.rs another_replica_has_the_same_versions",
+            "xds/tests/worlds.rs equal_worlds_give_equal_bytes",
+        ],
+    ),
+    ("11", &[TLS]),
+    (
+        "12",
+        &["gudgeon/tests/discovery/streams.rs two_streams_of_one_node_are_two"],
+    ),
+    (
+        "13",
+        &["gudgeon/tests/discovery/streams.rs bad_nodes_are_refused_by_the_part"],
+    ),
+    (
+        "14",
+        &["gudgeon/tests/discovery/streams.rs nobody_waits_for_who_does_not_read"],
+    ),
+    (
+        "15",
+        &[
+            "gudgeon/tests/discovery/streams.rs what_goes_is_dropped_after_what_comes_is_there",
+            "gudgeon/tests/discovery/streams.rs without_acks_each_step_comes_after_two_seconds",
+        ],
+    ),
+    (
+        "16",
+        &["gudgeon/tests/discovery/streams.rs delta_sends_what_is_not_there"],
+    ),
+    ("17", &[ROUTER]),
+    ("18", &[PORTS, CAUGHT]),
+    ("19", &[CAUGHT]),
+    ("20", &[PORTS, INJECTED]),
+    ("21", &[CAUGHT]),
+    ("22", &[CAUGHT]),
+    ("23", &[TPROXY, SEEN]),
+    ("24", &[PORTS, INGRESS]),
+    ("25", &[TLS, STRICT]),
+    ("26", &[TLS]),
+    // A client of its own language: `build/proxyless-test`.
+    (
+        "27",
+        &[
+            "xds/stream/tests/rollouts.rs grpc_is_led_over_too",
+            "xds/snapshot/tests.rs grpc_gets_what_it_names_and_nothing_else",
+        ],
+    ),
+    (
+        "28",
+        &[
+            "cluster/registry/kubernetes/tests/services.rs names_of_ports_say_what_they_speak",
+            "cluster/registry/kubernetes/tests/services.rs app_protocol_wins_and_what_no_proxy_carries_is_dropped",
+        ],
+    ),
+    (
+        "29",
+        &[
+            "cluster/registry/kubernetes/tests/places.rs an_endpoint_is_served_before_its_pod_is_known",
+        ],
+    ),
+    (
+        "30",
+        &[
+            "cluster/registry/kubernetes/tests/places.rs pods_of_one_host_are_told_apart_by_their_names",
+            "xds/snapshot/tests.rs a_pod_on_the_hosts_address_is_told_by_its_name",
+        ],
+    ),
+    (
+        "31",
+        &["cluster/registry/kubernetes/tests/places.rs what_ends_or_is_not_ready_is_told_apart"],
+    ),
+    (
+        "32",
+        &[
+            BOTH,
+            "cluster/registry/kubernetes/tests/services.rs a_service_has_its_addresses_in_their_order_and_its_balancers_apart",
+        ],
+    ),
+    (
+        "33",
+        &[
+            KINDS,
+            "cluster/registry/kubernetes/tests/services.rs an_external_name_is_resolved_by_the_proxy",
+        ],
+    ),
+    (
+        "34",
+        &[
+            "cluster/registry/kubernetes/tests/pods.rs a_place_is_said_by_the_pod_then_by_its_node_then_by_the_slice",
+        ],
+    ),
+    (
+        "35",
+        &[
+            "cluster/registry/kubernetes/tests/source.rs an_outage_changes_nothing_and_what_was_missed_is_told_once",
+            "cluster/registry/kubernetes/tests/source.rs what_a_server_forgot_is_read_again",
+        ],
+    ),
+    (
+        "36",
+        &[
+            "cluster/registry/consul/tests/mod.rs what_is_registered_is_served_and_a_change_is_seen_soon",
+            "cluster/registry/consul/tests/mod.rs while_idle_there_is_nothing_but_waiting",
+            "cluster/registry/consul/tests/mod.rs an_index_that_goes_back_is_followed",
+        ],
+    ),
+    (
+        "37",
+        &[
+            "cluster/registry/kubernetes/tests/remote.rs clusters_come_change_and_go",
+            "cluster/registry/store/tests.rs clusters_share_their_services_and_take_their_endpoints_with_them",
+        ],
+    ),
+    (
+        "38",
+        &[
+            NETWORKS,
+            "xds/tests/goldens.rs every_kind_of_proxy_is_given_what_is_written_down",
+        ],
+    ),
+    (
+        "39",
+        &[
+            "cluster/registry/files/tests.rs a_broken_file_keeps_what_it_had",
+            "cluster/registry/files/tests.rs of_two_the_first_by_path_counts",
+            "cluster/registry/files/tests.rs a_volume_is_exchanged_as_a_whole",
+            "cluster/registry/files/tests.rs files_say_objects_and_no_longer",
+        ],
+    ),
+    ("40", &[PORTS]),
+    ("41", &[CAUGHT]),
+    (
+        "42",
+        &[
+            "gudgeon/tests/discovery/tls.rs a_certificate_is_wanted_and_speaks_for_its_own",
+            "gudgeon/tests/discovery/tls.rs the_port_opens_when_certificates_come",
+        ],
+    ),
+    (
+        "43",
+        &[
+            BACK,
+            "gudgeon/tests/discovery/commands.rs at_the_end_it_is_not_ready_and_then_streams_are_closed",
+        ],
+    ),
+    // With figures: `build/promises`.
+    (
+        "44",
+        &["xds/tests/worlds.rs two_proxies_that_see_the_same_share_it"],
+    ),
+];
+
+#[test]
+fn what_is_shown_is_shown_by_a_test_that_is_there() {
+    let sources = workspace().join("src");
+    let here = "gudgeon/tests/envoy";
+    let mut named = BTreeSet::new();
+    for (what, tests) in RESOURCES.iter().chain(CASES) {
+        assert!(!tests.is_empty(), "{what}");
+        for test in *tests {
+            let (file, name) = test.split_once(' ').unwrap();
+            let path = if file.contains('/') {
+                file.to_owned()
+            } else {
+                named.insert(name);
+                format!("{here}/{file}")
+            };
+            let text = fs::read_to_string(sources.join(&path))
+                .unwrap_or_else(|error| panic!("{what}: {path}: {error}"));
+            assert!(
+                text.contains(&format!("fn {name}(")),
+                "{what}: {path} has no {name}"
+            );
+        }
+    }
+    let numbers: Vec<String> = (1..=44).map(|number| number.to_string()).collect();
+    let cases: Vec<&str> = CASES.iter().map(|(number, _)| *number).collect();
+    assert_eq!(cases, numbers);
+
+    for file in fs::read_dir(sources.join(here)).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        for after in text.split("#[test]\nfn ").skip(1) {
+            let (name, _) = after.split_once('(').unwrap();
+            let own = "what_is_shown_is_shown_by_a_test_that_is_there";
+            assert!(named.contains(name) || name == own, "{name} has no place");
+        }
+    }
+}
