@@ -151,9 +151,10 @@ pub(crate) async fn run(
                     None => None,
                 };
                 let patience = Patience::new(&common, stranger);
-                let connection = one(stream, address, acceptor, patience, Arc::clone(&common));
+                let common = Arc::clone(&common);
+                // Begun within: a future that moves into the task is there twice, for as long as the connection lives.
                 tasks.spawn(async move {
-                    connection.await;
+                    one(stream, address, acceptor, patience, common).await;
                     drop(place);
                 });
             }
