@@ -84,7 +84,9 @@ fn caught(network: &Network, rules: &Interception) {
             // Longer than anybody waits here: what is declared must not be looked into.
             .with(
                 "mesh",
-                "enableTracing: false\nprotocolDetectionTimeout: 60s\n",
+                "enableTracing: false\nprotocolDetectionTimeout: 60s\noutboundClusterStatName: \
+                 'to_%SERVICE_FQDN%_%SERVICE_PORT%'\ninboundClusterStatName: \
+                 'in_%SERVICE_PORT_NAME%_%SERVICE_PORT%'\n",
             )
             .with(
                 "config/all.yaml",
@@ -113,11 +115,12 @@ fn caught(network: &Network, rules: &Interception) {
     assert!(told[conflict].to_string().contains("a-newer"), "{told}");
     // Every name of a wildcard goes to where it is.
     assert_eq!(get(to(NODE, 8085), "any.wild.example"), ok("wild"));
-    let wild = "cluster.outbound|8085||*.wild.example.upstream_cx_total";
+    let wild = "cluster.to_*.wild.example_8085.upstream_cx_total";
     assert_eq!(proxy.stat(wild), 1);
     assert_eq!(passed(&proxy), 0, "nothing of this was for nobody");
 
     comes_in();
+    assert_eq!(proxy.stat("cluster.in_main_9090.upstream_cx_total"), 1);
     // To itself by services' addresses: out by one listener and in by the other.
     assert_eq!(get(to("10.96.2.10", 8090), "own"), ok("app"));
     assert_eq!(get(to("10.96.2.11", 8090), "twin"), ok("app"));

@@ -18,6 +18,7 @@
 mod backend;
 mod bare;
 mod doors;
+mod families;
 mod injected;
 mod interception;
 mod kills;

@@ -132,6 +132,12 @@ impl Network {
         }
     }
 
+    /// Takes the pod's address of the first family, and the way out by it.
+    pub fn forget_the_first(&self) {
+        let pod = &self.pod;
+        run("ip", &format!("-n {pod} addr del {POD}/24 dev eth0"));
+    }
+
     /// What the pod's programs send goes to 15001, but for the proxy's own.
     fn outbound(&self, owner: &str) {
         for words in [

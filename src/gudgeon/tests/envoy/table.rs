@@ -1,6 +1,6 @@
 //! What is shown by which test. Each name is looked for, and each test here has to have its place.
 //!
-//! Not by a request, because none can show it: circuit breakers without a limit, keep-alive of TCP, names of statistics,
+//! Not by a request, because none can show it: circuit breakers without a limit, keep-alive of TCP,
 //! decorators and samples of traces, `validate_clusters`, the uid in an endpoint's metadata, duplicate names of clusters. Those
 //! are written down in `src/xds/tests/goldens`, and Envoy takes all of them (`envoy_takes_what_every_kind_of_proxy_is_given`).
 
@@ -26,6 +26,7 @@ const INGRESS: &str = "doors.rs a_sidecar_takes_what_its_ingress_says_and_logs_i
 const ROUTER: &str = "doors.rs a_router_lives_without_listeners_and_so_does_an_ingress";
 const CAUGHT: &str = "redirect.rs what_is_redirected_goes_where_it_should";
 const BOTH: &str = "redirect.rs the_other_family_is_redirected_too";
+const ALONE: &str = "families.rs a_proxy_of_the_other_family_alone_sees_nothing_of_the_first";
 const STRICT: &str = "redirect.rs strict_mutual_tls_closes_every_port";
 const TPROXY: &str = "redirect.rs what_comes_by_tproxy_is_taken_and_goes";
 const TLS: &str = "secured.rs mutual_tls_by_endpoint_and_certificates_that_rotate_under_load";
@@ -51,6 +52,8 @@ const RESOURCES: Rows = &[
     ("black hole", &[CAUGHT, INJECTED]),
     ("pass-through", &[CAUGHT, INJECTED]),
     ("inbound pass-through of both families", &[CAUGHT, BOTH]),
+    ("an application on the other loopback", &[ALONE]),
+    ("names of statistics", &[INJECTED]),
     ("connect timeout, changed", &[KILLED]),
     ("HTTP/2 upstream", &[PORTS, INGRESS]),
     ("upstream as the client speaks", &[PORTS, CAUGHT]),
@@ -232,6 +235,7 @@ const CASES: Rows = &[
         "32",
         &[
             BOTH,
+            ALONE,
             "cluster/registry/kubernetes/tests/services.rs a_service_has_its_addresses_in_their_order_and_its_balancers_apart",
         ],
     ),
