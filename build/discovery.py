@@ -6,14 +6,12 @@ has one core and they have another, where there are two. What a change costs is 
 proxy has it, the proxies work as well, and on a shared machine neighbours do.
 """
 
-import json
 import os
 import shutil
 import statistics
 import subprocess
 import tempfile
 import time
-import urllib.request
 
 import gudgeon
 import measure
@@ -24,14 +22,16 @@ MESH_LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/loa
 SERVICES, ENDPOINTS, PROXIES, FEWER = 1000, 10, 2000, 500
 
 
-class Discovery:
+class Discovery(gudgeon.Server):
     """A running `gudgeon discovery` with that many services in a directory."""
 
+    PAUSE = 0.002
+
     def __init__(self, folder, services, program=gudgeon.GUDGEON):
+        super().__init__(folder, "gudgeon discovery")
         self.services = services
-        self.folder = tempfile.mkdtemp(dir=folder)
         self.directory, mesh = f"{self.folder}/services", f"{self.folder}/mesh.yaml"
-        self.grpc, self.http, self.monitoring = free_port(), free_port(), free_port()
+        self.grpc, http, self.monitoring = free_port(), free_port(), free_port()
         os.mkdir(self.directory)
         if services:
             write = [MESH_LOAD, "write", "--dir", self.directory, "--services", str(services), "--endpoints", str(ENDPOINTS)]
@@ -39,48 +39,16 @@ class Discovery:
         with open(mesh, "w") as file:
             file.write("{}\n")
         self.command = [program, "discovery", f"--configDir={self.directory}", f"--meshConfig={mesh}", "--secureGrpcAddr="]
-        for flag, port in ("grpcAddr", self.grpc), ("httpAddr", self.http), ("monitoringAddr", self.monitoring):
+        for flag, port in ("grpcAddr", self.grpc), ("httpAddr", http), ("monitoringAddr", self.monitoring):
             self.command.append(f"--{flag}=127.0.0.1:{port}")
-
-    def __enter__(self):
-        self.log = open(f"{self.folder}/log", "wb")
-        began = time.monotonic()
-        self.process = subprocess.Popen(
-            self.command, stdout=self.log, stderr=self.log, preexec_fn=gudgeon.on(gudgeon.SERVER_CORE)
-        )
-        while not self.ready():
-            if self.process.poll() is not None or time.monotonic() > began + measure.DEADLINE_SECONDS:
-                measure.fail(f"start gudgeon discovery:\n{measure.contents(self.log.name)}")
-            time.sleep(0.002)
-        self.start = time.monotonic() - began
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.log.close()
-        shutil.rmtree(self.folder)
-
-    def ready(self):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/ready", timeout=10) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    def resident(self):
-        return measure.memory(self.process.pid)["resident"]
 
     def load(self, proxies, changes, exchanges=0, connections=20):
         """What the proxies found; a wrong answer ends everything."""
-        command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.grpc}", "--pid", str(self.process.pid)]
+        command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.grpc}"]
         command += ["--dir", self.directory, "--services", str(self.services), "--endpoints", str(ENDPOINTS)]
         command += ["--proxies", str(proxies), "--changes", str(changes), "--exchanges", str(exchanges)]
         command += ["--connections", str(connections)]
-        client = subprocess.run(command, stdout=subprocess.PIPE, preexec_fn=gudgeon.on(gudgeon.CLIENT_CORE))
-        if client.returncode != 0:
-            measure.fail(f"go on without proxies: {measure.contents(self.log.name)[-2000:]}")
-        return json.loads(client.stdout)
+        return self.asked(command)
 
 
 def idle(folder):

@@ -5,14 +5,12 @@ The sinks are those of tests/mesh-load, each with a connection of its own, half 
 response. The server has one core and they have another, where there are two.
 """
 
-import json
 import os
 import shutil
 import statistics
 import subprocess
 import tempfile
 import time
-import urllib.request
 
 import discovery
 import gudgeon
@@ -22,12 +20,14 @@ from ports import free_port
 FILES, SINKS, CHANGES, MANIFESTS = 10_000, 200, 1000, 1000
 
 
-class Galley:
+class Galley(gudgeon.Server):
     """A running `gudgeon galley` over a directory with that many rules."""
 
+    PAUSE = 0.01
+
     def __init__(self, folder, rules, program=gudgeon.GUDGEON):
+        super().__init__(folder, "gudgeon galley")
         self.rules, self.ca = rules, f"{folder}/ca.pem"
-        self.folder = tempfile.mkdtemp(dir=folder)
         self.directory, mesh = f"{self.folder}/rules", f"{self.folder}/mesh.yaml"
         self.mcp, self.port, self.monitoring = free_port(), free_port(), free_port()
         write(self.directory, rules)
@@ -41,44 +41,12 @@ class Galley:
             f"--monitoringPort={self.monitoring}", "--ctrlz_port=0", "--livenessProbePath=", "--readinessProbePath=",
         ]
 
-    def __enter__(self):
-        self.log = open(f"{self.folder}/log", "wb")
-        began = time.monotonic()
-        self.process = subprocess.Popen(
-            self.command, stdout=self.log, stderr=self.log, preexec_fn=gudgeon.on(gudgeon.SERVER_CORE)
-        )
-        while not self.ready():
-            if self.process.poll() is not None or time.monotonic() > began + measure.DEADLINE_SECONDS:
-                measure.fail(f"start gudgeon galley:\n{measure.contents(self.log.name)}")
-            time.sleep(0.01)
-        self.start = time.monotonic() - began
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.log.close()
-        shutil.rmtree(self.folder)
-
-    def ready(self):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.monitoring}/ready", timeout=10) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    def resident(self):
-        return measure.memory(self.process.pid)["resident"]
-
     def sinks(self, sinks, changes, turns):
         """What the sinks found; a wrong response ends everything."""
-        command = [discovery.MESH_LOAD, "sinks", "--address", f"127.0.0.1:{self.mcp}", "--pid", str(self.process.pid)]
+        command = [discovery.MESH_LOAD, "sinks", "--address", f"127.0.0.1:{self.mcp}"]
         command += ["--dir", self.directory, "--rules", str(self.rules), "--sinks", str(sinks)]
         command += ["--changes", str(changes), "--turns", str(turns)]
-        client = subprocess.run(command, stdout=subprocess.PIPE, preexec_fn=gudgeon.on(gudgeon.CLIENT_CORE))
-        if client.returncode != 0:
-            measure.fail(f"go on without sinks: {measure.contents(self.log.name)[-2000:]}")
-        return json.loads(client.stdout)
+        return self.asked(command)
 
     def reviews(self, asked, count):
         """What one answer cost, in µs."""

@@ -36,40 +36,36 @@ def on(core):
     return lambda: os.sched_setaffinity(0, {core})
 
 
-class Injector:
-    """A running `gudgeon injector` with a certificate of its own; the name says which configuration it has."""
+class Server:
+    """A running role of gudgeon, by its `command`: it is ready when `/ready` on `monitoring` says so, which is asked every `PAUSE`
+    seconds. Its folder goes with it."""
 
-    def __init__(self, folder, name, config=None, values=None, program=GUDGEON):
+    PAUSE = 0.0005
+
+    def __init__(self, folder, name):
         self.name = name
-        self.program = program
-        self.folder = f"{folder}/{name.replace(' ', '-')}"
-        self.port, self.monitoring = free_port(), free_port()
-        self.arguments = ["--selfSigned", f"--caOut={self.folder}/ca.pem", "--reconcileWebhookConfig=false"]
-        self.arguments += [f"--port={self.port}", f"--monitoringPort={self.monitoring}"]
-        self.arguments += [f"--{flag}={path}" for flag, path in (("injectConfig", config), ("injectValues", values)) if path]
-        os.mkdir(self.folder)
+        self.folder = tempfile.mkdtemp(dir=folder)
 
     def __enter__(self):
         self.log = open(f"{self.folder}/log", "wb")
-        self.began = time.monotonic()
-        self.process = subprocess.Popen(
-            [self.program, "injector", *self.arguments], stdout=self.log, stderr=self.log, preexec_fn=on(SERVER_CORE)
-        )
+        began = time.monotonic()
+        self.process = subprocess.Popen(self.command, stdout=self.log, stderr=self.log, preexec_fn=on(SERVER_CORE))
         while not self.ready():
-            if self.process.poll() is not None or time.monotonic() > self.began + measure.DEADLINE_SECONDS:
+            if self.process.poll() is not None or time.monotonic() > began + measure.DEADLINE_SECONDS:
                 measure.fail(f"start {self.name}:\n{measure.contents(self.log.name)}")
-            time.sleep(0.0005)
-        self.start = time.monotonic() - self.began
+            time.sleep(self.PAUSE)
+        self.start = time.monotonic() - began
         return self
 
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
         self.log.close()
+        shutil.rmtree(self.folder)
 
     def ready(self):
         try:
-            return self.get("/ready") == "ok\n"
+            return bool(self.get("/ready"))
         except OSError:
             return False
 
@@ -83,6 +79,24 @@ class Injector:
 
     def resident(self):
         return measure.memory(self.process.pid)["resident"]
+
+    def asked(self, command):
+        """What a client of it says, with its process in the client's words; a client that fails ends everything."""
+        client = subprocess.run([*command, "--pid", str(self.process.pid)], stdout=subprocess.PIPE, preexec_fn=on(CLIENT_CORE))
+        if client.returncode != 0:
+            measure.fail(f"go on without clients of {self.name}: {measure.contents(self.log.name)[-2000:]}")
+        return json.loads(client.stdout)
+
+
+class Injector(Server):
+    """A running `gudgeon injector` with a certificate of its own; the name says which configuration it has."""
+
+    def __init__(self, folder, name, config=None, values=None, program=GUDGEON):
+        super().__init__(folder, name)
+        self.port, self.monitoring = free_port(), free_port()
+        self.command = [program, "injector", "--selfSigned", f"--caOut={self.folder}/ca.pem", "--reconcileWebhookConfig=false"]
+        self.command += [f"--port={self.port}", f"--monitoringPort={self.monitoring}"]
+        self.command += [f"--{flag}={path}" for flag, path in (("injectConfig", config), ("injectValues", values)) if path]
 
     def loading(self, review, count, **more):
         """A client at work: a review, or GET /ready where there is none."""

@@ -9,16 +9,14 @@ import concurrent.futures
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
 import urllib.request
 
+from checks import DEADLINE, FOLDER, PROGRAM, check, contents, counts, end, replace, start, until
 from ports import free_port
 
-PROGRAM, FOLDER = sys.argv[1:]
-DEADLINE = 40  # seconds: whatever is waited for takes one
 NODE = {"id": "sidecar~127.0.0.1~client-1.demo~demo.svc.cluster.local", "cluster": "client"}
 METHOD = "/demo.Demo/Name"
 
@@ -33,27 +31,6 @@ with open(os.environ["GRPC_XDS_BOOTSTRAP"], "w") as file:
 os.environ["GRPC_VERBOSITY"] = "NONE"
 
 import grpc  # noqa: E402
-
-passed = failed = 0
-
-
-def check(what, done, more=""):
-    global passed, failed
-    if done:
-        passed += 1
-        print(f"  ok      {what}", flush=True)
-    else:
-        failed += 1
-        print(f"  FAILED  {what} {more}", flush=True)
-
-
-def until(true):
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        if true():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 class Backend:
@@ -76,15 +53,11 @@ class Discovery:
     def start(self):
         flags = {"configDir": f"{FOLDER}/config", "meshConfig": f"{FOLDER}/mesh.yaml", "grpcAddr": f"127.0.0.1:{GRPC}",
                  "httpAddr": f"127.0.0.1:{self.http}", "secureGrpcAddr": "", "monitoringAddr": ""}
-        with open(f"{FOLDER}/log", "ab") as log:
-            self.process = subprocess.Popen(
-                [PROGRAM, "discovery"] + [f"--{flag}={value}" for flag, value in flags.items()], stdout=log, stderr=log)
-        if not until(self.ready):
-            sys.exit(f"cannot start discovery: {self.log()}")
+        command = [PROGRAM, "discovery"] + [f"--{flag}={value}" for flag, value in flags.items()]
+        self.process = start(command, f"{FOLDER}/log", self.ready)
 
     def log(self):
-        with open(f"{FOLDER}/log") as file:
-            return file.read()
+        return contents(f"{FOLDER}/log")
 
     def end(self):
         self.process.kill()
@@ -100,10 +73,7 @@ class Discovery:
         return False
 
     def write(self, name, text):
-        """In one step, as editors do it."""
-        with open(f"{FOLDER}/.new", "w") as file:
-            file.write(text)
-        os.rename(f"{FOLDER}/.new", f"{FOLDER}/config/{name}")
+        replace(f"{FOLDER}/config/{name}", text)
 
     def serve(self, name, endpoints, namespace="demo", ports=(8080,)):
         """A service of that name with these endpoints: backend, and what else stands there."""
@@ -233,8 +203,6 @@ try:
     main(discovery)
 finally:
     discovery.end()
-if failed:
+if counts["failed"]:
     print(discovery.log(), file=sys.stderr)
-print(f"{passed} passed, {failed} failed", flush=True)
-# Without the library's own end, which waits for channels.
-os._exit(failed > 0)
+end()

@@ -10,7 +10,10 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+
+from checks import DEADLINE, FOLDER, PROGRAM, check, contents, end, replace, start
 
 # What it logs of a client without a certificate is what is wanted. Read when the library is loaded: before the import.
 os.environ["GRPC_VERBOSITY"] = "NONE"
@@ -19,8 +22,6 @@ import grpc  # noqa: E402
 import grpc_tools  # noqa: E402
 from grpc_tools import protoc  # noqa: E402
 
-PROGRAM, FOLDER = sys.argv[1:]
-DEADLINE = 40  # seconds: whatever is waited for takes one
 QUIET = 1.0  # seconds: longer than galley takes to publish
 ENTRIES = "istio/networking/v1alpha3/serviceentries"
 GATEWAYS = "istio/networking/v1alpha3/gateways"
@@ -43,52 +44,24 @@ from google.rpc import status_pb2  # noqa: E402
 from mcp.v1alpha1 import mcp_pb2  # noqa: E402
 from networking.v1alpha3 import service_entry_pb2  # noqa: E402
 
-passed = failed = 0
-
-
-def check(what, done, more=""):
-    global passed, failed
-    if done:
-        passed += 1
-        print(f"  ok      {what}", flush=True)
-    else:
-        failed += 1
-        print(f"  FAILED  {what} {more}", flush=True)
-
-
-def until(true):
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        if true():
-            return True
-        time.sleep(0.01)
-    return False
-
 
 def entry(name, host):
-    with open(f"{FOLDER}/.new", "w") as file:
-        file.write(
-            f"apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n"
-            f"  hosts: [{host}]\n  resolution: DNS\n  ports: [{{number: 80, name: http, protocol: HTTP}}]\n"
-        )
-    os.rename(f"{FOLDER}/.new", f"{FOLDER}/config/{name}.yaml")
+    replace(
+        f"{FOLDER}/config/{name}.yaml",
+        f"apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n"
+        f"  hosts: [{host}]\n  resolution: DNS\n  ports: [{{number: 80, name: http, protocol: HTTP}}]\n",
+    )
 
 
 class Galley:
     def __init__(self, *flags):
-        self.log = f"{FOLDER}/log"
-        with open(self.log, "wb") as log:
-            common = ["--monitoringPort=0", "--ctrlz_port=0", "--livenessProbePath=", "--readinessProbePath=", "--drainDuration=0s"]
-            self.process = subprocess.Popen(
-                [PROGRAM, "galley", "--configPath", f"{FOLDER}/config", "--server-address=tcp://127.0.0.1:0", *common, *flags],
-                stdout=log,
-                stderr=log,
-            )
-        if not until(lambda: self.address()):
-            sys.exit(f"galley does not listen: {open(self.log).read()}")
+        self.log = tempfile.mkstemp(dir=FOLDER)[1]
+        command = [PROGRAM, "galley", "--configPath", f"{FOLDER}/config", "--server-address=tcp://127.0.0.1:0", *flags]
+        command += ["--monitoringPort=0", "--ctrlz_port=0", "--livenessProbePath=", "--readinessProbePath=", "--drainDuration=0s"]
+        self.process = start(command, self.log, self.address)
 
     def address(self):
-        for line in open(self.log):
+        for line in contents(self.log).splitlines():
             for scheme in ("mcp://", "mcps://"):
                 if f"listening on {scheme}" in line:
                     return "localhost:" + line.strip().rsplit(":", 1)[1]
@@ -230,8 +203,7 @@ def read(name):
 
 def secured():
     certificates()
-    with open(f"{FOLDER}/list.yaml", "w") as file:
-        file.write(f"allowed: ['{KNOWN}']\n")
+    replace(f"{FOLDER}/list.yaml", f"allowed: ['{KNOWN}']\n")
     flags = {"tlsCertFile": "server.pem", "tlsKeyFile": "server.key", "caCertFile": "root.pem", "accessListFile": "list.yaml"}
     galley = Galley(*[f"--{flag}={FOLDER}/{name}" for flag, name in flags.items()])
 
@@ -245,9 +217,7 @@ def secured():
     check("who is on the list is served", names(first) == ["shop/a"], first)
     check("who is not is told so", heard("other.key", "other.pem")[1] == grpc.StatusCode.UNAUTHENTICATED)
     check("without a certificate nobody comes in", heard()[1] == grpc.StatusCode.UNAVAILABLE)
-    with open(f"{FOLDER}/.new", "w") as file:
-        file.write(f"allowed: ['{OTHER}']\n")
-    os.rename(f"{FOLDER}/.new", f"{FOLDER}/list.yaml")
+    replace(f"{FOLDER}/list.yaml", f"allowed: ['{OTHER}']\n")
     check("who is no longer on the list is let go", known.next() == grpc.StatusCode.UNAUTHENTICATED)
     galley.end()
 
@@ -295,7 +265,4 @@ os.mkdir(f"{FOLDER}/config")
 plain()
 secured()
 called()
-print(f"{passed} passed, {failed} failed")
-sys.stdout.flush()
-# Threads that still wait for something are none of the result.
-os._exit(1 if failed else 0)
+end()
