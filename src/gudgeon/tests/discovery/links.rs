@@ -141,7 +141,7 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
         identity(&place, folder, &root, id);
     }
     let mut discovery = place.begin();
-    let port = discovery.port("listening on mcps://");
+    let port = discovery.port_after("listening on mcps://");
     assert_eq!(discovery.get("/ready").0, 503);
     let dial = |folder: &str| {
         let address = format!("--sinkAddress=127.0.0.1:{port}");

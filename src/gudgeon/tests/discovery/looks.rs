@@ -24,7 +24,7 @@ fn methods_paths_and_who_may_look() {
         .with("config/b.yaml", &b())
         .arg("--debugAddr=127.0.0.1:0")
         .start();
-    let open = discovery.port("anybody who reaches http://");
+    let open = discovery.port_after("anybody who reaches http://");
     for port in [discovery.http, open] {
         for (method, path, status) in [
             ("GET", "/ready", 200),
@@ -61,7 +61,7 @@ fn pages_are_for_this_host() {
         .arg("--httpAddr=:0")
         .arg("--debugAddr=:0")
         .start();
-    let open = discovery.port("anybody who reaches http://");
+    let open = discovery.port_after("anybody who reaches http://");
     for (port, path, status) in [
         (discovery.http, "/ready", 200),
         (discovery.http, "/debug/syncz", 403),

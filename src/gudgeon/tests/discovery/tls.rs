@@ -121,7 +121,7 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
     let place = place();
     certify(&root, &place);
     let mut discovery = place.start();
-    let port = discovery.port("listening on grpcs://");
+    let port = discovery.port_after("listening on grpcs://");
     let refused = async {
         let Ok(channel) = channel(port, trusting(&root, None)).await else {
             return true;
@@ -204,7 +204,7 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
 async fn the_port_opens_when_certificates_come() {
     let place = place().env("PILOT_ENABLE_XDS_IDENTITY_CHECK", "false");
     let mut discovery = place.start();
-    let port = discovery.port("listening on grpcs://");
+    let port = discovery.port_after("listening on grpcs://");
     assert_eq!(
         discovery.logged("TLS ports are closed until there are certificates"),
         1

@@ -11,6 +11,7 @@
     clippy::too_many_lines,
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "a test may panic, starts programs and reads files"
 )]
 #![forbid(unsafe_code)]
@@ -32,5 +33,7 @@ mod proxy;
 mod redirect;
 mod relay;
 mod secured;
+#[path = "../support/mod.rs"]
+mod support;
 mod table;
 mod walk;

@@ -1,35 +1,16 @@
 //! A galley that runs, with a directory of YAML that a test writes.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Generous: the machine may be busy with something else altogether.
-pub const SOON: Duration = Duration::from_secs(30);
+use crate::support::program::{Program, free, is_a_program, metric_in, request};
+pub use crate::support::program::{SOON, gudgeon, until};
 
 pub const SERVICES: &str = "istio/networking/v1alpha3/virtualservices";
-
-/// Waits until there is something.
-pub fn until<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + SOON;
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(Instant::now() < end, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn gudgeon() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_gudgeon"))
-}
 
 /// Runs it to its end.
 pub fn run(arguments: &[&str]) -> Output {
@@ -55,12 +36,6 @@ pub fn service(name: &str, weights: [u32; 2]) -> String {
          - {{destination: {{host: {name}, subset: b}}, weight: {}}}\n",
         weights[0], weights[1]
     )
-}
-
-/// A port that nobody has at this moment: 0 means that there is none.
-fn free() -> u16 {
-    let listener = TcpListener::bind(("0.0.0.0", 0)).unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// Files of a galley.
@@ -170,25 +145,10 @@ impl Place {
     }
 
     fn spawn(self, monitoring: u16, page: u16) -> Result<Galley, Self> {
-        let mut child = gudgeon()
-            .args(self.arguments(monitoring, page))
-            .env_clear()
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
-        let shared = Arc::clone(&lines);
-        let stdout = child.stdout.take().unwrap();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                shared.lock().unwrap().push(line);
-            }
-        });
+        let arguments = self.arguments(monitoring, page);
         let mut this = Galley {
+            program: Program::start(gudgeon().args(arguments).env_clear()),
             place: self,
-            child,
-            lines,
             monitoring,
             page,
         };
@@ -202,8 +162,7 @@ impl Place {
             None => Ok(this),
             Some(ended) => {
                 assert_eq!(ended.code(), Some(71), "{:?}", this.log());
-                let place = std::mem::replace(&mut this.place, Self::new());
-                Err(place)
+                Err(this.place)
             }
         }
     }
@@ -212,57 +171,27 @@ impl Place {
 /// A running one.
 pub struct Galley {
     pub place: Place,
-    pub child: Child,
-    lines: Arc<Mutex<Vec<String>>>,
+    program: Program,
     monitoring: u16,
     page: u16,
 }
 
-impl Drop for Galley {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
-        if std::thread::panicking() {
-            eprintln!("--- galley\n{}", self.log().join("\n"));
-        }
-    }
-}
+is_a_program!(Galley);
 
 impl Galley {
-    pub fn log(&self) -> Vec<String> {
-        self.lines.lock().unwrap().clone()
-    }
-
-    pub fn logged(&self, words: &str) -> usize {
-        let log = self.log();
-        log.iter().filter(|line| line.contains(words)).count()
-    }
-
-    pub fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill")
-            .args([&format!("-{name}"), &id])
-            .status();
-        assert!(sent.unwrap().success());
-    }
-
-    pub fn wait(&mut self) -> ExitStatus {
-        until("its end", || self.child.try_wait().unwrap())
-    }
-
-    /// From the monitoring port.
+    /// From the monitoring port; status 0: nobody answers.
     pub fn get(&self, path: &str) -> (u16, String) {
-        request(self.monitoring, "GET", path)
+        request(self.monitoring, "GET", path).unwrap_or_default()
     }
 
     /// From the address of the page.
     pub fn look(&self, path: &str) -> (u16, String) {
-        request(self.page, "GET", path)
+        request(self.page, "GET", path).unwrap_or_default()
     }
 
     pub fn post(&self, path: &str) -> (u16, u16) {
-        let [one, other] = [self.monitoring, self.page].map(|port| request(port, "POST", path).0);
-        (one, other)
+        let status = |port| request(port, "POST", path).unwrap_or_default().0;
+        (status(self.monitoring), status(self.page))
     }
 
     pub fn configz(&self) -> Value {
@@ -299,42 +228,8 @@ impl Galley {
             .collect()
     }
 
-    /// Kibibytes in memory, but for the pages of the program's file.
-    pub fn anonymous(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = fs::read_to_string(path).unwrap();
-        let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-        let words = line.unwrap().split_whitespace().nth(1);
-        words.unwrap().parse().unwrap()
-    }
-
     /// The value of a metric's line.
     pub fn metric(&self, name: &str) -> Option<f64> {
-        let (_, text) = self.get("/metrics");
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.map(|value| value.parse().unwrap())
+        metric_in(&self.get("/metrics").1, name)
     }
-}
-
-/// One request over a connection of its own; status 0: nobody answers.
-fn request(port: u16, method: &str, path: &str) -> (u16, String) {
-    let none = (0, String::new());
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
-        return none;
-    };
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    let question = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    let mut answer = Vec::new();
-    let read = stream.write_all(question.as_bytes());
-    if read.and_then(|()| stream.read_to_end(&mut answer)).is_err() {
-        return none;
-    }
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let Some((head, body)) = answer.split_once("\r\n\r\n") else {
-        return none;
-    };
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, body.to_owned())
 }

@@ -2,15 +2,15 @@
 
 use std::io::copy;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use crate::server::{
-    Hook, TEMPLATE, apply, bundle, create, kubectl, names, namespace, of_run, place, pod,
-    repository, run, try_kubectl, until,
+    Hook, TEMPLATE, apply, bundle, create, kube, kubectl, names, namespace, of_run, place, pod,
+    try_kubectl, until,
 };
+use crate::shipped::shipped;
 use crate::support::Injector;
 
 /// The configuration that ships, and the only one that the shipped role may touch.
@@ -72,29 +72,6 @@ impl Balancer {
     }
 }
 
-/// A kubeconfig with a token of the account that ships.
-fn shipped_account() -> String {
-    let file = repository().join("build/kubernetes/injector.yaml");
-    let text = std::fs::read_to_string(file).unwrap();
-    // policy/v1 came with 1.21.
-    let text = text.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n");
-    kubectl(&["apply", "-f", "-"], &text);
-    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-        "spec": {"expirationSeconds": 3600}});
-    let path = format!("/api/v1/namespaces/istio-system/serviceaccounts/{NAME}/token");
-    let said = kubectl(&["create", "--raw", &path, "-f", "-"], &request.to_string());
-    let token = said.objects()[0]["status"]["token"].clone();
-    let file = run().join("shipped.kubeconfig");
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": of_run("url").trim(), "certificate-authority": run().join("ca.crt")}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    });
-    std::fs::write(&file, kubeconfig.to_string()).unwrap();
-    file.to_str().unwrap().to_owned()
-}
-
 /// The four entries that ship, with the balancer where the Service is: nobody here routes a cluster's addresses.
 fn shipped_entries(port: u16) -> Hook {
     let words = ["get", "mutatingwebhookconfiguration", NAME, "-o", "json"];
@@ -146,7 +123,7 @@ fn requests(replica: &Injector) -> f64 {
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
 fn two_replicas_with_certificates_of_their_own() {
-    let kubeconfig = shipped_account();
+    let kubeconfig = shipped("injector", NAME);
     let balancer = Balancer::new();
     let _hook = shipped_entries(balancer.port);
     enabled("replicas");
@@ -202,7 +179,7 @@ fn two_replicas_with_certificates_of_their_own() {
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
 fn a_bundle_replaced_by_hand_is_mended() {
-    let kubeconfig = shipped_account();
+    let kubeconfig = shipped("injector", NAME);
     let balancer = Balancer::new();
     let _hook = shipped_entries(balancer.port);
     enabled("mended");
@@ -240,18 +217,10 @@ fn a_bundle_replaced_by_hand_is_mended() {
     assert_eq!(attempts, Some(3.0), "at the start, and once for each time");
 }
 
-fn kube(verb: &str) {
-    let done = Command::new(repository().join("build/kube"))
-        .args([verb, run().to_str().unwrap(), "kube-apiserver"])
-        .status()
-        .unwrap();
-    assert!(done.success());
-}
-
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
 fn a_server_that_stops_and_starts() {
-    let kubeconfig = shipped_account();
+    let kubeconfig = shipped("injector", NAME);
     let balancer = Balancer::new();
     let _hook = shipped_entries(balancer.port);
     enabled("outage");

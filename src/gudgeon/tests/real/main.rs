@@ -19,7 +19,12 @@ mod admission;
 mod cases;
 mod coming;
 mod discovery;
-#[allow(dead_code, unreachable_pub, reason = "galley's own tests use the rest")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "galley's own tests use the rest"
+)]
 #[path = "../galley/place.rs"]
 mod galley_place;
 mod goldens;
@@ -27,6 +32,7 @@ mod keeping;
 #[allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "discovery's own tests use the rest"
 )]
 #[path = "../discovery/place.rs"]
@@ -35,6 +41,7 @@ mod role;
 mod second;
 mod served;
 mod server;
+mod shipped;
 #[path = "../support/mod.rs"]
 mod support;
 mod webhook;

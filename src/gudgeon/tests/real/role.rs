@@ -5,17 +5,11 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::place::{Discovery, Place};
-use crate::server::{apply, kubectl, of_run, repository, run, try_kubectl, until};
+use crate::server::{apply, kubectl, of_run, try_kubectl, until};
+use crate::shipped::{Kind, assert_rights, manifest, shipped};
 
 const ACCOUNT: &str = "istio-pilot-service-account";
 const NAMESPACE: &str = "discovery-role";
-
-fn manifest() -> String {
-    let file = repository().join("build/kubernetes/discovery.yaml");
-    let text = std::fs::read_to_string(file).unwrap();
-    // policy/v1 came with 1.21.
-    text.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n")
-}
 
 /// Applied, with something to read, which is gone at the end.
 struct Shipped {
@@ -24,22 +18,8 @@ struct Shipped {
 
 impl Shipped {
     fn new() -> Self {
-        kubectl(&["apply", "--validate=true", "-f", "-"], &manifest());
-        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 3600}});
-        let path = format!("/api/v1/namespaces/istio-system/serviceaccounts/{ACCOUNT}/token");
-        let said = kubectl(&["create", "--raw", &path, "-f", "-"], &request.to_string());
-        let token = said.objects()[0]["status"]["token"].clone();
-        let file = run().join("discovery.kubeconfig");
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": of_run("url").trim(), "certificate-authority": run().join("ca.crt")}}],
-            "users": [{"name": "u", "user": {"token": token}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        });
-        std::fs::write(&file, kubeconfig.to_string()).unwrap();
         Self {
-            kubeconfig: file.to_str().unwrap().to_owned(),
+            kubeconfig: shipped("discovery", ACCOUNT),
         }
     }
 
@@ -61,13 +41,11 @@ impl Drop for Shipped {
                 "",
             );
         }
-        let definition = "serviceentries.networking.istio.io";
-        let _gone = try_kubectl(&["delete", "customresourcedefinition", definition], "");
     }
 }
 
 /// Everything that the role has a rule for, where that server knows the kind.
-fn something_to_read(kubeconfig: &str) {
+fn something_to_read(kubeconfig: &str) -> Kind {
     let _there_or_not = try_kubectl(&["create", "namespace", NAMESPACE], "");
     let labels = json!({"role-test": "yes"});
     apply(
@@ -78,14 +56,7 @@ fn something_to_read(kubeconfig: &str) {
         &json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "a", "namespace": NAMESPACE, "labels": labels},
         "subsets": [{"addresses": [{"ip": "10.1.0.1"}], "ports": [{"name": "http", "port": 8080}]}]}),
     );
-    apply(
-        &json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "serviceentries.networking.istio.io"},
-        "spec": {"group": "networking.istio.io", "scope": "Namespaced",
-            "names": {"kind": "ServiceEntry", "listKind": "ServiceEntryList", "plural": "serviceentries", "singular": "serviceentry"},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}),
-    );
+    let kind = Kind::new("ServiceEntry", "serviceentries", "serviceentry");
     let entry = json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
         "metadata": {"name": "outer", "namespace": NAMESPACE},
         "spec": {"hosts": ["outer.example.com"], "resolution": "STATIC",
@@ -104,13 +75,14 @@ fn something_to_read(kubeconfig: &str) {
         &json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"east": other.to_string()},
         "metadata": {"name": "east", "namespace": "istio-system", "labels": {"istio/multiCluster": "true", "role-test": "yes"}}}),
     );
+    kind
 }
 
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
 fn the_role_of_discovery_is_enough() {
     let shipped = Shipped::new();
-    something_to_read(&shipped.kubeconfig);
+    let _kind = something_to_read(&shipped.kubeconfig);
     let discovery = shipped.discovery();
     let endpoints = || {
         let (_, text) = discovery.get("/debug/endpointz?brief=1");
@@ -163,7 +135,7 @@ fn the_role_of_discovery_is_enough() {
 #[ignore = "takes an API server: build/kube-test"]
 fn discovery_serves_without_the_right_to_secrets() {
     let shipped = Shipped::new();
-    something_to_read(&shipped.kubeconfig);
+    let _kind = something_to_read(&shipped.kubeconfig);
     kubectl(
         &[
             "delete",
@@ -181,32 +153,6 @@ fn discovery_serves_without_the_right_to_secrets() {
     assert_eq!(discovery.get("/ready").0, 200);
     let (_, text) = discovery.get("/debug/endpointz?brief=1");
     assert!(text.contains("10.1.0.1:8080"), "{text}");
-}
-
-/// (verb, group, resource, namespace): whether the account may; an empty namespace: in all of them.
-fn may(asked: &[(&str, &str, &str, &str)]) -> Vec<bool> {
-    let reviews: Vec<Value> = asked
-        .iter()
-        .map(|(verb, group, resource, namespace)| {
-            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
-                "user": format!("system:serviceaccount:istio-system:{ACCOUNT}"),
-                "groups": ["system:serviceaccounts", "system:serviceaccounts:istio-system", "system:authenticated"],
-                "resourceAttributes": {"verb": verb, "group": group, "resource": resource, "namespace": namespace}}})
-        })
-        .collect();
-    // kubectl waits between more requests than that.
-    let answers: Vec<Value> = reviews
-        .chunks(10)
-        .flat_map(|reviews| {
-            let list = json!({"apiVersion": "v1", "kind": "List", "items": reviews});
-            kubectl(&["create", "-f", "-", "-o", "json"], &list.to_string()).objects()
-        })
-        .collect();
-    assert_eq!(answers.len(), asked.len());
-    answers
-        .iter()
-        .map(|answer| answer["status"]["allowed"].as_bool().unwrap())
-        .collect()
 }
 
 const NETWORKING: &str = "networking.istio.io";
@@ -282,16 +228,13 @@ fn the_role_of_discovery_is_no_more_than_that() {
     for (group, resource, namespace) in read {
         for verb in VERBS {
             let wanted = matches!(verb, "list" | "watch");
-            asked.push(((verb, group, resource, namespace), wanted));
+            asked.push(((verb, group, resource, namespace, ""), wanted));
         }
     }
     for (group, resource, namespace) in not {
-        asked.extend(SOME.map(|verb| ((verb, group, resource, namespace), false)));
+        asked.extend(SOME.map(|verb| ((verb, group, resource, namespace, ""), false)));
     }
-    let questions: Vec<_> = asked.iter().map(|(question, _)| *question).collect();
-    for ((question, wanted), allowed) in asked.iter().zip(may(&questions)) {
-        assert_eq!(allowed, *wanted, "{question:?}");
-    }
+    assert_rights(ACCOUNT, &asked);
 }
 
 /// What the program asks for by itself is what the container gives: rights, ports, files.
@@ -302,7 +245,7 @@ fn every_line_of_discovery_is_understood() {
     // A field that the server does not know would be refused by kubectl.
     kubectl(
         &["apply", "--validate=true", "--dry-run=server", "-f", "-"],
-        &manifest(),
+        &manifest("discovery"),
     );
     let words = [
         "get",

@@ -24,6 +24,21 @@ pub(crate) fn repository() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
+/// Stops the server, or starts it again.
+pub(crate) fn kube(verb: &str) {
+    let done = Command::new(repository().join("build/kube"))
+        .args([verb, run().to_str().unwrap(), "kube-apiserver"])
+        .status()
+        .unwrap();
+    assert!(done.success());
+}
+
+/// Seconds that something lasts: with `KUBE_WHOLE` in the environment as long as is promised, else a short form of it.
+pub(crate) fn lasting(short: u64, whole: u64) -> Duration {
+    let is_whole = std::env::var_os("KUBE_WHOLE").is_some();
+    Duration::from_secs(if is_whole { whole } else { short })
+}
+
 /// Longer than elsewhere: whoever backs off does so for seconds.
 pub(crate) fn until(what: &str, mut check: impl FnMut() -> bool) {
     let start = Instant::now();

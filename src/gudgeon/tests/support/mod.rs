@@ -4,21 +4,25 @@
 #![forbid(unsafe_code)]
 
 pub mod h2;
+pub mod program;
 pub mod server;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
+
+pub use program::gudgeon;
+use program::{Program, is_a_program, metric_in, within};
 
 /// Long enough for a machine whose cores are busy.
 pub const SOON: Duration = Duration::from_secs(10);
@@ -36,15 +40,7 @@ pub fn pair() -> (String, String) {
 
 /// Waits until it is so; says what was waited for when it never is.
 pub fn until(what: &str, mut check: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !check() {
-        assert!(start.elapsed() < SOON, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-pub fn gudgeon() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_gudgeon"))
+    within(SOON, what, || check().then_some(()));
 }
 
 /// The program as root of namespaces of its own (`options` of unshare), after some shell. Who tests needs root here, or user
@@ -126,24 +122,9 @@ impl Place {
 
     /// By another command line: with an environment, say, or another program before it.
     pub fn start_as(self, mut command: Command, arguments: &[String]) -> Injector {
-        let mut child = command
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
-        let shared = Arc::clone(&lines);
-        let stdout = child.stdout.take().unwrap();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                shared.lock().unwrap().push(line);
-            }
-        });
         let mut this = Injector {
             place: self,
-            child,
-            lines,
+            program: Program::start(command.args(arguments)),
             port: 0,
             monitoring: 0,
         };
@@ -158,73 +139,20 @@ impl Place {
 /// A running one.
 pub struct Injector {
     pub place: Place,
-    pub child: Child,
-    lines: Arc<Mutex<Vec<String>>>,
+    program: Program,
     pub port: u16,
     pub monitoring: u16,
 }
 
-impl Drop for Injector {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
+is_a_program!(Injector);
 
 impl Injector {
     pub fn new() -> Self {
         Place::new().start(&[])
     }
 
-    fn port_after(&mut self, words: &str) -> u16 {
-        let mut port = None;
-        until(words, || {
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "ended: {ended:?} {:?}", self.log());
-            port = self
-                .log()
-                .iter()
-                .find_map(|line| line.split_once(words))
-                .and_then(|(_, address)| {
-                    // In JSON the line goes on.
-                    let port = address.rsplit(':').next()?;
-                    port.trim_end_matches(['"', '}']).parse().ok()
-                });
-            port.is_some()
-        });
-        port.unwrap()
-    }
-
-    /// The log's lines so far.
-    pub fn log(&self) -> Vec<String> {
-        self.lines.lock().unwrap().clone()
-    }
-
-    pub fn logged(&self, words: &str) -> usize {
-        self.log()
-            .iter()
-            .filter(|line| line.contains(words))
-            .count()
-    }
-
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
-    }
-
-    pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .args([format!("-{name}"), self.child.id().to_string()])
-            .status();
-        assert!(sent.unwrap().success());
-    }
-
-    pub fn wait(&mut self) -> ExitStatus {
-        let mut ended = None;
-        until("its end", || {
-            ended = self.child.try_wait().unwrap();
-            ended.is_some()
-        });
-        ended.unwrap()
     }
 
     /// The certificate that new connections are to trust: the file as it is now.
@@ -248,12 +176,7 @@ impl Injector {
 
     /// The value of a metric's line.
     pub fn metric(&self, name: &str) -> Option<f64> {
-        let text = String::from_utf8(self.get("/metrics").body).unwrap();
-        let line = text.lines().find(|line| {
-            line.strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with(' '))
-        })?;
-        line.rsplit(' ').next()?.parse().ok()
+        metric_in(&self.get("/metrics").text(), name)
     }
 }
 

@@ -1,0 +1,177 @@
+//! The built program as a child: its log, its ports, its end, and plain requests to it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Generous: the machine may be busy with something else altogether.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// Waits until there is something.
+pub fn until<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    within(SOON, what, check)
+}
+
+pub fn within<T>(limit: Duration, what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn gudgeon() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_gudgeon"))
+}
+
+/// A port that nobody has at this moment, for who cannot be told 0.
+pub fn free() -> u16 {
+    let listener = TcpListener::bind(("0.0.0.0", 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// A running one, gone at the end; a test that fails shows its log.
+pub struct Program {
+    pub child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Program {
+    pub fn start(command: &mut Command) -> Self {
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().unwrap();
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let shared = Arc::clone(&lines);
+        let stdout = child.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                shared.lock().unwrap().push(line);
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// The log's lines so far.
+    pub fn log(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    pub fn logged(&self, words: &str) -> usize {
+        let log = self.log();
+        log.iter().filter(|line| line.contains(words)).count()
+    }
+
+    /// The address that its log says after some words.
+    pub fn address_after(&mut self, words: &str) -> String {
+        until(words, || {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "ended: {ended:?} {:?}", self.log());
+            let log = self.log();
+            let (_, address) = log.iter().find_map(|line| line.split_once(words))?;
+            // In JSON the line goes on.
+            address.split([' ', '"']).next().map(ToOwned::to_owned)
+        })
+    }
+
+    pub fn port_after(&mut self, words: &str) -> u16 {
+        let address = self.address_after(words);
+        address.rsplit(':').next().unwrap().parse().unwrap()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &id])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        until("its end", || self.child.try_wait().unwrap())
+    }
+
+    pub fn kill(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+
+    /// Kibibytes in memory, but for the pages of the program's file: those can be dropped and read again, and are once its
+    /// start is over.
+    pub fn anonymous(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+        let words = line.unwrap().split_whitespace().nth(1);
+        words.unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+        #[allow(clippy::print_stderr, reason = "a test that fails shows why")]
+        if std::thread::panicking() {
+            eprintln!("--- its log\n{}", self.log().join("\n"));
+        }
+    }
+}
+
+/// A part of a test's own that is a running program.
+macro_rules! is_a_program {
+    ($name:ty) => {
+        impl std::ops::Deref for $name {
+            type Target = Program;
+
+            fn deref(&self) -> &Program {
+                &self.program
+            }
+        }
+
+        impl std::ops::DerefMut for $name {
+            fn deref_mut(&mut self) -> &mut Program {
+                &mut self.program
+            }
+        }
+    };
+}
+pub(crate) use is_a_program;
+
+/// The value of a metric's line.
+pub fn metric_in(text: &str, name: &str) -> Option<f64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map(|value| value.parse().unwrap())
+}
+
+/// One request over a connection of its own; `None` when nobody answers.
+pub fn request(port: u16, method: &str, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    exchange(&mut stream, method, path, "x")
+}
+
+/// The status and body of an answer; `None` when there is none.
+pub fn exchange(
+    stream: &mut TcpStream,
+    method: &str,
+    path: &str,
+    host: &str,
+) -> Option<(u16, String)> {
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, body.to_owned()))
+}
