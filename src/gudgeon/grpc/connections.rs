@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
@@ -26,6 +26,9 @@ const PLACES: usize = 20_000;
 /// For a handshake, and from it to the first request.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const OPENING: Duration = Duration::from_secs(10);
+/// Places of connections without a stream that were all taken for so long are not waited for: the next one is closed. Many may
+/// come at once, as after a restart; each of those has a stream in a moment, and its place is the next one's.
+const CROWDED: Duration = Duration::from_secs(1);
 /// What a connection that got old, and one that is told to go at the end, have for their streams.
 const FAREWELL: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(5);
@@ -49,8 +52,8 @@ pub(crate) struct Keeping {
     pub(crate) age: Option<Duration>,
     /// Of one connection.
     pub(crate) streams: u32,
-    /// Connections without a stream at a time, each for as long as one may take to its first request. `None`: once it has
-    /// asked for something, a connection may stay without.
+    /// Connections without a stream at a time, each for as long as one may take to its first request; one more is closed.
+    /// `None`: once it has asked for something, a connection may stay without.
     pub(crate) strangers: Option<usize>,
 }
 
@@ -113,13 +116,11 @@ pub(crate) async fn run(
 ) {
     let Port { listener, tls } = port;
     let places = Arc::new(Semaphore::new(PLACES));
-    let strangers = keeping
-        .strangers
-        .map(|places| Arc::new(Semaphore::new(places)));
+    let mut strangers = keeping.strangers.map(Strangers::new);
     let common = Arc::new(Common {
         calls,
         keeping,
-        strangers: strangers.clone(),
+        strangers: strangers.as_ref().map(|all| Arc::clone(&all.places)),
         stage: stage.clone(),
     });
     let mut tasks = JoinSet::new();
@@ -127,14 +128,12 @@ pub(crate) async fn run(
     loop {
         let next = async {
             let place = Arc::clone(&places).acquire_owned().await;
-            // Many may come at once, as after a restart: who finds no place waits in the kernel's queue.
-            let stranger = match &strangers {
-                Some(strangers) => Arc::clone(strangers).acquire_owned().await.ok(),
-                None => None,
-            };
-            (listener.accept().await, place, stranger)
+            if let Some(strangers) = &mut strangers {
+                strangers.room().await;
+            }
+            (listener.accept().await, place)
         };
-        let (accepted, place, stranger) = tokio::select! {
+        let (accepted, place) = tokio::select! {
             accepted = next => accepted,
             Some(_ended) = tasks.join_next() => continue,
             _ = stage.wait_for(|stage| *stage == Stage::Leaving) => break,
@@ -142,6 +141,13 @@ pub(crate) async fn run(
         match accepted {
             Ok((stream, address)) => {
                 refused = 0;
+                let stranger = match &mut strangers {
+                    Some(strangers) => match strangers.take() {
+                        Some(stranger) => Some(stranger),
+                        None => continue,
+                    },
+                    None => None,
+                };
                 let acceptor = match &tls {
                     Some(current) => match current.borrow().clone() {
                         Some(acceptor) => Some(acceptor),
@@ -171,6 +177,47 @@ pub(crate) async fn run(
     let all = async { while tasks.join_next().await.is_some() {} };
     // What has not ended by then is cut with the set.
     let _cut = timeout(END, all).await;
+}
+
+/// Places of connections without a stream.
+struct Strangers {
+    places: Arc<Semaphore>,
+    /// Since when none was free.
+    full: Option<Instant>,
+    closed: u64,
+}
+
+impl Strangers {
+    fn new(places: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(places)),
+            full: None,
+            closed: 0,
+        }
+    }
+
+    /// Waits until there is one, unless there was none for too long. May be dropped while it waits.
+    async fn room(&mut self) {
+        let full = *self.full.get_or_insert_with(Instant::now);
+        if let Ok(_free) = timeout_at(full + CROWDED, self.places.acquire()).await {
+            self.full = None;
+        }
+    }
+
+    /// One for who has come; `None`: it is closed.
+    fn take(&mut self) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok();
+        if place.is_some() {
+            self.full = None;
+            return place;
+        }
+        self.closed += 1;
+        if log::worth_a_line(self.closed) {
+            let times = self.closed;
+            warn!("closed a connection: too many are without a stream ({times} times)");
+        }
+        None
+    }
 }
 
 async fn one(

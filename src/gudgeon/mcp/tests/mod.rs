@@ -108,6 +108,21 @@ impl Running {
     }
 }
 
+/// A stream of who comes again when it is turned away, as sinks do.
+async fn insisting(port: u16) -> Client {
+    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+    let end = std::time::Instant::now() + SOON;
+    loop {
+        if let Ok(channel) = endpoint.connect().await
+            && let Ok(client) = Client::open(&channel).await
+        {
+            return client;
+        }
+        assert!(std::time::Instant::now() < end, "it is not let in");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 async fn until(what: &str, mut check: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + SOON;
     while !check() {

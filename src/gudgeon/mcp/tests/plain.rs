@@ -193,18 +193,27 @@ async fn connections_without_a_stream_are_few_and_go_after_ten_seconds() {
     server.publish();
     server.open.wait_for(|open| *open).await.unwrap();
     let address = ("127.0.0.1", server.port);
-    let begun = std::time::Instant::now();
-    let mut idle = Vec::new();
-    for _ in 0..64 {
-        idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
-    }
-    // Those before it were taken in first: it waits until they are gone.
-    let channel = server.channel().await;
-    let mut client = Client::open(&channel).await.unwrap();
+    let mut bytes = Vec::new();
+    let (begun, idle) = loop {
+        let begun = std::time::Instant::now();
+        let mut idle = Vec::new();
+        for _ in 0..64 {
+            idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
+        }
+        // Those before it were taken in first, and are there for longer.
+        let mut one_more = tokio::net::TcpStream::connect(address).await.unwrap();
+        let closed = one_more.read_to_end(&mut bytes);
+        let _end = tokio::time::timeout(SOON, closed).await.unwrap();
+        if begun.elapsed() < Duration::from_secs(10) {
+            break (begun, idle);
+        }
+        // On a machine so slow that theirs is over, too, it shows nothing.
+    };
+    // Who comes again is let in when they are gone.
+    let mut client = insisting(server.port).await;
     assert!(begun.elapsed() > Duration::from_secs(5));
     client.ask(GATEWAYS);
     client.next().await;
-    let mut bytes = Vec::new();
     for mut one in idle {
         let _end = one.read_to_end(&mut bytes).await;
     }
@@ -218,9 +227,7 @@ async fn two_hundred_sinks_that_come_at_once_are_all_served() {
     let port = server.port;
     let sinks = (0..200).map(|_| {
         tokio::spawn(async move {
-            let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
-            let channel = endpoint.connect().await.unwrap();
-            let mut client = Client::open(&channel).await.unwrap();
+            let mut client = insisting(port).await;
             client.ask(GATEWAYS);
             client.next().await;
             client
