@@ -3,6 +3,7 @@
 //! What is made of Ingresses is made of all of them together, and an entry of a Service is made of many things: so what is to
 //! be made anew is remembered, and made once, when a source has said what it had to say.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub(super) struct Processing {
     ingresses: BTreeMap<Key, Ingress>,
     /// What is made of them may be another.
     ingresses_changed: bool,
+    /// The Services whose ports they name, there or not: what else happens to Services is no matter.
+    named: BTreeSet<Key>,
     made: BTreeMap<Id, (Made, Checked)>,
     /// What somebody has written where something may be made: that counts.
     written: BTreeSet<Id>,
@@ -87,6 +90,7 @@ impl Processing {
             dirty: BTreeSet::new(),
             ingresses: BTreeMap::new(),
             ingresses_changed: false,
+            named: BTreeSet::new(),
             made: BTreeMap::new(),
             written: BTreeSet::new(),
             warned: Vec::new(),
@@ -143,7 +147,8 @@ impl Processing {
     fn cluster(&mut self, plain: Plain, name: &str, json: Option<&str>) -> BTreeSet<Key> {
         let (namespace, name) = name.split_once('/').unwrap_or(("", name));
         let key = Key::new(namespace, name);
-        self.ingresses_changed |= matches!(plain, Plain::Ingress | Plain::Service);
+        self.ingresses_changed |=
+            plain == Plain::Ingress || (plain == Plain::Service && self.named.contains(&key));
         match plain {
             Plain::Ingress => {
                 match read(json) {
@@ -195,8 +200,13 @@ impl Processing {
     }
 
     fn make(&mut self, now: Duration, publisher: &mut Publisher) {
-        let port = |service: &Key, name: &str| self.services.port(service, name);
+        let named = RefCell::new(BTreeSet::new());
+        let port = |service: &Key, name: &str| {
+            named.borrow_mut().insert(service.clone());
+            self.services.port(service, name)
+        };
         let outcome = ingress::transform(&self.ingresses, &self.settings, &port);
+        self.named = named.into_inner();
         self.warned = outcome.findings.into_iter().map(warned).collect();
         let mut before = std::mem::take(&mut self.made);
         for made in outcome.made {
@@ -381,6 +391,29 @@ mod tests {
         play.say(&name, None);
         assert_eq!(play.names(VIRTUAL_SERVICES), [""; 0]);
         assert_eq!(play.names(GATEWAYS), [""; 0]);
+    }
+
+    #[test]
+    fn a_service_whose_port_no_ingress_names_makes_nothing_anew() {
+        let mut play = Play::new(false);
+        let name = id(Plain::Ingress.collection(), "shop/web");
+        let mut makes = |name: &Id, entry: Option<&Entry>| {
+            play.say(name, entry);
+            play.processing.flush(play.now, &mut play.publisher)
+        };
+        assert!(makes(
+            &name,
+            Some(&ingress("a.b", &json!({"name": "http"})))
+        ));
+        let [web, other] =
+            ["shop/web", "shop/other"].map(|name| id(Plain::Service.collection(), name));
+        assert!(!makes(&other, Some(&service())));
+        assert!(makes(&web, Some(&service())));
+        assert!(makes(&web, None));
+        // By its number it is found without the Service.
+        assert!(makes(&name, Some(&ingress("a.b", &json!({"number": 80})))));
+        assert!(!makes(&web, Some(&service())));
+        assert!(makes(&name, None));
     }
 
     #[test]
