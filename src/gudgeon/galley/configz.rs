@@ -13,7 +13,8 @@ use mcp::message;
 use mcp::snapshot::{Collection, Resource};
 use serde_json::{Map, Value, json};
 
-use super::engine::{Engine, State};
+use super::engine::Engine;
+use super::moment::Moment;
 use super::monitor::Looks;
 use super::peers;
 use crate::{log, secrets};
@@ -21,10 +22,10 @@ use crate::{log, secrets};
 /// Objects of which something is to be said: so many are named.
 const MOST: usize = 10_000;
 
-/// All of it but the resources.
+/// All of it but the resources. Thousands that are refused take a while, so it is not for the loop.
 pub(super) fn document(looks: &Looks) -> Value {
     let mut document = match &looks.engine {
-        Some(engine) => engine.look(|state| served(engine, state)),
+        Some(engine) => served(engine, &engine.moment()),
         // Nothing is served, so nothing is wrong with it.
         None => json!({
             "session": null, "source": {"kind": null, "synced": true, "stale_since": null},
@@ -45,19 +46,19 @@ pub(super) fn document(looks: &Looks) -> Value {
     document
 }
 
-fn served(engine: &Engine, state: &State) -> Value {
+fn served(engine: &Engine, moment: &Moment) -> Value {
     let time = |at: Duration| log::stamp(engine.clock.wall(at));
-    let session = &state.session;
+    let session = &moment.session;
     let mut snapshots = Map::new();
     let mut all = Vec::new();
-    for published in state.published() {
+    for published in &moment.published {
         let snapshot = &published.snapshot;
         let resources = snapshot.collections().map(|one| one.members().len());
         let one = json!({
             "published": time(published.at),
             "version": snapshot.version().to_string(),
             "count": resources.sum::<usize>(),
-            "publishes": state.count(snapshot.group()),
+            "publishes": moment.count(snapshot.group()),
         });
         snapshots.insert(snapshot.group().word().to_owned(), one);
         let shown = snapshot.collections().filter(|one| is_shown(one));
@@ -70,9 +71,8 @@ fn served(engine: &Engine, state: &State) -> Value {
             })
         }));
     }
-    let all_rejected = state.rejected();
-    let rejected: Vec<Value> = all_rejected.iter().take(MOST).map(rejected).collect();
-    let warnings: Vec<Value> = state
+    let rejected: Vec<Value> = moment.rejected().take(MOST).map(rejected).collect();
+    let warnings: Vec<Value> = moment
         .warned()
         .take(MOST)
         .map(|one| {
@@ -84,22 +84,22 @@ fn served(engine: &Engine, state: &State) -> Value {
         .collect();
     json!({
         "session": {
-            "id": session.number(),
-            "state": session.state().word(),
-            "since": time(session.since()),
-            "reason": session.reason().to_string(),
-            "buffered": session.buffered(),
+            "id": session.number,
+            "state": session.state.word(),
+            "since": time(session.since),
+            "reason": session.reason.to_string(),
+            "buffered": session.buffered,
         },
         "source": {
             "kind": engine.settings.source,
-            "synced": state.is_complete(),
-            "stale_since": state.stale.as_ref().map(|(since, _)| time(*since)),
-            "error": state.stale.as_ref().map(|(_, why)| why),
+            "synced": moment.complete,
+            "stale_since": moment.stale.as_ref().map(|(since, _)| time(*since)),
+            "error": moment.stale.as_ref().map(|(_, why)| why),
         },
         "snapshots": snapshots,
         "collections": all,
         "rejected": rejected,
-        "rejected_count": all_rejected.len(),
+        "rejected_count": moment.rejected().count(),
         "warnings": warnings,
     })
 }

@@ -12,14 +12,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::mesh::MeshConfig;
-use cluster::config::{Id, Rejected, Report, Warned};
+use cluster::config::{Id, Report};
 use mcp::catalog::{Catalog, Group};
-use mcp::publish::{Published, Publisher};
+use mcp::publish::Publisher;
 use mcp::session::{Session, Step};
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
 use super::metrics::Metrics;
+use super::moment::{Moment, Standing};
 use super::processing::{self, Processing, Thing};
 use super::readiness::Readiness;
 use crate::clock::Clock;
@@ -57,7 +58,7 @@ pub(super) struct News {
     /// All that there is was said, now or before.
     pub(super) complete: bool,
     /// All that is wrong now; `None`: what was before.
-    pub(super) report: Option<Report>,
+    pub(super) report: Option<Arc<Report>>,
 }
 
 /// A publish, for the page.
@@ -82,15 +83,14 @@ pub(crate) struct Engine {
     metrics: Arc<Metrics>,
 }
 
-/// One moment.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) session: Session<Id, Thing, Arc<MeshConfig>>,
+struct State {
+    session: Session<Id, Thing, Arc<MeshConfig>>,
     said: BTreeMap<Id, Thing>,
     complete: bool,
-    report: Report,
+    report: Arc<Report>,
     /// Since when the source is not to be reached, and why.
-    pub(super) stale: Option<(Duration, String)>,
+    stale: Option<(Duration, String)>,
     processing: Option<Processing>,
     /// Of the processing before, until the next begins.
     publisher: Publisher,
@@ -101,35 +101,33 @@ pub(super) struct State {
 }
 
 impl State {
-    /// All that is not served as it is written.
-    pub(super) fn rejected(&self) -> Vec<Rejected> {
-        let made = self.processing.iter().flat_map(Processing::rejected);
-        self.report.rejected.iter().cloned().chain(made).collect()
-    }
-
-    /// All that is served and could be better, or is not served and need not be.
-    pub(super) fn warned(&self) -> impl Iterator<Item = &Warned> {
-        let made = self.processing.iter().flat_map(Processing::warned);
-        self.report.warned.iter().chain(made)
-    }
-
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete
-    }
-
-    /// The newest of each group.
-    pub(super) fn published(&self) -> impl Iterator<Item = &Published> {
-        self.publisher.published()
-    }
-
-    /// How many of a group there were.
-    pub(super) fn count(&self, group: Group) -> u64 {
-        self.counts.get(&group).copied().unwrap_or_default()
-    }
-
-    /// The last, the oldest first.
-    pub(super) fn publishes(&self) -> impl Iterator<Item = &Publish> {
-        self.publishes.iter()
+    fn moment(&self) -> Moment {
+        let Self {
+            session,
+            processing,
+            ..
+        } = self;
+        let made = processing.as_ref().map(|processing| Report {
+            rejected: processing.rejected().collect(),
+            warned: processing.warned().to_vec(),
+            ..Report::default()
+        });
+        Moment {
+            session: Standing {
+                number: session.number(),
+                state: session.state(),
+                since: session.since(),
+                reason: session.reason(),
+                buffered: session.buffered(),
+            },
+            complete: self.complete,
+            stale: self.stale.clone(),
+            report: Arc::clone(&self.report),
+            made: made.unwrap_or_default(),
+            published: self.publisher.published().cloned().collect(),
+            counts: self.counts.clone(),
+            publishes: self.publishes.iter().cloned().collect(),
+        }
     }
 }
 
@@ -144,7 +142,7 @@ impl Engine {
             session: Session::new([settings.source]),
             said: BTreeMap::new(),
             complete: false,
-            report: Report::default(),
+            report: Arc::default(),
             stale: None,
             processing: None,
             publisher: Publisher::new(Arc::new(Catalog::all())),
@@ -177,9 +175,9 @@ impl Engine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One moment; whoever looks is quick.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        look(&self.state())
+    /// What there is now.
+    pub(super) fn moment(&self) -> Moment {
+        self.state().moment()
     }
 
     fn change(&self, change: impl FnOnce(&Self, &mut State, Duration)) {
@@ -233,7 +231,7 @@ impl Engine {
 
     /// What the first snapshot waits for.
     pub(super) fn waits(&self, why: String) {
-        if !self.look(|state| state.publisher.is_ready()) {
+        if !self.state().publisher.is_ready() {
             self.readiness.lacks(SNAPSHOT, why);
         }
     }
@@ -464,13 +462,13 @@ mod tests {
         engine.mesh(mesh(1));
         engine.tell(news(true, vec![change(0, Some(0))]));
         later(2000).await;
-        let before = engine.look(|state| state.count(Group::Default));
+        let before = engine.moment().count(Group::Default);
         for at in 0..1000 {
             engine.tell(news(false, vec![change(at, Some(1))]));
             later(1).await;
         }
         later(2000).await;
-        let after = engine.look(|state| state.count(Group::Default));
+        let after = engine.moment().count(Group::Default);
         assert!(after - before <= 2, "{before} {after}");
         assert_eq!(count(&engine), Some(1000));
     }
@@ -499,8 +497,7 @@ mod tests {
             later(u64::from(port.unsigned_abs()) * 100).await;
         }
         assert_eq!(count(&engine), Some(2));
-        let session = engine.look(|state| state.session.number());
-        assert_eq!(session, 9);
+        assert_eq!(engine.moment().session.number, 9);
         engine.tell(news(false, vec![change(1, None)]));
         later(1000).await;
         assert_eq!(watched.await.unwrap(), 1);
@@ -513,9 +510,9 @@ mod tests {
         engine.stand(Some("a".to_owned()));
         later(1000).await;
         engine.stand(Some("b".to_owned()));
-        let stale = engine.look(|state| state.stale.clone()).unwrap();
+        let stale = engine.moment().stale.unwrap();
         assert_eq!((stale.0.as_secs(), &*stale.1), (1, "b"));
         engine.stand(None);
-        assert!(engine.look(|state| state.stale.is_none()));
+        assert_eq!(engine.moment().stale, None);
     }
 }

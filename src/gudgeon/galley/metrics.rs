@@ -171,34 +171,34 @@ impl Metrics {
         instances.clear();
         rejected.clear();
         warnings.clear();
-        engine.look(|state| {
-            for published in state.published() {
-                for collection in published.snapshot.collections() {
-                    let count = collection.members().len();
-                    if count > 0 {
-                        let label = [("collection", collection.name().to_string())];
-                        instances.get_or_create(&label).set(number(count));
-                    }
+        let moment = engine.moment();
+        for published in &moment.published {
+            for collection in published.snapshot.collections() {
+                let count = collection.members().len();
+                if count > 0 {
+                    let label = [("collection", collection.name().to_string())];
+                    instances.get_or_create(&label).set(number(count));
                 }
             }
-            for one in state.rejected() {
+        }
+        for report in [&*moment.report, &moment.made] {
+            for ((collection, state), count) in report.counts() {
                 let label = [
-                    ("collection", one.id.collection.to_owned()),
-                    ("state", one.state.as_str().to_owned()),
+                    ("collection", collection.to_owned()),
+                    ("state", state.as_str().to_owned()),
                 ];
-                rejected.get_or_create(&label).inc();
+                rejected.get_or_create(&label).inc_by(number(count));
             }
-            for one in state.warned() {
-                let label = [("collection", one.id.collection.to_owned())];
-                let count = number(one.warnings.len());
-                warnings.get_or_create(&label).inc_by(count);
+            for (collection, count) in report.warnings() {
+                let label = [("collection", collection.to_owned())];
+                warnings.get_or_create(&label).inc_by(number(count));
             }
-            for each in State::ALL {
-                let label = [("state", each.word().to_owned())];
-                let is_it = i64::from(each == state.session.state());
-                session.get_or_create(&label).set(is_it);
-            }
-        });
+        }
+        for each in State::ALL {
+            let label = [("state", each.word().to_owned())];
+            let is_it = i64::from(each == moment.session.state);
+            session.get_or_create(&label).set(is_it);
+        }
     }
 
     /// All that is registered, as text.

@@ -13,6 +13,7 @@ mod configz;
 mod engine;
 mod mesh;
 mod metrics;
+mod moment;
 mod monitor;
 mod options;
 mod page;

@@ -77,29 +77,38 @@ impl Monitor {
             }
             "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
             "/debug" | "/debug/" => {
-                let page = page::draw(looks);
-                full(StatusCode::OK, "text/html; charset=utf-8", page.into())
+                return self.apart(|looks| {
+                    let page = page::draw(looks);
+                    full(StatusCode::OK, "text/html; charset=utf-8", page.into())
+                });
             }
-            "/debug/configz" => match Query::new(query).get("collection") {
-                Some(name) => return self.collection(name),
-                None => as_json(&configz::document(looks)),
-            },
+            "/debug/configz" => {
+                let collection = Query::new(query).get("collection");
+                return self.apart(move |looks| match collection {
+                    Some(name) => collection_of(looks, &name),
+                    None => as_json(&configz::document(looks)),
+                });
+            }
             _ => to_page(),
         })
     }
 
-    fn collection(&self, name: String) -> Answering {
-        let engine = self.looks.engine.clone();
+    /// What may take a while to draw is drawn on a thread of its own, and others are served meanwhile.
+    fn apart(&self, draw: impl FnOnce(&Looks) -> Answer + Send + 'static) -> Answering {
+        let looks = Arc::clone(&self.looks);
         Box::pin(async move {
-            // Thousands of bodies take a while, and others are served meanwhile.
-            let read = move || configz::resources(engine.as_deref()?, &name);
-            let read = tokio::task::spawn_blocking(read).await;
-            Ok(match read {
-                Ok(Some(text)) => full(StatusCode::OK, "application/json", text.into()),
-                Ok(None) => text(StatusCode::NOT_FOUND, "no such collection"),
-                Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot read resources"),
-            })
+            let drawn = tokio::task::spawn_blocking(move || draw(&looks)).await;
+            let failed = |_| text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this");
+            Ok(drawn.unwrap_or_else(failed))
         })
+    }
+}
+
+fn collection_of(looks: &Looks, name: &str) -> Answer {
+    let engine = looks.engine.as_deref();
+    match engine.and_then(|engine| configz::resources(engine, name)) {
+        Some(text) => full(StatusCode::OK, "application/json", text.into()),
+        None => text(StatusCode::NOT_FOUND, "no such collection"),
     }
 }
 
@@ -123,5 +132,83 @@ impl Service for Monitor {
 
     fn panicked(&self) {
         self.looks.metrics.panicked();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use api::config::Finding;
+    use cluster::config::{Id, Rejected, Report, State};
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::galley::engine::{News, Settings};
+
+    fn monitor(engine: Arc<Engine>) -> Monitor {
+        let looks = Looks {
+            engine: Some(engine),
+            peers: Peers::new("galley"),
+            readiness: Arc::new(Readiness::new()),
+            registry: Registry::default(),
+            metrics: Arc::new(Metrics::new(&mut Registry::default())),
+            webhook: None,
+        };
+        Monitor {
+            looks: Arc::new(looks),
+            side: Side::Page,
+        }
+    }
+
+    fn refused(count: usize) -> Report {
+        let errors: Arc<[_]> = vec![Finding::error("spec.hosts", "required"); 10].into();
+        let one = |at: usize| Rejected {
+            id: Id {
+                collection: "istio/networking/v1alpha3/gateways",
+                name: format!("shop/{at}").into(),
+            },
+            origin: format!("{at}.yaml:1").into(),
+            state: State::Refused,
+            errors: Arc::clone(&errors),
+        };
+        Report {
+            rejected: (0..count).map(one).collect(),
+            ..Report::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_looks_at_much_holds_up_nobody() {
+        let settings = Settings {
+            source: "files",
+            domain: "cluster.local".to_owned(),
+            discovers: false,
+        };
+        let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+        let engine = Engine::new(settings, Arc::new(Readiness::new()), metrics);
+        let tell = |count| {
+            engine.tell(News {
+                report: Some(Arc::new(refused(count))),
+                ..News::default()
+            });
+        };
+        tell(10_000);
+        let monitor = monitor(Arc::clone(&engine));
+        for (path, words) in [
+            ("/debug/configz", "\"rejected_count\": 10000"),
+            ("/debug", "Not served as it is written: 10000"),
+        ] {
+            let mut drawn = monitor.respond(&Method::GET, path, "");
+            // It is being drawn, and not here.
+            let mut nobody = Context::from_waker(Waker::noop());
+            assert!(drawn.as_mut().poll(&mut nobody).is_pending(), "{path}");
+            tell(10_000);
+            let answer = drawn.await.unwrap();
+            assert_eq!(answer.status(), StatusCode::OK);
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            let body = String::from_utf8(body.to_vec()).unwrap();
+            assert!(body.contains(words), "{path}");
+        }
     }
 }

@@ -7,7 +7,8 @@ use api::config::Finding;
 use mcp::catalog::Group;
 
 use super::configz;
-use super::engine::{Engine, Publish, State};
+use super::engine::{Engine, Publish};
+use super::moment::Moment;
 use super::monitor::Looks;
 use super::peers;
 use crate::cli::VERSION;
@@ -29,14 +30,13 @@ pub(super) fn draw(looks: &Looks) -> String {
         log::stamp(std::time::SystemTime::now())
     );
     if let Some(engine) = &looks.engine {
-        engine.look(|state| {
-            rejected(&mut page, state);
-            warned(&mut page, state);
-            timeline(&mut page, engine, state);
-            collections(&mut page, state);
-            peers::draw(&mut page, &looks.peers.seen());
-            session(&mut page, engine, state);
-        });
+        let moment = engine.moment();
+        rejected(&mut page, &moment);
+        warned(&mut page, &moment);
+        timeline(&mut page, engine, &moment);
+        collections(&mut page, &moment);
+        peers::draw(&mut page, &looks.peers.seen());
+        session(&mut page, engine, &moment);
     }
     if let Some(webhook) = &looks.webhook {
         webhook.draw(&mut page);
@@ -59,18 +59,17 @@ fn words(findings: &[Finding]) -> String {
     words
 }
 
-fn rejected(page: &mut String, state: &State) {
-    let all = state.rejected();
-    if all.is_empty() {
+fn rejected(page: &mut String, moment: &Moment) {
+    let count = moment.rejected().count();
+    if count == 0 {
         page.push_str("<h2>Nothing is refused</h2>\n");
         return;
     }
     let _written = writeln!(
         page,
-        "<h2>Not served as it is written: {}</h2><table><tr><th>where<th>what<th>state<th>why</tr>",
-        all.len()
+        "<h2>Not served as it is written: {count}</h2><table><tr><th>where<th>what<th>state<th>why</tr>"
     );
-    for one in all.iter().take(ROWS) {
+    for one in moment.rejected().take(ROWS) {
         let _written = writeln!(
             page,
             "<tr><td>{}<td>{}<br>{}<td class=\"bad\">{}<td>{}</tr>",
@@ -81,12 +80,12 @@ fn rejected(page: &mut String, state: &State) {
             words(&one.errors)
         );
     }
-    html::more(page, all.len());
+    html::more(page, count);
     page.push_str("</table>\n");
 }
 
-fn warned(page: &mut String, state: &State) {
-    let count = state.warned().count();
+fn warned(page: &mut String, moment: &Moment) {
+    let count = moment.warned().count();
     if count == 0 {
         return;
     }
@@ -94,7 +93,7 @@ fn warned(page: &mut String, state: &State) {
         page,
         "<h2>Warnings: {count}</h2><table><tr><th>where<th>what<th>why</tr>"
     );
-    for one in state.warned().take(ROWS) {
+    for one in moment.warned().take(ROWS) {
         let _written = writeln!(
             page,
             "<tr><td>{}<td>{}<br>{}<td>{}</tr>",
@@ -108,10 +107,10 @@ fn warned(page: &mut String, state: &State) {
     page.push_str("</table>\n");
 }
 
-fn timeline(page: &mut String, engine: &Engine, state: &State) {
+fn timeline(page: &mut String, engine: &Engine, moment: &Moment) {
     let now = engine.clock.now();
     page.push_str("<h2>Publishes of the last hour</h2>");
-    let bars = state.publishes().map(|publish| Bar {
+    let bars = moment.publishes.iter().map(|publish| Bar {
         age: now.saturating_sub(publish.at),
         height: match publish.group {
             Group::Default => 75,
@@ -136,12 +135,12 @@ fn described(engine: &Engine, publish: &Publish) -> String {
     )
 }
 
-fn collections(page: &mut String, state: &State) {
+fn collections(page: &mut String, moment: &Moment) {
     page.push_str(
         "<h2>Collections</h2><table><tr><th>collection<th>resources<th>bytes<th>version</tr>\n",
     );
     let mut empty = 0;
-    for published in state.published() {
+    for published in &moment.published {
         let shown = published.snapshot.collections();
         for one in shown.filter(|one| configz::is_shown(one)) {
             if one.members().is_empty() {
@@ -161,18 +160,18 @@ fn collections(page: &mut String, state: &State) {
     let _written = writeln!(page, "</table><p>and {empty} that are empty</p>");
 }
 
-fn session(page: &mut String, engine: &Engine, state: &State) {
+fn session(page: &mut String, engine: &Engine, moment: &Moment) {
     let time = |at: Duration| log::stamp(engine.clock.wall(at));
-    let session = &state.session;
+    let session = &moment.session;
     let _written = writeln!(
         page,
         "<h2>Session {}</h2><p>{} since {}: {}. Source: {}, {}</p>",
-        session.number(),
-        session.state().word(),
-        time(session.since()),
-        session.reason(),
+        session.number,
+        session.state.word(),
+        time(session.since),
+        session.reason,
         engine.settings.source,
-        match (&state.stale, state.is_complete()) {
+        match (&moment.stale, moment.complete) {
             (Some((since, why)), _) => format!(
                 "<span class=\"bad\">stale since {}: {}</span>",
                 time(*since),
@@ -182,7 +181,7 @@ fn session(page: &mut String, engine: &Engine, state: &State) {
             (None, false) => "has not said all that it has".to_owned(),
         }
     );
-    for published in state.published() {
+    for published in &moment.published {
         let _written = writeln!(
             page,
             "<p>Snapshot {}: {}, {}</p>",

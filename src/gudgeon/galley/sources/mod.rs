@@ -31,16 +31,16 @@ fn told(changes: Vec<Change>) -> Vec<Told> {
 struct Said {
     /// As the source gave it; one that has nothing new gives the same.
     report: Arc<Report>,
-    shown: Report,
+    shown: Arc<Report>,
 }
 
 impl Said {
     /// Logs what is new in a report. `None`: nothing is.
-    fn news(&mut self, report: Arc<Report>) -> Option<Report> {
+    fn news(&mut self, report: Arc<Report>) -> Option<Arc<Report>> {
         if Arc::ptr_eq(&self.report, &report) {
             return None;
         }
-        let shown = secrets::report(&report);
+        let shown = Arc::new(secrets::report(&report));
         let (lines, more) = shown.news(&self.shown);
         for line in lines {
             warn!("{line}");
@@ -49,7 +49,7 @@ impl Said {
             warn!("and {more} more objects that are not right");
         }
         self.report = report;
-        self.shown = shown.clone();
+        self.shown = Arc::clone(&shown);
         Some(shown)
     }
 }
