@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::server::{Said, apply, base64, kubectl, lasting, of_run, run, try_kubectl, until};
+use crate::server::{Said, apply, base64, kube, kubectl, lasting, of_run, run, try_kubectl, until};
 use crate::shipped::{Kind, NAMESPACE, assert_rights, manifest, shipped};
 use crate::support::gudgeon;
 use crate::support::program::{Program, free};
@@ -209,6 +209,32 @@ fn a_broken_rule_is_refused_and_the_webhook_configuration_kept() {
         refused.err.contains("failed calling webhook"),
         "{refused:?}"
     );
+}
+
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn a_server_that_goes_away_is_waited_for() {
+    let shipped = Shipped::new();
+    let mut galley = shipped.first();
+    kube("stop");
+    // There is something to be done meanwhile, and one comes late.
+    let ca = of_run("ca.crt");
+    let both = ca.repeat(2);
+    std::fs::write(shipped.path("ca.crt"), &both).unwrap();
+    let mut late = shipped.galley(free());
+    std::thread::sleep(lasting(3, 10));
+    kube("start");
+    until("it is done", || {
+        entry("/clientConfig/caBundle") == base64(&both)
+    });
+    for one in [&mut galley, &mut late] {
+        assert_eq!(one.child.try_wait().unwrap(), None, "it goes on");
+    }
+    drop(galley);
+    std::fs::write(shipped.path("ca.crt"), &ca).unwrap();
+    until("it is done by the late one", || {
+        entry("/clientConfig/caBundle") == base64(&ca)
+    });
 }
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
