@@ -17,13 +17,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{gudgeon, run};
+use support::{gudgeon, not_root, run};
 
 const GOOD: &str = "apiVersion: networking.istio.io/v1
 kind: VirtualService
@@ -414,4 +414,41 @@ fn a_thousand_files_are_read_while_nobody_waits() {
         start.elapsed()
     );
     assert!(Path::new(env!("CARGO_BIN_EXE_gudgeon")).exists());
+}
+
+#[test]
+fn a_directory_that_may_not_be_read_is_said_and_the_others_are_checked() {
+    let folder = Folder::new();
+    let bad = GOOD.replace("weight: 25", "weight: 20");
+    let bad = folder.write("config/bad.yaml", &bad);
+    let other = GOOD.replace("name: web\n", "name: other\n");
+    let other = folder.write("config/other.yaml", &other);
+    let inner = folder.write("config/closed/good.yaml", GOOD);
+    let closed = Path::new(&inner).parent().unwrap();
+    for path in [closed, Path::new(&other)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    let config = folder.path("config");
+    let done = not_root(folder.0.path())
+        .args(["validate", "-f", config.to_str().unwrap()])
+        .output()
+        .unwrap();
+    // Who empties it may be the one who was refused.
+    fs::set_permissions(closed, fs::Permissions::from_mode(0o755)).unwrap();
+    let said = err(&done);
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(
+        lines[0].starts_with(&format!("{bad}:10: VirtualService ns/web: ")),
+        "{said}"
+    );
+    for (line, path) in [(lines[1], closed), (lines[2], Path::new(&other))] {
+        assert!(line.contains(&*path.to_string_lossy()), "{said}");
+        assert!(line.contains("Permission denied"), "{said}");
+    }
+    assert_eq!(
+        out(&done),
+        "1 objects, 0 valid, 1 invalid, 0 warnings, 0 skipped\n"
+    );
+    assert_eq!(code(&done), Some(1));
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 
 use serde_json::json;
@@ -118,4 +118,46 @@ fn what_nobody_can_read_harms_nobody_else() {
     until("another rule", || {
         (galley.names(SERVICES) == ["shop/c"]).then_some(())
     });
+}
+
+#[test]
+fn a_directory_that_may_not_be_read_is_passed_over() {
+    let place = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .with("config/z.yaml", &service("z", [75, 25]));
+    let closed = place.path("config/closed");
+    fs::create_dir(&closed).unwrap();
+    fs::write(closed.join("b.yaml"), service("b", [75, 25])).unwrap();
+    let file = place.path("config/file.yaml");
+    fs::write(&file, service("c", [75, 25])).unwrap();
+    let allow = |directory, mode| {
+        let allowed = |bits| fs::Permissions::from_mode(bits);
+        fs::set_permissions(&closed, allowed(directory)).unwrap();
+        fs::set_permissions(&file, allowed(mode)).unwrap();
+    };
+    allow(0o000, 0o000);
+    let galley = place.not_by_root().start();
+    assert_eq!(galley.names(SERVICES), ["shop/a", "shop/z"]);
+    for name in ["/config/closed", "/config/file.yaml"] {
+        let said =
+            |line: &&String| line.contains(name) && line.contains("cannot read: Permission denied");
+        let log = galley.log();
+        assert_eq!(log.iter().filter(said).count(), 1, "{name}: {log:?}");
+    }
+    let rejected = galley.configz()["rejected"].clone();
+    let rejected = rejected.as_array().unwrap().iter();
+    let mut origins: Vec<_> = rejected
+        .map(|one| one["origin"].as_str().unwrap())
+        .collect();
+    origins.sort_unstable();
+    assert!(
+        origins.len() == 2 && origins[0].ends_with("/closed") && origins[1].contains("/file.yaml"),
+        "{origins:?}"
+    );
+    allow(0o755, 0o644);
+    galley.signal("USR1");
+    until("what was closed", || {
+        (galley.names(SERVICES) == ["shop/a", "shop/b", "shop/c", "shop/z"]).then_some(())
+    });
+    assert_eq!(galley.configz()["rejected"], json!([]));
 }

@@ -1,12 +1,13 @@
 //! A galley that runs, with a directory of YAML that a test writes.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Output, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::support;
 use crate::support::program::{Program, free, is_a_program, metric_in, request};
 pub use crate::support::program::{SOON, gudgeon, until};
 
@@ -43,6 +44,7 @@ pub struct Place {
     pub root: tempfile::TempDir,
     source: [String; 2],
     more: Vec<String>,
+    program: fn(&Path) -> Command,
 }
 
 impl Place {
@@ -55,6 +57,7 @@ impl Place {
             source: ["--configPath".to_owned(), config],
             root,
             more: Vec::new(),
+            program: |_| gudgeon(),
         }
     }
 
@@ -72,6 +75,12 @@ impl Place {
 
     pub fn arg(mut self, argument: &str) -> Self {
         self.more.push(argument.to_owned());
+        self
+    }
+
+    /// Run by somebody who is not let in everywhere.
+    pub fn not_by_root(mut self) -> Self {
+        self.program = support::not_root;
         self
     }
 
@@ -146,8 +155,9 @@ impl Place {
 
     fn spawn(self, monitoring: u16, page: u16) -> Result<Galley, Self> {
         let arguments = self.arguments(monitoring, page);
+        let mut command = (self.program)(self.root.path());
         let mut this = Galley {
-            program: Program::start(gudgeon().args(arguments).env_clear()),
+            program: Program::start(command.args(arguments).env_clear()),
             place: self,
             monitoring,
             page,

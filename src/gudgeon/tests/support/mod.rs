@@ -10,6 +10,8 @@ pub mod server;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -54,6 +56,32 @@ pub fn apart(options: &str, before: &str) -> Command {
     let mut command = Command::new("unshare");
     let shell = format!("{before} exec \"$0\" \"$@\"");
     command.args([options, "sh", "-c", &shell, env!("CARGO_BIN_EXE_gudgeon")]);
+    command
+}
+
+/// The program as somebody who is not let in everywhere, and to whom all below `root` belongs. Root may read everything: run
+/// by root it becomes nobody, and runs from a link in `root`, because nobody may not get to where it was built. Run by anybody
+/// else it is who tests.
+pub fn not_root(root: &Path) -> Command {
+    const NOBODY: u32 = 65534;
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return gudgeon();
+    }
+    let program = root.join(".gudgeon");
+    // A process of its own, so that nobody else has the new file open for writing when it is to run.
+    let linked = Command::new("sh")
+        .args(["-c", "ln -f \"$0\" \"$1\" 2>/dev/null || cp \"$0\" \"$1\""])
+        .args([Path::new(env!("CARGO_BIN_EXE_gudgeon")), &program])
+        .status();
+    assert!(linked.unwrap().success());
+    let owned = Command::new("find")
+        .arg(root)
+        .args(["!", "-name", ".gudgeon", "-exec", "chown"])
+        .args([&format!("{NOBODY}:{NOBODY}"), "{}", "+"])
+        .status();
+    assert!(owned.unwrap().success());
+    let mut command = Command::new(program);
+    command.uid(NOBODY).gid(NOBODY);
     command
 }
 
