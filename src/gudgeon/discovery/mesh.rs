@@ -73,14 +73,8 @@ impl Files {
                 doubt(&config);
                 let config = Arc::new(config);
                 hub.update(|registries| registries.set_mesh(Arc::clone(&config)));
-                match &sinks {
-                    Some(sinks) => sinks.configure(&config.config_sources),
-                    None if !config.config_sources.is_empty() => {
-                        warn!(
-                            "configSources are looked at from the next start on: there were none"
-                        );
-                    }
-                    None => {}
+                if let Some(sinks) = &sinks {
+                    sinks.configure(&config.config_sources);
                 }
             }
             if let Some(text) = self.networks.changed()

@@ -5,6 +5,7 @@ mod files;
 mod kubernetes;
 mod mcp;
 mod memory;
+mod own;
 mod rules;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +35,7 @@ pub(crate) struct Sources {
     directory: Shelf,
     /// What the local API server told last, with that cluster's name; `None`: that registry is not on.
     cluster: Option<(ClusterId, watch::Receiver<Told>)>,
-    /// `None`: configuration comes from elsewhere.
+    /// Who gives rules in the place of a directory and of clusters.
     sinks: Option<Arc<Sinks>>,
 }
 
@@ -55,33 +56,35 @@ impl Sources {
     /// What a source lacks.
     pub(super) async fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Self, Failure> {
         let registries = &hub.options.registries;
+        let sinks = mcp::start(flags, hub)?;
+        let (are_named, counts) = (sinks.are_named(), sinks.own.counts());
         let mut this = Self {
-            sinks: mcp::start(flags, hub)?,
+            sinks: Some(sinks),
             ..Self::default()
         };
         // Where configuration comes from elsewhere, it does not come from here.
         let directory = flags.config_dir.as_ref();
-        let directory = directory.filter(|_| this.sinks.is_none());
-        let elsewhere = directory.is_some() || this.sinks.is_some();
+        let directory = directory.filter(|_| !are_named);
+        let elsewhere = directory.is_some() || are_named;
         if registries.contains(&Registry::Memory) {
             this.memory = Some(memory::start(hub));
         }
         for registry in registries {
             match registry {
                 Registry::Kubernetes => {
-                    this.cluster = Some(kubernetes::start(flags, hub, !elsewhere).await?);
+                    this.cluster = Some(kubernetes::start(flags, hub, !elsewhere, &counts).await?);
                 }
                 Registry::Consul => consul::start(flags, hub)?,
                 Registry::External | Registry::Memory => {}
             }
         }
-        if let (Some(_), Some(_)) = (&flags.config_dir, &this.sinks) {
+        if flags.config_dir.is_some() && are_named {
             warn!("--configDir is not read: configuration comes from configSources");
         }
         if let Some(directory) = directory {
             let kubernetes = !registries.contains(&Registry::Kubernetes);
             let shelf = Arc::clone(&this.directory);
-            files::start(hub, directory, kubernetes, shelf)?;
+            files::start(hub, directory, kubernetes, shelf, counts)?;
         }
         if !elsewhere && registries.is_empty() {
             return Err(Failure::config(
@@ -91,13 +94,21 @@ impl Sources {
         Ok(this)
     }
 
+    /// Whether rules are read off a directory or clusters.
+    fn own_count(&self) -> bool {
+        let sinks = self.sinks.as_ref();
+        sinks.is_none_or(|sinks| *sinks.own.counts().borrow())
+    }
+
     /// All configuration that was written, whether or not it is used.
     pub(super) fn written(&self) -> Vec<Arc<Written>> {
         let mut all = Vec::new();
-        let directory = self.directory.lock();
-        let directory = directory.unwrap_or_else(PoisonError::into_inner);
-        all.extend(directory.iter().cloned());
-        if let Some((cluster, told)) = &self.cluster {
+        if self.own_count() {
+            let directory = self.directory.lock();
+            let directory = directory.unwrap_or_else(PoisonError::into_inner);
+            all.extend(directory.iter().cloned());
+        }
+        if let Some((cluster, told)) = self.cluster.as_ref().filter(|_| self.own_count()) {
             // Made when it is asked for: each change of a pod would make all of it anew.
             let written = told.borrow().written(cluster.as_str());
             all.extend(written.into_iter().map(Arc::new));
@@ -112,9 +123,14 @@ impl Sources {
         all
     }
 
-    /// What the mesh configuration names.
+    /// What the mesh configuration names, if it names anything.
     pub(super) fn sinks(&self) -> Option<&Arc<Sinks>> {
-        self.sinks.as_ref()
+        self.sinks.as_ref().filter(|sinks| sinks.are_named())
+    }
+
+    /// Who is told when it names others.
+    pub(super) fn named(&self) -> Option<Arc<Sinks>> {
+        self.sinks.clone()
     }
 
     /// What requests put into memory.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use api::model::Registry;
 use cluster::registry::{Files, Message, Outcome, SourceId, Standing};
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::{Shelf, names};
@@ -27,6 +28,8 @@ struct Directory {
     files: Files,
     folders: Folders,
     shelf: Shelf,
+    /// Whether what it says counts.
+    counts: watch::Receiver<bool>,
     /// What was said of it already.
     told: BTreeSet<Message>,
     lost: bool,
@@ -41,6 +44,7 @@ pub(super) fn start(
     path: &Path,
     kubernetes: bool,
     shelf: Shelf,
+    counts: watch::Receiver<bool>,
 ) -> Result<(), Failure> {
     let cluster = hub.options.settings.cluster.clone();
     let mut directory = Directory {
@@ -53,6 +57,7 @@ pub(super) fn start(
         path: path.to_owned(),
         folders: Folders::new(),
         shelf,
+        counts,
         told: BTreeSet::new(),
         lost: false,
     };
@@ -77,17 +82,14 @@ impl Directory {
         }
         let mut trust = self.hub.trust_domains();
         loop {
-            tokio::select! {
-                () = self.folders.changed() => tokio::time::sleep(SETTLE).await,
-                () = tokio::time::sleep(SELDOM) => {}
-                changed = trust.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    let domain = trust.borrow_and_update().clone();
-                    let said = self.files.set_trust_domain(&domain);
-                    self.hub.update(|registries| registries.put(&self.id, said));
-                }
+            if *self.counts.borrow_and_update() {
+                self.waits(&mut trust).await;
+            } else if self.counts.wait_for(|counts| *counts).await.is_err() {
+                return;
+            }
+            // Somebody else gives rules: it is not even read.
+            if !*self.counts.borrow() {
+                continue;
             }
             if let Err(cause) = self.look() {
                 self.hub.stand(
@@ -103,6 +105,20 @@ impl Directory {
                     );
                 }
                 self.lost = true;
+            }
+        }
+    }
+
+    /// Until it is to be looked at.
+    async fn waits(&mut self, trust: &mut watch::Receiver<Arc<str>>) {
+        tokio::select! {
+            _ = self.counts.changed() => {}
+            () = self.folders.changed() => tokio::time::sleep(SETTLE).await,
+            () = tokio::time::sleep(SELDOM) => {}
+            Ok(()) = trust.changed() => {
+                let domain = trust.borrow_and_update().clone();
+                let said = self.files.set_trust_domain(&domain);
+                self.hub.update(|registries| registries.put(&self.id, said));
             }
         }
     }

@@ -21,6 +21,7 @@ use tokio::task::AbortHandle;
 use tracing::{error, info, warn};
 
 use self::folder::Folder;
+use super::own::Own;
 use super::rules::Rules;
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
@@ -35,6 +36,7 @@ const SERVICES: &str = "SSEMCP";
 #[derive(Debug)]
 pub(crate) struct Sinks {
     hub: Arc<Hub>,
+    pub(super) own: Own,
     rules: SourceId,
     services: SourceId,
     /// Of flags: in addition to those of the mesh configuration.
@@ -112,11 +114,11 @@ impl Source {
     }
 }
 
-/// Dials all that the mesh configuration and the flags name; `None`: they name none.
+/// Dials all that the mesh configuration and the flags name, now and later.
 ///
 /// # Errors
 /// An address or its TLS cannot be used.
-pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Option<Arc<Sinks>>, Failure> {
+pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Arc<Sinks>, Failure> {
     let mesh = hub.look(|registries| registries.world().mesh);
     let received = flags.mcp_max_msg_size;
     let named = flags.mcp_server_addrs.iter();
@@ -138,15 +140,14 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Option<Arc
     };
     let configured = all(&mesh.config_sources, received)
         .map_err(|cause| Failure::config(format!("cannot use configSources: {cause}")))?;
-    if named.is_empty() && configured.is_empty() {
-        return Ok(None);
-    }
+    let are_named = !(named.is_empty() && configured.is_empty());
     let id = |cluster: ClusterId| SourceId {
         registry: Registry::External,
         cluster,
     };
     let sinks = Arc::new(Sinks {
         hub: Arc::clone(hub),
+        own: Own::new(are_named, flags.config_dir.is_some()),
         rules: id(hub.options.settings.cluster.clone()),
         services: id(SERVICES.into()),
         named,
@@ -164,10 +165,12 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Option<Arc
             has_services: false,
         }),
     });
-    hub.stand(&sinks.rules, Standing::Syncing);
-    sinks.follow(configured);
-    tokio::spawn(Arc::clone(&sinks).wait());
-    Ok(Some(sinks))
+    if are_named {
+        hub.stand(&sinks.rules, Standing::Syncing);
+        sinks.follow(configured);
+        tokio::spawn(Arc::clone(&sinks).wait());
+    }
+    Ok(sinks)
 }
 
 fn all(sources: &[ConfigSource], received: usize) -> Result<Vec<Named>, String> {
@@ -180,6 +183,11 @@ fn all(sources: &[ConfigSource], received: usize) -> Result<Vec<Named>, String> 
 impl Sinks {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is one at all.
+    pub(crate) fn are_named(&self) -> bool {
+        !self.state().sources.is_empty()
     }
 
     /// The mesh configuration may name others now.
@@ -329,6 +337,9 @@ impl Sinks {
             let changes = state.union.replace(&places);
             self.take(&mut state, changes);
         }
+        if !self.own.yields(!state.sources.is_empty(), is_synced) {
+            return;
+        }
         let (rules, services) = (state.rules.said(), state.services.said());
         // Once there, it stays: it may have to become empty.
         state.has_services |= state.sources.iter().any(Source::gives_services);
@@ -377,14 +388,12 @@ impl Sinks {
 }
 
 fn missing(sources: &[Source]) -> String {
-    let names: BTreeSet<_> = sources
-        .iter()
-        .filter(|source| !source.leaves && !source.is_synced())
-        .map(Source::name)
-        .collect();
+    let stay = sources.iter().filter(|source| !source.leaves);
+    let missing = stay.filter(|source| !source.is_synced());
+    let names: BTreeSet<_> = missing.map(Source::name).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    match names.is_empty() {
-        true => String::new(),
-        false => format!("{} has not said all", names.join(", ")),
+    if names.is_empty() {
+        return String::new();
     }
+    format!("{} has not said all", names.join(", "))
 }

@@ -227,3 +227,56 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     let acks = format!("istio_mcp_request_acks_total{{{labels}}}");
     assert!(discovery.metric(&acks) >= 4.0);
 }
+
+/// There were none: what the directory of rules says is served until they have said all, and again when there are none.
+#[tokio::test]
+async fn sources_that_are_named_later_take_over_from_the_directory_and_give_back() {
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let deaf = format!("mcp://{}", deaf.local_addr().unwrap());
+    let place = Place::new().arg("--registries=MCP");
+    std::fs::create_dir(place.path("one")).unwrap();
+    place.write("one/a.yaml", &a("10.0.0.3"));
+    let one = format!("fs://{}", place.path("one").display());
+    let discovery = place.with("config/a.yaml", &a("10.0.0.1")).start();
+    assert_eq!(discovery.json("/debug/sinkz"), serde_json::json!([]));
+    let mut client = Sotw::open(discovery.grpc).await;
+    client.ask(CDS, &[]);
+    let clusters = client.hear(CDS).await;
+    client.ack(&clusters, &[]);
+    client.ask(EDS, &[A]);
+    let heard = client.hear(EDS).await;
+    client.ack(&heard, &[A]);
+    assert_eq!(endpoints(&heard, A), ["10.0.0.1:1"]);
+    // One of them does not answer.
+    let both = mesh(&[deaf, one.clone()]);
+    discovery.place.write("mesh", &both);
+    soon("the directory that is one", || {
+        discovery.json("/debug/sinkz")[1]["synced"] == true
+    })
+    .await;
+    client.is_quiet().await;
+    assert_eq!(discovery.get("/ready").0, 200);
+    let now = || address(&discovery.json("/debug/endpointz"));
+    for (name, text, wanted) in [
+        ("config/a.yaml", a("10.0.0.2"), "10.0.0.2"),
+        ("mesh", mesh(&[one]), "10.0.0.3"),
+        // Nobody looks there meanwhile.
+        ("config/a.yaml", a("10.0.0.1"), "10.0.0.3"),
+        ("one/a.yaml", a("10.0.0.2"), "10.0.0.2"),
+        ("mesh", mesh(&[]), "10.0.0.1"),
+        ("config/a.yaml", a("10.0.0.3"), "10.0.0.3"),
+    ] {
+        let changes = now().as_deref() != Some(wanted);
+        discovery.place.write(name, &text);
+        if changes {
+            let heard = client.hear(EDS).await;
+            client.ack(&heard, &[A]);
+            assert_eq!(endpoints(&heard, A), [format!("{wanted}:1")], "{name}");
+        } else {
+            client.is_quiet().await;
+        }
+    }
+    assert_eq!(discovery.json("/debug/sinkz"), serde_json::json!([]));
+    let written = discovery.json("/debug/configz");
+    assert_eq!(written.as_array().unwrap().len(), 1, "{written}");
+}

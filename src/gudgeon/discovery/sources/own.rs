@@ -1,0 +1,81 @@
+//! Rules of one's own, from `--configDir` or the clusters' API servers: they count as long as nobody else is named for rules.
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+#[derive(Debug)]
+pub(super) struct Own {
+    counts: watch::Sender<bool>,
+    /// They are looked at: nobody else was named at the start.
+    is_there: bool,
+    is_directory: bool,
+}
+
+impl Own {
+    pub(super) fn new(others_are_named: bool, is_directory: bool) -> Self {
+        Self {
+            counts: watch::Sender::new(!others_are_named),
+            is_there: !others_are_named,
+            is_directory,
+        }
+    }
+
+    /// Whether they count now.
+    pub(super) fn counts(&self) -> watch::Receiver<bool> {
+        self.counts.subscribe()
+    }
+
+    /// Whether what the others have said counts now. They take over when all of them have said all, and give back when there
+    /// are none.
+    pub(super) fn yields(&self, others_are_named: bool, others_are_synced: bool) -> bool {
+        let counts = *self.counts.borrow();
+        match (counts, others_are_named) {
+            (true, true) if others_are_synced => {
+                info!("configuration comes from configSources from now on");
+                self.counts.send_replace(false);
+                true
+            }
+            (true, _) => false,
+            (false, false) if self.is_there => {
+                info!("configuration no longer comes from configSources");
+                self.counts.send_replace(true);
+                // What a directory says takes the place of what was said here: nothing is empty in between.
+                !self.is_directory
+            }
+            (false, false) => {
+                warn!(
+                    "configSources are gone, and nothing else was read at the start: there are no rules"
+                );
+                true
+            }
+            (false, true) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_take_over_when_they_have_said_all_and_give_back_when_there_are_none() {
+        for is_directory in [true, false] {
+            let own = Own::new(false, is_directory);
+            let counts = own.counts();
+            for (named, synced, others, ours) in [
+                (true, false, false, true),
+                (false, true, false, true),
+                (true, true, true, false),
+                // They are heard from then on, whoever comes later.
+                (true, false, true, false),
+                (false, true, !is_directory, true),
+            ] {
+                assert_eq!(own.yields(named, synced), others, "{named} {synced}");
+                assert_eq!(*counts.borrow(), ours, "{named} {synced}");
+            }
+        }
+        let own = Own::new(true, true);
+        assert!(own.yields(true, false) && own.yields(false, true));
+        assert!(!*own.counts().borrow());
+    }
+}
