@@ -114,7 +114,9 @@ impl Cluster {
                 from_kubeconfig(file.as_ref(), context.clone()).await?
             }
         };
-        Self::by(&config)
+        // A kubeconfig may name a program that says who we are: it is run to its end meanwhile.
+        let made = tokio::task::spawn_blocking(move || Self::by(&config)).await;
+        made.map_err(|error| CannotConnect::because(WHAT, &error))?
     }
 
     /// By a kubeconfig that somebody else wrote: it may not name files or programs of this machine.

@@ -53,14 +53,20 @@ async fn serve(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
         order: options.registries.clone(),
     };
     let hub = Hub::new(options, Registries::new(settings, mesh, networks));
-    let ports = Ports::bind(flags).await?;
-    let sources = Sources::start(flags, &hub).await?;
+    let starts = async {
+        let ports = Ports::bind(flags).await?;
+        let sources = Sources::start(flags, &hub).await?;
+        Ok::<_, Failure>((ports, sources))
+    };
+    let (ports, sources) = tokio::select! {
+        started = starts => started?,
+        () = ends.next() => return Ok(Exit::Done),
+    };
     ports.announce();
     let (stage, watched) = watch::channel(Stage::Serving);
     let serving = listen(ports, &hub, &sources, &watched);
     tokio::spawn(Arc::clone(&hub).run());
-    let sinks = sources.sinks().cloned();
-    tokio::spawn(files.follow(Arc::clone(&hub), sinks));
+    tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
     tokio::spawn(rest_after_start());
 
     ends.next().await;

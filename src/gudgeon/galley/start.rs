@@ -61,14 +61,19 @@ async fn serve(flags: &GalleyFlags) -> Result<Exit, Failure> {
         From::Nowhere => None,
         From::Files(_) | From::Cluster(_) => Some(Streams::new(&flags.mcp)?),
     };
-    let (webhook, asked) = match options.validation {
-        true => Webhook::start(flags, &readiness, &mut registry, &metrics)
-            .await
-            .map(|(webhook, door)| (Some(webhook), Some(door)))?,
-        false => (None, None),
+    let starts = async {
+        let webhook = match options.validation {
+            true => Some(Webhook::start(flags, &readiness, &mut registry, &metrics).await?),
+            false => None,
+        };
+        let doors = doors(flags).await?;
+        let engine = sources(flags, &options, &readiness, &metrics, &again).await?;
+        Ok::<_, Failure>((webhook.unzip(), doors, engine))
     };
-    let doors = doors(flags).await?;
-    let engine = sources(flags, &options, &readiness, &metrics, &again).await?;
+    let ((webhook, asked), doors, engine) = tokio::select! {
+        started = starts => started?,
+        () = ends.next() => return Ok(Exit::Done),
+    };
     info!("gudgeon {VERSION} ({REVISION}) galley");
 
     let (stage, watched) = watch::channel(Stage::Serving);

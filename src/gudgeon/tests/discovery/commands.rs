@@ -164,3 +164,33 @@ async fn asked_twice_it_stops_at_once() {
     assert_eq!(discovery.wait().code(), Some(0));
     assert!(asked.elapsed() < Duration::from_secs(2));
 }
+
+#[test]
+fn a_term_while_it_starts_ends_it() {
+    let root = tempfile::tempdir().unwrap();
+    let kubeconfig = root.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, crate::support::patient(root.path())).unwrap();
+    let mut child = gudgeon()
+        .args([
+            "discovery",
+            "--httpAddr=127.0.0.1:0",
+            "--grpcAddr=",
+            "--secureGrpcAddr=",
+            "--monitoringAddr=",
+        ])
+        .arg("--kubeconfig")
+        .arg(&kubeconfig)
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .spawn()
+        .unwrap();
+    until("the program for credentials", || {
+        assert!(child.try_wait().unwrap().is_none());
+        root.path().join("started").exists().then_some(())
+    });
+    let sent = std::process::Command::new("kill")
+        .args(["-TERM", &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+    let ended = until("its end", || child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(0));
+}

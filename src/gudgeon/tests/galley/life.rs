@@ -143,3 +143,16 @@ fn a_probe_file_that_cannot_be_written_is_no_reason_to_end() {
     let words = "cannot write probe file /none/at/all";
     until("a line", || (galley.logged(words) == 1).then_some(()));
 }
+
+#[test]
+fn a_term_while_it_starts_ends_it() {
+    let root = tempfile::tempdir().unwrap();
+    let kubeconfig = root.path().join("kubeconfig");
+    fs::write(&kubeconfig, crate::support::patient(root.path())).unwrap();
+    let mut galley = Place::of_a_cluster(kubeconfig.to_str().unwrap()).begin();
+    until("the program for credentials", || {
+        root.path().join("started").exists().then_some(())
+    });
+    galley.signal("TERM");
+    assert_eq!(galley.wait().code(), Some(0));
+}

@@ -430,3 +430,15 @@ pub fn kubelet(root: &Path, number: u32, files: &[(&str, &str)]) {
         fs::remove_dir_all(root.join(old)).unwrap();
     }
 }
+
+/// A kubeconfig whose program for credentials does not end.
+pub fn patient(folder: &Path) -> String {
+    let started = folder.join("started");
+    let shell = format!("touch {}; exec sleep 60", started.display());
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- name: a\n  cluster: {{server: 'https://127.0.0.1:1'}}\n\
+         contexts:\n- name: a\n  context: {{cluster: a, user: a}}\nusers:\n- name: a\n  user:\n    exec:\n      \
+         apiVersion: client.authentication.k8s.io/v1\n      command: /bin/sh\n      args: ['-c', '{shell}']\n      \
+         interactiveMode: Never\n"
+    )
+}
