@@ -18,6 +18,7 @@
 mod authority;
 mod client;
 mod commands;
+mod faults;
 mod galley;
 mod limits;
 mod links;
@@ -27,4 +28,6 @@ mod sinks;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/mcp.rs"]
+mod talk;
 mod tls;

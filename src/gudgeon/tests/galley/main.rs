@@ -23,6 +23,7 @@ mod looks;
 mod mesh;
 mod place;
 mod rules;
+mod slow;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;

@@ -6,17 +6,22 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::client::*;
 use crate::place::{Galley, Place, SERVICES, service, until};
+use crate::support::h2;
 
-async fn channel(galley: &Galley) -> Channel {
-    let port = until("the port", || {
+pub async fn channel(galley: &Galley) -> Channel {
+    let port = port(galley);
+    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+    endpoint.connect().await.unwrap()
+}
+
+fn port(galley: &Galley) -> u16 {
+    until("the port", || {
         let log = galley.log();
         let (_, address) = log
             .iter()
             .find_map(|line| line.split_once("listening on mcp://"))?;
-        address.rsplit(':').next()?.parse::<u16>().ok()
-    });
-    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
-    endpoint.connect().await.unwrap()
+        address.rsplit(':').next()?.parse().ok()
+    })
 }
 
 fn incremental(collection: &str, has: &Resources) -> RequestResources {
@@ -177,4 +182,69 @@ fn a_list_or_flag_that_cannot_be_used_is_said() {
         assert_eq!(ended.status.code(), Some(78), "{said}");
         assert!(said.contains(words), "{said}");
     }
+}
+
+/// Frames as they came, until the other side closes.
+fn frames(mut stream: std::net::TcpStream) -> Vec<(u8, u8)> {
+    use std::io::Read as _;
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(cause) if cause.kind() == std::io::ErrorKind::ConnectionReset => {}
+        Err(cause) => panic!("it is still there: {cause}"),
+    }
+    let mut all = Vec::new();
+    let mut rest = &*bytes;
+    while let [a, b, c, kind, flags, ..] = rest {
+        all.push((*kind, *flags));
+        let length = u32::from_be_bytes([0, *a, *b, *c]);
+        rest = rest.get(9 + length as usize..).unwrap_or_default();
+    }
+    all
+}
+
+/// Case 42, what streams see of it.
+#[tokio::test]
+async fn at_a_term_it_is_not_ready_at_once_and_streams_are_told_within_the_drain() {
+    use std::io::Write as _;
+    const HEADERS: u8 = 1;
+    const GOAWAY: u8 = 7;
+    const END_STREAM: u8 = 1;
+    let mut galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .arg("--drainDuration=2s")
+        .start();
+    let mut client = Client::open(&channel(&galley).await).await.unwrap();
+    client.ask(SERVICES);
+    let first = client.next().await;
+    client.answer(&first, None);
+    // By hand, to see in which order it is told.
+    let mut raw = std::net::TcpStream::connect(("127.0.0.1", port(&galley))).unwrap();
+    let mut bytes = h2::hello(1 << 20);
+    let path = "/istio.mcp.v1alpha1.ResourceSource/EstablishResourceStream";
+    bytes.extend(h2::frame(1, 4, 1, &h2::head(path, "application/grpc")));
+    raw.write_all(&bytes).unwrap();
+    until("two streams", || {
+        (galley.configz()["peers"].as_array().unwrap().len() == 2).then_some(())
+    });
+    let told = std::thread::spawn(move || frames(raw));
+    let begun = std::time::Instant::now();
+    galley.signal("TERM");
+    until("not ready", || {
+        (galley.get("/ready") == (503, "draining\n".to_owned())).then_some(())
+    });
+    // Until then it is served as before.
+    client.ask("istio/networking/v1alpha3/gateways");
+    assert_eq!(client.next().await.resources.len(), 0);
+    assert_eq!(client.code().await, Code::Unavailable);
+    assert!(begun.elapsed() >= std::time::Duration::from_secs(2));
+    let frames = told.join().unwrap();
+    let goes = frames.iter().position(|(kind, _)| *kind == GOAWAY);
+    let ends = |(kind, flags): &(u8, u8)| *kind == HEADERS && flags & END_STREAM != 0;
+    let ends = frames.iter().position(ends);
+    assert!(goes.is_some() && goes < ends, "{frames:?}");
+    assert_eq!(galley.wait().code(), Some(0));
+    let [live, ready] = ["live", "ready"].map(|name| galley.place.path(name).exists());
+    assert!(!live && !ready);
 }

@@ -23,8 +23,13 @@ pub fn hello(window: u32) -> Vec<u8> {
     bytes
 }
 
-/// Headers of a review: the static table by number, the rest as literals that nobody remembers.
+/// Headers of a review.
 pub fn block(path: &str) -> Vec<u8> {
+    head(path, "application/json")
+}
+
+/// Headers of a POST: the static table by number, the rest as literals that nobody remembers.
+pub fn head(path: &str, content_type: &str) -> Vec<u8> {
     let literal = |name: &[u8], value: &str| {
         let mut bytes = name.to_vec();
         bytes.push(u8::try_from(value.len()).unwrap());
@@ -34,7 +39,7 @@ pub fn block(path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x87];
     block.extend(literal(&[0x04], path));
     block.extend(literal(&[0x01], "localhost"));
-    block.extend(literal(&[0x0f, 0x10], "application/json"));
+    block.extend(literal(&[0x0f, 0x10], content_type));
     block
 }
 

@@ -1,12 +1,13 @@
 //! A client of raw streams: it says what a test wants said, and shows each message as it comes.
 
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _};
 use mcp::message::{RequestResources, Resources};
-use prost::Message as _;
+use prost::Message;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::tokio_stream::Stream;
@@ -18,75 +19,80 @@ pub const SOON: Duration = Duration::from_secs(30);
 /// Nothing comes within this time, if nothing comes.
 pub const QUIET: Duration = Duration::from_millis(300);
 
-/// tonic's streams with messages of prost.
-pub struct Plain;
+/// tonic's streams with messages of prost: such as are said, and such as are heard.
+struct Plain<S, H>(PhantomData<(S, H)>);
 
-pub struct Coder;
+pub struct Coder<M>(PhantomData<M>);
 
-impl Codec for Plain {
-    type Encode = RequestResources;
-    type Decode = Resources;
-    type Encoder = Coder;
-    type Decoder = Coder;
+impl<S, H> Codec for Plain<S, H>
+where
+    S: Message + 'static,
+    H: Message + Default + 'static,
+{
+    type Encode = S;
+    type Decode = H;
+    type Encoder = Coder<S>;
+    type Decoder = Coder<H>;
 
-    fn encoder(&mut self) -> Coder {
-        Coder
+    fn encoder(&mut self) -> Coder<S> {
+        Coder(PhantomData)
     }
 
-    fn decoder(&mut self) -> Coder {
-        Coder
+    fn decoder(&mut self) -> Coder<H> {
+        Coder(PhantomData)
     }
 }
 
-impl Encoder for Coder {
-    type Item = RequestResources;
+impl<M: Message> Encoder for Coder<M> {
+    type Item = M;
     type Error = Status;
 
-    fn encode(&mut self, item: Self::Item, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, item: M, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
         buffer.put_slice(&item.encode_to_vec());
         Ok(())
     }
 }
 
-impl Decoder for Coder {
-    type Item = Resources;
+impl<M: Message + Default> Decoder for Coder<M> {
+    type Item = M;
     type Error = Status;
 
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Resources>, Status> {
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
         let bytes = buffer.copy_to_bytes(buffer.remaining());
-        Resources::decode(bytes)
+        M::decode(bytes)
             .map(Some)
             .map_err(|cause| Status::internal(cause.to_string()))
     }
 }
 
-/// What a client says next.
-pub struct Said(UnboundedReceiver<RequestResources>);
+/// What is said next.
+struct Said<M>(UnboundedReceiver<M>);
 
-impl Stream for Said {
-    type Item = RequestResources;
+impl<M> Stream for Said<M> {
+    type Item = M;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<RequestResources>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<M>> {
         self.0.poll_recv(cx)
     }
 }
 
-/// A stream of a client.
-pub struct Client {
-    said: UnboundedSender<RequestResources>,
-    heard: Streaming<Resources>,
+/// A stream of whoever has dialled.
+pub struct Talk<S, H> {
+    said: UnboundedSender<S>,
+    heard: Streaming<H>,
     pub version: Option<String>,
 }
 
-impl Client {
-    pub async fn open(channel: &Channel) -> Result<Self, Status> {
-        Self::call(
-            channel,
-            "/istio.mcp.v1alpha1.ResourceSource/EstablishResourceStream",
-        )
-        .await
-    }
+/// A sink that dials.
+pub type Client = Talk<RequestResources, Resources>;
+/// A source that dials.
+pub type Source = Talk<Resources, RequestResources>;
 
+impl<S, H> Talk<S, H>
+where
+    S: Message + 'static,
+    H: Message + Default + 'static,
+{
     pub async fn call(channel: &Channel, path: &'static str) -> Result<Self, Status> {
         let mut grpc = tonic::client::Grpc::new(channel.clone());
         grpc = grpc.max_decoding_message_size(usize::MAX);
@@ -96,7 +102,7 @@ impl Client {
         let (said, to) = unbounded_channel();
         let path = tonic::codegen::http::uri::PathAndQuery::from_static(path);
         let answer = grpc
-            .streaming(tonic::Request::new(Said(to)), path, Plain)
+            .streaming(tonic::Request::new(Said(to)), path, Plain(PhantomData))
             .await?;
         let version = answer.metadata().get("version");
         let version = version.map(|version| version.to_str().unwrap().to_owned());
@@ -107,8 +113,44 @@ impl Client {
         })
     }
 
-    pub fn say(&self, request: RequestResources) {
-        self.said.send(request).unwrap();
+    pub fn say(&self, message: S) {
+        self.said.send(message).unwrap();
+    }
+
+    pub async fn next(&mut self) -> H {
+        self.heard().await.unwrap().unwrap()
+    }
+
+    pub async fn heard(&mut self) -> Result<Option<H>, Status> {
+        tokio::time::timeout(SOON, self.heard.message())
+            .await
+            .expect("waited in vain")
+    }
+
+    pub async fn code(&mut self) -> Code {
+        loop {
+            match self.heard().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Code::Ok,
+                Err(status) => return status.code(),
+            }
+        }
+    }
+
+    pub async fn is_quiet(&mut self) -> bool {
+        tokio::time::timeout(QUIET, self.heard.message())
+            .await
+            .is_err()
+    }
+}
+
+impl Client {
+    pub async fn open(channel: &Channel) -> Result<Self, Status> {
+        Self::call(
+            channel,
+            "/istio.mcp.v1alpha1.ResourceSource/EstablishResourceStream",
+        )
+        .await
     }
 
     pub fn ask(&self, collection: &str) {
@@ -131,31 +173,15 @@ impl Client {
             ..RequestResources::default()
         });
     }
+}
 
-    pub async fn next(&mut self) -> Resources {
-        self.heard().await.unwrap().unwrap()
-    }
-
-    pub async fn heard(&mut self) -> Result<Option<Resources>, Status> {
-        tokio::time::timeout(SOON, self.heard.message())
-            .await
-            .expect("waited in vain")
-    }
-
-    pub async fn code(&mut self) -> Code {
-        loop {
-            match self.heard().await {
-                Ok(Some(_)) => {}
-                Ok(None) => return Code::Ok,
-                Err(status) => return status.code(),
-            }
-        }
-    }
-
-    pub async fn is_quiet(&mut self) -> bool {
-        tokio::time::timeout(QUIET, self.heard.message())
-            .await
-            .is_err()
+impl Source {
+    pub async fn dial(channel: &Channel) -> Result<Self, Status> {
+        Self::call(
+            channel,
+            "/istio.mcp.v1alpha1.ResourceSink/EstablishResourceStream",
+        )
+        .await
     }
 }
 
