@@ -1,10 +1,105 @@
-//! Sinks that ask for what there is not: what they cost the others.
+//! Sinks that do not read, and sinks that ask for what there is not: what they cost the others.
+
+use std::time::{Duration, Instant};
 
 use tonic::Code;
 
 use crate::client::*;
-use crate::place::Place;
+use crate::place::{Galley, Place, SERVICES, service};
 use crate::streams::channel;
+
+/// So long changes are made, in seconds, where somebody wants more than a few.
+const SECONDS: &str = "GUDGEON_SLOW_SINK_SECONDS";
+/// At least so many changes, and of so many services.
+const TURNS: u32 = 3;
+const COUNT: u32 = 100;
+/// What a sink that does not read may cost, in KiB: a few times what one response has.
+const MOST: u64 = 16 << 10;
+
+/// A hundred services with 10 KiB each, all of them other ones in each turn.
+fn services(turn: u32) -> String {
+    let note = format!(
+        "annotations: {{turn: '{turn}', note: {}}}",
+        "x".repeat(10 << 10)
+    );
+    let all = (0..COUNT).map(|at| {
+        let text = service(&format!("s{at}"), [turn % 100, 100 - turn % 100]);
+        text.replace("namespace: shop}", &format!("namespace: shop, {note}}}"))
+    });
+    all.collect::<Vec<_>>().join("---\n")
+}
+
+/// From a change to its arrival, turn by turn.
+async fn delays(galley: &Galley, reader: &mut Client, from: u32, time: Duration) -> Vec<Duration> {
+    let begun = Instant::now();
+    let mut all = Vec::new();
+    for turn in from.. {
+        if turn >= from + TURNS && begun.elapsed() >= time {
+            break;
+        }
+        let changed = Instant::now();
+        galley.place.write("config/all.yaml", &services(turn));
+        let response = reader.next().await;
+        all.push(changed.elapsed());
+        assert_eq!(response.resources.len(), COUNT as usize);
+        reader.answer(&response, None);
+    }
+    all
+}
+
+fn median(mut all: Vec<Duration>) -> Duration {
+    all.sort();
+    all[all.len() / 2]
+}
+
+/// Case 34.
+#[tokio::test]
+async fn a_sink_that_reads_nothing_neither_delays_the_others_nor_costs_more_and_more() {
+    let time = std::env::var(SECONDS).map_or(0, |seconds| seconds.parse().unwrap());
+    let time = Duration::from_secs(time);
+    let galley = Place::new().with("config/all.yaml", &services(0)).start();
+    let mut reader = Client::open(&channel(&galley).await).await.unwrap();
+    reader.ask(SERVICES);
+    let first = reader.next().await;
+    reader.answer(&first, None);
+    let alone = delays(&galley, &mut reader, 1, Duration::ZERO).await;
+    // On a connection of its own: its window is full for ever.
+    let deaf = Client::open(&channel(&galley).await).await.unwrap();
+    deaf.ask(SERVICES);
+    // What was said has to leave this thread first.
+    let is_owed = || {
+        let peers = galley.configz()["peers"].clone();
+        peers[1]["collections"][SERVICES]["pending_nonce"] == "1"
+    };
+    let end = Instant::now() + SOON;
+    while !is_owed() {
+        assert!(Instant::now() < end, "it is owed nothing");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let settled = delays(&galley, &mut reader, 11, Duration::ZERO).await;
+    let before = galley.anonymous();
+    let beside = delays(&galley, &mut reader, 21, time).await;
+    let after = galley.anonymous();
+    let turns = beside.len();
+    let (alone, beside) = (median(alone), median([settled, beside].concat()));
+    eprintln!(
+        "{turns} changes: {alone:?} alone, {beside:?} beside it, {before} KiB before, {after} KiB after"
+    );
+    // Generous: others are busy on this machine, now and then.
+    let most = alone * 3 + Duration::from_secs(2);
+    assert!(beside < most, "{beside:?} beside it, {alone:?} alone");
+    assert!(
+        after < before + MOST,
+        "{before} KiB before, {after} KiB after"
+    );
+    let peers = galley.configz()["peers"].clone();
+    let pending = &peers[1]["collections"][SERVICES];
+    assert_eq!(
+        (&pending["pending_nonce"], pending["acked"].is_null()),
+        (&"1".into(), true)
+    );
+    drop(deaf);
+}
 
 #[tokio::test]
 async fn streams_that_ask_for_what_there_is_not_end_and_fill_no_log() {
