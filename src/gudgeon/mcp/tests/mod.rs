@@ -8,7 +8,11 @@
 )]
 mod authority;
 #[path = "../../tests/support/mcp.rs"]
-#[allow(unreachable_pub, reason = "tests of the program have it, too")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "tests of the program have it, too"
+)]
 mod client;
 mod links;
 mod plain;
