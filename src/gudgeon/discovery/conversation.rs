@@ -268,7 +268,7 @@ where
         if self.writing.take().is_some() {
             session.written();
         }
-        let response = session.next(now, &self.hub.pieces.lists);
+        let response = session.next(now);
         self.unmade(&self.joined.session.take_unmade());
         if let Some(response) = response {
             self.writing = Some(response.kind);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use xds::stream::{Pool, Protocol};
+use xds::stream::Protocol;
 use xds::version::Version;
 use xds::view::{Resource, Type};
 
@@ -17,14 +17,9 @@ const LONG_BYTES: usize = 16 << 10;
 /// What a piece is made of. Versions are content.
 type Key = (Protocol, Type, Vec<Version>);
 
-/// What streams share.
+/// Pieces that somebody holds.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces {
-    /// Pieces that somebody holds.
-    held: grpc::Pieces<Key>,
-    /// Names, and what was sent for them.
-    pub(super) lists: Pool,
-}
+pub(crate) struct Pieces(grpc::Pieces<Key>);
 
 impl Pieces {
     /// These resources, a few in each piece.
@@ -39,7 +34,7 @@ impl Pieces {
         runs.map(|run| {
             let versions = run.iter().map(|one| one.version).collect();
             let key = (protocol, kind, versions);
-            self.held.get(key, || (encode(run), ()))
+            self.0.get(key, || (encode(run), ()))
         })
         .collect()
     }
@@ -81,9 +76,9 @@ mod tests {
         let all: std::collections::BTreeSet<_> = one.iter().chain(&other).map(at).collect();
         assert!(all.len() <= one.len() + 2, "{} {}", all.len(), one.len());
         drop(one);
-        assert_eq!(pieces.held.held(), other.len());
+        assert_eq!(pieces.0.held(), other.len());
         drop(other);
-        assert_eq!(pieces.held.held(), 0);
+        assert_eq!(pieces.0.held(), 0);
     }
 
     /// Two messages of nothing but a name have the same bytes in any type, and so the same version.

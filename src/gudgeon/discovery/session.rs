@@ -9,9 +9,7 @@ use tokio::sync::Notify;
 use xds::node::Node;
 use xds::reason::Reasons;
 use xds::snapshot::Snapshot;
-use xds::stream::{
-    Client, Fault, Heard, Pool, Protocol, Push, Request, Response, Scope, Stall, Stream,
-};
+use xds::stream::{Client, Fault, Heard, Protocol, Push, Request, Response, Scope, Stall, Stream};
 use xds::view::Type;
 
 use crate::grpc::Address;
@@ -157,11 +155,8 @@ impl Session {
     }
 
     /// The next response, where its writer is free.
-    pub(super) fn next(&self, now: Duration, pool: &Pool) -> Option<Response> {
-        let stream = &mut self.inner().stream;
-        let response = stream.next(now);
-        stream.share(pool);
-        response
+    pub(super) fn next(&self, now: Duration) -> Option<Response> {
+        self.inner().stream.next(now)
     }
 
     /// Types of which something could not be made.

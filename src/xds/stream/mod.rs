@@ -17,8 +17,6 @@ mod message;
 mod named;
 mod push;
 mod rollout;
-mod shared;
-mod slot;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -38,7 +36,6 @@ use self::named::{Absence, Named, Source};
 use self::push::{Dirty, Waiting};
 pub use self::push::{LastPush, Push, Scope};
 use self::rollout::Phase;
-pub use self::shared::Pool;
 pub use self::status::{Status, Watches};
 pub use self::writer::Stall;
 use self::writer::Writer;
@@ -317,13 +314,6 @@ impl Stream {
                 self.dirty.add(&names);
             }
         }
-    }
-
-    /// Keeps once what other streams have, too; to be asked after [`Self::next`].
-    pub fn share(&mut self, pool: &Pool) {
-        let ledgers = &self.ledgers;
-        self.endpoints.share(pool, ledgers.endpoints.is_settled());
-        self.routes.share(pool, ledgers.routes.is_settled());
     }
 
     /// Types of which something could not be made since this was last asked.

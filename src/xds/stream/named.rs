@@ -1,18 +1,67 @@
 //! What a client has of endpoints or routes: names that it asked for, and what it was sent for each.
 //!
-//! That is two words per name: the resource that was sent, shared with everyone who has it, and a mark. Names are sorted, so
-//! that a request with all of them is one walk over two lists. Streams that have the same share the list until one differs.
+//! A stream keeps two words per name: the resource that was sent, shared with everyone who has it, and a mark. Names are
+//! sorted, so that a request with all of them is one walk over two lists.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::Looked;
 use super::message::{Client, Protocol};
 use super::push::Dirty;
-use super::shared::Pool;
-use super::slot::{Slot, State, equal, nothing};
 use crate::version::Version;
 use crate::view::Resource;
+
+/// Where a name stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Asked for: the next response has it, whatever was sent before.
+    Unsent,
+    /// The client was told that there is none.
+    Absent,
+    Sent,
+}
+
+#[derive(Debug)]
+struct Slot {
+    resource: Arc<Resource>,
+    state: State,
+    /// The client let it go in a request that came too late to count. If its next one has the name, it wants it again.
+    left: bool,
+    /// Of the last response that had it.
+    nonce: u32,
+}
+
+impl Slot {
+    fn unsent(name: &str) -> Self {
+        let resource = nothing(name.into());
+        Self {
+            resource,
+            state: State::Unsent,
+            left: false,
+            nonce: 0,
+        }
+    }
+
+    /// What it adds to the version.
+    fn version(&self) -> Version {
+        match self.state {
+            State::Unsent => Version::EMPTY,
+            State::Absent | State::Sent => self.resource.version,
+        }
+    }
+}
+
+/// A name without content.
+fn nothing(name: Arc<str>) -> Arc<Resource> {
+    Arc::new(Resource {
+        name,
+        version: Version::EMPTY,
+        body: Bytes::new(),
+    })
+}
 
 /// How a client learns that a name has nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,13 +121,9 @@ impl Found {
 #[derive(Debug, Default)]
 pub(super) struct Named {
     /// Sorted by name.
-    slots: Arc<Vec<Slot>>,
+    slots: Vec<Slot>,
     version: Version,
     unsent: usize,
-    /// It was changed since others were looked for who have the same.
-    changed: bool,
-    /// A slot has the nonce of a response.
-    numbered: bool,
 }
 
 /// How names become resources.
@@ -124,10 +169,8 @@ impl Named {
 
     /// State of the world: these names, sorted, each once, and no others. They come with the last nonce.
     pub(super) fn replace(&mut self, names: &[&str], nonce: u32) {
-        let mut old = Arc::unwrap_or_clone(std::mem::take(&mut self.slots))
-            .into_iter()
-            .peekable();
-        let mut slots = Vec::with_capacity(names.len());
+        let mut old = std::mem::take(&mut self.slots).into_iter().peekable();
+        self.slots.reserve_exact(names.len());
         for name in names {
             while old.next_if(|slot| *slot.resource.name < **name).is_some() {}
             let known = old.next_if(|slot| *slot.resource.name == **name);
@@ -136,17 +179,15 @@ impl Named {
             if std::mem::take(&mut slot.left) && slot.nonce < nonce {
                 slot.state = State::Unsent;
             }
-            slots.push(slot);
+            self.slots.push(slot);
         }
-        self.slots = Arc::new(slots);
         self.count();
     }
 
     /// State of the world: a request with an older nonce, which does not count, had these names, sorted, and no others. A
     /// name that went and is there again gets what the client had not read yet.
     pub(super) fn leave(&mut self, names: &[&str], nonce: u32) {
-        self.changed = true;
-        for slot in Arc::make_mut(&mut self.slots) {
+        for slot in &mut self.slots {
             let there = names.binary_search(&&*slot.resource.name).is_ok();
             slot.left = if there {
                 slot.left && slot.nonce <= nonce
@@ -158,13 +199,10 @@ impl Named {
 
     /// Delta: these names, sorted, each once, too; one that is there already is asked for again.
     pub(super) fn add(&mut self, names: &[&str]) {
-        let mut old = Arc::unwrap_or_clone(std::mem::take(&mut self.slots))
-            .into_iter()
-            .peekable();
-        let mut slots = Vec::with_capacity(old.len().max(names.len()));
+        let mut old = std::mem::take(&mut self.slots).into_iter().peekable();
         for name in names {
             while let Some(slot) = old.next_if(|slot| *slot.resource.name < **name) {
-                slots.push(slot);
+                self.slots.push(slot);
             }
             let known = old.next_if(|slot| *slot.resource.name == **name);
             let slot = known.map_or_else(
@@ -174,19 +212,15 @@ impl Named {
                     ..slot
                 },
             );
-            slots.push(slot);
+            self.slots.push(slot);
         }
-        slots.extend(old);
-        self.slots = Arc::new(slots);
+        self.slots.extend(old);
         self.count();
     }
 
     /// Delta: these names, sorted, no more.
     pub(super) fn remove(&mut self, names: &[&str]) {
-        if names.is_empty() {
-            return;
-        }
-        Arc::make_mut(&mut self.slots)
+        self.slots
             .retain(|slot| names.binary_search(&&*slot.resource.name).is_err());
         self.count();
     }
@@ -194,7 +228,7 @@ impl Named {
     /// Of these names, those that are subscribed are sent once more: their clusters are new to the client.
     pub(super) fn again<'a>(&mut self, names: impl Iterator<Item = &'a Arc<str>>) {
         for name in names {
-            if let Some(slot) = self.find_mut(name) {
+            if let Some(slot) = self.find(name).and_then(|at| self.slots.get_mut(at)) {
                 slot.state = State::Unsent;
             }
         }
@@ -211,28 +245,7 @@ impl Named {
             .ok()
     }
 
-    fn find_mut(&mut self, name: &str) -> Option<&mut Slot> {
-        let at = self.find(name)?;
-        Arc::make_mut(&mut self.slots).get_mut(at)
-    }
-
-    /// Takes the list of those who have the same. `settled`: every response was answered, so no nonce is asked for any more.
-    pub(super) fn share(&mut self, pool: &Pool, settled: bool) {
-        if settled && self.numbered {
-            for slot in Arc::make_mut(&mut self.slots) {
-                slot.nonce = 0;
-            }
-            self.numbered = false;
-            self.changed = true;
-        }
-        if self.changed && self.unsent == 0 {
-            self.slots = pool.shared(self.version, std::mem::take(&mut self.slots));
-            self.changed = false;
-        }
-    }
-
     fn count(&mut self) {
-        self.changed = true;
         self.version = self.slots.iter().map(Slot::version).sum();
         let unsent = self.slots.iter();
         self.unsent = unsent.filter(|slot| slot.state == State::Unsent).count();
@@ -253,7 +266,7 @@ impl Named {
 
     /// Delta: a client comes back with these versions, sorted by name. Whether nothing is owed to it.
     pub(super) fn agree_each(&mut self, initial: &[(&str, &str)], source: &Source<'_>) -> bool {
-        for slot in Arc::make_mut(&mut self.slots) {
+        for slot in &mut self.slots {
             let known = initial
                 .binary_search_by(|(name, _)| (*name).cmp(&slot.resource.name))
                 .ok()
@@ -270,7 +283,7 @@ impl Named {
     }
 
     fn forget(&mut self) {
-        for slot in Arc::make_mut(&mut self.slots) {
+        for slot in &mut self.slots {
             slot.state = State::Unsent;
         }
         self.count();
@@ -279,8 +292,7 @@ impl Named {
     /// What was asked for.
     fn unsent(&mut self, source: &Source<'_>) -> Found {
         let mut found = Found::new(self.version);
-        (self.changed, self.numbered) = (true, true);
-        let unsent = Arc::make_mut(&mut self.slots).iter_mut();
+        let unsent = self.slots.iter_mut();
         for slot in unsent.filter(|slot| slot.state == State::Unsent) {
             look(slot, source, &mut found);
         }
@@ -298,8 +310,7 @@ impl Named {
         match dirty {
             Dirty::None => {}
             Dirty::All => {
-                (self.changed, self.numbered) = (true, true);
-                for slot in Arc::make_mut(&mut self.slots) {
+                for slot in &mut self.slots {
                     look(slot, source, &mut found);
                 }
             }
@@ -311,20 +322,31 @@ impl Named {
 
     /// Whichever list is the shorter one is walked.
     fn changed_of(&mut self, names: &BTreeSet<Arc<str>>, source: &Source<'_>, found: &mut Found) {
-        (self.changed, self.numbered) = (true, true);
         if names.len() < self.slots.len() {
             for name in names {
-                if let Some(slot) = self.find_mut(name) {
+                if let Some(slot) = self.find(name).and_then(|at| self.slots.get_mut(at)) {
                     look(slot, source, found);
                 }
             }
             return;
         }
-        let slots = Arc::make_mut(&mut self.slots).iter_mut();
+        let slots = self.slots.iter_mut();
         for slot in slots.filter(|slot| names.contains(&slot.resource.name)) {
             look(slot, source, found);
         }
     }
+}
+
+/// Names begin alike, and the C library compares bytes one by one.
+fn equal(one: &str, other: &str) -> bool {
+    let ((one, rest), (other, end)) = (one.as_bytes().as_chunks(), other.as_bytes().as_chunks());
+    let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+    one.len() == other.len()
+        && rest == end
+        && one
+            .iter()
+            .zip(other)
+            .all(|(one, other)| word(one) == word(other))
 }
 
 /// Holds one slot against what there is now.
@@ -374,67 +396,22 @@ fn look(slot: &mut Slot, source: &Source<'_>, found: &mut Found) {
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 3] = ["a", "b", "c"];
-
-    fn bodies(of_b: &'static str) -> [Arc<Resource>; 3] {
-        let one = |name, body: &'static str| Arc::new(Resource::new(name, body));
-        [one("a", "1"), one("b", of_b), one("c", "3")]
-    }
-
-    /// Takes in what there is, in a response with that nonce.
-    fn look(named: &mut Named, there: &[Arc<Resource>], dirty: &Dirty, nonce: u32) -> usize {
-        let get = |name: &str| Ok(there.iter().find(|one| *one.name == *name).cloned());
-        let source = Source {
-            get: &get,
-            absence: Absence::Empty,
-            hold: false,
-            nonce,
-        };
-        named.changed(dirty, &source).resources.len()
-    }
-
-    fn asked(there: &[Arc<Resource>], nonce: u32) -> Named {
-        let mut named = Named::default();
-        named.replace(&NAMES, 0);
-        assert_eq!(look(&mut named, there, &Dirty::None, nonce), 3);
-        named
+    /// Two thousand streams with a thousand names each have two million of them.
+    #[test]
+    fn a_name_costs_two_words() {
+        assert_eq!(size_of::<Slot>(), 16);
     }
 
     #[test]
-    fn who_has_the_same_has_the_same_list() {
-        let pool = Pool::default();
-        let there = bodies("2");
-        let (mut one, mut other) = (asked(&there, 3), asked(&there, 8));
-        one.share(&pool, false);
-        other.share(&pool, false);
-        assert!(!Arc::ptr_eq(&one.slots, &other.slots), "their nonces count");
-        one.share(&pool, true);
-        other.share(&pool, true);
-        assert!(Arc::ptr_eq(&one.slots, &other.slots));
-        let mut third = asked(&bodies("2"), 3);
-        third.share(&pool, true);
-        assert!(
-            !Arc::ptr_eq(&one.slots, &third.slots),
-            "equal bytes, but not the same"
-        );
-    }
-
-    #[test]
-    fn a_change_is_of_one_stream() {
-        let pool = Pool::default();
-        let (there, later) = (bodies("2"), bodies("later"));
-        let (mut one, mut other) = (asked(&there, 3), asked(&there, 3));
-        one.share(&pool, true);
-        other.share(&pool, true);
-        let before = other.version();
-        let dirty = Dirty::Names(BTreeSet::from(["b".into()]).into());
-        assert_eq!(look(&mut one, &later, &dirty, 4), 1);
-        assert_eq!(one.version(), later.iter().map(|one| one.version).sum());
-        assert_eq!(other.version(), before);
-        let has: Vec<_> = other.resources().map(|one| one.body.clone()).collect();
-        assert_eq!(has, ["1", "2", "3"]);
-        assert_eq!(look(&mut other, &later, &dirty, 9), 1, "it is sent to both");
-        one.remove(&["a"]);
-        assert_eq!((one.len(), other.len()), (2, 3));
+    fn names_are_equal_in_every_byte() {
+        let name = "outbound|8080||a.demo";
+        assert!(equal(name, name) && equal("", ""));
+        for at in 0..name.len() {
+            let mut other = name.to_owned();
+            other.replace_range(at..=at, "_");
+            assert!(!equal(name, &other), "{other}");
+            assert!(!equal(name, &name[at..]) || at == 0);
+            assert!(!equal(&name[..at], name));
+        }
     }
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::envoy::{Envoy, empty};
 use super::world::{Body, World};
-use crate::stream::{Client, Pool, Protocol, Request, Response, Stream};
+use crate::stream::{Client, Protocol, Request, Response, Stream};
 use crate::version::Version;
 use crate::view::Type;
 use crate::view::Type::{Cluster, Endpoint, Listener, Route};
@@ -238,7 +238,6 @@ struct Run {
     protocol: Protocol,
     world: World,
     stream: Stream,
-    pool: Pool,
     envoy: Envoy,
     now: Duration,
     writing: Option<Response>,
@@ -253,7 +252,6 @@ impl Run {
             protocol,
             stream: Stream::new(protocol, Client::Envoy, world.view()),
             world,
-            pool: Pool::default(),
             envoy: Envoy::new(protocol),
             now: Duration::from_secs(1),
             writing: None,
@@ -309,9 +307,7 @@ impl Run {
     }
 
     fn send(&mut self) -> bool {
-        let response = self.stream.next(self.now);
-        self.stream.share(&self.pool);
-        let Some(response) = response else {
+        let Some(response) = self.stream.next(self.now) else {
             return false;
         };
         assert_eq!(self.writing, None, "one is held");
