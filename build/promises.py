@@ -169,9 +169,7 @@ def of_discovery(quick, proxies):
     told("  before the first proxy", f"{before} kB")
     if more > 1:
         told(f"  with {proxies} proxies", f"{load['resident']} kB")
-    what = "  each over a connection of its own, as Envoys are"
-    apart = before + (found["apart"] - before) * 2 * more
-    one(what, apart, "resident", f"{apart:.0f} kB", f"{limits['resident']} kB", now=limits["apart_now"])
+    told("  each over a connection of its own", f"{before + (found['apart'] - before) * 2 * more:.0f} kB")
     told("  at most, while all come at once", f"{load['resident_most']} kB")
     told("  after changes of endpoints and services", f"{load['resident_after']} kB")
     told("  until every proxy had everything, the proxies beside it", f"{load['complete_ms'] / 1000:.1f} s")
