@@ -178,8 +178,17 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn whoever_looks_at_much_holds_up_nobody() {
+    #[test]
+    fn whoever_looks_at_much_holds_up_nobody() {
+        // The one thread beside is taken, so that nothing that is left to it can be ready too early for this test to see it.
+        tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap()
+            .block_on(looked_at());
+    }
+
+    async fn looked_at() {
         let settings = Settings {
             source: "files",
             domain: "cluster.local".to_owned(),
@@ -199,11 +208,14 @@ mod tests {
             ("/debug/configz", "\"rejected_count\": 10000"),
             ("/debug", "Not served as it is written: 10000"),
         ] {
+            let (free, taken) = std::sync::mpsc::channel::<()>();
+            tokio::task::spawn_blocking(move || taken.recv());
             let mut drawn = monitor.respond(&Method::GET, path, "");
-            // It is being drawn, and not here.
+            // It will be drawn, and not here.
             let mut nobody = Context::from_waker(Waker::noop());
             assert!(drawn.as_mut().poll(&mut nobody).is_pending(), "{path}");
             tell(10_000);
+            drop(free);
             let answer = drawn.await.unwrap();
             assert_eq!(answer.status(), StatusCode::OK);
             let body = answer.into_body().collect().await.unwrap().to_bytes();
