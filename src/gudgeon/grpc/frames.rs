@@ -4,16 +4,21 @@
 //! some thousand proxies that named all their clusters once would hold that much for ever.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes};
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
+use tokio::time::timeout;
 use tonic::{Code, Status};
 
 /// Whether it is compressed, and its length.
 const PREFIX: usize = 5;
+
+/// For the word with which the other side goes: it is there already, or on its way.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// What of a message is read.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +90,26 @@ where
                 None => return Err(Status::invalid_argument("a message ends too early")),
             }
         }
+    }
+
+    /// How the other side has ended the stream; `None`: it does not say, or not soon.
+    ///
+    /// A server that refuses a stream answers, and then resets it, because it wants nothing more of the request. hyper drops
+    /// the request's body at the reset, maybe before anybody has read the answer: the answer says why, the reset does not.
+    pub(crate) async fn last_word(&mut self) -> Option<Status> {
+        let mut read = 0;
+        let said = async {
+            loop {
+                match self.body.frame().await? {
+                    Err(cause) => return Some(cause.status()),
+                    Ok(frame) => read += frame.data_ref().map_or(0, Bytes::len),
+                }
+                if read > self.bounds.bytes {
+                    return None;
+                }
+            }
+        };
+        timeout(LAST_WORD, said).await.ok().flatten()
     }
 
     /// A whole message, if it is there.

@@ -85,7 +85,8 @@ where
         let mut answered = false;
         let status = loop {
             if self.outlet.is_gone() {
-                break Status::cancelled("the client is gone");
+                let said = self.inbound.last_word().await;
+                break said.unwrap_or_else(|| Status::cancelled("the other side is gone"));
             }
             self.send();
             match self.event(&mut waits).await {

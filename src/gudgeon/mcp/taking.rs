@@ -165,7 +165,8 @@ where
             .put(asked.iter().map(|one| Bytes::from(framed(one))));
         loop {
             if self.outlet.is_gone() {
-                return Status::unavailable("the other side is gone");
+                let said = self.inbound.last_word().await;
+                return said.unwrap_or_else(|| Status::unavailable("the other side is gone"));
             }
             let free = self.outlet.is_free();
             tokio::select! {

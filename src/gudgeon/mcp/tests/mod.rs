@@ -14,6 +14,7 @@ mod authority;
     reason = "tests of the program have it, too"
 )]
 mod client;
+mod endings;
 mod links;
 mod plain;
 mod secured;
