@@ -17,7 +17,7 @@ import gudgeon
 import measure
 from ports import free_port
 
-MESH_LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/load/mesh-load")
+MESH_LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/gudgeon-dev/mesh-load")
 # What is promised, and how many proxies there are when nobody asks for all of it: what one more costs is measured, too.
 SERVICES, ENDPOINTS, PROXIES, FEWER = 1000, 10, 2000, 500
 

@@ -19,7 +19,7 @@ import measure
 from ports import free_port
 
 GUDGEON = os.path.abspath(f"target/dist/{os.uname().machine}/gudgeon")
-LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/load/load")
+LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/gudgeon-dev/load")
 SERVER_CORE, CLIENT_CORE = (lambda cores: (cores[0], cores[-1]))(sorted(os.sched_getaffinity(0)))
 # A template of Istio 1.1's kind and its values; without a configuration the built-in template works.
 FRAGMENT = ["tests/data/fragment-template.yaml", "tests/data/fragment-values.yaml"]

@@ -169,15 +169,10 @@ bench_tools() {
 # shellcheck disable=SC2034 # of those who read this file
 control_plane=(gudgeon gudgeon-api gudgeon-cluster gudgeon-inject gudgeon-load gudgeon-mcp gudgeon-mesh-load gudgeon-xds jsonpath-rust)
 
-# What build/promises measures of gudgeon, and its client.
+# What build/promises measures of gudgeon, and its clients.
 load_tools() {
     need python3 python3
     build/dist "$(host_arch)" gudgeon >/dev/null
-    cargo build -q --profile load --locked -p gudgeon-load
+    cargo build -q --profile gudgeon-dev --locked "${control_plane[@]/#/--package=}" --bin load --bin mesh-load
 }
 
-# And the proxies of discovery.
-mesh_tools() {
-    load_tools
-    cargo build -q --profile load --locked -p gudgeon-mesh-load
-}

@@ -546,8 +546,7 @@ fn scrapes_that_nobody_reads_keep_nobody_out_and_end() {
         (target.descriptors() <= before + 1).then_some(())
     });
     let lasted = began.elapsed();
-    // Ten seconds without a byte that was taken, and as much again where cores are busy: but not for as long as they send.
-    assert!(lasted < Duration::from_secs(40), "{lasted:?}");
+    assert!(lasted < Duration::from_secs(20), "{lasted:?}");
     probes.finish("264 scrapes that nobody reads");
     assert_eq!(target.status_of(&request("GET", "/metrics", "")), 200);
     drop(held);
