@@ -222,13 +222,13 @@ fn flags_of_the_built_in_template_mean_nothing_beside_a_configuration() {
 
 #[test]
 fn the_drain() {
-    let mut injector = Place::new().start(&["--drainDuration=2s"]);
+    let mut injector = Place::new().start(&["--drainDuration=4s"]);
     let mut client = injector.client();
     assert_eq!(client.image(), "proxy:1");
     let start = Instant::now();
     injector.signal("TERM");
     until("not ready", || injector.get("/ready").status == 503);
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(3));
     assert_eq!(injector.get("/ready").text(), "draining\n");
     // Listeners stay.
     assert_eq!(injector.client().image(), "proxy:1");
@@ -236,7 +236,7 @@ fn the_drain() {
     assert_eq!(injector.wait().code(), Some(0));
     let took = start.elapsed();
     assert!(
-        (Duration::from_secs(2)..Duration::from_secs(6)).contains(&took),
+        (Duration::from_secs(4)..Duration::from_secs(12)).contains(&took),
         "{took:?}"
     );
     assert!(client.is_closed());
@@ -282,7 +282,7 @@ fn asked_twice_it_goes_at_once() {
     until("it drains", || injector.logged("asked to stop") == 1);
     injector.signal("TERM");
     assert_eq!(injector.wait().code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(20));
 }
 
 #[test]

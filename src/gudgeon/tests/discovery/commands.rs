@@ -124,7 +124,7 @@ async fn at_the_end_it_is_not_ready_and_then_streams_are_closed() {
     );
     let mut discovery = Place::new()
         .with("config/b.yaml", &b)
-        .arg("--drainDuration=1s")
+        .arg("--drainDuration=4s")
         .start();
     let mut stream = Sotw::open(discovery.grpc).await;
     let [cds, ..] = stream
@@ -135,17 +135,17 @@ async fn at_the_end_it_is_not_ready_and_then_streams_are_closed() {
     until("draining", || {
         (discovery.get("/ready") == (503, "draining\n".to_owned())).then_some(())
     });
-    assert!(asked.elapsed() < Duration::from_millis(900));
+    assert!(asked.elapsed() < Duration::from_secs(3));
     // It serves on.
     let mut late = Sotw::open(discovery.grpc).await;
     late.ask(CDS, &[]);
     assert_eq!(late.hear(CDS).await.version_info, cds.version_info);
     let ended = stream.end().await;
     assert_eq!(ended.code(), tonic::Code::Unavailable);
-    assert!(asked.elapsed() >= Duration::from_secs(1));
+    assert!(asked.elapsed() >= Duration::from_secs(4));
     assert_eq!(discovery.wait().code(), Some(0));
     assert!(
-        asked.elapsed() < Duration::from_secs(3),
+        asked.elapsed() < Duration::from_secs(10),
         "{:?}",
         asked.elapsed()
     );
@@ -162,7 +162,7 @@ async fn asked_twice_it_stops_at_once() {
     let asked = Instant::now();
     discovery.signal("TERM");
     assert_eq!(discovery.wait().code(), Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(2));
+    assert!(asked.elapsed() < Duration::from_secs(20));
 }
 
 #[test]

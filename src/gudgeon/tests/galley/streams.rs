@@ -213,7 +213,7 @@ async fn at_a_term_it_is_not_ready_at_once_and_streams_are_told_within_the_drain
     const END_STREAM: u8 = 1;
     let mut galley = Place::new()
         .with("config/a.yaml", &service("a", [75, 25]))
-        .arg("--drainDuration=2s")
+        .arg("--drainDuration=5s")
         .start();
     let mut client = Client::open(&channel(&galley).await).await.unwrap();
     client.ask(SERVICES);
@@ -238,7 +238,7 @@ async fn at_a_term_it_is_not_ready_at_once_and_streams_are_told_within_the_drain
     client.ask("istio/networking/v1alpha3/gateways");
     assert_eq!(client.next().await.resources.len(), 0);
     assert_eq!(client.code().await, Code::Unavailable);
-    assert!(begun.elapsed() >= std::time::Duration::from_secs(2));
+    assert!(begun.elapsed() >= std::time::Duration::from_secs(5));
     let frames = told.join().unwrap();
     let goes = frames.iter().position(|(kind, _)| *kind == GOAWAY);
     let ends = |(kind, flags): &(u8, u8)| *kind == HEADERS && flags & END_STREAM != 0;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::place::{Discovery, Place};
+use crate::place::{Discovery, Place, entry};
 use crate::server::{apply, kubectl, of_run, try_kubectl, until};
 use crate::shipped::{Kind, assert_rights, manifest, shipped};
 
@@ -153,6 +153,66 @@ fn discovery_serves_without_the_right_to_secrets() {
     assert_eq!(discovery.get("/ready").0, 200);
     let (_, text) = discovery.get("/debug/endpointz?brief=1");
     assert!(text.contains("10.1.0.1:8080"), "{text}");
+}
+
+/// Nobody is without rules in between: each side counts until the other one has said all.
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn rules_of_the_cluster_yield_to_sources_that_are_named_later_and_come_back() {
+    let shipped = Shipped::new();
+    let _kind = something_to_read(&shipped.kubeconfig);
+    let discovery = shipped.discovery();
+    let rules = || {
+        let (_, text) = discovery.get("/debug/endpointz?brief=1");
+        // Services are the cluster's, whoever has the rules.
+        assert!(text.contains("10.1.0.1:8080"), "{text}");
+        ["outer.example.com", "inner.demo.svc.cluster.local"].map(|host| text.contains(host))
+    };
+    until("the cluster's", || rules() == [true, false]);
+    let folder = discovery.place.path("rules");
+    std::fs::create_dir(&folder).unwrap();
+    let inner = entry(
+        "inner.demo.svc.cluster.local",
+        80,
+        "TCP",
+        &[("10.1.0.3", 1)],
+    );
+    std::fs::write(folder.join("inner.yaml"), inner).unwrap();
+    let named = format!(
+        "configSources: [{{address: 'fs://{}'}}]\n",
+        folder.display()
+    );
+    discovery.place.write("mesh", &named);
+    until("the directory's", || {
+        let now = rules();
+        assert_ne!(now, [false; 2]);
+        now == [false, true]
+    });
+    // What changes in the cluster meanwhile is not heard before it counts again.
+    let patch = r#"{"spec": {"hosts": ["other.example.com"]}}"#;
+    kubectl(
+        &[
+            "patch",
+            "serviceentry",
+            "outer",
+            "-n",
+            NAMESPACE,
+            "--type=merge",
+            "-p",
+            patch,
+        ],
+        "",
+    );
+    discovery.place.write("mesh", "enableTracing: false\n");
+    until("the cluster's again, as they are now", || {
+        let (_, text) = discovery.get("/debug/endpointz?brief=1");
+        text.contains("other.example.com") && rules() == [false; 2]
+    });
+    let words = [
+        "configuration comes from configSources from now on",
+        "configuration no longer comes from configSources",
+    ];
+    assert_eq!(words.map(|words| discovery.logged(words)), [1, 1]);
 }
 
 const NETWORKING: &str = "networking.istio.io";
