@@ -180,4 +180,3 @@ load_tools() {
     build/dist "$(host_arch)" gudgeon >/dev/null
     cargo build -q --profile gudgeon-dev --locked "${control_plane[@]/#/--package=}" --bin load --bin mesh-load
 }
-
