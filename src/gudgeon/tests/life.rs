@@ -228,7 +228,7 @@ fn the_drain() {
     let start = Instant::now();
     injector.signal("TERM");
     until("not ready", || injector.get("/ready").status == 503);
-    assert!(start.elapsed() < Duration::from_secs(3));
+    assert!(start.elapsed() < Duration::from_secs(1));
     assert_eq!(injector.get("/ready").text(), "draining\n");
     // Listeners stay.
     assert_eq!(injector.client().image(), "proxy:1");
@@ -236,7 +236,7 @@ fn the_drain() {
     assert_eq!(injector.wait().code(), Some(0));
     let took = start.elapsed();
     assert!(
-        (Duration::from_secs(4)..Duration::from_secs(12)).contains(&took),
+        (Duration::from_secs(4)..Duration::from_secs(8)).contains(&took),
         "{took:?}"
     );
     assert!(client.is_closed());
@@ -282,7 +282,7 @@ fn asked_twice_it_goes_at_once() {
     until("it drains", || injector.logged("asked to stop") == 1);
     injector.signal("TERM");
     assert_eq!(injector.wait().code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(20));
+    assert!(start.elapsed() < Duration::from_secs(5));
 }
 
 #[test]

@@ -135,7 +135,7 @@ async fn at_the_end_it_is_not_ready_and_then_streams_are_closed() {
     until("draining", || {
         (discovery.get("/ready") == (503, "draining\n".to_owned())).then_some(())
     });
-    assert!(asked.elapsed() < Duration::from_secs(3));
+    assert!(asked.elapsed() < Duration::from_millis(900));
     // It serves on.
     let mut late = Sotw::open(discovery.grpc).await;
     late.ask(CDS, &[]);
@@ -145,7 +145,7 @@ async fn at_the_end_it_is_not_ready_and_then_streams_are_closed() {
     assert!(asked.elapsed() >= Duration::from_secs(4));
     assert_eq!(discovery.wait().code(), Some(0));
     assert!(
-        asked.elapsed() < Duration::from_secs(10),
+        asked.elapsed() < Duration::from_secs(6),
         "{:?}",
         asked.elapsed()
     );
@@ -162,7 +162,7 @@ async fn asked_twice_it_stops_at_once() {
     let asked = Instant::now();
     discovery.signal("TERM");
     assert_eq!(discovery.wait().code(), Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(20));
+    assert!(asked.elapsed() < Duration::from_secs(2));
 }
 
 #[test]

@@ -243,7 +243,7 @@ async fn two_streams_of_one_node_are_two() {
         discovery.json("/debug/syncz").as_array().unwrap().len() == 1
     })
     .await;
-    assert!(gone.elapsed() < Duration::from_secs(5));
+    assert!(gone.elapsed() < Duration::from_secs(1));
     write(
         &discovery.place,
         &[("a", &["10.0.0.1"]), ("b", &["10.0.0.9"])],
@@ -276,7 +276,7 @@ async fn bad_nodes_are_refused_by_the_part() {
         let status = stream.end().await;
         assert_eq!(status.code(), Code::InvalidArgument);
         assert!(status.message().contains(said), "{}", status.message());
-        assert!(begun.elapsed() < Duration::from_secs(5));
+        assert!(begun.elapsed() < Duration::from_secs(1));
     }
     write(
         &discovery.place,
@@ -430,7 +430,6 @@ async fn nobody_waits_for_who_does_not_read() {
     }
     let deaf = Deaf::open(discovery.grpc);
     let before = discovery.anonymous();
-    let mut all = Vec::new();
     for round in 0..10 {
         let address = format!("10.0.2.{round}");
         write(
@@ -440,16 +439,16 @@ async fn nobody_waits_for_who_does_not_read() {
         let mut first = None;
         for stream in &mut readers {
             let eds = stream.hear(EDS).await;
-            first.get_or_insert_with(Instant::now);
+            let since = *first.get_or_insert_with(Instant::now);
+            assert!(
+                since.elapsed() < Duration::from_millis(300),
+                "{:?}",
+                since.elapsed()
+            );
             assert_eq!(endpoints(&eds, B), [format!("{address}:80")]);
             stream.ack(&eds, &[B]);
         }
-        all.push(first.unwrap().elapsed());
     }
-    // A busy machine may hold up this test itself in some of the rounds.
-    all.sort_unstable();
-    assert!(all[5] < Duration::from_millis(300), "{all:?}");
-    assert!(all[9] < Duration::from_secs(3), "{all:?}");
     crate::place::until("the timeout", || {
         (discovery.metric("pilot_xds_write_timeout") == 1.0).then_some(())
     });

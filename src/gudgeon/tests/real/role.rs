@@ -44,6 +44,14 @@ impl Drop for Shipped {
     }
 }
 
+fn patch(kind: &str, name: &str, how: &str, text: &str) {
+    let how = format!("--type={how}");
+    kubectl(
+        &["patch", kind, name, "-n", NAMESPACE, &how, "-p", text],
+        "",
+    );
+}
+
 /// Everything that the role has a rule for, where that server knows the kind.
 fn something_to_read(kubeconfig: &str) -> Kind {
     let _there_or_not = try_kubectl(&["create", "namespace", NAMESPACE], "");
@@ -104,18 +112,11 @@ fn the_role_of_discovery_is_enough() {
         rows.any(|row| row["id"] == "east" && row["state"] == "synced")
     });
     // What comes later comes by the watch that the role allows.
-    kubectl(
-        &[
-            "patch",
-            "endpoints",
-            "a",
-            "-n",
-            NAMESPACE,
-            "--type=json",
-            "-p",
-            r#"[{"op": "replace", "path": "/subsets/0/addresses/0/ip", "value": "10.1.0.9"}]"#,
-        ],
-        "",
+    patch(
+        "endpoints",
+        "a",
+        "json",
+        r#"[{"op": "replace", "path": "/subsets/0/addresses/0/ip", "value": "10.1.0.9"}]"#,
     );
     until("a change", || {
         discovery
@@ -188,21 +189,8 @@ fn rules_of_the_cluster_yield_to_sources_that_are_named_later_and_come_back() {
         assert_ne!(now, [false; 2]);
         now == [false, true]
     });
-    // What changes in the cluster meanwhile is not heard before it counts again.
-    let patch = r#"{"spec": {"hosts": ["other.example.com"]}}"#;
-    kubectl(
-        &[
-            "patch",
-            "serviceentry",
-            "outer",
-            "-n",
-            NAMESPACE,
-            "--type=merge",
-            "-p",
-            patch,
-        ],
-        "",
-    );
+    let changed = r#"{"spec": {"hosts": ["other.example.com"]}}"#;
+    patch("serviceentry", "outer", "merge", changed);
     discovery.place.write("mesh", "enableTracing: false\n");
     until("the cluster's again, as they are now", || {
         let (_, text) = discovery.get("/debug/endpointz?brief=1");
