@@ -17,7 +17,7 @@ use tracing::{debug, info};
 use xds::debounce::{Debounce, Due};
 use xds::node::Node;
 use xds::snapshot::{Next, Snapshot};
-use xds::stream::{Protocol, Scope};
+use xds::stream::{Lists, Protocol, Scope};
 
 use super::facts::Facts;
 use super::lines::Lines;
@@ -39,6 +39,8 @@ pub(crate) struct Hub {
     pub(crate) metrics: Metrics,
     pub(crate) options: Options,
     pub(crate) pieces: Pieces,
+    /// Of the names that streams have.
+    lists: Arc<Lists>,
     pub(crate) facts: Facts,
     pub(crate) lines: Lines,
     /// Streams that may begin with a push at once.
@@ -91,6 +93,7 @@ impl Hub {
             throttle: Arc::new(Semaphore::new(options.throttle)),
             options,
             pieces: Pieces::default(),
+            lists: Arc::default(),
             state: Mutex::new(State {
                 registries,
                 standing: BTreeMap::new(),
@@ -277,13 +280,11 @@ impl Hub {
         let number = state.next;
         state.next += 1;
         let (now, peer) = (self.clock.now(), peer.clone());
-        let session = Arc::new(Session::new(number, node, peer, now, protocol, snapshot));
+        let session = Session::new(number, node, peer, now, protocol, snapshot, &self.lists);
         state.sessions.insert(number, Arc::clone(&session));
         drop(state);
-        Joined {
-            hub: Arc::clone(self),
-            session,
-        }
+        let hub = Arc::clone(self);
+        Joined { hub, session }
     }
 
     /// In the order in which they came.

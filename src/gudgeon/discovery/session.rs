@@ -9,7 +9,9 @@ use tokio::sync::Notify;
 use xds::node::Node;
 use xds::reason::Reasons;
 use xds::snapshot::Snapshot;
-use xds::stream::{Client, Fault, Heard, Protocol, Push, Request, Response, Scope, Stall, Stream};
+use xds::stream::{
+    Client, Fault, Heard, Lists, Protocol, Push, Request, Response, Scope, Stall, Stream,
+};
 use xds::view::Type;
 
 use crate::grpc::Address;
@@ -82,14 +84,15 @@ impl Session {
         connected: Duration,
         protocol: Protocol,
         snapshot: &Arc<Snapshot>,
-    ) -> Self {
+        lists: &Arc<Lists>,
+    ) -> Arc<Self> {
         let client = if node.grpc {
             Client::Grpc
         } else {
             Client::Envoy
         };
-        let stream = Stream::new(protocol, client, snapshot.view(node));
-        Self {
+        let stream = Stream::new(protocol, client, snapshot.view(node)).sharing(lists);
+        Arc::new(Self {
             number,
             node: Arc::clone(node),
             peer,
@@ -97,7 +100,7 @@ impl Session {
             protocol,
             inner: Mutex::new(Inner { stream, mail: None }),
             woken: Notify::new(),
-        }
+        })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::message::STEP;
-use super::named::{Absence, Found, Source};
 use super::push::Dirty;
 use super::rollout::{Phase, Warming};
-use super::{LastPush, Response, Stream, Unmade, short};
+use super::slot::{Absence, Found, Source, short};
+use super::{LastPush, Response, Stream, Unmade};
 use crate::reason::Reasons;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type};
@@ -286,6 +286,7 @@ impl Stream {
             absence: Absence::of(self.protocol, self.client),
             hold: self.ledgers.clusters.asked && !self.phase.is_idle(),
             nonce: short(self.nonce.saturating_add(1)),
+            lists: &self.lists,
         };
         let found = self.endpoints.changed(dirty, &source);
         self.held |= found.held;
@@ -303,6 +304,7 @@ impl Stream {
             absence: Absence::of(self.protocol, self.client),
             hold: false,
             nonce: short(self.nonce.saturating_add(1)),
+            lists: &self.lists,
         };
         let found = self.routes.changed(dirty, &source);
         if found.failed {

@@ -13,10 +13,12 @@
 mod answer;
 mod complete;
 mod ledger;
+mod lists;
 mod message;
 mod named;
 mod push;
 mod rollout;
+mod slot;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -29,13 +31,15 @@ use std::time::Duration;
 
 use self::complete::{Complete, sorted};
 use self::ledger::Ledger;
+pub use self::lists::Lists;
 pub use self::message::{
     CLOSED, Client, Fault, Heard, NAMES, Nack, Protocol, Request, Response, SLOW, STEP, WORDS,
 };
-use self::named::{Absence, Named, Source};
+use self::named::Named;
 use self::push::{Dirty, Waiting};
 pub use self::push::{LastPush, Push, Scope};
 use self::rollout::Phase;
+use self::slot::{Absence, Source, short};
 pub use self::status::{Status, Watches};
 pub use self::writer::Stall;
 use self::writer::Writer;
@@ -105,6 +109,7 @@ pub struct Stream {
     writer: Writer,
     /// What could not be made since somebody last asked.
     unmade: BTreeSet<Type>,
+    lists: Arc<Lists>,
 }
 
 /// A view did not come to its end.
@@ -144,18 +149,22 @@ impl Stream {
             nonce: 0,
             writer: Writer::default(),
             unmade: BTreeSet::new(),
+            lists: Arc::default(),
         }
+    }
+
+    /// It shares its lists of names with others.
+    #[must_use]
+    pub fn sharing(mut self, lists: &Arc<Lists>) -> Self {
+        self.lists = Arc::clone(lists);
+        self
     }
 
     /// Takes a request in. An answer comes with [`Self::next`].
     pub fn request(&mut self, now: Duration, request: &Request) -> Result<Heard, Fault> {
-        for names in [
-            request.names.len(),
-            request.unsubscribe.len(),
-            request.initial.len(),
-        ] {
-            bounded(names)?;
-        }
+        bounded(request.names.len())?;
+        bounded(request.unsubscribe.len())?;
+        bounded(request.initial.len())?;
         let kind = request.kind;
         let ledger = self.ledgers.of_mut(kind);
         let heard = if ledger.asked {
@@ -168,10 +177,8 @@ impl Stream {
         if heard == Heard::Expired && self.protocol == Protocol::StateOfTheWorld {
             let names = sorted(&request.names);
             let nonce = request.nonce.parse().unwrap_or_default();
-            match kind {
-                Type::Endpoint => self.endpoints.leave(&names, nonce),
-                Type::Route => self.routes.leave(&names, nonce),
-                Type::Cluster | Type::Listener => {}
+            if let Some(watch) = self.named(kind) {
+                watch.leave(&names, nonce);
             }
             return Ok(heard);
         }
@@ -180,8 +187,21 @@ impl Stream {
         } else {
             self.rename_named(request, heard == Heard::Subscribed);
         }
+        if self.ledgers.of(kind).is_settled()
+            && let Some(watch) = self.named(kind)
+        {
+            watch.settle();
+        }
         bounded(self.subscribed(kind))?;
         Ok(heard)
+    }
+
+    fn named(&mut self, kind: Type) -> Option<&mut Named> {
+        match kind {
+            Type::Endpoint => Some(&mut self.endpoints),
+            Type::Route => Some(&mut self.routes),
+            Type::Cluster | Type::Listener => None,
+        }
     }
 
     fn subscribed(&self, kind: Type) -> usize {
@@ -243,6 +263,7 @@ impl Stream {
             absence,
             hold: false,
             nonce: 0,
+            lists: &self.lists,
         };
         let last = short(self.ledgers.of(request.kind).nonce());
         let watch = match request.kind {
@@ -367,11 +388,6 @@ impl Views {
     fn has(&self, kind: Type, name: &str) -> bool {
         matches!(self.get(kind, name), Ok(Some(_)))
     }
-}
-
-/// A nonce as a name keeps it. No stream sends four billion responses.
-fn short(nonce: u64) -> u32 {
-    u32::try_from(nonce).unwrap_or(u32::MAX)
 }
 
 fn bounded(names: usize) -> Result<(), Fault> {

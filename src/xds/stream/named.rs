@@ -1,139 +1,41 @@
 //! What a client has of endpoints or routes: names that it asked for, and what it was sent for each.
 //!
-//! A stream keeps two words per name: the resource that was sent, shared with everyone who has it, and a mark. Names are
-//! sorted, so that a request with all of them is one walk over two lists.
+//! A list has two words per name: the resource that was sent, shared with everyone who has it, and a mark. Names are sorted, so
+//! that a request with all of them is one walk over two lists. Streams whose lists are equal share one (see [`lists`](super::lists)), so what
+//! is a stream's alone stands apart: which names its client let go, and what is not answered yet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use super::Looked;
-use super::message::{Client, Protocol};
+use super::lists::List;
 use super::push::Dirty;
+use super::slot::{Absence, Change, Found, Slot, Source, State, look};
 use crate::version::Version;
 use crate::view::Resource;
 
-/// Where a name stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Asked for: the next response has it, whatever was sent before.
-    Unsent,
-    /// The client was told that there is none.
-    Absent,
-    Sent,
-}
-
-#[derive(Debug)]
-struct Slot {
-    resource: Arc<Resource>,
-    state: State,
-    /// The client let it go in a request that came too late to count. If its next one has the name, it wants it again.
-    left: bool,
-    /// Of the last response that had it.
-    nonce: u32,
-}
-
-impl Slot {
-    fn unsent(name: &str) -> Self {
-        let resource = nothing(name.into());
-        Self {
-            resource,
-            state: State::Unsent,
-            left: false,
-            nonce: 0,
-        }
-    }
-
-    /// What it adds to the version.
-    fn version(&self) -> Version {
-        match self.state {
-            State::Unsent => Version::EMPTY,
-            State::Absent | State::Sent => self.resource.version,
-        }
-    }
-}
-
-/// A name without content.
-fn nothing(name: Arc<str>) -> Arc<Resource> {
-    Arc::new(Resource {
-        name,
-        version: Version::EMPTY,
-        body: Bytes::new(),
-    })
-}
-
-/// How a client learns that a name has nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Absence {
-    /// By an empty resource of that name.
-    Empty,
-    /// By its absence.
-    Silence,
-    /// By `removed_resources`.
-    Removed,
-}
-
-impl Absence {
-    pub(super) fn of(protocol: Protocol, client: Client) -> Self {
-        match (protocol, client) {
-            (Protocol::Delta, _) => Self::Removed,
-            (Protocol::StateOfTheWorld, Client::Envoy) => Self::Empty,
-            (Protocol::StateOfTheWorld, Client::Grpc) => Self::Silence,
-        }
-    }
-}
-
-/// What a response has.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub(super) resources: Vec<Arc<Resource>>,
-    pub(super) removed: Vec<Arc<str>>,
-    /// Something that is gone was left as it was.
-    pub(super) held: bool,
-    /// Something could not be made, and was left as it was.
-    pub(super) failed: bool,
-    /// Of all that the client has after it.
-    version: Version,
-}
-
-impl Found {
-    fn new(version: Version) -> Self {
-        Self {
-            resources: Vec::new(),
-            removed: Vec::new(),
-            held: false,
-            failed: false,
-            version,
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.resources.is_empty() && self.removed.is_empty()
-    }
-
-    /// Whether a request is answered by it: one that wanted only what cannot be made is not.
-    pub(super) fn is_answer(&self) -> bool {
-        !(self.failed && self.is_empty())
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Named {
-    /// Sorted by name.
-    slots: Vec<Slot>,
+    slots: Arc<List>,
     version: Version,
     unsent: usize,
+    /// Names that the client let go in a request that came too late to count. If its next one has the name, it wants it again.
+    left: BTreeSet<Arc<str>>,
+    told: Told,
 }
 
-/// How names become resources.
-pub(super) struct Source<'a> {
-    pub(super) get: &'a dyn Fn(&str) -> Looked,
-    pub(super) absence: Absence,
-    /// What is gone stays as it was sent.
-    pub(super) hold: bool,
-    /// Of the response that is made.
-    pub(super) nonce: u32,
+/// Which response was the last to speak of a name, for those that are not answered yet. Of state of the world only: a client
+/// of the other protocol says what it lets go.
+#[derive(Debug, Default)]
+struct Told {
+    /// The last one that spoke of all names, and those after it.
+    all: u32,
+    some: BTreeMap<Arc<str>, u32>,
+}
+
+impl Told {
+    fn last(&self, name: &str) -> u32 {
+        self.some.get(name).copied().unwrap_or(self.all)
+    }
 }
 
 impl Named {
@@ -151,7 +53,7 @@ impl Named {
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.slots.iter().map(|slot| &slot.resource.name)
+        self.slots.iter().map(Slot::name)
     }
 
     /// What the client has.
@@ -163,72 +65,90 @@ impl Named {
 
     /// State of the world: whether a request with these names says nothing new, as an ACK does.
     pub(super) fn is_exactly(&self, names: &[String]) -> bool {
-        let same = |(slot, name): (&Slot, &String)| !slot.left && equal(&slot.resource.name, name);
-        self.slots.len() == names.len() && self.slots.iter().zip(names).all(same)
+        let same = |(slot, name): (&Slot, &String)| equal(slot.name(), name);
+        self.left.is_empty()
+            && self.slots.len() == names.len()
+            && self.slots.iter().zip(names).all(same)
     }
 
     /// State of the world: these names, sorted, each once, and no others. They come with the last nonce.
     pub(super) fn replace(&mut self, names: &[&str], nonce: u32) {
-        let mut old = std::mem::take(&mut self.slots).into_iter().peekable();
-        self.slots.reserve_exact(names.len());
+        let mut old = self.slots.iter().peekable();
+        let mut slots = List::with_capacity(names.len());
         for name in names {
-            while old.next_if(|slot| *slot.resource.name < **name).is_some() {}
-            let known = old.next_if(|slot| *slot.resource.name == **name);
-            let mut slot = known.unwrap_or_else(|| Slot::unsent(name));
+            while old.next_if(|slot| **slot.name() < **name).is_some() {}
+            let Some(known) = old.next_if(|slot| **slot.name() == **name) else {
+                slots.push(Slot::unsent(name));
+                continue;
+            };
             // What was in the response that this request answers has reached it.
-            if std::mem::take(&mut slot.left) && slot.nonce < nonce {
-                slot.state = State::Unsent;
-            }
-            self.slots.push(slot);
+            let wanted_again = self.left.contains(*name) && self.told.last(name) < nonce;
+            slots.push(if wanted_again {
+                known.with(State::Unsent)
+            } else {
+                known.clone()
+            });
         }
-        self.count();
+        self.left.clear();
+        self.be(slots);
     }
 
     /// State of the world: a request with an older nonce, which does not count, had these names, sorted, and no others. A
     /// name that went and is there again gets what the client had not read yet.
     pub(super) fn leave(&mut self, names: &[&str], nonce: u32) {
-        for slot in &mut self.slots {
-            let there = names.binary_search(&&*slot.resource.name).is_ok();
-            slot.left = if there {
-                slot.left && slot.nonce <= nonce
-            } else {
-                true
-            };
+        for slot in self.slots.iter() {
+            let name = slot.name();
+            if names.binary_search(&&**name).is_err() {
+                self.left.insert(name.clone());
+            } else if self.told.last(name) > nonce {
+                self.left.remove(name);
+            }
         }
+    }
+
+    /// The client has answered every response.
+    pub(super) fn settle(&mut self) {
+        self.told = Told::default();
     }
 
     /// Delta: these names, sorted, each once, too; one that is there already is asked for again.
     pub(super) fn add(&mut self, names: &[&str]) {
-        let mut old = std::mem::take(&mut self.slots).into_iter().peekable();
-        for name in names {
-            while let Some(slot) = old.next_if(|slot| *slot.resource.name < **name) {
-                self.slots.push(slot);
-            }
-            let known = old.next_if(|slot| *slot.resource.name == **name);
-            let slot = known.map_or_else(
-                || Slot::unsent(name),
-                |slot| Slot {
-                    state: State::Unsent,
-                    ..slot
-                },
-            );
-            self.slots.push(slot);
+        if names.is_empty() {
+            return;
         }
-        self.slots.extend(old);
-        self.count();
+        let mut old = self.slots.iter().peekable();
+        let mut slots = List::with_capacity(self.slots.len() + names.len());
+        for name in names {
+            while let Some(slot) = old.next_if(|slot| **slot.name() < **name) {
+                slots.push(slot.clone());
+            }
+            let known = old.next_if(|slot| **slot.name() == **name);
+            slots.push(known.map_or_else(|| Slot::unsent(name), |slot| slot.with(State::Unsent)));
+        }
+        slots.extend(old.cloned());
+        slots.shrink_to_fit();
+        self.be(slots);
     }
 
     /// Delta: these names, sorted, no more.
     pub(super) fn remove(&mut self, names: &[&str]) {
-        self.slots
-            .retain(|slot| names.binary_search(&&*slot.resource.name).is_err());
-        self.count();
+        if names.is_empty() {
+            return;
+        }
+        let stays = |slot: &&Slot| names.binary_search(&&**slot.name()).is_err();
+        let slots = self.slots.iter().filter(stays).cloned().collect();
+        self.be(slots);
     }
 
     /// Of these names, those that are subscribed are sent once more: their clusters are new to the client.
     pub(super) fn again<'a>(&mut self, names: impl Iterator<Item = &'a Arc<str>>) {
-        for name in names {
-            if let Some(slot) = self.find(name).and_then(|at| self.slots.get_mut(at)) {
+        let found: Vec<_> = names.filter_map(|name| self.find(name)).collect();
+        if found.is_empty() {
+            return;
+        }
+        let slots = Arc::make_mut(&mut self.slots);
+        for at in found {
+            if let Some(slot) = slots.get_mut(at) {
                 slot.state = State::Unsent;
             }
         }
@@ -241,8 +161,19 @@ impl Named {
 
     fn find(&self, name: &str) -> Option<usize> {
         self.slots
-            .binary_search_by(|slot| (*slot.resource.name).cmp(name))
+            .binary_search_by(|slot| (**slot.name()).cmp(name))
             .ok()
+    }
+
+    fn be(&mut self, slots: List) {
+        self.slots = Arc::new(slots);
+        self.count();
+        // A client that answers nothing and names something else each time.
+        if self.told.some.len() > self.slots.len() {
+            let mut some = std::mem::take(&mut self.told.some);
+            some.retain(|name, _| self.has(name));
+            self.told.some = some;
+        }
     }
 
     fn count(&mut self) {
@@ -256,84 +187,123 @@ impl Named {
         if version.is_none() {
             return false;
         }
-        self.version = self.unsent(source).version;
-        if version == Some(self.version) {
-            return true;
+        let (found, changes) = self.look_at(&Dirty::None, source);
+        if version != Some(found.version) {
+            return false;
         }
-        self.forget();
-        false
+        self.unsent = 0;
+        self.take(changes, found.version, source);
+        true
     }
 
     /// Delta: a client comes back with these versions, sorted by name. Whether nothing is owed to it.
     pub(super) fn agree_each(&mut self, initial: &[(&str, &str)], source: &Source<'_>) -> bool {
-        for slot in &mut self.slots {
+        let mut changes = Vec::new();
+        let mut version = self.version;
+        for (at, slot) in self.slots.iter().enumerate() {
             let known = initial
-                .binary_search_by(|(name, _)| (*name).cmp(&slot.resource.name))
+                .binary_search_by(|(name, _)| (*name).cmp(slot.name()))
                 .ok()
                 .and_then(|at| initial.get(at))
                 .and_then(|(_, version)| Version::parse(version));
-            let current = known.and_then(|_| (source.get)(&slot.resource.name).ok()?);
-            if let Some(current) = current.filter(|current| known == Some(current.version)) {
-                slot.resource = current;
-                slot.state = State::Sent;
+            let current = known.and_then(|_| (source.get)(slot.name()).ok()?);
+            if let Some(resource) = current.filter(|current| known == Some(current.version)) {
+                version = version - slot.version() + resource.version;
+                let state = State::Sent;
+                changes.push(Change {
+                    at,
+                    slot: Slot { resource, state },
+                    told: false,
+                });
             }
         }
+        self.take(changes, version, source);
         self.count();
         self.unsent == 0
     }
 
-    fn forget(&mut self) {
-        for slot in &mut self.slots {
-            slot.state = State::Unsent;
-        }
-        self.count();
-    }
-
-    /// What was asked for.
-    fn unsent(&mut self, source: &Source<'_>) -> Found {
-        let mut found = Found::new(self.version);
-        let unsent = self.slots.iter_mut();
-        for slot in unsent.filter(|slot| slot.state == State::Unsent) {
-            look(slot, source, &mut found);
-        }
-        self.unsent = 0;
-        found
-    }
-
     /// What was asked for, and what is dirty and differs from what was sent.
     pub(super) fn changed(&mut self, dirty: &Dirty, source: &Source<'_>) -> Found {
-        let mut found = if self.is_owed() {
-            self.unsent(source)
-        } else {
-            Found::new(self.version)
-        };
-        match dirty {
-            Dirty::None => {}
-            Dirty::All => {
-                for slot in &mut self.slots {
-                    look(slot, source, &mut found);
-                }
-            }
-            Dirty::Names(names) => self.changed_of(names, source, &mut found),
-        }
-        self.version = found.version;
+        let (found, changes) = self.look_at(dirty, source);
+        self.unsent = 0;
+        self.take(changes, found.version, source);
         found
     }
 
-    /// Whichever list is the shorter one is walked.
-    fn changed_of(&mut self, names: &BTreeSet<Arc<str>>, source: &Source<'_>, found: &mut Found) {
-        if names.len() < self.slots.len() {
-            for name in names {
-                if let Some(slot) = self.find(name).and_then(|at| self.slots.get_mut(at)) {
-                    look(slot, source, found);
+    /// Holds what was asked for and what is dirty against what there is now.
+    fn look_at(&self, dirty: &Dirty, source: &Source<'_>) -> (Found, Vec<Change>) {
+        let mut found = Found::new(self.version);
+        let mut changes = Vec::new();
+        let mut look = |at: usize, slot: &Slot| changes.extend(look(at, slot, source, &mut found));
+        // Whichever list is the shorter one is walked.
+        match dirty {
+            Dirty::Names(names) if !self.is_owed() && names.len() < self.slots.len() => {
+                for at in names.iter().filter_map(|name| self.find(name)) {
+                    if let Some(slot) = self.slots.get(at) {
+                        look(at, slot);
+                    }
                 }
             }
+            Dirty::None if !self.is_owed() => {}
+            Dirty::None | Dirty::Names(_) | Dirty::All => {
+                for (at, slot) in self.slots.iter().enumerate() {
+                    let wanted = self.is_owed() && slot.state == State::Unsent;
+                    let is_dirty = || match dirty {
+                        Dirty::None => false,
+                        Dirty::All => true,
+                        Dirty::Names(names) => names.contains(slot.name()),
+                    };
+                    if wanted || is_dirty() {
+                        look(at, slot);
+                    }
+                }
+            }
+        }
+        (found, changes)
+    }
+
+    /// Moves on to the list with these changes, whose version is this.
+    fn take(&mut self, changes: Vec<Change>, version: Version, source: &Source<'_>) {
+        self.version = version;
+        if changes.is_empty() {
             return;
         }
-        let slots = self.slots.iter_mut();
-        for slot in slots.filter(|slot| names.contains(&slot.resource.name)) {
-            look(slot, source, found);
+        if source.absence != Absence::Removed {
+            self.tell(&changes, source.nonce);
         }
+        let is_it = |list: &List| {
+            let mut changes = changes.iter().peekable();
+            let pairs = list.iter().zip(self.slots.iter()).enumerate();
+            pairs.into_iter().all(|(at, (theirs, ours))| {
+                let ours = changes
+                    .next_if(|change| change.at == at)
+                    .map_or(ours, |change| &change.slot);
+                theirs.is(ours)
+            })
+        };
+        let length = self.slots.len();
+        if let Some(list) = source.lists.find(version, length, is_it) {
+            self.slots = list;
+            return;
+        }
+        let slots = Arc::make_mut(&mut self.slots);
+        for change in changes {
+            if let Some(slot) = slots.get_mut(change.at) {
+                *slot = change.slot;
+            }
+        }
+        source.lists.add(version, &self.slots);
+    }
+
+    fn tell(&mut self, changes: &[Change], nonce: u32) {
+        let told = changes.iter().filter(|change| change.told);
+        if told.clone().count() == self.slots.len() {
+            self.told.all = nonce;
+            self.told.some.clear();
+            return;
+        }
+        let names = told.map(|change| (change.slot.name().clone(), nonce));
+        self.told.some.extend(names);
     }
 }
 
@@ -349,57 +319,150 @@ fn equal(one: &str, other: &str) -> bool {
             .all(|(one, other)| word(one) == word(other))
 }
 
-/// Holds one slot against what there is now.
-fn look(slot: &mut Slot, source: &Source<'_>, found: &mut Found) {
-    let before = slot.version();
-    let Ok(current) = (source.get)(&slot.resource.name) else {
-        found.failed = true;
-        return;
-    };
-    if let Some(current) = current {
-        let same = slot.state == State::Sent && slot.resource.version == current.version;
-        if !same {
-            found.resources.push(current.clone());
-            slot.nonce = source.nonce;
-        }
-        // The same content too: whoever holds the older copy keeps an older snapshot's bytes.
-        slot.resource = current;
-        slot.state = State::Sent;
-    } else {
-        match slot.state {
-            State::Absent => return,
-            State::Sent if source.hold => {
-                found.held = true;
-                return;
-            }
-            State::Sent | State::Unsent => {}
-        }
-        let name = slot.resource.name.clone();
-        match source.absence {
-            Absence::Empty => {
-                slot.resource = Arc::new(Resource::empty(&name));
-                found.resources.push(slot.resource.clone());
-            }
-            Absence::Silence => slot.resource = nothing(name),
-            Absence::Removed => {
-                slot.resource = nothing(name.clone());
-                found.removed.push(name);
-            }
-        }
-        slot.state = State::Absent;
-        slot.nonce = source.nonce;
-    }
-    found.version = found.version - before + slot.version();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::Lists;
+
+    /// What there is, as a snapshot has it: one copy for everyone.
+    #[derive(Default)]
+    struct Mesh {
+        resources: BTreeMap<String, Arc<Resource>>,
+        lists: Lists,
+    }
+
+    impl Mesh {
+        fn new(names: usize) -> Self {
+            let mut this = Self::default();
+            for at in 0..names {
+                this.put(&format!("{at:04}"), 0);
+            }
+            this
+        }
+
+        fn put(&mut self, name: &str, revision: u32) {
+            let resource = Resource::new(name, format!("{name}{revision}"));
+            self.resources.insert(name.to_owned(), Arc::new(resource));
+        }
+
+        fn names(&self) -> Vec<&str> {
+            self.resources.keys().map(String::as_str).collect()
+        }
+
+        /// What a stream is told that has these to look at.
+        fn tell(&self, named: &mut Named, dirty: &Dirty, nonce: u32) -> Vec<String> {
+            let get = |name: &str| Ok(self.resources.get(name).cloned());
+            let source = Source {
+                get: &get,
+                absence: Absence::Empty,
+                hold: false,
+                nonce,
+                lists: &self.lists,
+            };
+            let found = named.changed(dirty, &source);
+            let all: Version = named.resources().map(|resource| resource.version).sum();
+            assert!(found.removed.is_empty() && named.version() == all);
+            found
+                .resources
+                .iter()
+                .map(|one| one.name.to_string())
+                .collect()
+        }
+
+        /// A stream that has all that there is.
+        fn stream(&self) -> Named {
+            let mut named = Named::default();
+            named.replace(&self.names(), 0);
+            assert_eq!(self.tell(&mut named, &Dirty::None, 1), self.names());
+            named
+        }
+    }
+
+    fn dirty(name: &str) -> Dirty {
+        Dirty::Names(Arc::new([Arc::from(name)].into()))
+    }
+
+    fn shared(one: &Named, other: &Named) -> bool {
+        Arc::ptr_eq(&one.slots, &other.slots)
+    }
 
     /// Two thousand streams with a thousand names each have two million of them.
     #[test]
     fn a_name_costs_two_words() {
         assert_eq!(size_of::<Slot>(), 16);
+    }
+
+    #[test]
+    fn streams_that_have_the_same_have_one_list() {
+        let mut mesh = Mesh::new(100);
+        let mut streams: Vec<_> = (0..10).map(|_| mesh.stream()).collect();
+        assert!(streams.iter().all(|one| shared(one, &streams[0])));
+        mesh.put("0042", 1);
+        for (at, stream) in streams.iter_mut().enumerate() {
+            let nonce = u32::try_from(at).unwrap();
+            assert_eq!(mesh.tell(stream, &dirty("0042"), nonce), ["0042"]);
+        }
+        assert!(streams.iter().all(|one| shared(one, &streams[0])));
+        // One of them goes its own way, and comes back.
+        let mut names = mesh.names();
+        let gone = names.remove(7);
+        let (last, others) = streams.split_last_mut().unwrap();
+        last.replace(&names, 0);
+        assert!(!shared(last, &others[0]) && last.len() == 99);
+        last.replace(&mesh.names(), 0);
+        assert_eq!(mesh.tell(last, &Dirty::None, 20), [gone]);
+        assert!(shared(last, &others[0]));
+        assert!(others.iter().all(|one| one.len() == 100));
+    }
+
+    #[test]
+    fn who_has_not_looked_yet_has_what_it_was_sent() {
+        let mut mesh = Mesh::new(100);
+        let (mut one, mut other) = (mesh.stream(), mesh.stream());
+        let before = other.version();
+        mesh.put("0001", 1);
+        mesh.tell(&mut one, &Dirty::All, 2);
+        assert_eq!(other.version(), before);
+        assert!(!shared(&one, &other));
+        assert_eq!(mesh.tell(&mut other, &Dirty::All, 2), ["0001"]);
+        assert!(shared(&one, &other));
+    }
+
+    /// A newer snapshot may have other copies of the same: the older one's are not kept for their sake.
+    #[test]
+    fn the_same_content_in_newer_copies_is_another_list() {
+        let mut mesh = Mesh::new(100);
+        let (mut one, mut other) = (mesh.stream(), mesh.stream());
+        let old = Arc::downgrade(&mesh.resources["0001"]);
+        mesh.put("0001", 0);
+        assert!(mesh.tell(&mut one, &Dirty::All, 2).is_empty());
+        assert!(old.upgrade().is_some() && !shared(&one, &other));
+        assert!(mesh.tell(&mut other, &Dirty::All, 2).is_empty());
+        assert!(old.upgrade().is_none() && shared(&one, &other));
+    }
+
+    #[test]
+    fn lists_that_nobody_has_are_forgotten() {
+        let mut mesh = Mesh::new(100);
+        let mut stream = mesh.stream();
+        for revision in 1..10_000 {
+            mesh.put("0001", revision);
+            mesh.tell(&mut stream, &dirty("0001"), revision);
+            assert!(mesh.lists.len() <= 64, "{}", mesh.lists.len());
+        }
+    }
+
+    #[test]
+    fn a_client_that_answers_nothing_costs_what_its_names_cost() {
+        let mut mesh = Mesh::new(100);
+        let mut stream = mesh.stream();
+        for round in 0..1000 {
+            mesh.put(&format!("x{round}"), 0);
+            mesh.resources.remove(&format!("x{}", round - 1));
+            stream.replace(&mesh.names(), 0);
+            mesh.tell(&mut stream, &Dirty::None, 2);
+            assert!(stream.told.some.len() <= stream.len() + 1);
+        }
     }
 
     #[test]

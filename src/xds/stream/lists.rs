@@ -1,0 +1,78 @@
+//! Lists of names that streams share.
+//!
+//! A client of a mesh names a thousand assignments and is sent them, and so do its neighbours: their lists are equal. Each of
+//! its own, the lists would be a fourth of what a proxy costs. Like interned strings, equal ones are one: a stream that moves
+//! on looks for the list that it moves to, and makes it only when nobody has it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::slot::Slot;
+use crate::version::Version;
+
+/// A shorter list is not worth the search.
+const SHORT: usize = 16;
+/// Lists of one version and length that are compared: versions are content, so these differ in nothing but the copies that
+/// they hold, of one snapshot or another.
+const ALIKE: usize = 4;
+/// Lists at which those that nobody has any more are looked for.
+const SWEEP: usize = 64;
+
+/// Names and what was sent for each, sorted by name.
+pub(super) type List = Vec<Slot>;
+
+/// The lists that streams have. They take the memory of those that are in use.
+#[derive(Debug, Default)]
+pub struct Lists(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    lists: BTreeMap<(Version, usize), Vec<Weak<List>>>,
+    /// How many there are when the next sweep begins: twice what the last one has left, so that sweeps cost a constant
+    /// for each list.
+    sweep: usize,
+}
+
+impl Lists {
+    /// The list of that version and length for which `is_it` holds.
+    pub(super) fn find(
+        &self,
+        version: Version,
+        length: usize,
+        is_it: impl Fn(&List) -> bool,
+    ) -> Option<Arc<List>> {
+        if length < SHORT {
+            return None;
+        }
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let alike = known.lists.get(&(version, length))?;
+        let mut alike = alike.iter().rev().filter_map(Weak::upgrade);
+        alike.find(|list| is_it(list))
+    }
+
+    /// Others may find this one from now on, for as long as somebody has it.
+    pub(super) fn add(&self, version: Version, list: &Arc<List>) {
+        if list.len() < SHORT {
+            return;
+        }
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let alike = known.lists.entry((version, list.len())).or_default();
+        alike.retain(|list| list.strong_count() > 0);
+        if alike.len() >= ALIKE {
+            alike.remove(0);
+        }
+        alike.push(Arc::downgrade(list));
+        if known.lists.len() >= known.sweep.max(SWEEP) {
+            known.lists.retain(|_, alike| {
+                alike.retain(|list| list.strong_count() > 0);
+                !alike.is_empty()
+            });
+            known.sweep = known.lists.len() * 2;
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().unwrap().lists.values().map(Vec::len).sum()
+    }
+}
