@@ -227,19 +227,27 @@ async fn one(
     patience: Patience,
     common: Arc<Common>,
 ) {
-    let Some(acceptor) = tls else {
-        return serve(stream, Peer::new(address, None), patience, &common).await;
+    let (stream, leaf) = match tls {
+        None => (stream, None),
+        Some(acceptor) => match greeted(stream, acceptor).await {
+            Some((stream, leaf)) => (stream, Some(leaf)),
+            None => return common.calls.handshake_failed(),
+        },
     };
-    match timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => {
-            let (_, session) = stream.get_ref();
-            let leaf = session.peer_certificates().and_then(<[_]>::first);
-            let leaf = leaf.map(|leaf| Leaf::of(leaf)).unwrap_or_default();
-            let peer = Peer::new(address, Some(leaf));
-            serve(Box::new(stream), peer, patience, &common).await;
-        }
-        Ok(Err(_)) | Err(_) => common.calls.handshake_failed(),
-    }
+    serve(stream, Peer::new(address, leaf), patience, &common).await;
+}
+
+/// Does the handshake. A function of its own: a value that one function holds at two moments has two places in its task, for
+/// as long as the connection lives.
+async fn greeted(stream: Stream, acceptor: TlsAcceptor) -> Option<(Stream, Leaf)> {
+    let stream = timeout(HANDSHAKE, acceptor.accept(stream))
+        .await
+        .ok()?
+        .ok()?;
+    let (_, session) = stream.get_ref();
+    let leaf = session.peer_certificates().and_then(<[_]>::first);
+    let leaf = leaf.map(|leaf| Leaf::of(leaf)).unwrap_or_default();
+    Some((Box::new(stream), leaf))
 }
 
 /// How long a connection may be there for nothing.
