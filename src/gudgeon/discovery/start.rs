@@ -22,6 +22,10 @@ use crate::grpc::{self, Listener, Port};
 use crate::process::{self, Ends, rest_after_start, tell_of_panics};
 use crate::serve::{self, Stage};
 
+/// Sockets that are read before their tasks go on. After a push all proxies answer at once, each with all its names: read
+/// together, thousands of such requests would lie in memory, and most of that would stay the process's.
+const EVENTS: usize = 16;
+
 /// Serves until TERM.
 ///
 /// # Errors
@@ -30,6 +34,7 @@ pub(crate) fn run(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
     tell_of_panics();
     let runtime = runtime::Builder::new_current_thread()
         .enable_io()
+        .max_io_events_per_tick(EVENTS)
         .enable_time()
         .build()
         .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
