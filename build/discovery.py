@@ -1,9 +1,9 @@
 """Measures gudgeon discovery for build/promises: its memory, how soon it is ready and how soon the last proxy has a change, and
 how these grow.
 
-The proxies are those of tests/mesh-load, half of them in each variant of the protocol; each looks at every answer. The server
-has one core and they have another, where there are two. What a change costs is processor time of the server: until the last
-proxy has it, the proxies work as well, and on a shared machine neighbours do.
+The proxies are those of tests/mesh-load, half of them in each variant of the protocol; each has a connection of its own, as
+Envoys do, and looks at every answer. The server has one core and they have another, where there are two. What a change costs is
+processor time of the server: until the last proxy has it, the proxies work as well, and on a shared machine neighbours do.
 """
 
 import os
@@ -75,10 +75,10 @@ def point(folder, services, proxies, changes):
     return found["resident"], statistics.median(change["processor_ms"] for change in found["changes"])
 
 
-def apart(folder, proxies):
-    """kB resident when each of them, as Envoys do, has a connection of its own."""
+def together(folder, proxies):
+    """kB resident when many of them share a connection: what their connections do not take."""
     with Discovery(folder, SERVICES) as discovery:
-        return discovery.load(proxies, 0, connections=proxies)["resident"]
+        return discovery.load(proxies, 0)["resident"]
 
 
 def growth(folder, most, changes):
@@ -101,7 +101,7 @@ def all_of_it(quick, proxies):
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
         found = {"idle": idle(folder), "start": starts(folder, 3 if quick else 10)}
         with Discovery(folder, SERVICES) as discovery:
-            found["load"] = discovery.load(proxies, 5 if quick else 20, 2)
-        found["apart"] = apart(folder, proxies // 2)
+            found["load"] = discovery.load(proxies, 5 if quick else 20, 2, connections=proxies)
+        found["together"] = together(folder, proxies)
         found["growth"] = growth(folder, proxies, 5)
     return found

@@ -169,7 +169,7 @@ def of_discovery(quick, proxies):
     told("  before the first proxy", f"{before} kB")
     if more > 1:
         told(f"  with {proxies} proxies", f"{load['resident']} kB")
-    told("  each over a connection of its own", f"{before + (found['apart'] - before) * 2 * more:.0f} kB")
+    told("  over 20 connections", f"{before + (found['together'] - before) * more:.0f} kB")
     told("  at most, while all come at once", f"{load['resident_most']} kB")
     told("  after changes of endpoints and services", f"{load['resident_after']} kB")
     told("  until every proxy had everything, the proxies beside it", f"{load['complete_ms'] / 1000:.1f} s")
