@@ -75,6 +75,12 @@ def point(folder, services, proxies, changes):
     return found["resident"], statistics.median(change["processor_ms"] for change in found["changes"])
 
 
+def whole(folder):
+    """kB resident with all proxies that are promised."""
+    with Discovery(folder, SERVICES) as discovery:
+        return discovery.load(PROXIES, 0, connections=PROXIES)["resident"]
+
+
 def together(folder, proxies):
     """kB resident when many of them share a connection: what their connections do not take."""
     with Discovery(folder, SERVICES) as discovery:
@@ -86,6 +92,8 @@ def growth(folder, most, changes):
     services = {size: point(folder, size, most // 10, changes)[0] for size in (SERVICES // 4, SERVICES // 2, SERVICES)}
     # Up to all that are promised: what a few hundred of them take is lost in what the start has left free.
     proxies = {size: settled(folder, size) for size in (PROXIES // 4, PROXIES // 2, PROXIES)}
+    # Of fewer the cost is lost in that of the change itself.
+    most = max(most, PROXIES // 2)
     costs = {size: point(folder, SERVICES // 4, size, changes)[1] * 1000 for size in (most // 4, most // 2, most)}
     return {"service, kB": services, "proxy, kB": proxies, "proxy, µs of a change": costs}
 
@@ -102,6 +110,7 @@ def all_of_it(quick, proxies):
         found = {"idle": idle(folder), "start": starts(folder, 3 if quick else 10)}
         with Discovery(folder, SERVICES) as discovery:
             found["load"] = discovery.load(proxies, 5 if quick else 20, 2, connections=proxies)
+        found["whole"] = found["load"]["resident"] if proxies == PROXIES else whole(folder)
         found["together"] = together(folder, proxies)
-        found["growth"] = growth(folder, proxies, 5)
+        found["growth"] = growth(folder, proxies, 15)
     return found

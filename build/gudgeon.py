@@ -387,7 +387,7 @@ def idle(folder):
 
 def all_of_it(quick):
     """Every figure, by the keys of build/promises.toml."""
-    reviews, reloads, rounds, count = (20_000, 20, 5, 1000) if quick else (100_000, 100, 5, 5000)
+    reviews, reloads, rounds, count = (20_000, 20, 3, 1500) if quick else (100_000, 100, 5, 5000)
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder, contextlib.ExitStack() as stack:
         asked = review(folder, "review", pod())
         found = {"binary": os.path.getsize(GUDGEON) / 1024, "start": starts(folder, 5 if quick else 20)}

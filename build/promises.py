@@ -163,15 +163,14 @@ def of_discovery(quick, proxies):
     what = f"start to ready, {load['services']} services"
     one(what, found["start"], "start", f"{found['start']:.0f} ms", f"{limits['start']} ms", room)
     before = load["resident_before"]
-    resident = before + (load["resident"] - before) * more
     what = f"resident, {load['services']} services, {discovery.PROXIES} proxies"
-    one(what, resident, "resident", f"{resident:.0f} kB", f"{limits['resident']} kB")
+    one(what, found["whole"], "resident", f"{found['whole']} kB", f"{limits['resident']} kB")
     told("  before the first proxy", f"{before} kB")
     if more > 1:
         told(f"  with {proxies} proxies", f"{load['resident']} kB")
-    told("  over 20 connections", f"{before + (found['together'] - before) * more:.0f} kB")
-    told("  at most, while all come at once", f"{load['resident_most']} kB")
-    told("  after changes of endpoints and services", f"{load['resident_after']} kB")
+    told(f"  with {proxies} over 20 connections", f"{found['together']} kB")
+    told(f"  with {proxies} at most, while all come at once", f"{load['resident_most']} kB")
+    told(f"  with {proxies} after changes of endpoints and services", f"{load['resident_after']} kB")
     told("  until every proxy had everything, the proxies beside it", f"{load['complete_ms'] / 1000:.1f} s")
     told("  processor time of that", f"{load['complete_processor_ms'] / 1000:.1f} s")
     last, cost = (statistics.median(change[key] for change in load["changes"]) for key in ("last_ms", "processor_ms"))
