@@ -1,8 +1,9 @@
 //! What a client has of endpoints or routes: names that it asked for, and what it was sent for each.
 //!
 //! A list has two words per name: the resource that was sent, shared with everyone who has it, and a mark. Names are sorted, so
-//! that a request with all of them is one walk over two lists. Streams whose lists are equal share one (see [`lists`](super::lists)), so what
-//! is a stream's alone stands apart: which names its client let go, and what is not answered yet.
+//! that a request with all of them is one walk over two lists. Streams whose lists are equal share one (see
+//! [`lists`](super::lists)), so what is a stream's alone stands apart: which names its client let go, and what is not answered
+//! yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
