@@ -68,11 +68,16 @@ def starts(folder, rounds):
     return statistics.median(found)
 
 
-def point(folder, services, proxies, changes):
-    """kB resident, and ms of processor time that one change of an endpoint costs."""
+def settled(folder, services, proxies):
+    """kB resident when that many of them have everything."""
     with Discovery(folder, services) as discovery:
-        found = discovery.load(proxies, changes)
-    return found["resident"], statistics.median(change["processor_ms"] for change in found["changes"])
+        return discovery.load(proxies, 0)["resident"]
+
+
+def change(folder, proxies, changes):
+    """µs of processor time that one change of an endpoint costs: the least, to which no neighbour has added anything."""
+    with Discovery(folder, SERVICES // 4) as discovery:
+        return min(change["processor_ms"] for change in discovery.load(proxies, changes)["changes"]) * 1000
 
 
 def whole(folder):
@@ -89,19 +94,13 @@ def together(folder, proxies):
 
 def growth(folder, most, changes):
     """Memory and the cost of a change at three sizes, against services and against proxies."""
-    services = {size: point(folder, size, most // 10, changes)[0] for size in (SERVICES // 4, SERVICES // 2, SERVICES)}
+    services = {size: settled(folder, size, most // 10) for size in (SERVICES // 4, SERVICES // 2, SERVICES)}
     # Up to all that are promised: what a few hundred of them take is lost in what the start has left free.
-    proxies = {size: settled(folder, size) for size in (PROXIES // 4, PROXIES // 2, PROXIES)}
+    proxies = {size: settled(folder, SERVICES // 4, size) for size in (PROXIES // 4, PROXIES // 2, PROXIES)}
     # Of fewer the cost is lost in that of the change itself.
     most = max(most, PROXIES // 2)
-    costs = {size: point(folder, SERVICES // 4, size, changes)[1] * 1000 for size in (most // 4, most // 2, most)}
+    costs = {size: change(folder, size, changes) for size in (most // 4, most // 2, most)}
     return {"service, kB": services, "proxy, kB": proxies, "proxy, µs of a change": costs}
-
-
-def settled(folder, proxies):
-    """kB resident when that many of them have everything."""
-    with Discovery(folder, SERVICES // 4) as discovery:
-        return discovery.load(proxies, 0)["resident"]
 
 
 def all_of_it(quick, proxies):
@@ -112,5 +111,5 @@ def all_of_it(quick, proxies):
             found["load"] = discovery.load(proxies, 5 if quick else 20, 2, connections=proxies)
         found["whole"] = found["load"]["resident"] if proxies == PROXIES else whole(folder)
         found["together"] = together(folder, proxies)
-        found["growth"] = growth(folder, proxies, 15)
+        found["growth"] = growth(folder, proxies, 10)
     return found

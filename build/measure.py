@@ -416,3 +416,7 @@ def signals(rounds, managers, number):
 
 def medians(figures):
     return {name: statistics.median(of) for name, of in figures.items()}
+
+
+def least(figures):
+    return {name: min(of) for name, of in figures.items()}

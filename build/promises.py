@@ -1,5 +1,7 @@
 """Measures the release binaries for build/promises: [--quick] [--check] [init] [gudgeon] [discovery] [galley]."""
 
+import concurrent.futures
+import multiprocessing
 import os
 import signal
 import statistics
@@ -33,8 +35,20 @@ def starts(folder, static):
     return found
 
 
-def ratios(folder, proxy):
+def quiet(seconds):
+    """What an idle agent has and does."""
+    with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
+        proxy = measure.Proxy("pintle proxy", folder)
+        return measure.idle([proxy], seconds)[proxy.name]
+
+
+def ratios():
     """What is timed, each once: what is over is over."""
+    with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
+        return timed(folder, measure.Proxy("pintle proxy", folder))
+
+
+def timed(folder, proxy):
     init = measure.Manager("pintle init", [measure.PINTLE, "init", "--"])
     static = measure.Manager("tini-static", ["tini-static", "--"])
     tini = measure.Manager("tini", ["tini", "--"])
@@ -54,15 +68,11 @@ def judged(value, limit, room=1.0):
     return "close" if value <= limit * room else "OVER"
 
 
-def of_init(quiet):
-    """The init's rows; their verdicts."""
+def of_init(seconds, found, took):
+    """The init's rows, of what it has and does in that many quiet seconds and of what was timed; their verdicts."""
     promised = measure.promises()
     limits, bounds = promised["limits"], promised["ratios"]
-    with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
-        proxy = measure.Proxy("pintle proxy", folder)
-        found = measure.idle([proxy], quiet)[proxy.name]
-        found["binary"] = os.path.getsize(measure.PINTLE) / 1024
-        took = ratios(folder, proxy)
+    found["binary"] = os.path.getsize(measure.PINTLE) / 1024
     verdicts = []
     for key, (what, unit) in {
         "binary": ("binary", " kB"),
@@ -70,7 +80,7 @@ def of_init(quiet):
         "private": ("private dirty", " kB"),
         "threads": ("threads", ""),
         "descriptors": ("descriptors", ""),
-        "calls": (f"system calls in {quiet} quiet seconds", ""),
+        "calls": (f"system calls in {seconds} quiet seconds", ""),
         "probe": ("system calls of a readiness probe", ""),
         "seldom": ("resident of the code set apart, after probes", " kB"),
     }.items():
@@ -88,10 +98,9 @@ def of_init(quiet):
     return verdicts
 
 
-def of_gudgeon(quick):
+def of_gudgeon(found):
     """gudgeon's rows; their verdicts."""
     limits = measure.promises()["gudgeon"]
-    found = gudgeon.all_of_it(quick)
     room = limits["room"]
     verdicts = []
 
@@ -234,10 +243,18 @@ def main():
     row("what", "measured", "promise", "")
     print("|" + "|".join("-" * width for width in (62, 12, 10, 8)) + "|")
     verdicts = []
-    if "init" in whose:
-        verdicts += of_init(5 if quick else 60)
-    if "gudgeon" in whose:
-        verdicts += of_gudgeon(quick)
+    seconds = 5 if quick else 60
+    # An agent that does nothing disturbs nobody, so its minute passes beside gudgeon's figures. Forked: this file runs when it
+    # is imported.
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as beside:
+        if "init" in whose:
+            took, idle = ratios(), beside.submit(quiet, seconds)
+        if "gudgeon" in whose:
+            found = gudgeon.all_of_it(quick)
+        if "init" in whose:
+            verdicts += of_init(seconds, idle.result(), took)
+        if "gudgeon" in whose:
+            verdicts += of_gudgeon(found)
     if "discovery" in whose:
         # All of its proxies take some minutes: only when it is named.
         verdicts += of_discovery(quick, discovery.PROXIES if named else discovery.FEWER)
