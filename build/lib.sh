@@ -58,7 +58,12 @@ need_rust() {
 rustup_add() {
     consent "the Rust $1 $2" || fail "find the Rust $1 $2: rustup $1 add $2"
     say "installing the Rust $1 $2" >&2
-    rustup -q "$1" add "$2"
+    # One at a time: two scripts may run at once, and rustup does not wait for itself.
+    mkdir -p target
+    (
+        flock 7
+        rustup -q "$1" add "$2" 7>&-
+    ) 7>target/rustup.lock
 }
 
 # need_nightly [COMPONENT...]: sets `nightly` to a pinned toolchain of that channel and installs what is missing of it:
@@ -178,5 +183,6 @@ control_plane=(gudgeon gudgeon-api gudgeon-cluster gudgeon-inject gudgeon-load g
 load_tools() {
     need python3 python3
     build/dist "$(host_arch)" gudgeon >/dev/null
-    cargo build -q --profile gudgeon-dev --locked "${control_plane[@]/#/--package=}" --bin load --bin mesh-load
+    # With a test beside them crates have the features that they have in build/test, and are not built twice.
+    cargo build -q --profile gudgeon-dev --locked "${control_plane[@]/#/--package=}" --bin load --bin mesh-load --test properties
 }
