@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tracing::error;
 
 use super::grpc::Services;
 use super::hub::Hub;
 use crate::grpc::{self, Certificates, Listener, Port};
-use crate::serve::Stage;
+use crate::serve::{self, Stage};
 
 /// Of a directory, by the names that the mesh mounts them under.
 pub(super) fn inside(directory: &Path) -> Certificates {
@@ -23,24 +24,32 @@ pub(super) fn inside(directory: &Path) -> Certificates {
 
 /// Starts what serves these ports as soon as there are certificates.
 pub(super) fn listen(
-    listeners: Vec<TcpListener>,
+    sockets: Vec<TcpSocket>,
     hub: &Arc<Hub>,
     stage: &watch::Receiver<Stage>,
     serving: &mut JoinSet<()>,
 ) {
-    if listeners.is_empty() {
+    if sockets.is_empty() {
         return;
     }
     let watched = grpc::follow(inside(&hub.options.certificates));
-    for listener in listeners {
+    for socket in sockets {
         let (hub, mut stage, mut watched) = (Arc::clone(hub), stage.clone(), watched.clone());
         serving.spawn(async move {
             tokio::select! {
                 found = watched.wait_for(Option::is_some) => if found.is_err() { return },
                 _ = stage.wait_for(|stage| *stage == Stage::Leaving) => return,
             }
+            // Before that nobody gets in: who is refused goes to another replica, and who waits for a handshake does not.
+            let listener = match serve::listen(socket) {
+                Ok(listener) => Listener::Tcp(listener),
+                Err(cause) => {
+                    error!("cannot listen on a TLS port: {cause}");
+                    return;
+                }
+            };
             let port = Port {
-                listener: Listener::Tcp(listener),
+                listener,
                 tls: Some(watched),
             };
             let keeping = hub.options.keeping;

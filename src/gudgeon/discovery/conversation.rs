@@ -349,7 +349,7 @@ fn shown(words: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::net::Ipv4Addr;
     use std::pin::Pin;
     use std::task::{Context, Poll};
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    fn hub() -> Arc<Hub> {
+    pub(in crate::discovery) fn hub() -> Arc<Hub> {
         let words = ["gudgeon", "discovery"].map(Into::into);
         let crate::cli::Asked::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
             panic!("{words:?}")

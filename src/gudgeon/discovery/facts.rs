@@ -1,6 +1,7 @@
-//! What API servers said of their objects beyond what is served: how many there are, and what happened to them.
+//! What sources said of their objects beyond what is served: how many there are, what happened to them, and which of them
+//! cannot be used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::registry::SourceId;
@@ -15,9 +16,19 @@ pub(crate) struct Facts(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     sources: BTreeMap<SourceId, Fact>,
+    /// Objects that cannot be used, or not all of them.
+    rejected: BTreeMap<SourceId, BTreeSet<Object>>,
+    /// VirtualServices that can be used.
+    routes: BTreeMap<SourceId, usize>,
     /// Of clusters that are gone: what was counted does not become less.
     gone: Totals,
 }
+
+/// The kind of rules that are counted by themselves.
+pub(crate) const ROUTES: &str = "VirtualService";
+
+/// An object's kind, its namespace and name.
+pub(crate) type Object = (Arc<str>, String);
 
 /// Of one cluster.
 #[derive(Clone, Debug, Default)]
@@ -63,10 +74,41 @@ impl Facts {
             },
         };
         self.known().sources.insert(source.clone(), fact);
+        let rejected = told.problems.iter().map(|problem| {
+            let object = &problem.object;
+            let name = format!("{}/{}", object.namespace, object.name);
+            (Arc::from(problem.kind), name)
+        });
+        self.reject(source, rejected);
+        let routes = told.counts.get(ROUTES).copied().unwrap_or_default();
+        self.route(source, routes);
+    }
+
+    /// How many VirtualServices of a source can be used.
+    pub(crate) fn route(&self, source: &SourceId, count: usize) {
+        self.known().routes.insert(source.clone(), count);
+    }
+
+    /// Of all sources.
+    pub(crate) fn routes(&self) -> usize {
+        self.known().routes.values().sum()
+    }
+
+    /// All objects of a source that cannot be used, in place of those of before.
+    pub(crate) fn reject(&self, source: &SourceId, objects: impl Iterator<Item = Object>) {
+        let objects: BTreeSet<Object> = objects.collect();
+        self.known().rejected.insert(source.clone(), objects);
+    }
+
+    /// Of all sources.
+    pub(crate) fn rejected(&self) -> BTreeSet<Object> {
+        self.known().rejected.values().flatten().cloned().collect()
     }
 
     pub(crate) fn forget(&self, source: &SourceId) {
         let mut known = self.known();
+        known.rejected.remove(source);
+        known.routes.remove(source);
         if let Some(fact) = known.sources.remove(source) {
             known.gone.add(&fact.totals);
         }

@@ -143,13 +143,15 @@ impl Hub {
 
     /// How far a source is.
     pub(crate) fn stand(&self, id: &SourceId, standing: Standing) {
+        self.stand_since(id, standing, self.clock.now());
+    }
+
+    /// How far a source is, and since when.
+    pub(crate) fn stand_since(&self, id: &SourceId, standing: Standing, since: Duration) {
         let mut state = self.state();
-        let same =
-            |status: &Standing| std::mem::discriminant(status) == std::mem::discriminant(&standing);
-        let known = state.standing.get(id).is_some_and(|(known, _)| same(known));
-        if !known {
-            let now = self.clock.now();
-            state.standing.insert(id.clone(), (standing.clone(), now));
+        let kind = std::mem::discriminant::<Standing>;
+        if state.standing.get(id).map(|(known, _)| kind(known)) != Some(kind(&standing)) {
+            state.standing.insert(id.clone(), (standing.clone(), since));
         }
         drop(state);
         self.update(|registries| {
@@ -180,8 +182,7 @@ impl Hub {
     /// Somebody wants everyone to look at everything. How many that are.
     pub(crate) fn push_all(&self) -> usize {
         let mut state = self.state();
-        let now = self.clock.now();
-        state.debounce.change(now, Change::Full(Reason::Debug));
+        state.debounce.change(self.clock.now(), Change::Full(Reason::Debug));
         let streams = state.sessions.len();
         drop(state);
         self.changed.notify_one();
@@ -263,9 +264,8 @@ impl Hub {
     /// Returns when streams are to end.
     pub(crate) async fn leaves(&self) {
         let mut leaving = self.leaving.subscribe();
-        if leaving.wait_for(|leaving| *leaving).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        // Nothing else can come of it: its other end is here.
+        let _left = leaving.wait_for(|leaving| *leaving).await;
     }
 
     /// One more stream, from the snapshot that is current.

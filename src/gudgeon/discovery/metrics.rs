@@ -4,7 +4,7 @@
 
 mod register;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use xds::view::Type;
 
-use super::facts::Totals;
+use super::facts::{Object, Totals};
 use super::pushed::Pushed;
 use crate::classic::{classic, up_to};
 use crate::cli::VERSION;
@@ -91,7 +91,9 @@ pub(crate) struct Seen {
     /// Seconds by source.
     pub(crate) stale: Vec<(String, u64)>,
     /// (kind, name).
-    pub(crate) rejected: Vec<(String, String)>,
+    pub(crate) rejected: BTreeSet<Object>,
+    /// VirtualServices.
+    pub(crate) routes: usize,
     pub(crate) snapshot_bytes: usize,
     /// Resources that more than one stream has.
     pub(crate) shared: usize,
@@ -288,6 +290,7 @@ impl Metrics {
                     .set(1);
             }
         }
+        self.rules.set(number(seen.routes));
         self.instances.clear();
         for (cluster, count) in &seen.instances {
             let label = [("cluster", cluster.clone())];
@@ -295,7 +298,7 @@ impl Metrics {
         }
         self.rejected_configs.clear();
         for (kind, name) in seen.rejected.iter().take(NODES) {
-            let label = [("type", kind.clone()), ("name", name.clone())];
+            let label = [("type", kind.to_string()), ("name", name.clone())];
             self.rejected_configs.get_or_create(&label).set(1);
         }
         self.stale.clear();
@@ -343,7 +346,7 @@ mod tests {
         metrics.rejected(Type::Listener);
         metrics.write_timed_out();
         metrics.unmade(Type::Listener);
-        metrics.updated(&Change::Endpoints(std::collections::BTreeSet::new()));
+        metrics.updated(&Change::Endpoints(BTreeSet::new()));
         let seen = Seen {
             streams: 2,
             services: 3,

@@ -1,13 +1,14 @@
 //! The listeners, bound before anything is served: HTTP for whoever looks in, gRPC for proxies.
 
+use std::io;
 use std::net::SocketAddr;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tracing::{info, warn};
 
 use crate::cli::{DiscoveryFlags, REVISION, VERSION};
 use crate::exit::Failure;
-use crate::serve::{Door, bind};
+use crate::serve::{Door, bind, reserve};
 
 /// Connections of each plain listener at a time.
 const PLACES: usize = 64;
@@ -17,7 +18,8 @@ pub(super) struct Ports {
     /// And whether anybody may read /debug there.
     pub(super) http: Vec<(Door, bool)>,
     pub(super) grpc: Option<TcpListener>,
-    pub(super) secure: Vec<TcpListener>,
+    /// Closed until there are certificates.
+    pub(super) secure: Vec<TcpSocket>,
 }
 
 impl Ports {
@@ -47,22 +49,19 @@ impl Ports {
         let mut secure = Vec::new();
         for address in flags.secure_grpc_addr.split(',').map(str::trim) {
             if !address.is_empty() {
-                secure.push(bind("secureGrpcAddr", address).await?);
+                secure.push(reserve("secureGrpcAddr", address)?);
             }
         }
         Ok(Self { http, grpc, secure })
     }
 
     pub(super) fn announce(&self) {
-        let at = |listener: &TcpListener| {
-            listener.local_addr().map_or_else(
-                |_| "?".to_owned(),
-                |address: SocketAddr| address.to_string(),
-            )
+        let at = |address: io::Result<SocketAddr>| {
+            address.map_or_else(|_| "?".to_owned(), |address| address.to_string())
         };
         info!("gudgeon {VERSION} ({REVISION}) discovery");
         for (door, open) in &self.http {
-            let address = at(&door.listener);
+            let address = at(door.listener.local_addr());
             if *open {
                 warn!("anybody who reaches http://{address} may read /debug");
             } else {
@@ -70,10 +69,10 @@ impl Ports {
             }
         }
         if let Some(listener) = &self.grpc {
-            info!("listening on grpc://{}", at(listener));
+            info!("listening on grpc://{}", at(listener.local_addr()));
         }
-        for listener in &self.secure {
-            info!("listening on grpcs://{}", at(listener));
+        for socket in &self.secure {
+            info!("listening on grpcs://{}", at(socket.local_addr()));
         }
     }
 }

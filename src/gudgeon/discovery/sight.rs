@@ -1,12 +1,13 @@
 //! What can be seen of the whole: whether it is ready, and the figures that are counted when somebody asks.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use api::model::Health;
 use cluster::registry::Standing;
 use xds::view::Type;
 
+use super::facts::Object;
 use super::hub::Hub;
 use super::metrics::Seen;
 use crate::log;
@@ -65,16 +66,8 @@ pub(super) fn seen(hub: &Hub) -> Seen {
             .into_iter()
             .map(|(source, since)| (source, now.saturating_sub(since).as_secs()))
             .collect(),
-        rejected: hub.look(|registries| {
-            let reports = registries.reports().into_iter();
-            let named = |report: cluster::registry::Report| {
-                (
-                    report.kind.to_owned(),
-                    format!("{}/{}", report.namespace, report.name),
-                )
-            };
-            reports.map(named).collect()
-        }),
+        rejected: rejected(hub),
+        routes: hub.facts.routes(),
         podless: hub.facts.podless(),
         totals: hub.facts.totals(),
         ..Seen::default()
@@ -105,6 +98,16 @@ pub(super) fn seen(hub: &Hub) -> Seen {
         }
     }
     seen
+}
+
+/// Objects that are not valid, and those that lose against another one.
+fn rejected(hub: &Hub) -> BTreeSet<Object> {
+    let mut rejected = hub.facts.rejected();
+    for report in hub.look(cluster::registry::Registries::reports) {
+        let name = format!("{}/{}", report.namespace, report.name);
+        rejected.insert((report.kind.into(), name));
+    }
+    rejected
 }
 
 fn sessions(hub: &Hub, seen: &mut Seen) {

@@ -66,13 +66,20 @@ impl Sources {
         let directory = flags.config_dir.as_ref();
         let directory = directory.filter(|_| !are_named);
         let elsewhere = directory.is_some() || are_named;
-        if registries.contains(&Registry::Memory) {
-            this.memory = Some(memory::start(hub));
-        }
         for registry in registries {
             match registry {
                 Registry::Kubernetes => {
-                    this.cluster = Some(kubernetes::start(flags, hub, !elsewhere, &counts).await?);
+                    const WHY: &str = "not in a cluster, and no --kubeconfig";
+                    let Some(access) = kubernetes::access(flags) else {
+                        if elsewhere || registries.len() > 1 {
+                            warn!("no services are read from Kubernetes: {WHY}");
+                            continue;
+                        }
+                        let words = format!("cannot read services from Kubernetes: {WHY}");
+                        return Err(Failure::config(words));
+                    };
+                    let started = kubernetes::start(&access, flags, hub, !elsewhere, &counts);
+                    this.cluster = Some(started.await?);
                 }
                 Registry::Consul => consul::start(flags, hub)?,
                 Registry::External | Registry::Memory => {}
@@ -82,9 +89,13 @@ impl Sources {
             warn!("--configDir is not read: configuration comes from configSources");
         }
         if let Some(directory) = directory {
-            let kubernetes = !registries.contains(&Registry::Kubernetes);
+            let kubernetes = this.cluster.is_none();
             let shelf = Arc::clone(&this.directory);
             files::start(hub, directory, kubernetes, shelf, counts)?;
+        }
+        // It is complete at once, so it comes last: what is served begins when nobody is waited for.
+        if registries.contains(&Registry::Memory) {
+            this.memory = Some(memory::start(hub));
         }
         if !elsewhere && registries.is_empty() {
             return Err(Failure::config(

@@ -19,8 +19,8 @@ use crate::view::Resource;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Viewer {
     pub(crate) families: Families,
-    /// Empty where networks make no difference.
-    pub(crate) network: Arc<str>,
+    /// Its own one; none where networks make no difference.
+    pub(crate) network: Option<Arc<str>>,
     /// Unknown where localities make no difference.
     pub(crate) locality: Locality,
 }
@@ -66,25 +66,21 @@ pub(crate) fn groups<'a>(
     endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
     viewer: &Viewer,
     names: Names,
-    networks: Option<&'a Networks>,
+    networks: &'a Networks,
     preference: &Preference<'_>,
 ) -> Vec<Group> {
     let served = served(outlet, endpoints, viewer.families);
-    let direct = |cluster: &ClusterId, endpoint: &'a Endpoint| match networks {
-        Some(networks) => networks.of_endpoint(cluster, endpoint),
-        None => endpoint.network.as_deref().unwrap_or(""),
-    };
-    let factor = networks.map_or(1, Networks::factor);
+    let own = viewer.network.as_deref();
+    let factor = own.map_or(1, |_| networks.factor());
     let mut localities: BTreeMap<&Locality, Vec<Entry<'a>>> = BTreeMap::new();
     let mut replaced: BTreeMap<(&Locality, &str), u128> = BTreeMap::new();
     for (cluster, endpoint) in served {
         let Some((place, sort)) = place(endpoint, names) else {
             continue;
         };
-        let network = direct(cluster, endpoint);
+        let network = networks.of_endpoint(cluster, endpoint);
         let weight = u128::from(endpoint.weight);
-        let away = networks
-            .is_some_and(|networks| network != &*viewer.network && networks.has_gateway(network));
+        let away = own.is_some_and(|own| network != own && networks.has_gateway(network));
         if away {
             *replaced.entry((&endpoint.locality, network)).or_default() += weight;
             localities.entry(&endpoint.locality).or_default();
@@ -103,7 +99,7 @@ pub(crate) fn groups<'a>(
             });
     }
     for ((locality, network), weight) in replaced {
-        let gateways = networks.map_or(&[][..], |networks| networks.gateways(network));
+        let gateways = networks.gateways(network);
         let share = u128::try_from(gateways.len()).unwrap_or(1).max(1);
         for (address, port) in gateways {
             localities.entry(locality).or_default().push(Entry {

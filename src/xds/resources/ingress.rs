@@ -5,9 +5,11 @@ use std::sync::Arc;
 use api::model::{Configured, Labels, Protocol, World, selects};
 use api::networking::{CaptureMode, IstioIngressListener, Sidecar, default_endpoint};
 
+use super::clusters;
 use super::instances::Instance;
 use super::listeners::OWN_PORTS;
 use super::listeners::inbound::{Door, cluster_name, declared};
+use super::mesh::Mesh;
 use super::proxy::Proxy;
 
 /// The Sidecar of a proxy: the oldest that selects it.
@@ -43,6 +45,7 @@ pub(crate) fn doors(
     sidecar: &Configured<Sidecar>,
     proxy: &Proxy,
     instances: &[Instance],
+    mesh: &Mesh,
     sniffs: bool,
 ) -> Option<Vec<Door>> {
     let ingress = &sidecar.spec.ingress;
@@ -52,7 +55,7 @@ pub(crate) fn doors(
     Some(
         ingress
             .iter()
-            .filter_map(|item| door(item, sidecar, proxy, instances, sniffs))
+            .filter_map(|item| door(item, sidecar, proxy, instances, mesh, sniffs))
             .collect(),
     )
 }
@@ -62,6 +65,7 @@ fn door(
     sidecar: &Configured<Sidecar>,
     proxy: &Proxy,
     instances: &[Instance],
+    mesh: &Mesh,
     sniffs: bool,
 ) -> Option<Door> {
     let port = item.port.as_ref()?;
@@ -72,13 +76,12 @@ fn door(
     if bound && OWN_PORTS.contains(&number) {
         return None;
     }
-    let host: Arc<str> = instances
-        .iter()
-        .find(|instance| instance.target == number)
-        .map_or_else(
-            || format!("{}.{}", sidecar.name, sidecar.namespace).into(),
-            |instance| instance.service.key.hostname.clone(),
-        );
+    let instance = instances.iter().find(|one| one.target == number);
+    let service = instance.map(|instance| &instance.service);
+    let host: Arc<str> = service.map_or_else(
+        || format!("{}.{}", sidecar.name, sidecar.namespace).into(),
+        |service| service.key.hostname.clone(),
+    );
     let protocol = Protocol::of_service_entry(&port.protocol)?;
     Some(Door {
         bind: item.bind.parse().unwrap_or(proxy.address),
@@ -89,6 +92,9 @@ fn door(
         host,
         service_port: number,
         place: default_endpoint(&item.default_endpoint)?,
-        alt_stat_name: String::new(),
+        // The pattern is made of what a service is called.
+        alt_stat_name: service.map_or_else(String::new, |service| {
+            clusters::stat_name(&mesh.inbound_stat, service, &port.name, number)
+        }),
     })
 }

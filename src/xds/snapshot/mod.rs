@@ -27,7 +27,7 @@ use crate::resources::outlets::Outlets;
 use crate::resources::routes::Caller;
 use crate::settings::Settings;
 use crate::version::Version;
-use crate::view::{Resource, Set, View};
+use crate::view::{Resource, Set, Type, View};
 
 pub use crate::resources::conflict::Conflict;
 
@@ -58,6 +58,9 @@ type Own<K> = (K, Vec<(Arc<str>, Version)>);
 /// A route configuration, if there is one of the name, and what was left out of it.
 type Routes = (Option<Arc<Resource>>, Arc<Vec<Conflict>>);
 
+/// What programs with gRPC in them ask for: its type and name, the port that is meant, and who asks.
+type Named = (Type, Arc<str>, Arc<str>, (Client, api::model::Locality));
+
 /// What does not depend on endpoints that only EDS carries.
 #[derive(Debug, Default)]
 struct Made {
@@ -66,6 +69,7 @@ struct Made {
     listeners: Cache<Place, Arc<Outbound>>,
     all_listeners: Cache<Own<Place>, Arc<Set>>,
     routes: Cache<(Caller, Arc<str>), Routes>,
+    named: Cache<Named, Arc<Resource>>,
 }
 
 /// A snapshot after a change, and what the change came to.
@@ -176,10 +180,15 @@ impl Snapshot {
         self.directory.get_or_init(|| Directory::new(&self.world))
     }
 
-    /// Networks, where they make a difference.
-    fn networks(&self) -> Option<&Networks> {
-        let networks = &self.base.networks;
-        (self.base.mesh.tls != MutualTls::Off && networks.has_gateways()).then_some(networks)
+    /// Whether gateways stand for what is in other networks: they take nothing but mutual TLS.
+    fn replaces(&self) -> bool {
+        self.base.mesh.tls != MutualTls::Off && self.base.networks.has_gateways()
+    }
+
+    /// The network that an endpoint is in; empty where nothing says one.
+    #[must_use]
+    pub fn network_of<'a>(&'a self, cluster: &ClusterId, endpoint: &'a Endpoint) -> &'a str {
+        self.base.networks.of_endpoint(cluster, endpoint)
     }
 
     /// Whether nothing but assignments depends on the endpoints that changed.
@@ -257,6 +266,7 @@ impl Made {
             listeners: self.listeners.after(),
             all_listeners: self.all_listeners.after(),
             routes: self.routes.after(),
+            named: self.named.after(),
         }
     }
 }

@@ -7,7 +7,7 @@ use api::model::{Locality, Resolution};
 use super::proxy::ProxyView;
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::locality::Preference;
-use crate::resources::{clusters, grpc};
+use crate::resources::{clusters, grpc, routes};
 use crate::view::{Resource, Type};
 
 impl ProxyView {
@@ -17,11 +17,10 @@ impl ProxyView {
         if clusters::resolution(outlet, &self.client) != Resolution::Static {
             return None;
         }
-        let networks = snapshot.networks();
         let preference = self.preference(outlet);
         let viewer = Viewer {
             families: self.proxy.families,
-            network: networks.map_or_else(|| "".into(), |_| self.proxy.network.clone()),
+            network: snapshot.replaces().then(|| self.proxy.network.clone()),
             locality: match preference {
                 Preference::None => Locality::default(),
                 Preference::Near(..) | Preference::Shares(_) => self.proxy.locality.clone(),
@@ -35,7 +34,7 @@ impl ProxyView {
                 endpoints,
                 &viewer,
                 Names::LeftOut,
-                networks,
+                &snapshot.base.networks,
                 &preference,
             );
             Arc::new(endpoints::assignment(outlet, groups))
@@ -44,18 +43,22 @@ impl ProxyView {
 
     pub(super) fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
         let outlets = &self.snapshot.base.outlets;
-        match kind {
-            Type::Cluster => {
-                let outlet = outlets.by_name(name)?;
-                Some(Arc::new(self.cluster(outlet)))
-            }
-            Type::Listener => {
-                let outlet = grpc::target(name, outlets, &self.proxy.node.domain)?;
-                let listener = grpc::listener(&name.into(), outlet, self.mesh());
-                Some(Arc::new(listener))
-            }
-            Type::Endpoint => self.assignment(name),
-            Type::Route => self.route(name),
-        }
+        let outlet = match kind {
+            Type::Endpoint => return self.assignment(name),
+            Type::Cluster | Type::Route => outlets.by_name(name)?,
+            // One name means another service elsewhere.
+            Type::Listener => grpc::target(name, outlets, &self.proxy.node.domain)?,
+        };
+        let name: Arc<str> = name.into();
+        let client = (self.client.clone(), self.locality_of_clusters());
+        let key = (kind, name.clone(), outlet.name.clone(), client);
+        let made = self.snapshot.made.named.get(key, || {
+            Arc::new(match kind {
+                Type::Cluster | Type::Endpoint => self.cluster(outlet),
+                Type::Listener => grpc::listener(&name, outlet, self.mesh()),
+                Type::Route => routes::grpc(&outlet.name),
+            })
+        });
+        Some(made)
     }
 }

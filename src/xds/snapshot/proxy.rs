@@ -111,7 +111,7 @@ impl ProxyView {
     }
 
     /// Where localities make no difference, all proxies see the same.
-    fn locality_of_clusters(&self) -> Locality {
+    pub(super) fn locality_of_clusters(&self) -> Locality {
         let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
         let by_shares = setting.is_some_and(|setting| !setting.distribute.is_empty());
         if by_shares || self.snapshot.base.resolved_near {
@@ -152,7 +152,7 @@ impl ProxyView {
         }
         let viewer = Viewer {
             families: self.proxy.families,
-            network: "".into(),
+            network: None,
             locality: Locality::default(),
         };
         endpoints::groups(
@@ -160,7 +160,7 @@ impl ProxyView {
             endpoints(),
             &viewer,
             Names::Resolved,
-            None,
+            &self.snapshot.base.networks,
             &self.preference(outlet),
         )
     }
@@ -269,10 +269,6 @@ impl ProxyView {
     }
 
     pub(super) fn route(&self, name: &str) -> Option<Arc<Resource>> {
-        if self.proxy.node.grpc {
-            let outlet = self.snapshot.base.outlets.by_name(name)?;
-            return Some(Arc::new(routes::grpc(&outlet.name)));
-        }
         if !self.is_sidecar() {
             return None;
         }
@@ -370,14 +366,12 @@ fn versions(resources: &[Arc<Resource>]) -> Vec<(Arc<str>, crate::version::Versi
 }
 
 fn doors(snapshot: &Snapshot, proxy: &Proxy, instances: &[Instance]) -> Vec<Door> {
-    let sniffs = snapshot.settings.sniffing.inbound;
+    let (mesh, sniffs) = (&snapshot.base.mesh, snapshot.settings.sniffing.inbound);
     let written = ingress::sidecar(&snapshot.world, proxy)
-        .and_then(|sidecar| ingress::doors(&sidecar, proxy, instances, sniffs));
+        .and_then(|sidecar| ingress::doors(&sidecar, proxy, instances, mesh, sniffs));
     match written {
         Some(doors) => doors,
-        None if proxy.intercepts() => {
-            inbound::of_instances(instances, proxy, &snapshot.base.mesh, sniffs)
-        }
+        None if proxy.intercepts() => inbound::of_instances(instances, proxy, mesh, sniffs),
         None => Vec::new(),
     }
 }

@@ -342,3 +342,162 @@ fn a_pod_on_the_hosts_address_is_told_by_its_name() {
         &|place| place.address = EndpointAddress::read("10.0.0.9")
     ));
 }
+
+/// What one of them was given all are given: a thousand programs with one target have one copy.
+#[test]
+fn all_programs_with_grpc_share_what_they_name() {
+    let mut world = world("");
+    let b = service("b", &[(80, "GRPC")], Resolution::Static);
+    add(&mut world, b, vec![endpoint("10.0.0.1", 9001, "p80")]);
+    let snapshot = Snapshot::new(world.clone(), Arc::new(Settings::default()));
+    let program = |snapshot: &Arc<Snapshot>, id: &str| {
+        let mut client = (*node(id, "NONE")).clone();
+        client.grpc = true;
+        snapshot.view(&Arc::new(client))
+    };
+    let other = CLIENT
+        .replace("a-1.demo", "a-2.demo")
+        .replace("127.0.0.2", "127.0.0.3");
+    let (one, another) = (program(&snapshot, CLIENT), program(&snapshot, &other));
+    let name = "outbound|80||b.demo.svc.cluster.local";
+    let all = |view: &dyn View| {
+        let named = Type::ALL.map(|kind| match kind {
+            Type::Listener => (kind, "b:80"),
+            Type::Cluster | Type::Endpoint | Type::Route => (kind, name),
+        });
+        named.map(|(kind, name)| view.get(kind, name).unwrap())
+    };
+    let first = all(&*one);
+    let later = program(&snapshot.next(world, None).snapshot, CLIENT);
+    for view in [&another, &later] {
+        for (one, another) in first.iter().zip(all(&**view)) {
+            assert!(Arc::ptr_eq(one, &another), "{}", one.name);
+        }
+    }
+    // The same short name is another service in another place.
+    let mut stranger = (*node(&CLIENT.replace("~demo.svc", "~far.svc"), "NONE")).clone();
+    stranger.grpc = true;
+    let stranger = snapshot.view(&Arc::new(stranger));
+    assert!(stranger.get(Type::Listener, "b:80").is_none());
+}
+
+/// The network of an endpoint is known without gateways and without mutual TLS, too.
+#[test]
+fn an_endpoint_says_its_network() {
+    let networks = "networks:\n  near: {endpoints: [{fromCidr: 10.1.0.0/16}]}\n  far: {endpoints: [{fromRegistry: east}]}\n";
+    for text in ["", "enableAutoMtls: true\n"] {
+        let mut world = world(text);
+        world.networks = Arc::new(mesh::parse_networks(networks).unwrap().config);
+        let mut own = endpoint("10.1.0.2", 80, "p80");
+        own.network = Some("mine".into());
+        let b = service("b", &[(80, "HTTP")], Resolution::Static);
+        let shards = Shards::from([
+            (
+                "Kubernetes".into(),
+                vec![
+                    endpoint("10.1.0.1", 80, "p80"),
+                    own,
+                    endpoint("10.9.0.1", 80, "p80"),
+                ]
+                .into(),
+            ),
+            (
+                "east".into(),
+                vec![
+                    endpoint("10.1.0.3", 80, "p80"),
+                    endpoint("10.9.0.3", 80, "p80"),
+                ]
+                .into(),
+            ),
+        ]);
+        Arc::make_mut(&mut world.endpoints).insert(b.key.clone(), Arc::new(shards));
+        Arc::make_mut(&mut world.services).insert(b.key.clone(), Arc::new(b));
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        let view = snapshot.view(&node(CLIENT, "NONE"));
+        assert_eq!(
+            places(&*view, "outbound|80||b.demo.svc.cluster.local"),
+            [
+                "10.1.0.1 near",
+                "10.1.0.2 mine",
+                "10.1.0.3 near",
+                "10.9.0.1 -",
+                "10.9.0.3 far",
+            ],
+            "{text}"
+        );
+    }
+}
+
+/// Addresses of an assignment, each with its network.
+fn places(view: &dyn View, name: &str) -> Vec<String> {
+    use envoy_types::pb::envoy::config::core::v3::address::Address;
+    use envoy_types::pb::envoy::config::endpoint::v3::{
+        ClusterLoadAssignment, lb_endpoint::HostIdentifier,
+    };
+    use envoy_types::pb::google::protobuf::value::Kind;
+
+    let assignment = view.get(Type::Endpoint, name).unwrap();
+    let assignment = ClusterLoadAssignment::decode(&*assignment.body).unwrap();
+    let all = assignment
+        .endpoints
+        .into_iter()
+        .flat_map(|group| group.lb_endpoints);
+    let mut places: Vec<_> = all
+        .map(|place| {
+            let Some(HostIdentifier::Endpoint(endpoint)) = place.host_identifier else {
+                panic!("an endpoint");
+            };
+            let Some(Address::SocketAddress(address)) = endpoint.address.unwrap().address else {
+                panic!("an address");
+            };
+            let metadata = place.metadata.unwrap_or_default();
+            let istio = metadata.filter_metadata.get("istio");
+            let network = istio.and_then(|istio| istio.fields.get("network")?.kind.clone());
+            match network {
+                Some(Kind::StringValue(network)) => format!("{} {network}", address.address),
+                _ => format!("{} -", address.address),
+            }
+        })
+        .collect();
+    places.sort();
+    places
+}
+
+/// A door that a Sidecar writes down has the name for figures that the mesh wants, where it is one of a service.
+#[test]
+fn written_doors_have_names_for_figures() {
+    use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+
+    let mut world = world("inboundClusterStatName: '%SERVICE%'\n");
+    let b = service("b", &[(80, "HTTP")], Resolution::Static);
+    add(&mut world, b, vec![endpoint("127.0.0.2", 80, "p80")]);
+    let text = "ingress:\n- {port: {number: 80, protocol: HTTP, name: a}, defaultEndpoint: '127.0.0.1:80'}\n\
+                - {port: {number: 81, protocol: HTTP, name: b}, defaultEndpoint: '127.0.0.1:81'}\n";
+    let limits = api::yaml::Limits {
+        bytes: 10_000,
+        depth: 20,
+        nodes: 1_000,
+    };
+    let text = api::yaml::read(text, limits).unwrap().unwrap();
+    let spec = api::networking::read::<api::networking::Sidecar>(&text).unwrap();
+    let sidecar = api::model::Configured {
+        name: "doors".into(),
+        namespace: "demo".into(),
+        created: None,
+        prefers_close: false,
+        spec: spec.config,
+    };
+    let key = (sidecar.namespace.clone(), sidecar.name.clone());
+    Arc::make_mut(&mut world.sidecars).insert(key, Arc::new(sidecar));
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&node(CLIENT, "NONE"));
+    let name_of = |cluster: &str| {
+        let cluster = view.get(Type::Cluster, cluster).unwrap();
+        Cluster::decode(&*cluster.body).unwrap().alt_stat_name
+    };
+    assert_eq!(
+        name_of("inbound|80|a|b.demo.svc.cluster.local"),
+        "b.demo.svc.cluster.local"
+    );
+    assert_eq!(name_of("inbound|81|b|doors.demo"), "");
+}

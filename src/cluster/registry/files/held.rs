@@ -65,7 +65,7 @@ impl Held {
                 };
                 let text = format!("{}: not used: {place}", object.id);
                 written.extend(object.written.as_deref().map(|one| refused(one, &text)));
-                messages.push(message(path, object.line, &text));
+                messages.push(message(path, object.line, &text).of(&object.id));
                 continue;
             }
             written.extend(object.written.clone());
@@ -80,7 +80,8 @@ impl Held {
         for problem in self.objects.problems() {
             let id = id(&problem);
             if let Some((path, one)) = first.get(&id) {
-                messages.push(message(path, one.line, &format!("{id}: {}", problem.words)));
+                let text = format!("{id}: {}", problem.words);
+                messages.push(message(path, one.line, &text).of(&id));
             }
         }
         self.said.clone()

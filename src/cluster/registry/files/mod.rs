@@ -29,7 +29,7 @@ use super::{Contribution, Written};
 use crate::tree::{Found, Stamp};
 pub(super) use document::MAX_BYTES;
 pub(super) use held::Held;
-pub(super) use object::{Item, Object};
+pub(super) use object::{Id, Item, Object};
 use tree::Tree;
 
 /// So many things that are wrong are said of one file.
@@ -45,13 +45,27 @@ pub struct Message {
     /// 0: nowhere in particular.
     pub line: usize,
     pub text: String,
+    /// The object that is not used, or not all of it, where it is one that can be named: its kind, its namespace and name.
+    pub object: Option<(Arc<str>, String)>,
 }
 
 impl Message {
     /// What was written somewhere is quoted here: one line of it, and not all of it.
     pub(super) fn new(file: Arc<str>, line: usize, text: &str) -> Self {
-        let text = one_line(text);
-        Self { file, line, text }
+        Self {
+            file,
+            line,
+            text: one_line(text),
+            object: None,
+        }
+    }
+
+    pub(super) fn of(self, id: &Id) -> Self {
+        let object = (id.kind.clone(), format!("{}/{}", id.namespace, id.name));
+        Self {
+            object: Some(object),
+            ..self
+        }
     }
 }
 
@@ -252,11 +266,10 @@ impl Known {
                     } else {
                         ""
                     };
-                    let text = match id {
-                        Some(id) => format!("{id}: {cause}{kept}"),
-                        None => cause,
-                    };
-                    message(path, line, &text)
+                    match id {
+                        Some(id) => message(path, line, &format!("{id}: {cause}{kept}")).of(&id),
+                        None => message(path, line, &cause),
+                    }
                 }
             };
             if self.messages.len() < MAX_MESSAGES {

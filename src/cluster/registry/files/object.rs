@@ -126,7 +126,8 @@ struct Head<'a> {
     api_version: &'a str,
     version: &'a str,
     id: Id,
-    created: Option<i64>,
+    /// Or what is wrong with it: the object is known by then, and so is its last good version.
+    created: Result<Option<i64>, String>,
     node: &'a Node,
 }
 
@@ -210,13 +211,11 @@ fn head<'a>(
         Some(_) => return Err("metadata.namespace: want a name".to_owned()),
     };
     let created = match text(metadata, "creationTimestamp") {
-        None => None,
-        Some(time) => {
-            let time: Timestamp = time
-                .parse()
-                .map_err(|_| format!("metadata.creationTimestamp: want a time, got {time:?}"))?;
-            Some(time.as_second())
-        }
+        None => Ok(None),
+        Some(time) => time
+            .parse()
+            .map(|time: Timestamp| Some(time.as_second()))
+            .map_err(|_| format!("metadata.creationTimestamp: want a time, got {time:?}")),
     };
     Ok(Head {
         api_version,
@@ -248,7 +247,7 @@ fn configuration(head: &Head<'_>, source: &Arc<str>) -> Item {
     } else if !kinds.contains(&&*head.id.kind) {
         Err(format!("kind: want one of {}", kinds.join(", ")))
     } else {
-        meaning(head)
+        head.created.clone().and_then(|_| meaning(head))
     };
     let json = |field| get(head.node, field).map_or(Json::Null, Node::to_json);
     let (accepted, messages) = match &read {
@@ -315,7 +314,7 @@ fn typed<T: Typed>(head: &Head<'_>) -> Result<(Arc<Configured<T>>, Vec<String>),
     let one = Configured {
         name: head.id.name.clone(),
         namespace: head.id.namespace.clone(),
-        created: head.created,
+        created: head.created.clone().ok().flatten(),
         prefers_close: is_near(head.annotation(DISTRIBUTION)),
         spec: read.config,
     };
@@ -335,7 +334,7 @@ fn kubernetes(head: &Head<'_>) -> Item {
         kind => return Item::Foreign(format!("{} {kind}", head.api_version)),
     };
     let (id, line) = (head.id.clone(), head.node.line);
-    match read {
+    match head.created.clone().and(read) {
         Ok(meaning) => Item::Good(Object {
             id,
             line,

@@ -318,7 +318,7 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
             "a.yaml: line 3: Gateway default/g: apiVersion: want one of v1, v1beta1, v1alpha3, got \"v9\"",
             "a.yaml: line 5: Gateway default/g: kind: want one of AuthorizationPolicy, PeerAuthentication, RequestAuthentication",
             "a.yaml: line 7: ServiceEntry: metadata.name: want a name",
-            "a.yaml: line 9: Sidecar: metadata.creationTimestamp: want a time, got \"today\"",
+            "a.yaml: line 9: Sidecar default/s: metadata.creationTimestamp: want a time, got \"today\"",
             "a.yaml: line 13: want an object",
             "a.yaml: line 15: want apiVersion and kind",
         ]
@@ -333,12 +333,46 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
             )
         })
         .collect();
-    assert_eq!(shown[2], "VirtualService v true []");
+    assert!(shown[2].starts_with("Sidecar s false "), "{shown:?}");
+    assert_eq!(shown[3], "VirtualService v true []");
     assert_eq!(
-        shown[3],
+        shown[4],
         "WorkloadEntry w true [\"unknown fields are ignored: port\"]"
     );
-    assert_eq!(shown.len(), 4);
+    assert_eq!(shown.len(), 5);
+}
+
+#[test]
+fn an_object_of_no_time_keeps_its_last_good_version() {
+    let service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: s\nspec:\n  clusterIP: 10.0.0.1\n  ports: [{port: 80}]\n---\n";
+    let mut directory = Directory::new();
+    directory.write("a.yaml", &(entry("a", 1) + service));
+    let before = directory.files.read().unwrap().contribution;
+    assert_eq!((before.entries.len(), before.services.len()), (1, 1));
+    let dated = |text: &str| text.replace("metadata:\n", "metadata:\n  creationTimestamp: today\n");
+    directory.write("a.yaml", &(dated(&entry("a", 2)) + &dated(service)));
+    let outcome = directory.files.read().unwrap();
+    assert!(outcome.contribution == before);
+    let objects: Vec<_> = outcome
+        .messages
+        .iter()
+        .map(|message| message.object.clone().unwrap())
+        .collect();
+    assert_eq!(
+        objects,
+        [
+            ("ServiceEntry".into(), "default/a".to_owned()),
+            ("Service".into(), "default/s".to_owned()),
+        ]
+    );
+    assert!(
+        outcome
+            .messages
+            .iter()
+            .all(|message| message.text.ends_with("its last good version stays")),
+        "{:?}",
+        outcome.messages
+    );
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub struct Told {
     pub standing: Standing,
     /// Why the server is not heard, also before it is said to be lost.
     pub error: Option<Arc<str>>,
+    /// Since when, once it is said to be lost.
+    pub lost: Option<Instant>,
     /// Objects of each kind.
     pub counts: BTreeMap<&'static str, usize>,
     /// What happened to them so far.
@@ -51,6 +53,7 @@ impl Default for Told {
             contribution: Contribution::default(),
             standing: Standing::Syncing,
             error: None,
+            lost: None,
             counts: BTreeMap::new(),
             events: BTreeMap::new(),
             podless: 0,
@@ -206,6 +209,9 @@ impl Heard {
             self.returning = None;
         }
         let standing = self.standing_at(now);
+        let is_lost = matches!(standing, Standing::Stale { .. });
+        let lost = self.stale().map(|(since, _)| *since).min();
+        let lost = lost.filter(|_| is_lost);
         let error = self.stale().next();
         let error: Option<Arc<str>> = error.map(|(_, why)| why.as_str().into());
         let other = (&standing, &error) != (&self.standing, &self.error);
@@ -247,6 +253,7 @@ impl Heard {
             contribution,
             standing,
             error,
+            lost,
             counts,
             events: self.objects.events().clone(),
             podless: self.objects.podless(),
@@ -320,8 +327,8 @@ mod tests {
         heard.freshness("a", listed(Some(now)), now);
         let told = heard.tell(now).unwrap();
         assert_eq!(
-            (told.standing, told.error.as_deref()),
-            (Standing::Synced, Some("away"))
+            (told.standing, told.error.as_deref(), told.lost),
+            (Standing::Synced, Some("away"), None)
         );
         assert_eq!(heard.due(), Some(now + PATIENCE));
         change(&mut heard, "b", now);
@@ -333,6 +340,7 @@ mod tests {
                 error: "away".into()
             }
         );
+        assert_eq!(told.lost, Some(now));
         assert_eq!((heard.due(), heard.tell(now + PATIENCE * 2)), (None, None));
     }
 

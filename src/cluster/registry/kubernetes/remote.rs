@@ -77,13 +77,15 @@ impl Kind for Secret {
 /// Follows the Secrets of a namespace, reads the clusters that they name as `settings` say, which are those of the local one,
 /// but without configuration, and tells of all of them, for as
 /// long as somebody listens. A cluster whose kubeconfig is of no use is there, too, with the reason; one that is removed is
-/// gone at once, with all that it had.
+/// gone at once, with all that it had. `known` becomes true once it is told which clusters there are: when the Secrets were
+/// read, when the account has no right to them, and when they were not read in time.
 pub async fn remotes(
     local: Cluster,
     namespace: String,
     mut settings: Settings,
     trust_domain: watch::Receiver<Arc<str>>,
     to: watch::Sender<Remotes>,
+    known: watch::Sender<bool>,
 ) {
     settings.configuration = false;
     let selection = Selection {
@@ -106,11 +108,23 @@ pub async fn remotes(
         unused: BTreeSet::new(),
         generation: 0,
     };
+    let is_known = || {
+        let _is_news = known.send_if_modified(|known| !std::mem::replace(known, true));
+    };
+    let late = Instant::now() + running.settings.late;
     loop {
         tokio::select! {
             Some(changes) = secrets.changed() => {
+                let freshness = changes.freshness.clone();
                 running.apply(changes);
                 running.settle(&to);
+                if freshness.listed || freshness.refused {
+                    is_known();
+                }
+            }
+            () = sleep_until(late), if !*known.borrow() => {
+                tracing::warn!("going on without other clusters: which there are was not read in time");
+                is_known();
             }
             Some((id, generation, told)) = said.recv() => running.told(&id, generation, told, &to),
             () = to.closed() => return,

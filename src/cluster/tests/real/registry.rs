@@ -304,7 +304,10 @@ async fn a_secret_names_a_cluster() {
     let (trust_domain, theirs) = watch::channel("td".into());
     let (to, told) = watch::channel(Remotes::new());
     let local: Cluster = admin().await;
-    let running = tokio::spawn(remotes(local, NAMESPACE.to_owned(), settings(), theirs, to));
+    let (knows, mut known) = watch::channel(false);
+    let namespace = NAMESPACE.to_owned();
+    let running = tokio::spawn(remotes(local, namespace, settings(), theirs, to, knows));
+    known.wait_for(|known| *known).await.unwrap();
     let mut source = Source {
         running,
         told,

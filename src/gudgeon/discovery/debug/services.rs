@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use api::model::{ClusterId, Endpoint, Port, Service, World};
 use serde_json::{Map, Value, json};
+use xds::snapshot::Snapshot;
 
 use crate::discovery::hub::Hub;
 
@@ -120,12 +121,12 @@ fn accounts(world: &World, service: &Service) -> BTreeSet<String> {
         .collect()
 }
 
-fn shown(cluster: &ClusterId, endpoint: &Endpoint) -> Value {
+fn shown(snapshot: &Snapshot, cluster: &ClusterId, endpoint: &Endpoint) -> Value {
     json!({
         "address": endpoint.address.to_string(),
         "port": endpoint.port,
         "cluster": cluster.as_str(),
-        "network": endpoint.network.as_deref().unwrap_or_default(),
+        "network": snapshot.network_of(cluster, endpoint),
         "locality": endpoint.locality.as_str(),
         "labels": texts(&endpoint.labels),
         "service_account": endpoint.account.as_deref().unwrap_or_default(),
@@ -137,14 +138,14 @@ fn shown(cluster: &ClusterId, endpoint: &Endpoint) -> Value {
 }
 
 pub(super) fn endpoints(hub: &Hub) -> Value {
-    let Some(world) = world(hub) else {
+    let Some(snapshot) = hub.snapshot() else {
         return Value::Array(Vec::new());
     };
-    let rows = services(&world).flat_map(|service| {
-        let world = &world;
+    let (snapshot, world) = (&snapshot, snapshot.world());
+    let rows = services(world).flat_map(|service| {
         service.ports.iter().map(move |port| {
             let all: Vec<Value> = of_port(world, service, port)
-                .map(|(cluster, endpoint)| shown(cluster, endpoint))
+                .map(|(cluster, endpoint)| shown(snapshot, cluster, endpoint))
                 .collect();
             json!({"svc": format!("{}:{}", service.key.hostname, port.name), "ep": all})
         })
@@ -180,19 +181,20 @@ pub(super) fn brief(hub: &Hub) -> String {
 
 pub(super) fn shards(hub: &Hub) -> Value {
     let mut all: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
-    let Some(world) = world(hub) else {
+    let Some(snapshot) = hub.snapshot() else {
         return Value::Object(Map::new());
     };
-    for service in services(&world) {
+    let world = snapshot.world();
+    for service in services(world) {
         let shards = world.endpoints.get(&service.key).into_iter();
         let shards: Map<String, Value> = shards
             .flat_map(|shards| shards.iter())
             .map(|(cluster, endpoints)| {
-                let endpoints = endpoints.iter().map(|one| shown(cluster, one));
+                let endpoints = endpoints.iter().map(|one| shown(&snapshot, cluster, one));
                 (cluster.to_string(), Value::Array(endpoints.collect()))
             })
             .collect();
-        let accounts: Map<String, Value> = accounts(&world, service)
+        let accounts: Map<String, Value> = accounts(world, service)
             .into_iter()
             .map(|account| (account, true.into()))
             .collect();

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::{Shelf, names};
+use crate::discovery::facts::ROUTES;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
 use crate::watch::Folders;
@@ -142,6 +143,11 @@ impl Directory {
         for message in messages.difference(&self.told) {
             warn!("{}: {message}", self.path.display());
         }
+        let rejected = messages.iter().filter_map(|message| message.object.clone());
+        self.hub.facts.reject(&self.id, rejected);
+        let written = outcome.written.iter();
+        let routes = written.filter(|one| one.accepted && *one.kind == *ROUTES);
+        self.hub.facts.route(&self.id, routes.count());
         self.told = messages;
         *self.shelf.lock().unwrap_or_else(PoisonError::into_inner) = outcome.written;
         self.hub

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::model::{ClusterId, Registry};
 use cluster::registry::kubernetes::{self, Remotes, Settings, Told};
@@ -21,29 +22,29 @@ fn id(cluster: &ClusterId) -> SourceId {
     }
 }
 
+/// The way to the local cluster, if there is any.
+pub(super) fn access(flags: &DiscoveryFlags) -> Option<Access> {
+    match &flags.kubeconfig {
+        Some(file) => Some(Access::Kubeconfig {
+            file: Some(file.clone()),
+            context: None,
+        }),
+        None => Access::in_cluster().then_some(Access::InCluster),
+    }
+}
+
 /// Reads the local cluster and the remote ones from now on; their rules, if any are read, while they count. Returns the local one's name, and what it tells.
 ///
 /// # Errors
 /// There is no way to a cluster.
 pub(super) async fn start(
+    access: &Access,
     flags: &DiscoveryFlags,
     hub: &Arc<Hub>,
     configuration: bool,
     counts: &watch::Receiver<bool>,
 ) -> Result<(ClusterId, watch::Receiver<Told>), Failure> {
-    let access = match &flags.kubeconfig {
-        Some(file) => Access::Kubeconfig {
-            file: Some(file.clone()),
-            context: None,
-        },
-        None if Access::in_cluster() => Access::InCluster,
-        None => {
-            return Err(Failure::config(
-                "cannot read services from Kubernetes: not in a cluster, and no --kubeconfig",
-            ));
-        }
-    };
-    let cluster = Cluster::open(&access).await.map_err(|cause| {
+    let cluster = Cluster::open(access).await.map_err(|cause| {
         Failure::config(format!("cannot read services from Kubernetes: {cause}"))
     })?;
     let local = hub.options.settings.cluster.clone();
@@ -61,15 +62,31 @@ pub(super) async fn start(
         trust.clone(),
         to,
     ));
-    let to_hub = follow(Arc::clone(hub), local.clone(), told.clone(), counts.clone());
-    tokio::spawn(to_hub);
     let namespace = flags
         .cluster_registries_namespace
         .clone()
         .unwrap_or_else(|| hub.options.namespace.to_string());
     let (to, remotes) = watch::channel(Remotes::default());
-    tokio::spawn(kubernetes::remotes(cluster, namespace, settings, trust, to));
-    tokio::spawn(follow_all(Arc::clone(hub), remotes, counts.clone()));
+    let (knows, known) = watch::channel(false);
+    tokio::spawn(kubernetes::remotes(
+        cluster, namespace, settings, trust, to, knows,
+    ));
+    let (joined, all) = watch::channel(false);
+    tokio::spawn(follow_all(
+        Arc::clone(hub),
+        remotes,
+        known,
+        joined,
+        counts.clone(),
+    ));
+    let to_hub = follow(
+        Arc::clone(hub),
+        local.clone(),
+        told.clone(),
+        all,
+        counts.clone(),
+    );
+    tokio::spawn(to_hub);
     Ok((local, told))
 }
 
@@ -84,15 +101,24 @@ fn tell(hub: &Hub, cluster: &ClusterId, told: &Told, with_rules: bool) {
         said.sidecars = none.sidecars;
     }
     hub.update(|registries| registries.put(&id, said));
-    hub.stand(&id, told.standing.clone());
+    // It is said to be lost when it has been so for a while.
+    let ago = told.lost.map_or(Duration::ZERO, |since| since.elapsed());
+    let since = hub.clock.now().saturating_sub(ago);
+    hub.stand_since(&id, told.standing.clone(), since);
 }
 
+/// `all`: the hub knows which clusters there are besides. Before that nothing is told: a proxy that is served without their
+/// endpoints takes them for gone.
 async fn follow(
     hub: Arc<Hub>,
     local: ClusterId,
     mut told: watch::Receiver<Told>,
+    mut all: watch::Receiver<bool>,
     mut counts: watch::Receiver<bool>,
 ) {
+    if all.wait_for(|all| *all).await.is_err() {
+        return;
+    }
     // Nothing was told yet: whether rules count is no news.
     let mut has_told = false;
     loop {
@@ -114,6 +140,8 @@ async fn follow(
 async fn follow_all(
     hub: Arc<Hub>,
     mut remotes: watch::Receiver<Remotes>,
+    mut complete: watch::Receiver<bool>,
+    joined: watch::Sender<bool>,
     mut counts: watch::Receiver<bool>,
 ) {
     let mut known: Remotes = Remotes::new();
@@ -121,8 +149,11 @@ async fn follow_all(
     loop {
         tokio::select! {
             changed = remotes.changed() => if changed.is_err() { return },
+            Ok(()) = complete.changed() => {}
             changed = counts.changed() => if changed.is_err() { return },
         }
+        // Before those that are there now are looked at.
+        let complete = *complete.borrow_and_update();
         let now = remotes.borrow_and_update().clone();
         let count = *counts.borrow_and_update();
         for (cluster, told) in &now {
@@ -138,5 +169,43 @@ async fn follow_all(
             hub.forget(&id(cluster));
         }
         (known, counted) = (now, count);
+        joined.send_replace(complete);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::{conversation, sight};
+    use std::time::SystemTime;
+    use tokio::time::{Instant, advance};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_cluster_is_shown_at_once_with_the_time_when_it_was_lost() {
+        let hub = conversation::tests::hub();
+        advance(Duration::from_secs(100)).await;
+        let lost = |ago: Option<u64>| Told {
+            standing: match ago {
+                Some(_) => Standing::Stale {
+                    error: "away".into(),
+                },
+                None => Standing::Synced,
+            },
+            lost: ago.map(|ago| Instant::now() - Duration::from_secs(ago)),
+            ..Told::default()
+        };
+        let cluster = ClusterId::from("east");
+        tell(&hub, &cluster, &lost(None), true);
+        assert_eq!(sight::standing(&hub), Ok("ok".to_owned()));
+        // The source itself waits before it says so.
+        tell(&hub, &cluster, &lost(Some(6)), true);
+        let since = hub.clock.wall(hub.clock.now() - Duration::from_secs(6));
+        assert!(since > SystemTime::UNIX_EPOCH);
+        let since = crate::log::stamp(since);
+        let said = format!("stale: {} since {since}", id(&cluster));
+        assert_eq!(sight::standing(&hub), Ok(said));
+        assert_eq!(sight::seen(&hub).stale, [(id(&cluster).to_string(), 6)]);
+        tell(&hub, &cluster, &lost(None), true);
+        assert_eq!(sight::standing(&hub), Ok("ok".to_owned()));
     }
 }

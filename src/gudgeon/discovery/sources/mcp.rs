@@ -341,6 +341,10 @@ impl Sinks {
             return;
         }
         let (rules, services) = (state.rules.said(), state.services.said());
+        self.hub.facts.reject(&self.rules, state.rules.rejected());
+        self.hub.facts.route(&self.rules, state.rules.routes());
+        let of_services = state.services.rejected();
+        self.hub.facts.reject(&self.services, of_services);
         // Once there, it stays: it may have to become empty.
         state.has_services |= state.sources.iter().any(Source::gives_services);
         let has_services = state.has_services;

@@ -10,6 +10,7 @@ use api::yaml::Node;
 use cluster::registry::{Contribution, Written};
 use serde_json::{Value, json};
 
+use crate::discovery::facts::ROUTES;
 use crate::mcp::Taken;
 use crate::secrets;
 
@@ -41,6 +42,23 @@ impl Rules {
     /// What is written, used or not. Made when it is asked for.
     pub(super) fn written(&self) -> impl Iterator<Item = Written> {
         self.known.values().map(Known::written)
+    }
+
+    /// What cannot be used of it.
+    pub(super) fn rejected(&self) -> impl Iterator<Item = (Arc<str>, String)> {
+        let rejected = self.known.values().filter(|known| !known.accepted);
+        rejected.map(|known| {
+            let object = &known.taken.object;
+            let name = format!("{}/{}", object.namespace, object.name);
+            (object.kind.kind.into(), name)
+        })
+    }
+
+    /// VirtualServices that can be used.
+    pub(super) fn routes(&self) -> usize {
+        let used = self.known.values().filter(|known| known.accepted);
+        used.filter(|known| known.taken.object.kind.kind == ROUTES)
+            .count()
     }
 
     /// An object came or changed, under its collection and name. What is wrong with it, if discovery cannot use it; then what

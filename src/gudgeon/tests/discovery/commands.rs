@@ -44,6 +44,11 @@ fn what_cannot_start_says_why() {
             "cannot serve anything: no registry",
         ),
         (
+            vec!["discovery", "--registries", "Kubernetes"],
+            78,
+            "cannot read services from Kubernetes: not in a cluster, and no --kubeconfig",
+        ),
+        (
             vec!["discovery", "--configDir", here, "--httpAddr", &taken],
             71,
             "cannot listen on --httpAddr",
@@ -80,6 +85,21 @@ fn what_cannot_start_says_why() {
         .args(["discovery", "--configDir", here])
         .env("PILOT_DEBOUNCE_MAX", "long");
     assert_eq!(wrong.output().unwrap().status.code(), Some(78));
+}
+
+/// A registry that there is no way to is no reason not to serve the others.
+#[test]
+fn without_a_cluster_the_directory_is_served() {
+    let entry = entry("b.example", 80, "HTTP", &[("10.0.0.1", 80)]);
+    let discovery = Place::new()
+        .with("config/b.yaml", &entry)
+        .arg("--registries=Kubernetes,Mock")
+        .start();
+    assert_eq!(discovery.logged("no services are read from Kubernetes"), 1);
+    assert_eq!(
+        discovery.json("/debug/registryz")[0]["hostname"],
+        "b.example"
+    );
 }
 
 #[test]

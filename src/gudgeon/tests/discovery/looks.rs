@@ -261,3 +261,42 @@ fn what_is_put_into_memory_is_served_and_what_is_wrong_changes_nothing() {
     assert_eq!(put(&"x".repeat(5 << 20)).0, 413);
     assert_eq!(discovery.get("/debug/memory"), (200, b()));
 }
+
+/// What cannot be used is counted by its name, for as long as it is so, and rules for routes are counted.
+#[tokio::test]
+async fn what_cannot_be_used_is_counted() {
+    let of = |kind: &str, name: &str, spec: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n---\n"
+        )
+    };
+    let bad = of(
+        "ServiceEntry",
+        "bad",
+        "{hosts: ['a b'], ports: [{number: 80, name: http, protocol: HTTP}]}",
+    ) + "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop}\nstatus: {podIPs: 7}\n";
+    let routes = of(
+        "VirtualService",
+        "v",
+        "{hosts: [a], http: [{route: [{destination: {host: a}}]}]}",
+    );
+    let discovery = Place::new()
+        .with("config/b.yaml", &b())
+        .with("config/bad.yaml", &bad)
+        .with("config/routes.yaml", &routes)
+        .start();
+    let metrics = discovery.get("/metrics").1;
+    for (kind, name) in [("ServiceEntry", "shop/bad"), ("Pod", "shop/p")] {
+        let line = format!("pilot_total_rejected_configs{{type=\"{kind}\",name=\"{name}\"}} 1\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    assert!(metrics.contains("pilot_virt_services 1\n"), "{metrics}");
+    std::fs::remove_file(discovery.place.path("config/bad.yaml")).unwrap();
+    std::fs::remove_file(discovery.place.path("config/routes.yaml")).unwrap();
+    soon("none", || {
+        let metrics = discovery.get("/metrics").1;
+        !metrics.contains("pilot_total_rejected_configs{")
+            && metrics.contains("pilot_virt_services 0\n")
+    })
+    .await;
+}

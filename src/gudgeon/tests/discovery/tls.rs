@@ -209,9 +209,12 @@ async fn the_port_opens_when_certificates_come() {
         discovery.logged("TLS ports are closed until there are certificates"),
         1
     );
+    let open = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+    assert!(!open(), "who cannot be served may go elsewhere");
     let root = Authority::new();
     certify(&root, &discovery.place);
     soon("the certificates", || discovery.logged("are there") > 0).await;
+    soon("the port", open).await;
     let other = refusal(&discovery, port, &root, "https://b.example").await;
     assert_eq!(other, None, "with the check off");
 }

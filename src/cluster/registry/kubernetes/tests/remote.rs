@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::source::{endpoints, fake, settings};
-use crate::fake::Fake;
+use crate::fake::{Fake, Fault};
 use crate::registry::kubernetes::{Remotes, remotes};
 use crate::registry::{Contribution, Standing};
 
@@ -42,6 +42,7 @@ fn secret(name: &str, clusters: &[(&str, String)]) -> Value {
 struct Source {
     running: JoinHandle<()>,
     told: watch::Receiver<Remotes>,
+    known: watch::Receiver<bool>,
     _trust_domain: watch::Sender<Arc<str>>,
 }
 
@@ -56,10 +57,13 @@ impl Source {
         let (trust_domain, theirs) = watch::channel("td".into());
         let (to, told) = watch::channel(Remotes::new());
         let namespace = "istio-system".to_owned();
-        let running = tokio::spawn(remotes(local.cluster(), namespace, settings(), theirs, to));
+        let (knows, known) = watch::channel(false);
+        let local = local.cluster();
+        let running = tokio::spawn(remotes(local, namespace, settings(), theirs, to, knows));
         Self {
             running,
             told,
+            known,
             _trust_domain: trust_domain,
         }
     }
@@ -111,6 +115,32 @@ async fn clusters_come_change_and_go() {
     assert!(serves(&all, "west", "10.2.0.1"));
     local.delete_in("secrets", "istio-system/t");
     source.until(Remotes::is_empty).await;
+}
+
+#[tokio::test]
+async fn which_clusters_there_are_is_known_when_it_was_said() {
+    let local = Fake::start().await;
+    local.put_in("secrets", secret("s", &[("east", "{".to_owned())]));
+    local.fail("list", &[Fault::Status(500, 0), Fault::Status(500, 0)]);
+    let mut source = Source::start(&local);
+    assert!(!*source.known.borrow());
+    source.known.wait_for(|known| *known).await.unwrap();
+    // By then they are there, though nothing was heard of them.
+    assert!(source.told.borrow().contains_key("east"));
+    assert!(local.count("list") > 2);
+
+    for deaf in [false, true] {
+        let local = Fake::start().await;
+        if deaf {
+            local.fail("list", &[Fault::Silence]);
+        } else {
+            local.forbid(&["secrets"]);
+        }
+        let mut source = Source::start(&local);
+        let known = timeout(Duration::from_secs(20), source.known.wait_for(|known| *known));
+        assert!(known.await.is_ok(), "deaf: {deaf}");
+        assert!(source.told.borrow().is_empty());
+    }
 }
 
 #[tokio::test]
