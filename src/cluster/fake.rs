@@ -1,24 +1,25 @@
 //! An API server for tests that does what a real one does only now and then: refuses, forgets, falls silent, never ends.
 //! It knows list, watch, get, create and delete of any kind, and a strategic merge patch of webhooks, on loopback without
-//! TLS.
+//! TLS. What it answers to [`script`] is compared with a recording of a real server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::connect::Cluster;
 
 mod patch;
+mod reads;
+mod script;
+mod tests;
 mod wire;
 mod writes;
 
-use wire::{Asked, chunk, key, misbehave, read, respond, status, value, wanted};
+use wire::{Asked, answer, key, misbehave, no_such_path, read, status, value};
 
 /// The kind of what is put without one.
 const WEBHOOKS: &str = "mutatingwebhookconfigurations";
@@ -52,7 +53,7 @@ struct State {
     served: BTreeMap<String, Vec<&'static str>>,
     /// Connections are closed as soon as they are made.
     away: bool,
-    /// Watches from versions before this one are told 410.
+    /// Watches from versions before this one are told 410, and so are who come for the next page of such a list.
     forgotten: u64,
     /// Counts the times when all watches were ended.
     ended: u64,
@@ -70,9 +71,7 @@ struct State {
 impl State {
     /// Kinds of groups that come and go are there only while they are.
     fn has(&self, asked: &Asked) -> bool {
-        let group = asked.path.split("/namespaces/").next().unwrap_or_default();
-        let group = group.strip_suffix(&asked.kind).unwrap_or(group);
-        let kinds = self.served.get(group.trim_end_matches('/'));
+        let kinds = self.served.get(&asked.version_path());
         let built_in = BUILT_IN.contains(&asked.kind.as_str()) || asked.path.starts_with("/api/");
         built_in || kinds.is_some_and(|kinds| kinds.iter().any(|kind| *kind == asked.kind))
     }
@@ -207,7 +206,7 @@ impl Fake {
         self.change(|state| state.ended += 1);
     }
 
-    /// As after a compaction: who watches from what is now, or before, is told 410.
+    /// As after a compaction: who watches from what is now, or before, is told 410, and so is who has read half a list.
     pub(crate) fn forget(&self) {
         self.change(|state| {
             state.version += 1;
@@ -260,7 +259,8 @@ impl Fake {
                     "list" | "watch" => {
                         state.queries.push_back(asked.query.clone());
                         let version = value(&asked.query, "resourceVersion");
-                        value(&asked.query, "continue").or(version)
+                        let page = value(&asked.query, "continue");
+                        page.map(|token| reads::offset(&token)).or(version)
                     }
                     _ => Some(asked.name.clone()),
                 };
@@ -276,120 +276,38 @@ impl Fake {
                     .position(|(verb, _)| *verb == asked.verb)?;
                 Some(state.faults.remove(at).1)
             });
+            let watched = asked.verb == "watch" && self.state.lock().unwrap().has(&asked);
             match fault {
                 Some(fault) => misbehave(&mut connection, fault).await?,
-                None if asked.verb == "watch" => return self.watch(&mut connection, &asked).await,
+                None if watched => return self.watch(&mut connection, &asked).await,
                 None => {
                     let (code, body) = self.answer(&asked);
-                    respond(&mut connection, code, "", body.to_string().as_bytes()).await?;
+                    answer(&mut connection, code, "", &body).await?;
                 }
             }
         }
     }
 
     fn answer(&self, asked: &Asked) -> (u16, Value) {
-        let state = self.state.lock().unwrap();
+        if asked.kind.is_empty() {
+            return self.kinds(asked);
+        }
+        if !self.state.lock().unwrap().has(asked) {
+            return no_such_path();
+        }
         match asked.verb {
-            "list" if !state.has(asked) => (404, status(404)),
-            "list" => {
-                let wanted = wanted(&asked.query);
-                let all: Vec<&Value> = state
-                    .objects
-                    .iter()
-                    .filter(|((kind, _), _)| *kind == asked.kind)
-                    .filter(|((_, name), _)| wanted.as_ref().is_none_or(|wanted| wanted == name))
-                    .map(|(_, object)| object)
-                    .collect();
-                let number = |key| value(&asked.query, key).and_then(|text| text.parse().ok());
-                let from: usize = number("continue").unwrap_or(0);
-                let limit: usize = number("limit").unwrap_or(usize::MAX);
-                let to = from.saturating_add(limit).min(all.len());
-                let more = if to < all.len() {
-                    to.to_string()
-                } else {
-                    String::new()
-                };
-                let metadata =
-                    json!({"resourceVersion": state.version.to_string(), "continue": more});
-                (
-                    200,
-                    json!({"metadata": metadata, "items": all[from.min(to)..to]}),
-                )
-            }
-            "get" if asked.kind.is_empty() => match state.served.get(&asked.path) {
-                Some(kinds) => {
-                    let named: Vec<_> = kinds.iter().map(|kind| json!({"name": kind})).collect();
-                    (200, json!({"resources": named}))
-                }
+            "list" => self.list(asked),
+            "get" => match self.find_in(&asked.kind, &asked.name) {
+                Some(object) => (200, object),
                 None => (404, status(404)),
             },
-            "get" => match state.objects.get(&asked.place()) {
-                Some(object) => (200, object.clone()),
-                None => (404, status(404)),
+            "create" => self.create(asked),
+            "delete" => self.remove(asked),
+            "patch" => match asked.name.strip_suffix("/status") {
+                Some(name) => self.patch_status(asked, name),
+                None => self.patch(asked),
             },
-            "create" if !state.has(asked) => (404, status(404)),
-            "create" => {
-                drop(state);
-                self.create(asked)
-            }
-            "delete" => {
-                drop(state);
-                self.remove(asked)
-            }
-            "patch" => {
-                drop(state);
-                match asked.name.strip_suffix("/status") {
-                    Some(name) => self.patch_status(asked, name),
-                    None => self.patch(asked),
-                }
-            }
             _ => (405, status(405)),
-        }
-    }
-
-    async fn watch(&self, connection: &mut TcpStream, asked: &Asked) -> Option<()> {
-        let mut sent: u64 = value(&asked.query, "resourceVersion")?.parse().ok()?;
-        let seconds: u64 = value(&asked.query, "timeoutSeconds")?.parse().ok()?;
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(seconds);
-        let wanted = wanted(&asked.query);
-        let mut changed = self.changed.subscribe();
-        let (ended, forgotten) = self.change(|state| (state.ended, state.forgotten));
-        connection
-            .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
-            .await
-            .ok()?;
-        if sent < forgotten {
-            let event = json!({"type": "ERROR", "object": status(410)});
-            chunk(connection, &event).await?;
-            return connection.write_all(b"0\r\n\r\n").await.ok();
-        }
-        loop {
-            let (events, over, away) = {
-                let state = self.state.lock().unwrap();
-                let newer = state.events.iter().filter(|(version, kind, _)| {
-                    *version > sent && kind.as_ref().is_none_or(|kind| *kind == asked.kind)
-                });
-                let newer: Vec<_> = newer.cloned().collect();
-                (newer, state.ended > ended, state.away)
-            };
-            if away {
-                return None;
-            }
-            for (version, _, event) in events {
-                sent = version;
-                let name = event["object"]["metadata"]["name"].as_str();
-                let all = wanted.is_none() || name.is_none();
-                if all || name == wanted.as_deref() {
-                    chunk(connection, &event).await?;
-                }
-            }
-            if over {
-                return connection.write_all(b"0\r\n\r\n").await.ok();
-            }
-            tokio::select! {
-                changed = changed.changed() => changed.ok()?,
-                () = tokio::time::sleep_until(deadline) => return connection.write_all(b"0\r\n\r\n").await.ok(),
-            }
         }
     }
 }

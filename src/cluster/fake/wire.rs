@@ -18,14 +18,41 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn place(&self) -> (String, String) {
-        (self.kind.clone(), self.name.clone())
+    /// Where what a version of a group has is found, such as `/apis/discovery.k8s.io/v1`.
+    pub(super) fn version_path(&self) -> String {
+        let parts = if self.path.starts_with("/apis/") {
+            4
+        } else {
+            3
+        };
+        let parts: Vec<&str> = self.path.split('/').take(parts).collect();
+        parts.join("/")
     }
 }
 
+/// A refusal, with the reason that most have who refuse with this code.
 pub(super) fn status(code: u16) -> Value {
+    let reason = match code {
+        403 => "Forbidden",
+        404 => "NotFound",
+        405 => "MethodNotAllowed",
+        409 => "Conflict",
+        410 => "Expired",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        _ => "InternalError",
+    };
+    refused(code, reason)
+}
+
+pub(super) fn refused(code: u16, reason: &str) -> Value {
     let message = format!("the fake says {code}");
-    json!({"kind": "Status", "status": "Failure", "message": message, "code": code})
+    json!({"kind": "Status", "status": "Failure", "message": message, "reason": reason, "code": code})
+}
+
+/// A path that nobody serves has no kind, and so no Status either.
+pub(super) fn no_such_path() -> (u16, Value) {
+    (404, json!("404 page not found\n"))
 }
 
 /// The object that a field selector names.
@@ -115,18 +142,39 @@ pub(super) async fn read(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Op
     }
 }
 
-pub(super) async fn respond(
+/// A string is a text, and everything else is JSON.
+pub(super) async fn answer(
     connection: &mut TcpStream,
     code: u16,
     more: &str,
-    body: &[u8],
+    body: &Value,
+) -> Option<()> {
+    if let Value::String(text) = body {
+        return respond(connection, code, "text/plain", more, text).await;
+    }
+    respond(
+        connection,
+        code,
+        "application/json",
+        more,
+        &body.to_string(),
+    )
+    .await
+}
+
+async fn respond(
+    connection: &mut TcpStream,
+    code: u16,
+    kind: &str,
+    more: &str,
+    body: &str,
 ) -> Option<()> {
     let head = format!(
-        "HTTP/1.1 {code} X\r\nContent-Type: application/json\r\n{more}Content-Length: {}\r\n\r\n",
+        "HTTP/1.1 {code} X\r\nContent-Type: {kind}\r\n{more}Content-Length: {}\r\n\r\n",
         body.len()
     );
     connection.write_all(head.as_bytes()).await.ok()?;
-    connection.write_all(body).await.ok()
+    connection.write_all(body.as_bytes()).await.ok()
 }
 
 pub(super) async fn chunk(connection: &mut TcpStream, event: &Value) -> Option<()> {
@@ -144,9 +192,9 @@ pub(super) async fn misbehave(connection: &mut TcpStream, fault: Fault) -> Optio
             } else {
                 String::new()
             };
-            respond(connection, code, &more, status(code).to_string().as_bytes()).await
+            answer(connection, code, &more, &status(code)).await
         }
-        Fault::Says(text) => respond(connection, 200, "", text.as_bytes()).await,
+        Fault::Says(text) => respond(connection, 200, "application/json", "", text).await,
         Fault::Silence => {
             std::future::pending::<()>().await;
             None

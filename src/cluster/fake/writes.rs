@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Fake;
-use super::wire::{Asked, status};
+use super::wire::{Asked, refused, status};
 
 impl Fake {
     /// An object, where it is there.
@@ -29,7 +29,7 @@ impl Fake {
         }
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         if self.find_in(&asked.kind, &name).is_some() {
-            return (409, status(409));
+            return (409, refused(409, "AlreadyExists"));
         }
         self.put_in(&asked.kind, object);
         (201, self.find_in(&asked.kind, &name).unwrap())

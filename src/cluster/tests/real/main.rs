@@ -1,7 +1,7 @@
 //! Against a real API server. `build/kube-test` starts one and runs these; without it they are ignored.
 //!
-//! Kubernetes 1.20: a list that has expired (410), a conflict at the right moment, silence, and whatever is newer than 1.20 is
-//! shown with the fake of the unit tests instead.
+//! Kubernetes 1.20: a conflict at the right moment, silence, and whatever is newer than 1.20 is shown with the fake of the unit
+//! tests instead. That the fake answers as this server does is shown by `recording`.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,6 +16,7 @@ mod consul;
 mod keeper;
 mod manifest;
 mod objects;
+mod recording;
 mod registry;
 mod selectors;
 mod support;

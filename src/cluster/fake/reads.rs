@@ -1,0 +1,104 @@
+//! What the fake says when it is asked for what there is, and for what changes.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use super::Fake;
+use super::wire::{Asked, chunk, no_such_path, status, value, wanted};
+
+/// Of what a list goes on by, how many objects were in it so far: the rest is the version that it is of.
+pub(super) fn offset(token: &str) -> String {
+    token.split('.').next().unwrap_or_default().to_owned()
+}
+
+impl Fake {
+    /// Kinds of a version of a group.
+    pub(super) fn kinds(&self, asked: &Asked) -> (u16, Value) {
+        let state = self.state.lock().unwrap();
+        let Some(kinds) = state.served.get(&asked.path) else {
+            return no_such_path();
+        };
+        let named: Vec<_> = kinds.iter().map(|kind| json!({"name": kind})).collect();
+        (200, json!({"kind": "APIResourceList", "resources": named}))
+    }
+
+    /// A page of a list, or all of it.
+    pub(super) fn list(&self, asked: &Asked) -> (u16, Value) {
+        let state = self.state.lock().unwrap();
+        let wanted = wanted(&asked.query);
+        let all: Vec<&Value> = state
+            .objects
+            .iter()
+            .filter(|((kind, _), _)| *kind == asked.kind)
+            .filter(|((_, name), _)| wanted.as_ref().is_none_or(|wanted| wanted == name))
+            .map(|(_, object)| object)
+            .collect();
+        let token = value(&asked.query, "continue").filter(|token| !token.is_empty());
+        let (from, version) = match token.as_deref().and_then(|token| token.split_once('.')) {
+            Some((from, version)) => (from.parse().unwrap(), version.parse().unwrap()),
+            None => (0, state.version),
+        };
+        if version < state.forgotten {
+            return (410, status(410));
+        }
+        let limit = value(&asked.query, "limit").and_then(|text| text.parse().ok());
+        let to = limit.map_or(all.len(), |limit: usize| (from + limit).min(all.len()));
+        let more = if to < all.len() {
+            format!("{to}.{version}")
+        } else {
+            String::new()
+        };
+        let metadata = json!({"resourceVersion": version.to_string(), "continue": more});
+        let items = &all[from.min(to)..to];
+        (200, json!({"metadata": metadata, "items": items}))
+    }
+
+    pub(super) async fn watch(&self, connection: &mut TcpStream, asked: &Asked) -> Option<()> {
+        let mut sent: u64 = value(&asked.query, "resourceVersion")?.parse().ok()?;
+        let seconds: u64 = value(&asked.query, "timeoutSeconds")?.parse().ok()?;
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(seconds);
+        let wanted = wanted(&asked.query);
+        let mut changed = self.changed.subscribe();
+        let (ended, forgotten) = self.change(|state| (state.ended, state.forgotten));
+        connection
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .await
+            .ok()?;
+        if sent < forgotten {
+            let event = json!({"type": "ERROR", "object": status(410)});
+            chunk(connection, &event).await?;
+            return connection.write_all(b"0\r\n\r\n").await.ok();
+        }
+        loop {
+            let (events, over, away) = {
+                let state = self.state.lock().unwrap();
+                let newer = state.events.iter().filter(|(version, kind, _)| {
+                    *version > sent && kind.as_ref().is_none_or(|kind| *kind == asked.kind)
+                });
+                let newer: Vec<_> = newer.cloned().collect();
+                (newer, state.ended > ended, state.away)
+            };
+            if away {
+                return None;
+            }
+            for (version, _, event) in events {
+                sent = version;
+                let name = event["object"]["metadata"]["name"].as_str();
+                let all = wanted.is_none() || name.is_none();
+                if all || name == wanted.as_deref() {
+                    chunk(connection, &event).await?;
+                }
+            }
+            if over {
+                return connection.write_all(b"0\r\n\r\n").await.ok();
+            }
+            tokio::select! {
+                changed = changed.changed() => changed.ok()?,
+                () = tokio::time::sleep_until(deadline) => return connection.write_all(b"0\r\n\r\n").await.ok(),
+            }
+        }
+    }
+}

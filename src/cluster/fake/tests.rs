@@ -1,0 +1,29 @@
+//! The fake says what the real server said.
+
+use std::time::Duration;
+
+use super::{Fake, WEBHOOKS, script};
+use crate::connect::REQUEST;
+use crate::failure::Action;
+
+#[tokio::test]
+async fn it_says_what_the_real_one_said() {
+    let fake = Fake::start().await;
+    let action = Action {
+        verb: "get",
+        resource: String::new(),
+        name: None,
+    };
+    let cluster = fake.cluster();
+    let client = cluster.exchange(&action, REQUEST).client;
+    let before = |step: &str| match step {
+        "bookmark has begun" => fake.bookmark(),
+        "expired page" => fake.forget(),
+        "expired watch" => fake.knows("/apis/recorded.example.com/v1", &["recordings"]),
+        "denied list" => fake.forbid(&[WEBHOOKS]),
+        _ => {}
+    };
+    let played = script::play(client, client, before);
+    let played = tokio::time::timeout(Duration::from_secs(60), played).await;
+    script::compare(&played.unwrap());
+}
