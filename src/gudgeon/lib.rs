@@ -1,19 +1,24 @@
 //! `gudgeon`: the control plane beside pintle, in one program: command line, roles, listeners, TLS, metrics, log, health and
 //! the end.
 //!
-//! It alone knows all the others: `api` and `inject` decide, `cluster` talks to Kubernetes, and here they are joined.
+//! It alone knows all the others: `api`, `inject`, `xds` and `mcp` decide, `cluster` reads Kubernetes, Consul and directories,
+//! and here they are joined.
 //! One thread, one tokio runtime (`current_thread`). A panic ends the request that it happened in and no more, so the program
 //! is built to unwind: by the profiles `gudgeon` and `gudgeon-dev`.
 //!
 //! ```text
 //!            ┌── cli ── log ── exit              what was asked for, what is said, what it ends with
-//! main ── lib┼── manifest                        `inject`: documents in, documents out
-//!            ├── validate                        `validate`: documents in, what is wrong with them out
-//!            └── injector                        the webhook: files ── admission ── decision ── page
-//!                  ├── serve                     listeners: places, heads, bodies, farewell
-//!                  ├── grpc                      the same for streams that live for days
-//!                  ├── tls                       the current certificate, from files or made here
-//!                  └── watch, file               what changed on disk
+//!            ├── manifest                        `inject`: documents in, documents out
+//! main ── lib┼── validate                        `validate`: documents in, what is wrong with them out
+//!            ├── injector                        the webhook: files ── admission ── decision ── page
+//!            ├── discovery                       sources in, xDS out; `request` asks one that runs
+//!            └── galley                          sources in, MCP out; the webhook that checks rules
+//!
+//! roles ─────┬── admission, keeping              of both webhooks: reviews, and their configuration in the cluster
+//!            ├── serve                           listeners: places, heads, bodies, farewell
+//!            ├── grpc ── mcp                     the same for streams that live for days; MCP on them
+//!            ├── tls                             the current certificate, from files or made here
+//!            └── watch, file                     what changed on disk
 //! ```
 
 #![forbid(unsafe_code)]

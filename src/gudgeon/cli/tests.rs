@@ -272,6 +272,36 @@ fn flags_without_a_meaning_are_warned_about_once() {
     );
 }
 
+/// Who comes with a command line reads on the page which of its flags do nothing.
+#[test]
+fn flags_without_a_meaning_are_named_on_the_pages() {
+    let istio = include_str!("../../../build/kubernetes/coming-from-istio.md");
+    let galley = include_str!("../../../build/kubernetes/coming-from-galley.md");
+    for (page, command) in [
+        (istio, "injector"),
+        (istio, "inject"),
+        (istio, "discovery"),
+        (galley, "galley"),
+        (galley, "validate"),
+    ] {
+        let (_, flags) = page.split_once("\n## Flags\n").unwrap();
+        let (flags, _) = flags.split_once("\n### ").unwrap();
+        let own = format!("`{command}`");
+        let items = flags.split("\n- ").skip(1);
+        let items: Vec<&str> = items
+            .filter(|item| item.starts_with("all:") || item.starts_with(&own))
+            .collect();
+        assert_eq!(items.len(), 2, "{command}");
+        let is_named = |flag: &str| items.iter().any(|item| item.contains(flag));
+        for (name, _) in meaningless::of(command, true) {
+            assert!(is_named(&format!("`--{name}`")), "{command} --{name}");
+            if let Some(letter) = meaningless::short(name) {
+                assert!(is_named(&format!("`-{letter}`")), "{command} -{letter}");
+            }
+        }
+    }
+}
+
 #[test]
 fn manifests() {
     for line in [

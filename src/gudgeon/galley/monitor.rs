@@ -15,6 +15,7 @@ use super::webhook::Webhook;
 use super::{configz, page};
 use crate::classic::CONTENT_TYPE;
 use crate::cli::{REVISION, VERSION};
+use crate::log;
 use crate::mcp::Peers;
 use crate::serve::{
     Answer, Answering, Line, Query, Service, as_json, full, not_allowed, ready, text,
@@ -62,7 +63,7 @@ impl Monitor {
         let looks = &self.looks;
         ready(match path {
             "/ready" => match looks.readiness.why_not() {
-                None => text(StatusCode::OK, "ok"),
+                None => text(StatusCode::OK, &standing(looks)),
                 Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, &why),
             },
             // Whoever answers turns.
@@ -102,6 +103,16 @@ impl Monitor {
             Ok(drawn.unwrap_or_else(failed))
         })
     }
+}
+
+/// Of what is ready: what is served stays right for as long as nothing changes, so a source that is away is said and no more.
+fn standing(looks: &Looks) -> String {
+    let stale = looks.engine.as_deref().and_then(|engine| {
+        let (since, _) = engine.moment().stale?;
+        let since = log::stamp(engine.clock.wall(since));
+        Some(format!("stale: {} since {since}", engine.settings.source))
+    });
+    stale.unwrap_or_else(|| "ok".to_owned())
 }
 
 fn collection_of(looks: &Looks, name: &str) -> Answer {
@@ -146,7 +157,17 @@ mod tests {
     use super::*;
     use crate::galley::engine::{News, Settings};
 
-    fn monitor(engine: Arc<Engine>) -> Monitor {
+    fn engine() -> Arc<Engine> {
+        let settings = Settings {
+            source: "files",
+            domain: "cluster.local".to_owned(),
+            discovers: false,
+        };
+        let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+        Engine::new(settings, Arc::new(Readiness::new()), metrics)
+    }
+
+    fn monitor(engine: Arc<Engine>, side: Side) -> Monitor {
         let looks = Looks {
             engine: Some(engine),
             peers: Peers::new("galley"),
@@ -157,8 +178,13 @@ mod tests {
         };
         Monitor {
             looks: Arc::new(looks),
-            side: Side::Page,
+            side,
         }
+    }
+
+    async fn body_of(answer: Answer) -> String {
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap()
     }
 
     fn refused(count: usize) -> Report {
@@ -178,6 +204,31 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_source_that_is_away_is_ready_and_told_of() {
+        let engine = engine();
+        let monitor = monitor(Arc::clone(&engine), Side::Monitoring);
+        let ready = async || {
+            let answer = monitor.respond(&Method::GET, "/ready", "").await.unwrap();
+            (answer.status(), body_of(answer).await)
+        };
+        assert_eq!(ready().await, (StatusCode::OK, "ok\n".to_owned()));
+        engine.stand(Some("a secret of the server's".to_owned()));
+        let document = configz::document(&monitor.looks);
+        let since = document["source"]["stale_since"].as_str().unwrap();
+        let said = format!("stale: files since {since}\n");
+        assert_eq!(ready().await, (StatusCode::OK, said));
+        monitor.looks.readiness.lacks("mcp", "mcp is closed");
+        let closed = (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "mcp is closed\n".to_owned(),
+        );
+        assert_eq!(ready().await, closed);
+        monitor.looks.readiness.has("mcp");
+        engine.stand(None);
+        assert_eq!(ready().await, (StatusCode::OK, "ok\n".to_owned()));
+    }
+
     #[test]
     fn whoever_looks_at_much_holds_up_nobody() {
         // The one thread beside is taken, so that nothing that is left to it can be ready too early for this test to see it.
@@ -189,13 +240,7 @@ mod tests {
     }
 
     async fn looked_at() {
-        let settings = Settings {
-            source: "files",
-            domain: "cluster.local".to_owned(),
-            discovers: false,
-        };
-        let metrics = Arc::new(Metrics::new(&mut Registry::default()));
-        let engine = Engine::new(settings, Arc::new(Readiness::new()), metrics);
+        let engine = engine();
         let tell = |count| {
             engine.tell(News {
                 report: Some(Arc::new(refused(count))),
@@ -203,7 +248,7 @@ mod tests {
             });
         };
         tell(10_000);
-        let monitor = monitor(Arc::clone(&engine));
+        let monitor = monitor(Arc::clone(&engine), Side::Page);
         for (path, words) in [
             ("/debug/configz", "\"rejected_count\": 10000"),
             ("/debug", "Not served as it is written: 10000"),
@@ -218,9 +263,7 @@ mod tests {
             drop(free);
             let answer = drawn.await.unwrap();
             assert_eq!(answer.status(), StatusCode::OK);
-            let body = answer.into_body().collect().await.unwrap().to_bytes();
-            let body = String::from_utf8(body.to_vec()).unwrap();
-            assert!(body.contains(words), "{path}");
+            assert!(body_of(answer).await.contains(words), "{path}");
         }
     }
 }

@@ -19,20 +19,31 @@ use std::process::Command;
 
 const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/kubernetes");
 
-/// The pages: the commands that they show, the commands whose flags they list, and one of these flags.
-const ALL: [(&str, usize, [&str; 2], &str); 2] = [
-    (
-        "coming-from-istio.md",
-        6,
-        ["injector", "inject"],
-        "| `--selfSigned[=<BOOL>]` |",
-    ),
-    (
-        "coming-from-galley.md",
-        2,
-        ["galley", "validate"],
-        "| `--configPath <",
-    ),
+struct Page {
+    name: &'static str,
+    /// How many command lines it shows.
+    examples: usize,
+    /// Whose flags it lists, each with the begin of one row.
+    tables: [(&'static str, &'static str); 2],
+}
+
+const ALL: [Page; 2] = [
+    Page {
+        name: "coming-from-istio.md",
+        examples: 6,
+        tables: [
+            ("injector", "\n| `--selfSigned[=<BOOL>]` | Make"),
+            ("inject", "\n| `-f, --filename <FILE>` | Manifests"),
+        ],
+    },
+    Page {
+        name: "coming-from-galley.md",
+        examples: 2,
+        tables: [
+            ("galley", "\n| `--configPath <PATH>` | Configuration"),
+            ("validate", "\n| `-n, --namespace <NAMESPACE>` | Where"),
+        ],
+    },
 ];
 
 /// Fenced blocks: what stands after the fence, and the text.
@@ -50,8 +61,8 @@ fn blocks(page: &str) -> Vec<(&str, &str)> {
 
 #[test]
 fn the_examples_work_as_they_stand_there() {
-    for (name, commands, ..) in ALL {
-        assert_eq!(examples(name), commands, "{name}");
+    for page in ALL {
+        assert_eq!(examples(page.name), page.examples, "{}", page.name);
     }
 }
 
@@ -86,7 +97,7 @@ fn examples(page: &str) -> usize {
     ran
 }
 
-/// A command's flags as rows, from its own help.
+/// A command's flags as rows, from its own help: where all texts are short they stand beside their flags, else below them.
 fn table(command: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_gudgeon"))
         .args([command, "--help"])
@@ -96,14 +107,15 @@ fn table(command: &str) -> String {
     let (_, options) = help.split_once("Options:\n").unwrap();
     let mut rows = String::from("| flag | |\n|---|---|\n");
     let mut flag = "";
-    for line in options.lines() {
-        let text = line.trim();
-        if text.starts_with('-') {
-            flag = text;
-        } else if text.is_empty() && !flag.is_empty() {
-            break;
-        } else if !flag.is_empty() {
-            writeln!(rows, "| `{flag}` | {} |", text.replace('|', "\\|")).unwrap();
+    let lines = options.lines().map(str::trim);
+    for line in lines.take_while(|line| !line.is_empty()) {
+        let mut text = line;
+        if line.starts_with('-') {
+            (flag, text) = line.split_once("  ").unwrap_or((line, ""));
+        }
+        let text = text.trim().replace('|', "\\|");
+        if !text.is_empty() {
+            writeln!(rows, "| `{flag}` | {text} |").unwrap();
         }
     }
     rows
@@ -111,20 +123,21 @@ fn table(command: &str) -> String {
 
 #[test]
 fn the_table_of_flags_is_what_help_says() {
-    for (name, _, commands, known) in ALL {
+    for Page { name, tables, .. } in ALL {
         let path = format!("{PAGES}/{name}");
         let written = fs::read_to_string(&path).unwrap();
         let mut page = written.clone();
-        for command in commands {
+        for (command, known) in tables {
+            let table = table(command);
+            assert!(table.contains(known), "{command}: {table}");
             let begin = format!("<!-- {command} -->\n");
             let (before, after) = page.split_once(&begin).unwrap();
             let (_, after) = after.split_once("<!-- end -->").unwrap();
-            page = format!("{before}{begin}{}<!-- end -->{after}", table(command));
+            page = format!("{before}{begin}{table}<!-- end -->{after}");
         }
         if std::env::var_os("GUDGEON_WRITE_TABLE").is_some() {
             fs::write(&path, &page).unwrap();
         }
-        assert!(page.contains(known), "{name}");
         assert!(
             fs::read_to_string(&path).unwrap() == page,
             "the table of flags of {name} is not what --help says: GUDGEON_WRITE_TABLE=1 writes it"

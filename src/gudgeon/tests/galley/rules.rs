@@ -143,16 +143,18 @@ fn a_directory_that_is_gone_changes_nothing() {
     assert_eq!(galley.configz()["source"]["stale_since"], json!(null));
     let (config, aside) = (galley.place.path("config"), galley.place.path("aside"));
     fs::rename(&config, &aside).unwrap();
-    until("a stale source", || {
+    let since = until("a stale source", || {
         let since = galley.configz()["source"]["stale_since"].clone();
-        since.is_string().then_some(())
+        since.as_str().map(ToOwned::to_owned)
     });
     assert_eq!(galley.collection(SERVICES), before);
-    assert_eq!(galley.get("/ready").0, 200);
+    let ready = format!("stale: files since {since}\n");
+    assert_eq!(galley.get("/ready"), (200, ready));
     fs::write(aside.join("b.yaml"), service("b", [50, 50])).unwrap();
     fs::rename(&aside, &config).unwrap();
     galley.counts(SERVICES, 2);
     assert_eq!(galley.configz()["source"]["stale_since"], json!(null));
+    assert_eq!(galley.get("/ready"), (200, "ok\n".to_owned()));
 }
 
 #[test]
