@@ -199,7 +199,9 @@ mod tests {
         assert_eq!(sight::standing(&hub), Ok("ok".to_owned()));
         // The source itself waits before it says so.
         tell(&hub, &cluster, &lost(Some(6)), true);
-        let since = hub.clock.wall(hub.clock.now() - Duration::from_secs(6));
+        let since = hub
+            .clock
+            .wall(hub.clock.now().saturating_sub(Duration::from_secs(6)));
         assert!(since > SystemTime::UNIX_EPOCH);
         let since = crate::log::stamp(since);
         let said = format!("stale: {} since {since}", id(&cluster));

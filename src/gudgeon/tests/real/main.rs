@@ -29,6 +29,7 @@ mod discovery;
 mod galley_place;
 mod goldens;
 mod keeping;
+mod many;
 #[allow(
     dead_code,
     unreachable_pub,
