@@ -74,9 +74,9 @@ def settled(folder, services, proxies):
         return discovery.load(proxies, 0)["resident"]
 
 
-def change(folder, proxies, changes):
+def change(folder, services, proxies, changes):
     """µs of processor time that one change of an endpoint costs: the least, to which no neighbour has added anything."""
-    with Discovery(folder, SERVICES // 4) as discovery:
+    with Discovery(folder, services) as discovery:
         return min(change["processor_ms"] for change in discovery.load(proxies, changes)["changes"]) * 1000
 
 
@@ -93,14 +93,22 @@ def together(folder, proxies):
 
 
 def growth(folder, most, changes):
-    """Memory and the cost of a change at three sizes, against services and against proxies."""
+    """Memory and what a change costs, each at three sizes, against services and against proxies."""
     services = {size: settled(folder, size, most // 10) for size in (SERVICES // 4, SERVICES // 2, SERVICES)}
     # Up to all that are promised: what a few hundred of them take is lost in what the start has left free.
     proxies = {size: settled(folder, SERVICES // 4, size) for size in (PROXIES // 4, PROXIES // 2, PROXIES)}
     # Of fewer the cost is lost in that of the change itself.
     most = max(most, PROXIES // 2)
-    costs = {size: change(folder, size, changes) for size in (most // 4, most // 2, most)}
-    return {"service, kB": services, "proxy, kB": proxies, "proxy, µs of a change": costs}
+    costs = {size: change(folder, SERVICES // 4, size, changes) for size in (most // 4, most // 2, most)}
+    # Of few proxies: what the file, the snapshot and its comparison with the last one cost.
+    sizes = (SERVICES // 2, SERVICES, SERVICES * 2)
+    changed = {size: change(folder, size, PROXIES // 40, changes) for size in sizes}
+    return {
+        "service, kB": services,
+        "proxy, kB": proxies,
+        "proxy, µs of a change": costs,
+        "service, µs of a change": changed,
+    }
 
 
 def all_of_it(quick, proxies):
