@@ -157,10 +157,8 @@ def of_discovery(quick, proxies):
     more = discovery.PROXIES / proxies
     verdicts = []
 
-    def one(what, value, key, shown, promised, room=1.0, now=0):
-        verdict = judged(value, limits[key], room)
-        # Known to fall short: it fails when it gets worse.
-        verdicts.append("short" if verdict == "OVER" and value <= now * room else verdict)
+    def one(what, value, key, shown, promised, room=1.0):
+        verdicts.append(judged(value, limits[key], room))
         row(what, shown, promised, verdicts[-1])
 
     def told(what, shown):
@@ -188,8 +186,7 @@ def of_discovery(quick, proxies):
     for what, costs in found["growth"].items():
         shown = ", ".join(f"{size}: {cost:.0f}" for size, cost in costs.items())
         bend = gudgeon.bend(costs)
-        now = limits["growth_now"].get(what, 0)
-        one(f"one more {what}, last to first", bend, "growth", f"{bend:.2f}", f"{limits['growth']:.2f}", room, now)
+        one(f"one more {what}, last to first", bend, "growth", f"{bend:.2f}", f"{limits['growth']:.2f}", room)
         told(f"  {shown}", "")
     return verdicts
 
