@@ -9,7 +9,9 @@
 {{- $app := default (default "istio-proxy" $workload) (index $meta.Labels "app") }}
 {{- $revision := default "latest" (default (index $meta.Labels "version") (index $meta.Labels "app.kubernetes.io/version")) }}
 {{- $canonical := default $workload (default (index $meta.Labels "app") (index $meta.Labels "app.kubernetes.io/name")) }}
-{{- $hold := and $proxy.HoldApplicationUntilProxyStarts.GetValue (ne $statusPort "0") (not .NativeSidecars) }}
+{{- $hold := ((.Values.global).proxy).holdApplicationUntilProxyStarts }}
+{{- $hold = or $proxy.HoldApplicationUntilProxyStarts.GetValue (and $hold (eq (toJson $hold) "true")) }}
+{{- $hold = and $hold (ne $statusPort "0") (not .NativeSidecars) }}
 {{- $first := "" }}
 {{- range .Spec.Containers }}{{ if and (eq $first "") (ne .Name "istio-proxy") }}{{ $first = .Name }}{{ end }}{{ end }}
 {{- if ne $proxy.DiscoveryAddress .MeshConfig.DefaultConfig.DiscoveryAddress }}{{ $discoveryAddress = "" }}{{ end }}
@@ -202,7 +204,9 @@ spec:
     {{- range $name, $_ := $said }}{{ if contains "seccomp.security.alpha.kubernetes.io/" $name }}{{ $told = omit $told $name }}{{ end }}{{ end }}
     - {name: ISTIO_METAJSON_ANNOTATIONS, value: {{ $told | toJSON | toJson }}}
     - {name: TERMINATION_GRACE_PERIOD_SECONDS, value: {{ default 30 .Spec.TerminationGracePeriodSeconds }}}
-    {{- $drain := $proxy.TerminationDrainDuration.Seconds }}
+    {{- $drain := $proxy.TerminationDrainDuration }}
+    {{- /* Whole seconds: a part of one is one, or there would be no drain at all. */}}
+    {{- $drain = add $drain.Seconds (min $drain.Nanos 1) }}
     {{- if and (ne $drain 5) (not (isset $metadata "TERMINATION_DRAIN_DURATION_SECONDS")) }}
     - {name: TERMINATION_DRAIN_DURATION_SECONDS, value: {{ $drain }}}
     {{- end }}

@@ -18,15 +18,12 @@ use crate::probes::Rewriting;
 use crate::schema::{self, Kind};
 use crate::settle::{self, Places};
 use crate::status::{self, STATUS, Status};
-use crate::surface::{Injected, NativeSidecars, Origin, Outcome, Request, reason};
+use crate::surface::{Injected, NativeSidecars, Origin, Outcome, Request, Review, Tried, reason};
 use crate::template::Template;
 use crate::typing::{self, Findings};
 use crate::view::View;
+use crate::warnings::{self, MAX_WARNING, capped};
 use crate::yaml;
-
-/// What a response may carry of warnings.
-const MAX_WARNINGS: usize = 16;
-const MAX_WARNING: usize = 256;
 
 /// One pod on its way.
 pub(crate) struct Job<'a> {
@@ -40,6 +37,8 @@ pub(crate) struct Job<'a> {
     pub(crate) warnings: Vec<String>,
     /// Fields that no Kubernetes has where the template says them.
     pub(crate) pruned: Vec<String>,
+    /// For who looks in, whatever comes out.
+    pub(crate) tried: &'a mut Tried,
 }
 
 /// Why there is no injected pod.
@@ -53,6 +52,18 @@ impl Configuration {
     /// Decides on a pod, and injects it.
     #[must_use]
     pub fn inject(&self, request: &Request, pod: &Value) -> Outcome {
+        self.review(request, pod).outcome
+    }
+
+    /// The same, with what was tried on the way.
+    #[must_use]
+    pub fn review(&self, request: &Request, pod: &Value) -> Review {
+        let mut tried = Tried::default();
+        let outcome = self.outcome(request, pod, &mut tried);
+        Review { outcome, tried }
+    }
+
+    fn outcome(&self, request: &Request, pod: &Value, tried: &mut Tried) -> Outcome {
         let root = schema::object("Pod").map_or(Kind::Any, Kind::Object);
         if !pod.is_object() {
             return refused(
@@ -72,6 +83,8 @@ impl Configuration {
             .filter(|namespace| !namespace.is_empty())
             .unwrap_or(&request.namespace)
             .to_owned();
+        let owner = Owner::of(pod, request, &namespace);
+        tried.owner = (owner.kind, owner.name);
         let policy: Option<&Policy> = match request.origin {
             Origin::Webhook => Some(&self.policy),
             Origin::Manifest(_) => None,
@@ -98,7 +111,7 @@ impl Configuration {
             };
         }
         let proxy = self.proxy_for(pod, &mut warnings);
-        warnings.extend(dns_policy(pod));
+        warnings.extend(warnings::dns_policy(pod));
         let job = Job {
             configuration: self,
             request,
@@ -109,6 +122,7 @@ impl Configuration {
             native: self.native(pod, request.native),
             warnings,
             pruned: Vec::new(),
+            tried,
         };
         match &self.mode {
             Mode::Fragment {
@@ -176,36 +190,18 @@ fn refused(code: u16, reason: &'static str, message: String) -> Outcome {
     }
 }
 
-fn dns_policy(pod: &Value) -> Option<String> {
-    let policy = pod.get("spec")?.get("dnsPolicy")?.as_str()?;
-    let usual = policy.is_empty() || policy == "ClusterFirst";
-    (!usual).then(|| format!("dnsPolicy {policy:?}: the proxy may not find its control plane; ClusterFirst is expected"))
-}
-
-/// As many, and as long, as a response may carry.
-fn capped(mut warnings: Vec<String>) -> Vec<String> {
-    warnings.truncate(MAX_WARNINGS);
-    for warning in &mut warnings {
-        let end = (0..=MAX_WARNING.min(warning.len()))
-            .rev()
-            .find(|end| warning.is_char_boundary(*end))
-            .unwrap_or_default();
-        warning.truncate(end);
-    }
-    warnings
-}
-
 impl Job<'_> {
     fn fragment(mut self, template: &Template, version: &str, known: &Memo<Fragment>) -> Outcome {
+        self.tried.templates = vec![template.name().to_owned()];
+        version.clone_into(&mut self.tried.version);
         let now = Status {
             version: version.to_owned(),
             ..Status::default()
         };
         match self.fragment_pod(template, known, now) {
             Ok((pod, status, fresh)) => {
-                let native = self.native && native::is_native(&pod);
-                let names = vec![template.name().to_owned()];
-                self.finish(pod, &status, &fresh, names, native)
+                self.tried.native = self.native && native::is_native(&pod);
+                self.finish(pod, &status, &fresh)
             }
             Err(stop) => self.stop(stop),
         }
@@ -318,7 +314,7 @@ impl Job<'_> {
     }
 
     pub(crate) fn stop(mut self, stop: Stop) -> Outcome {
-        let pruned = self.note_pruned();
+        self.note_pruned();
         let warnings = capped(self.warnings);
         match stop {
             Stop::Skip(reason) => Outcome::Skipped { reason, warnings },
@@ -327,30 +323,20 @@ impl Job<'_> {
                 reason: reason::TEMPLATE,
                 message,
                 warnings,
-                pruned,
+                pruned: self.tried.pruned,
             },
         }
     }
 
-    fn note_pruned(&mut self) -> usize {
+    fn note_pruned(&mut self) {
         let pruned = self.pruned.iter();
-        self.warnings.extend(pruned.map(|path| {
-            format!(
-                "field {path} of the template is not known to Kubernetes there and was left out"
-            )
-        }));
-        self.pruned.len()
+        self.warnings
+            .extend(pruned.map(|path| warnings::pruned(path)));
+        self.tried.pruned = self.pruned.len();
     }
 
-    pub(crate) fn finish(
-        mut self,
-        pod: Value,
-        status: &Status,
-        fresh: &settle::Fresh,
-        templates: Vec<String>,
-        native: bool,
-    ) -> Outcome {
-        let pruned = self.note_pruned();
+    pub(crate) fn finish(mut self, pod: Value, status: &Status, fresh: &settle::Fresh) -> Outcome {
+        self.note_pruned();
         let warnings = capped(self.warnings);
         let operations = patch::between_fresh(self.sent, &pod, fresh);
         let (count, text) = (operations.len(), patch::to_text(&operations));
@@ -360,18 +346,18 @@ impl Job<'_> {
                 warnings,
             };
         }
-        let owner = Owner::of(self.sent, self.request, &self.namespace);
+        let tried = self.tried;
         Outcome::Injected(Box::new(Injected {
             reason: self.reason,
             patch: text,
             operations: count,
             warnings,
-            templates,
-            version: status.version.clone(),
-            native,
+            templates: tried.templates.clone(),
+            version: tried.version.clone(),
+            native: tried.native,
             containers: status.lists.iter().take(2).flatten().cloned().collect(),
-            pruned,
-            owner: (owner.kind, owner.name),
+            pruned: tried.pruned,
+            owner: tried.owner.clone(),
             pod,
         }))
     }

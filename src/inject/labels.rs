@@ -13,8 +13,9 @@ pub(crate) fn add(pod: &mut Value, owner: &Owner) {
     let said = |names: [&str; 2]| {
         names
             .into_iter()
-            .find_map(|name| pod::label(pod, name))
-            .filter(|value| !value.is_empty())
+            .filter_map(|name| pod::label(pod, name))
+            // An empty one says as little as none.
+            .find(|value| !value.is_empty())
     };
     let name = said(["app.kubernetes.io/name", "app"]).unwrap_or(&owner.name);
     let revision = said(["app.kubernetes.io/version", "version"]).unwrap_or("latest");

@@ -52,12 +52,13 @@ mod surface;
 pub mod template;
 pub mod typing;
 mod view;
+mod warnings;
 pub mod yaml;
 
 pub use builtin::configuration as builtin_configuration;
 pub use config::Configuration;
 pub use describe::Description;
 pub use surface::{
-    Broken, Injected, NativeSidecars, Origin, Outcome, Outer, Parameters, Request, Source, Sources,
-    reason,
+    Broken, Injected, NativeSidecars, Origin, Outcome, Outer, Parameters, Request, Review, Source,
+    Sources, Tried, reason,
 };

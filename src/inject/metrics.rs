@@ -136,14 +136,11 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(&'static str, Str
     let Some(Ok(Value::Object(entries))) = text.map(serde_json::from_str) else {
         return Vec::new();
     };
-    let of = |key: &str| {
-        entries
-            .get(key)
-            .and_then(Value::as_str)
-            .filter(|text| !text.is_empty())
-    };
+    // The variable says the same of what was empty and of what was absent: the latter is in the status.
+    let was_absent = |name: &str| earlier.annotations.iter().any(|added| added == name);
     SAID.into_iter()
-        .filter_map(|(key, name)| Some((name, of(key)?.to_owned())))
+        .filter_map(|(key, name)| Some((name, entries.get(key)?.as_str()?.to_owned())))
+        .filter(|(name, text)| !text.is_empty() || !was_absent(name))
         .collect()
 }
 
@@ -189,6 +186,33 @@ mod tests {
                 left.len(),
                 if annotations.get("x").is_some() { 4 } else { 3 }
             );
+        }
+    }
+
+    #[test]
+    fn originals_come_back_as_they_were() {
+        for annotations in [
+            json!({"prometheus.io/scrape": "true", "prometheus.io/path": "/m", "prometheus.io/port": "80"}),
+            json!({"prometheus.io/scrape": "true", "prometheus.io/path": "", "prometheus.io/port": "80"}),
+            json!({"prometheus.io/port": ""}),
+            json!({"prometheus.io/scrape": "", "prometheus.io/path": "", "prometheus.io/port": ""}),
+            json!({"prometheus.io/path": "/m"}),
+            json!({}),
+        ] {
+            let mut made = pod(&annotations);
+            let had = merge(&mut made, 15020);
+            let names = SAID.map(|(_, name)| name).into_iter();
+            let added = names.filter(|name| !had.contains(name));
+            let earlier = Status {
+                lists: [Vec::new(), vec![PROXY.to_owned()], Vec::new(), Vec::new()],
+                annotations: added.map(str::to_owned).collect(),
+                ..Status::default()
+            };
+            let found = originals(&made, &earlier).into_iter();
+            let found: Map<String, Value> = found
+                .map(|(name, text)| (name.to_owned(), json!(text)))
+                .collect();
+            assert_eq!(Value::Object(found), annotations);
         }
     }
 

@@ -190,11 +190,13 @@ impl Job<'_> {
             Ok(chosen) => chosen,
             Err(cause) => return self.stop(Stop::Template(cause)),
         };
+        let names = chosen.templates.iter().map(|one| one.name().to_owned());
+        self.tried.templates = names.collect();
+        self.tried.version.clone_from(&chosen.version);
         match self.overlay_pod(catalog, &chosen) {
             Ok((pod, status)) => {
-                let names = chosen.templates.iter().map(|one| one.name().to_owned());
-                let native = native::is_native(&pod);
-                self.finish(pod, &status, &Fresh::new(), names.collect(), native)
+                self.tried.native = native::is_native(&pod);
+                self.finish(pod, &status, &Fresh::new())
             }
             Err(stop) => self.stop(stop),
         }
@@ -344,11 +346,9 @@ impl Job<'_> {
         found.filter(|port| *port != 0)
     }
 
-    /// Whether the application waits for the proxy.
+    /// Whether the application waits for the proxy. Either says it, as templates have it: the order must not say otherwise.
     fn holds(&self) -> bool {
-        match &self.proxy.config.hold_application_until_proxy_starts {
-            Some(said) => said.value,
-            None => self.configuration.values_hold(),
-        }
+        let said = &self.proxy.config.hold_application_until_proxy_starts;
+        said.as_ref().is_some_and(|said| said.value) || self.configuration.values_hold()
     }
 }

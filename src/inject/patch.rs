@@ -22,12 +22,12 @@ pub fn between<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
     between_fresh(sent, wanted, &[])
 }
 
-/// The same; elements in `fresh`, by list and name, are taken out and put in again rather than changed.
+/// The same; elements in `fresh`, by list and by their place in `sent`, are taken out and put in again rather than changed.
 #[must_use]
 pub fn between_fresh<'a>(
     sent: &'a Value,
     wanted: &'a Value,
-    fresh: &[(&'static str, String)],
+    fresh: &[(&'static str, usize)],
 ) -> Vec<Operation<'a>> {
     let mut patch = Patch::default();
     let both = |key| Some((pod::object(sent, key)?, pod::object(wanted, key)?));
@@ -111,7 +111,7 @@ impl<'a> Patch<'a> {
         &mut self,
         sent: &'a Map<String, Value>,
         wanted: &'a Map<String, Value>,
-        fresh: &[(&'static str, String)],
+        fresh: &[(&'static str, usize)],
     ) {
         let mut plans = Vec::new();
         for list in LISTS {
@@ -122,12 +122,9 @@ impl<'a> Patch<'a> {
                     .push(Operation::Remove(format!("/spec/{list}")));
                 continue;
             }
-            let is_fresh = |name: &str| {
-                fresh
-                    .iter()
-                    .any(|(known, fresh)| *known == list && fresh == name)
-            };
-            let plan = Plan::by(before, after, "name", is_fresh);
+            let plan = Plan::by(before, after, "name", |place| {
+                fresh.contains(&(list, place))
+            });
             plan.remove(&format!("/spec/{list}"), &mut self.operations);
             plans.push((list, before, after, plan));
         }
@@ -257,11 +254,11 @@ struct Plan {
 }
 
 impl Plan {
-    fn by(before: &[Value], after: &[Value], key: &str, is_fresh: impl Fn(&str) -> bool) -> Self {
+    fn by(before: &[Value], after: &[Value], key: &str, is_fresh: impl Fn(usize) -> bool) -> Self {
         // The nth of a key is paired with the nth: a list may hold a key twice.
         let mut waiting: HashMap<String, VecDeque<usize>> = HashMap::new();
         for (old, element) in before.iter().enumerate() {
-            if is_fresh(pod::name(element)) {
+            if is_fresh(old) {
                 continue;
             }
             waiting

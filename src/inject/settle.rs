@@ -8,8 +8,8 @@ use crate::quantity;
 use crate::schema::{self, Kind};
 use crate::status::Status;
 
-/// Elements that an earlier pass put in and that are written anew, by list and name.
-pub(crate) type Fresh = Vec<(&'static str, String)>;
+/// Elements that an earlier pass put in and that are written anew: by list, and by their place in the pod that was sent.
+pub(crate) type Fresh = Vec<(&'static str, usize)>;
 
 /// What becomes of elements of an earlier pass that have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,21 +38,26 @@ pub(crate) fn settle(
         let Some(elements) = pod::existing_list_mut(wanted, list) else {
             continue;
         };
-        for made in elements.iter_mut() {
-            let name = pod::name(made).to_owned();
-            if !now.has(list, &name) || !earlier.has(list, &name) {
-                continue;
-            }
-            match before.iter().find(|element| pod::name(element) == name) {
-                Some(kept) if same_version && contains(kept, made, kind) => *made = kept.clone(),
-                Some(_) if places == Places::Anew => fresh.push((list, name)),
+        let was_put_in = earlier.put_in(list, before);
+        let is_put_in = if was_put_in.is_empty() {
+            Vec::new()
+        } else {
+            now.put_in(list, elements)
+        };
+        for (made, _) in elements.iter_mut().zip(is_put_in).filter(|(_, put)| *put) {
+            let name = pod::name(made);
+            let mut known = before.iter().zip(&was_put_in).enumerate();
+            let known = known.find(|(_, (element, put))| **put && pod::name(element) == name);
+            match known {
+                Some((_, (kept, _))) if same_version && contains(kept, made, kind) => {
+                    *made = kept.clone();
+                }
+                Some((place, _)) if places == Places::Anew => fresh.push((list, place)),
                 Some(_) | None => {}
             }
         }
-        *elements = ordered(before, std::mem::take(elements), |name| {
-            fresh
-                .iter()
-                .any(|(known, fresh)| *known == list && fresh == name)
+        *elements = ordered(before, std::mem::take(elements), |place| {
+            fresh.contains(&(list, place))
         });
     }
     if same_version {
@@ -73,14 +78,14 @@ pub(crate) fn element(list: &str) -> Kind {
 }
 
 /// Elements that were there first, in their order, then the others in theirs.
-fn ordered(before: &[Value], elements: Vec<Value>, is_fresh: impl Fn(&str) -> bool) -> Vec<Value> {
+fn ordered(before: &[Value], elements: Vec<Value>, is_fresh: impl Fn(usize) -> bool) -> Vec<Value> {
     let mut waiting: Vec<Option<Value>> = elements.into_iter().map(Some).collect();
     let mut made = Vec::with_capacity(waiting.len());
-    for old in before {
-        let name = pod::name(old);
-        if is_fresh(name) {
+    for (place, old) in before.iter().enumerate() {
+        if is_fresh(place) {
             continue;
         }
+        let name = pod::name(old);
         let found = waiting.iter_mut().find(|element| {
             element
                 .as_ref()

@@ -1,5 +1,7 @@
 //! What an injection leaves to know itself by, and how an earlier one is taken out again.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use crate::fragment;
@@ -144,6 +146,29 @@ impl Status {
             .zip(&self.lists)
             .any(|(known, names)| *known == list && names.iter().any(|known| known == name))
     }
+
+    /// Of each element of a list whether it was put in; nothing of a list that got nothing.
+    ///
+    /// A fragment appends and never looks at the user's names, so of elements that share one the last is its own. An overlay was
+    /// laid over all that have it.
+    pub(crate) fn put_in(&self, list: &str, elements: &[Value]) -> Vec<bool> {
+        let mut lists = LISTS.iter().zip(&self.lists);
+        if !lists.any(|(known, names)| *known == list && !names.is_empty()) {
+            return Vec::new();
+        }
+        let is_overlay = self.revision.is_some();
+        let mut seen = BTreeSet::new();
+        let mut found: Vec<bool> = elements
+            .iter()
+            .rev()
+            .map(|element| {
+                let name = pod::name(element);
+                self.has(list, name) && (seen.insert(name) || is_overlay)
+            })
+            .collect();
+        found.reverse();
+        found
+    }
 }
 
 /// Takes an earlier injection out of `pod`; the probes that it had rewritten are as before, what it knew of them is returned.
@@ -156,11 +181,12 @@ pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
             continue;
         };
         let before = elements.len();
+        let mut put_in = earlier.put_in(list, elements).into_iter();
         elements.retain_mut(|element| {
-            let name = pod::name(element);
-            if !earlier.has(list, name) {
+            if put_in.next() != Some(true) {
                 return true;
             }
+            let name = pod::name(element);
             // What the user wrote of it comes back to its place.
             let own = kept.take(list, name);
             own.map(|own| *element = own).is_some()
@@ -224,6 +250,33 @@ mod tests {
         let text = r#"{"version":"v","initContainers":["a"],"containers":null,"volumes":["b","c"],"imagePullSecrets":null,"revision":"r","labels":["l"]}"#;
         assert_eq!(status.to_text(), text);
         assert_eq!(of(text), Some(status));
+    }
+
+    #[test]
+    fn of_elements_that_share_a_name_a_fragment_made_the_last() {
+        let elements = ["a", "b", "a", "c", "a"].map(|name| json!({"name": name}));
+        let fragment = Status {
+            lists: [
+                Vec::new(),
+                Vec::new(),
+                Vec::new(),
+                vec!["a".to_owned(), "c".to_owned()],
+            ],
+            ..Status::default()
+        };
+        assert_eq!(
+            fragment.put_in("imagePullSecrets", &elements),
+            [false, false, false, true, true]
+        );
+        assert!(fragment.put_in("volumes", &elements).is_empty());
+        let overlay = Status {
+            revision: Some("default".to_owned()),
+            ..fragment
+        };
+        assert_eq!(
+            overlay.put_in("imagePullSecrets", &elements),
+            [true, false, true, true, true]
+        );
     }
 
     #[test]

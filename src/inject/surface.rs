@@ -145,6 +145,27 @@ pub struct Injected {
     pub owner: (String, String),
 }
 
+/// An outcome, and how it came to it: for who looks at decisions of every kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Review {
+    pub outcome: Outcome,
+    pub tried: Tried,
+}
+
+/// What was found and tried for a pod, as far as it came.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tried {
+    /// Kind and name of the owner; empty where there is no pod.
+    pub owner: (String, String),
+    /// Names of the templates that the pod was to get, and what a status says of them.
+    pub templates: Vec<String>,
+    pub version: String,
+    /// The proxy is, or already was, a native sidecar.
+    pub native: bool,
+    /// Fields that were pruned from the templates' output, whatever became of the rest.
+    pub pruned: usize,
+}
+
 /// Reasons besides those of the decision table.
 pub mod reason {
     pub const BAD_REQUEST: &str = "bad request";

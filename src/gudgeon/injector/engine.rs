@@ -1,6 +1,6 @@
 //! What the webhook needs of the core, so that tests can put another in its place: one that panics, say.
 
-use inject::{Broken, Description, Outcome, Parameters, Request, Sources};
+use inject::{Broken, Description, Outcome, Parameters, Request, Review, Sources, Tried};
 use serde_json::{Value, json};
 
 /// A configuration that is in use.
@@ -10,6 +10,14 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
 
     /// Decides about a pod.
     fn inject(&self, request: &Request, pod: &Value) -> Outcome;
+
+    /// The same, with what was tried on the way: the page shows it of every decision.
+    fn review(&self, request: &Request, pod: &Value) -> Review {
+        Review {
+            outcome: self.inject(request, pod),
+            tried: Tried::default(),
+        }
+    }
 
     /// Policy, delimiters and templates, for the page.
     fn describe(&self) -> Value;
@@ -22,6 +30,10 @@ impl Engine for inject::Configuration {
 
     fn inject(&self, request: &Request, pod: &Value) -> Outcome {
         self.inject(request, pod)
+    }
+
+    fn review(&self, request: &Request, pod: &Value) -> Review {
+        self.review(request, pod)
     }
 
     fn describe(&self) -> Value {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
-use inject::{Injected, NativeSidecars, Outcome};
+use inject::{Injected, NativeSidecars, Outcome, Review};
 use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -156,7 +156,8 @@ impl<E: Engine> Webhook<E> {
             native: *self.native.lock().unwrap_or_else(PoisonError::into_inner),
             origin: inject::Origin::Webhook,
         };
-        match self.served.engine().inject(&request, &question.object) {
+        let Review { outcome, tried } = self.served.engine().review(&request, &question.object);
+        let (says, mut decision) = match outcome {
             Outcome::Skipped {
                 reason,
                 warnings: of,
@@ -169,10 +170,9 @@ impl<E: Engine> Webhook<E> {
                 reason,
                 message,
                 warnings: of,
-                pruned,
+                ..
             } => {
                 *warnings = of;
-                self.metrics.pruned(pruned);
                 refused(code, reason, message)
             }
             Outcome::Injected(injected) => {
@@ -181,25 +181,23 @@ impl<E: Engine> Webhook<E> {
                     patch,
                     operations,
                     warnings: of,
-                    templates,
-                    version,
-                    native,
-                    pruned,
-                    owner,
                     ..
                 } = *injected;
                 *warnings = of;
-                self.metrics.pruned(pruned);
                 let mut decision = note(Verdict::Injected, reason);
                 decision.operations = operations;
                 decision.bytes = patch.len();
-                decision.templates = templates;
-                decision.version = version;
-                decision.native = native;
-                decision.owner = format!("{} {}", owner.0, owner.1);
                 (Says::Patch(patch), decision)
             }
-        }
+        };
+        // Of every decision: a pod that failed is looked for by its owner, and its mistake in the templates that it got.
+        self.metrics.pruned(tried.pruned);
+        let (kind, name) = tried.owner;
+        decision.owner = format!("{kind} {name}").trim().to_owned();
+        decision.templates = tried.templates;
+        decision.version = tried.version;
+        decision.native = tried.native;
+        (says, decision)
     }
 }
 

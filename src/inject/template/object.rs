@@ -80,6 +80,22 @@ pub(crate) fn of_number(number: &serde_json::Number) -> Value {
     Value::Float(number.as_f64().unwrap_or_default())
 }
 
+/// A number as Go's JSON has it: a whole one without a point, an exponent only for what is very large or small.
+fn float(value: f64) -> Option<serde_json::Number> {
+    if !value.is_finite() {
+        return None;
+    }
+    let size = value.abs();
+    let text = if size == 0.0 || (1e-6..1e21).contains(&size) {
+        value.to_string()
+    } else if size < 1.0 {
+        format!("{value:e}")
+    } else {
+        format!("{value:e}").replace('e', "e+")
+    };
+    text.parse().ok()
+}
+
 /// A map of strings.
 pub(crate) fn strings_of_json(json: Option<&Json>) -> Result<Value, TemplateError> {
     let mut entries = BTreeMap::new();
@@ -103,9 +119,7 @@ pub(crate) fn to_json(value: &Value) -> Result<Json, TemplateError> {
         Value::Bool(value) => Json::Bool(*value),
         Value::Int(value) => Json::from(*value),
         Value::Uint(value) => Json::from(*value),
-        Value::Float(value) => {
-            serde_json::Number::from_f64(*value).map_or(Json::Null, Json::Number)
-        }
+        Value::Float(value) => float(*value).map_or(Json::Null, Json::Number),
         Value::String(text) => {
             session::charge_bytes(text.len())?;
             Json::String(text.to_string())

@@ -419,6 +419,25 @@ fn functions_of_istio() {
 fn functions_of_sprig() {
     check(&[
         ("quote `a` 1 .Values.nosuch", r#""\"a\" \"1\"""#),
+        // As Go's %q has it, whose escapes a reader of YAML knows.
+        ("quote `a\"b\\c'd`", r#""\"a\\\"b\\\\c'd\"""#),
+        ("quote `é日😀e\u{301}`", "\"\\\"é日😀e\u{301}\\\"\""),
+        (
+            "quote `\u{a0}|\u{200d}|\u{ad}|\u{2028}|\u{e000}|\u{feff}`",
+            r#""\"\\u00a0|\\u200d|\\u00ad|\\u2028|\\ue000|\\ufeff\"""#,
+        ),
+        (
+            "quote `\u{e0001}\u{10ffff}`",
+            r#""\"\\U000e0001\\U0010ffff\"""#,
+        ),
+        (
+            "quote `\u{7}\u{8}\t\n\u{b}\u{c}`",
+            r#""\"\\a\\b\\t\\n\\v\\f\"""#,
+        ),
+        (
+            "quote \"\\r\\x01\\x1b\\x7f\"",
+            r#""\"\\r\\x01\\x1b\\x7f\"""#,
+        ),
         ("squote `a`", r#""'a'""#),
         ("trim ` a `", r#""a""#),
         ("trimAll `$` `$5$`", r#""5""#),
@@ -477,8 +496,17 @@ fn functions_of_sprig() {
         ("min 3 1 2", "1"),
         ("until 3", "[0,1,2]"),
         ("untilStep 3 0 -2", "[3,1]"),
-        ("ceil 1.2", "2.0"),
-        ("floor 1.8", "1.0"),
+        // Go's JSON has no point where nothing follows it.
+        ("ceil 1.2", "2"),
+        ("floor 1.8", "1"),
+        (
+            "list 2.0 -0.5 1e6 1e20 1e21 1e-6 1.5e-7",
+            "[2,-0.5,1000000,100000000000000000000,1e+21,0.000001,1.5e-7]",
+        ),
+        ("fromJson `[2.0, 1.50]`", "[2,1.5]"),
+        ("toYaml (dict `a` 2.0)", r#""a: 2\n""#),
+        ("toPrettyJson 2.0", r#""2""#),
+        ("toString 2.0", r#""2""#),
         ("round 1.256 2", "1.26"),
         ("b64enc `a`", r#""YQ==""#),
         ("b64dec `YQ==`", r#""a""#),
@@ -498,6 +526,7 @@ fn functions_of_sprig() {
         ("semverCompare `^1.2.0 || >3` `4.0.0`", "true"),
         ("semverCompare `1.2.3` `1.2.4`", "false"),
         ("semverCompare `!=1.2.3` `1.2.4`", "true"),
+        ("semverCompare `>= 1.19-0, < 2` `v1.27.3`", "true"),
         ("tuple 1 2", "[1,2]"),
         ("kindIs `map` (dict)", "true"),
         ("kindIs `string` `x`", "true"),

@@ -32,11 +32,12 @@ template: |
   podRedirectAnnot: {net/works: "y"}
 "#;
 
-/// Another, which has less and other things.
+/// Another, which has less and other things, some of them by names that users have.
 const OTHER: &str = r"
 template: |
   containers: [{name: istio-proxy, image: other}, {name: second}]
-  volumes: [{name: certs}]
+  volumes: [{name: certs}, {name: data, emptyDir: {}}]
+  imagePullSecrets: [{name: mine}, {name: other}]
 ";
 
 /// An overlay that does all that one can.
@@ -300,7 +301,7 @@ fn pod() -> impl Strategy<Value = Value> {
         optional(containers("c").boxed()),
         optional(containers("i").boxed()),
         optional(named(&["data", "istio-data"])),
-        optional(named(&["mine"])),
+        optional(named(&["mine", "pull"])),
         optional(texts().boxed()),
         optional(texts().boxed()),
         prop::option::of(Just(json!({"fsGroup": 7}))),
@@ -341,6 +342,9 @@ fn overlaid() -> impl Strategy<Value = Value> {
             ("prometheus.io/port", "80"),
             ("prometheus.io/path", "/m"),
             ("prometheus.io/scrape", "true"),
+            ("prometheus.io/port", ""),
+            ("prometheus.io/path", ""),
+            ("prometheus.io/scrape", ""),
         ],
         0..=3,
     );

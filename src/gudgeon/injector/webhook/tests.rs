@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
@@ -62,16 +64,12 @@ impl Engine for Fragile {
     }
 }
 
-/// A webhook on a plain port: what panics is above TLS.
-async fn fragile() -> (
-    Arc<Webhook<Fragile>>,
-    std::net::SocketAddr,
-    watch::Sender<Stage>,
-) {
+/// A webhook with a configuration.
+async fn webhook<E: Engine>(config: &str) -> Arc<Webhook<E>> {
     let metrics = Arc::new(Metrics::new(SystemTime::now()));
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("config");
-    std::fs::write(&path, "x").unwrap();
+    std::fs::write(&path, config).unwrap();
     let wanted = Wanted {
         config: Some(Named {
             flag: "injectConfig",
@@ -79,12 +77,21 @@ async fn fragile() -> (
         }),
         ..Wanted::default()
     };
-    let files = Files::<Fragile>::open(wanted, Arc::clone(&metrics))
+    let files = Files::<E>::open(wanted, Arc::clone(&metrics))
         .await
         .unwrap();
     let health = Arc::new(Health::default());
     let webhook = Webhook::new(files.served(), metrics, health, NativeSidecars::Off);
-    let webhook = Arc::new(webhook);
+    Arc::new(webhook)
+}
+
+/// The same on a plain port: what panics is above TLS.
+async fn fragile() -> (
+    Arc<Webhook<Fragile>>,
+    std::net::SocketAddr,
+    watch::Sender<Stage>,
+) {
+    let webhook = webhook("x").await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, stage) = watch::channel(Stage::Serving);
@@ -126,4 +133,122 @@ async fn a_panic_ends_its_request_and_is_counted() {
     ] {
         assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
     }
+}
+
+/// What the page shows of the newest decision, and the patch that was answered.
+fn decided(webhook: &Webhook<inject::Configuration>, pod: &Value) -> (Value, Vec<u8>) {
+    let review = serde_json::json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "u", "namespace": "ns", "object": pod}});
+    let answer = webhook.decide("/inject", review.to_string().as_bytes(), Instant::now());
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    let patch = answer["response"]["patch"].as_str().unwrap_or_default();
+    let decisions = webhook.decisions.lock().unwrap();
+    let shown = decisions.newest().next().unwrap().json();
+    (shown, STANDARD.decode(patch).unwrap())
+}
+
+/// Two templates, of which the first says a field that no pod has.
+const TEMPLATES: &str = r##"
+defaultTemplates: [sidecar, more]
+templates:
+  sidecar: |
+    spec: {future: 1, containers: [{name: istio-proxy, image: p, nosuch: 2}]}
+  more: |
+    {{ if eq .ObjectMeta.Name "fails" }}{{ fail "as it was asked to" }}{{ end }}
+    metadata: {labels: {more: "yes"}}
+  empty: "# nothing"
+"##;
+
+fn owned(name: &str, metadata: Value) -> Value {
+    let mut pod = serde_json::json!({"metadata": {"name": name, "generateName": "web-7d9-", "labels": {"pod-template-hash": "7d9"},
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d9", "controller": true}]},
+        "spec": {"containers": [{"name": "web"}]}});
+    if let Value::Object(more) = metadata {
+        pod["metadata"].as_object_mut().unwrap().extend(more);
+    }
+    pod
+}
+
+#[tokio::test]
+async fn every_decision_shows_whose_pod_it_was_and_what_it_got() {
+    let webhook = webhook::<inject::Configuration>(TEMPLATES).await;
+    let pod = |name, metadata| owned(name, metadata);
+    let said = |key: &str, value: &str| serde_json::json!({"annotations": {key: value}});
+    let (injected, patch) = decided(&webhook, &pod("web", Value::Null));
+    let version = injected["version"].as_str().unwrap().to_owned();
+    assert_eq!(version.len(), 64);
+    let operations: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+    assert!(!operations.is_empty());
+    let mut again = pod("web", Value::Null);
+    json_patch::patch(&mut again, &operations).unwrap();
+    let both = serde_json::json!(["sidecar", "more"]);
+    let none = serde_json::json!([]);
+    let rows = [
+        (pod("web", Value::Null), "injected", "policy", &both, true),
+        (again, "skipped", "unchanged", &both, true),
+        (pod("fails", Value::Null), "failed", "template", &both, true),
+        (
+            pod("web", said("sidecar.istio.io/inject", "false")),
+            "skipped",
+            "annotation",
+            &none,
+            false,
+        ),
+        (
+            pod("web", said("sidecar.istio.io/interceptionMode", "x")),
+            "failed",
+            "bad request",
+            &none,
+            false,
+        ),
+    ];
+    for (pod, verdict, reason, templates, versioned) in rows {
+        let (shown, patch) = decided(&webhook, &pod);
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        assert_eq!(shown["decision"], verdict, "{shown}");
+        assert_eq!(shown["reason"], reason, "{shown}");
+        assert_eq!(shown["name"], name, "{shown}");
+        assert_eq!(shown["owner"], "Deployment web", "{shown}");
+        assert_eq!(&shown["templates"], templates, "{shown}");
+        let wanted = if versioned { version.as_str() } else { "" };
+        assert_eq!(shown["version"], wanted, "{shown}");
+        assert_eq!(shown["bytes"], patch.len(), "{shown}");
+        let count = if verdict == "injected" {
+            operations.len()
+        } else {
+            0
+        };
+        assert_eq!(shown["operations"], count, "{shown}");
+    }
+    let empty = pod("web", said("inject.istio.io/templates", "empty"));
+    let (shown, _) = decided(&webhook, &empty);
+    assert_eq!(shown["reason"], "empty template");
+    assert_eq!(shown["templates"], serde_json::json!(["empty"]));
+    assert_eq!(shown["version"].as_str().unwrap().len(), 64);
+    // Its name is given by the server, and nobody stands behind it.
+    let bare =
+        serde_json::json!({"metadata": {"generateName": "web-"}, "spec": {"hostNetwork": true}});
+    assert_eq!(decided(&webhook, &bare).0["owner"], "Pod");
+    // What is no pod has none.
+    assert_eq!(decided(&webhook, &serde_json::json!([])).0["owner"], "");
+}
+
+#[tokio::test]
+async fn pruned_fields_are_counted_whatever_was_decided() {
+    let webhook = webhook::<inject::Configuration>(TEMPLATES).await;
+    let counted = |wanted: u64| {
+        let text = webhook.metrics.text();
+        let line = format!("gudgeon_injector_pruned_fields_total {wanted}\n");
+        assert!(text.contains(&line), "{line}{text}");
+    };
+    counted(0);
+    let mut pod = owned("web", Value::Null);
+    let (_, patch) = decided(&webhook, &pod);
+    counted(2);
+    let operations: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+    json_patch::patch(&mut pod, &operations).unwrap();
+    let (unchanged, _) = decided(&webhook, &pod);
+    assert_eq!(unchanged["reason"], "unchanged");
+    assert_eq!(unchanged["warnings"].as_array().unwrap().len(), 2);
+    counted(4);
 }

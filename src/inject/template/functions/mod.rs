@@ -7,6 +7,7 @@ mod lists;
 mod maps;
 mod numbers;
 mod text;
+mod versions;
 mod weigh;
 
 use std::collections::BTreeSet;
@@ -90,6 +91,7 @@ fn build(dialect: Dialect) -> FuncMap {
         maps::ROWS,
         numbers::ROWS,
         text::ROWS,
+        versions::ROWS,
     ];
     rows.into_iter()
         .flatten()

@@ -1,9 +1,8 @@
-//! Numbers, and what compares versions.
+//! Numbers.
 
 use gotmpl::{TemplateError, Value};
-use semver::{Version, VersionReq};
 
-use super::{MANY, Row, arg, session, string, wrong};
+use super::{MANY, Row, arg, session, wrong};
 
 pub(super) const ROWS: &[Row] = &[
     Row("int", 1, 1, |args| Ok(Value::Int(integer(arg(args, 0))))),
@@ -52,9 +51,6 @@ pub(super) const ROWS: &[Row] = &[
         let places = i32::try_from(integer(arg(args, 1)).clamp(-300, 300)).unwrap_or_default();
         let scale = 10_f64.powi(places);
         Ok(Value::Float((float(arg(args, 0)) * scale).round() / scale))
-    }),
-    Row("semverCompare", 2, 2, |args| {
-        satisfies(string(args, 0)?, string(args, 1)?).map(Value::Bool)
     }),
 ];
 
@@ -110,57 +106,4 @@ fn steps(start: i64, end: i64, step: i64) -> Result<Value, TemplateError> {
         next = after;
     }
     Ok(Value::from(numbers))
-}
-
-/// A constraint as Sprig has it: `||` between alternatives, a plain version is itself.
-fn satisfies(constraint: &str, version: &str) -> Result<bool, TemplateError> {
-    let version =
-        Version::parse(&complete(version)).map_err(|error| wrong(format!("{version}: {error}")))?;
-    for alternative in constraint.split("||") {
-        let mut all = true;
-        for part in alternative
-            .split([',', ' '])
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-        {
-            all &= one(part, &version)?;
-        }
-        if all {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-fn one(part: &str, version: &Version) -> Result<bool, TemplateError> {
-    let (negated, part) = part
-        .strip_prefix("!=")
-        .map_or((false, part), |rest| (true, rest));
-    let (operator, number) = part.split_at(
-        part.find(|letter: char| letter.is_ascii_alphanumeric() || letter == '*')
-            .unwrap_or(part.len()),
-    );
-    let operator = match operator {
-        "" => "=",
-        "=>" => ">=",
-        "=<" => "<=",
-        other => other,
-    };
-    let number = number
-        .strip_prefix('v')
-        .unwrap_or(number)
-        .replace(['x', 'X'], "*");
-    let wanted = VersionReq::parse(&format!("{operator}{number}"))
-        .map_err(|error| wrong(format!("{part}: {error}")))?;
-    Ok(wanted.matches(version) != negated)
-}
-
-/// `v1.2` as `1.2.0`.
-fn complete(version: &str) -> String {
-    let version = version.trim();
-    let version = version.strip_prefix('v').unwrap_or(version);
-    let end = version.find(['-', '+']).unwrap_or(version.len());
-    let (numbers, rest) = version.split_at(end);
-    let missing = 2_usize.saturating_sub(numbers.matches('.').count());
-    format!("{numbers}{}{rest}", ".0".repeat(missing))
 }

@@ -1,6 +1,7 @@
 //! Text.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -12,9 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::{MANY, Row, arg, list_of, numbers, printed, session, string, within, wrong};
 
 pub(super) const ROWS: &[Row] = &[
-    Row("quote", 0, MANY, |args| {
-        joined(args, |text| format!("{text:?}"))
-    }),
+    Row("quote", 0, MANY, |args| joined(args, |text| quoted(&text))),
     Row("squote", 0, MANY, |args| {
         joined(args, |text| format!("'{text}'"))
     }),
@@ -135,6 +134,51 @@ fn joined(args: &[Value], change: impl Fn(String) -> String) -> Result<Value, Te
         .map(|value| printed(value).map(&change))
         .collect::<Result<_, _>>()?;
     Ok(Value::from(words.join(" ")))
+}
+
+/// As Go's `%q` writes it: its escapes are YAML's, too, which cannot be said of Rust's.
+fn quoted(text: &str) -> String {
+    let mut made = String::with_capacity(text.len() + 2);
+    made.push('"');
+    for letter in text.chars() {
+        let short = match letter {
+            '"' => "\\\"",
+            '\\' => "\\\\",
+            '\u{7}' => "\\a",
+            '\u{8}' => "\\b",
+            '\t' => "\\t",
+            '\n' => "\\n",
+            '\u{b}' => "\\v",
+            '\u{c}' => "\\f",
+            '\r' => "\\r",
+            _ if is_printable(letter) => {
+                made.push(letter);
+                continue;
+            }
+            _ => "",
+        };
+        made.push_str(short);
+        if short.is_empty() {
+            // Writing to a string cannot fail.
+            let _ = match u32::from(letter) {
+                code @ (..0x20 | 0x7f) => write!(made, "\\x{code:02x}"),
+                code @ ..0x1_0000 => write!(made, "\\u{code:04x}"),
+                code => write!(made, "\\U{code:08x}"),
+            };
+        }
+    }
+    made.push('"');
+    made
+}
+
+/// Letters, marks, numbers, punctuation and symbols, and of all blanks the plain one. Rust's own escapes leave the same, where a
+/// mark has a letter before it.
+fn is_printable(letter: char) -> bool {
+    if letter.is_ascii() {
+        return letter == ' ' || letter.is_ascii_graphic();
+    }
+    let pair: String = ['.', letter].iter().collect();
+    pair.escape_debug().eq(pair.chars())
 }
 
 fn trunc(args: &[Value]) -> Result<Value, TemplateError> {

@@ -1,0 +1,302 @@
+//! Versions, and what they are asked to be: `semverCompare`, by the rules of Masterminds' semver, which Sprig uses.
+
+use gotmpl::{TemplateError, Value};
+use semver::{BuildMetadata, Prerelease, Version};
+
+use super::{Row, string, wrong};
+
+pub(super) const ROWS: &[Row] = &[Row("semverCompare", 2, 2, |args| {
+    satisfies(string(args, 0)?, string(args, 1)?).map(Value::Bool)
+})];
+
+/// What may stand before a version; those that begin like another come first.
+const OPERATORS: [&str; 11] = ["!=", ">=", "=>", "<=", "=<", "~>", "=", ">", "<", "~", "^"];
+
+/// The first part of a version that a constraint leaves open, by a wildcard or by saying nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Nothing,
+    Patch,
+    Minor,
+    All,
+}
+
+/// One comparison.
+#[derive(Debug)]
+struct Bound<'a> {
+    operator: &'a str,
+    /// What is open is 0.
+    wanted: Version,
+    open: Open,
+}
+
+/// Alternatives with `||` between, in each of them bounds with blanks or commas between.
+fn satisfies(constraint: &str, version: &str) -> Result<bool, TemplateError> {
+    // All are read before one is asked: a mistake is one in whatever order they stand.
+    let alternatives = constraint.split("||").map(|alternative| {
+        bounds(alternative)
+            .ok_or_else(|| wrong(format!("improper constraint: {}", alternative.trim())))
+    });
+    let alternatives: Vec<_> = alternatives.collect::<Result<_, _>>()?;
+    let Some((version, _, false)) = read(version) else {
+        return Err(wrong(format!("{version}: no version")));
+    };
+    let mut alternatives = alternatives.iter();
+    Ok(alternatives.any(|bounds| bounds.iter().all(|bound| bound.holds(&version))))
+}
+
+/// The bounds of an alternative, of which there is one at least.
+fn bounds(alternative: &str) -> Option<Vec<Bound<'_>>> {
+    let mut found = Vec::new();
+    let mut rest = alternative.trim();
+    loop {
+        let operator = OPERATORS.into_iter().find(|known| rest.starts_with(known));
+        let operator = operator.unwrap_or_default();
+        let (number, after) = word(rest.strip_prefix(operator)?.trim_start());
+        let (wanted, open, _) = read(number)?;
+        rest = after.trim_start();
+        let upper = rest.strip_prefix('-').filter(|_| operator.is_empty());
+        // `1.2 - 1.4`: blanks on both sides tell it from what follows a version.
+        if let Some(upper) = upper.filter(|upper| upper.starts_with(char::is_whitespace)) {
+            let (number, after) = word(upper.trim_start());
+            let (highest, highest_open, _) = read(number)?;
+            found.push(Bound {
+                operator: ">=",
+                wanted,
+                open,
+            });
+            found.push(Bound {
+                operator: "<=",
+                wanted: highest,
+                open: highest_open,
+            });
+            rest = after.trim_start();
+        } else {
+            found.push(Bound {
+                operator,
+                wanted,
+                open,
+            });
+        }
+        if rest.is_empty() {
+            return Some(found);
+        }
+        rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+    }
+}
+
+/// Up to the next blank or comma, and what follows.
+fn word(text: &str) -> (&str, &str) {
+    let end = text.find(|letter: char| letter == ',' || letter.is_whitespace());
+    text.split_at(end.unwrap_or(text.len()))
+}
+
+/// A version as people write it: with a `v`, with wildcards, with less than three numbers. Says what is open, and whether a
+/// wildcard made it so.
+fn read(text: &str) -> Option<(Version, Open, bool)> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let (text, build) = match text.split_once('+') {
+        Some((text, build)) => (text, Some(build)),
+        None => (text, None),
+    };
+    // Two builds of a version are equal.
+    if build.is_some_and(|build| build.is_empty() || BuildMetadata::new(build).is_err()) {
+        return None;
+    }
+    let (numbers, prerelease) = match text.split_once('-') {
+        Some((_, "")) => return None,
+        Some((numbers, prerelease)) => (numbers, Prerelease::new(prerelease).ok()?),
+        None => (text, Prerelease::EMPTY),
+    };
+    let mut parts = [None; 3];
+    let mut wild = false;
+    let mut said = numbers.split('.');
+    for (part, said) in parts.iter_mut().zip(&mut said) {
+        match said {
+            "x" | "X" | "*" => wild = true,
+            number if number.bytes().all(|digit| digit.is_ascii_digit()) => {
+                *part = Some(number.parse().ok()?);
+            }
+            _ => return None,
+        }
+    }
+    if said.next().is_some() {
+        return None;
+    }
+    let (open, major, minor, patch) = match parts {
+        [None, ..] => (Open::All, 0, 0, 0),
+        [Some(major), None, _] => (Open::Minor, major, 0, 0),
+        [Some(major), Some(minor), None] => (Open::Patch, major, minor, 0),
+        [Some(major), Some(minor), Some(patch)] => (Open::Nothing, major, minor, patch),
+    };
+    let mut version = Version::new(major, minor, patch);
+    version.pre = prerelease;
+    Some((version, open, wild))
+}
+
+impl Bound<'_> {
+    fn holds(&self, version: &Version) -> bool {
+        let Self {
+            operator,
+            wanted,
+            open,
+        } = self;
+        let exact = *open == Open::Nothing;
+        // A prerelease is only for who asks for one.
+        if !version.pre.is_empty() && wanted.pre.is_empty() && !(*operator == "!=" && exact) {
+            return false;
+        }
+        match *operator {
+            "!=" => self.differs(version),
+            ">" if *open == Open::Minor => version.major > wanted.major,
+            ">" if *open == Open::Patch => {
+                (version.major, version.minor) > (wanted.major, wanted.minor)
+            }
+            ">" => version > wanted,
+            "<" => version < wanted,
+            ">=" | "=>" => version >= wanted,
+            "<=" | "=<" if exact => version <= wanted,
+            "<=" | "=<" if *open == Open::Minor => version.major <= wanted.major,
+            "<=" | "=<" => (version.major, version.minor) <= (wanted.major, wanted.minor),
+            "^" => version >= wanted && self.is_compatible(version),
+            "~" | "~>" => self.is_near(version),
+            _ if exact => version == wanted,
+            _ => self.is_near(version),
+        }
+    }
+
+    fn differs(&self, version: &Version) -> bool {
+        let wanted = &self.wanted;
+        match self.open {
+            Open::Minor => version.major != wanted.major,
+            Open::Patch => {
+                (version.major, version.minor, &version.pre)
+                    != (wanted.major, wanted.minor, &wanted.pre)
+            }
+            Open::Nothing | Open::All => version != wanted,
+        }
+    }
+
+    /// `~`: what is not open stays, but for the last number.
+    fn is_near(&self, version: &Version) -> bool {
+        let wanted = &self.wanted;
+        let any = (wanted.major, wanted.minor, wanted.patch) == (0, 0, 0)
+            && matches!(self.open, Open::Nothing | Open::All);
+        let is_same = version.major == wanted.major
+            && (self.open == Open::Minor || version.minor == wanted.minor);
+        version >= wanted && (any || is_same)
+    }
+
+    /// `^`: the first number that is not 0 stays.
+    fn is_compatible(&self, version: &Version) -> bool {
+        let wanted = &self.wanted;
+        if self.open == Open::All {
+            return true;
+        }
+        if version.major != wanted.major || wanted.major > 0 || self.open == Open::Minor {
+            return version.major == wanted.major;
+        }
+        if version.minor != wanted.minor || wanted.minor > 0 || self.open == Open::Patch {
+            return version.minor == wanted.minor;
+        }
+        version.patch == wanted.patch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::satisfies;
+
+    #[test]
+    fn constraints_and_who_satisfies_them() {
+        let rows: &[(&str, &[&str], &[&str])] = &[
+            // Operators, with blanks and without.
+            (
+                ">= 1.20.0",
+                &["1.20.0", "v1.21"],
+                &["1.19.9", "1.21.0-rc.1"],
+            ),
+            (">=1.20.0", &["1.20.0"], &["1.19.9"]),
+            ("  >=   1.20 ", &["1.20.0", "2"], &["1.19.9"]),
+            ("=>1.2.3", &["1.2.3", "1.2.4"], &["1.2.2"]),
+            ("< 1.2.3", &["1.2.2"], &["1.2.3", "1.2.3-rc.1"]),
+            ("<= 1.2.3", &["1.2.3"], &["1.2.4"]),
+            ("=< 1.2.3", &["1.2.3"], &["1.2.4"]),
+            ("> 1.2.3", &["1.2.4"], &["1.2.3"]),
+            ("1.2.3", &["1.2.3", "v1.2.3+build"], &["1.2.4"]),
+            ("= v1.2.3", &["1.2.3"], &["1.2.4"]),
+            ("!= 1.2.3", &["1.2.4", "1.2.3-rc.1"], &["1.2.3"]),
+            // What Helm's charts say, and what they ask it of.
+            (
+                ">=1.19-0",
+                &["1.19.0", "1.19.0-gke.1", "1.30.2-eks-1b", "v1.27.3+k3s1"],
+                &["1.18.20-gke.2"],
+            ),
+            (
+                ">= 1.19-0 < 1.25-0",
+                &["1.24.9", "1.24.9-gke.1"],
+                &["1.25.0", "1.25.0-alpha.1", "1.18.0"],
+            ),
+            // And, or.
+            (">=1.2, <1.4", &["1.3.0"], &["1.4.0", "1.1.9"]),
+            (">=1.2 <1.4", &["1.3.0"], &["1.4.0", "1.1.9"]),
+            (">= 1.2 , < 1.4", &["1.3.0"], &["1.4.0"]),
+            (">=1,<2||>= 3", &["1.9.0", "3.0.0"], &["2.0.0"]),
+            (
+                "<1 || =2.0.0 || ^3.1",
+                &["0.9.0", "2.0.0", "3.2.0"],
+                &["1.0.0", "3.0.0"],
+            ),
+            // Parts that are open.
+            ("1.2", &["1.2.0", "1.2.9"], &["1.3.0", "1.1.9"]),
+            ("1.2.x", &["1.2.0", "1.2.9"], &["1.3.0"]),
+            ("1.X", &["1.0.0", "1.9.9"], &["2.0.0", "0.9.0"]),
+            ("*", &["0.0.0", "7.1.2"], &["1.0.0-rc.1"]),
+            ("*-0", &["7.1.2", "1.0.0-rc.1"], &[]),
+            ("> 11", &["12.0.0"], &["11.1.0", "10.0.0"]),
+            ("> 11.1", &["11.2.0", "12.0.0"], &["11.1.5", "10.9.0"]),
+            ("<= 11", &["11.9.9", "1.0.0"], &["12.0.0"]),
+            ("<= 11.1", &["11.1.9", "10.9.9"], &["11.2.0", "12.0.0"]),
+            ("!= 1.x", &["2.1.0", "0.1.0"], &["1.1.0"]),
+            ("!= 1.2.*", &["1.3.0"], &["1.2.7"]),
+            // Near, and compatible.
+            ("~1.2.3", &["1.2.3", "1.2.9"], &["1.3.0", "1.2.2"]),
+            ("~> 1.2", &["1.2.0", "1.2.9"], &["1.3.0"]),
+            ("~1", &["1.0.0", "1.9.0"], &["2.0.0"]),
+            ("^ 1.2.3", &["1.2.3", "1.9.0"], &["2.0.0", "1.2.2"]),
+            ("^0.2.3", &["0.2.9"], &["0.3.0", "0.2.2", "1.0.0"]),
+            ("^0.0.3", &["0.0.3"], &["0.0.4"]),
+            // From, to.
+            ("1.2 - 1.4.5", &["1.2.0", "1.4.5"], &["1.1.9", "1.4.6"]),
+        ];
+        for (constraint, yes, no) in rows {
+            for (versions, wanted) in [(yes, true), (no, false)] {
+                for version in *versions {
+                    assert_eq!(
+                        satisfies(constraint, version).ok(),
+                        Some(wanted),
+                        "{constraint}: {version}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_constraint_or_no_version_is_said() {
+        for constraint in [
+            "", " ", "x1", "1.2.3.4", ">", ">= ", ">1,", ",1", "1 ||", "=>=1", "1-", "1+", "1.2 -",
+            "1 -2", "> 1 - 2", ">1<2", "latest", "-1", "1..2",
+        ] {
+            let message = satisfies(constraint, "1.0.0").unwrap_err().to_string();
+            assert!(
+                message.contains("improper constraint: "),
+                "{constraint}: {message}"
+            );
+        }
+        for version in ["", "latest", "1.x", "*", "1.2.3.4", "1.2.3-", "-1"] {
+            let message = satisfies(">=1", version).unwrap_err().to_string();
+            assert!(message.contains("no version"), "{version}: {message}");
+        }
+    }
+}
