@@ -349,12 +349,11 @@ fn shown(words: &str) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use std::net::Ipv4Addr;
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
-    use cluster::registry::{self, Effect, Registries};
     use envoy_types::pb::envoy::config::core::v3 as core;
     use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
     use http_body_util::BodyExt as _;
@@ -363,7 +362,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::discovery::grpc::BOUNDS;
-    use crate::discovery::options::{Environment, Options};
+    use crate::discovery::testing::hub;
     use crate::grpc::{Address, Messages, framed};
 
     /// What a client says at first; it stays, and says nothing more.
@@ -382,24 +381,6 @@ pub(super) mod tests {
                 None => Poll::Pending,
             }
         }
-    }
-
-    pub(in crate::discovery) fn hub() -> Arc<Hub> {
-        let words = ["gudgeon", "discovery"].map(Into::into);
-        let crate::cli::Asked::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
-            panic!("{words:?}")
-        };
-        let (options, _) = Options::new(&flags, &Environment::new()).unwrap();
-        let settings = registry::Settings {
-            cluster: options.settings.cluster.clone(),
-            trust_domain: Arc::clone(&options.trust_domain),
-            order: options.registries.clone(),
-        };
-        let mesh = Arc::new(api::mesh::discovery_defaults());
-        let hub = Hub::new(options, Registries::new(settings, mesh, Arc::default()));
-        // There is no source to wait for.
-        hub.update(|_| Effect::default());
-        hub
     }
 
     fn clusters() -> Bytes {

@@ -182,11 +182,10 @@ impl Hub {
     /// Somebody wants everyone to look at everything. How many that are.
     pub(crate) fn push_all(&self) -> usize {
         let mut state = self.state();
-        state.debounce.change(self.clock.now(), Change::Full(Reason::Debug));
-        let streams = state.sessions.len();
-        drop(state);
+        let (now, all) = (self.clock.now(), Change::Full(Reason::Debug));
+        state.debounce.change(now, all);
         self.changed.notify_one();
-        streams
+        state.sessions.len()
     }
 
     /// All sources were read: what is known now is served from now on.

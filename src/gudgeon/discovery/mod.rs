@@ -32,6 +32,8 @@ mod session;
 mod sight;
 mod sources;
 mod start;
+#[cfg(test)]
+mod testing;
 mod wire;
 
 pub(crate) use request::request;

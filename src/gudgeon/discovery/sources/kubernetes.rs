@@ -176,13 +176,14 @@ async fn follow_all(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::{conversation, sight};
+    use crate::discovery::sight;
+    use crate::discovery::testing::hub;
     use std::time::SystemTime;
     use tokio::time::{Instant, advance};
 
     #[tokio::test(start_paused = true)]
     async fn a_lost_cluster_is_shown_at_once_with_the_time_when_it_was_lost() {
-        let hub = conversation::tests::hub();
+        let hub = hub();
         advance(Duration::from_secs(100)).await;
         let lost = |ago: Option<u64>| Told {
             standing: match ago {

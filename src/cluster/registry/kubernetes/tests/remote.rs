@@ -137,7 +137,10 @@ async fn which_clusters_there_are_is_known_when_it_was_said() {
             local.forbid(&["secrets"]);
         }
         let mut source = Source::start(&local);
-        let known = timeout(Duration::from_secs(20), source.known.wait_for(|known| *known));
+        let known = timeout(
+            Duration::from_secs(20),
+            source.known.wait_for(|known| *known),
+        );
         assert!(known.await.is_ok(), "deaf: {deaf}");
         assert!(source.told.borrow().is_empty());
     }

@@ -1,0 +1,27 @@
+//! What several unit tests begin with.
+
+use std::sync::Arc;
+
+use cluster::registry::{self, Effect, Registries};
+
+use super::hub::Hub;
+use super::options::{Environment, Options};
+
+/// One that serves a mesh without anything in it.
+pub(super) fn hub() -> Arc<Hub> {
+    let words = ["gudgeon", "discovery"].map(Into::into);
+    let crate::cli::Asked::Discovery(flags) = crate::cli::parse(&words).unwrap().asked else {
+        panic!("{words:?}")
+    };
+    let (options, _) = Options::new(&flags, &Environment::new()).unwrap();
+    let settings = registry::Settings {
+        cluster: options.settings.cluster.clone(),
+        trust_domain: Arc::clone(&options.trust_domain),
+        order: options.registries.clone(),
+    };
+    let mesh = Arc::new(api::mesh::discovery_defaults());
+    let hub = Hub::new(options, Registries::new(settings, mesh, Arc::default()));
+    // There is no source to wait for.
+    hub.update(|_| Effect::default());
+    hub
+}
