@@ -32,7 +32,7 @@ impl AccessList {
     /// What is malformed, with its line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let at = |line: usize, cause: &str| format!("line {line}: {cause}");
-        let node = yaml::read(text, LIMITS).map_err(|error| at(error.line, &error.cause))?;
+        let node = yaml::read_core(text, LIMITS).map_err(|error| at(error.line, &error.cause))?;
         let mut list = Self {
             is_black: false,
             identities: BTreeSet::new(),
@@ -167,6 +167,7 @@ mod tests {
                 "allowed: []\nALLOWED: []",
                 "line 2: ALLOWED is written twice",
             ),
+            ("allowed:\n- !x a", "line 2: cannot use the tag \"!x\""),
         ] {
             assert_eq!(AccessList::parse(text).unwrap_err(), words, "{text}");
         }

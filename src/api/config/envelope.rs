@@ -68,7 +68,7 @@ fn add(value: &Json, depth: usize, bytes: &mut usize) -> Result<(), &'static str
 pub(super) fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
     let mut walker = Walker::new();
     let object = whole(value, &mut walker);
-    (object, walker.findings)
+    (object, walker.findings.into_vec())
 }
 
 fn whole(value: &Json, walker: &mut Walker) -> Option<Object> {
@@ -99,7 +99,7 @@ fn whole(value: &Json, walker: &mut Walker) -> Option<Object> {
         }
         walker.path.back(length);
     }
-    let body = if walker.findings.iter().any(Finding::is_error) {
+    let body = if walker.findings.has_errors() {
         Bytes::new()
     } else if kind.verbatim {
         let as_written = written.get("spec").and_then(Json::as_object);

@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value as Json};
 
+use super::finding::Findings;
 use super::nearest::distance;
 use super::path::Path;
 use super::scalars;
 use super::{Finding, Severity};
 use crate::schema::{Field, Key, Kind, Message, Shape};
 
-/// So many findings of one object are kept, which is more than anybody reads.
+/// So many errors of one object are kept, and so many warnings, which is more than anybody reads.
 const MOST: usize = 10_000;
 
 pub(super) const QUOTE: &str = "expected a string; quote the value";
@@ -27,7 +28,7 @@ const NULL_IS_EMPTY: (&str, &str) = (
 /// Goes through a value with the table beside it.
 pub(super) struct Walker {
     pub(super) path: Path,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Findings,
     pub(super) unknown: Unknown,
 }
 
@@ -43,7 +44,7 @@ impl Walker {
     pub(super) fn new() -> Self {
         Self {
             path: Path::default(),
-            findings: Vec::new(),
+            findings: Findings::default(),
             unknown: Unknown::Said(Severity::Error),
         }
     }
@@ -53,7 +54,7 @@ impl Walker {
     }
 
     pub(super) fn say(&mut self, severity: Severity, message: String) {
-        if self.findings.len() < MOST {
+        if self.findings.has_room(severity, MOST) {
             self.findings.push(Finding {
                 path: self.path.as_str().to_owned(),
                 message,
@@ -142,7 +143,7 @@ impl Walker {
         let length = self.path.enter(name);
         match &mut self.unknown {
             // What is not kept need not be searched for.
-            Unknown::Said(severity) if self.findings.len() < MOST => {
+            Unknown::Said(severity) if self.findings.has_room(*severity, MOST) => {
                 let severity = *severity;
                 self.say(severity, unknown_field(meant(message, name)));
             }

@@ -104,21 +104,40 @@ pub fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
     envelope::read(value)
 }
 
-/// An object, and all that is wrong with it, fields and rules, in the order of what was written.
+/// An object, and what is wrong with it, fields and rules, in the order of what was written. Of many findings a hundred are
+/// there, see [`limit`].
 #[must_use]
 pub fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
     verdict::check(value)
 }
 
-/// The first hundred, and one that says how many more there are.
+/// As [`check`], with all findings and in no order: for one who adds some, and then calls [`document::Part::order`] and
+/// [`limit`].
+#[must_use]
+pub fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
+    verdict::check_all(value)
+}
+
+/// A hundred, and last one that says how many more there are. Warnings are left out first: whoever is refused wants to read
+/// why.
 pub fn limit(findings: &mut Vec<Finding>) {
     const MOST: usize = 100;
-    let more = findings.split_off(findings.len().min(MOST));
-    if more.is_empty() {
+    let Some(more @ 1..) = findings.len().checked_sub(MOST) else {
         return;
-    }
-    let message = format!("… and {} more", more.len());
-    findings.push(match more.iter().any(Finding::is_error) {
+    };
+    let errors = findings.iter().filter(|found| found.is_error()).count();
+    let (mut room, mut room_for_warnings) = (MOST, MOST.saturating_sub(errors));
+    findings.retain(|found| {
+        let room = match found.severity {
+            Severity::Error => &mut room,
+            Severity::Warning => &mut room_for_warnings,
+        };
+        let is_kept = *room > 0;
+        *room = room.saturating_sub(1);
+        is_kept
+    });
+    let message = format!("… and {more} more");
+    findings.push(match errors > MOST {
         true => Finding::error("", message),
         false => Finding::warning("", message),
     });
@@ -132,7 +151,7 @@ pub fn read_message(
     unknown: Severity,
 ) -> (Json, Vec<Finding>) {
     let (read, walker) = walk(message, value, Unknown::Said(unknown));
-    (read, walker.findings)
+    (read, walker.findings.into_vec())
 }
 
 /// The same with the paths of unknown fields aside.
@@ -141,9 +160,10 @@ pub(crate) fn read_known(
     value: &Json,
 ) -> (Json, Vec<Finding>, Vec<String>) {
     let (read, walker) = walk(message, value, Unknown::Listed(Vec::new()));
+    let findings = walker.findings.into_vec();
     match walker.unknown {
-        Unknown::Listed(paths) => (read, walker.findings, paths),
-        Unknown::Said(_) => (read, walker.findings, Vec::new()),
+        Unknown::Listed(paths) => (read, findings, paths),
+        Unknown::Said(_) => (read, findings, Vec::new()),
     }
 }
 

@@ -649,6 +649,72 @@ fn a_hundred_findings_are_enough() {
     assert_eq!(last.severity, Severity::Error);
 }
 
+/// What an object is refused for is never lost among what it is not refused for.
+#[test]
+fn warnings_leave_room_for_errors() {
+    // Rules: gateways that warn, and weights that are wrong.
+    let gateways: Vec<_> = (0..1500).map(|at| format!("g{at}.a")).collect();
+    let to = |weight: u32| json!({"destination": {"host": "x"}, "weight": weight});
+    let many_rules = object(
+        "VirtualService",
+        json!({"gateways": gateways, "hosts": ["a"], "http": [{"route": [to(75), to(20)]}]}),
+    );
+    // Fields: deprecated ones that warn, and one that is unknown.
+    let fields = |many: usize| {
+        let http: Vec<_> = (0..many)
+            .map(|_| json!({"websocketUpgrade": true, "redirect": {"uri": "/"}}))
+            .collect();
+        object(
+            "VirtualService",
+            json!({"hosts": ["a"], "http": http, "htp": 1}),
+        )
+    };
+    for (value, path) in [
+        (many_rules, "spec.http[0].route"),
+        (fields(10_500), "spec.htp"),
+    ] {
+        let (object, findings) = check(&value);
+        assert!(
+            findings
+                .iter()
+                .any(|found| found.is_error() && found.path == path),
+            "{path}"
+        );
+        assert_eq!(findings.len(), 101);
+        assert!(object.unwrap().body.is_empty(), "{path}");
+    }
+    // A bound there is all the same, for each.
+    let (_, findings) = read(&fields(25_000));
+    let errors = findings.iter().filter(|found| found.is_error()).count();
+    assert_eq!((errors, findings.len() - errors), (1, 10_000));
+}
+
+#[test]
+fn warnings_are_left_out_first() {
+    let made = |errors: usize, warnings: usize| {
+        let mut all: Vec<_> = (0..warnings).map(|_| Finding::warning("w", "")).collect();
+        all.extend((0..errors).map(|_| Finding::error("e", "")));
+        limit(&mut all);
+        let count = |severity| {
+            all.iter()
+                .filter(|found| found.severity == severity)
+                .count()
+        };
+        let last = all.last().unwrap();
+        (
+            count(Severity::Error),
+            count(Severity::Warning),
+            last.message.clone(),
+            last.is_error(),
+        )
+    };
+    assert_eq!(made(40, 60), (40, 60, String::new(), true));
+    assert_eq!(made(40, 61), (40, 61, "… and 1 more".to_owned(), false));
+    assert_eq!(made(100, 500), (100, 1, "… and 500 more".to_owned(), false));
+    assert_eq!(made(101, 0), (101, 0, "… and 1 more".to_owned(), true));
+    assert_eq!(made(0, 150), (0, 101, "… and 50 more".to_owned(), false));
+}
+
 /// Twice as much takes about twice as long, whatever it is made of. Work is counted in findings and values, not in time,
 /// which other programs take, too: a square of the larger size would not end within the test's patience.
 #[test]

@@ -10,6 +10,15 @@ use super::{Finding, Object, limit, read, rules};
 use crate::yaml::Node;
 
 pub(super) fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
+    let (object, mut findings) = check_all(value);
+    if findings.len() > 1 {
+        Part::new(&Node::of_json(value)).order(&mut findings);
+    }
+    limit(&mut findings);
+    (object, findings)
+}
+
+pub(super) fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
     let (mut object, mut findings) = read(value);
     if let Some(object) = &mut object {
         let unread = Unread::of(&findings);
@@ -19,10 +28,6 @@ pub(super) fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
             object.body = Bytes::new();
         }
     }
-    if findings.len() > 1 {
-        Part::new(&Node::of_json(value)).order(&mut findings);
-    }
-    limit(&mut findings);
     (object, findings)
 }
 

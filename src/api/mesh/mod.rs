@@ -136,7 +136,7 @@ pub fn json_format(format: &str) -> Option<BTreeMap<String, String>> {
 }
 
 fn document(text: &str) -> Result<Option<Node>, Invalid> {
-    let node = yaml::read(text, LIMITS)?;
+    let node = yaml::read_core(text, LIMITS)?;
     Ok(node.filter(|node| !node.is_null()))
 }
 

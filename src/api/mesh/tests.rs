@@ -274,7 +274,33 @@ const WRONG: &[(&str, &str)] = &[
         "line 2: defaultConfig.drainDuration: want less than parentShutdownDuration, 45s, got 45s",
     ),
     ("a: 1\na: 2", "line 2: the key \"a\" twice"),
+    (
+        "trustDomain: a\nrootNamespace: !x b",
+        "line 2: cannot use the tag \"!x\"",
+    ),
+    (
+        "proxyListenPort: !!int x",
+        "line 1: \"x\" is not what its tag says",
+    ),
+    // Only releases up to 1.1 had it, and numbers of enums are as closed as their names.
+    (
+        "outboundTrafficPolicy: {mode: VIRTUAL_SERVICE_ONLY}",
+        "line 1: outboundTrafficPolicy.mode: \"VIRTUAL_SERVICE_ONLY\" is not one of REGISTRY_ONLY, ALLOW_ANY, ALLOW_ANY_DYNAMIC_DNS",
+    ),
+    (
+        "outboundTrafficPolicy: {mode: 2}",
+        "line 1: outboundTrafficPolicy.mode: \"2\" is not one of REGISTRY_ONLY, ALLOW_ANY, ALLOW_ANY_DYNAMIC_DNS",
+    ),
 ];
+
+#[test]
+fn tags_of_the_core_are_no_surprise() {
+    let config =
+        read("trustDomain: !!str 'true'\nproxyListenPort: !!int 1234\ndefaultConfig: !!map {}");
+    assert_eq!(config.trust_domain, "true");
+    assert_eq!(config.proxy_listen_port, 1234);
+    assert!(parse_networks("networks: !x {}").is_err());
+}
 
 #[test]
 fn what_is_wrong_is_named_by_its_path() {

@@ -76,7 +76,19 @@ impl std::error::Error for Malformed {}
 ///
 /// What is no YAML, more than the limits allow, a key twice, a key that is no scalar, a second document.
 pub fn read(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
-    let mut all = Documents::new(text, limits, false);
+    only(Documents::new(text, limits, false))
+}
+
+/// As [`read`], with no tags but those of the core: for configuration of the mesh.
+///
+/// # Errors
+///
+/// As [`read`], a tag that is not of the core, and a value that is not what its tag says.
+pub fn read_core(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
+    only(Documents::new(text, limits, true))
+}
+
+fn only(mut all: Documents<'_>) -> Result<Option<Node>, Malformed> {
     let Some(first) = all.next() else {
         return Ok(None);
     };

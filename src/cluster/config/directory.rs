@@ -243,10 +243,9 @@ fn claims(bytes: Vec<u8>, origin: Origin) -> Result<Vec<Claim>, Malformed> {
     let mut claims = Vec::new();
     for document in document::documents(&text) {
         for part in document?.parts() {
-            let Some(mut judged) = judge(&part.value(), origin) else {
+            let Some(judged) = judge(&part.value(), origin) else {
                 continue;
             };
-            part.order(&mut judged.findings);
             let mut findings = judged.findings.iter();
             let wrong = findings
                 .clone()

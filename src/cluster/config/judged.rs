@@ -3,7 +3,9 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use api::config::document::Part;
 use api::config::{self, Check, Finding, Kind, MOST_BYTES, Object};
+use api::yaml::Node;
 use serde_json::Value as Json;
 
 use super::entry::{Entry, Id};
@@ -28,6 +30,7 @@ pub(super) struct Judged {
     pub(super) id: Id,
     /// `None`: it is broken, or nothing is served of it.
     pub(super) entry: Option<Entry>,
+    /// In the order of what was written.
     pub(super) findings: Vec<Finding>,
 }
 
@@ -47,7 +50,7 @@ pub(super) fn judge(value: &Json, origin: Origin) -> Option<Judged> {
 
 impl Judged {
     fn object(row: Option<&'static Kind>, value: &Json, origin: Origin) -> Self {
-        let (object, mut findings) = config::check(value);
+        let (object, mut findings) = config::check_all(value);
         let id = match row.filter(|row| row.check != Check::Unused) {
             Some(row) => Id {
                 collection: row.collection,
@@ -59,6 +62,10 @@ impl Judged {
             // Who would complete it is not here.
             required(&mut findings);
         }
+        if findings.len() > 1 {
+            Part::new(&Node::of_json(value)).order(&mut findings);
+        }
+        config::limit(&mut findings);
         let is_broken = findings.iter().any(Finding::is_error);
         let object = object.filter(|_| !is_broken && id.is_whole());
         let created = created(value).filter(|_| origin.is_server);

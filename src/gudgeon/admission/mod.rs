@@ -1,8 +1,10 @@
 //! What admission webhooks share: a review taken in with bounds, read as far as it can be read, and answered in its own version.
 
+mod group;
 mod object;
 mod post;
 pub(crate) mod review;
 
+pub(crate) use group::Group;
 pub(crate) use post::{Taken, answered, take};
-pub(crate) use review::{Cause, Flaw, Group, Manner, Question, Says, WARNINGS, cut};
+pub(crate) use review::{Cause, Flaw, Manner, Question, Says, WARNINGS, cut};

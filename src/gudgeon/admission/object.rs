@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize as _, Deserializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// Lists and objects within each other.
 const MAX_DEPTH: usize = 128;
@@ -57,6 +58,51 @@ pub(super) fn strict(text: &str) -> Result<Value, serde_json::Error> {
     };
     Once.deserialize(&mut reader(text))?;
     Value::deserialize(&mut reader(text))
+}
+
+/// Whether an object says that it is being deleted. It may be as large and as deep as it likes: nothing of it is kept.
+///
+/// # Errors
+/// It is no JSON.
+pub(super) fn is_deleted(text: &str) -> Result<bool, serde_json::Error> {
+    let Some(metadata) = field(text, "metadata")? else {
+        return Ok(false);
+    };
+    let time = field(metadata, "deletionTimestamp")?;
+    Ok(time.is_some_and(|time| time != "null"))
+}
+
+/// The text of one field, where it is one of an object.
+fn field<'a>(text: &'a str, name: &'static str) -> Result<Option<&'a str>, serde_json::Error> {
+    if !text.starts_with('{') {
+        return Ok(None);
+    }
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let found = reader.deserialize_map(Field(name))?;
+    Ok(found.map(RawValue::get))
+}
+
+/// Skips all but one.
+struct Field(&'static str);
+
+impl<'de> Visitor<'de> for Field {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<String>()? {
+            if key == self.0 {
+                found = Some(map.next_value()?);
+            } else {
+                _ = map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// Walks through, and keeps nothing.
@@ -139,6 +185,37 @@ mod tests {
         }
         let deep = format!("{}{}", "[".repeat(120), "]".repeat(120));
         assert_eq!(strict(&deep).unwrap().to_string(), deep);
+    }
+
+    #[test]
+    fn a_deletion_is_found_in_what_is_too_deep_to_be_read() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        for (text, is_one) in [
+            (
+                r#"{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}"#,
+                true,
+            ),
+            (
+                r#"{"spec":DEEP,"metadata":{"a":DEEP,"deletionTimestamp":"x"}}"#,
+                true,
+            ),
+            (
+                r#"{"metadata":{"deletionTimestamp":null},"spec":DEEP}"#,
+                false,
+            ),
+            (
+                r#"{"spec":{"deletionTimestamp":"x","metadata":{"deletionTimestamp":"x"}}}"#,
+                false,
+            ),
+            (r#"{"metadata":["deletionTimestamp"]}"#, false),
+            (r#"[{"metadata":{"deletionTimestamp":"x"}}]"#, false),
+            ("DEEP", false),
+            ("null", false),
+        ] {
+            let text = text.replace("DEEP", &deep);
+            assert_eq!(is_deleted(&text).unwrap(), is_one);
+        }
+        assert!(is_deleted(r#"{"metadata":{"#).is_err());
     }
 
     #[test]

@@ -11,18 +11,25 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::group::{Group, group};
 use super::object;
 
 /// What the API server shows of warnings.
 pub(crate) const WARNINGS: usize = 16;
 const WARNING_BYTES: usize = 256;
 
+/// Where an object says that it is being deleted.
+const DELETION: &str = "/metadata/deletionTimestamp";
+/// The longest name of a kind that is read where a review is too much.
+const KIND_BYTES: usize = 1 << 10;
+
 /// How a review is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     /// Texts, numbers, lists and objects at most: each takes many times its bytes once it is read.
     pub(crate) values: usize,
-    /// A key that is written twice is a mistake, not the last one of both.
+    /// The whole object is judged: a key that is written twice in it is a mistake, not the last one of both. And what is not
+    /// to be judged needs no object: a review that is too much, and says so, is read without it.
     pub(crate) strict: bool,
 }
 
@@ -59,7 +66,7 @@ enum Takes {
     All,
     /// The same, but a key that is written twice.
     Once,
-    /// Nothing but texts.
+    /// Nothing but what is short, and whether the object is being deleted.
     Texts,
 }
 
@@ -79,21 +86,6 @@ pub(crate) struct Question {
     pub(crate) object_kind: Group,
     pub(crate) resource: Group,
     pub(crate) object: Value,
-}
-
-/// A GroupVersionKind or GroupVersionResource.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Group {
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) name: String,
-}
-
-impl Group {
-    fn is(&self, name: &str) -> bool {
-        *self == Self::default()
-            || (self.group.is_empty() && self.version == "v1" && self.name == name)
-    }
 }
 
 /// What the answer says.
@@ -126,8 +118,14 @@ impl Question {
         };
         if let Err(excess) = object::bounded(bytes, manner.values) {
             // Its fields may still say who asks.
-            let _as_far_as_it_goes = this.fill(bytes, Takes::Texts);
-            return (this, Err(Flaw::Unreadable(excess)));
+            let filled = this.fill(bytes, Takes::Texts);
+            let is_enough =
+                manner.strict && filled.is_ok() && this.is_unseen() && this.check().is_ok();
+            let read = match is_enough {
+                true => Ok(()),
+                false => Err(Flaw::Unreadable(excess)),
+            };
+            return (this, read);
         }
         let read = this
             .fill(bytes, takes)
@@ -144,6 +142,14 @@ impl Question {
         self.takes = takes;
         ReviewSeed(self).deserialize(&mut reader)?;
         reader.end()
+    }
+
+    /// Whether its object is none to be judged: it is not written, or only a part of it that is not its author's, or it
+    /// loses its finalizers.
+    fn is_unseen(&self) -> bool {
+        !matches!(self.operation.as_str(), "CREATE" | "UPDATE")
+            || !self.sub_resource.is_empty()
+            || self.object.pointer(DELETION).is_some()
     }
 
     fn check(&self) -> Result<(), String> {
@@ -341,8 +347,22 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
                 "dryRun" => {
                     question.dry_run = map.next_value::<Option<bool>>()?.unwrap_or_default();
                 }
-                "kind" | "resource" | "object" if question.takes == Takes::Texts => {
-                    _ = map.next_value::<IgnoredAny>()?;
+                "kind" | "resource" if question.takes == Takes::Texts => {
+                    let text = map.next_value::<&RawValue>()?.get();
+                    if text.len() <= KIND_BYTES {
+                        let value = serde_json::from_str(text).map_err(serde::de::Error::custom)?;
+                        match key.as_str() {
+                            "kind" => question.object_kind = group(&value, "kind")?,
+                            _ => question.resource = group(&value, "resource")?,
+                        }
+                    }
+                }
+                "object" if question.takes == Takes::Texts => {
+                    let text = map.next_value::<&RawValue>()?.get();
+                    if object::is_deleted(text).map_err(serde::de::Error::custom)? {
+                        // All that is left of it.
+                        question.object = json!({"metadata": {"deletionTimestamp": true}});
+                    }
                 }
                 "kind" => question.object_kind = group(&map.next_value()?, "kind")?,
                 "resource" => question.resource = group(&map.next_value()?, "resource")?,
@@ -355,26 +375,6 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
             }
         }
         Ok(())
-    }
-}
-
-fn group<E: serde::de::Error>(value: &Value, last: &'static str) -> Result<Group, E> {
-    let text = |key: &str| match value.get(key) {
-        None | Some(Value::Null) => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(_) => Err(E::custom(format_args!(
-            "request.{last}.{key}: want a string"
-        ))),
-    };
-    match value {
-        Value::Null | Value::Object(_) => Ok(Group {
-            group: text("group")?,
-            version: text("version")?,
-            name: text(last)?,
-        }),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(E::custom(format_args!("request.{last}: want an object")))
-        }
     }
 }
 

@@ -285,12 +285,26 @@ fn warned(finding: ingress::Finding) -> Warned {
 
 /// The mesh configuration as a resource.
 pub(super) fn mesh(config: &MeshConfig) -> Resource {
+    let served = checked_part(config.clone());
     Resource::new(Origin {
         name: MESH_NAME.to_owned(),
         type_url: type_url_of(MESH).unwrap_or_default(),
-        body: config.encode_to_vec().into(),
+        body: served.encode_to_vec().into(),
         ..Origin::default()
     })
+}
+
+/// Without the fields that are read as Struct: a sink's own types of them could make anything of what nobody has checked.
+fn checked_part(mut config: MeshConfig) -> MeshConfig {
+    config.extension_providers.clear();
+    config.service_scope_configs.clear();
+    if let Some(proxy) = &mut config.default_config {
+        proxy.readiness_probe = None;
+        proxy.image = None;
+        proxy.private_key_provider = None;
+        proxy.proxy_headers = None;
+    }
+    config
 }
 
 #[cfg(test)]
@@ -486,5 +500,28 @@ mod tests {
             ..MeshConfig::default()
         });
         assert_ne!(one.version, other.version);
+    }
+
+    #[test]
+    fn what_was_not_checked_is_not_served() {
+        let read = |text: &str| mesh(&api::mesh::parse_served(text).unwrap().config);
+        let plain = read("defaultConfig: {statusPort: 15021}");
+        for unchecked in [
+            "extensionProviders: [{name: otel}]",
+            "serviceScopeConfigs: [{scope: GLOBAL}]",
+        ] {
+            let all = format!("{unchecked}\ndefaultConfig: {{statusPort: 15021}}");
+            assert_eq!(read(&all).version, plain.version, "{unchecked}");
+        }
+        for unchecked in [
+            "readinessProbe: {httpGet: {port: 1}}",
+            "image: {imageType: distroless}",
+            "privateKeyProvider: {cryptomb: {pollDelay: 1s}}",
+            "proxyHeaders: {server: {disabled: true}}",
+        ] {
+            let all = format!("defaultConfig: {{statusPort: 15021, {unchecked}}}");
+            assert_eq!(read(&all).version, plain.version, "{unchecked}");
+        }
+        assert_ne!(read("").version, plain.version);
     }
 }

@@ -53,7 +53,7 @@ impl<'a> Sheet<'a> {
         if let Some(namespace) = self.namespace {
             place(&mut value, namespace);
         }
-        let (object, mut findings) = config::check(&value);
+        let (object, mut findings) = config::check_all(&value);
         let name_path = "metadata.name";
         let mut subject = Subject::of(&value);
         if let Some(object) = object {
@@ -73,7 +73,9 @@ impl<'a> Sheet<'a> {
                 }
             }
         }
+        // What is left out is said last, so the order comes first.
         part.order(&mut findings);
+        config::limit(&mut findings);
         self.report.object(&file.name, part, &subject, &findings);
     }
 }
@@ -101,5 +103,45 @@ pub(crate) fn place(value: &mut Value, namespace: &str) {
         if !given {
             metadata.insert("namespace".to_owned(), Value::from(namespace));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Format;
+    use super::*;
+
+    /// What says how many more there are is of no place, and comes last.
+    #[test]
+    fn of_many_faults_the_rest_is_counted_last() {
+        let hosts: String = (0..150).map(|at| format!("  - a_{at}\n")).collect();
+        let service = format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata:\n  name: a\nspec:\n  hosts:\n{hosts}  http:\n  - route:\n    - destination:\n        host: x\n"
+        );
+        let file = File {
+            name: "a.yaml".to_owned(),
+            text: format!("{service}---\n{service}"),
+        };
+        let mut sheet = Sheet::new(None, Report::new(Format::Json));
+        sheet.read(&file);
+        let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
+        let row = |at: usize| {
+            let row: &Value = &rows[at];
+            (
+                row["line"].as_u64().unwrap(),
+                row["path"].as_str().unwrap(),
+                row["message"].as_str().unwrap(),
+            )
+        };
+        assert_eq!(rows.len(), 202);
+        assert_eq!((row(0).0, row(0).1), (7, "spec.hosts[0]"));
+        assert_eq!(row(100), (1, "", "… and 50 more"));
+        // The second of a name has one more, in its place.
+        let second = service.lines().count() as u64 + 2;
+        assert_eq!(
+            row(101),
+            (second + 3, "metadata.name", "duplicate of a.yaml:1")
+        );
+        assert_eq!(row(201), (second, "", "… and 51 more"));
     }
 }

@@ -8,24 +8,24 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use crate::config::finding::{Finding, Severity, push_index, push_key};
+use crate::config::finding::{Finding, Findings, Severity, push_index, push_key};
 use crate::duration;
 
 /// What a predicate says: nothing, or what is wrong.
 pub(super) type Wrong = Option<String>;
 
-/// More are not kept: they are for a person.
+/// More errors, or more warnings, are not kept: they are for a person.
 const MOST: usize = 1000;
 
 /// What was found so far.
 #[derive(Debug, Default)]
 pub(super) struct Out {
-    findings: RefCell<Vec<Finding>>,
+    findings: RefCell<Findings>,
 }
 
 impl Out {
     pub(super) fn into_findings(self) -> Vec<Finding> {
-        self.findings.into_inner()
+        self.findings.into_inner().into_vec()
     }
 }
 
@@ -195,7 +195,7 @@ impl<'a> At<'a> {
 
     fn say(&self, severity: Severity, message: impl Into<String>) {
         let mut findings = self.out.findings.borrow_mut();
-        if findings.len() < MOST {
+        if findings.has_room(severity, MOST) {
             let mut path = String::new();
             self.path.write(&mut path);
             findings.push(Finding {

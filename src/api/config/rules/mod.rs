@@ -27,6 +27,7 @@ mod security;
 mod server_tls;
 mod service_entry;
 mod sidecar;
+mod unicode;
 mod virtual_service;
 mod workload_entry;
 

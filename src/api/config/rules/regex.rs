@@ -1,15 +1,17 @@
 //! REGEX: patterns as RE2 takes them, which is what Envoy runs.
 //!
 //! The grammar is the one of Rust's `regex`; where RE2 takes more (a brace that counts nothing is a letter) the text is
-//! rewritten first, and where it takes less (stacked repetition, large counts) the tree is searched.
+//! rewritten first, and where it takes less (stacked repetition, large counts, names of classes) the tree is searched.
 
 use regex_syntax::ast::parse::ParserBuilder;
 use regex_syntax::ast::{AssertionKind, Flag, Flags};
 use regex_syntax::ast::{
-    Ast, ClassSet, FlagsItemKind, GroupKind, RepetitionKind, RepetitionRange, Visitor, visit,
+    Ast, ClassSet, ClassSetItem, ClassUnicodeKind, FlagsItemKind, GroupKind, HexLiteralKind,
+    Literal, LiteralKind, RepetitionKind, RepetitionRange, Visitor, visit,
 };
 
 use super::at::Wrong;
+use super::unicode::is_class;
 
 const LONGEST: usize = 1024;
 const MOST_REPEATS: u32 = 1000;
@@ -32,6 +34,7 @@ fn fault(text: &str) -> Option<String> {
     let text = as_rust(text);
     let parsed = ParserBuilder::new()
         .nest_limit(DEEPEST)
+        .octal(true)
         .build()
         .parse(&text);
     match parsed {
@@ -54,7 +57,7 @@ fn as_rust(text: &str) -> String {
                 out.push_str(&known);
                 taken = length;
             }
-            '[' if in_class && !after.starts_with(':') => out.push_str("\\["),
+            '[' if in_class && named(after) == 0 => out.push_str("\\["),
             '[' if !in_class => {
                 in_class = true;
                 out.push('[');
@@ -71,7 +74,7 @@ fn as_rust(text: &str) -> String {
                 }
             }
             '[' => {
-                let end = after.find(":]").map_or(0, |at| at + 2);
+                let end = named(after);
                 out.push('[');
                 out.push_str(after.get(..end).unwrap_or_default());
                 taken += end;
@@ -90,6 +93,12 @@ fn as_rust(text: &str) -> String {
         rest = rest.get(taken..).unwrap_or_default();
     }
     out
+}
+
+/// How long `:alpha:]` is after a bracket in a class, whether there is such a class or not; 0: the bracket is a letter.
+fn named(after: &str) -> usize {
+    let name = after.strip_prefix(':').and_then(|name| name.find(":]"));
+    name.map_or(0, |length| length + ":".len() + ":]".len())
 }
 
 /// An escape, and how much of the text it is.
@@ -187,13 +196,30 @@ impl Visitor for Search {
                 ClassSet::Item(_) => Ok(()),
                 ClassSet::BinaryOp(_) => Err("operators between classes"),
             },
+            Ast::Literal(letter) => literal(letter),
+            Ast::ClassUnicode(class) => unicode(&class.kind),
             Ast::Empty(_)
-            | Ast::Literal(_)
             | Ast::Dot(_)
-            | Ast::ClassUnicode(_)
             | Ast::ClassPerl(_)
             | Ast::Alternation(_)
             | Ast::Concat(_) => Ok(()),
+        }
+    }
+
+    fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), Self::Err> {
+        match item {
+            ClassSetItem::Literal(letter) => literal(letter),
+            ClassSetItem::Range(range) => {
+                literal(&range.start)?;
+                literal(&range.end)
+            }
+            ClassSetItem::Unicode(class) => unicode(&class.kind),
+            // All other brackets within brackets were made letters.
+            ClassSetItem::Bracketed(_) => Err("unknown class of characters"),
+            ClassSetItem::Empty(_)
+            | ClassSetItem::Ascii(_)
+            | ClassSetItem::Perl(_)
+            | ClassSetItem::Union(_) => Ok(()),
         }
     }
 
@@ -202,6 +228,41 @@ impl Visitor for Search {
             self.repeats.pop();
         }
         Ok(())
+    }
+}
+
+/// By number RE2 has `\x41`, `\x{41}`, and octal; one octal digit alone, but 0, is a reference back.
+fn literal(letter: &Literal) -> Result<(), &'static str> {
+    match letter.kind {
+        LiteralKind::Octal => {
+            let digits = letter.span.end.offset - letter.span.start.offset - 1;
+            match digits == 1 && letter.c != '\0' {
+                true => Err("backreferences are not supported"),
+                false => Ok(()),
+            }
+        }
+        LiteralKind::HexFixed(HexLiteralKind::UnicodeShort | HexLiteralKind::UnicodeLong)
+        | LiteralKind::HexBrace(HexLiteralKind::UnicodeShort | HexLiteralKind::UnicodeLong) => {
+            Err("unknown escape sequence")
+        }
+        LiteralKind::HexFixed(HexLiteralKind::X)
+        | LiteralKind::HexBrace(HexLiteralKind::X)
+        | LiteralKind::Verbatim
+        | LiteralKind::Meta
+        | LiteralKind::Superfluous
+        | LiteralKind::Special(_) => Ok(()),
+    }
+}
+
+fn unicode(kind: &ClassUnicodeKind) -> Result<(), &'static str> {
+    let is_known = match kind {
+        ClassUnicodeKind::OneLetter(letter) => is_class(letter.encode_utf8(&mut [0; 4])),
+        ClassUnicodeKind::Named(name) => is_class(name),
+        ClassUnicodeKind::NamedValue { .. } => false,
+    };
+    match is_known {
+        true => Ok(()),
+        false => Err("unknown class of Unicode"),
     }
 }
 
@@ -258,6 +319,17 @@ mod tests {
             "(?is-m:x)",
             // A brace that counts nothing is a letter.
             "\\b{start}",
+            "\\0",
+            "\\012",
+            "\\12",
+            "\\777",
+            "[\\0-\\07]",
+            "\\x{10FFFF}",
+            "\\pN\\PL\\p{Lu}\\P{Nd}\\p{^Cyrillic}\\p{Any}",
+            "[\\p{Han}\\pZ]",
+            "[[:^digit:][:word:]]",
+            "[[:]",
+            "[[:alpha]",
         ] {
             assert_eq!(regex(good), None, "{good}");
         }
@@ -287,6 +359,24 @@ mod tests {
             "(?x)a",
             "(?u)a",
             "\\y",
+            "\\u0041",
+            "\\U00000041",
+            "\\u{41}",
+            "[a\\u0041]",
+            "[\\u0041-z]",
+            "\\p{Nonsense}",
+            "\\p{greek}",
+            "\\p{Letter}",
+            "\\p{sc=Greek}",
+            "\\pX",
+            "[\\p{Nonsense}]",
+            "[[:foo:]]",
+            "[[:Alpha:]]",
+            "\\8",
+            "\\1",
+            "\\18",
+            "[\\7]",
+            "(a)[\\1]",
             &"a".repeat(1025),
             &"(".repeat(500),
         ] {

@@ -126,8 +126,8 @@ pub(super) fn absent(endpoint: &At<'_>, address: &At<'_>) {
 
 fn dns(spec: &At<'_>, resolution: &str) {
     let endpoints = spec.get("endpoints");
-    // Addresses come from workloads, too.
-    if endpoints.is_empty() && !spec.get("workloadSelector").is_set() {
+    // A proxy resolves the hosts themselves, whatever workloads there are.
+    if endpoints.is_empty() {
         for host in spec.get("hosts").items() {
             if host.text().starts_with('*') && is::wild(host.text()).is_none() {
                 host.fail("a wildcard cannot be resolved without endpoints");
@@ -136,9 +136,7 @@ fn dns(spec: &At<'_>, resolution: &str) {
     }
     for endpoint in endpoints.items() {
         let address = endpoint.get("address");
-        if address.is_empty() {
-            absent(&endpoint, &address);
-        } else {
+        if address.required_text() {
             address.check(is::fqdn_or_ip(address.text()));
         }
     }

@@ -215,6 +215,23 @@ fn a_broken_object_harms_itself_alone() {
     assert_eq!(play.look.report.rejected[0].state, State::Refused);
 }
 
+/// What says how many more there are is of no place, and leads to none.
+#[test]
+fn of_many_faults_the_first_is_named() {
+    let mut play = Play::new();
+    let hosts: String = (0..150).map(|at| format!("  - a_{at}\n")).collect();
+    let broken = service("a", "x").replace("  hosts: [a]\n", &format!("  hosts:\n{hosts}"));
+    play.write("a.yaml", service("b", "x") + &broken);
+    assert_eq!(play.look(), "b");
+    let rejected = &play.look.report.rejected[0];
+    let before = service("b", "x").lines().count();
+    let line = format!("/a.yaml:{}", before + 7);
+    assert!(rejected.origin.ends_with(&line), "{}", rejected.origin);
+    assert_eq!(rejected.errors.len(), 101);
+    assert_eq!(rejected.errors[0].path, "spec.hosts[0]");
+    assert_eq!(rejected.errors[100].message, "… and 50 more");
+}
+
 #[test]
 fn the_first_by_path_bytes_is_served() {
     let mut play = Play::new();

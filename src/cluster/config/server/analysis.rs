@@ -1,20 +1,24 @@
 //! What is wrong with an object, in its own status, where those who have written it look. Written only where it is not there
 //! already, so that replicas and restarts write nothing.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use api::config::Finding;
 use kube::core::Request;
 use kube::core::params::{Patch, PatchParams};
 use serde_json::{Value as Json, json};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use super::seen::Seen;
+use crate::backoff::{Backoff, Bounds};
 use crate::connect::{Cluster, REQUEST};
-use crate::failure::{Action, Failure};
+use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Resource};
-use crate::repeats::Repeats;
+use crate::repeats::{Repeats, times};
 
-/// What waits to be written. What is beyond is left out until its object is another.
-pub(super) const WAITING: usize = 1000;
 /// The object was written meanwhile, and says the same.
 const TRIES: usize = 5;
 
@@ -71,7 +75,10 @@ impl Note {
         Request::new(self.resource.path(namespace))
     }
 
-    async fn write(mut self, cluster: &Cluster) -> Result<(), Failure> {
+    /// # Errors
+    /// It is not written. The note says the same of the same object, and can be tried again.
+    async fn write(&mut self, cluster: &Cluster) -> Result<(), Failure> {
+        let mut conflict = None;
         for _ in 0..TRIES {
             let patch = json!({
                 "metadata": {"resourceVersion": self.version},
@@ -90,7 +97,7 @@ impl Note {
                 .await;
             match answer {
                 Ok(_) => return Ok(()),
-                Err(failure) if failure.code() == Some(409) => {}
+                Err(failure) if failure.code() == Some(409) => conflict = Some(failure),
                 Err(failure) => return Err(failure),
             }
             let request = self
@@ -104,23 +111,182 @@ impl Note {
             }
             self.version = now.version;
         }
-        Ok(())
+        conflict.map_or(Ok(()), Err)
     }
 }
 
-/// Writes one after the other, for as long as there is somebody who sends them.
-pub(super) async fn run(cluster: Cluster, mut notes: mpsc::Receiver<Note>) {
+/// All that is still to be written: of each object the latest, and so never more than there are objects.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Board(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    news: Notify,
+}
+
+/// By the places of their objects.
+#[derive(Debug, Default)]
+struct Waiting {
+    new: BTreeMap<Arc<str>, Note>,
+    /// Those that could not be written. They come after the new ones, which an object that always fails must not hold up.
+    failed: BTreeMap<Arc<str>, Note>,
+    /// The one of them that was tried last: the others have their turn before it has one again.
+    last: Arc<str>,
+}
+
+impl Board {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        let waiting = self.0.waiting.lock();
+        waiting.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be written of an object now. `None`: nothing, whatever there was.
+    pub(super) fn set(&self, place: &Arc<str>, note: Option<Note>) {
+        let mut waiting = self.waiting();
+        waiting.failed.remove(place);
+        match note {
+            Some(note) => waiting.new.insert(Arc::clone(place), note),
+            None => waiting.new.remove(place),
+        };
+        drop(waiting);
+        self.0.news.notify_one();
+    }
+
+    async fn next(&self) -> (Arc<str>, Note) {
+        loop {
+            if let Some(next) = self.waiting().pop() {
+                return next;
+            }
+            self.0.news.notified().await;
+        }
+    }
+
+    /// Could not be written. What was said of the object meanwhile counts.
+    fn put_back(&self, place: Arc<str>, note: Note) {
+        let mut waiting = self.waiting();
+        if !waiting.new.contains_key(&place) {
+            waiting.failed.insert(place, note);
+        }
+    }
+}
+
+impl Waiting {
+    fn pop(&mut self) -> Option<(Arc<str>, Note)> {
+        if let Some(first) = self.new.pop_first() {
+            return Some(first);
+        }
+        let after = (Bound::Excluded(&*self.last), Bound::Unbounded);
+        let mut failed = self.failed.range::<str, _>(after).chain(&self.failed);
+        let place = failed.next().map(|(place, _)| Arc::clone(place))?;
+        self.last = Arc::clone(&place);
+        self.failed.remove_entry(&place)
+    }
+}
+
+/// Whether the same would be answered for as long as the object is the same.
+fn is_final(failure: &Failure) -> bool {
+    match failure.code() {
+        // A token that ran out, a slow server, other writers, too many requests.
+        Some(401 | 408 | 409 | 429) | None => false,
+        Some(code) => code < 500,
+    }
+}
+
+/// Writes one after the other, for ever. What fails is tried again, and whoever refuses everything is left alone for a while.
+pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
     let mut repeats = Repeats::default();
-    while let Some(note) = notes.recv().await {
-        match note.write(&cluster).await {
-            Ok(()) => drop(repeats.forget()),
-            // It is gone, or has no status of its own.
-            Err(failure) if failure.code() == Some(404) => tracing::debug!("{failure}"),
-            Err(failure) => {
-                if let Some(count) = repeats.worth_saying(&failure.to_string()) {
-                    tracing::warn!("{failure}{}", crate::repeats::times(count));
-                }
+    let mut backoff = Backoff::new(bounds);
+    loop {
+        let (place, mut note) = board.next().await;
+        let Err(failure) = note.write(&cluster).await else {
+            repeats.forget();
+            backoff.reset();
+            continue;
+        };
+        if is_final(&failure) {
+            // It answers, and not to this one.
+            backoff.reset();
+            // The object is gone, or has no status of its own.
+            if failure.code() == Some(404) {
+                tracing::debug!("{failure}");
+            } else if let Some(count) = repeats.worth_saying(&failure.to_string()) {
+                tracing::warn!("{failure}{}", times(count));
+            }
+            continue;
+        }
+        repeats.say(&failure);
+        let mut wait = backoff.next(fastrand::f64());
+        if let Cause::Status {
+            after: Some(after), ..
+        } = failure.cause
+        {
+            wait = wait.max(after);
+        }
+        board.put_back(place, note);
+        sleep(wait).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(message: &str) -> Note {
+        Note {
+            resource: Resource {
+                group: "g",
+                version: "v1",
+                name: "n",
+            },
+            key: Key::default(),
+            content: (0, 0),
+            version: Box::default(),
+            messages: json!(message),
+        }
+    }
+
+    fn pop(board: &Board) -> Option<String> {
+        let (place, note) = board.waiting().pop()?;
+        Some(format!("{place} {}", note.messages))
+    }
+
+    #[test]
+    fn the_latest_of_each_object_waits() {
+        let board = Board::default();
+        let place = |name: &str| Arc::<str>::from(name);
+        board.set(&place("a"), Some(note("1")));
+        board.set(&place("a"), Some(note("2")));
+        board.set(&place("b"), Some(note("1")));
+        board.set(&place("b"), None);
+        assert_eq!(pop(&board).as_deref(), Some("a \"2\""));
+        assert_eq!(pop(&board), None);
+        // One that failed is older than what came meanwhile, and goes when there is nothing to say any more.
+        board.set(&place("a"), Some(note("4")));
+        board.put_back(place("a"), note("3"));
+        assert_eq!(pop(&board).as_deref(), Some("a \"4\""));
+        assert_eq!(pop(&board), None);
+        board.put_back(place("a"), note("4"));
+        board.set(&place("a"), None);
+        assert_eq!(pop(&board), None);
+    }
+
+    #[test]
+    fn who_fails_holds_nobody_up() {
+        let board = Board::default();
+        let place = |name: &str| Arc::<str>::from(name);
+        for name in ["a", "b", "c"] {
+            board.put_back(place(name), note("old"));
+        }
+        board.set(&place("z"), Some(note("new")));
+        let mut order = Vec::new();
+        for _ in 0..6 {
+            let (place, note) = board.waiting().pop().unwrap();
+            order.push(place.to_string());
+            if &*place != "z" {
+                board.put_back(place, note);
             }
         }
+        assert_eq!(order, ["z", "a", "b", "c", "a", "b"]);
     }
 }

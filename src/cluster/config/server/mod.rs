@@ -18,7 +18,7 @@ use api::config::collections::kind_of;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 
-use self::analysis::Note;
+use self::analysis::{Board, Note};
 use self::definitions::Definitions;
 use self::object::place;
 use self::seen::Seen;
@@ -71,7 +71,7 @@ pub struct Server {
     words: mpsc::Receiver<Word>,
     pending: Option<Pending>,
     /// What is to be written.
-    notes: Option<mpsc::Sender<Note>>,
+    notes: Option<Board>,
     synced: bool,
     judged: u64,
     broken: u64,
@@ -124,10 +124,11 @@ impl Server {
             broken: 0,
         };
         if this.settings.analysis {
-            let (notes, theirs) = mpsc::channel(analysis::WAITING);
-            this.notes = Some(notes);
+            let board = Board::default();
+            let (cluster, bounds) = (this.cluster.clone(), this.settings.pace.bounds());
             this.tasks
-                .spawn(analysis::run(this.cluster.clone(), theirs));
+                .spawn(analysis::run(cluster, board.clone(), bounds));
+            this.notes = Some(board);
         }
         this.watch(DEFINITIONS, definitions::RESOURCE, None, None);
         this.watch(Plain::Ingress.collection(), INGRESSES, again, None);
@@ -256,8 +257,16 @@ impl Server {
     fn remove(&mut self, resource: &Resource, but: &BTreeSet<Arc<str>>) {
         for gone in self.ledger.below(&format!("{resource}/")) {
             if !but.contains(&gone) {
-                self.ledger.remove(&gone);
+                self.forget(&gone);
             }
+        }
+    }
+
+    /// An object is gone, and nothing is to be said of it.
+    fn forget(&mut self, place: &Arc<str>) {
+        self.ledger.remove(place);
+        if let Some(notes) = &self.notes {
+            notes.set(place, None);
         }
     }
 
@@ -319,7 +328,7 @@ impl Server {
             match pending.changes.pop_front() {
                 Some(store::Change::Set(key, seen)) => self.set(&pending, &key, &seen),
                 Some(store::Change::Gone(key)) => {
-                    self.ledger.remove(&place(&pending.resource, &key));
+                    self.forget(&place(&pending.resource, &key));
                 }
                 None => {
                     if let Some(kind) = self.kinds.get_mut(pending.collection) {
@@ -345,12 +354,11 @@ impl Server {
             &text,
             self.settings.usable,
         );
+        let place = place(&of.resource, key);
         if let Some(notes) = &self.notes
             && kind_of(of.collection).is_some()
-            && let Some(note) = Note::new(of.resource, key, seen, &judged.findings)
         {
-            // Where too many wait, it is left out.
-            let _sent = notes.try_send(note);
+            notes.set(&place, Note::new(of.resource, key, seen, &judged.findings));
         }
         self.judged = self.judged.saturating_add(1);
         let is_broken = judged.findings.iter().any(Finding::is_error);
@@ -360,6 +368,6 @@ impl Server {
             uid: seen.uid.clone(),
             ..Claim::default()
         };
-        self.ledger.put(&place(&of.resource, key), vec![claim]);
+        self.ledger.put(&place, vec![claim]);
     }
 }

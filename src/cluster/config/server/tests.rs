@@ -5,7 +5,7 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::config::{Change, State, Usable};
-use crate::fake::Fake;
+use crate::fake::{Fake, Fault};
 use crate::listed::Pace;
 
 const CRDS: &str = "customresourcedefinitions";
@@ -87,6 +87,32 @@ impl Play {
             server: Server::start(fake.cluster(), settings(services)),
             heard: None,
             changes: Vec::new(),
+        }
+    }
+
+    fn analysis(fake: &Fake) -> Self {
+        let settings = Settings {
+            analysis: true,
+            ..settings(false)
+        };
+        Self {
+            server: Server::start(fake.cluster(), settings),
+            heard: None,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Until the status of an object says this of its faults.
+    async fn until_written(&mut self, fake: &Fake, name: &str, wanted: &Json) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while messages(fake, name) != *wanted {
+            let found = messages(fake, name);
+            assert!(
+                Instant::now() < deadline,
+                "{name}: {found}: {:?}",
+                fake.log()
+            );
+            let _heard = timeout(Duration::from_millis(5), self.server.changed()).await;
         }
     }
 
@@ -357,6 +383,69 @@ async fn without_the_right_to_a_kind_nothing_is_complete() {
     play.synced().await;
 }
 
+fn messages(fake: &Fake, name: &str) -> Json {
+    fake.get_in(VIRTUAL_SERVICES, name)["status"]["validationMessages"].clone()
+}
+
+/// Of an object that has `spec.htp`.
+fn said_of_htp() -> Json {
+    json!([{"level": "Error", "path": "spec.htp", "message": "unknown field, did you mean \"http\"?"}])
+}
+
+#[tokio::test]
+async fn what_could_not_be_written_is_tried_again() {
+    let fake = fake().await;
+    let broken = |name: &str| {
+        let mut broken = service(name, "x");
+        broken["spec"]["htp"] = json!([]);
+        broken
+    };
+    for name in ["a", "b", "c"] {
+        fake.put_in(VIRTUAL_SERVICES, broken(name));
+    }
+    let status = |code| Fault::Status(code, 0);
+    let faults = [
+        status(500),
+        status(503),
+        Fault::Cut,
+        status(500),
+        status(429),
+    ];
+    fake.fail("patch", &faults);
+    let mut play = Play::analysis(&fake);
+    for name in ["n/a", "n/b", "n/c"] {
+        play.until_written(&fake, name, &said_of_htp()).await;
+    }
+    assert_eq!(fake.count("patch"), 3 + faults.len());
+    // Others write again and again, and then no longer.
+    fake.fail("patch", &vec![status(409); 7]);
+    fake.put_in(VIRTUAL_SERVICES, broken("d"));
+    play.until_written(&fake, "n/d", &said_of_htp()).await;
+    // What was said is taken back, too.
+    fake.fail("patch", &[status(502), status(500)]);
+    let mut repaired = fake.get_in(VIRTUAL_SERVICES, "n/b");
+    repaired["spec"] = service("b", "x")["spec"].clone();
+    fake.put_in(VIRTUAL_SERVICES, repaired);
+    play.until_written(&fake, "n/b", &Json::Null).await;
+    // Who has no right to it gets none by asking again; another object may be another matter.
+    let before = fake.count("patch");
+    fake.fail("patch", &[status(403), status(404)]);
+    fake.put_in(VIRTUAL_SERVICES, broken("e"));
+    fake.put_in(VIRTUAL_SERVICES, broken("f"));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fake.count("patch") < before + 2 {
+        assert!(Instant::now() < deadline, "{:?}", fake.log());
+        let _heard = timeout(Duration::from_millis(5), play.server.changed()).await;
+    }
+    let _heard = timeout(Duration::from_millis(300), play.until(|_, _| false)).await;
+    assert_eq!(fake.count("patch"), before + 2);
+    let mut changed = broken("e");
+    changed["spec"]["gateways"] = json!(["mesh"]);
+    fake.put_in(VIRTUAL_SERVICES, changed);
+    play.until_written(&fake, "n/e", &said_of_htp()).await;
+    assert_eq!(messages(&fake, "n/f"), Json::Null);
+}
+
 #[tokio::test]
 async fn faults_are_written_where_they_are_and_only_when_they_differ() {
     let fake = fake().await;
@@ -364,33 +453,12 @@ async fn faults_are_written_where_they_are_and_only_when_they_differ() {
     let mut broken = service("b", "x");
     broken["spec"]["htp"] = json!([]);
     fake.put_in(VIRTUAL_SERVICES, broken.clone());
-    let start = |fake: &Fake| {
-        let settings = Settings {
-            analysis: true,
-            ..settings(false)
-        };
-        Play {
-            server: Server::start(fake.cluster(), settings),
-            heard: None,
-            changes: Vec::new(),
-        }
-    };
-    let messages = |fake: &Fake, name: &str| {
-        fake.get_in(VIRTUAL_SERVICES, name)["status"]["validationMessages"].clone()
-    };
-    let until = async |fake: &Fake, play: &mut Play, wanted: &Json| {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while messages(fake, "n/b") != *wanted {
-            assert!(Instant::now() < deadline, "{}", messages(fake, "n/b"));
-            let _heard = timeout(Duration::from_millis(5), play.server.changed()).await;
-        }
-    };
-    let mut play = start(&fake);
-    let said = json!([{"level": "Error", "path": "spec.htp", "message": "unknown field, did you mean \"http\"?"}]);
-    until(&fake, &mut play, &said).await;
+    let mut play = Play::analysis(&fake);
+    let said = said_of_htp();
+    play.until_written(&fake, "n/b", &said).await;
     assert_eq!(fake.count("patch"), 1);
     // Another one that starts finds it there.
-    let mut second = start(&fake);
+    let mut second = Play::analysis(&fake);
     second.synced().await;
     drop(second);
     // Repaired by somebody who keeps the status, while another writes what nobody reads.
@@ -399,7 +467,7 @@ async fn faults_are_written_where_they_are_and_only_when_they_differ() {
     fake.put_in(VIRTUAL_SERVICES, repaired.clone());
     repaired["metadata"]["managedFields"] = json!([{}]);
     fake.put_in(VIRTUAL_SERVICES, repaired);
-    until(&fake, &mut play, &Json::Null).await;
+    play.until_written(&fake, "n/b", &Json::Null).await;
     assert_eq!(messages(&fake, "n/a"), Json::Null);
     let patches = fake
         .log()

@@ -139,6 +139,68 @@ fn what_cannot_be_read_is_refused_with_what_was_read() {
     }
 }
 
+/// Who judges whole objects need not have what is not judged, and whoever looks for a pod is told as ever.
+#[test]
+fn what_is_not_judged_may_be_too_much() {
+    let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
+    let many = format!("[{}1]", "1,".repeat(100_000));
+    let kind = r#""kind":{"group":"g","version":"v1","kind":"K"}"#;
+    let deleted = r#""metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}"#;
+    for much in [&deep, &many] {
+        for (request, is_read) in [
+            (
+                format!(r#""operation":"DELETE","oldObject":{{"a":{much}}}"#),
+                true,
+            ),
+            (
+                format!(r#""object":{{"a":{much}}},"operation":"CONNECT""#),
+                true,
+            ),
+            (
+                format!(r#""operation":"UPDATE","subResource":"status","object":{{"a":{much}}}"#),
+                true,
+            ),
+            (
+                format!(r#""operation":"UPDATE","object":{{"a":{much},{deleted}}}"#),
+                true,
+            ),
+            (
+                format!(
+                    r#""operation":"UPDATE","object":{{"a":{much}}},"oldObject":{{{deleted}}}"#
+                ),
+                false,
+            ),
+            (
+                format!(r#""operation":"CREATE","object":{{"a":{much}}}"#),
+                false,
+            ),
+            (
+                format!(r#""operation":"UPDATE","object":{{"a":{much},{deleted}}},"uid":7"#),
+                false,
+            ),
+        ] {
+            let text = format!(r#"{{{HEAD},"request":{{"uid":"u",{kind},{request}}}}}"#);
+            let read = |strict| {
+                let values = 100_000;
+                Question::read(text.as_bytes(), Manner { values, strict })
+            };
+            let (question, result) = read(true);
+            assert_eq!(result.is_ok(), is_read, "{result:?}");
+            assert_eq!((&*question.uid, &*question.object_kind.name), ("u", "K"));
+            assert!(read(false).1.is_err());
+        }
+    }
+    // What is no review, or is broken further on, stays so.
+    let text = format!(r#"{{"kind":"X","request":{{"operation":"DELETE","oldObject":{deep}}}}}"#);
+    let manner = Manner {
+        values: 100_000,
+        strict: true,
+    };
+    assert!(Question::read(text.as_bytes(), manner).1.is_err());
+    let text = format!(r#"{{{HEAD},"request":{{"operation":"DELETE","oldObject":{deep}}} x"#);
+    assert!(Question::read(text.as_bytes(), manner).1.is_err());
+}
+
 #[test]
 fn as_deep_as_it_goes() {
     let deep = format!("{}{}", "[".repeat(126), "]".repeat(126));

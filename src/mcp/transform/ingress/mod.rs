@@ -42,6 +42,28 @@ pub fn may_be_made(name: &str) -> bool {
     name.ends_with(SUFFIX) && name.starts_with(NAMESPACE)
 }
 
+/// Whether a Gateway that is made here can have this full name: that of an Ingress, which is any DNS subdomain, before the
+/// suffix. So it may be longer than a label, and have dots.
+pub fn is_gateway_name(name: &str) -> bool {
+    /// Of an object of Kubernetes.
+    const LONGEST: usize = 253;
+    let ingress = name
+        .strip_prefix(NAMESPACE)
+        .and_then(|name| name.strip_prefix('/'))
+        .and_then(|name| name.strip_suffix(SUFFIX))
+        .and_then(|name| name.strip_suffix('-'));
+    ingress.is_some_and(|name| {
+        let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let is_part = |part: &str| {
+            let bytes = part.as_bytes();
+            bytes.first().copied().is_some_and(is_letter)
+                && bytes.last().copied().is_some_and(is_letter)
+                && bytes.iter().all(|byte| is_letter(*byte) || *byte == b'-')
+        };
+        name.len() <= LONGEST && name.split('.').all(is_part)
+    })
+}
+
 /// Which Ingresses are ours, and what is made of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {

@@ -212,7 +212,16 @@ pub(super) mod service_entry {
             + with("resolution: DNS");
             + "{hosts: ['*.a.b'], ports: [], resolution: DNS, endpoints: [{address: c.d}, {address: 10.0.0.1}]}";
             + with("resolution: DNS_ROUND_ROBIN, endpoints: [{address: c.d}]");
+            + with("workloadSelector: {labels: {a: b}}, resolution: DNS");
             - "{hosts: ['*.a.b'], resolution: DNS}" => ["spec.hosts[0]: a wildcard cannot be resolved without endpoints"];
+            - "{hosts: [a.b, '*.a.c'], resolution: DNS_ROUND_ROBIN, workloadSelector: {labels: {a: b}}}" => [
+                "spec.hosts[1]: a wildcard cannot be resolved without endpoints",
+            ];
+            - with("resolution: DNS, endpoints: [{address: c.d}, {network: n}, {}]") => [
+                "spec.endpoints[1].address: is required",
+                "spec.endpoints[2].address: is required",
+            ];
+            - with("resolution: DNS_ROUND_ROBIN, endpoints: [{network: n}]") => ["spec.endpoints[0].address: is required"];
             - with("resolution: DNS, endpoints: [{address: 'unix:///a'}]") => [
                 "spec.endpoints[0].address: \"unix:///a\" is not a host name: \"unix:///a\" is not a DNS label",
             ];
