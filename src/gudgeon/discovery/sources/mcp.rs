@@ -341,10 +341,9 @@ impl Sinks {
             return;
         }
         let (rules, services) = (state.rules.said(), state.services.said());
-        self.hub.facts.reject(&self.rules, state.rules.rejected());
-        self.hub.facts.route(&self.rules, state.rules.routes());
-        let of_services = state.services.rejected();
-        self.hub.facts.reject(&self.services, of_services);
+        let hub = &self.hub;
+        state.rules.count(&hub.facts, &self.rules);
+        state.services.count(&hub.facts, &self.services);
         // Once there, it stays: it may have to become empty.
         state.has_services |= state.sources.iter().any(Source::gives_services);
         let has_services = state.has_services;
@@ -358,14 +357,12 @@ impl Sinks {
             (false, false) => Standing::Syncing,
         };
         drop(state);
-        self.hub
-            .update(|registries| registries.put(&self.rules, rules));
+        hub.update(|registries| registries.put(&self.rules, rules));
         if has_services {
-            self.hub
-                .update(|registries| registries.put(&self.services, services));
-            self.hub.stand(&self.services, standing.clone());
+            hub.update(|registries| registries.put(&self.services, services));
+            hub.stand(&self.services, standing.clone());
         }
-        self.hub.stand(&self.rules, standing);
+        hub.stand(&self.rules, standing);
     }
 
     /// Nobody is waited for longer than this.

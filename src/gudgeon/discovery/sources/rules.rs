@@ -7,10 +7,10 @@ use api::config::Object;
 use api::model::{Configured, DISTRIBUTION, Objects, is_near};
 use api::networking;
 use api::yaml::Node;
-use cluster::registry::{Contribution, Written};
+use cluster::registry::{Contribution, SourceId, Written};
 use serde_json::{Value, json};
 
-use crate::discovery::facts::ROUTES;
+use crate::discovery::facts::{Facts, ROUTES};
 use crate::mcp::Taken;
 use crate::secrets;
 
@@ -44,21 +44,19 @@ impl Rules {
         self.known.values().map(Known::written)
     }
 
-    /// What cannot be used of it.
-    pub(super) fn rejected(&self) -> impl Iterator<Item = (Arc<str>, String)> {
-        let rejected = self.known.values().filter(|known| !known.accepted);
-        rejected.map(|known| {
+    /// Says how much of it can be used.
+    pub(super) fn count(&self, facts: &Facts, source: &SourceId) {
+        let (used, rejected): (Vec<_>, Vec<_>) =
+            self.known.values().partition(|known| known.accepted);
+        let rejected = rejected.into_iter().map(|known| {
             let object = &known.taken.object;
             let name = format!("{}/{}", object.namespace, object.name);
             (object.kind.kind.into(), name)
-        })
-    }
-
-    /// VirtualServices that can be used.
-    pub(super) fn routes(&self) -> usize {
-        let used = self.known.values().filter(|known| known.accepted);
-        used.filter(|known| known.taken.object.kind.kind == ROUTES)
-            .count()
+        });
+        facts.reject(source, rejected);
+        let routes = used.into_iter();
+        let routes = routes.filter(|known| known.taken.object.kind.kind == ROUTES);
+        facts.route(source, routes.count());
     }
 
     /// An object came or changed, under its collection and name. What is wrong with it, if discovery cannot use it; then what
