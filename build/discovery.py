@@ -101,7 +101,7 @@ def growth(folder, most, changes):
     most = max(most, PROXIES // 2)
     costs = {size: change(folder, SERVICES // 4, size, changes) for size in (most // 4, most // 2, most)}
     # Of few proxies: what the file, the snapshot and its comparison with the last one cost.
-    sizes = (SERVICES // 2, SERVICES, SERVICES * 2)
+    sizes = (SERVICES // 4, SERVICES // 2, SERVICES)
     changed = {size: change(folder, size, PROXIES // 40, changes) for size in sizes}
     return {
         "service, kB": services,
