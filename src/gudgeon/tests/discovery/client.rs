@@ -299,4 +299,11 @@ impl Delta {
         let heard = tokio::time::timeout(QUIET, self.heard.message()).await;
         assert!(heard.is_err(), "{heard:?}");
     }
+
+    /// How it ended.
+    pub async fn end(&mut self) -> Status {
+        let heard = tokio::time::timeout(Duration::from_secs(20), self.heard.message()).await;
+        let heard = heard.expect("it goes on");
+        heard.expect_err("an end, and nothing before it")
+    }
 }

@@ -14,16 +14,23 @@
 )]
 #![forbid(unsafe_code)]
 
+mod apiserver;
 #[path = "../support/authority.rs"]
 mod authority;
 mod client;
+mod clusters;
 mod commands;
+mod farewell;
 mod faults;
+mod figures;
 mod galley;
 mod limits;
 mod links;
 mod looks;
+mod own;
 mod place;
+#[path = "../envoy/relay.rs"]
+mod relay;
 mod sinks;
 mod streams;
 #[path = "../support/mod.rs"]
@@ -31,3 +38,4 @@ mod support;
 #[path = "../support/mcp.rs"]
 mod talk;
 mod tls;
+mod variables;

@@ -20,6 +20,9 @@ mod backend;
 mod bare;
 mod doors;
 mod families;
+mod farewell;
+#[path = "../discovery/galley.rs"]
+mod galley;
 mod injected;
 mod interception;
 mod kills;
@@ -33,6 +36,7 @@ mod proxy;
 mod redirect;
 mod relay;
 mod secured;
+mod served;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;

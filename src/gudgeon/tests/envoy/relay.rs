@@ -6,13 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-#[derive(Default)]
 struct State {
+    /// Where new connections lead.
+    server: SocketAddr,
     /// Messages that still pass; `None`: all.
     left: Option<usize>,
     /// One more was there.
     stopped: bool,
     connections: Vec<TcpStream>,
+    /// The codes of the server's farewells.
+    farewells: Vec<u32>,
 }
 
 pub struct Relay {
@@ -25,12 +28,18 @@ impl Relay {
     pub fn new(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let state: Arc<Mutex<State>> = Arc::default();
+        let state = Arc::new(Mutex::new(State {
+            server,
+            left: None,
+            stopped: false,
+            connections: Vec::new(),
+            farewells: Vec::new(),
+        }));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let state = Arc::clone(&shared);
-                thread::spawn(move || connection(&client, server, &state));
+                thread::spawn(move || connection(&client, &state));
             }
         });
         Self { port, state }
@@ -52,6 +61,16 @@ impl Relay {
         self.state().stopped
     }
 
+    /// New connections lead there; those that are there stay where they are.
+    pub fn lead(&self, server: SocketAddr) {
+        self.state().server = server;
+    }
+
+    /// The codes of the frames by which the server said that it ends connections.
+    pub fn farewells(&self) -> Vec<u32> {
+        self.state().farewells.clone()
+    }
+
     /// Ends all connections; new ones carry everything.
     pub fn cut(&self) {
         let mut state = self.state();
@@ -62,8 +81,9 @@ impl Relay {
     }
 }
 
-fn connection(client: &TcpStream, server: SocketAddr, state: &Mutex<State>) {
+fn connection(client: &TcpStream, state: &Mutex<State>) {
     let server = loop {
+        let server = state.lock().unwrap().server;
         if let Ok(server) = TcpStream::connect(server) {
             break server;
         }
@@ -95,6 +115,10 @@ fn frames(mut from: &TcpStream, mut to: &TcpStream, state: &Mutex<State>) -> std
         let is_message = frame[3] == 0 && length > 0;
         frame.resize(9 + length as usize, 0);
         from.read_exact(&mut frame[9..])?;
+        if frame[3] == 7 {
+            let code = u32::from_be_bytes(frame[13..17].try_into().unwrap());
+            state.lock().unwrap().farewells.push(code);
+        }
         if is_message {
             let mut state = state.lock().unwrap();
             match &mut state.left {

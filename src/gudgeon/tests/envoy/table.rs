@@ -30,8 +30,10 @@ const ALONE: &str = "families.rs a_proxy_of_the_other_family_alone_sees_nothing_
 const STRICT: &str = "redirect.rs strict_mutual_tls_closes_every_port";
 const TPROXY: &str = "redirect.rs what_comes_by_tproxy_is_taken_and_goes";
 const TLS: &str = "secured.rs mutual_tls_by_endpoint_and_certificates_that_rotate_under_load";
+const GOES_ON: &str = "farewell.rs envoy_goes_on_to_another_server_and_is_sent_nothing_again";
 const KILLED: &str = "kills.rs envoy_gets_well_wherever_the_server_ends";
 const FIRST: &str = "kills.rs envoy_becomes_ready_wherever_the_server_ends_at_first";
+const SERVED: &str = "served.rs what_galley_serves_reaches_envoy_and_a_broken_rule_does_not";
 const INJECTED: &str = "injected.rs what_the_injectors_rules_catch_goes_where_it_should";
 const SEEN: &str = "injected.rs what_tproxy_catches_keeps_its_addresses";
 
@@ -90,7 +92,13 @@ const RESOURCES: Rows = &[
     ("headless, not HTTP", &[CAUGHT]),
     ("who is declared is not looked into", &[PORTS, INJECTED]),
     ("conflicts", &[PORTS, INJECTED]),
-    ("ports that the proxy has itself", &[PORTS]),
+    (
+        "ports that the proxy has itself",
+        &[
+            PORTS,
+            "gudgeon/tests/discovery/own.rs what_wants_a_port_of_the_proxys_own_is_counted_and_shown",
+        ],
+    ),
     ("virtualOutbound", &[CAUGHT, TPROXY]),
     ("virtualInbound", &[CAUGHT, TPROXY]),
     ("inbound by address, as rules of 1.1 send it", &[CAUGHT]),
@@ -105,6 +113,7 @@ const RESOURCES: Rows = &[
     ("access log of intercepted addresses", &[SEEN]),
     ("tracing, taken by Envoy", &[INGRESS]),
     // The rest.
+    ("rules that galley checked", &[SERVED]),
     ("a sidecar's ingress", &[INGRESS, CAUGHT]),
     ("mutual TLS, automatic", &[TLS]),
     ("mutual TLS, strict", &[TLS, STRICT]),
@@ -255,6 +264,7 @@ const CASES: Rows = &[
     (
         "35",
         &[
+            "gudgeon/tests/discovery/clusters.rs a_server_that_is_away_changes_nothing_and_its_return_is_one_push",
             "cluster/registry/kubernetes/tests/source.rs an_outage_changes_nothing_and_what_was_missed_is_told_once",
             "cluster/registry/kubernetes/tests/source.rs what_a_server_forgot_is_read_again",
         ],
@@ -270,6 +280,7 @@ const CASES: Rows = &[
     (
         "37",
         &[
+            "gudgeon/tests/discovery/clusters.rs a_cluster_that_is_removed_takes_its_endpoints_with_it_at_once",
             "cluster/registry/kubernetes/tests/remote.rs clusters_come_change_and_go",
             "cluster/registry/store/tests.rs clusters_share_their_services_and_take_their_endpoints_with_them",
         ],
@@ -278,6 +289,7 @@ const CASES: Rows = &[
         "38",
         &[
             NETWORKS,
+            "gudgeon/tests/discovery/clusters.rs endpoints_of_a_cluster_in_another_network_are_reached_by_its_gateways",
             "xds/tests/goldens.rs every_kind_of_proxy_is_given_what_is_written_down",
         ],
     ),
@@ -303,6 +315,8 @@ const CASES: Rows = &[
         "43",
         &[
             BACK,
+            GOES_ON,
+            "gudgeon/tests/discovery/farewell.rs who_goes_on_to_another_server_is_sent_nothing_again",
             "gudgeon/tests/discovery/commands.rs at_the_end_it_is_not_ready_and_then_streams_are_closed",
         ],
     ),

@@ -1,22 +1,10 @@
 //! How it starts where it is at home: files at their default paths, ports that only root may take, a signal half-way.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{self, Client, Place, TEMPLATE, apart, client_config, gudgeon, pair, until};
 use serde_json::Value;
-use support::{Client, Place, TEMPLATE, apart, client_config, gudgeon, pair, until};
 
 #[test]
 fn files_where_istio_mounts_them() {

@@ -1,17 +1,5 @@
 //! The protocol, row by row, against the built binary over TLS.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,7 +10,9 @@ use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio_rustls::TlsConnector;
 
-use support::{Client, Injector, JSON, Place, client_config, image_in, pod, review, until};
+use crate::support::{
+    self, Client, Injector, JSON, Place, client_config, image_in, pod, review, until,
+};
 
 const MAX: usize = 6 << 20;
 

@@ -1,22 +1,10 @@
 //! Clients that send half of something, too much, or nothing: they cost nobody else anything.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use support::{Client, Injector, client_config, h2, pod, review, until};
+use crate::support::{self, Client, Injector, client_config, h2, pod, review, until};
 
 fn tcp(injector: &Injector) -> TcpStream {
     let stream = TcpStream::connect(injector.address()).unwrap();

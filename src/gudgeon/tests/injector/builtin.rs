@@ -1,21 +1,9 @@
 //! The program without a configuration: its own template, with the parameters that flags give.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
 use std::process::Output;
 
+use crate::support::{Client, Injector, JSON, Place, client_config, pod, review, run};
 use serde_json::{Value, json};
-use support::{Client, Injector, JSON, Place, client_config, pod, review, run};
 
 const POD: &str = "apiVersion: v1
 kind: Pod

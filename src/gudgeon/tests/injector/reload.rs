@@ -1,22 +1,10 @@
 //! Files that change while they are served: in place, by kubelet's link, half-way, wrong, and under load.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{Client, Injector, Place, TEMPLATE, kubelet, pair, until};
+use crate::support::{self, Client, Injector, Place, TEMPLATE, kubelet, pair, until};
 
 /// What is promised from the write to its effect; and what two busy cores may add to it.
 const PROMISED: Duration = Duration::from_millis(500);

@@ -1,19 +1,7 @@
 //! What users and operators keep to themselves is neither logged nor shown: values of annotations, the environment, keys.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
+use crate::support::{Injector, Place, gudgeon, pod, review, until};
 use serde_json::{Value, json};
-use support::{Injector, Place, gudgeon, pod, review, until};
 
 /// What nobody but the user may see again.
 const SECRET: &str = "hunter2-xyzzy";

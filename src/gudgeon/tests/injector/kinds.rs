@@ -1,22 +1,10 @@
 //! Manifests of every kind in every version through the built binary: small inputs, and the whole output.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
 use std::io::Write as _;
 use std::process::{Output, Stdio};
 
+use crate::support::{Place, TEMPLATE, gudgeon};
 use sha2::{Digest as _, Sha256};
-use support::{Place, TEMPLATE, gudgeon};
 
 /// Each kind, its versions, and how its pod is reached.
 const KINDS: [(&str, &[&str], &[&str]); 9] = [

@@ -1,21 +1,9 @@
 //! `gudgeon inject` as a program: files, stdin, stdout, `-o` and codes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
 use std::io::Write as _;
 use std::process::{Output, Stdio};
 
-use support::{Place, gudgeon, run};
+use crate::support::{Place, gudgeon, run};
 
 const DEPLOYMENT: &str = "# kept
 apiVersion: v1

@@ -1,19 +1,7 @@
 //! What the program does with a cluster, beside a small fake of one: the CA bundle, native sidecars, ConfigMaps.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
-use support::server::Server;
-use support::{Client, Place, client_config, pair, pod, review, run, until};
+use crate::support::server::Server;
+use crate::support::{Client, Place, client_config, pair, pod, review, run, until};
 
 fn path(place: &Place, name: &str) -> String {
     place.path(name).to_str().unwrap().to_owned()

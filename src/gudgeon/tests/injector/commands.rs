@@ -1,22 +1,10 @@
 //! The command line of the built binary: every flag by each of its names, links, help, completions, codes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use support::{Place, apart, gudgeon, kubelet, run, until};
+use crate::support::{self, Place, apart, gudgeon, kubelet, run, until};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()

@@ -1,17 +1,5 @@
 //! `gudgeon validate` as a program: files, directories, stdin, both forms of the answer, lines and codes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
@@ -22,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{gudgeon, not_root, run};
 use serde_json::{Value, json};
-use support::{gudgeon, not_root, run};
 
 const GOOD: &str = "apiVersion: networking.istio.io/v1
 kind: VirtualService

@@ -1,24 +1,12 @@
 //! From the start to the end: what stops it from starting, what it shows while it lives, and how it goes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic, wait and read the clock"
-)]
-#![forbid(unsafe_code)]
-
-mod support;
-
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::{Client, Injector, Place, client_config, gudgeon, request_plain, run, until};
+use crate::support::{Client, Injector, Place, client_config, gudgeon, request_plain, run, until};
 
 /// Starts it, expects its end, and gives code and last line.
 fn refused(place: &Place, more: &[&str]) -> (Option<i32>, String) {

@@ -1,16 +1,6 @@
 //! The pages for those who come from Istio: their examples as they stand there, and their tables of flags.
 //!
-//! `GUDGEON_WRITE_TABLE=1 cargo test -p gudgeon --test coming` writes the table anew after a change of flags.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    reason = "a test may panic and read files"
-)]
-#![forbid(unsafe_code)]
+//! `GUDGEON_WRITE_TABLE=1 cargo test -p gudgeon --test injector coming` writes the table anew after a change of flags.
 
 use std::fmt::Write as _;
 use std::fs;

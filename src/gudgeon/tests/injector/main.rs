@@ -1,0 +1,32 @@
+//! The program as the injector and as a command: over TLS, with its files, with manifests, at its limits.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    clippy::too_many_lines,
+    dead_code,
+    unreachable_pub,
+    reason = "a test may panic, starts programs and reads files"
+)]
+#![forbid(unsafe_code)]
+
+mod builtin;
+mod cluster;
+mod coming;
+mod commands;
+mod floods;
+mod hostile;
+mod https;
+mod kinds;
+mod life;
+mod manifests;
+mod reload;
+mod secrets;
+mod start;
+#[path = "../support/mod.rs"]
+mod support;
+mod validate;
