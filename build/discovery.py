@@ -92,23 +92,25 @@ def together(folder, proxies):
         return discovery.load(proxies, 0)["resident"]
 
 
-def growth(folder, most, changes):
+def growth(folder, most):
     """Memory and what a change costs, each at three sizes, against services and against proxies."""
-    services = {size: settled(folder, size, most // 10) for size in (SERVICES // 4, SERVICES // 2, SERVICES)}
+    services = (SERVICES // 4, SERVICES // 2, SERVICES)
     # Up to all that are promised: what a few hundred of them take is lost in what the start has left free.
-    proxies = {size: settled(folder, SERVICES // 4, size) for size in (PROXIES // 4, PROXIES // 2, PROXIES)}
+    proxies = (PROXIES // 4, PROXIES // 2, PROXIES)
     # Of fewer the cost is lost in that of the change itself.
     most = max(most, PROXIES // 2)
-    costs = {size: change(folder, SERVICES // 4, size, changes) for size in (most // 4, most // 2, most)}
-    # Of few proxies: what the file, the snapshot and its comparison with the last one cost.
-    sizes = (SERVICES // 4, SERVICES // 2, SERVICES)
-    changed = {size: change(folder, size, PROXIES // 40, changes) for size in sizes}
-    return {
-        "service, kB": services,
-        "proxy, kB": proxies,
-        "proxy, µs of a change": costs,
-        "service, µs of a change": changed,
+    changed = (most // 4, most // 2, most)
+    limit = measure.promises()["discovery"]["growth"]
+    memory = {
+        "service, kB": {size: lambda size=size: settled(folder, size, FEWER // 10) for size in services},
+        "proxy, kB": {size: lambda size=size: settled(folder, SERVICES // 4, size) for size in proxies},
     }
+    # Of few proxies: what the file, the snapshot and its comparison with the last one cost.
+    cost = {
+        "proxy, µs of a change": {size: lambda size=size: change(folder, SERVICES // 4, size, 4) for size in changed},
+        "service, µs of a change": {size: lambda size=size: change(folder, size, PROXIES // 40, 4) for size in services},
+    }
+    return gudgeon.grown(memory, 1, limit) | gudgeon.grown(cost, 3, limit)
 
 
 def all_of_it(quick, proxies):
@@ -119,5 +121,5 @@ def all_of_it(quick, proxies):
             found["load"] = discovery.load(proxies, 5 if quick else 20, 2, connections=proxies)
         found["whole"] = found["load"]["resident"] if proxies == PROXIES else whole(folder)
         found["together"] = together(folder, proxies)
-        found["growth"] = growth(folder, proxies, 10)
+        found["growth"] = growth(folder, proxies)
     return found

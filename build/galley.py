@@ -140,17 +140,18 @@ def point(folder, rules, sinks):
 
 def growth(folder, rounds):
     """How memory grows with objects and sinks, and a review with the routes of its object."""
-    found = {
-        "rule, kB": {rules: point(folder, rules, 1) for rules in (FILES // 10, FILES // 5, FILES // 2)},
-        "sink, kB": {sinks: point(folder, FILES // 10, sinks) for sinks in (SINKS // 4, SINKS // 2, SINKS)},
+    limit = measure.promises()["galley"]["growth"]
+    memory = {
+        "rule, kB": {rules: lambda rules=rules: point(folder, rules, 1) for rules in (FILES // 10, FILES // 5, FILES // 2)},
+        "sink, kB": {sinks: lambda sinks=sinks: point(folder, FILES // 10, sinks) for sinks in (SINKS // 4, SINKS // 2, SINKS)},
     }
     with Galley(folder, 0) as galley:
-        took = {}
-        for routes in (1, 50, 100):
-            asked = review(folder, f"routes-{routes}", rule(routes))
-            took[routes] = min(galley.reviews(asked, 200) for _ in range(rounds))
-        found["route, µs of a review"] = took
-    return found
+        routes = {}
+        for count in (1, 50, 100):
+            asked = review(folder, f"routes-{count}", rule(count))
+            routes[count] = lambda asked=asked: galley.reviews(asked, 200)
+        cost = gudgeon.grown({"route, µs of a review": routes}, rounds, limit)
+    return gudgeon.grown(memory, 1, limit) | cost
 
 
 def all_of_it(quick):
