@@ -276,6 +276,11 @@ impl<B: FnMut(&str)> Play<'_, B> {
 }
 
 fn body(name: &str) -> Value {
+    webhooks(name, "cluster-recorded", &["validation.example.com", ENTRY])
+}
+
+/// A configuration, found by a label that says yes. Nobody is behind its entries: they match no pod.
+pub(crate) fn webhooks(name: &str, label: &str, entries: &[&str]) -> Value {
     let entry = |entry: &str| {
         json!({
             "name": entry,
@@ -287,8 +292,8 @@ fn body(name: &str) -> Value {
     };
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": name, "labels": {"cluster-recorded": "yes"}},
-        "webhooks": [entry("validation.example.com"), entry(ENTRY)],
+        "metadata": {"name": name, "labels": {label: "yes"}},
+        "webhooks": entries.iter().map(|name| entry(name)).collect::<Vec<_>>(),
     })
 }
 

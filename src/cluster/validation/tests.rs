@@ -216,6 +216,20 @@ fn a_file_is_completed_and_read_in_both_versions() {
     }
 }
 
+/// What is absent is filled, and what the API server's version does not take any more.
+#[test]
+fn side_effects_that_may_be_said_are_kept() {
+    for (written, kept) in [
+        ("None", "None"),
+        ("NoneOnDryRun", "NoneOnDryRun"),
+        ("Some", "None"),
+        ("Unknown", "None"),
+    ] {
+        let text = FILE.replace("sideEffects: Unknown", &format!("sideEffects: {written}"));
+        assert_eq!(of_file(&text).whole["webhooks"][0]["sideEffects"], kept);
+    }
+}
+
 #[test]
 fn what_is_no_such_configuration_is_refused() {
     for (text, words) in [

@@ -7,4 +7,4 @@ pub(crate) mod review;
 
 pub(crate) use group::Group;
 pub(crate) use post::{Taken, answered, take};
-pub(crate) use review::{Cause, Flaw, Manner, Question, Says, WARNINGS, cut};
+pub(crate) use review::{Cause, Flaw, Manner, Question, Says, cut};

@@ -36,7 +36,7 @@ pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<(), String> {
             _ => {}
         }
         if depth > MAX_DEPTH {
-            return Err(format!("nested deeper than {MAX_DEPTH}"));
+            return Err(format!("nested too deeply (deeper than {MAX_DEPTH})"));
         }
         if values > most {
             return Err(format!("more than {most} values"));

@@ -14,8 +14,7 @@ use serde_json::{Map, Value, json};
 use super::group::{Group, group};
 use super::object;
 
-/// What the API server shows of warnings.
-pub(crate) const WARNINGS: usize = 16;
+/// What the API server shows of one warning.
 const WARNING_BYTES: usize = 256;
 
 /// Where an object says that it is being deleted.
@@ -231,7 +230,6 @@ impl Question {
         if !warnings.is_empty() {
             let shown: Vec<&str> = warnings
                 .iter()
-                .take(WARNINGS)
                 .map(|text| cut(text, WARNING_BYTES))
                 .collect();
             response.insert("warnings".to_owned(), json!(shown));

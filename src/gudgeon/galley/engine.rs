@@ -376,22 +376,30 @@ impl Engine {
 }
 
 #[cfg(test)]
+impl Engine {
+    /// Of files, for tests; it does not run yet.
+    pub(super) fn at_rest() -> Arc<Self> {
+        let settings = Settings {
+            source: "files",
+            domain: "cluster.local".to_owned(),
+            discovers: false,
+        };
+        let mut registry = prometheus_client::registry::Registry::default();
+        let metrics = Arc::new(Metrics::new(&mut registry));
+        Self::new(settings, Arc::new(Readiness::new()), metrics)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use mcp::snapshot::{Origin, Resource};
-    use prometheus_client::registry::Registry;
 
     use super::*;
 
     const SERVICES: &str = "istio/networking/v1alpha3/virtualservices";
 
     fn engine() -> Arc<Engine> {
-        let settings = Settings {
-            source: "files",
-            domain: "cluster.local".to_owned(),
-            discovers: false,
-        };
-        let metrics = Arc::new(Metrics::new(&mut Registry::default()));
-        let engine = Engine::new(settings, Arc::new(Readiness::new()), metrics);
+        let engine = Engine::at_rest();
         tokio::spawn(Arc::clone(&engine).run());
         engine
     }

@@ -155,17 +155,7 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::galley::engine::{News, Settings};
-
-    fn engine() -> Arc<Engine> {
-        let settings = Settings {
-            source: "files",
-            domain: "cluster.local".to_owned(),
-            discovers: false,
-        };
-        let metrics = Arc::new(Metrics::new(&mut Registry::default()));
-        Engine::new(settings, Arc::new(Readiness::new()), metrics)
-    }
+    use crate::galley::engine::News;
 
     fn monitor(engine: Arc<Engine>, side: Side) -> Monitor {
         let looks = Looks {
@@ -206,7 +196,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_source_that_is_away_is_ready_and_told_of() {
-        let engine = engine();
+        let engine = Engine::at_rest();
         let monitor = monitor(Arc::clone(&engine), Side::Monitoring);
         let ready = async || {
             let answer = monitor.respond(&Method::GET, "/ready", "").await.unwrap();
@@ -240,7 +230,7 @@ mod tests {
     }
 
     async fn looked_at() {
-        let engine = engine();
+        let engine = Engine::at_rest();
         let tell = |count| {
             engine.tell(News {
                 report: Some(Arc::new(refused(count))),

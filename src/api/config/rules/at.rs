@@ -193,6 +193,13 @@ impl<'a> At<'a> {
         })
     }
 
+    /// The same by their keys, for what one says about another: keys of a map have no order.
+    pub(super) fn sorted_entries(&self) -> Vec<(&'a str, Self)> {
+        let mut entries: Vec<_> = self.entries().collect();
+        entries.sort_unstable_by_key(|(key, _)| *key);
+        entries
+    }
+
     fn say(&self, severity: Severity, message: impl Into<String>) {
         let mut findings = self.out.findings.borrow_mut();
         if findings.has_room(severity, MOST) {

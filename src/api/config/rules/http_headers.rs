@@ -8,7 +8,7 @@ pub(super) fn check(headers: &At<'_>, route: &At<'_>) {
     for direction in ["request", "response"] {
         for operation in ["set", "add"] {
             let may_set = direction == "request";
-            for (name, value) in headers.to([direction, operation]).entries() {
+            for (name, value) in headers.to([direction, operation]).sorted_entries() {
                 value.check(self::name(name, may_set));
                 value.check(self::value(value.text()));
                 if may_set && is_authority(name) {

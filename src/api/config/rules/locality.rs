@@ -29,7 +29,7 @@ pub(super) fn check(at: &At<'_>) {
     localities(&from, true);
     for one in distribute.items() {
         let to = one.get("to");
-        let entries: Vec<_> = to.entries().collect();
+        let entries = to.sorted_entries();
         let named: Vec<_> = entries.iter().map(|(name, at)| (*name, at)).collect();
         localities(&named, false);
         let mut sum = 0i64;

@@ -39,14 +39,13 @@ fn attributes(at: &At<'_>) {
     let all = at.get("attributes");
     all.not_empty();
     for (_, value) in all.entries() {
-        let written = value.entries().next();
-        match written {
-            None => value.fail("must not be empty"),
-            Some((_, one)) => {
-                // False, 0 and an empty list of strings are values.
-                if one.value().is_some_and(|one| one.as_str() == Some("")) {
-                    one.fail("must not be empty");
-                }
+        if value.entries().next().is_none() {
+            value.fail("must not be empty");
+        }
+        for (_, one) in value.entries() {
+            // False, 0 and an empty list of strings are values.
+            if one.value().is_some_and(|one| one.as_str() == Some("")) {
+                one.fail("must not be empty");
             }
         }
     }

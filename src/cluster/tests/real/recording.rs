@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{Configuration, apply, kubectl, run, try_kubectl};
 
 #[path = "../../fake/script.rs"]
-mod script;
+pub(crate) mod script;
 
 /// Removed at the end, and before: somebody may have stopped it in between.
 struct Leftovers;

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use cluster::{Access, Bundle, Cluster, Handle, Keeper, OWN_CA_NAME, Order, Pace};
 use rcgen::{CertificateParams, DnType, KeyPair};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::task::JoinHandle;
+
+use crate::recording::script;
 
 /// The folder of the run.
 pub(crate) fn run() -> PathBuf {
@@ -75,24 +77,14 @@ pub(crate) fn bundle(name: &str, entry: usize) -> String {
     String::from_utf8(bytes.0).unwrap()
 }
 
-/// Two entries of ours, and one between them that is not. Nobody is behind them: they match no pod.
+/// Two entries of ours, and one between them that is not.
 pub(crate) fn webhooks(name: &str) -> Value {
-    let entry = |entry: &str| {
-        json!({
-            "name": entry,
-            "clientConfig": {"service": {"name": "nobody", "namespace": "default", "path": "/inject"}},
-            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
-            "namespaceSelector": {"matchLabels": {"nobody": "has-this"}},
-            "sideEffects": "None", "admissionReviewVersions": ["v1"],
-        })
-    };
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": name, "labels": {"cluster-test": "yes"}},
-        "webhooks": [
-            entry("a.sidecar-injector.istio.io"), entry("validation.example.com"), entry("sidecar-injector.istio.io"),
-        ],
-    })
+    let entries = [
+        "a.sidecar-injector.istio.io",
+        "validation.example.com",
+        "sidecar-injector.istio.io",
+    ];
+    script::webhooks(name, "cluster-test", &entries)
 }
 
 /// Removed at the end, so that tests do not meet.

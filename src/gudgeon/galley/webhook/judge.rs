@@ -3,7 +3,7 @@
 use api::config::{self, Finding, Kind, Object};
 use serde_json::Value;
 
-use crate::admission::{Cause, Flaw, Question, Says, WARNINGS, cut};
+use crate::admission::{Cause, Flaw, Question, Says, cut};
 use crate::hidden::quotations;
 use crate::secrets;
 use crate::validate::place;
@@ -14,6 +14,11 @@ const MESSAGE_BYTES: usize = 4 << 10;
 const CAUSE_BYTES: usize = 1 << 10;
 /// Of one warning, as the API server takes them.
 const WARNING_BYTES: usize = 250;
+/// Of all warnings: what is beyond, the API server leaves out without a word.
+const WARNINGS_BYTES: usize = 4 << 10;
+
+/// For `; … and N more`.
+const MORE: usize = 32;
 
 /// Everything that is wrong with an object.
 pub(super) type Check = fn(&Value) -> (Option<Object>, Vec<Finding>);
@@ -204,8 +209,6 @@ fn elsewhere(object: &Value, scope: Scope) -> Option<Finding> {
 /// All of them in one line, or as many as fit and how many there are beside.
 fn message(errors: &[Finding]) -> String {
     const BEGIN: &str = "configuration is invalid: ";
-    /// For `; … and N more`.
-    const MORE: usize = 32;
     let mut message = String::from(BEGIN);
     for (at, error) in errors.iter().enumerate() {
         let words = error.to_string();
@@ -239,8 +242,13 @@ fn shown(findings: &[Finding]) -> Vec<String> {
             cut(&words, WARNING_BYTES).to_owned()
         })
         .collect();
-    if shown.len() > WARNINGS {
-        let more = shown.split_off(WARNINGS - 1).len();
+    if shown.iter().map(String::len).sum::<usize>() > WARNINGS_BYTES {
+        let mut bytes = MORE;
+        let fit = shown.iter().take_while(|warning| {
+            bytes += warning.len();
+            bytes <= WARNINGS_BYTES
+        });
+        let more = shown.split_off(fit.count()).len();
         shown.push(format!("… and {more} more"));
     }
     shown

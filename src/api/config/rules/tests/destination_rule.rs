@@ -136,7 +136,7 @@ rows! { "DestinationRule" "x"
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[0].to: weights add up to 75, not 100",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[0].to.a: 0 is not in 1..100",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[1].from: \"a//b\" has an empty part",
-            "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[1].to.a: overlaps with \"a/b\"",
+            "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[1].to[\"a/b\"]: overlaps with \"a\"",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[2].to[\"c/d/e\"]: overlaps with \"c/*\"",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[3].from: overlaps with \"c/d\"",
             "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[3].to: weights add up to 101, not 100",

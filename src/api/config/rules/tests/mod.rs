@@ -20,7 +20,16 @@ fn said(kind: &str, name: &str, spec: &str) -> Vec<String> {
     let document = documents(&text).next().unwrap();
     let document = document.unwrap_or_else(|cause| panic!("{spec}: {cause}"));
     let part = &document.parts()[0];
-    let (_, findings) = check(&part.value());
+    let value = part.value();
+    let (_, findings) = check(&value);
+    for found in &findings {
+        let leads = properties::leads_to_a_place(part, &found.path);
+        assert!(leads, "{kind} {spec}: {found}");
+    }
+    let same: BTreeSet<_> = findings.iter().map(ToString::to_string).collect();
+    let (_, turned) = check(&properties::turned(&value));
+    let turned: BTreeSet<_> = turned.iter().map(ToString::to_string).collect();
+    assert_eq!(turned, same, "{kind} {spec}: keys backwards");
     findings
         .into_iter()
         .map(|found| {
@@ -73,14 +82,42 @@ mod edge;
 mod mesh;
 mod old;
 mod policy;
+mod predicates;
 mod properties;
 mod security;
 mod sidecar;
 mod virtual_service;
 mod virtual_service_http;
 
+/// In the place of a kind: what several share.
+const PREDICATES: &str = "predicates";
+
 /// The rows of the rules, kind by kind.
 const WANTED: &[(&str, &[&str])] = &[
+    (
+        PREDICATES,
+        &[
+            "port",
+            "label",
+            "fqdn",
+            "wild",
+            "ip",
+            "cidr",
+            "uds",
+            "dur",
+            "pct",
+            "percent",
+            "labels",
+            "selector",
+            "gwname",
+            "export",
+            "proto",
+            "regex",
+            "hdr",
+            "string_match",
+            "targets",
+        ],
+    ),
     (
         "VirtualService",
         &[
@@ -229,6 +266,7 @@ fn every_row_has_what_breaks_it_and_what_does_not() {
         .flat_map(|(kind, rows)| rows.iter().map(|row| (*kind, *row)))
         .collect();
     let there: BTreeSet<_> = [
+        predicates::ROWS,
         virtual_service::ROWS,
         virtual_service_http::ROWS,
         destination_rule::ROWS,
@@ -260,8 +298,8 @@ fn every_row_has_what_breaks_it_and_what_does_not() {
     assert!(missing.is_empty(), "rows without a test: {missing:?}");
     let unknown: Vec<_> = there.difference(&wanted).collect();
     assert!(unknown.is_empty(), "tests without a row: {unknown:?}");
-    // No object: it has no row among the rules of kinds.
+    // No objects: they have no row among the rules of kinds.
     let kinds = super::RULES.iter().map(|(kind, _)| *kind);
-    let kinds: BTreeSet<_> = kinds.chain(["MeshConfig"]).collect();
+    let kinds: BTreeSet<_> = kinds.chain([PREDICATES, "MeshConfig"]).collect();
     assert_eq!(kinds, WANTED.iter().map(|(kind, _)| *kind).collect());
 }

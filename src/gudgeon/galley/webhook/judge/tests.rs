@@ -189,6 +189,35 @@ fn what_is_refused_and_how() {
     }
 }
 
+/// Deeper than a review is read.
+#[test]
+fn what_is_too_deep_may_go_and_may_not_come() {
+    let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
+    for operation in ["CREATE", "UPDATE"] {
+        for going in [true, false] {
+            let mut object = weights(75, 25);
+            object["spec"]["http"] = json!("DEEP");
+            if going {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            let text = review("v1", &json!({"operation": operation, "object": object}));
+            let (answer, verdict, _) = judged(&text.replace("\"DEEP\"", &deep), Scope::All);
+            let response = &answer["response"];
+            assert_eq!(
+                (&response["uid"], &response["allowed"]),
+                (&json!("u-1"), &json!(going))
+            );
+            if going {
+                assert_eq!(verdict.reason, None);
+            } else {
+                let message = response["status"]["message"].as_str().unwrap();
+                assert!(message.contains("nested too deeply"), "{message}");
+                assert_eq!(verdict.reason, Some(Reason::Undecodable));
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_no_review_is_refused_in_words() {
     let twice = review("v1", &json!({"object": "X"}))
@@ -309,15 +338,23 @@ fn warnings_are_short_and_few() {
     let finding = |at: usize| Finding::warning(format!("spec.x[{at}]"), "ü".repeat(300));
     let all: Vec<Finding> = (0..40).map(finding).collect();
     let warnings = shown(&all);
-    assert_eq!(warnings.len(), 16);
+    assert_eq!(warnings.len(), 17);
     assert!(warnings.iter().all(|warning| warning.len() <= 250));
+    assert!(warnings.iter().map(String::len).sum::<usize>() <= 4096);
     assert_eq!(
         warnings[0],
         format!("spec.x[0]: {}", "ü".repeat((250 - 11) / 2))
     );
-    assert_eq!(warnings[15], "… and 25 more");
+    assert_eq!(warnings[16], "… and 24 more");
     assert_eq!(shown(&all[..16]).len(), 16);
     assert!(!shown(&all[..16])[15].starts_with('…'));
+    // Many, where they are short.
+    let mut object = weights(75, 25);
+    object["spec"]["gateways"] = json!(vec!["a.b"; 60]);
+    let (response, _) = answered(&json!({"object": object}));
+    let warnings = response["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 60);
+    assert_eq!(warnings[59], "spec.gateways[59]: write NAMESPACE/NAME");
 }
 
 #[test]

@@ -1,0 +1,103 @@
+//! Rules on their way: a directory that galley checks and serves, discovery that takes it from there, and Envoy that does as
+//! it says.
+
+use std::fs;
+
+use crate::backend::Backend;
+use crate::galley::Galley;
+use crate::place::{Place, entry, until};
+use crate::proxy::{Address, Proxy, in_sync, updates};
+
+const PORT: u16 = 18110;
+
+/// Case 40 of galley.
+#[test]
+fn what_galley_serves_reaches_envoy_and_a_broken_rule_does_not() {
+    let ip = Address::new();
+    let (first, second) = (Backend::new(ip.ip, "v1"), Backend::new(ip.ip, "v2"));
+    let at = ip.ip.to_string();
+    let rule = |name: &str, backend: &Backend| {
+        let host = format!("{name}.demo.svc.cluster.local");
+        entry(&host, PORT, "HTTP", &[(&at, backend.port)])
+    };
+    let config = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let new = config.path().join(".new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, config.path().join(name)).unwrap();
+    };
+    write("b.yaml", &rule("b", &first));
+    let mut galley = Galley::plain(config.path(), "tcp://127.0.0.1:0");
+    let address = galley.address();
+    let mesh = format!("enableTracing: false\nconfigSources: [{{address: 'mcp://{address}'}}]\n");
+    let discovery = Place::new()
+        .arg("--registries=MCP")
+        .with("mesh", &mesh)
+        .start();
+    let proxy = Proxy::start(discovery.grpc);
+    let ok = |body: &str| Some((200, body.to_owned()));
+    let answers = |host: &str, body: &str| {
+        until(&format!("{body} of {host}"), || {
+            (proxy.get(host, PORT) == ok(body)).then_some(())
+        });
+    };
+    assert_eq!(proxy.get("b", PORT), ok("v1"));
+
+    // It would lead to the other version, by another name too, and is broken in its ninth line.
+    let next = rule("b", &second).replace("hosts: [", "hosts: [new.demo.svc.cluster.local, ");
+    let broken = next.replace(&format!("number: {PORT}"), "number: 80800");
+    assert_ne!(broken, next);
+    write("b.yaml", &broken);
+    let place = format!("{}:9: ", config.path().join("b.yaml").display());
+    until("the refusal", || {
+        let log = galley.log();
+        let line = log.iter().find(|line| line.contains(&place))?;
+        assert!(line.contains("port 80800 is not in 1..65535"), "{line}");
+        Some(())
+    });
+    // What is served after it has arrived: so would it have, were it served.
+    write("c.yaml", &rule("c", &first));
+    answers("c", "v1");
+    assert_eq!(proxy.get("b", PORT), ok("v1"));
+    let status = proxy.get("new", PORT).map(|(status, _)| status);
+    assert_eq!(status, Some(502));
+
+    write("b.yaml", &next);
+    until("the other version", || {
+        let (status, body) = proxy.get("b", PORT)?;
+        assert_eq!(status, 200, "{body}");
+        (body == "v2").then_some(())
+    });
+    answers("new", "v2");
+
+    let source = |field: &str| discovery.json("/debug/sinkz")[0][field].clone();
+    let taken = || -> u64 {
+        let requests = source("requests");
+        let requests = requests.as_array().unwrap().iter();
+        requests.filter_map(|one| one["resources"].as_u64()).sum()
+    };
+    let before = in_sync(&discovery, "client-1");
+    let (had, known) = (taken(), updates(&proxy));
+    galley.signal("TERM");
+    assert_eq!(galley.wait().code(), Some(0));
+    until("the loss", || (source("state") == "broken").then_some(()));
+    assert_eq!(proxy.get("b", PORT), ok("v2"));
+    assert_eq!(discovery.get("/ready").0, 200);
+
+    // It comes back, with one change: nothing else is sent again, to nobody.
+    let _galley = Galley::plain(config.path(), &address);
+    until("its return", || {
+        (source("state") == "connected").then_some(())
+    });
+    assert_eq!(proxy.get("b", PORT), ok("v2"));
+    write("c.yaml", &rule("c", &second));
+    answers("c", "v2");
+    assert_eq!(proxy.get("b", PORT), ok("v2"));
+    assert_eq!(taken(), had + 1);
+    let after = in_sync(&discovery, "client-1");
+    for kind in ["cluster", "listener", "route"] {
+        let sent = format!("{kind}_sent");
+        assert_eq!(before[&sent], after[&sent], "{kind}");
+    }
+    assert_eq!(updates(&proxy), known);
+}
