@@ -113,10 +113,11 @@ where
         let Some(snapshot) = self.wait().await else {
             return Status::unavailable("the server ends");
         };
+        let view = snapshot.view(&node);
+        drop(snapshot);
         let joined = self
             .hub
-            .join(&node, &self.peer.address, self.protocol, &snapshot);
-        drop(snapshot);
+            .join(&node, &self.peer.address, self.protocol, view);
         Talk::new(self, joined).run::<M>(first).await
     }
 
@@ -189,7 +190,10 @@ where
                 Event::Look => Ok(()),
             };
             if let Err(status) = done.and_then(|()| self.step()) {
-                if let Some(kind) = self.writing {
+                // What was written last may not have been looked at yet.
+                if let Some(kind) = self.writing
+                    && !self.outlet.is_free()
+                {
                     self.hub.metrics.unsent(kind);
                 }
                 return status;
@@ -359,9 +363,11 @@ mod tests {
     use http_body_util::BodyExt as _;
     use hyper::body::Frame;
     use tokio::time::Instant;
+    use xds::view::{Resource, Set, View};
 
     use super::*;
     use crate::discovery::grpc::BOUNDS;
+    use crate::discovery::metrics::Seen;
     use crate::discovery::testing::hub;
     use crate::grpc::{Address, Messages, framed};
 
@@ -383,17 +389,42 @@ mod tests {
         }
     }
 
-    fn clusters() -> Bytes {
+    fn request(kind: Type) -> DiscoveryRequest {
         let node = core::Node {
             id: "sidecar~10.0.0.1~a.demo~demo.svc.cluster.local".to_owned(),
             ..core::Node::default()
         };
-        let request = DiscoveryRequest {
+        DiscoveryRequest {
             node: Some(node),
-            type_url: Type::Cluster.url().to_owned(),
+            type_url: kind.url().to_owned(),
             ..DiscoveryRequest::default()
-        };
-        framed(&request).into()
+        }
+    }
+
+    fn clusters() -> Bytes {
+        framed(&request(Type::Cluster)).into()
+    }
+
+    fn assert_counted(hub: &Hub, lines: &[&str]) {
+        let text = hub.metrics.text(&Seen::default());
+        for line in lines {
+            assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");
+        }
+    }
+
+    /// Nothing of it can be made but clusters.
+    #[derive(Debug)]
+    struct Broken;
+
+    impl View for Broken {
+        fn all(&self, kind: Type) -> Arc<Set> {
+            assert_eq!(kind, Type::Cluster, "a mistake");
+            Arc::default()
+        }
+
+        fn get(&self, _: Type, _: &str) -> Option<Arc<Resource>> {
+            None
+        }
     }
 
     fn stream(hub: &Arc<Hub>, says: Option<Bytes>) -> (Conversation<Says>, Messages, Arc<Peer>) {
@@ -459,5 +490,52 @@ mod tests {
         assert_eq!(ended.0, tonic::Code::DeadlineExceeded);
         assert_eq!(begun.elapsed().as_secs(), 10);
         assert!(hub.sessions().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_made_is_counted_and_the_stream_goes_on() {
+        let hub = hub();
+        let (mut conversation, mut heard, peer) = stream(&hub, Some(clusters()));
+        let first = request(Type::Listener);
+        let node = Arc::new(Node::read(first.node.as_ref()).unwrap());
+        let protocol = Protocol::StateOfTheWorld;
+        let joined = hub.join(&node, &peer.address, protocol, Arc::new(Broken));
+        let _task = tokio::spawn(async move {
+            let talk = Talk::new(&mut conversation, joined);
+            talk.run::<DiscoveryRequest>(first.into()).await
+        });
+        assert!(heard.frame().await.unwrap().unwrap().is_data());
+        assert_counted(
+            &hub,
+            &[
+                "pilot_xds_pushes{type=\"cds\"} 1",
+                "pilot_xds_pushes{type=\"lds_builderr\"} 1",
+                "pilot_total_xds_internal_errors 1",
+                "gudgeon_panics_total 1",
+            ],
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_goes_before_a_response_is_written_is_counted() {
+        let hub = hub();
+        let sent = "pilot_xds_pushes{type=\"cds\"} 1";
+        for reads in [true, false] {
+            let (conversation, mut heard, _) = stream(&hub, Some(clusters()));
+            let task = tokio::spawn(conversation.run::<DiscoveryRequest>());
+            if reads {
+                // It goes before anybody has looked at what it took.
+                assert!(heard.frame().await.unwrap().unwrap().is_data());
+                assert_counted(&hub, &[sent]);
+            } else {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                assert_counted(&hub, &["pilot_xds_pushes{type=\"cds\"} 2"]);
+                let text = hub.metrics.text(&Seen::default());
+                assert!(!text.contains("_senderr"), "{text}");
+            }
+            drop(heard);
+            task.await.unwrap();
+        }
+        assert_counted(&hub, &["pilot_xds_pushes{type=\"cds_senderr\"} 1"]);
     }
 }

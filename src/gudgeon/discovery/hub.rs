@@ -5,7 +5,6 @@
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,13 +17,14 @@ use xds::debounce::{Debounce, Due};
 use xds::node::Node;
 use xds::snapshot::{Next, Snapshot};
 use xds::stream::{Lists, Protocol, Scope};
+use xds::view::View;
 
 use super::facts::Facts;
 use super::lines::Lines;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::pieces::Pieces;
-use super::pushed::{Pushed, assignments};
+use super::pushed::{Pushed, assignments, made};
 use super::session::{Mail, Session, nothing};
 use crate::clock::Clock;
 use crate::grpc::Address;
@@ -267,19 +267,19 @@ impl Hub {
         let _left = leaving.wait_for(|leaving| *leaving).await;
     }
 
-    /// One more stream, from the snapshot that is current.
+    /// One more stream, that begins with this view.
     pub(crate) fn join(
         self: &Arc<Self>,
         node: &Arc<Node>,
         peer: &Address,
         protocol: Protocol,
-        snapshot: &Arc<Snapshot>,
+        view: Arc<dyn View>,
     ) -> Joined {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
         let (now, peer) = (self.clock.now(), peer.clone());
-        let session = Session::new(number, node, peer, now, protocol, snapshot, &self.lists);
+        let session = Session::new(number, node, peer, now, protocol, view, &self.lists);
         state.sessions.insert(number, Arc::clone(&session));
         drop(state);
         let hub = Arc::clone(self);
@@ -331,10 +331,8 @@ impl Hub {
         };
         let begun = self.clock.now();
         let hosts = (!due.batch.full).then_some(&due.batch.hosts);
-        let next = catch_unwind(AssertUnwindSafe(|| current.next(world, hosts)));
-        let Ok(next) = next else {
+        let Some(next) = made(&self.metrics, || current.next(world, hosts)) else {
             // The last one that could be made is served on.
-            self.metrics.unmade_snapshot();
             return;
         };
         drop(current);

@@ -1,6 +1,6 @@
 //! What flags and variables say, checked once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -132,24 +132,25 @@ fn registries(
         (None, Some(_)) => Vec::new(),
         (None, None) => vec!["Kubernetes".to_owned()],
     };
-    let mut registries = Vec::new();
+    let (mut registries, mut known) = (Vec::new(), BTreeSet::new());
     for name in named.iter().filter(|name| !name.is_empty()) {
-        let registry = match name.to_ascii_lowercase().as_str() {
-            "kubernetes" => Registry::Kubernetes,
-            "consul" => Registry::Consul,
-            "mock" => Registry::Memory,
+        let lower = name.to_ascii_lowercase();
+        let registry = match lower.as_str() {
+            "kubernetes" => Some(Registry::Kubernetes),
+            "consul" => Some(Registry::Consul),
+            "mock" => Some(Registry::Memory),
             // Its sources are another role's.
-            "mcp" => continue,
+            "mcp" => None,
             _ => {
                 return Err(Failure::config(format!(
                     "cannot use --registries {name:?}: want Kubernetes, Consul, Mock or MCP"
                 )));
             }
         };
-        if registries.contains(&registry) {
-            warnings.push(format!("--registries names {name} twice"));
+        if known.insert(lower) {
+            registries.extend(registry);
         } else {
-            registries.push(registry);
+            warnings.push(format!("--registries names {name} twice"));
         }
     }
     if registries.contains(&Registry::Consul) && flags.consul_server_url.is_none() {
@@ -254,6 +255,58 @@ mod tests {
         assert_eq!(options.settings.cluster, "west".into());
     }
 
+    /// Each by another value than the one that it has without.
+    #[test]
+    fn variables_reach_what_resources_are_made_by() {
+        let environment = [
+            ("PILOT_INITIAL_FETCH_TIMEOUT", "7s"),
+            ("PILOT_TRACE_SAMPLING", "12.5"),
+            ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND", "false"),
+            ("PILOT_HTTP10", "true"),
+            ("PILOT_ENABLE_HEADLESS_SERVICE", "false"),
+            ("ISTIO_GPRC_MAXSTREAMS", "9"),
+        ];
+        let (options, _) = read("gudgeon discovery", &environment).unwrap();
+        let expected = Settings {
+            initial_fetch_timeout: Duration::from_secs(7),
+            trace_sampling: 12.5,
+            sniffing: Sniffing {
+                outbound: false,
+                inbound: true,
+            },
+            http10: true,
+            headless: Headless {
+                listeners: false,
+                eds: false,
+            },
+            ..Settings::default()
+        };
+        assert_eq!(*options.settings, expected);
+        assert_eq!(
+            (options.keeping.streams, options.cluster_metrics),
+            (9, false)
+        );
+        let environment = [
+            ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_INBOUND", "false"),
+            ("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", "true"),
+            ("PILOT_ENABLE_CLUSTER_METRICS", "true"),
+        ];
+        let (options, _) = read("gudgeon discovery", &environment).unwrap();
+        let expected = Settings {
+            sniffing: Sniffing {
+                outbound: true,
+                inbound: false,
+            },
+            headless: Headless {
+                listeners: true,
+                eds: true,
+            },
+            ..Settings::default()
+        };
+        assert_eq!(*options.settings, expected);
+        assert!(options.cluster_metrics);
+    }
+
     #[test]
     fn registries_in_their_order() {
         for (line, registries, warnings) in [
@@ -264,6 +317,7 @@ mod tests {
                 1,
             ),
             ("--registries MCP --configDir d", vec![], 0),
+            ("--registries MCP,mock,mcp", vec![Registry::Memory], 1),
             (
                 "--registries Consul --consulserverURL http://c:8500",
                 vec![Registry::Consul],
@@ -311,6 +365,18 @@ mod tests {
                 "PILOT_TRACE_SAMPLING",
                 "101",
                 "cannot use PILOT_TRACE_SAMPLING: want 0 to 100",
+            ),
+            (
+                "",
+                "PILOT_INITIAL_FETCH_TIMEOUT",
+                "7",
+                "cannot use PILOT_INITIAL_FETCH_TIMEOUT: want a duration",
+            ),
+            (
+                "",
+                "ISTIO_GPRC_MAXSTREAMS",
+                "0",
+                "cannot use ISTIO_GPRC_MAXSTREAMS: want a number above 0",
             ),
             (
                 " --registries Eureka",

@@ -12,7 +12,7 @@ use xds::snapshot::Snapshot;
 use xds::stream::{
     Client, Fault, Heard, Lists, Protocol, Push, Request, Response, Scope, Stall, Stream,
 };
-use xds::view::Type;
+use xds::view::{Type, View};
 
 use crate::grpc::Address;
 
@@ -83,7 +83,7 @@ impl Session {
         peer: Address,
         connected: Duration,
         protocol: Protocol,
-        snapshot: &Arc<Snapshot>,
+        view: Arc<dyn View>,
         lists: &Arc<Lists>,
     ) -> Arc<Self> {
         let client = if node.grpc {
@@ -91,7 +91,7 @@ impl Session {
         } else {
             Client::Envoy
         };
-        let stream = Stream::new(protocol, client, snapshot.view(node)).sharing(lists);
+        let stream = Stream::new(protocol, client, view).sharing(lists);
         Arc::new(Self {
             number,
             node: Arc::clone(node),

@@ -141,3 +141,46 @@ fn sessions(hub: &Hub, seen: &mut Seen) {
     seen.snapshot_bytes = bytes.values().map(|(length, _)| length).sum();
     seen.shared = bytes.values().filter(|(_, streams)| *streams > 1).count();
 }
+
+#[cfg(test)]
+mod tests {
+    use api::model::Registry;
+    use cluster::registry::SourceId;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::discovery::testing::hub;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_is_stale_for_as_long_as_it_is_lost() {
+        let hub = hub();
+        let id = SourceId {
+            registry: Registry::Consul,
+            cluster: "east".into(),
+        };
+        let lost = |error: &str| Standing::Stale {
+            error: error.into(),
+        };
+        let shown = || {
+            let text = hub.metrics.text(&seen(&hub));
+            let mut lines = text.lines();
+            let line = lines.find(|line| line.starts_with("gudgeon_source_stale_seconds{"));
+            line.map(ToOwned::to_owned)
+        };
+        hub.stand(&id, Standing::Synced);
+        advance(Duration::from_secs(60)).await;
+        hub.stand(&id, lost("no answer"));
+        advance(Duration::from_millis(4900)).await;
+        assert_eq!(shown(), None);
+        assert_eq!(standing(&hub).as_deref(), Ok("ok"));
+        // Lost as before.
+        hub.stand(&id, lost("no route"));
+        advance(Duration::from_secs(2)).await;
+        let line = "gudgeon_source_stale_seconds{source=\"Consul/east\"} 6";
+        assert_eq!(shown().as_deref(), Some(line));
+        let ready = standing(&hub).unwrap();
+        assert!(ready.starts_with("stale: Consul/east since "), "{ready}");
+        hub.stand(&id, Standing::Synced);
+        assert_eq!(shown(), None);
+    }
+}

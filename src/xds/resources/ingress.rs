@@ -6,9 +6,10 @@ use api::model::{Configured, Labels, Protocol, World, selects};
 use api::networking::{CaptureMode, IstioIngressListener, Sidecar, default_endpoint};
 
 use super::clusters;
+use super::conflict::{Conflict, INVALID_LISTENER};
 use super::instances::Instance;
-use super::listeners::OWN_PORTS;
 use super::listeners::inbound::{Door, cluster_name, declared};
+use super::listeners::is_own;
 use super::mesh::Mesh;
 use super::proxy::Proxy;
 
@@ -40,13 +41,14 @@ pub(crate) fn sidecar(world: &World, proxy: &Proxy) -> Option<Arc<Configured<Sid
         .cloned()
 }
 
-/// Its doors; `None` where it says nothing of them.
+/// Its doors; `None` where it says nothing of them. `lost`: those that cannot be.
 pub(crate) fn doors(
     sidecar: &Configured<Sidecar>,
     proxy: &Proxy,
     instances: &[Instance],
     mesh: &Mesh,
     sniffs: bool,
+    lost: &mut Vec<Conflict>,
 ) -> Option<Vec<Door>> {
     let ingress = &sidecar.spec.ingress;
     if ingress.is_empty() {
@@ -55,7 +57,7 @@ pub(crate) fn doors(
     Some(
         ingress
             .iter()
-            .filter_map(|item| door(item, sidecar, proxy, instances, mesh, sniffs))
+            .filter_map(|item| door(item, sidecar, proxy, instances, mesh, sniffs, lost))
             .collect(),
     )
 }
@@ -67,28 +69,35 @@ fn door(
     instances: &[Instance],
     mesh: &Mesh,
     sniffs: bool,
+    lost: &mut Vec<Conflict>,
 ) -> Option<Door> {
     let port = item.port.as_ref()?;
     let number = u16::try_from(port.number)
         .ok()
         .filter(|number| *number > 0)?;
     let bound = !proxy.intercepts() || item.capture_mode() == CaptureMode::None;
-    if bound && OWN_PORTS.contains(&number) {
-        return None;
-    }
     let instance = instances.iter().find(|one| one.target == number);
     let service = instance.map(|instance| &instance.service);
     let host: Arc<str> = service.map_or_else(
         || format!("{}.{}", sidecar.name, sidecar.namespace).into(),
         |service| service.key.hostname.clone(),
     );
+    let cluster = cluster_name(number, &port.name, &host);
+    if bound && is_own(number, mesh) {
+        let (namespace, name) = (&sidecar.namespace, &sidecar.name);
+        let message = format!(
+            "the ingress of Sidecar {namespace}/{name} on {number} is left out: the proxy listens there"
+        );
+        lost.push(Conflict::new(INVALID_LISTENER, &*cluster, message));
+        return None;
+    }
     let protocol = Protocol::of_service_entry(&port.protocol)?;
     Some(Door {
         bind: item.bind.parse().unwrap_or(proxy.address),
         port: number,
         bound,
         protocol: declared(protocol, sniffs),
-        cluster: cluster_name(number, &port.name, &host),
+        cluster,
         host,
         service_port: number,
         place: default_endpoint(&item.default_endpoint)?,

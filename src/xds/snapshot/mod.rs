@@ -20,6 +20,7 @@ use crate::node::Node;
 use crate::resources::clusters::Client;
 use crate::resources::endpoints::Viewer;
 use crate::resources::instances::Directory;
+use crate::resources::listeners::fixed;
 use crate::resources::listeners::outbound::{Outbound, Place};
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::networks::Networks;
@@ -70,6 +71,8 @@ struct Made {
     all_listeners: Cache<Own<Place>, Arc<Set>>,
     routes: Cache<(Caller, Arc<str>), Routes>,
     named: Cache<Named, Arc<Resource>>,
+    /// What Sidecars want and proxies cannot have, by its name.
+    doors: Cache<String, Conflict>,
 }
 
 /// A snapshot after a change, and what the change came to.
@@ -156,6 +159,8 @@ impl Snapshot {
     #[must_use]
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut all: BTreeSet<Conflict> = self.base.outlets.conflicts.iter().cloned().collect();
+        all.extend(fixed::no_http_proxy(&self.base.mesh));
+        all.extend(self.made.doors.values());
         for outbound in self.made.listeners.values() {
             all.extend(outbound.conflicts.iter().cloned());
         }
@@ -267,6 +272,7 @@ impl Made {
             all_listeners: self.all_listeners.after(),
             routes: self.routes.after(),
             named: self.named.after(),
+            doors: self.doors.after(),
         }
     }
 }
@@ -289,6 +295,12 @@ impl Shared for Arc<Outbound> {
             routes: self.routes.clone(),
             conflicts: self.conflicts.clone(),
         })
+    }
+}
+
+impl Shared for Conflict {
+    fn or_older(self, _: &Self) -> Self {
+        self
     }
 }
 

@@ -12,9 +12,9 @@ use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::filters::HttpOptions;
 use crate::resources::ingress;
 use crate::resources::instances::Instance;
+use crate::resources::listeners::fixed;
 use crate::resources::listeners::inbound::{self, Door};
 use crate::resources::listeners::outbound::{self, Outbound, Place};
-use crate::resources::listeners::{OWN_PORTS, fixed};
 use crate::resources::locality::{self, Preference};
 use crate::resources::mesh::Mesh;
 use crate::resources::outlets::Outlet;
@@ -227,9 +227,7 @@ impl ProxyView {
     /// The port for applications that are told to use a proxy.
     fn http_proxy(&self) -> Option<Resource> {
         let mesh = self.mesh();
-        let wanted = mesh.http_port != 0
-            && !OWN_PORTS.contains(&mesh.http_port)
-            && mesh.http_port != mesh.listen_port;
+        let wanted = mesh.http_port != 0 && fixed::no_http_proxy(mesh).is_none();
         wanted.then(|| fixed::http_proxy(self.proxy.loopback(), mesh, options(&self.proxy.node)))
     }
 
@@ -367,8 +365,13 @@ fn versions(resources: &[Arc<Resource>]) -> Vec<(Arc<str>, crate::version::Versi
 
 fn doors(snapshot: &Snapshot, proxy: &Proxy, instances: &[Instance]) -> Vec<Door> {
     let (mesh, sniffs) = (&snapshot.base.mesh, snapshot.settings.sniffing.inbound);
+    let mut lost = Vec::new();
     let written = ingress::sidecar(&snapshot.world, proxy)
-        .and_then(|sidecar| ingress::doors(&sidecar, proxy, instances, mesh, sniffs));
+        .and_then(|sidecar| ingress::doors(&sidecar, proxy, instances, mesh, sniffs, &mut lost));
+    for conflict in lost {
+        let key = conflict.key.clone();
+        snapshot.made.doors.get(key, || conflict.of(&proxy.node.id));
+    }
     match written {
         Some(doors) => doors,
         None if proxy.intercepts() => inbound::of_instances(instances, proxy, mesh, sniffs),

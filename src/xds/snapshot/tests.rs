@@ -463,16 +463,8 @@ fn places(view: &dyn View, name: &str) -> Vec<String> {
     places
 }
 
-/// A door that a Sidecar writes down has the name for figures that the mesh wants, where it is one of a service.
-#[test]
-fn written_doors_have_names_for_figures() {
-    use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-
-    let mut world = world("inboundClusterStatName: '%SERVICE%'\n");
-    let b = service("b", &[(80, "HTTP")], Resolution::Static);
-    add(&mut world, b, vec![endpoint("127.0.0.2", 80, "p80")]);
-    let text = "ingress:\n- {port: {number: 80, protocol: HTTP, name: a}, defaultEndpoint: '127.0.0.1:80'}\n\
-                - {port: {number: 81, protocol: HTTP, name: b}, defaultEndpoint: '127.0.0.1:81'}\n";
+/// A Sidecar `doors` for the whole namespace.
+fn sidecar(world: &mut World, text: &str) {
     let limits = api::yaml::Limits {
         bytes: 10_000,
         depth: 20,
@@ -489,6 +481,19 @@ fn written_doors_have_names_for_figures() {
     };
     let key = (sidecar.namespace.clone(), sidecar.name.clone());
     Arc::make_mut(&mut world.sidecars).insert(key, Arc::new(sidecar));
+}
+
+/// A door that a Sidecar writes down has the name for figures that the mesh wants, where it is one of a service.
+#[test]
+fn written_doors_have_names_for_figures() {
+    use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+
+    let mut world = world("inboundClusterStatName: '%SERVICE%'\n");
+    let b = service("b", &[(80, "HTTP")], Resolution::Static);
+    add(&mut world, b, vec![endpoint("127.0.0.2", 80, "p80")]);
+    let text = "ingress:\n- {port: {number: 80, protocol: HTTP, name: a}, defaultEndpoint: '127.0.0.1:80'}\n\
+                - {port: {number: 81, protocol: HTTP, name: b}, defaultEndpoint: '127.0.0.1:81'}\n";
+    sidecar(&mut world, text);
     let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
     let view = snapshot.view(&node(CLIENT, "NONE"));
     let name_of = |cluster: &str| {
@@ -500,4 +505,91 @@ fn written_doors_have_names_for_figures() {
         "b.demo.svc.cluster.local"
     );
     assert_eq!(name_of("inbound|81|b|doors.demo"), "");
+}
+
+fn door(number: u16, more: &str) -> String {
+    format!(
+        "- {{port: {{number: {number}, protocol: HTTP, name: a}}, defaultEndpoint: '127.0.0.1:80'{more}}}\n"
+    )
+}
+
+/// Key, message and the address of the proxy, of ports that are the proxy's own.
+fn invalid(snapshot: &Snapshot) -> Vec<(String, String, String)> {
+    let conflicts = snapshot.conflicts().into_iter();
+    conflicts
+        .inspect(|conflict| assert_eq!(conflict.metric, "pilot_invalid_out_listeners"))
+        .map(|conflict| {
+            let address = conflict.proxy.split('~').nth(1).unwrap_or("").to_owned();
+            (conflict.key, conflict.message, address)
+        })
+        .collect()
+}
+
+/// What somebody wrote down for a port where the proxy itself listens is told of, in each mode as far as it is lost there.
+#[test]
+fn what_wants_a_port_of_the_proxys_own_is_told() {
+    let mut world = world("proxyListenPort: 16001\nproxyHttpPort: 15020\n");
+    let ingress = [
+        door(9080, ""),
+        door(15090, ", captureMode: NONE"),
+        door(15021, ""),
+        door(16001, ""),
+    ];
+    sidecar(&mut world, &format!("ingress:\n{}", ingress.concat()));
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let http = (
+        "http_proxy".to_owned(),
+        "proxyHttpPort 15020 is left out: the proxy listens there".to_owned(),
+        String::new(),
+    );
+    let lost = |number: u16, proxy: &str| {
+        let message = format!(
+            "the ingress of Sidecar demo/doors on {number} is left out: the proxy listens there"
+        );
+        let key = format!("inbound|{number}|a|doors.demo");
+        (key, message, proxy.to_owned())
+    };
+    assert_eq!(invalid(&snapshot), std::slice::from_ref(&http));
+    // What is only intercepted may have any port.
+    let view = snapshot.view(&node(FIRST, "REDIRECT"));
+    assert_eq!(
+        names(&*view, Type::Listener),
+        "10.0.0.1_15021 10.0.0.1_16001 10.0.0.1_9080 virtualInbound virtualOutbound"
+    );
+    assert_eq!(invalid(&snapshot), [http.clone(), lost(15090, "10.0.0.1")]);
+    let view = snapshot.view(&node(CLIENT, "NONE"));
+    assert_eq!(names(&*view, Type::Listener), "127.0.0.2_9080");
+    let all = [
+        http,
+        lost(15021, "127.0.0.2"),
+        lost(15090, "10.0.0.1"),
+        lost(16001, "127.0.0.2"),
+    ];
+    assert_eq!(invalid(&snapshot), all);
+    // It is mended.
+    let mut mended = self::world("");
+    sidecar(&mut mended, &format!("ingress:\n{}", door(9080, "")));
+    let snapshot = snapshot.next(mended, None).snapshot;
+    let view = snapshot.view(&node(CLIENT, "NONE"));
+    assert_eq!(names(&*view, Type::Listener), "127.0.0.2_9080");
+    assert_eq!(invalid(&snapshot), []);
+}
+
+/// A service with the port for applications that use a proxy: who has one address for both has the one that the mesh wants.
+#[test]
+fn a_service_on_the_port_for_applications_is_left_out_where_both_are_bound() {
+    let mut world = world("proxyHttpPort: 15080\n");
+    let clash = service("clash", &[(15080, "HTTP")], Resolution::Static);
+    add(&mut world, clash, Vec::new());
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&node(FIRST, "REDIRECT"));
+    assert!(view.get(Type::Listener, "0.0.0.0_15080").is_some());
+    assert_eq!(invalid(&snapshot), []);
+    let view = snapshot.view(&node(CLIENT, "NONE"));
+    assert_eq!(names(&*view, Type::Listener), "127.0.0.2_15080");
+    assert_eq!(names(&*view, Type::Route), "http_proxy");
+    let name = "outbound|15080||clash.demo.svc.cluster.local";
+    let message = format!("{name} is left out: the proxy listens there");
+    let told = (name.to_owned(), message, "127.0.0.2".to_owned());
+    assert_eq!(invalid(&snapshot), [told]);
 }

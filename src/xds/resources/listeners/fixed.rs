@@ -8,9 +8,10 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener
 
 use super::chain::{self, Match};
 use super::inbound::Own;
-use super::{Draft, INBOUND_PORT, Inspect, encode, name};
+use super::{Draft, INBOUND_PORT, Inspect, encode, is_own, name};
 use crate::node::Mode;
 use crate::resources::clusters;
+use crate::resources::conflict::{Conflict, INVALID_LISTENER};
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::proxy::Proxy;
@@ -114,6 +115,15 @@ fn passthrough(proxy: &Proxy, mesh: &Mesh) -> Vec<FilterChain> {
             })
         })
         .collect()
+}
+
+/// Why there is no such port for applications, though somebody wants one.
+pub(crate) fn no_http_proxy(mesh: &Mesh) -> Option<Conflict> {
+    let port = mesh.http_port;
+    (port != 0 && is_own(port, mesh)).then(|| {
+        let message = format!("proxyHttpPort {port} is left out: the proxy listens there");
+        Conflict::new(INVALID_LISTENER, HTTP_PROXY, message)
+    })
 }
 
 /// For applications that are told to use a proxy.

@@ -18,7 +18,12 @@ use super::wire;
 use crate::view::Resource;
 
 /// Where Envoy itself, or pintle beside it, listens.
-pub(crate) const OWN_PORTS: [u16; 6] = [15000, 15001, 15006, 15020, 15021, 15090];
+const OWN_PORTS: [u16; 6] = [15000, 15001, 15006, 15020, 15021, 15090];
+
+/// Whether a listener that is bound would be in the proxy's own way there.
+pub(crate) fn is_own(port: u16, mesh: &Mesh) -> bool {
+    OWN_PORTS.contains(&port) || port == mesh.listen_port
+}
 
 /// Where inbound traffic is caught.
 pub(crate) const INBOUND_PORT: u16 = 15006;

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
 use super::chain::{self, Match};
-use super::{Draft, INBOUND_PORT, Inspect, OWN_PORTS, encode, fixed, name};
+use super::{Draft, INBOUND_PORT, Inspect, encode, fixed, is_own, name};
 use crate::resources::conflict::{
     Conflict, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
 };
@@ -99,7 +99,7 @@ impl<'a> Builder<'a> {
     fn may_listen(&mut self, outlet: &Outlet) -> bool {
         let port = outlet.port.number;
         let taken = if self.place.loopback.is_some() {
-            OWN_PORTS.contains(&port) || port == self.mesh.listen_port
+            is_own(port, self.mesh) || port == self.mesh.http_port
         } else {
             // On all addresses, where the fixed listeners are.
             let shares = !outlet.has_address(self.place.cluster.as_str());

@@ -1,0 +1,254 @@
+//! As much of an API server as discovery asks for, over plain HTTP: lists and watches of any kind. It can be away, and forget
+//! what was before.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::place::Place;
+
+/// Longer than changes are waited for to be pushed together.
+const WHILE: Duration = Duration::from_millis(500);
+
+const SLICES: &str = "/apis/discovery.k8s.io/v1";
+
+#[derive(Default)]
+struct State {
+    version: u64,
+    /// Watches from versions before this one are told 410.
+    forgotten: u64,
+    away: bool,
+    /// Lists of this kind take a while.
+    slow: Option<&'static str>,
+    /// By kind, and by namespace and name.
+    objects: BTreeMap<(&'static str, String), Value>,
+    /// With the version and the kind.
+    events: Vec<(u64, &'static str, Value)>,
+}
+
+/// It answers until the test ends.
+#[derive(Clone)]
+pub struct ApiServer {
+    port: u16,
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+impl ApiServer {
+    pub fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let this = Self {
+            port: listener.local_addr().unwrap().port(),
+            state: Arc::default(),
+        };
+        this.change(|state| state.version = 10);
+        let server = this.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let server = server.clone();
+                // Whoever goes is let go.
+                std::thread::spawn(move || drop(server.serve(stream)));
+            }
+        });
+        this
+    }
+
+    pub fn kubeconfig(&self) -> String {
+        let address = format!("http://127.0.0.1:{}", self.port);
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": address}}], "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        })
+        .to_string()
+    }
+
+    /// Discovery as it reads this one.
+    pub fn place(&self) -> Place {
+        let place = Place::new().with("kubeconfig", &self.kubeconfig());
+        let kubeconfig = place.path("kubeconfig");
+        let registries = place.arg("--registries=Kubernetes");
+        registries.arg(&format!("--kubeconfig={}", kubeconfig.display()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.0.lock().unwrap()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.state.1.notify_all();
+    }
+
+    /// Nobody is heard, and watches break; or all is as it was.
+    pub fn away(&self, away: bool) {
+        self.change(|state| state.away = away);
+    }
+
+    /// From now on lists of this kind come later than others.
+    pub fn is_slow_with(&self, kind: &'static str) {
+        self.change(|state| state.slow = Some(kind));
+    }
+
+    /// As after a compaction.
+    pub fn forget(&self) {
+        self.change(|state| {
+            state.version += 1;
+            state.forgotten = state.version;
+        });
+    }
+
+    /// Creates or replaces an object.
+    pub fn put(&self, kind: &'static str, mut object: Value) {
+        let metadata = &object["metadata"];
+        let name = format!("{}/{}", metadata["namespace"], metadata["name"]);
+        self.change(|state| {
+            state.version += 1;
+            object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+            let old = state.objects.insert((kind, name), object.clone());
+            let what = if old.is_some() { "MODIFIED" } else { "ADDED" };
+            let event = json!({"type": what, "object": object});
+            state.events.push((state.version, kind, event));
+        });
+    }
+
+    pub fn delete(&self, kind: &'static str, namespace: &str, name: &str) {
+        self.change(|state| {
+            state.version += 1;
+            let name = format!("{}/{}", json!(namespace), json!(name));
+            let mut object = state.objects.remove(&(kind, name)).unwrap();
+            object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+            let event = json!({"type": "DELETED", "object": object});
+            state.events.push((state.version, kind, event));
+        });
+    }
+
+    /// A service of namespace `demo` with the port 80.
+    pub fn service(&self, name: &str, address: &str) {
+        let metadata = json!({"name": name, "namespace": "demo"});
+        let ports = json!([{"name": "http", "port": 80, "targetPort": 8080}]);
+        let spec = json!({"clusterIP": address, "ports": ports});
+        self.put("services", json!({"metadata": metadata, "spec": spec}));
+    }
+
+    /// Its endpoints.
+    pub fn endpoints(&self, service: &str, addresses: &[&str]) {
+        let labels = json!({"kubernetes.io/service-name": service});
+        let endpoints: Vec<_> = addresses
+            .iter()
+            .map(|address| json!({"addresses": [address], "conditions": {"ready": true}}))
+            .collect();
+        self.put("endpointslices", json!({
+            "metadata": {"name": format!("{service}-1"), "namespace": "demo", "labels": labels}, "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}], "endpoints": endpoints,
+        }));
+    }
+
+    /// Says that other clusters are at these servers, by their ids.
+    pub fn knows(&self, clusters: &[(&str, &Self)]) {
+        let data: serde_json::Map<_, _> = clusters
+            .iter()
+            .map(|(id, server)| {
+                (
+                    (*id).to_owned(),
+                    STANDARD.encode(server.kubeconfig()).into(),
+                )
+            })
+            .collect();
+        let labels = json!({"istio/multiCluster": "true"});
+        let metadata = json!({"name": "clusters", "namespace": "istio-system", "labels": labels});
+        self.put("secrets", json!({"metadata": metadata, "data": data}));
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            let mut header = String::new();
+            while header != "\r\n" {
+                header.clear();
+                reader.read_line(&mut header)?;
+            }
+            if self.lock().away {
+                return Ok(());
+            }
+            let asked = line.split(' ').nth(1).unwrap();
+            let (path, query) = asked.split_once('?').unwrap_or((asked, ""));
+            let kind = path.rsplit('/').next().unwrap();
+            let is_there = path.starts_with("/api/v1/") || path.starts_with(&format!("{SLICES}/"));
+            if is_there && query.contains("watch=true") {
+                return self.watch(&mut stream, kind, query);
+            }
+            let is_slow = self.lock().slow == Some(kind);
+            if is_slow {
+                std::thread::sleep(WHILE);
+            }
+            let (status, body) = if path == SLICES {
+                let resources = json!([{"name": "endpointslices"}]);
+                (
+                    200,
+                    json!({"kind": "APIResourceList", "resources": resources}).to_string(),
+                )
+            } else if is_there {
+                (200, self.list(kind))
+            } else {
+                (404, "404 page not found\n".to_owned())
+            };
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+            );
+            stream.write_all((head + &body).as_bytes())?;
+        }
+    }
+
+    fn list(&self, kind: &str) -> String {
+        let state = self.lock();
+        let all = state.objects.iter().filter(|((of, _), _)| *of == kind);
+        let items: Vec<_> = all.map(|(_, object)| object).collect();
+        json!({"metadata": {"resourceVersion": state.version.to_string()}, "items": items})
+            .to_string()
+    }
+
+    /// Tells of each change, until either side goes.
+    fn watch(&self, stream: &mut TcpStream, kind: &str, query: &str) -> std::io::Result<()> {
+        let mut pairs = query.split('&');
+        let from = pairs.find_map(|pair| pair.strip_prefix("resourceVersion="));
+        let mut told: u64 = from.unwrap().parse().unwrap();
+        let head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+        stream.write_all(head)?;
+        let mut state = self.lock();
+        while !state.away {
+            let mut news = String::new();
+            if told < state.forgotten {
+                let status = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
+                news = json!({"type": "ERROR", "object": status}).to_string() + "\n";
+            }
+            for (version, of, event) in &state.events {
+                if news.is_empty() && *version > told && *of == kind {
+                    news = format!("{event}\n");
+                    told = *version;
+                }
+            }
+            if news.is_empty() {
+                state = self.state.1.wait(state).unwrap();
+                continue;
+            }
+            drop(state);
+            write!(stream, "{:x}\r\n{news}\r\n", news.len())?;
+            if news.contains("ERROR") {
+                return stream.write_all(b"0\r\n\r\n");
+            }
+            state = self.lock();
+        }
+        Ok(())
+    }
+}

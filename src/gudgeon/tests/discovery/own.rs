@@ -1,0 +1,53 @@
+//! Ports that proxies have themselves: whoever wants one of them is told that he cannot have it.
+
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+
+use crate::client::*;
+use crate::place::Place;
+
+const INGRESS: &str = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: web, namespace: demo}\nspec:\n  ingress:\n  \
+    - {port: {number: 9080, name: http, protocol: HTTP}, defaultEndpoint: '127.0.0.1:80'}\n  \
+    - {port: {number: 15021, name: http, protocol: HTTP}, defaultEndpoint: '127.0.0.1:81'}\n";
+
+#[tokio::test]
+async fn what_wants_a_port_of_the_proxys_own_is_counted_and_shown() {
+    let metric = "pilot_invalid_out_listeners";
+    let discovery = Place::new()
+        .with("mesh", "enableTracing: false\nproxyHttpPort: 15020\n")
+        .with("config/web.yaml", INGRESS)
+        .start();
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.say(DiscoveryRequest {
+        node: Some(node()),
+        ..request(LDS, &[])
+    });
+    let lds = stream.hear(LDS).await;
+    stream.ack(&lds, &[]);
+    assert_eq!(names_of(&lds), ["127.0.0.1_9080"]);
+    assert_eq!(discovery.metric(metric), 2.0);
+    let told = discovery.json("/debug/push_status")[metric].clone();
+    assert_eq!(
+        told,
+        serde_json::json!({
+            "http_proxy": {"proxy": "", "message": "proxyHttpPort 15020 is left out: the proxy listens there"},
+            "inbound|15021|http|web.demo": {"proxy": node().id,
+                "message": "the ingress of Sidecar demo/web on 15021 is left out: the proxy listens there"},
+        })
+    );
+    assert!(discovery.get("/debug").1.contains("proxyHttpPort 15020"));
+
+    // Other ports: nothing is left out.
+    let mesh = "enableTracing: false\nproxyHttpPort: 15080\n";
+    discovery.place.write("mesh", mesh);
+    let other = INGRESS.replace("15021", "9081");
+    discovery.place.write("config/web.yaml", &other);
+    let all = ["127.0.0.1_15080", "127.0.0.1_9080", "127.0.0.1_9081"];
+    loop {
+        let lds = stream.hear(LDS).await;
+        stream.ack(&lds, &[]);
+        if names_of(&lds) == all {
+            break;
+        }
+    }
+    assert_eq!(discovery.metric(metric), 0.0);
+}
