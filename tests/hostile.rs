@@ -162,11 +162,15 @@ fn serve_admin(port: u16) {
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect_timeout(&address, Duration::from_secs(20)).unwrap();
+    try_connect(address).unwrap()
+}
+
+fn try_connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, Duration::from_secs(20))?;
     for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
-        set(&stream, Some(Duration::from_secs(20))).unwrap();
+        set(&stream, Some(Duration::from_secs(20)))?;
     }
-    stream
+    Ok(stream)
 }
 
 /// What is refused half way is no failure of the test.
@@ -805,13 +809,21 @@ fn strangers_do_not_keep_the_node_out() {
     });
 }
 
-/// Connections one after the other, of every kind, and few of them read an answer.
-fn flood(port: u16, connections: usize) {
+/// Connections one after the other, of every kind, and few of them read an answer. Those that were evicted, which is no
+/// failure where all places are taken: where the machine stood still, all of a moment's connections come at once.
+fn flood(port: u16, connections: usize) -> Vec<String> {
     let live = request("GET", "/healthz/live", "");
     let scrape = request("GET", "/metrics", "");
     let page = request("GET", "/", "");
+    let mut evicted = Vec::new();
     for number in 0..connections {
-        let mut stream = connect((Ipv4Addr::LOCALHOST, port).into());
+        let mut stream = match try_connect((Ipv4Addr::LOCALHOST, port).into()) {
+            Ok(stream) => stream,
+            Err(cause) => {
+                evicted.push(format!("cannot connect: {cause}"));
+                continue;
+            }
+        };
         match number % 10 {
             0 => reset(stream),
             1 => drop(stream),
@@ -839,17 +851,20 @@ fn flood(port: u16, connections: usize) {
                 send(&mut stream, &[0xFE; 9000]);
                 drop(stream);
             }
-            8 => {
-                send(&mut stream, &live.repeat(3));
-                assert_eq!(status_of(&receive(&mut stream)), 200);
-            }
-            _ => {
-                send(&mut stream, &live);
-                assert_eq!(status_of(&receive(&mut stream)), 200);
-                reset(stream);
+            polite => {
+                send(&mut stream, &live.repeat(if polite == 8 { 3 } else { 1 }));
+                match status_of(&receive(&mut stream)) {
+                    200 => {}
+                    0 => evicted.push("no answer".to_owned()),
+                    other => panic!("{other}"),
+                }
+                if polite == 9 {
+                    reset(stream);
+                }
             }
         }
     }
+    evicted
 }
 
 #[test]
@@ -863,7 +878,8 @@ fn ten_thousand_connections_leave_nothing_behind() {
         .map(|_| thread::spawn(move || flood(port, 2_500)))
         .collect();
     for thread in threads {
-        thread.join().unwrap();
+        let evicted = thread.join().unwrap();
+        assert!(evicted.len() <= 25, "{evicted:?}");
     }
     probes.finish("10,000 connections");
     target.wait_descriptors(before);
