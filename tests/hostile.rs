@@ -162,15 +162,11 @@ fn serve_admin(port: u16) {
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
-    try_connect(address).unwrap()
-}
-
-fn try_connect(address: SocketAddr) -> std::io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, Duration::from_secs(20))?;
+    let stream = TcpStream::connect_timeout(&address, Duration::from_secs(20)).unwrap();
     for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
-        set(&stream, Some(Duration::from_secs(20)))?;
+        set(&stream, Some(Duration::from_secs(20))).unwrap();
     }
-    Ok(stream)
+    stream
 }
 
 /// What is refused half way is no failure of the test.
@@ -809,21 +805,13 @@ fn strangers_do_not_keep_the_node_out() {
     });
 }
 
-/// Connections one after the other, of every kind, and few of them read an answer. Those that were evicted, which is no
-/// failure where all places are taken: where the machine stood still, all of a moment's connections come at once.
-fn flood(port: u16, connections: usize) -> Vec<String> {
+/// Connections one after the other, of every kind, and few of them read an answer.
+fn flood(port: u16, connections: usize) {
     let live = request("GET", "/healthz/live", "");
     let scrape = request("GET", "/metrics", "");
     let page = request("GET", "/", "");
-    let mut evicted = Vec::new();
     for number in 0..connections {
-        let mut stream = match try_connect((Ipv4Addr::LOCALHOST, port).into()) {
-            Ok(stream) => stream,
-            Err(cause) => {
-                evicted.push(format!("cannot connect: {cause}"));
-                continue;
-            }
-        };
+        let mut stream = connect((Ipv4Addr::LOCALHOST, port).into());
         match number % 10 {
             0 => reset(stream),
             1 => drop(stream),
@@ -851,20 +839,17 @@ fn flood(port: u16, connections: usize) -> Vec<String> {
                 send(&mut stream, &[0xFE; 9000]);
                 drop(stream);
             }
-            polite => {
-                send(&mut stream, &live.repeat(if polite == 8 { 3 } else { 1 }));
-                match status_of(&receive(&mut stream)) {
-                    200 => {}
-                    0 => evicted.push("no answer".to_owned()),
-                    other => panic!("{other}"),
-                }
-                if polite == 9 {
-                    reset(stream);
-                }
+            8 => {
+                send(&mut stream, &live.repeat(3));
+                assert_eq!(status_of(&receive(&mut stream)), 200);
+            }
+            _ => {
+                send(&mut stream, &live);
+                assert_eq!(status_of(&receive(&mut stream)), 200);
+                reset(stream);
             }
         }
     }
-    evicted
 }
 
 #[test]
@@ -878,8 +863,7 @@ fn ten_thousand_connections_leave_nothing_behind() {
         .map(|_| thread::spawn(move || flood(port, 2_500)))
         .collect();
     for thread in threads {
-        let evicted = thread.join().unwrap();
-        assert!(evicted.len() <= 25, "{evicted:?}");
+        thread.join().unwrap();
     }
     probes.finish("10,000 connections");
     target.wait_descriptors(before);
