@@ -15,7 +15,6 @@ import time
 
 import gudgeon
 import measure
-from ports import free_port
 
 MESH_LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/gudgeon-dev/mesh-load")
 # What is promised, and how many proxies there are when nobody asks for all of it: what one more costs is measured, too.
@@ -31,7 +30,6 @@ class Discovery(gudgeon.Server):
         super().__init__(folder, "gudgeon discovery")
         self.services = services
         self.directory, mesh = f"{self.folder}/services", f"{self.folder}/mesh.yaml"
-        self.grpc, http, self.monitoring = free_port(), free_port(), free_port()
         os.mkdir(self.directory)
         if services:
             write = [MESH_LOAD, "write", "--dir", self.directory, "--services", str(services), "--endpoints", str(ENDPOINTS)]
@@ -39,12 +37,11 @@ class Discovery(gudgeon.Server):
         with open(mesh, "w") as file:
             file.write("{}\n")
         self.command = [program, "discovery", f"--configDir={self.directory}", f"--meshConfig={mesh}", "--secureGrpcAddr="]
-        for flag, port in ("grpcAddr", self.grpc), ("httpAddr", http), ("monitoringAddr", self.monitoring):
-            self.command.append(f"--{flag}=127.0.0.1:{port}")
+        self.command += [f"--{flag}=127.0.0.1:0" for flag in ("grpcAddr", "httpAddr", "monitoringAddr")]
 
     def load(self, proxies, changes, exchanges=0, connections=20):
         """What the proxies found; a wrong answer ends everything."""
-        command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.grpc}"]
+        command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.port('grpc')}"]
         command += ["--dir", self.directory, "--services", str(self.services), "--endpoints", str(ENDPOINTS)]
         command += ["--proxies", str(proxies), "--changes", str(changes), "--exchanges", str(exchanges)]
         command += ["--connections", str(connections)]

@@ -29,28 +29,28 @@ class Galley(gudgeon.Server):
         super().__init__(folder, "gudgeon galley")
         self.rules, self.ca = rules, f"{folder}/ca.pem"
         self.directory, mesh = f"{self.folder}/rules", f"{self.folder}/mesh.yaml"
-        self.mcp, self.port, self.monitoring = free_port(), free_port(), free_port()
+        monitoring = free_port()
         write(self.directory, rules)
         with open(mesh, "w") as file:
             file.write("{}\n")
         self.command = [
             program, "galley", f"--configPath={self.directory}", f"--meshConfigFile={mesh}", "--insecure",
-            f"--server-address=tcp://127.0.0.1:{self.mcp}", f"--validation-port={self.port}", "--enable-validation",
+            "--server-address=tcp://127.0.0.1:0", "--validation-port=0", "--enable-validation",
             f"--validation.tls.clientCertificate={folder}/leaf.pem", f"--validation.tls.privateKey={folder}/leaf-key.pem",
             "--enable-reconcileWebhookConfiguration=false",
-            f"--monitoringPort={self.monitoring}", "--ctrlz_port=0", "--livenessProbePath=", "--readinessProbePath=",
+            f"--monitoringPort={monitoring}", "--ctrlz_port=0", "--livenessProbePath=", "--readinessProbePath=",
         ]
 
     def sinks(self, sinks, changes, turns):
         """What the sinks found; a wrong response ends everything."""
-        command = [discovery.MESH_LOAD, "sinks", "--address", f"127.0.0.1:{self.mcp}"]
+        command = [discovery.MESH_LOAD, "sinks", "--address", f"127.0.0.1:{self.port('mcp')}"]
         command += ["--dir", self.directory, "--rules", str(self.rules), "--sinks", str(sinks)]
         command += ["--changes", str(changes), "--turns", str(turns)]
         return self.asked(command)
 
     def reviews(self, asked, count):
         """What one answer cost, in µs."""
-        command = [gudgeon.LOAD, "--address", f"127.0.0.1:{self.port}", "--ca", self.ca, "--path", "/validate"]
+        command = [gudgeon.LOAD, "--address", f"127.0.0.1:{self.port('https')}", "--ca", self.ca, "--path", "/validate"]
         command += ["--pid", str(self.process.pid), "--review", asked, "--wanted", "none", "--count", str(count), "--warm", "200"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=gudgeon.on(gudgeon.CLIENT_CORE)) as client:
             return gudgeon.figures(client)["cost"]

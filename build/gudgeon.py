@@ -7,6 +7,7 @@ the kernel counts it: a neighbour on a shared machine takes none of that, unlike
 import contextlib
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -16,7 +17,6 @@ import time
 import urllib.request
 
 import measure
-from ports import free_port
 
 GUDGEON = os.path.abspath(f"target/dist/{os.uname().machine}/gudgeon")
 LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/gudgeon-dev/load")
@@ -37,8 +37,8 @@ def on(core):
 
 
 class Server:
-    """A running role of gudgeon, by its `command`: it is ready when `/ready` on `monitoring` says so, which is asked every `PAUSE`
-    seconds. Its folder goes with it."""
+    """A running role of gudgeon, by its `command`: it is ready when `/ready` says so, which is asked every `PAUSE` seconds. Its
+    folder goes with it."""
 
     PAUSE = 0.0005
 
@@ -63,6 +63,12 @@ class Server:
         self.log.close()
         shutil.rmtree(self.folder)
 
+    def port(self, scheme):
+        """The last that it has announced, where its log begins; the port of nobody before it has."""
+        with open(self.log.name) as log:
+            ports = re.findall(rf" on {scheme}://\S+:(\d+)\n", log.read(1 << 14))
+        return int(ports[-1]) if ports else 0
+
     def ready(self):
         try:
             return bool(self.get("/ready"))
@@ -70,7 +76,7 @@ class Server:
             return False
 
     def get(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.monitoring}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port('http')}{path}", timeout=10) as answer:
             return answer.read().decode()
 
     def metric(self, name):
@@ -93,14 +99,13 @@ class Injector(Server):
 
     def __init__(self, folder, name, config=None, values=None, program=GUDGEON):
         super().__init__(folder, name)
-        self.port, self.monitoring = free_port(), free_port()
         self.command = [program, "injector", "--selfSigned", f"--caOut={self.folder}/ca.pem", "--reconcileWebhookConfig=false"]
-        self.command += [f"--port={self.port}", f"--monitoringPort={self.monitoring}"]
+        self.command += ["--port=0", "--monitoringPort=0"]
         self.command += [f"--{flag}={path}" for flag, path in (("injectConfig", config), ("injectValues", values)) if path]
 
     def loading(self, review, count, **more):
         """A client at work: a review, or GET /ready where there is none."""
-        command = [LOAD, f"--address=127.0.0.1:{self.port}", f"--ca={self.folder}/ca.pem", f"--pid={self.process.pid}"]
+        command = [LOAD, f"--address=127.0.0.1:{self.port('https')}", f"--ca={self.folder}/ca.pem", f"--pid={self.process.pid}"]
         command = [word for part in command for word in part.split("=", 1)]
         command += ["--count", str(count)] + (["--review", review] if review else [])
         command += ["--http2"] if more.pop("http2", False) else []
@@ -362,7 +367,8 @@ def growth(folder, rounds, count):
 def grown(lines, rounds, limit):
     """What each size of each line costs, by functions that measure it: the least of all rounds, to which no neighbour has added
     anything. Of two differences, a median leaves little but noise. A neighbour may stay for all rounds: where a line looks bent
-    there are up to three times as many. They take nothing from a line that is."""
+    there are up to three times as many. More rounds hide no bend: they only lower each size to what it
+    costs."""
     found = {what: {size: [] for size in sizes} for what, sizes in lines.items()}
     for turn in range(3 * rounds):
         for what, sizes in lines.items():

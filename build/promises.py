@@ -28,6 +28,8 @@ def against(figures, name, base):
 def starts(folder, static):
     """The paired ratio on each medium."""
     found = {}
+    # What others have written goes to the disk now, and not while files are made there.
+    os.sync()
     for name, medium in measure.MEDIA.items():
         os.mkdir(f"{folder}/{name}")
         proxy = measure.Proxy("pintle proxy", f"{folder}/{name}", medium=medium)

@@ -65,7 +65,7 @@ pub(crate) fn envoy() -> PathBuf {
     path.canonicalize().unwrap()
 }
 
-/// A port that no other test here uses, below the range of outgoing connections. Envoy binds with SO_REUSEPORT, so a
+/// A port that no other test here uses, below the range of outgoing connections and above what build/ports.py gives. Envoy binds with SO_REUSEPORT, so a
 /// collision would not be an error but a mix-up: the abstract socket is the lock.
 pub(crate) struct Port {
     pub number: u16,
@@ -76,7 +76,7 @@ pub(crate) fn port() -> Port {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let number = 20_000 + u16::try_from((std::process::id() * 131 + step) % 12_000).unwrap();
+        let number = 26_000 + u16::try_from((std::process::id() * 131 + step) % 6_000).unwrap();
         let name = format!("pintle_test_port_{number}");
         let address = UnixAddr::from_abstract_name(name).unwrap();
         if let Ok(lock) = UnixDatagram::bind_addr(&address)
