@@ -1,9 +1,12 @@
 //! As much of an API server as discovery asks for, over plain HTTP: lists and watches of any kind. It can be away, and forget
 //! what was before.
+//!
+//! The cluster's own tests have one that does more (`src/cluster/fake.rs`). It is not used here, because it stands on parts of
+//! that crate that nobody else sees.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufReader, Write as _};
+use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -12,8 +15,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::place::Place;
+use crate::support::plain;
 
-/// Longer than changes are waited for to be pushed together.
+/// Longer than the quiet after which changes are pushed together (`PILOT_DEBOUNCE_AFTER`, 100 ms).
 const WHILE: Duration = Duration::from_millis(500);
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1";
@@ -41,31 +45,17 @@ pub struct ApiServer {
 
 impl ApiServer {
     pub fn new() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let this = Self {
-            port: listener.local_addr().unwrap().port(),
+        let on = |port| Self {
+            port,
             state: Arc::default(),
         };
+        let this = plain::serve(on, Self::serve);
         this.change(|state| state.version = 10);
-        let server = this.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let server = server.clone();
-                // Whoever goes is let go.
-                std::thread::spawn(move || drop(server.serve(stream)));
-            }
-        });
         this
     }
 
     pub fn kubeconfig(&self) -> String {
-        let address = format!("http://127.0.0.1:{}", self.port);
-        json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": address}}], "users": [{"name": "u", "user": {"token": "t"}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        })
-        .to_string()
+        plain::kubeconfig(self.port)
     }
 
     /// Discovery as it reads this one.
@@ -167,16 +157,7 @@ impl ApiServer {
 
     fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
         let mut reader = BufReader::new(stream.try_clone()?);
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line)? == 0 {
-                return Ok(());
-            }
-            let mut header = String::new();
-            while header != "\r\n" {
-                header.clear();
-                reader.read_line(&mut header)?;
-            }
+        while let Some((line, _)) = plain::asked(&mut reader) {
             if self.lock().away {
                 return Ok(());
             }
@@ -202,12 +183,9 @@ impl ApiServer {
             } else {
                 (404, "404 page not found\n".to_owned())
             };
-            let length = body.len();
-            let head = format!(
-                "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-            );
-            stream.write_all((head + &body).as_bytes())?;
+            plain::answer(&mut stream, status, &body)?;
         }
+        Ok(())
     }
 
     fn list(&self, kind: &str) -> String {
@@ -223,28 +201,28 @@ impl ApiServer {
         let mut pairs = query.split('&');
         let from = pairs.find_map(|pair| pair.strip_prefix("resourceVersion="));
         let mut told: u64 = from.unwrap().parse().unwrap();
-        let head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
-        stream.write_all(head)?;
+        stream.write_all(plain::WATCH_HEAD)?;
         let mut state = self.lock();
         while !state.away {
-            let mut news = String::new();
-            if told < state.forgotten {
+            let expired = told < state.forgotten;
+            let news = if expired {
                 let status = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
-                news = json!({"type": "ERROR", "object": status}).to_string() + "\n";
-            }
-            for (version, of, event) in &state.events {
-                if news.is_empty() && *version > told && *of == kind {
-                    news = format!("{event}\n");
+                Some(json!({"type": "ERROR", "object": status}))
+            } else {
+                let mut events = state.events.iter();
+                let next = events.find(|(version, of, _)| *version > told && *of == kind);
+                next.map(|(version, _, event)| {
                     told = *version;
-                }
-            }
-            if news.is_empty() {
+                    event.clone()
+                })
+            };
+            let Some(news) = news else {
                 state = self.state.1.wait(state).unwrap();
                 continue;
-            }
+            };
             drop(state);
-            write!(stream, "{:x}\r\n{news}\r\n", news.len())?;
-            if news.contains("ERROR") {
+            plain::event(stream, &news)?;
+            if expired {
                 return stream.write_all(b"0\r\n\r\n");
             }
             state = self.lock();

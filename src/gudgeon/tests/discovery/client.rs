@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint};
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
@@ -19,6 +19,8 @@ use tonic::codegen::tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
+use crate::place::entry;
+
 /// Nothing comes within this time, if nothing comes.
 pub const QUIET: Duration = Duration::from_millis(1200);
 
@@ -26,6 +28,21 @@ pub const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 pub const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 pub const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+
+/// Clusters of services as [`service`] writes them.
+pub const A: &str = "outbound|8080||a.demo.svc.cluster.local";
+pub const B: &str = "outbound|8080||b.demo.svc.cluster.local";
+pub const C: &str = "outbound|8080||c.demo.svc.cluster.local";
+
+pub fn host(name: &str) -> String {
+    format!("{name}.demo.svc.cluster.local")
+}
+
+/// A service of namespace `demo` that speaks HTTP on port 8080, and its endpoints on port 80.
+pub fn service(name: &str, endpoints: &[&str]) -> String {
+    let endpoints: Vec<_> = endpoints.iter().map(|address| (*address, 80)).collect();
+    entry(&host(name), 8080, "HTTP", &endpoints)
+}
 
 /// What a client says next.
 pub struct Said<T>(UnboundedReceiver<T>);
@@ -101,7 +118,14 @@ impl Sotw {
 
     /// The first request of a type, with the node.
     pub fn ask(&self, url: &str, names: &[&str]) {
-        self.ask_with(url, names, "");
+        self.ask_as(node(), url, names);
+    }
+
+    pub fn ask_as(&self, node: Node, url: &str, names: &[&str]) {
+        self.say(DiscoveryRequest {
+            node: Some(node),
+            ..request(url, names)
+        });
     }
 
     pub fn ask_with(&self, url: &str, names: &[&str], version: &str) {
@@ -163,7 +187,7 @@ impl Sotw {
         }
     }
 
-    /// How it ended.
+    /// How it ended; what comes before is passed over.
     pub async fn end(&mut self) -> Status {
         loop {
             match self.next(Duration::from_secs(20)).await {
@@ -217,17 +241,29 @@ pub fn names_of(response: &DiscoveryResponse) -> Vec<String> {
         .collect()
 }
 
+pub fn names_of_delta(response: &DeltaDiscoveryResponse) -> Vec<String> {
+    let names = response.resources.iter().map(|one| one.name.clone());
+    names.collect()
+}
+
+/// What a client has after these, by name and version.
+pub fn versions(resources: &[Resource]) -> Vec<(&str, &str)> {
+    let all = resources.iter();
+    all.map(|one| (&*one.name, &*one.version)).collect()
+}
+
+/// The resource of a name in a response.
+pub fn decoded<M: Message + Default>(response: &DiscoveryResponse, name: &str) -> M {
+    let names = names_of(response);
+    let at = names.iter().position(|one| one == name);
+    let at = at.unwrap_or_else(|| panic!("{name} is not among {names:?}"));
+    M::decode(&*response.resources[at].value).unwrap()
+}
+
 /// `ADDRESS:PORT` of an assignment in a response.
 pub fn endpoints(response: &DiscoveryResponse, cluster: &str) -> Vec<String> {
     use envoy_types::pb::envoy::config::core::v3::{address, socket_address};
-    let assignments = response
-        .resources
-        .iter()
-        .map(|any| ClusterLoadAssignment::decode(&*any.value).unwrap());
-    let found = assignments
-        .into_iter()
-        .find(|assignment| assignment.cluster_name == cluster)
-        .unwrap_or_else(|| panic!("{cluster} is not among {:?}", names_of(response)));
+    let found: ClusterLoadAssignment = decoded(response, cluster);
     let all = found.endpoints.iter().flat_map(|group| &group.lb_endpoints);
     all.map(|endpoint| {
         let Some(lb_endpoint::HostIdentifier::Endpoint(endpoint)) = &endpoint.host_identifier
@@ -300,7 +336,7 @@ impl Delta {
         assert!(heard.is_err(), "{heard:?}");
     }
 
-    /// How it ended.
+    /// How it ended; nothing may come before.
     pub async fn end(&mut self) -> Status {
         let heard = tokio::time::timeout(Duration::from_secs(20), self.heard.message()).await;
         let heard = heard.expect("it goes on");

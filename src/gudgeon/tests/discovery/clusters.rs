@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
 use envoy_types::pb::google::protobuf::Value;
 use envoy_types::pb::google::protobuf::value::Kind;
-use prost::Message as _;
 use serde_json::json;
 
 use crate::apiserver::ApiServer;
@@ -40,10 +39,7 @@ fn node_in(cluster: &str, network: Option<&str>) -> Node {
 /// The first request of a stream.
 async fn ask(port: u16, node: Node, url: &str, names: &[&str]) -> (Sotw, DiscoveryResponse) {
     let mut stream = Sotw::open(port).await;
-    stream.say(DiscoveryRequest {
-        node: Some(node),
-        ..request(url, names)
-    });
+    stream.ask_as(node, url, names);
     let response = stream.hear(url).await;
     stream.ack(&response, names);
     (stream, response)
@@ -147,7 +143,7 @@ async fn a_server_that_is_away_changes_nothing_and_its_return_is_one_push() {
 
 /// The addresses that a proxy's routes of port 80 know a service by.
 fn addresses(rds: &DiscoveryResponse, host: &str) -> Vec<String> {
-    let routes = RouteConfiguration::decode(&*rds.resources[0].value).unwrap();
+    let routes: RouteConfiguration = decoded(rds, "80");
     let hosts = routes.virtual_hosts.into_iter();
     let mut found = hosts.filter(|one| one.name == format!("{host}:80"));
     let domains = found.next().unwrap().domains.into_iter();
@@ -200,21 +196,21 @@ async fn a_cluster_that_is_removed_takes_its_endpoints_with_it_at_once() {
     for stream in &mut streams {
         stream.is_quiet().await;
     }
-    // It was not told of: it is there again when it is named again.
+    // The change was not heard while nobody listened; it shows once the cluster is named again.
     local.knows(&[("east", &east)]);
     let eds = streams[0].hear(EDS).await;
     assert_eq!(endpoints(&eds, A), ["10.1.0.1:8080", "10.2.0.9:8080"]);
 }
 
-/// `ADDRESS:PORT WEIGHT` of a response's only assignment.
+/// `ADDRESS:PORT WEIGHT` of the assignment of `A` in a response.
 fn weighed(response: &DiscoveryResponse) -> Vec<String> {
-    let assignment = ClusterLoadAssignment::decode(&*response.resources[0].value).unwrap();
+    let assignment: ClusterLoadAssignment = decoded(response, A);
     let weights = assignment
         .endpoints
         .iter()
         .flat_map(|group| &group.lb_endpoints)
         .map(|endpoint| endpoint.load_balancing_weight.as_ref().unwrap().value);
-    let addresses = endpoints(response, &assignment.cluster_name).into_iter();
+    let addresses = endpoints(response, A).into_iter();
     addresses
         .zip(weights)
         .map(|(address, weight)| format!("{address} {weight}"))

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use crate::client::*;
-use crate::place::{Place, entry, gudgeon, run, until};
+use crate::place::{OWN_PORTS, Place, entry, gudgeon, run, until};
 
 fn ends(arguments: &[&str]) -> (i32, String) {
     let output = run(arguments);
@@ -19,12 +19,6 @@ fn what_cannot_start_says_why() {
     let taken = taken.local_addr().unwrap().to_string();
     let root = tempfile::tempdir().unwrap();
     let here = root.path().to_str().unwrap();
-    let off = [
-        "--httpAddr=127.0.0.1:0",
-        "--monitoringAddr=",
-        "--grpcAddr=",
-        "--secureGrpcAddr=",
-    ];
     for (arguments, code, said) in [
         (vec!["discovery", "here"], 64, "unexpected argument 'here'"),
         (vec!["discovery", "--configdir", here], 64, "--configDir"),
@@ -73,7 +67,7 @@ fn what_cannot_start_says_why() {
     ] {
         // What a test says stands last, where it wins.
         let arguments = match arguments.split_first() {
-            Some((&"discovery", rest)) => [&["discovery"][..], &off, rest].concat(),
+            Some((&"discovery", rest)) => [&["discovery"][..], &OWN_PORTS, rest].concat(),
             _ => arguments,
         };
         let (found, text) = ends(&arguments);
@@ -136,20 +130,12 @@ fn flags_of_the_original_are_taken_in_both_spellings() {
 /// Case 43.
 #[tokio::test]
 async fn at_the_end_it_is_not_ready_and_then_streams_are_closed() {
-    let b = entry(
-        "b.demo.svc.cluster.local",
-        8080,
-        "HTTP",
-        &[("10.0.0.2", 80)],
-    );
     let mut discovery = Place::new()
-        .with("config/b.yaml", &b)
+        .with("config/b.yaml", &service("b", &["10.0.0.2"]))
         .arg("--drainDuration=4s")
         .start();
     let mut stream = Sotw::open(discovery.grpc).await;
-    let [cds, ..] = stream
-        .settle(&["outbound|8080||b.demo.svc.cluster.local"], &["8080"])
-        .await;
+    let [cds, ..] = stream.settle(&[B], &["8080"]).await;
     let asked = Instant::now();
     discovery.signal("TERM");
     until("draining", || {
@@ -191,13 +177,8 @@ fn a_term_while_it_starts_ends_it() {
     let kubeconfig = root.path().join("kubeconfig");
     std::fs::write(&kubeconfig, crate::support::patient(root.path())).unwrap();
     let mut child = gudgeon()
-        .args([
-            "discovery",
-            "--httpAddr=127.0.0.1:0",
-            "--grpcAddr=",
-            "--secureGrpcAddr=",
-            "--monitoringAddr=",
-        ])
+        .arg("discovery")
+        .args(OWN_PORTS)
         .arg("--kubeconfig")
         .arg(&kubeconfig)
         .env("PATH", std::env::var_os("PATH").unwrap())

@@ -3,26 +3,17 @@
 use crate::client::*;
 use crate::place::{Discovery, Place, documents, entry};
 use crate::streams::Deaf;
-use crate::support::program::metric_in;
-
-const B: &str = "outbound|8080||b.demo.svc.cluster.local";
 
 fn b(addresses: &[&str]) -> String {
-    let endpoints: Vec<_> = addresses.iter().map(|&address| (address, 80)).collect();
-    entry("b.demo.svc.cluster.local", 8080, "HTTP", &endpoints)
+    service("b", addresses)
 }
 
 /// Of Kubernetes, without a pod.
 const EMPTY: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: empty, namespace: demo}\nspec: {clusterIP: 10.96.0.9, ports: \
                      [{name: http, port: 80}]}\n";
 
-/// `None`: there is no such line.
-fn figure(discovery: &Discovery, name: &str) -> Option<f64> {
-    metric_in(&discovery.get("/metrics").1, name)
-}
-
 async fn becomes(discovery: &Discovery, name: &str, value: f64) {
-    soon(name, || figure(discovery, name) == Some(value)).await;
+    soon(name, || discovery.figure(name) == Some(value)).await;
 }
 
 #[tokio::test]
@@ -44,13 +35,13 @@ async fn endpoints_are_counted_by_cluster_where_that_is_wanted() {
     let discovery = place().env("PILOT_ENABLE_CLUSTER_METRICS", "true").start();
     for metric in metrics {
         let of = |cluster: &str| format!("{metric}{{cluster=\"{cluster}\"}}");
-        assert_eq!(figure(&discovery, &of(B)), Some(2.0), "{metric}");
+        assert_eq!(discovery.figure(&of(B)), Some(2.0), "{metric}");
         let empty = of("outbound|80||empty.demo.svc.cluster.local");
-        assert_eq!(figure(&discovery, &empty), Some(0.0), "{metric}");
+        assert_eq!(discovery.figure(&empty), Some(0.0), "{metric}");
     }
     let empty = "pilot_eds_no_instances";
     for one in [&unasked, &discovery] {
-        assert_eq!(figure(one, empty), Some(1.0));
+        assert_eq!(one.figure(empty), Some(1.0));
     }
     discovery.place.write("config/b.yaml", &b(&["10.0.0.2"]));
     for metric in metrics {
@@ -102,7 +93,7 @@ async fn the_times_of_a_push_add_up() {
         .start();
     let parts = ["gudgeon_debounce_seconds", "gudgeon_snapshot_seconds"];
     let of_streams = ["pilot_proxy_queue_time", "pilot_proxy_convergence_time"];
-    let of = |metric: &str, what: &str| figure(&discovery, &format!("{metric}_{what}")).unwrap();
+    let of = |metric: &str, what: &str| discovery.figure(&format!("{metric}_{what}")).unwrap();
     for metric in parts.iter().chain(&of_streams) {
         assert_eq!(of(metric, "count"), 0.0, "{metric}");
     }
@@ -136,7 +127,7 @@ async fn what_streams_share_is_counted_once() {
         .start();
     let figures = || {
         ["gudgeon_snapshot_bytes", "gudgeon_resources_shared"]
-            .map(|name| figure(&discovery, name).unwrap())
+            .map(|name| discovery.figure(name).unwrap())
     };
     assert_eq!(figures(), [0.0, 0.0]);
     let mut one = Sotw::open(discovery.grpc).await;
@@ -167,16 +158,13 @@ async fn a_stream_is_pending_while_a_push_waits_for_it() {
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.settle(&[B], &["8080"]).await;
     let deaf = Deaf::open(discovery.grpc);
-    soon("both streams", || {
-        discovery.json("/debug/syncz").as_array().unwrap().len() == 2
-    })
-    .await;
-    assert_eq!(figure(&discovery, pending), Some(0.0));
+    soon("both streams", || discovery.streams() == 2).await;
+    assert_eq!(discovery.figure(pending), Some(0.0));
     discovery.place.write("config/b.yaml", &b(&["10.0.0.3"]));
     let eds = stream.hear(EDS).await;
     stream.ack(&eds, &[B]);
     becomes(&discovery, "pilot_proxy_convergence_time_count", 1.0).await;
-    assert_eq!(figure(&discovery, pending), Some(1.0));
+    assert_eq!(discovery.figure(pending), Some(1.0));
     drop(deaf);
     becomes(&discovery, pending, 0.0).await;
 }
@@ -208,7 +196,7 @@ async fn who_loses_a_place_to_an_older_one_is_counted() {
     ];
     let told = discovery.json("/debug/push_status");
     for (metric, key) in metrics {
-        assert_eq!(figure(&discovery, metric), Some(1.0), "{metric}");
+        assert_eq!(discovery.figure(metric), Some(1.0), "{metric}");
         let message = told[metric][key]["message"].as_str();
         let message = message.unwrap_or_else(|| panic!("{key} of {metric}: {told}"));
         assert!(message.contains(" is left out: "), "{message}");

@@ -5,17 +5,15 @@ use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use crate::client::*;
-use crate::place::{Place, SOON, documents, entry};
+use crate::place::{Place, SOON, documents};
 use crate::streams::Deaf;
 
-const B: &str = "outbound|8080||b.demo.svc.cluster.local";
-
-fn service(address: &str) -> String {
-    entry("b.demo.svc.cluster.local", 8080, "HTTP", &[(address, 80)])
+fn b(address: &str) -> String {
+    service("b", &[address])
 }
 
 fn place() -> Place {
-    Place::new().with("config/b.yaml", &service("10.0.0.1"))
+    Place::new().with("config/b.yaml", &b("10.0.0.1"))
 }
 
 /// Case 3, the second half: changes without end.
@@ -30,7 +28,7 @@ async fn who_changes_without_end_is_heard_after_ten_seconds() {
     let heard = loop {
         turn += 1;
         let address = format!("10.0.{}.{}", turn / 250 + 1, turn % 250);
-        discovery.place.write("config/b.yaml", &service(&address));
+        discovery.place.write("config/b.yaml", &b(&address));
         if let Some(heard) = stream.next(Duration::from_millis(50)).await {
             break heard.unwrap();
         }
@@ -87,11 +85,8 @@ async fn who_answers_no_ping_is_gone() {
     let took = begun.elapsed();
     assert!(has(&heard.unwrap(), PING));
     assert!(took > Duration::from_millis(1900), "{took:?}");
-    soon("one stream", || {
-        discovery.json("/debug/syncz").as_array().unwrap().len() == 1
-    })
-    .await;
-    discovery.place.write("config/b.yaml", &service("10.0.0.2"));
+    soon("one stream", || discovery.streams() == 1).await;
+    discovery.place.write("config/b.yaml", &b("10.0.0.2"));
     assert_eq!(endpoints(&stream.hear(EDS).await, B), ["10.0.0.2:80"]);
 }
 
@@ -105,7 +100,7 @@ async fn an_old_connection_is_told_to_go_and_ends_ten_seconds_later() {
     let heard = tokio::task::spawn_blocking(move || (rest(&deaf), begun.elapsed()));
     tokio::time::sleep(Duration::from_secs(2)).await;
     // It is told to go by now, and its stream goes on.
-    discovery.place.write("config/b.yaml", &service("10.0.0.2"));
+    discovery.place.write("config/b.yaml", &b("10.0.0.2"));
     assert_eq!(endpoints(&stream.hear(EDS).await, B), ["10.0.0.2:80"]);
     let (heard, took) = heard.await.unwrap();
     assert!(has(&heard, GOAWAY));
@@ -120,10 +115,7 @@ async fn an_old_connection_is_told_to_go_and_ends_ten_seconds_later() {
 #[tokio::test]
 async fn who_does_not_read_keeps_no_turn() {
     let many: Vec<String> = (0..300)
-        .map(|number| {
-            let host = format!("s{number}.demo.svc.cluster.local");
-            entry(&host, 8080, "HTTP", &[("10.0.0.1", 80)])
-        })
+        .map(|number| service(&format!("s{number}"), &["10.0.0.1"]))
         .collect();
     let discovery = place()
         .with("config/many.yaml", &documents(&many))
@@ -136,14 +128,11 @@ async fn who_does_not_read_keeps_no_turn() {
         readers.push(stream);
     }
     let deaf: Vec<_> = (0..3).map(|_| Deaf::open(discovery.grpc)).collect();
-    soon("all streams", || {
-        discovery.json("/debug/syncz").as_array().unwrap().len() == 6
-    })
-    .await;
+    soon("all streams", || discovery.streams() == 6).await;
     for turn in 2..5 {
         let begun = Instant::now();
         let address = format!("10.0.0.{turn}");
-        discovery.place.write("config/b.yaml", &service(&address));
+        discovery.place.write("config/b.yaml", &b(&address));
         for stream in &mut readers {
             let eds = stream.hear(EDS).await;
             assert_eq!(endpoints(&eds, B), [format!("{address}:80")]);

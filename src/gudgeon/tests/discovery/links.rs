@@ -5,17 +5,12 @@ use std::path::Path;
 use crate::authority::Authority;
 use crate::client::*;
 use crate::galley::Galley;
-use crate::place::{Discovery, Place, until};
+use crate::place::{Discovery, Place, put, until};
 use crate::sinks::{A, a, address, mesh};
 use crate::support::apart;
 
 const KNOWN: &str = "spiffe://cluster.local/ns/istio-system/sa/known";
 const OTHER: &str = "spiffe://cluster.local/ns/istio-system/sa/other";
-
-fn put(folder: &Path, name: &str, text: &str) {
-    std::fs::write(folder.join(".new"), text).unwrap();
-    std::fs::rename(folder.join(".new"), folder.join(name)).unwrap();
-}
 
 /// A folder with the pair of whoever has this identity.
 fn identity(place: &Place, folder: &str, root: &Authority, id: &str) {

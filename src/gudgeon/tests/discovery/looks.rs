@@ -1,13 +1,10 @@
 //! What it shows of itself.
 
 use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType::UserAgentVersion;
-use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use serde_json::json;
 
 use crate::client::*;
 use crate::place::{Place, documents, entry, request};
-
-const B: &str = "outbound|8080||b.demo.svc.cluster.local";
 
 fn b() -> String {
     entry(
@@ -210,11 +207,7 @@ async fn a_conflict_names_a_proxy_that_it_was_found_for() {
     let mut stream = Sotw::open(discovery.grpc).await;
     let mut node = node();
     node.user_agent_version_type = Some(UserAgentVersion("1.40.0".to_owned()));
-    stream.say(DiscoveryRequest {
-        node: Some(node.clone()),
-        type_url: LDS.to_owned(),
-        ..DiscoveryRequest::default()
-    });
+    stream.ask_as(node.clone(), LDS, &[]);
     stream.hear(LDS).await;
     let told = discovery.json("/debug/push_status");
     let metric = "pilot_conflict_outbound_listener_tcp_over_current_tcp";

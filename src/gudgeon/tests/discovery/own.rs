@@ -1,7 +1,5 @@
 //! Ports that proxies have themselves: whoever wants one of them is told that he cannot have it.
 
-use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
-
 use crate::client::*;
 use crate::place::Place;
 
@@ -17,10 +15,7 @@ async fn what_wants_a_port_of_the_proxys_own_is_counted_and_shown() {
         .with("config/web.yaml", INGRESS)
         .start();
     let mut stream = Sotw::open(discovery.grpc).await;
-    stream.say(DiscoveryRequest {
-        node: Some(node()),
-        ..request(LDS, &[])
-    });
+    stream.ask(LDS, &[]);
     let lds = stream.hear(LDS).await;
     stream.ack(&lds, &[]);
     assert_eq!(names_of(&lds), ["127.0.0.1_9080"]);

@@ -1,8 +1,12 @@
 //! A discovery that runs, with a directory of YAML that a test writes.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::Value;
 
@@ -31,6 +35,44 @@ pub fn entry(host: &str, port: u16, protocol: &str, endpoints: &[(&str, u16)]) -
 pub fn documents(all: &[String]) -> String {
     all.join("---\n")
 }
+
+/// An address of this machine that no other test has: the abstract socket is the lock.
+pub struct Address {
+    pub ip: Ipv4Addr,
+    _lock: UnixDatagram,
+}
+
+impl Address {
+    pub fn new() -> Self {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        loop {
+            let step = NEXT.fetch_add(1, Ordering::Relaxed);
+            let [_, _, one, two] = std::process::id().to_be_bytes();
+            let number = u16::from_be_bytes([one, two]).wrapping_mul(61);
+            let [high, low] = number.wrapping_add(step).to_be_bytes();
+            let ip = Ipv4Addr::new(127, 77, high, low.max(1));
+            let name = UnixAddress::from_abstract_name(format!("gudgeon_test_{ip}")).unwrap();
+            if let Ok(lock) = UnixDatagram::bind_addr(&name) {
+                return Self { ip, _lock: lock };
+            }
+        }
+    }
+}
+
+/// Writes a file in one step, as editors and kubelet do it.
+pub fn put(folder: &Path, name: &str, text: &str) {
+    let new = folder.join(".new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, folder.join(name)).unwrap();
+}
+
+/// Flags for one that a test starts itself: the usual ports may be somebody else's.
+pub const OWN_PORTS: [&str; 4] = [
+    "--httpAddr=127.0.0.1:0",
+    "--monitoringAddr=",
+    "--grpcAddr=",
+    "--secureGrpcAddr=",
+];
 
 /// Files of a discovery.
 pub struct Place {
@@ -101,12 +143,8 @@ impl Place {
         self.root.path().join(name)
     }
 
-    /// In one step, as editors and kubelet do it.
     pub fn write(&self, name: &str, text: &str) {
-        let path = self.path(name);
-        let new = self.path(".new");
-        fs::write(&new, text).unwrap();
-        fs::rename(new, path).unwrap();
+        put(self.root.path(), name, text);
     }
 
     /// Starts it and waits until it is ready.
@@ -163,6 +201,11 @@ impl Discovery {
         until("readiness", || (self.get("/ready").0 == 200).then_some(()));
     }
 
+    /// Where it takes streams.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.grpc).into()
+    }
+
     pub fn get(&self, path: &str) -> (u16, String) {
         request(self.http, "GET", path)
     }
@@ -173,9 +216,26 @@ impl Discovery {
         serde_json::from_str(&body).unwrap()
     }
 
-    /// The value of a metric's line.
+    /// The value of a metric's line; `None`: there is no such line.
+    pub fn figure(&self, name: &str) -> Option<f64> {
+        metric_in(&self.get("/metrics").1, name)
+    }
+
+    /// The same; 0 without such a line.
     pub fn metric(&self, name: &str) -> f64 {
-        metric_in(&self.get("/metrics").1, name).unwrap_or_default()
+        self.figure(name).unwrap_or_default()
+    }
+
+    /// How many streams it serves.
+    pub fn streams(&self) -> usize {
+        self.json("/debug/syncz").as_array().unwrap().len()
+    }
+
+    /// How many resources its first source of configuration has sent.
+    pub fn taken(&self) -> u64 {
+        let sources = self.json("/debug/sinkz");
+        let requests = sources[0]["requests"].as_array().unwrap().iter();
+        requests.filter_map(|one| one["resources"].as_u64()).sum()
     }
 }
 

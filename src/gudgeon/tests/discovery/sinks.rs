@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::client::*;
 use crate::galley::Galley;
-use crate::place::{Place, entry, until};
+use crate::place::{Address, OWN_PORTS, Place, entry, gudgeon, put, until};
 
 pub const A: &str = "outbound|80||a.demo.svc.cluster.local";
 
@@ -148,12 +148,13 @@ fn an_address_that_is_none_is_a_mistake() {
         let place = Place::new();
         place.write("mesh", &mesh(&[text.to_owned()]));
         let path = place.path("mesh");
-        let ended = crate::place::run(&[
-            "discovery",
-            "--registries=MCP",
-            "--meshConfig",
-            path.to_str().unwrap(),
-        ]);
+        let ended = gudgeon()
+            .arg("discovery")
+            .args(OWN_PORTS)
+            .args(["--registries=MCP", "--meshConfig"])
+            .arg(path)
+            .output()
+            .unwrap();
         assert_eq!(ended.status.code(), Some(78), "{text}");
         let said = String::from_utf8_lossy(&ended.stdout).into_owned();
         assert!(
@@ -166,17 +167,18 @@ fn an_address_that_is_none_is_a_mistake() {
 #[tokio::test]
 async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it() {
     let root = tempfile::tempdir().unwrap();
-    let write = |text: &str| {
-        std::fs::write(root.path().join(".new"), text).unwrap();
-        std::fs::rename(root.path().join(".new"), root.path().join("a.yaml")).unwrap();
-    };
+    let write = |text: &str| put(root.path(), "a.yaml", text);
     write(&a("10.0.0.1"));
-    let mut galley = Galley::plain(root.path(), "tcp://127.0.0.1:0");
-    let address = galley.address();
+    // An address of its own: nobody takes the port while galley is away.
+    let own = Address::new();
+    let at = format!("{}:9901", own.ip);
+    let serve = || Galley::plain(root.path(), &format!("tcp://{at}"));
+    let mut galley = serve();
+    assert_eq!(galley.address(), at);
     // Beside a directory that comes later in the list.
     let place = place(&["one"]).with("one/a.yaml", &a("10.0.0.3"));
     let one = format!("fs://{}", place.path("one").display());
-    place.write("mesh", &mesh(&[format!("mcp://{address}"), one]));
+    place.write("mesh", &mesh(&[format!("mcp://{at}"), one]));
     let discovery = place.start();
     let mut client = Sotw::open(discovery.grpc).await;
     client.ask(CDS, &[]);
@@ -200,18 +202,13 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     assert!(entries["last_ack"].is_string() && entries["last_nack"].is_null());
     let (_, page) = discovery.get("/debug");
     assert!(page.contains("Sources of configuration: 2") && page.contains("connected"));
-    let taken = || -> u64 {
-        let requests = source("requests");
-        let requests = requests.as_array().unwrap().iter();
-        requests.filter_map(|one| one["resources"].as_u64()).sum()
-    };
     // It is gone: nothing changes. It comes back: only the difference does.
-    let before = taken();
+    let before = discovery.taken();
     drop(galley);
     soon("the loss is seen", || source("state") == "broken").await;
     client.is_quiet().await;
     let requests = source("requests").as_array().unwrap().len();
-    let _galley = Galley::plain(root.path(), &address);
+    let _galley = serve();
     soon("it is back", || source("state") == "connected").await;
     soon("all was asked for", || {
         source("requests").as_array().unwrap().len() > requests
@@ -222,7 +219,7 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     let third = client.hear(EDS).await;
     client.ack(&third, &[A]);
     assert_eq!(endpoints(&third, A), ["10.0.0.1:1"]);
-    assert_eq!(taken(), before + 1);
+    assert_eq!(discovery.taken(), before + 1);
     let labels = "component=\"pilot\",collection=\"istio/networking/v1alpha3/serviceentries\"";
     let acks = format!("istio_mcp_request_acks_total{{{labels}}}");
     assert!(discovery.metric(&acks) >= 4.0);

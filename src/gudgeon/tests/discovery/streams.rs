@@ -9,19 +9,6 @@ use tonic::Code;
 use crate::client::*;
 use crate::place::{Discovery, Place, documents, entry};
 
-const A: &str = "outbound|8080||a.demo.svc.cluster.local";
-const B: &str = "outbound|8080||b.demo.svc.cluster.local";
-const C: &str = "outbound|8080||c.demo.svc.cluster.local";
-
-fn host(name: &str) -> String {
-    format!("{name}.demo.svc.cluster.local")
-}
-
-fn service(name: &str, endpoints: &[&str]) -> String {
-    let endpoints: Vec<_> = endpoints.iter().map(|address| (*address, 80)).collect();
-    entry(&host(name), 8080, "HTTP", &endpoints)
-}
-
 fn with(services: &[(&str, &[&str])]) -> Place {
     let place = Place::new();
     write(&place, services);
@@ -236,13 +223,10 @@ async fn two_streams_of_one_node_are_two() {
     older.settle(&[B], &["8080"]).await;
     let mut newer = Sotw::open(discovery.grpc).await;
     newer.settle(&[B], &["8080"]).await;
-    assert_eq!(discovery.json("/debug/syncz").as_array().unwrap().len(), 2);
+    assert_eq!(discovery.streams(), 2);
     drop(older);
     let gone = Instant::now();
-    soon("one stream", || {
-        discovery.json("/debug/syncz").as_array().unwrap().len() == 1
-    })
-    .await;
+    soon("one stream", || discovery.streams() == 1).await;
     assert!(gone.elapsed() < Duration::from_secs(1));
     write(
         &discovery.place,
@@ -354,11 +338,7 @@ async fn delta_sends_what_is_not_there() {
     stream.ask(CDS, &[], &[]);
     let cds = stream.hear(CDS).await;
     stream.ack(&cds);
-    let all: Vec<_> = cds
-        .resources
-        .iter()
-        .map(|one| (one.name.as_str(), one.version.as_str()))
-        .collect();
+    let all = versions(&cds.resources);
     assert!(all.iter().any(|(name, _)| *name == B));
 
     let mut again = Delta::open(discovery.grpc).await;
@@ -371,15 +351,8 @@ async fn delta_sends_what_is_not_there() {
     known.push(("gone", "1"));
     other.ask(CDS, &[], &known);
     let answer = other.hear(CDS).await;
-    let names: Vec<_> = answer
-        .resources
-        .iter()
-        .map(|one| one.name.as_str())
-        .collect();
-    assert_eq!(
-        (names, answer.removed_resources),
-        (vec![B], vec!["gone".to_owned()])
-    );
+    assert_eq!(names_of_delta(&answer), [B]);
+    assert_eq!(answer.removed_resources, ["gone"]);
 
     stream.ask(EDS, &[C], &[]);
     let eds = stream.hear(EDS).await;
@@ -397,13 +370,7 @@ async fn delta_sends_what_is_not_there() {
         ],
     );
     let cds = stream.hear(CDS).await;
-    assert_eq!(
-        cds.resources
-            .iter()
-            .map(|one| one.name.as_str())
-            .collect::<Vec<_>>(),
-        [C]
-    );
+    assert_eq!(names_of_delta(&cds), [C]);
     let eds = stream.hear(EDS).await;
     assert_eq!(eds.resources[0].name, C);
 }
@@ -412,14 +379,7 @@ async fn delta_sends_what_is_not_there() {
 #[tokio::test]
 async fn nobody_waits_for_who_does_not_read() {
     let many: Vec<String> = (0..300)
-        .map(|number| {
-            entry(
-                &host(&format!("s{number}")),
-                8080,
-                "HTTP",
-                &[("10.0.0.1", 80)],
-            )
-        })
+        .map(|number| service(&format!("s{number}"), &["10.0.0.1"]))
         .collect();
     let discovery = with(AB).with("config/many.yaml", &documents(&many)).start();
     let mut readers = Vec::new();

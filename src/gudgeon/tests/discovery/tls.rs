@@ -18,9 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::authority::{Authority, Signed};
 use crate::client::*;
-use crate::place::{Discovery, Place, entry};
-
-const B: &str = "outbound|8080||b.demo.svc.cluster.local";
+use crate::place::{Discovery, Place};
 
 fn trusting(root: &Authority, client: Option<&Signed>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
@@ -82,14 +80,8 @@ fn certify(root: &Authority, place: &Place) {
 }
 
 fn place() -> Place {
-    let b = entry(
-        "b.demo.svc.cluster.local",
-        8080,
-        "HTTP",
-        &[("10.0.0.2", 80)],
-    );
     Place::new()
-        .with("config/b.yaml", &b)
+        .with("config/b.yaml", &service("b", &["10.0.0.2"]))
         .arg("--secureGrpcAddr=127.0.0.1:0")
 }
 
@@ -190,12 +182,7 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
     )
     .await;
     assert_eq!(own, None);
-    let more = entry(
-        "b.demo.svc.cluster.local",
-        8080,
-        "HTTP",
-        &[("10.0.0.3", 80)],
-    );
+    let more = service("b", &["10.0.0.3"]);
     discovery.place.write("config/b.yaml", &more);
     assert_eq!(endpoints(&stream.hear(EDS).await, B), ["10.0.0.3:80"]);
 }

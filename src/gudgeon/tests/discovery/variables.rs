@@ -6,23 +6,17 @@ use envoy_types::pb::envoy::config::core::v3::{ConfigSource, Node};
 use envoy_types::pb::envoy::config::listener::v3::{Listener, filter};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use prost::Message;
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
+use prost::Message as _;
 
 use crate::client::*;
-use crate::place::{Discovery, Place, SOON, documents, entry};
+use crate::place::{Discovery, Place, SOON, documents};
 
-const B: &str = "outbound|8080||b.demo.svc.cluster.local";
 const DB: &str = "outbound|9000||db.demo.svc.cluster.local";
 
 /// One service with HTTP, and one without an address that has two pods.
 fn place() -> Place {
-    let b = entry(
-        "b.demo.svc.cluster.local",
-        8080,
-        "HTTP",
-        &[("10.0.0.2", 80)],
-    );
+    let b = service("b", &["10.0.0.2"]);
     let db = "apiVersion: v1\nkind: Service\nmetadata: {name: db, namespace: demo}\nspec: {clusterIP: None, ports: [{name: tcp, \
               port: 9000}]}\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: db-1, namespace: demo, \
               labels: {kubernetes.io/service-name: db}}\naddressType: IPv4\nports: [{name: tcp, port: 9000}]\nendpoints:\n- \
@@ -30,13 +24,6 @@ fn place() -> Place {
     Place::new()
         .with("config/all.yaml", &documents(&[b, db.to_owned()]))
         .with("mesh", "enableTracing: true\n")
-}
-
-fn decoded<M: Message + Default>(response: &DiscoveryResponse, name: &str) -> M {
-    let names = names_of(response);
-    let at = names.iter().position(|one| one == name);
-    let at = at.unwrap_or_else(|| panic!("{name} is not among {names:?}"));
-    M::decode(&*response.resources[at].value).unwrap()
 }
 
 /// Seconds.
@@ -63,10 +50,7 @@ impl Given {
             metadata: None,
             ..node_of("sidecar~10.0.0.1~client-1.demo~demo.svc.cluster.local")
         };
-        stream.say(DiscoveryRequest {
-            node: Some(intercepted),
-            ..request(CDS, &[])
-        });
+        stream.ask_as(intercepted, CDS, &[]);
         let cds = stream.hear(CDS).await;
         stream.say(request(EDS, &[DB]));
         let db = endpoints(&stream.hear(EDS).await, DB);

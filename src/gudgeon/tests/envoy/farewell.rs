@@ -1,19 +1,14 @@
 //! Case 43 by requests: a server ends as it is told to, and its Envoys go on to another one that is fed the same.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::backend::{Backend, Load};
-use crate::place::{Discovery, Place, entry, until};
+use crate::place::{Place, entry, until};
 use crate::proxy::{Address, Proxy, Setup, in_sync, in_sync_with, updates};
 use crate::relay::Relay;
 
 const HOST: &str = "b.demo.svc.cluster.local";
 const PORT: u16 = 18083;
-
-fn at(discovery: &Discovery) -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, discovery.grpc).into()
-}
 
 #[test]
 fn envoy_goes_on_to_another_server_and_is_sent_nothing_again() {
@@ -27,7 +22,7 @@ fn envoy_goes_on_to_another_server_and_is_sent_nothing_again() {
             .arg("--drainDuration=1s")
             .start()
     });
-    let relays = [(); 2].map(|()| Relay::new(at(&first)));
+    let relays = [(); 2].map(|()| Relay::new(first.address()));
     let state = Setup::new("state", relays[0].port);
     let delta = Setup::new("delta", relays[1].port).delta(&first.place);
     let mut proxies = [state.begin(), delta.begin()];
@@ -40,13 +35,14 @@ fn envoy_goes_on_to_another_server_and_is_sent_nothing_again() {
 
     for relay in &relays {
         assert!(relay.farewells().is_empty());
-        relay.lead(at(&second));
+        relay.lead(second.address());
     }
     first.signal("TERM");
     assert_eq!(first.wait().code(), Some(0));
     for (relay, (proxy, before)) in relays.iter().zip(proxies.iter().zip(&rows)) {
-        let farewells = relay.farewells();
-        assert!(!farewells.is_empty());
+        let farewells = until("a farewell", || {
+            Some(relay.farewells()).filter(|all| !all.is_empty())
+        });
         assert!(farewells.iter().all(|code| *code == 0), "{farewells:?}");
         let after = in_sync_with(&second, &proxy.name, |row| row["route_acked"].is_string());
         for kind in ["cluster", "endpoint", "listener", "route"] {

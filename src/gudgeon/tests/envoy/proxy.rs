@@ -3,18 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::network;
+pub use crate::place::Address;
 use crate::place::{Discovery, SOON, exchange, until, workspace};
 
 /// pintle, built as this program is.
@@ -50,29 +48,6 @@ fn envoy() -> PathBuf {
         path.display()
     );
     path
-}
-
-/// An address of this machine for one proxy, which no other test has: the abstract socket is the lock.
-pub struct Address {
-    pub ip: Ipv4Addr,
-    _lock: UnixDatagram,
-}
-
-impl Address {
-    pub fn new() -> Self {
-        static NEXT: AtomicU16 = AtomicU16::new(0);
-        loop {
-            let step = NEXT.fetch_add(1, Ordering::Relaxed);
-            let [_, _, one, two] = std::process::id().to_be_bytes();
-            let number = u16::from_be_bytes([one, two]).wrapping_mul(61);
-            let [high, low] = number.wrapping_add(step).to_be_bytes();
-            let ip = Ipv4Addr::new(127, 77, high, low.max(1));
-            let name = UnixAddress::from_abstract_name(format!("gudgeon_test_{ip}")).unwrap();
-            if let Ok(lock) = UnixDatagram::bind_addr(&name) {
-                return Self { ip, _lock: lock };
-            }
-        }
-    }
 }
 
 /// On an address of its own nobody else has them, and no listener of a service may.

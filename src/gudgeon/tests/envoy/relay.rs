@@ -1,4 +1,5 @@
-//! What stands between an Envoy and discovery: it lets so many messages of the server through, and then none.
+//! Stands between a client and discovery: it can stop after so many messages of the server, lead new connections elsewhere, and
+//! notes the server's GOAWAYs.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +15,7 @@ struct State {
     /// One more was there.
     stopped: bool,
     connections: Vec<TcpStream>,
-    /// The codes of the server's farewells.
+    /// The codes of the server's farewells (GOAWAY).
     farewells: Vec<u32>,
 }
 
@@ -66,7 +67,7 @@ impl Relay {
         self.state().server = server;
     }
 
-    /// The codes of the frames by which the server said that it ends connections.
+    /// The codes of the frames by which the server said that it ends connections (GOAWAY).
     pub fn farewells(&self) -> Vec<u32> {
         self.state().farewells.clone()
     }
@@ -115,6 +116,7 @@ fn frames(mut from: &TcpStream, mut to: &TcpStream, state: &Mutex<State>) -> std
         let is_message = frame[3] == 0 && length > 0;
         frame.resize(9 + length as usize, 0);
         from.read_exact(&mut frame[9..])?;
+        // GOAWAY: the last stream, then the code.
         if frame[3] == 7 {
             let code = u32::from_be_bytes(frame[13..17].try_into().unwrap());
             state.lock().unwrap().farewells.push(code);

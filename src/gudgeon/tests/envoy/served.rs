@@ -1,12 +1,10 @@
 //! Rules on their way: a directory that galley checks and serves, discovery that takes it from there, and Envoy that does as
 //! it says.
 
-use std::fs;
-
 use crate::backend::Backend;
 use crate::galley::Galley;
-use crate::place::{Place, entry, until};
-use crate::proxy::{Address, Proxy, in_sync, updates};
+use crate::place::{Address, Place, entry, put, until};
+use crate::proxy::{Proxy, in_sync, updates};
 
 const PORT: u16 = 18110;
 
@@ -21,15 +19,14 @@ fn what_galley_serves_reaches_envoy_and_a_broken_rule_does_not() {
         entry(&host, PORT, "HTTP", &[(&at, backend.port)])
     };
     let config = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        let new = config.path().join(".new");
-        fs::write(&new, text).unwrap();
-        fs::rename(new, config.path().join(name)).unwrap();
-    };
+    let write = |name: &str, text: &str| put(config.path(), name, text);
     write("b.yaml", &rule("b", &first));
-    let mut galley = Galley::plain(config.path(), "tcp://127.0.0.1:0");
-    let address = galley.address();
-    let mesh = format!("enableTracing: false\nconfigSources: [{{address: 'mcp://{address}'}}]\n");
+    // An address of its own: nobody takes the port while galley is away.
+    let own = format!("{at}:9901");
+    let serve = || Galley::plain(config.path(), &format!("tcp://{own}"));
+    let mut galley = serve();
+    assert_eq!(galley.address(), own);
+    let mesh = format!("enableTracing: false\nconfigSources: [{{address: 'mcp://{own}'}}]\n");
     let discovery = Place::new()
         .arg("--registries=MCP")
         .with("mesh", &mesh)
@@ -55,7 +52,7 @@ fn what_galley_serves_reaches_envoy_and_a_broken_rule_does_not() {
         assert!(line.contains("port 80800 is not in 1..65535"), "{line}");
         Some(())
     });
-    // What is served after it has arrived: so would it have, were it served.
+    // c.yaml was written after the broken rule and has arrived: had galley served that rule, it would be here, too.
     write("c.yaml", &rule("c", &first));
     answers("c", "v1");
     assert_eq!(proxy.get("b", PORT), ok("v1"));
@@ -71,13 +68,8 @@ fn what_galley_serves_reaches_envoy_and_a_broken_rule_does_not() {
     answers("new", "v2");
 
     let source = |field: &str| discovery.json("/debug/sinkz")[0][field].clone();
-    let taken = || -> u64 {
-        let requests = source("requests");
-        let requests = requests.as_array().unwrap().iter();
-        requests.filter_map(|one| one["resources"].as_u64()).sum()
-    };
     let before = in_sync(&discovery, "client-1");
-    let (had, known) = (taken(), updates(&proxy));
+    let (had, known) = (discovery.taken(), updates(&proxy));
     galley.signal("TERM");
     assert_eq!(galley.wait().code(), Some(0));
     until("the loss", || (source("state") == "broken").then_some(()));
@@ -85,7 +77,7 @@ fn what_galley_serves_reaches_envoy_and_a_broken_rule_does_not() {
     assert_eq!(discovery.get("/ready").0, 200);
 
     // It comes back, with one change: nothing else is sent again, to nobody.
-    let _galley = Galley::plain(config.path(), &address);
+    let _galley = serve();
     until("its return", || {
         (source("state") == "connected").then_some(())
     });
@@ -93,7 +85,7 @@ fn what_galley_serves_reaches_envoy_and_a_broken_rule_does_not() {
     write("c.yaml", &rule("c", &second));
     answers("c", "v2");
     assert_eq!(proxy.get("b", PORT), ok("v2"));
-    assert_eq!(taken(), had + 1);
+    assert_eq!(discovery.taken(), had + 1);
     let after = in_sync(&discovery, "client-1");
     for kind in ["cluster", "listener", "route"] {
         let sent = format!("{kind}_sent");

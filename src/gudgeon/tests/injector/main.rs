@@ -6,10 +6,6 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
-    clippy::print_stderr,
-    clippy::too_many_lines,
-    dead_code,
-    unreachable_pub,
     reason = "a test may panic, starts programs and reads files"
 )]
 #![forbid(unsafe_code)]
@@ -18,7 +14,6 @@ mod builtin;
 mod cluster;
 mod coming;
 mod commands;
-mod floods;
 mod hostile;
 mod https;
 mod kinds;

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod h2;
+pub mod plain;
 pub mod program;
 pub mod server;
 

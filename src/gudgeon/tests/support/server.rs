@@ -1,7 +1,7 @@
 //! As much of an API server as the program asks for, over plain HTTP: one webhook configuration, two ConfigMaps, a version.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufReader, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,6 +9,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+
+use super::plain;
 
 #[derive(Debug, Default)]
 struct State {
@@ -29,30 +31,18 @@ pub struct Server {
 
 impl Server {
     pub fn new(minor: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let this = Self {
-            port: listener.local_addr().unwrap().port(),
+        let on = |port| Self {
+            port,
             state: Arc::default(),
         };
+        let this = plain::serve(on, Self::serve);
         minor.clone_into(&mut this.state.lock().unwrap().minor);
-        let server = this.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let server = server.clone();
-                std::thread::spawn(move || server.serve(stream));
-            }
-        });
         this
     }
 
     /// Leaves a kubeconfig that leads here.
     pub fn kubeconfig(&self, path: &Path) {
-        let text = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- name: a\n  cluster: {{server: 'http://127.0.0.1:{}'}}\n\
-             contexts:\n- name: a\n  context: {{cluster: a, user: a}}\nusers:\n- name: a\n  user: {{}}\n",
-            self.port
-        );
-        std::fs::write(path, text).unwrap();
+        std::fs::write(path, plain::kubeconfig(self.port)).unwrap();
     }
 
     /// The bundle as it is now, PEM.
@@ -82,41 +72,16 @@ impl Server {
             "webhooks": [{"name": "namespace.sidecar-injector.istio.io", "clientConfig": {"caBundle": state.bundle}}]})
     }
 
-    fn serve(&self, stream: TcpStream) {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let mut stream = stream;
-        loop {
-            let mut line = String::new();
-            if !matches!(reader.read_line(&mut line), Ok(1..)) {
-                return;
-            }
-            let mut length = 0;
-            loop {
-                let mut header = String::new();
-                reader.read_line(&mut header).unwrap();
-                if let Some(value) = header.to_ascii_lowercase().strip_prefix("content-length:") {
-                    length = value.trim().parse().unwrap();
-                }
-                if header == "\r\n" {
-                    break;
-                }
-            }
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).unwrap();
+    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        while let Some((line, body)) = plain::asked(&mut reader) {
             if line.contains("watch=true") {
-                self.watch(&mut stream);
-                return;
+                return self.watch(&mut stream);
             }
             let (status, answer) = self.answer(&line, &body);
-            let text = answer.to_string();
-            let head = format!(
-                "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-                text.len()
-            );
-            if stream.write_all((head + &text).as_bytes()).is_err() {
-                return;
-            }
+            plain::answer(&mut stream, status, &answer.to_string())?;
         }
+        Ok(())
     }
 
     fn answer(&self, line: &str, body: &[u8]) -> (u16, Value) {
@@ -167,21 +132,18 @@ impl Server {
     }
 
     /// Tells of each version, until the other side goes.
-    fn watch(&self, stream: &mut TcpStream) {
-        let head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    fn watch(&self, stream: &mut TcpStream) -> std::io::Result<()> {
         let mut told = self.state.lock().unwrap().version;
-        let mut sent = stream.write_all(head);
-        while sent.is_ok() {
-            let event = {
+        stream.write_all(plain::WATCH_HEAD)?;
+        loop {
+            let news = {
                 let state = self.state.lock().unwrap();
                 let news = state.version != told;
                 told = state.version;
-                news.then(|| {
-                    json!({"type": "MODIFIED", "object": Self::object(&state)}).to_string() + "\n"
-                })
+                news.then(|| json!({"type": "MODIFIED", "object": Self::object(&state)}))
             };
-            if let Some(event) = event {
-                sent = stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes());
+            if let Some(news) = news {
+                plain::event(stream, &news)?;
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -1,4 +1,18 @@
-//! Clients by the hundred that are slow on purpose, never read, or misuse HTTP/2: memory stays, and others are served.
+//! Clients by the hundred that are slow on purpose, never read, or misuse HTTP/2: memory stays, and others are served. A
+//! program of its own, for nothing else is to run beside them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test may panic, starts programs and reads files"
+)]
+#![forbid(unsafe_code)]
+
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -6,9 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::support::h2;
-use crate::support::{self, Client, Injector, client_config, pod, review, until};
 use serde_json::json;
+use support::h2;
+use support::{Client, Injector, client_config, pod, review, until};
 
 /// What the shipped manifest allows it.
 const LIMIT_MIB: u64 = 64;
