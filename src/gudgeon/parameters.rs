@@ -25,15 +25,6 @@ pub(crate) fn of(revision: Option<&String>, builtin: &BuiltinFlags) -> Parameter
     }
 }
 
-/// Without what the built-in template takes.
-pub(crate) fn beside_a_file(parameters: Parameters) -> Parameters {
-    Parameters {
-        revision: parameters.revision,
-        environment: parameters.environment,
-        ..Parameters::default()
-    }
-}
-
 /// The flags of the built-in template that were given.
 pub(crate) fn given(builtin: &BuiltinFlags) -> Vec<&'static str> {
     let BuiltinFlags {
@@ -53,9 +44,14 @@ pub(crate) fn given(builtin: &BuiltinFlags) -> Vec<&'static str> {
     .collect()
 }
 
-/// What is said about such a flag.
+/// What is said about such a flag beside templates of one's own.
 pub(crate) fn ignored(flag: &str) -> String {
+    let but = match flag {
+        "proxyImage" => "; .ProxyImage has it, where the values name no image",
+        "initImage" => "; .ProxyInitImage has it, where the values name no image",
+        _ => "",
+    };
     format!(
-        "ignoring --{flag}: a configuration is in use, and it is a parameter of the built-in template"
+        "ignoring --{flag}: a configuration is in use, and it is a parameter of the built-in template{but}"
     )
 }

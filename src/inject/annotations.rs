@@ -6,6 +6,10 @@ use serde_json::Value;
 
 use crate::pod;
 use crate::quantity;
+use crate::schema::{self, Kind};
+use crate::typing::{self, Findings, Reading};
+use crate::unfit::Unfit;
+use crate::yaml;
 
 /// What a valid value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +29,8 @@ enum Valid {
     Interfaces,
     Quantity,
     Boolean,
-    Object,
+    /// Objects by name, each of this kind.
+    Objects(&'static str),
     ProxyConfig,
     Templates,
 }
@@ -38,6 +43,7 @@ pub const PROXY_CONFIG: &str = "proxy.istio.io/config";
 pub const TEMPLATES: &str = "inject.istio.io/templates";
 pub const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
 pub const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";
+const USER_VOLUME: &str = "sidecar.istio.io/userVolume";
 pub const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
 
 const INTERCEPTION: Valid = Valid::OneOf(&["REDIRECT", "TPROXY", "NONE"]);
@@ -144,11 +150,11 @@ const ROWS: &[Row] = &[
         Valid::Any,
     ),
     Row("sidecar.istio.io/status", "status", Valid::Text),
-    Row("sidecar.istio.io/userVolume", "userVolume", Valid::Object),
+    Row(USER_VOLUME, "userVolume", Valid::Objects("Volume")),
     Row(
         "sidecar.istio.io/userVolumeMount",
         "userVolumeMount",
-        Valid::Object,
+        Valid::Objects("VolumeMount"),
     ),
     Row(STATUS_PORT, "statusPort", Valid::Port),
     Row(
@@ -247,7 +253,7 @@ pub fn parameter(name: &str, value: &str) -> Result<(), String> {
 }
 
 fn check(value: &str, valid: Valid, judges: &Judges<'_>) -> Result<(), String> {
-    if !matches!(valid, Valid::Text | Valid::Object | Valid::ProxyConfig)
+    if !matches!(valid, Valid::Text | Valid::Objects(_) | Valid::ProxyConfig)
         && value.chars().any(char::is_control)
     {
         return Err("it holds a control character".to_owned());
@@ -280,14 +286,51 @@ fn check(value: &str, valid: Valid, judges: &Judges<'_>) -> Result<(), String> {
         Valid::Boolean => boolean(value)
             .map(drop)
             .ok_or_else(|| "want true or false".to_owned()),
-        Valid::Object => match serde_json::from_str::<Value>(value) {
-            Ok(Value::Object(_)) => Ok(()),
-            Ok(_) => Err("want a JSON object".to_owned()),
-            Err(error) => Err(format!("want a JSON object: {error}")),
-        },
+        Valid::Objects(kind) => objects(value, kind),
         Valid::ProxyConfig => (judges.proxy_config)(value),
         Valid::Templates => (judges.templates)(value),
     }
+}
+
+/// What templates make elements of: they are typed as those will be, so that what is wrong is said of the annotation.
+fn objects(value: &str, kind: &str) -> Result<(), String> {
+    let entries = match serde_json::from_str::<Value>(value) {
+        Ok(Value::Object(entries)) => entries,
+        Ok(_) => return Err("want a JSON object".to_owned()),
+        Err(error) => return Err(format!("want a JSON object: {error}")),
+    };
+    let kind = schema::object(kind).map_or(Kind::Any, Kind::Object);
+    let reading = Reading {
+        nulls: true,
+        directives: true,
+        ..Reading::default()
+    };
+    entries.iter().try_for_each(|(name, value)| {
+        if name.is_empty() {
+            return Err("want a name before each object".to_owned());
+        }
+        if !value.is_object() {
+            return Err(format!("{name:?}: want an object"));
+        }
+        let node = yaml::read(&yaml::json(value)).map_err(|error| error.to_string())?;
+        let node = node.ok_or_else(|| format!("{name:?}: want an object"))?;
+        typing::typed(&node, kind, "", reading, &mut Findings::default())
+            .map(drop)
+            .map_err(|mistake| format!("{name:?}: {mistake}"))
+    })
+}
+
+/// Whether a volume is there twice because the pod asks for one by a name that the template has: what is to be said of it.
+pub(crate) fn volume_twice(pod: &Value, unfit: &Unfit) -> Option<String> {
+    let Unfit::Twice { list, name, .. } = unfit else {
+        return None;
+    };
+    let value = pod::annotation(pod, USER_VOLUME).filter(|_| list == "volumes")?;
+    let asked = serde_json::from_str::<Value>(value).ok()?;
+    asked.get(name)?;
+    Some(format!(
+        "invalid value '{value}' for annotation '{USER_VOLUME}': userVolume invalid: the template has a volume {name:?} itself"
+    ))
 }
 
 fn number(value: &str, most: u32) -> Result<(), String> {
@@ -546,8 +589,8 @@ mod tests {
     #[test]
     fn no_annotation_smuggles_a_line() {
         for Row(name, parameter, valid) in ROWS {
-            let wanted = matches!(valid, Valid::Text | Valid::Object | Valid::ProxyConfig);
-            let value = if *valid == Valid::Object {
+            let wanted = matches!(valid, Valid::Text | Valid::Objects(_) | Valid::ProxyConfig);
+            let value = if matches!(valid, Valid::Objects(_)) {
                 "{\n}"
             } else {
                 "x\ny: z"

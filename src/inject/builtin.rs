@@ -47,7 +47,11 @@ pub fn configuration(parameters: &Parameters) -> Result<String, String> {
             .map_err(|cause| format!("invalid value '{value}': {cause}"))?;
     }
     let truth = |setting: &str| of(setting).and_then(annotations::boolean);
-    let image = |given: &Option<String>, usual: &str| given.as_deref().unwrap_or(usual).to_owned();
+    let text = |given: &Option<String>, usual: &str| given.as_deref().unwrap_or(usual).to_owned();
+    let image = |given: &Option<String>, usual: &str| match (of("hub"), of("tag")) {
+        (Some(hub), Some(tag)) => text(given, &format!("{hub}/proxyv2:{tag}")),
+        _ => text(given, usual),
+    };
     let mut lines = vec![
         (
             "proxyImage",
@@ -60,7 +64,7 @@ pub fn configuration(parameters: &Parameters) -> Result<String, String> {
         // Where it is empty, the mesh configuration says it.
         (
             "discoveryAddress",
-            json!(image(&parameters.discovery_address, "")),
+            json!(text(&parameters.discovery_address, "")),
         ),
         ("cni", json!(parameters.cni)),
         (
@@ -71,21 +75,21 @@ pub fn configuration(parameters: &Parameters) -> Result<String, String> {
     for (variable, setting, usual) in SETTINGS {
         lines.push((variable, json!(of(setting).unwrap_or(usual))));
     }
-    let mut text = HEAD.to_owned();
+    let mut made = HEAD.to_owned();
     // Writing to a string cannot fail.
     let _ = writeln!(
-        text,
+        made,
         "rewriteAppHTTPProbe: {}",
         truth("rewriteAppProbe").unwrap_or(true)
     );
-    let _ = writeln!(text, "templates:\n  {SIDECAR}: |");
+    let _ = writeln!(made, "templates:\n  {SIDECAR}: |");
     for (variable, value) in lines {
-        let _ = writeln!(text, "    {{{{- ${variable} := {value} }}}}");
+        let _ = writeln!(made, "    {{{{- ${variable} := {value} }}}}");
     }
     for line in TEMPLATE.lines() {
-        let _ = writeln!(text, "    {line}");
+        let _ = writeln!(made, "    {line}");
     }
-    Ok(text)
+    Ok(made)
 }
 
 /// Gives a file without templates the built-in one.

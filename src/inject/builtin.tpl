@@ -3,7 +3,9 @@
 {{- $proxy := .ProxyConfig }}
 {{- $metadata := $proxy.ProxyMetadata }}
 {{- $mode := annotation $meta "sidecar.istio.io/interceptionMode" $proxy.InterceptionMode }}
-{{- $statusPort := annotation $meta "status.sidecar.istio.io/port" (default $proxy.StatusPort $statusPort) }}
+{{- /* Numbers, since an annotation may begin with zeros, and YAML's numbers that do are others. */}}
+{{- $statusPort := annotation $meta "status.sidecar.istio.io/port" (default $proxy.StatusPort $statusPort) | atoi }}
+{{- $proxyUID := atoi $proxyUID }}
 {{- $namespace := default "default" $meta.Namespace }}
 {{- $workload := .DeploymentMeta.Name }}
 {{- $app := default (default "istio-proxy" $workload) (index $meta.Labels "app") }}
@@ -11,34 +13,54 @@
 {{- $canonical := default $workload (default (index $meta.Labels "app") (index $meta.Labels "app.kubernetes.io/name")) }}
 {{- $hold := ((.Values.global).proxy).holdApplicationUntilProxyStarts }}
 {{- $hold = or $proxy.HoldApplicationUntilProxyStarts.GetValue (and $hold (eq (toJson $hold) "true")) }}
-{{- $hold = and $hold (ne $statusPort "0") (not .NativeSidecars) }}
+{{- $hold = and $hold (ne $statusPort 0) (not .NativeSidecars) }}
 {{- $first := "" }}
 {{- range .Spec.Containers }}{{ if and (eq $first "") (ne .Name "istio-proxy") }}{{ $first = .Name }}{{ end }}{{ end }}
 {{- if ne $proxy.DiscoveryAddress .MeshConfig.DefaultConfig.DiscoveryAddress }}{{ $discoveryAddress = "" }}{{ end }}
+{{- $init := and (ne $mode "NONE") (not $cni) }}
+{{- $dump := has (annotation $meta "sidecar.istio.io/enableCoreDump" $coreDump) (list "1" "t" "T" "TRUE" "true" "True") }}
+{{- $grace := .Spec.TerminationGracePeriodSeconds }}
+{{- /* What is not set is 0 as well. */}}
+{{- if not $grace }}{{ $grace = ternary 0 30 (hasKey (fromJSON (structToJSON .Spec)) "terminationGracePeriodSeconds") }}{{ end }}
+{{- $tls := not (isset $meta.Labels "security.istio.io/tlsMode") }}
+{{- $name := not (isset $meta.Labels "service.istio.io/canonical-name") }}
+{{- $version := not (isset $meta.Labels "service.istio.io/canonical-revision") }}
+{{- $rev := not (isset $said "istio.io/rev") }}
+{{- $default := and $first (not (isset $said "kubectl.kubernetes.io/default-container")) }}
+{{- $logs := and $first (not (isset $said "kubectl.kubernetes.io/default-logs-container")) }}
+{{- /* Nothing is printed without something below it. */}}
+{{- if or $tls $name $version $rev $default $logs }}
 metadata:
+  {{- if or $tls $name $version }}
   labels:
-    {{- if not (isset $meta.Labels "security.istio.io/tlsMode") }}
+    {{- if $tls }}
     security.istio.io/tlsMode: istio
     {{- end }}
-    {{- if not (isset $meta.Labels "service.istio.io/canonical-name") }}
+    {{- if $name }}
     service.istio.io/canonical-name: {{ $canonical | trunc 63 | trimAll "-_." | toJson }}
     {{- end }}
-    {{- if not (isset $meta.Labels "service.istio.io/canonical-revision") }}
+    {{- if $version }}
     service.istio.io/canonical-revision: {{ $revision | toJson }}
     {{- end }}
+  {{- end }}
+  {{- if or $rev $default $logs }}
   annotations:
-    {{- if not (isset $said "istio.io/rev") }}
+    {{- if $rev }}
     istio.io/rev: {{ .Revision | toJson }}
     {{- end }}
-    {{- if and $first (not (isset $said "kubectl.kubernetes.io/default-container")) }}
+    {{- if $default }}
     kubectl.kubernetes.io/default-container: {{ $first | toJson }}
     {{- end }}
-    {{- if and $first (not (isset $said "kubectl.kubernetes.io/default-logs-container")) }}
+    {{- if $logs }}
     kubectl.kubernetes.io/default-logs-container: {{ $first | toJson }}
     {{- end }}
+  {{- end }}
+{{- end }}
 spec:
+  {{- if or $init $dump }}
   initContainers:
-  {{- if and (ne $mode "NONE") (not $cni) }}
+  {{- end }}
+  {{- if $init }}
   - name: istio-init
     image: {{ $initImage | toJson }}
     imagePullPolicy: {{ $imagePullPolicy }}
@@ -60,7 +82,7 @@ spec:
     - {{ annotation $meta "traffic.sidecar.istio.io/includeInboundPorts" $includeInboundPorts | replace " " "" | toJson }}
     - -d
     {{- $excluded := annotation $meta "traffic.sidecar.istio.io/excludeInboundPorts" $excludeInboundPorts | replace " " "" }}
-    - {{ printf "15090%s%s" (ternary "" (print "," $statusPort) (eq $statusPort "0")) (ternary "" (print "," $excluded) (eq $excluded "")) | toJson }}
+    - {{ printf "15090%s%s" (ternary "" (print "," $statusPort) (eq $statusPort 0)) (ternary "" (print "," $excluded) (eq $excluded "")) | toJson }}
     {{- if isset $said "traffic.sidecar.istio.io/excludeOutboundPorts" }}
     - -o
     - {{ index $said "traffic.sidecar.istio.io/excludeOutboundPorts" | replace " " "" | toJson }}
@@ -88,12 +110,12 @@ spec:
       requests: {cpu: 10m, memory: 10Mi}
       limits: {cpu: 100m, memory: 50Mi}
   {{- end }}
-  {{- if has (annotation $meta "sidecar.istio.io/enableCoreDump" $coreDump) (list "1" "t" "T" "TRUE" "true" "True") }}
+  {{- if $dump }}
   - name: enable-core-dump
     image: {{ $initImage | toJson }}
     imagePullPolicy: {{ $imagePullPolicy }}
     command: [/bin/sh]
-    args: [-c, "sysctl -w kernel.core_pattern={{ $proxy.ConfigPath }}/core.%e.%p.%t && ulimit -c unlimited"]
+    args: [-c, {{ print "sysctl -w kernel.core_pattern=" $proxy.ConfigPath "/core.%e.%p.%t && ulimit -c unlimited" | toJson }}]
     securityContext: {runAsUser: 0, runAsGroup: 0, runAsNonRoot: false, privileged: true}
   {{- end }}
   containers:
@@ -203,7 +225,7 @@ spec:
     {{- /* Servers before 1.27 write these by themselves, by each seccompProfile. */}}
     {{- range $name, $_ := $said }}{{ if contains "seccomp.security.alpha.kubernetes.io/" $name }}{{ $told = omit $told $name }}{{ end }}{{ end }}
     - {name: ISTIO_METAJSON_ANNOTATIONS, value: {{ $told | toJSON | toJson }}}
-    - {name: TERMINATION_GRACE_PERIOD_SECONDS, value: {{ default 30 .Spec.TerminationGracePeriodSeconds }}}
+    - {name: TERMINATION_GRACE_PERIOD_SECONDS, value: {{ $grace }}}
     {{- $drain := $proxy.TerminationDrainDuration }}
     {{- /* Whole seconds: a part of one is one, or there would be no drain at all. */}}
     {{- $drain = add $drain.Seconds (min $drain.Nanos 1) }}
@@ -218,18 +240,18 @@ spec:
     {{- end }}
     ports:
     - {name: http-envoy-prom, containerPort: 15090, protocol: TCP}
-    {{- if ne $statusPort "0" }}
+    {{- if ne $statusPort 0 }}
     readinessProbe:
       httpGet: {path: /healthz/ready, port: {{ $statusPort }}}
-      initialDelaySeconds: {{ annotation $meta "readiness.status.sidecar.istio.io/initialDelaySeconds" $initialDelaySeconds }}
-      periodSeconds: {{ annotation $meta "readiness.status.sidecar.istio.io/periodSeconds" $periodSeconds }}
-      failureThreshold: {{ annotation $meta "readiness.status.sidecar.istio.io/failureThreshold" $failureThreshold }}
+      initialDelaySeconds: {{ annotation $meta "readiness.status.sidecar.istio.io/initialDelaySeconds" $initialDelaySeconds | atoi }}
+      periodSeconds: {{ annotation $meta "readiness.status.sidecar.istio.io/periodSeconds" $periodSeconds | atoi }}
+      failureThreshold: {{ annotation $meta "readiness.status.sidecar.istio.io/failureThreshold" $failureThreshold | atoi }}
       timeoutSeconds: 3
     {{- end }}
     {{- if $hold }}
     lifecycle:
       postStart: {exec: {command: [pintle, wait, --url, "http://127.0.0.1:{{ $statusPort }}/healthz/ready"]}}
-    {{- else if and .NativeSidecars (ne $statusPort "0") }}
+    {{- else if and .NativeSidecars (ne $statusPort 0) }}
     lifecycle:
       preStop: {exec: {command: [pintle, request, --debug-port, {{ $statusPort }}, POST, /drain]}}
     {{- end }}

@@ -47,6 +47,7 @@ impl Mode {
 pub struct Configuration {
     pub(crate) policy: Policy,
     pub(crate) mode: Mode,
+    built_in: bool,
     pub(crate) injected_annotations: BTreeMap<String, String>,
     pub(crate) probers: Probers,
     pub(crate) add_labels: bool,
@@ -89,7 +90,8 @@ impl Configuration {
             None => None,
         };
         let mut file = File::read(node.as_ref(), &mut warnings).map_err(broken)?;
-        if file.template.is_none() && file.templates.is_none() {
+        let built_in = file.template.is_none() && file.templates.is_none();
+        if built_in {
             builtin::complete(&mut file, &parameters).map_err(broken)?;
         }
         let delimiters = file.delimiters();
@@ -117,6 +119,7 @@ impl Configuration {
         let configuration = Self {
             policy: file.policy,
             mode,
+            built_in,
             injected_annotations: file.injected_annotations,
             probers: file.probers.unwrap_or(if istio_1_4 {
                 Probers::Legacy
@@ -135,6 +138,12 @@ impl Configuration {
             parameters,
         };
         Ok((configuration, warnings))
+    }
+
+    /// Whether the template is the built-in one, which takes the parameters.
+    #[must_use]
+    pub fn is_built_in(&self) -> bool {
+        self.built_in
     }
 
     /// `.Revision`, which is never empty.

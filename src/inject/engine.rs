@@ -21,6 +21,7 @@ use crate::status::{self, STATUS, Status};
 use crate::surface::{Injected, NativeSidecars, Origin, Outcome, Request, Review, Tried, reason};
 use crate::template::Template;
 use crate::typing::{self, Findings};
+use crate::unfit::Unfit;
 use crate::view::View;
 use crate::warnings::{self, MAX_WARNING, capped};
 use crate::yaml;
@@ -46,6 +47,8 @@ pub(crate) enum Stop {
     Skip(&'static str),
     /// The configuration is at fault.
     Template(String),
+    /// The pod is.
+    Pod(String),
 }
 
 impl Configuration {
@@ -173,8 +176,8 @@ impl Configuration {
 
     /// The proxy's configuration of a pod that says something, and what is to be said of that.
     fn proxy_of(&self, text: &str) -> Result<(Proxy, Vec<String>), String> {
-        let parsed =
-            api::mesh::parse_proxy(&self.proxy.config, text).map_err(|error| error.to_string())?;
+        let parsed = api::mesh::parse_proxy(&self.proxy.config, text)
+            .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
         let proxy = data::proxy_config(parsed.config).map_err(|error| error.to_string())?;
         Ok((proxy, parsed.warnings))
     }
@@ -295,16 +298,20 @@ impl Job<'_> {
         template: &Template,
         text: String,
         known: &Memo<T>,
-        read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, String>,
+        read: impl FnOnce(&yaml::Node, &mut Findings) -> Result<T, Unfit>,
     ) -> Result<Option<T>, Stop> {
         let found = known.get(text, |text| {
             let Some(node) = tree(template.name(), text)? else {
                 return Ok(None);
             };
             let mut findings = Findings::default();
-            let read = read(&node, &mut findings).map_err(|cause| {
-                Stop::Template(format!("template {}: {cause}", template.name()))
-            })?;
+            let read =
+                read(&node, &mut findings).map_err(|unfit| {
+                    match annotations::volume_twice(self.sent, &unfit) {
+                        Some(message) => Stop::Pod(message),
+                        None => Stop::Template(format!("template {}: {unfit}", template.name())),
+                    }
+                })?;
             Ok(Some((read, findings)))
         })?;
         Ok(found.map(|(read, pruned)| {
@@ -316,15 +323,17 @@ impl Job<'_> {
     pub(crate) fn stop(mut self, stop: Stop) -> Outcome {
         self.note_pruned();
         let warnings = capped(self.warnings);
-        match stop {
-            Stop::Skip(reason) => Outcome::Skipped { reason, warnings },
-            Stop::Template(message) => Outcome::Refused {
-                code: 500,
-                reason: reason::TEMPLATE,
-                message,
-                warnings,
-                pruned: self.tried.pruned,
-            },
+        let (code, reason, message) = match stop {
+            Stop::Skip(reason) => return Outcome::Skipped { reason, warnings },
+            Stop::Template(message) => (500, reason::TEMPLATE, message),
+            Stop::Pod(message) => (400, reason::BAD_REQUEST, message),
+        };
+        Outcome::Refused {
+            code,
+            reason,
+            message,
+            warnings,
+            pruned: self.tried.pruned,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::probes;
 use crate::quantity;
 use crate::schema::{self, Kind};
 use crate::typing::{self, Findings, Reading};
+use crate::unfit::Unfit;
 use crate::yaml::{Node, Value as Tree};
 
 /// Where a container finds its service account.
@@ -38,9 +39,9 @@ pub(crate) struct Fragment {
 
 impl Fragment {
     /// Types the template's output.
-    pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Self, String> {
+    pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Self, Unfit> {
         let Tree::Map(entries) = &node.value else {
-            return Err("the template prints no object".to_owned());
+            return Err("the template prints no object".to_owned().into());
         };
         let mut fragment = Self::default();
         for (key, node) in entries {
@@ -252,15 +253,19 @@ fn kind(key: &str) -> Option<Kind> {
 }
 
 /// Every element has a name of its own.
-pub(crate) fn names(list: &str, elements: &[Value]) -> Result<(), String> {
+pub(crate) fn names(list: &str, elements: &[Value]) -> Result<(), Unfit> {
     let mut seen = BTreeSet::new();
     for (index, element) in elements.iter().enumerate() {
         let name = pod::name(element);
         if name.is_empty() {
-            return Err(format!("{list}[{index}]: no name"));
+            return Err(format!("{list}[{index}]: no name").into());
         }
         if !seen.insert(name) {
-            return Err(format!("{list}[{index}]: {name:?} is there already"));
+            return Err(Unfit::Twice {
+                list: list.to_owned(),
+                index,
+                name: name.to_owned(),
+            });
         }
     }
     Ok(())

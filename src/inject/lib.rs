@@ -51,6 +51,7 @@ mod surface;
 )]
 pub mod template;
 pub mod typing;
+mod unfit;
 mod view;
 mod warnings;
 pub mod yaml;

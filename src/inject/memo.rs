@@ -134,6 +134,7 @@ fn found<T: Texts>(text: &str, findings: &Findings, made: &mut T) -> Vec<Hole> {
 mod tests {
     use super::*;
     use crate::fragment::Fragment;
+    use crate::unfit::Unfit;
     use crate::{overlay, yaml};
     use proptest::prelude::*;
     use serde_json::json;
@@ -141,8 +142,8 @@ mod tests {
     /// What a template's text says, without a memory.
     fn fresh<T>(
         text: &str,
-        read: fn(&yaml::Node, &mut Findings) -> Result<T, String>,
-    ) -> Result<Option<(T, Findings)>, String> {
+        read: fn(&yaml::Node, &mut Findings) -> Result<T, Unfit>,
+    ) -> Result<Option<(T, Findings)>, Unfit> {
         let Some(node) = yaml::read(text).map_err(|error| error.to_string())? else {
             return Ok(None);
         };
@@ -185,7 +186,7 @@ mod tests {
     /// How many of these texts are read; each has to say what it says by itself.
     fn reads<T: Clone + Texts + PartialEq + fmt::Debug>(
         texts: &[String],
-        read: fn(&yaml::Node, &mut Findings) -> Result<T, String>,
+        read: fn(&yaml::Node, &mut Findings) -> Result<T, Unfit>,
     ) -> usize {
         let memo = Memo::default();
         let mut reads = 0;

@@ -1,6 +1,8 @@
 //! Metrics of proxy and application at one address: what Prometheus is told of the application goes to the agent, which
 //! asks it and answers for both.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use crate::annotations;
@@ -8,7 +10,7 @@ use crate::pod::{self, PROXY};
 use crate::status::Status;
 
 /// The variable of the proxy that holds what the pod said.
-const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
+pub(crate) const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 
 /// What the pod may say, by the variable's keys.
 const SAID: [(&str, &str); 3] = [
@@ -47,8 +49,23 @@ fn said<'a>(annotations: Option<&'a Map<String, Value>>, name: &str) -> Option<&
     })
 }
 
-/// Sends Prometheus to the proxy, and the proxy to the application. The names that the pod had, in some form, are returned.
-pub(crate) fn merge(pod: &mut Value, port: u16) -> Vec<&'static str> {
+/// The key of what the pod said where it wrote a name otherwise than Kubernetes does: the agent has no use for it, but an
+/// injection that is taken out gives back what was there.
+const FORMS: &str = "forms";
+
+/// All that the pod says, in every form; nothing where each name is written as usual.
+fn forms(annotations: Option<&Map<String, Value>>) -> Option<Value> {
+    let all = annotations.into_iter().flatten().filter(|(key, value)| {
+        value.is_string() && SAID.iter().any(|(_, name)| is_form(key, name))
+    });
+    // Sorted, so that a second pass writes them in the same order.
+    let all: BTreeMap<&String, &Value> = all.collect();
+    let is_usual = |key: &&String| SAID.iter().any(|(_, name)| name == *key);
+    (!all.keys().all(is_usual)).then(|| json!(all))
+}
+
+/// Sends Prometheus to the proxy, and the proxy to the application.
+pub(crate) fn merge(pod: &mut Value, port: u16) {
     let annotations = pod
         .get("metadata")
         .and_then(|metadata| pod::object(metadata, "annotations"));
@@ -56,11 +73,11 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Vec<&'static str> {
     let [(_, _, scrape), _, (_, _, at)] = &found;
     let unwanted = scrape.as_deref().and_then(annotations::boolean) == Some(false);
     if unwanted || at.as_deref() == Some(&port.to_string()) {
-        return Vec::new();
+        return;
     }
     if found.iter().any(|(_, _, said)| said.is_some()) {
         let pairs = found.iter();
-        let text: Map<String, Value> = pairs
+        let mut text: Map<String, Value> = pairs
             .map(|(key, _, said)| {
                 (
                     (*key).to_owned(),
@@ -68,10 +85,11 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Vec<&'static str> {
                 )
             })
             .collect();
+        text.extend(forms(annotations).map(|forms| (FORMS.to_owned(), forms)));
         set_variable(pod, VARIABLE, &Value::Object(text).to_string());
     }
     if pod::object_mut(pod, "metadata").is_none() {
-        return Vec::new();
+        return;
     }
     let metadata = pod.get_mut("metadata");
     if let Some(annotations) =
@@ -89,8 +107,6 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Vec<&'static str> {
             annotations.insert((*name).to_owned(), json!(value));
         }
     }
-    let had = found.into_iter().filter(|(_, _, said)| said.is_some());
-    had.map(|(_, name, _)| name).collect()
 }
 
 /// Adds a variable to the proxy, or replaces the one of that name.
@@ -120,7 +136,7 @@ pub(crate) fn set_variable(pod: &mut Value, name: &str, value: &str) {
 }
 
 /// What an earlier injection took from the annotations.
-pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(&'static str, String)> {
+pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> {
     let lists = ["containers", "initContainers"].into_iter();
     let proxy = lists
         .filter(|list| earlier.has(list, PROXY))
@@ -136,11 +152,23 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(&'static str, Str
     let Some(Ok(Value::Object(entries))) = text.map(serde_json::from_str) else {
         return Vec::new();
     };
-    // The variable says the same of what was empty and of what was absent: the latter is in the status.
-    let was_absent = |name: &str| earlier.annotations.iter().any(|added| added == name);
-    SAID.into_iter()
-        .filter_map(|(key, name)| Some((name, entries.get(key)?.as_str()?.to_owned())))
-        .filter(|(name, text)| !text.is_empty() || !was_absent(name))
+    let said: Vec<(String, Value)> = match entries.get(FORMS) {
+        Some(Value::Object(forms)) => {
+            let forms = forms.clone().into_iter();
+            // What is written there may be anybody's.
+            forms
+                .filter(|(name, _)| SAID.iter().any(|(_, usual)| is_form(name, usual)))
+                .collect()
+        }
+        _ => SAID
+            .iter()
+            .filter_map(|(key, name)| Some(((*name).to_owned(), entries.get(*key)?.clone())))
+            .collect(),
+    };
+    // What the pod had not is in the status: an empty text stands for nothing, and any other was the configuration's.
+    said.into_iter()
+        .filter(|(name, _)| !earlier.annotations.contains(name))
+        .filter_map(|(name, text)| Some((name, text.as_str()?.to_owned())))
         .collect()
 }
 
@@ -158,22 +186,24 @@ mod tests {
             (
                 json!({"prometheus.io/scrape": "true", "prometheus.io/path": "/m", "prometheus.io/port": "80", "x": "y"}),
                 Some(r#"{"scrape":"true","path":"/m","port":"80"}"#),
-                vec![
-                    "prometheus.io/scrape",
-                    "prometheus.io/path",
-                    "prometheus.io/port",
-                ],
             ),
             (
                 json!({"prometheus_io_port": "80", "prometheus-io-port": "81"}),
-                Some(r#"{"scrape":"","path":"","port":"81"}"#),
-                vec!["prometheus.io/port"],
+                Some(
+                    r#"{"scrape":"","path":"","port":"81","forms":{"prometheus-io-port":"81","prometheus_io_port":"80"}}"#,
+                ),
             ),
-            (json!({}), None, vec![]),
+            (
+                json!({"prometheus_io_scrape": "true", "prometheus.io/port": "80", "prometheus.io.port": "81"}),
+                Some(
+                    r#"{"scrape":"true","path":"","port":"80","forms":{"prometheus.io.port":"81","prometheus.io/port":"80","prometheus_io_scrape":"true"}}"#,
+                ),
+            ),
+            (json!({}), None),
         ];
-        for (annotations, variable, had) in rows {
+        for (annotations, variable) in rows {
             let mut made = pod(&annotations);
-            assert_eq!(merge(&mut made, 15020), had);
+            merge(&mut made, 15020);
             let env = made
                 .pointer("/spec/containers/0/env/0/value")
                 .and_then(Value::as_str);
@@ -197,21 +227,21 @@ mod tests {
             json!({"prometheus.io/port": ""}),
             json!({"prometheus.io/scrape": "", "prometheus.io/path": "", "prometheus.io/port": ""}),
             json!({"prometheus.io/path": "/m"}),
+            json!({"prometheus-io-port": "81", "prometheus_io_port": ""}),
+            json!({"prometheus.io.port": "81", "prometheus.io/path": "/m", "prometheus.io/port": "80"}),
             json!({}),
         ] {
             let mut made = pod(&annotations);
-            let had = merge(&mut made, 15020);
+            merge(&mut made, 15020);
             let names = SAID.map(|(_, name)| name).into_iter();
-            let added = names.filter(|name| !had.contains(name));
+            let added = names.filter(|name| annotations.get(name).is_none());
             let earlier = Status {
                 lists: [Vec::new(), vec![PROXY.to_owned()], Vec::new(), Vec::new()],
                 annotations: added.map(str::to_owned).collect(),
                 ..Status::default()
             };
             let found = originals(&made, &earlier).into_iter();
-            let found: Map<String, Value> = found
-                .map(|(name, text)| (name.to_owned(), json!(text)))
-                .collect();
+            let found: Map<String, Value> = found.map(|(name, text)| (name, json!(text))).collect();
             assert_eq!(Value::Object(found), annotations);
         }
     }
@@ -224,7 +254,7 @@ mod tests {
             json!({"prometheus.io/port": "15020"}),
         ] {
             let mut made = pod(&annotations);
-            assert_eq!(merge(&mut made, 15020), [""; 0]);
+            merge(&mut made, 15020);
             assert_eq!(made, pod(&annotations));
         }
     }

@@ -22,6 +22,7 @@ use crate::settle::{self, Fresh, Places};
 use crate::status::{self, OVERRIDES, STATUS, Status};
 use crate::surface::{Outcome, reason};
 use crate::typing::{self, Findings, Reading};
+use crate::unfit::Unfit;
 use crate::yaml::{Node, Value as Tree};
 
 const READING: Reading = Reading {
@@ -31,9 +32,9 @@ const READING: Reading = Reading {
 };
 
 /// What one template printed, typed: `metadata` with labels and annotations, and `spec`.
-pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, String> {
+pub(crate) fn read(node: &Node, findings: &mut Findings) -> Result<Value, Unfit> {
     let Tree::Map(entries) = &node.value else {
-        return Err("the template prints no object".to_owned());
+        return Err("the template prints no object".to_owned().into());
     };
     let mut made = Map::new();
     for (key, node) in entries {
@@ -95,7 +96,7 @@ fn metadata(entries: &[(String, Node)], findings: &mut Findings) -> Result<Value
 }
 
 /// Every element has a name, and each that adds something one of its own.
-fn names(list: &str, elements: &[Value]) -> Result<(), String> {
+fn names(list: &str, elements: &[Value]) -> Result<(), Unfit> {
     let mut seen = BTreeSet::new();
     for (index, element) in elements.iter().enumerate() {
         let name = pod::name(element);
@@ -105,10 +106,14 @@ fn names(list: &str, elements: &[Value]) -> Result<(), String> {
             continue;
         }
         if name.is_empty() {
-            return Err(format!("{list}[{index}]: no name"));
+            return Err(format!("{list}[{index}]: no name").into());
         }
         if merge::adds(element) && !seen.insert(name) {
-            return Err(format!("{list}[{index}]: {name:?} is there already"));
+            return Err(Unfit::Twice {
+                list: list.to_owned(),
+                index,
+                name: name.to_owned(),
+            });
         }
     }
     Ok(())
@@ -141,6 +146,12 @@ fn align(pod: &mut Value, layer: &mut Value) {
     }
     if has(layer, "containers") && has(pod, "initContainers") {
         to_init(layer);
+        // A list of nothing would be laid over a pod that has none.
+        if pod::list(layer, "containers").is_empty()
+            && let Some(spec) = layer.get_mut("spec").and_then(Value::as_object_mut)
+        {
+            spec.shift_remove("containers");
+        }
     }
 }
 
@@ -224,12 +235,11 @@ impl Job<'_> {
             ..Status::default()
         };
         let own = self.put(&mut made, layers, &mut now);
-        let had = self.connect(&mut made, &own, &now, &originals);
+        self.connect(&mut made, &own, &now, &originals);
         if self.configuration.add_labels {
             labels::add(&mut made, &owner);
         }
         now.note_metadata(before.as_ref(), &made);
-        now.annotations.retain(|key| !had.contains(&key.as_str()));
         let kept = own
             .to_text()
             .map(|text| (OVERRIDES.to_owned(), Value::from(text)));
@@ -297,25 +307,17 @@ impl Job<'_> {
         own
     }
 
-    /// Probes and metrics of the application go through the proxy. The annotations that the pod had of what is written is returned.
-    fn connect(
-        &mut self,
-        made: &mut Value,
-        own: &Overrides,
-        now: &Status,
-        earlier: &Originals,
-    ) -> Vec<&'static str> {
+    /// Probes and metrics of the application go through the proxy.
+    fn connect(&mut self, made: &mut Value, own: &Overrides, now: &Status, earlier: &Originals) {
         let Some(port) = self.status_port(made) else {
-            return Vec::new();
+            return;
         };
         let says = |name| pod::annotation(made, name).and_then(annotations::boolean);
         let rewrites = says(REWRITE_PROBES).unwrap_or(self.configuration.rewrite_probes);
         let merges = says(MERGE_METRICS) != Some(false) && self.configuration.merges_metrics();
-        let had = if merges {
-            metrics::merge(made, port)
-        } else {
-            Vec::new()
-        };
+        if merges {
+            metrics::merge(made, port);
+        }
         if rewrites {
             let rewriting = Rewriting {
                 probers: self.configuration.probers,
@@ -332,7 +334,6 @@ impl Job<'_> {
                 }
             }
         }
-        had
     }
 
     /// The status port that the proxy has; none where there is no proxy, or its port is 0.

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::metrics;
 use crate::pod::{self, LISTS, merge_key};
 use crate::probes;
 use crate::quantity;
@@ -49,7 +50,9 @@ pub(crate) fn settle(
             let mut known = before.iter().zip(&was_put_in).enumerate();
             let known = known.find(|(_, (element, put))| **put && pod::name(element) == name);
             match known {
-                Some((_, (kept, _))) if same_version && contains(kept, made, kind) => {
+                Some((_, (kept, _)))
+                    if same_version && contains(kept, made, kind) && !tells_more(kept, made) =>
+                {
                     *made = kept.clone();
                 }
                 Some((place, _)) if places == Places::Anew => fresh.push((list, place)),
@@ -66,6 +69,16 @@ pub(crate) fn settle(
         }
     }
     fresh
+}
+
+/// Whether an earlier pass told the agent what nobody tells it now: the same template, by a configuration that has changed.
+fn tells_more(kept: &Value, made: &Value) -> bool {
+    let has = |element: &Value, name: &str| {
+        let env = element.get("env").and_then(Value::as_array);
+        env.is_some_and(|env| env.iter().any(|variable| pod::name(variable) == name))
+    };
+    let mut ours = [metrics::VARIABLE, probes::VARIABLE].into_iter();
+    ours.any(|name| has(kept, name) && !has(made, name))
 }
 
 /// What a list holds, in the table of types.

@@ -219,7 +219,7 @@ pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
     }
     let metrics = metrics
         .into_iter()
-        .map(|(key, value)| (key.to_owned(), Value::from(value)));
+        .map(|(key, value)| (key, Value::from(value)));
     fragment::set_annotations(pod, metrics);
     originals
 }

@@ -21,13 +21,14 @@ pub struct Sources<'a> {
 pub struct Parameters {
     /// `.Revision`; empty means `default`.
     pub revision: String,
-    /// Images and address of the built-in template; `None` where nobody asked.
+    /// Images and address of the built-in template; `None` where nobody asked. Other templates may ask for the images.
     pub proxy_image: Option<String>,
     pub init_image: Option<String>,
     pub discovery_address: Option<String>,
     /// The built-in template leaves the init container out.
     pub cni: bool,
-    /// Further parameters of the built-in template by their flag's name, as `includeIPRanges`.
+    /// Further parameters of the built-in template by their flag's name, as `includeIPRanges`. `hub` and `tag` are the images
+    /// that the fields above do not name.
     pub settings: BTreeMap<String, String>,
     /// What templates see through `env`.
     pub environment: BTreeMap<String, String>,

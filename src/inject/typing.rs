@@ -17,7 +17,7 @@ pub struct Reading {
     /// `restartPolicy` of containers goes without a word: templates of old say `Always` on an init container, or slip it
     /// into its `securityContext`, and since Kubernetes 1.28 that would keep it running for ever.
     pub drop_restart_policy: bool,
-    /// `null` stays, because it deletes; otherwise it is as good as absent.
+    /// `null` stays where one value is wanted, because it deletes; otherwise it is as good as absent.
     pub nulls: bool,
     /// `$patch` and its like stay.
     pub directives: bool,
@@ -131,7 +131,9 @@ impl Reader<'_> {
         if let yaml::Value::Scalar(scalar) = &node.value
             && yaml::is_null(scalar)
         {
-            return Ok(self.reading.nulls.then_some(Value::Null));
+            // A heading with nothing below it, which templates often print, is no order to delete what the user has there.
+            let heading = matches!(kind, Kind::List(_) | Kind::Map(_) | Kind::Object(_));
+            return Ok((self.reading.nulls && !heading).then_some(Value::Null));
         }
         match (kind, &node.value) {
             (Kind::Object(object), yaml::Value::Map(entries)) => {
@@ -288,11 +290,17 @@ fn wanted(kind: Kind) -> &'static str {
     }
 }
 
-/// A scalar in a message: text in quotes, shortened.
+/// A scalar in a message: in quotes, by which logs tell what may be a secret, and shortened.
 fn shown(found: &Scalar) -> String {
-    let plain = found.plain && (yaml::number(found).is_some() || found.boolean().is_some());
-    let short: String = found.text.chars().take(64).collect();
-    if plain { short } else { format!("{short:?}") }
+    if found.plain && found.boolean().is_some() {
+        found.text.clone()
+    } else {
+        quoted(&found.text)
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("{:?}", text.chars().take(64).collect::<String>())
 }
 
 /// Whether a user's value has the shape that `kind` wants; fields that are not known pass, and nothing is changed.
@@ -336,8 +344,9 @@ fn of_json(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => value.to_string(),
-        Value::Number(number) => number.to_string(),
-        Value::String(text) => format!("{:?}", text.chars().take(64).collect::<String>()),
+        // In quotes, by which logs tell what may be a secret.
+        Value::Number(number) => quoted(&number.to_string()),
+        Value::String(text) => quoted(text),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
     }
@@ -423,9 +432,9 @@ mod tests {
             ),
             (
                 "ports: [{containerPort: 1.5}]",
-                "containers[0].ports[0].containerPort: want a number, got 1.5",
+                "containers[0].ports[0].containerPort: want a number, got \"1.5\"",
             ),
-            ("tty: 1", "containers[0].tty: want a boolean, got 1"),
+            ("tty: 1", "containers[0].tty: want a boolean, got \"1\""),
             (
                 "tty: 'true'",
                 "containers[0].tty: want a boolean, got \"true\"",
@@ -444,6 +453,24 @@ mod tests {
         for (text, wanted) in rows {
             assert_eq!(container(text).0, Err(wanted.to_owned()), "{text}");
         }
+    }
+
+    #[test]
+    fn null_deletes_what_is_one_value_and_no_list_or_object() {
+        let reading = Reading {
+            nulls: true,
+            directives: true,
+            ..Reading::default()
+        };
+        let text = "containers:\ninitContainers: ~\ndnsConfig: null\nnodeSelector:\nhostname:\npriority: ~\nhostIPC: null\n\
+            affinity: {$patch: delete}\nsecurityContext: {runAsUser: null, sysctls: null}\noverhead: {cpu: ~}\n\
+            tolerations: [null, {key: ~}]\nreadinessGates: []\n";
+        let node = yaml::read(text).unwrap().unwrap();
+        let spec = Kind::Object(schema::object("PodSpec").unwrap());
+        let made = typed(&node, spec, "spec", reading, &mut Findings::default()).unwrap();
+        let wanted = json!({"hostname": null, "priority": null, "hostIPC": null, "affinity": {"$patch": "delete"},
+            "securityContext": {"runAsUser": null}, "overhead": {"cpu": null}, "tolerations": [{"key": null}], "readinessGates": []});
+        assert_eq!(made, Some(wanted));
     }
 
     #[test]
@@ -469,11 +496,11 @@ mod tests {
             ),
             (
                 json!({"metadata": {"annotations": {"a": 1}}}),
-                "metadata.annotations.a: want a string, got 1",
+                "metadata.annotations.a: want a string, got \"1\"",
             ),
             (
                 json!({"spec": {"containers": [{}, 7]}}),
-                "spec.containers[1]: want an object, got 7",
+                "spec.containers[1]: want an object, got \"7\"",
             ),
             (
                 json!({"spec": {"hostNetwork": "true"}}),

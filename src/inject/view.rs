@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::mesh::image_type;
 use gotmpl::Value;
 use serde_json::{Value as Json, json};
 
@@ -135,7 +134,7 @@ impl View<'_> {
             .config
             .image
             .as_ref()
-            .and_then(image_type)
+            .map(|image| image.image_type.clone())
             .filter(|kind| !kind.is_empty());
         let variant = kind
             .or_else(|| of_global("variant"))

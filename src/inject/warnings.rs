@@ -18,6 +18,35 @@ pub(crate) fn pruned(path: &str) -> String {
     format!("field {path} of the template is not known to Kubernetes there and was left out")
 }
 
+/// Shorter ones are in every sentence, and no secret.
+const NUMBER: usize = 4;
+
+/// A cause with numbers of the text that it is about in quotes, by which logs tell what may be a secret.
+pub(crate) fn numbers_quoted(cause: &str, of: &str) -> String {
+    let is_word = |letter: char| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '+');
+    let mut made = String::with_capacity(cause.len() + 2);
+    let mut in_quotes = false;
+    let mut rest = cause;
+    while let Some(letter) = rest.chars().next() {
+        let length = match letter {
+            // What is escaped ends nothing.
+            '\\' => 1 + rest.chars().nth(1).map_or(0, char::len_utf8),
+            _ => rest.find(|letter| !is_word(letter)).unwrap_or(rest.len()),
+        };
+        let word = rest.get(..length.max(letter.len_utf8())).unwrap_or(rest);
+        rest = rest.get(word.len()..).unwrap_or_default();
+        in_quotes ^= letter == '"';
+        let unsigned = word.trim_start_matches('-');
+        let is_number = unsigned.starts_with(|first: char| first.is_ascii_digit());
+        if is_number && !in_quotes && word.len() >= NUMBER && of.contains(word) {
+            made.extend(["\"", word, "\""]);
+        } else {
+            made.push_str(word);
+        }
+    }
+    made
+}
+
 /// As many, and as long, as a response may carry.
 pub(crate) fn capped(mut warnings: Vec<String>) -> Vec<String> {
     warnings.truncate(MAX_WARNINGS);
@@ -29,4 +58,30 @@ pub(crate) fn capped(mut warnings: Vec<String>) -> Vec<String> {
         warning.truncate(end);
     }
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_were_said_are_quoted() {
+        let of = "statusPort: 7654321\nconcurrency: 10\na: -1234\nb: 2m30s";
+        for (cause, wanted) in [
+            (
+                "line 10: statusPort: port 7654321 is not in 1..65535",
+                "line 10: statusPort: port \"7654321\" is not in 1..65535",
+            ),
+            ("got 7654321", "got \"7654321\""),
+            (
+                "got \"7654321\", or 7654321é -1234 2m30s 9999",
+                "got \"7654321\", or 7654321é \"-1234\" \"2m30s\" 9999",
+            ),
+            ("ü1234567", "ü1234567"),
+            (r#""\"7654321" 7654321 \"#, r#""\"7654321" "7654321" \"#),
+            ("", ""),
+        ] {
+            assert_eq!(numbers_quoted(cause, of), wanted);
+        }
+    }
 }

@@ -3,6 +3,8 @@
 //! A template's `15000` is a number or a string by what the field wants, so the reader decides nothing. Where nobody wants
 //! anything (values), plain scalars are what YAML 1.1 makes of them, as Go reads them.
 
+use std::fmt::Write as _;
+
 use std::borrow::Cow;
 
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
@@ -150,6 +152,41 @@ pub fn print(value: &Json) -> String {
     text
 }
 
+/// JSON in one line that YAML reads, too: it refuses some letters that JSON takes as they are, and folds others.
+#[must_use]
+pub fn json(value: &Json) -> String {
+    escaped(value.to_string())
+}
+
+/// The same in many lines.
+#[must_use]
+pub fn pretty_json(value: &Json) -> String {
+    escaped(serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+/// All of them are in texts only: the rest of JSON is ASCII.
+fn escaped(text: String) -> String {
+    let stays = |letter: char| {
+        !matches!(
+            letter,
+            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
+        )
+    };
+    if text.chars().all(stays) {
+        return text;
+    }
+    let mut made = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        if stays(letter) {
+            made.push(letter);
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(made, "\\u{:04x}", u32::from(letter));
+        }
+    }
+    made
+}
+
 /// A value as its serializer wants it: numbers as numbers, keys in order.
 struct Printed<'a>(&'a Json);
 
@@ -194,6 +231,26 @@ mod tests {
         read(text)
             .unwrap()
             .map_or(Json::Null, |node| to_json(&node))
+    }
+
+    #[test]
+    fn json_is_yaml_whatever_it_says() {
+        for text in [
+            "a\u{7f}b",
+            "\u{80}\u{85}\u{9f}",
+            "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}",
+            "é\u{a0}\u{1fffe}\n\0\"\\",
+        ] {
+            let wanted = json!({text: [text]});
+            assert_eq!(value(&json(&wanted)), wanted);
+            assert_eq!(value(&pretty_json(&wanted)), wanted);
+            assert_eq!(value(&print(&wanted)), wanted, "{}", print(&wanted));
+            assert_eq!(
+                serde_json::from_str::<Json>(&json(&wanted)).unwrap(),
+                wanted
+            );
+        }
+        assert_eq!(json(&json!("\u{7f}\u{fffe}")), r#""\u007f\ufffe""#);
     }
 
     #[test]

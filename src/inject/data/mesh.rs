@@ -44,6 +44,10 @@ impl Object for Fields {
             let json = fields
                 .and_then(|fields| fields.get(field.json))
                 .filter(|json| !json.is_null());
+            if let (Kind::Struct, Shape::One) = (field.kind, field.shape) {
+                let (value, further) = free(json, names.get(walked..).unwrap_or_default());
+                return Ok((value, walked + further));
+            }
             let (Kind::Message(inner), Shape::One) = (field.kind, field.shape) else {
                 return value(json, field).map(|value| (value, walked));
             };
@@ -76,6 +80,30 @@ fn short(kind: &Message) -> &'static str {
 fn field(kind: &'static Message, name: &str) -> Option<&'static Field> {
     let plain = |name: &str| kind.fields.iter().find(|field| field.go == name);
     plain(name).or_else(|| plain(name.strip_prefix("Get")?))
+}
+
+/// Walks along names below a message that no table knows: fields are found by Go's names and by their own, and a getter works
+/// on nothing, too.
+fn free(json: Option<&Json>, names: &[Value]) -> (Value, usize) {
+    let mut here = json;
+    let mut walked = 0;
+    for name in names {
+        let name = name.as_str().unwrap_or_default();
+        let getter = name.strip_prefix("Get");
+        match here {
+            Some(Json::Object(fields)) => {
+                let plain = getter.unwrap_or(name);
+                let lower = plain.get(..1).unwrap_or_default().to_lowercase();
+                let of_go = lower + plain.get(1..).unwrap_or_default();
+                let found = fields.get(name).or_else(|| fields.get(of_go.as_str()));
+                here = found.filter(|json| !json.is_null());
+            }
+            None if getter.is_some() => {}
+            None | Some(_) => break,
+        }
+        walked += 1;
+    }
+    (here.map_or(Value::Nil, of_json), walked)
 }
 
 fn value(json: Option<&Json>, field: &'static Field) -> Result<Value, TemplateError> {

@@ -148,6 +148,13 @@ impl Object for Part {
                 fields.insert((*name).to_owned(), Json::from(value.as_str()));
             }
         }
+        // What is not set is left out: a name that is empty, or null.
+        if let Some(fields) = json.as_object_mut() {
+            let is_unset = |name: &str, value: &Json| {
+                value.is_null() || self.said(name).is_some_and(str::is_empty)
+            };
+            fields.retain(|name, value| !is_unset(name, value));
+        }
         json
     }
 }

@@ -260,6 +260,99 @@ fn tracing_by_getters() {
 }
 
 #[test]
+fn messages_of_the_proxy_by_fields_and_getters() {
+    let mesh = "defaultConfig:\n  image: {imageType: distroless}\n  privateKeyProvider: {cryptomb: {pollDelay: 1s, fallback: true}}\n";
+    for (expression, without, with) in [
+        (
+            ".ProxyConfig.GetImage.GetImageType",
+            r#""""#,
+            r#""distroless""#,
+        ),
+        (
+            ".ProxyConfig.GetPrivateKeyProvider.GetCryptomb",
+            "{}",
+            r#"{"fallback":true,"pollDelay":"1s"}"#,
+        ),
+        (
+            ".ProxyConfig.GetPrivateKeyProvider.GetCryptomb.GetPollDelay",
+            "{}",
+            r#""1s""#,
+        ),
+        (".ProxyConfig.GetPrivateKeyProvider.GetQat", "{}", "{}"),
+        (
+            ".ProxyConfig.GetProxyHeaders.GetServer.GetDisabled | not",
+            "true",
+            "true",
+        ),
+        (".ProxyConfig.ReadinessProbe", "{}", "{}"),
+    ] {
+        assert_eq!(
+            value(expression, "").as_deref(),
+            Ok(without),
+            "{expression}"
+        );
+        assert_eq!(value(expression, mesh).as_deref(), Ok(with), "{expression}");
+    }
+    for (expression, with) in [
+        (".ProxyConfig.Image.ImageType", r#""distroless""#),
+        (
+            ".ProxyConfig.PrivateKeyProvider.Cryptomb.PollDelay",
+            r#""1s""#,
+        ),
+        (".ProxyConfig.PrivateKeyProvider.cryptomb.fallback", "true"),
+    ] {
+        assert_eq!(value(expression, mesh).as_deref(), Ok(with), "{expression}");
+        let absent = value(expression, "").unwrap_err();
+        assert!(absent.contains("nil pointer evaluating"), "{absent}");
+    }
+}
+
+#[test]
+fn what_sprig_takes_for_granted() {
+    check(&[
+        ("join `-` (list 1 `b` nil 2)", r#""1-b-2""#),
+        ("join `-` (list nil)", r#""""#),
+        ("b64dec `YQ==`", r#""a""#),
+        ("b64dec \"YQ\\n==\\n\"", r#""a""#),
+        ("b64dec `YR==`", r#""a""#),
+        ("b64dec `!!`", r#""illegal base64 data at input byte 0""#),
+        (
+            "b64dec `YWFhYQ`",
+            r#""illegal base64 data at input byte 4""#,
+        ),
+        ("regexMatch `[` `a`", "false"),
+        ("regexMatch `a)` `a`", "false"),
+        ("regexMatch `^a+$` `aa`", "true"),
+    ]);
+    for expression in [
+        "regexFind `[` `a`",
+        "regexReplaceAll `[` `a` `b`",
+        r"regexMatch `\p{L}` `a`",
+    ] {
+        assert!(value(expression, MESH).is_err(), "{expression}");
+    }
+}
+
+#[test]
+fn json_can_be_pasted_into_yaml() {
+    let odd = r#""a\x7f\u0080\u0085\u2028\ufffe\uffff""#;
+    let wanted = r#"\"a\\u007f\\u0080\\u0085\\u2028\\ufffe\\uffff\""#;
+    for function in [
+        "toJSON",
+        "toJson",
+        "structToJSON",
+        "protoToJSON",
+        "toPrettyJson",
+    ] {
+        check(&[(&format!("{function} {odd}"), &format!("\"{wanted}\""))]);
+    }
+    check(&[(
+        &format!("toJsonMap (dict `k` {odd})"),
+        &format!(r#""{{\"k\":{wanted}}}""#),
+    )]);
+}
+
+#[test]
 fn values_are_a_tree_of_anything() {
     check(&[
         (".Values.global.hub", r#""h.io/i""#),
@@ -365,6 +458,10 @@ fn functions_of_istio() {
             r#""{\"tcpSocket\":{\"port\":90}}""#,
         ),
         ("structToJSON .Spec.SecurityContext", r#""{}""#),
+        (
+            "hasKey (fromJSON (structToJSON .Spec)) `terminationGracePeriodSeconds`",
+            "false",
+        ),
         (
             "toYaml (fromJSON `{\"b\":1,\"a\":[\"yes\"]}`)",
             r#""a:\n- \"yes\"\nb: 1\n""#,

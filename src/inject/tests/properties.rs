@@ -345,8 +345,11 @@ fn overlaid() -> impl Strategy<Value = Value> {
             ("prometheus.io/port", ""),
             ("prometheus.io/path", ""),
             ("prometheus.io/scrape", ""),
+            ("prometheus_io_port", "81"),
+            ("prometheus.io-path", "/n"),
+            ("prometheus-io-scrape", ""),
         ],
-        0..=3,
+        0..=4,
     );
     (pod(), prop::option::of(proxy), said, any::<bool>()).prop_map(
         |(mut pod, proxy, said, in_init)| {
@@ -373,6 +376,39 @@ fn overlaid() -> impl Strategy<Value = Value> {
             }
             pod
         },
+    )
+}
+
+/// A mode of interception, whether a CNI plugin does it, and labels and annotations that the template would write.
+type Given = (
+    Option<&'static str>,
+    bool,
+    Vec<(&'static str, &'static str, &'static str)>,
+);
+
+fn settings() -> impl Strategy<Value = Given> {
+    let had = vec![
+        ("labels", "security.istio.io/tlsMode", "istio"),
+        ("labels", "service.istio.io/canonical-name", "n"),
+        ("labels", "service.istio.io/canonical-revision", "r"),
+        ("annotations", "istio.io/rev", "own"),
+        (
+            "annotations",
+            "kubectl.kubernetes.io/default-container",
+            "c0",
+        ),
+        (
+            "annotations",
+            "kubectl.kubernetes.io/default-logs-container",
+            "c0",
+        ),
+    ];
+    let all = had.len();
+    (
+        prop::option::of(prop::sample::select(vec!["NONE", "REDIRECT", "TPROXY"])),
+        any::<bool>(),
+        // All of them as often as any other number: then nothing is left to write.
+        prop_oneof![prop::sample::subsequence(had.clone(), 0..=all), Just(had)],
     )
 }
 
@@ -502,15 +538,51 @@ proptest! {
                 }
             }
         }
-        for key in ["port", "path", "scrape"] {
-            if let Some(annotations) = wanted["metadata"]["annotations"].as_object_mut() {
-                annotations.shift_remove(&format!("prometheus.io/{key}"));
-            }
+        if let Some(annotations) = wanted["metadata"]["annotations"].as_object_mut() {
+            annotations.retain(|key, _| !key.starts_with("prometheus"));
         }
         prop_assert_eq!(is_there(&wanted, &first, "pod"), Ok(()));
         if !moved.is_null() {
             prop_assert_eq!(is_there(&json!([moved]), &first["spec"]["initContainers"], "moved"), Ok(()));
         }
+        prop_assert!(is_unchanged_by(&configuration, &request, &first), "{:?}", configuration.inject(&request, &first));
+        let kept = kept(&first);
+        prop_assert!(is_unchanged_by(&configuration, &request, &kept), "{:?}", configuration.inject(&request, &kept));
+    }
+
+    #[test]
+    fn the_built_in_template_keeps_what_the_user_wrote(pod in overlaid(), given in settings(), native in any::<bool>()) {
+        let (mode, cni, had) = given;
+        let mut pod = pod;
+        for (map, key, value) in had {
+            if !pod["metadata"][map].is_object() {
+                pod["metadata"][map] = json!({});
+            }
+            pod["metadata"][map][key] = json!(value);
+        }
+        if let Some(mode) = mode {
+            if !pod["metadata"]["annotations"].is_object() {
+                pod["metadata"]["annotations"] = json!({});
+            }
+            pod["metadata"]["annotations"]["sidecar.istio.io/interceptionMode"] = json!(mode);
+        }
+        let parameters = Parameters { cni, ..Parameters::default() };
+        let (configuration, _) = Configuration::load(Sources::default(), parameters).unwrap();
+        let request = asking(if native { NativeSidecars::On } else { NativeSidecars::Off });
+        let first = injected_by(&configuration, &request, &pod);
+        let mut wanted = pod.clone();
+        for list in ["containers", "initContainers"] {
+            if let Some(list) = wanted["spec"][list].as_array_mut() {
+                // What a user says of the proxy has a property of its own.
+                list.retain(|container| !is_proxy(container));
+            }
+        }
+        if let Some(annotations) = wanted["metadata"]["annotations"].as_object_mut() {
+            annotations.retain(|key, _| !key.starts_with("prometheus"));
+        }
+        prop_assert_eq!(is_there(&wanted, &first, "pod"), Ok(()));
+        let redirects = first["spec"]["initContainers"].as_array().is_some_and(|list| list.iter().any(|one| one["name"] == "istio-init"));
+        prop_assert_eq!(redirects, mode != Some("NONE") && !cni);
         prop_assert!(is_unchanged_by(&configuration, &request, &first), "{:?}", configuration.inject(&request, &first));
         let kept = kept(&first);
         prop_assert!(is_unchanged_by(&configuration, &request, &kept), "{:?}", configuration.inject(&request, &kept));
@@ -531,6 +603,15 @@ proptest! {
             later["spec"]["securityContext"] = direct["spec"]["securityContext"].clone();
         }
         prop_assert_eq!(later, direct);
+    }
+
+    #[test]
+    fn metrics_come_back_as_they_were_written(pod in overlaid()) {
+        let quiet = Sources { config: Some(OTHER_OVERLAY), mesh: Some("enablePrometheusMerge: false"), ..Sources::default() };
+        let (quiet, _) = Configuration::load(quiet, Parameters::default()).unwrap();
+        let direct = injected(&quiet, &pod);
+        let later = injected(&quiet, &injected(&load(OVERLAY), &pod));
+        prop_assert_eq!(sorted(&plain(&later["metadata"])), sorted(&plain(&direct["metadata"])));
     }
 
     #[test]

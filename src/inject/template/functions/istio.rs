@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Row] = &[
         for map in args {
             made.extend(maps::entries(map)?);
         }
-        Ok(Value::from(json(&Value::from(made))?.to_string()))
+        Ok(Value::from(yaml::json(&json(&Value::from(made))?)))
     }),
     Row("fromJSON", 1, 1, |args| {
         Ok(maps::parsed(string(args, 0)?).unwrap_or_else(|| Value::from("{}")))
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
 pub(super) fn to_json_map(args: &[Value]) -> Result<Value, TemplateError> {
     Ok(Value::from(match json(arg(args, 0))? {
         Json::Null => "{}".to_owned(),
-        found => found.to_string(),
+        found => yaml::json(&found),
     }))
 }
 
@@ -165,7 +165,7 @@ fn append_network(old: &str, network: &str) -> String {
         item.insert("name".to_owned(), Json::from(name));
         item.extend(namespace.map(|namespace| ("namespace".to_owned(), Json::from(namespace))));
         items.push(Json::Object(item));
-        return Json::Array(items).to_string();
+        return yaml::json(&Json::Array(items));
     }
     if old.split(',').any(|known| known.trim() == network) {
         return old.to_owned();

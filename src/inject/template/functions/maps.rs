@@ -7,6 +7,7 @@ use gotmpl::{TemplateError, Value};
 
 use super::{MANY, Row, arg, json, nested, object, printed, session, string, wrong};
 use crate::template::session::strings;
+use crate::yaml;
 
 type Entries = BTreeMap<Arc<str>, Value>;
 
@@ -115,9 +116,7 @@ pub(super) const ROWS: &[Row] = &[
         Ok(Value::from(type_of(arg(args, 0))))
     }),
     Row("toPrettyJson", 1, 1, |args| {
-        Ok(Value::from(
-            serde_json::to_string_pretty(&json(arg(args, 0))?).unwrap_or_default(),
-        ))
+        Ok(Value::from(yaml::pretty_json(&json(arg(args, 0))?)))
     }),
     Row("fromJson", 1, 1, |args| {
         parsed(string(args, 0)?).map_or_else(|| Ok(Value::Nil), Ok)
@@ -126,7 +125,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 pub(super) fn to_json(args: &[Value]) -> Result<Value, TemplateError> {
-    Ok(Value::from(json(arg(args, 0))?.to_string()))
+    Ok(Value::from(yaml::json(&json(arg(args, 0))?)))
 }
 
 /// JSON as a value; serde_json bounds its depth.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::{DecodeError, Engine as _, alphabet};
 use gotmpl::{TemplateError, Value};
 use regex_lite::{Regex, RegexBuilder};
 use sha2::{Digest as _, Sha256};
@@ -90,17 +90,19 @@ pub(super) const ROWS: &[Row] = &[
         Ok(Value::from(STANDARD.encode(string(args, 0)?)))
     }),
     Row("b64dec", 1, 1, |args| {
-        let bytes = STANDARD
-            .decode(string(args, 0)?)
-            .map_err(|error| wrong(error.to_string()))?;
-        Ok(Value::from(String::from_utf8_lossy(&bytes).into_owned()))
+        Ok(Value::from(from_base64(string(args, 0)?)))
     }),
     Row("sha256sum", 1, 1, |args| {
         Ok(Value::from(hex(&Sha256::digest(string(args, 0)?))))
     }),
     Row("regexMatch", 2, 2, |args| {
-        let text = string(args, 1)?;
-        Ok(Value::Bool(regex(string(args, 0)?, text)?.is_match(text)))
+        let (pattern, text) = (string(args, 0)?, string(args, 1)?);
+        match regex(pattern, text) {
+            Ok(regex) => Ok(Value::Bool(regex.is_match(text))),
+            // What Go cannot read either matches nothing.
+            Err(Pattern::Malformed(_)) if !is_of_go(pattern) => Ok(Value::Bool(false)),
+            Err(cause) => Err(cause.into()),
+        }
     }),
     Row("regexFind", 2, 2, |args| {
         let text = string(args, 1)?;
@@ -249,7 +251,9 @@ fn join(args: &[Value]) -> Result<Value, TemplateError> {
         return Ok(arg(args, 1).clone());
     }
     let mut made = String::new();
-    for (index, item) in list_of(args, 1)?.iter().enumerate() {
+    let items = list_of(args, 1)?.iter();
+    let items = items.filter(|item| !matches!(item, Value::Nil));
+    for (index, item) in items.enumerate() {
         if index > 0 {
             made.push_str(separator);
         }
@@ -267,13 +271,53 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 const LONGEST: usize = 1 << 16;
 const PROGRAM: usize = 1 << 16;
 
-fn regex(pattern: &str, text: &str) -> Result<Regex, TemplateError> {
-    if text.len() > LONGEST {
-        return Err(wrong(format!("wants a text of {LONGEST} bytes at most")));
+/// Why a pattern is not tried.
+enum Pattern {
+    Malformed(String),
+    Refused(TemplateError),
+}
+
+impl From<Pattern> for TemplateError {
+    fn from(pattern: Pattern) -> Self {
+        match pattern {
+            Pattern::Malformed(cause) => wrong(cause),
+            Pattern::Refused(error) => error,
+        }
     }
-    session::charge(u64::try_from(1000 + text.len() * 8).unwrap_or(u64::MAX))?;
+}
+
+fn regex(pattern: &str, text: &str) -> Result<Regex, Pattern> {
+    if text.len() > LONGEST {
+        let cause = wrong(format!("wants a text of {LONGEST} bytes at most"));
+        return Err(Pattern::Refused(cause));
+    }
+    session::charge(u64::try_from(1000 + text.len() * 8).unwrap_or(u64::MAX))
+        .map_err(Pattern::Refused)?;
     RegexBuilder::new(pattern)
         .size_limit(PROGRAM)
         .build()
-        .map_err(|error| wrong(error.to_string()))
+        .map_err(|error| Pattern::Malformed(error.to_string()))
+}
+
+/// Whether a pattern may say what Go's expressions have and ours have not: classes of Unicode, whose tables are large, quotes,
+/// octal numbers, and what is too large here.
+fn is_of_go(pattern: &str) -> bool {
+    let escapes = pattern.as_bytes().windows(2);
+    let is_other = |pair: &[u8]| matches!(pair, [b'\\', b'p' | b'P' | b'Q' | b'C' | b'0'..=b'9']);
+    escapes.into_iter().any(is_other) || pattern.len() > PROGRAM / 64 || pattern.contains('{')
+}
+
+/// What base64 says, or as in Sprig why it says nothing. Go skips line breaks, and bits that are left over.
+fn from_base64(text: &str) -> String {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+    );
+    let text = text.replace(['\r', '\n'], "");
+    let place = match LENIENT.decode(&text) {
+        Ok(bytes) => return String::from_utf8_lossy(&bytes).into_owned(),
+        Err(DecodeError::InvalidByte(place, _)) => place,
+        Err(_) => text.len() - text.len() % 4,
+    };
+    format!("illegal base64 data at input byte {place}")
 }
