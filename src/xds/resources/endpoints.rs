@@ -37,6 +37,8 @@ pub(crate) enum Names {
 /// One endpoint that is to be used, or a gateway in its place.
 struct Entry<'a> {
     place: core::Address,
+    /// Of what has an address and no name.
+    ip: Option<IpAddr>,
     /// For the order of a group.
     sort: (String, u16),
     weight: u128,
@@ -69,12 +71,11 @@ pub(crate) fn groups<'a>(
     networks: &'a Networks,
     preference: &Preference<'_>,
 ) -> Vec<Group> {
-    let served = served(outlet, endpoints, viewer.families);
     let own = viewer.network.as_deref();
-    let factor = own.map_or(1, |_| networks.factor());
+    let factor = own.map_or(1, |_| networks.factor(viewer.families));
     let mut localities: BTreeMap<&Locality, Vec<Entry<'a>>> = BTreeMap::new();
     let mut replaced: BTreeMap<(&Locality, &str), u128> = BTreeMap::new();
-    for (cluster, endpoint) in served {
+    for (cluster, endpoint) in served(outlet, endpoints) {
         let Some((place, sort)) = place(endpoint, names) else {
             continue;
         };
@@ -83,7 +84,6 @@ pub(crate) fn groups<'a>(
         let away = own.is_some_and(|own| network != own && networks.has_gateway(network));
         if away {
             *replaced.entry((&endpoint.locality, network)).or_default() += weight;
-            localities.entry(&endpoint.locality).or_default();
             continue;
         }
         localities
@@ -91,6 +91,7 @@ pub(crate) fn groups<'a>(
             .or_default()
             .push(Entry {
                 place,
+                ip: endpoint.address.ip(),
                 sort,
                 weight: weight.saturating_mul(factor),
                 network,
@@ -99,12 +100,13 @@ pub(crate) fn groups<'a>(
             });
     }
     for ((locality, network), weight) in replaced {
-        let gateways = networks.gateways(network);
+        let gateways = networks.gateways(network, viewer.families);
         let share = u128::try_from(gateways.len()).unwrap_or(1).max(1);
         for (address, port) in gateways {
             localities.entry(locality).or_default().push(Entry {
-                place: wire::address(*address, *port),
-                sort: (address.to_string(), *port),
+                place: wire::address(address, port),
+                ip: Some(address),
+                sort: (address.to_string(), port),
                 weight: weight.saturating_mul(factor) / share,
                 network,
                 pod: None,
@@ -112,7 +114,7 @@ pub(crate) fn groups<'a>(
             });
         }
     }
-    let groups = localities
+    let groups = of_families(localities, viewer.families)
         .into_iter()
         .map(|(locality, entries)| (locality, group(locality, entries)))
         .collect();
@@ -123,7 +125,6 @@ pub(crate) fn groups<'a>(
 fn served<'a>(
     outlet: &Outlet,
     endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
-    families: Families,
 ) -> Vec<(&'a ClusterId, &'a Endpoint)> {
     let mut all: Vec<_> = endpoints
         .filter(|(_, endpoint)| endpoint.port_name == outlet.port.name && endpoint.weight > 0)
@@ -135,15 +136,27 @@ fn served<'a>(
     if some_ready {
         all.retain(|(_, endpoint)| endpoint.health == Health::Ready);
     }
-    // Of two families the proxy takes its own; where there is only the other, that is the best there is.
-    let own = |endpoint: &Endpoint| endpoint.address.ip().is_none_or(|ip| families.has(ip));
-    let some_own = all
-        .iter()
-        .any(|(_, endpoint)| endpoint.address.ip().is_some() && own(endpoint));
-    if some_own {
-        all.retain(|(_, endpoint)| own(endpoint));
-    }
     all
+}
+
+/// Of two families the proxy takes its own; where there is only the other, that is the best there is. What a gateway stands for
+/// may have any.
+fn of_families<'a>(
+    mut localities: BTreeMap<&'a Locality, Vec<Entry<'a>>>,
+    families: Families,
+) -> BTreeMap<&'a Locality, Vec<Entry<'a>>> {
+    let has = |ip: IpAddr| families.has(ip);
+    let some_own = localities
+        .values()
+        .flatten()
+        .any(|entry| entry.ip.is_some_and(has));
+    if some_own {
+        localities.retain(|_, entries| {
+            entries.retain(|entry| entry.ip.is_none_or(has));
+            !entries.is_empty()
+        });
+    }
+    localities
 }
 
 fn place(endpoint: &Endpoint, names: Names) -> Option<(core::Address, (String, u16))> {
@@ -190,6 +203,7 @@ pub(crate) fn itself(outlet: &Outlet) -> Vec<Group> {
     };
     let entry = Entry {
         place,
+        ip: None,
         sort: (String::new(), 0),
         weight: 1,
         network: "",

@@ -1,5 +1,6 @@
 //! What programs with gRPC in them ask for: everything by name.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::listener::v3::{ApiListener, Listener};
@@ -9,42 +10,103 @@ use super::domains;
 use super::filters;
 use super::mesh::Mesh;
 use super::outlets::{Outlet, Outlets};
+use super::proxy::Families;
 use super::wire;
 use crate::view::Resource;
 
-/// The port that a target such as `b.demo:8080` means to a client of this domain.
-pub(crate) fn target<'a>(
-    name: &str,
-    outlets: &'a Outlets,
-    domain: &str,
-) -> Option<&'a Arc<Outlet>> {
-    let (host, port) = match name.rsplit_once(':') {
-        Some((host, port)) => (host, Some(port.parse::<u16>().ok()?)),
-        None => (name, None),
-    };
-    let found = full_names(host, domain)
-        .into_iter()
-        .map(|full| outlets.by_host(&full))
-        .find(|found| !found.is_empty())?;
-    match port {
-        Some(port) => found.iter().find(|outlet| outlet.port.number == port),
-        None => match found {
-            [only] => Some(only),
-            several => several.iter().find(|outlet| outlet.port.number == 80),
-        },
+/// Who asks, as far as one name means another service elsewhere.
+pub(crate) struct Asker<'a> {
+    pub(crate) domain: &'a str,
+    pub(crate) cluster: &'a str,
+    pub(crate) families: Families,
+}
+
+/// The host of a target such as `b.demo:8080`.
+enum Host {
+    /// In lower case.
+    Name(String),
+    Address(IpAddr),
+}
+
+/// A target in its parts.
+pub(crate) struct Target {
+    host: Host,
+    port: Option<u16>,
+}
+
+impl Target {
+    pub(crate) fn read(name: &str) -> Option<Self> {
+        // IPv6 without a port may be without brackets, too.
+        if let Ok(address) = name.parse() {
+            let host = Host::Address(address);
+            return Some(Self { host, port: None });
+        }
+        let (host, port) = match name.rsplit_once(':').filter(|_| !name.ends_with(']')) {
+            Some((host, port)) => (host, Some(port.parse::<u16>().ok()?)),
+            None => (name, None),
+        };
+        let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+        let address = match inner {
+            Some(inner) => Some(IpAddr::V6(inner.parse().ok()?)),
+            None => host.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+        };
+        let named = || Host::Name(host.to_ascii_lowercase());
+        let host = address.map_or_else(named, Host::Address);
+        Some(Self { host, port })
+    }
+
+    /// Whether this is how it is written usually. Of other ways there is no end.
+    pub(crate) fn is_written(&self, name: &str) -> bool {
+        let host = match &self.host {
+            Host::Name(host) => host.clone(),
+            Host::Address(IpAddr::V6(address)) => format!("[{address}]"),
+            Host::Address(IpAddr::V4(address)) => address.to_string(),
+        };
+        match self.port {
+            Some(port) => name == format!("{host}:{port}"),
+            None => name == host,
+        }
+    }
+
+    /// The port that it means.
+    pub(crate) fn outlet<'a>(
+        &self,
+        outlets: &'a Outlets,
+        asker: &Asker<'_>,
+    ) -> Option<&'a Arc<Outlet>> {
+        let found: Vec<_> = match &self.host {
+            Host::Name(host) => full_names(host, asker.domain)
+                .into_iter()
+                .map(|full| outlets.by_host(&full))
+                .find(|found| !found.is_empty())?
+                .iter()
+                .collect(),
+            Host::Address(address) => outlets.by_address(*address, asker.cluster, asker.families),
+        };
+        if let Some(port) = self.port {
+            return found.into_iter().find(|outlet| outlet.port.number == port);
+        }
+        // Of services that share an address the oldest.
+        let host = found.first()?.host();
+        let mut own: Vec<_> = found.iter().filter(|one| one.host() == host).collect();
+        if own.len() > 1 {
+            own.retain(|outlet| outlet.port.number == 80);
+        }
+        own.first().map(|outlet| **outlet)
     }
 }
 
 /// The full names that a host may be short for.
 fn full_names(host: &str, domain: &str) -> Vec<String> {
     let mut names = vec![host.to_owned()];
+    let domain = domain.to_ascii_lowercase();
     let parts: Vec<&str> = domain.split('.').filter(|part| !part.is_empty()).collect();
     for at in 0..parts.len() {
         let Some(rest) = parts.get(at..) else {
             continue;
         };
         let full = format!("{host}.{}", rest.join("."));
-        if domains::forms(&full, domain)
+        if domains::forms(&full, &domain)
             .iter()
             .any(|form| form == host)
         {

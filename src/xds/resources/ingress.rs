@@ -1,5 +1,6 @@
 //! A Sidecar's `ingress`: doors that somebody wrote down, in place of those of the services.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{Configured, Labels, Protocol, World, selects};
@@ -83,7 +84,12 @@ fn door(
         |service| service.key.hostname.clone(),
     );
     let cluster = cluster_name(number, &port.name, &host);
-    if bound && is_own(number, mesh) {
+    // What is only intercepted is found by its port. On all addresses it would take the place of the services of that port.
+    let bind = item.bind.parse::<IpAddr>().ok();
+    let bind = bind.filter(|bind| bound || !bind.is_unspecified());
+    let bind = bind.unwrap_or(proxy.address);
+    let for_applications = number == mesh.http_port && bind == proxy.loopback();
+    if bound && (is_own(number, mesh) || for_applications) {
         let (namespace, name) = (&sidecar.namespace, &sidecar.name);
         let message = format!(
             "the ingress of Sidecar {namespace}/{name} on {number} is left out: the proxy listens there"
@@ -93,7 +99,7 @@ fn door(
     }
     let protocol = Protocol::of_service_entry(&port.protocol)?;
     Some(Door {
-        bind: item.bind.parse().unwrap_or(proxy.address),
+        bind,
         port: number,
         bound,
         protocol: declared(protocol, sniffs),

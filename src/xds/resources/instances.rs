@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{ClusterId, Endpoint, Port, Service, ServiceKey, Target, World, selects};
+use api::model::{
+    ClusterId, Endpoint, Locality, Port, Service, ServiceKey, Target, World, selects,
+};
 
 use super::proxy::Proxy;
+use crate::node::Node;
 
 /// One port of a service that the workload serves.
 #[derive(Clone, Debug)]
@@ -88,24 +91,39 @@ impl Directory {
             .collect()
     }
 
-    /// Where an entry outside of Kubernetes says that these addresses are.
-    pub(crate) fn locality(
+    /// Where an entry outside of Kubernetes says that this node is.
+    pub(crate) fn locality(&self, node: &Node, world: &World) -> Option<Locality> {
+        let known = |endpoint: &Endpoint| {
+            let locality = endpoint.locality.clone();
+            (!locality.is_unknown()).then_some(locality)
+        };
+        self.said(node, world, known)
+    }
+
+    /// Which network an entry says that it is in.
+    pub(crate) fn network(&self, node: &Node, world: &World) -> Option<Arc<str>> {
+        self.said(node, world, |endpoint| endpoint.network.clone())
+    }
+
+    /// What entries say of the node: those of its first address of which one says anything.
+    fn said<T: Ord>(
         &self,
-        addresses: &[IpAddr],
+        node: &Node,
         world: &World,
-    ) -> Option<api::model::Locality> {
+        what: impl Fn(&Endpoint) -> Option<T>,
+    ) -> Option<T> {
         let of = |address: &IpAddr| {
             let keys = self.by_address.get(address)?;
             keys.iter()
                 .flat_map(|key| world.endpoints_of(key))
-                .filter(|(_, endpoint)| endpoint.address.ip() == Some(*address))
-                .filter(|(_, endpoint)| endpoint.named_pod().is_none())
-                .map(|(_, endpoint)| &endpoint.locality)
-                .filter(|locality| !locality.is_unknown())
+                .map(|(_, endpoint)| endpoint)
+                .filter(|endpoint| endpoint.address.ip() == Some(*address))
+                .filter(|endpoint| endpoint.named_pod().is_none() && may_be(node, endpoint))
+                .filter_map(&what)
                 // Of entries that disagree one in every order of arrival.
                 .min()
         };
-        addresses.iter().find_map(of).cloned()
+        node.addresses.iter().find_map(of)
     }
 }
 
@@ -124,11 +142,14 @@ fn is_of(proxy: &Proxy, cluster: &ClusterId, endpoint: &Endpoint) -> bool {
             *cluster == proxy.cluster
                 && pod.split_once('/') == Some((&*proxy.node.namespace, &*proxy.node.name))
         }
-        None => {
-            let either_is_silent = endpoint.labels.is_empty() || proxy.node.labels.is_empty();
-            either_is_silent || selects(&endpoint.labels, &proxy.node.labels)
-        }
+        None => may_be(&proxy.node, endpoint),
     }
+}
+
+/// Whether nothing in their labels says that an entry is another workload with this node's address.
+fn may_be(node: &Node, endpoint: &Endpoint) -> bool {
+    let either_is_silent = endpoint.labels.is_empty() || node.labels.is_empty();
+    either_is_silent || selects(&endpoint.labels, &node.labels)
 }
 
 /// What an endpoint says, else the service, by the workload's names of ports.

@@ -8,6 +8,8 @@ use api::istio::mesh::v1alpha1::network::network_endpoints::Ne;
 use api::mesh::MeshNetworks;
 use api::model::{self, ClusterId, Endpoint, World};
 
+use super::proxy::Families;
+
 /// The networks of a mesh, ready for look-ups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Networks {
@@ -91,17 +93,26 @@ impl Networks {
         !self.gateways.is_empty()
     }
 
-    pub(crate) fn gateways(&self, network: &str) -> &[(IpAddr, u16)] {
-        self.gateways.get(network).map_or(&[], Vec::as_slice)
+    /// Those that a proxy of these families can call; where there is none, all.
+    pub(crate) fn gateways(&self, network: &str, families: Families) -> Vec<(IpAddr, u16)> {
+        self.gateways
+            .get(network)
+            .map_or_else(Vec::new, |all| of_families(all, families))
     }
 
     /// By which all weights are multiplied, so that each gateway's share is a whole number.
-    pub(crate) fn factor(&self) -> u128 {
+    pub(crate) fn factor(&self, families: Families) -> u128 {
         self.gateways
             .values()
-            .filter_map(|gateways| u128::try_from(gateways.len()).ok())
+            .filter_map(|all| u128::try_from(of_families(all, families).len()).ok())
             .fold(1, u128::saturating_mul)
     }
+}
+
+fn of_families(all: &[(IpAddr, u16)], families: Families) -> Vec<(IpAddr, u16)> {
+    let mut own = all.to_vec();
+    own.retain(|(address, _)| families.has(*address));
+    if own.is_empty() { all.to_vec() } else { own }
 }
 
 fn balancers(world: &World, host: &str) -> impl Iterator<Item = IpAddr> {

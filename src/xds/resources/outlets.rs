@@ -1,6 +1,7 @@
 //! Ports of services, as clients use them: each with its cluster, in the order in which one wins over another.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{Address, Port, Protocol, Service, World};
@@ -52,6 +53,14 @@ impl Outlet {
             .iter()
             .any(|address| !matches!(address, Address::Plain(address) if address.is_unspecified()))
     }
+
+    /// Whether one of them is not a range.
+    pub(crate) fn has_plain_address(&self, cluster: &str) -> bool {
+        self.service
+            .addresses_in(cluster)
+            .iter()
+            .any(|address| matches!(address, Address::Plain(address) if !address.is_unspecified()))
+    }
 }
 
 /// The name of a cluster for clients.
@@ -65,7 +74,10 @@ pub(crate) struct Outlets {
     /// By precedence of their services; no name twice.
     pub(crate) all: Vec<Arc<Outlet>>,
     by_name: HashMap<Arc<str>, Arc<Outlet>>,
-    by_host: HashMap<Arc<str>, Vec<Arc<Outlet>>>,
+    /// In lower case, as domains are compared.
+    by_host: HashMap<String, Vec<Arc<Outlet>>>,
+    /// By plain addresses, those in all clusters.
+    by_address: HashMap<IpAddr, Vec<Arc<Outlet>>>,
     /// By number of port.
     pub(crate) by_port: BTreeMap<u16, Vec<Arc<Outlet>>>,
     pub(crate) conflicts: Vec<Conflict>,
@@ -113,8 +125,19 @@ impl Outlets {
             name: name.clone(),
         });
         self.by_name.insert(name, outlet.clone());
-        let host = service.key.hostname.clone();
+        let host = service.key.hostname.to_ascii_lowercase();
         self.by_host.entry(host).or_default().push(outlet.clone());
+        let addresses = service.addresses.values().flatten();
+        let plain: BTreeSet<IpAddr> = addresses
+            .filter_map(|address| match address {
+                Address::Plain(address) => Some(*address),
+                Address::Range(_) => None,
+            })
+            .collect();
+        for address in plain {
+            let outlets = self.by_address.entry(address).or_default();
+            outlets.push(outlet.clone());
+        }
         self.by_port
             .entry(port.number)
             .or_default()
@@ -126,7 +149,22 @@ impl Outlets {
         self.by_name.get(name)
     }
 
-    /// The ports of a service, by its full name.
+    /// The ports of services with this address, as a proxy of this cluster and these families sees them.
+    pub(crate) fn by_address(
+        &self,
+        address: IpAddr,
+        cluster: &str,
+        families: Families,
+    ) -> Vec<&Arc<Outlet>> {
+        let is_seen = |outlet: &&Arc<Outlet>| {
+            let seen = outlet.addresses(cluster, families);
+            seen.contains(&Address::Plain(address))
+        };
+        let all = self.by_address.get(&address).into_iter().flatten();
+        all.filter(is_seen).collect()
+    }
+
+    /// The ports of a service, by its full name in lower case.
     pub(crate) fn by_host(&self, host: &str) -> &[Arc<Outlet>] {
         self.by_host.get(host).map_or(&[], Vec::as_slice)
     }

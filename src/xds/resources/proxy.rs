@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use api::model::{ClusterId, Labels, Locality, TlsMode, Workload, WorkloadKey, World};
 
+use super::instances::Directory;
+use super::networks::Networks;
 use crate::node::{Mode, Node};
 use crate::settings::Settings;
 
@@ -67,13 +69,13 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// `network`: of an address that nothing closer says anything of.
-    pub(crate) fn new(
+    /// `directory` is asked for only where it is needed: it is made of all endpoints.
+    pub(crate) fn new<'a>(
         node: &Arc<Node>,
         world: &World,
         settings: &Settings,
-        entry: impl FnOnce(&[IpAddr]) -> Option<Locality>,
-        network: impl FnOnce(&ClusterId, IpAddr) -> Arc<str>,
+        directory: impl Fn() -> &'a Directory,
+        networks: &Networks,
     ) -> Self {
         let cluster = node
             .cluster
@@ -91,18 +93,22 @@ impl Proxy {
         let locality = known
             .map(|known| known.locality.clone())
             .filter(|locality| !locality.is_unknown())
-            .or_else(|| entry(&node.addresses))
+            .or_else(|| directory().locality(node, world))
             .unwrap_or_else(|| node.locality.clone());
         let address = node
             .addresses
             .first()
             .copied()
             .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        // Nobody asks for it where no gateway leads to any.
+        let entry = || directory().network(node, world);
+        let entry = || networks.has_gateways().then(entry).flatten();
         let network = node
             .network
             .clone()
+            .or_else(entry)
             .or_else(|| known.and_then(|known| known.network.clone()))
-            .unwrap_or_else(|| network(&cluster, address));
+            .unwrap_or_else(|| networks.of(&cluster, Some(address)).into());
         Self {
             families: Families::of(&node.addresses),
             node: node.clone(),

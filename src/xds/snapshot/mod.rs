@@ -9,9 +9,9 @@ mod proxy;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use api::model::{ClusterId, Endpoint, Service, World};
 
@@ -71,8 +71,8 @@ struct Made {
     all_listeners: Cache<Own<Place>, Arc<Set>>,
     routes: Cache<(Caller, Arc<str>), Routes>,
     named: Cache<Named, Arc<Resource>>,
-    /// What Sidecars want and proxies cannot have, by its name.
-    doors: Cache<String, Conflict>,
+    /// Listeners that a proxy cannot have beside its others, by what is left out: the first proxy that found it is named.
+    lost: Mutex<BTreeMap<String, Conflict>>,
 }
 
 /// A snapshot after a change, and what the change came to.
@@ -160,7 +160,7 @@ impl Snapshot {
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut all: BTreeSet<Conflict> = self.base.outlets.conflicts.iter().cloned().collect();
         all.extend(fixed::no_http_proxy(&self.base.mesh));
-        all.extend(self.made.doors.values());
+        all.extend(self.made.lost().values().cloned());
         for outbound in self.made.listeners.values() {
             all.extend(outbound.conflicts.iter().cloned());
         }
@@ -236,8 +236,9 @@ impl Snapshot {
                     .map(|(endpoint, address)| {
                         let what = (endpoint.port, endpoint.port_name.clone());
                         let pod = endpoint.named_pod().cloned();
-                        let who = (endpoint.locality.clone(), endpoint.labels.clone(), pod);
-                        (address, what, who)
+                        let place = (endpoint.locality.clone(), endpoint.network.clone());
+                        let who = (endpoint.labels.clone(), pod);
+                        (address, what, place, who)
                     })
                     .collect()
             };
@@ -272,8 +273,19 @@ impl Made {
             all_listeners: self.all_listeners.after(),
             routes: self.routes.after(),
             named: self.named.after(),
-            doors: self.doors.after(),
+            lost: Mutex::default(),
         }
+    }
+
+    fn tell(&self, lost: impl IntoIterator<Item = Conflict>, proxy: &Arc<str>) {
+        for conflict in lost {
+            let key = conflict.key.clone();
+            self.lost().entry(key).or_insert_with(|| conflict.of(proxy));
+        }
+    }
+
+    fn lost(&self) -> MutexGuard<'_, BTreeMap<String, Conflict>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -295,12 +307,6 @@ impl Shared for Arc<Outbound> {
             routes: self.routes.clone(),
             conflicts: self.conflicts.clone(),
         })
-    }
-}
-
-impl Shared for Conflict {
-    fn or_older(self, _: &Self) -> Self {
-        self
     }
 }
 

@@ -6,8 +6,9 @@ use api::model::{Locality, Resolution};
 
 use super::proxy::ProxyView;
 use crate::resources::endpoints::{self, Names, Viewer};
+use crate::resources::grpc::{self, Asker, Target};
 use crate::resources::locality::Preference;
-use crate::resources::{clusters, grpc, routes};
+use crate::resources::{clusters, routes};
 use crate::view::{Resource, Type};
 
 impl ProxyView {
@@ -43,22 +44,34 @@ impl ProxyView {
 
     pub(super) fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
         let outlets = &self.snapshot.base.outlets;
-        let outlet = match kind {
+        let (outlet, usual) = match kind {
             Type::Endpoint => return self.assignment(name),
-            Type::Cluster | Type::Route => outlets.by_name(name)?,
-            // One name means another service elsewhere.
-            Type::Listener => grpc::target(name, outlets, &self.proxy.node.domain)?,
+            Type::Cluster | Type::Route => (outlets.by_name(name)?, true),
+            Type::Listener => {
+                let target = Target::read(name)?;
+                let asker = Asker {
+                    domain: &self.proxy.node.domain,
+                    cluster: self.proxy.cluster.as_str(),
+                    families: self.proxy.families,
+                };
+                (target.outlet(outlets, &asker)?, target.is_written(name))
+            }
         };
         let name: Arc<str> = name.into();
-        let client = (self.client.clone(), self.locality_of_clusters());
-        let key = (kind, name.clone(), outlet.name.clone(), client);
-        let made = self.snapshot.made.named.get(key, || {
+        let make = || {
             Arc::new(match kind {
                 Type::Cluster | Type::Endpoint => self.cluster(outlet),
                 Type::Listener => grpc::listener(&name, outlet, self.mesh()),
                 Type::Route => routes::grpc(&outlet.name),
             })
-        });
+        };
+        // What a client could write in any number of ways is not remembered.
+        if !usual {
+            return Some(make());
+        }
+        let client = (self.client.clone(), self.locality_of_clusters());
+        let key = (kind, name.clone(), outlet.name.clone(), client);
+        let made = self.snapshot.made.named.get(key, make);
         Some(made)
     }
 }

@@ -8,6 +8,7 @@ use api::model::Locality;
 use super::{Conflict, Own, Snapshot, accounts};
 use crate::node::{Kind, Mode, Node};
 use crate::resources::clusters::{self, Client, Inputs};
+use crate::resources::conflict::INVALID_LISTENER;
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::filters::HttpOptions;
 use crate::resources::ingress;
@@ -46,8 +47,8 @@ impl ProxyView {
             node,
             &snapshot.world,
             &snapshot.settings,
-            |addresses| snapshot.directory().locality(addresses, &snapshot.world),
-            |cluster, address| snapshot.base.networks.of(cluster, Some(address)).into(),
+            || snapshot.directory(),
+            &snapshot.base.networks,
         );
         let sidecar = node.kind == Kind::Sidecar && !node.grpc;
         let instances = if sidecar {
@@ -255,6 +256,15 @@ impl ProxyView {
         }
         let shared = self.outbound_listeners();
         let own = self.own_listeners();
+        let names = own.iter().map(|one| &*one.name);
+        let taken = names.filter(|&name| {
+            shared
+                .listeners
+                .get(name)
+                .is_some_and(|built| self.has(built))
+        });
+        let told = taken.map(no_room);
+        self.snapshot.made.tell(told, &self.proxy.node.id);
         let skipped = shared.listeners.values().filter(|built| !self.has(built));
         let mut parts = versions(&own);
         parts.extend(skipped.map(|built| (built.resource.name.clone(), built.resource.version)));
@@ -363,15 +373,19 @@ fn versions(resources: &[Arc<Resource>]) -> Vec<(Arc<str>, crate::version::Versi
         .collect()
 }
 
+/// What is told of a listener of services where the proxy has one of its own.
+fn no_room(name: &str) -> Conflict {
+    let message =
+        format!("listener {name} of services is left out: the proxy has one of its own there");
+    Conflict::new(INVALID_LISTENER, name, message)
+}
+
 fn doors(snapshot: &Snapshot, proxy: &Proxy, instances: &[Instance]) -> Vec<Door> {
     let (mesh, sniffs) = (&snapshot.base.mesh, snapshot.settings.sniffing.inbound);
     let mut lost = Vec::new();
     let written = ingress::sidecar(&snapshot.world, proxy)
         .and_then(|sidecar| ingress::doors(&sidecar, proxy, instances, mesh, sniffs, &mut lost));
-    for conflict in lost {
-        let key = conflict.key.clone();
-        snapshot.made.doors.get(key, || conflict.of(&proxy.node.id));
-    }
+    snapshot.made.tell(lost, &proxy.node.id);
     match written {
         Some(doors) => doors,
         None if proxy.intercepts() => inbound::of_instances(instances, proxy, mesh, sniffs),

@@ -1,5 +1,9 @@
 //! Snapshots of small worlds.
 
+mod networks;
+mod ports;
+mod targets;
+
 use std::collections::BTreeMap;
 
 use api::mesh;
@@ -7,7 +11,8 @@ use api::model::{
     Endpoint, EndpointAddress, Labels, Port, Protocol, Registry, Resolution, ServiceKey, Shards,
     Target,
 };
-use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
+use envoy_types::pb::envoy::config::listener::v3::Listener;
 use prost::Message;
 
 use super::*;
@@ -52,6 +57,12 @@ pub(super) fn add(world: &mut World, service: Service, endpoints: Vec<Endpoint>)
     let shards = Shards::from([("Kubernetes".into(), endpoints.into())]);
     Arc::make_mut(&mut world.endpoints).insert(service.key.clone(), Arc::new(shards));
     Arc::make_mut(&mut world.services).insert(service.key.clone(), Arc::new(service));
+}
+
+/// Gives it addresses.
+fn at(service: &mut Service, addresses: &[&str]) {
+    let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+    service.addresses.insert("Kubernetes".into(), addresses);
 }
 
 pub(super) fn world(text: &str) -> World {
@@ -321,7 +332,7 @@ fn names_that_proxies_resolve_are_preferred_by_their_places() {
 /// Two pods share the address of their machine: what names one of them is not the other's, be it known or not.
 #[test]
 fn a_pod_on_the_hosts_address_is_told_by_its_name() {
-    let is_own = |change: &dyn Fn(&mut api::model::Endpoint)| {
+    let is_own = |change: &dyn Fn(&mut Endpoint)| {
         let mut world = world("");
         let mut place = endpoint("127.0.0.2", 9001, "p80");
         change(&mut place);
@@ -513,6 +524,12 @@ fn door(number: u16, more: &str) -> String {
     )
 }
 
+fn direction(view: &dyn View, name: &str) -> TrafficDirection {
+    let listener = view.get(Type::Listener, name).unwrap();
+    let listener = Listener::decode(&*listener.body).unwrap();
+    listener.traffic_direction()
+}
+
 /// Key, message and the address of the proxy, of ports that are the proxy's own.
 fn invalid(snapshot: &Snapshot) -> Vec<(String, String, String)> {
     let conflicts = snapshot.conflicts().into_iter();
@@ -592,4 +609,53 @@ fn a_service_on_the_port_for_applications_is_left_out_where_both_are_bound() {
     let message = format!("{name} is left out: the proxy listens there");
     let told = (name.to_owned(), message, "127.0.0.2".to_owned());
     assert_eq!(invalid(&snapshot), [told]);
+}
+
+/// Who has one address for services and a Sidecar's ingress keeps the ingress; on the port for applications, that.
+#[test]
+fn an_ingress_in_the_place_of_another_listener_is_told() {
+    let mut world = world("proxyHttpPort: 15080\n");
+    let b = service("b", &[(8080, "HTTP")], Resolution::Static);
+    add(&mut world, b, Vec::new());
+    let bound = ", bind: 127.0.0.2";
+    let ingress = [door(8080, bound), door(15080, bound)];
+    sidecar(&mut world, &format!("ingress:\n{}", ingress.concat()));
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&node(FIRST, "REDIRECT"));
+    assert!(view.get(Type::Listener, "0.0.0.0_8080").is_some());
+    assert_eq!(invalid(&snapshot), []);
+    let view = snapshot.view(&node(CLIENT, "NONE"));
+    assert_eq!(
+        names(&*view, Type::Listener),
+        "127.0.0.2_15080 127.0.0.2_8080"
+    );
+    let direction = |name| direction(&*view, name);
+    assert_eq!(direction("127.0.0.2_15080"), TrafficDirection::Outbound);
+    assert_eq!(direction("127.0.0.2_8080"), TrafficDirection::Inbound);
+    let told =
+        |key: &str, message: &str| (key.to_owned(), message.to_owned(), "127.0.0.2".to_owned());
+    assert_eq!(
+        invalid(&snapshot),
+        [
+            told(
+                "127.0.0.2_8080",
+                "listener 127.0.0.2_8080 of services is left out: the proxy has one of its own there"
+            ),
+            told(
+                "inbound|15080|a|doors.demo",
+                "the ingress of Sidecar demo/doors on 15080 is left out: the proxy listens there"
+            ),
+        ]
+    );
+    // Elsewhere it is in nobody's way.
+    let mut elsewhere = self::world("proxyHttpPort: 15080\n");
+    let ingress = door(15080, ", bind: 127.0.0.3");
+    sidecar(&mut elsewhere, &format!("ingress:\n{ingress}"));
+    let snapshot = snapshot.next(elsewhere, None).snapshot;
+    let view = snapshot.view(&node(CLIENT, "NONE"));
+    assert_eq!(
+        names(&*view, Type::Listener),
+        "127.0.0.2_15080 127.0.0.3_15080"
+    );
+    assert_eq!(invalid(&snapshot), []);
 }

@@ -40,4 +40,5 @@ mod served;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;
+mod taken;
 mod walk;

@@ -102,7 +102,14 @@ const RESOURCES: Rows = &[
     ("virtualOutbound", &[CAUGHT, TPROXY]),
     ("virtualInbound", &[CAUGHT, TPROXY]),
     ("inbound by address, as rules of 1.1 send it", &[CAUGHT]),
-    ("ports of the proxy themselves", &[CAUGHT, BOTH]),
+    (
+        "ports of the proxy themselves",
+        &[
+            CAUGHT,
+            BOTH,
+            "taken.rs ports_of_envoys_own_listeners_are_not_taken_from_it",
+        ],
+    ),
     ("nothing intercepted", &[PORTS, INGRESS]),
     // Filters.
     ("WebSocket", &[PORTS]),

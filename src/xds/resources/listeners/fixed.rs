@@ -117,7 +117,7 @@ fn passthrough(proxy: &Proxy, mesh: &Mesh) -> Vec<FilterChain> {
         .collect()
 }
 
-/// Why there is no such port for applications, though somebody wants one.
+/// What is told where `proxyHttpPort` is a port of the proxy's own: applications have no port to use it through then.
 pub(crate) fn no_http_proxy(mesh: &Mesh) -> Option<Conflict> {
     let port = mesh.http_port;
     (port != 0 && is_own(port, mesh)).then(|| {

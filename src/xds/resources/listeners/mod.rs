@@ -25,6 +25,12 @@ pub(crate) fn is_own(port: u16, mesh: &Mesh) -> bool {
     OWN_PORTS.contains(&port) || port == mesh.listen_port
 }
 
+/// Whether a listener on all addresses would be in the way of one that Envoy has there: its own two for intercepted traffic
+/// and the one for Prometheus in its bootstrap. Envoy compares addresses also where nothing is bound, and refuses the later.
+pub(crate) fn is_envoys(port: u16, mesh: &Mesh) -> bool {
+    [15001, INBOUND_PORT, 15090].contains(&port) || port == mesh.listen_port
+}
+
 /// Where inbound traffic is caught.
 pub(crate) const INBOUND_PORT: u16 = 15006;
 

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
 use super::chain::{self, Match};
-use super::{Draft, INBOUND_PORT, Inspect, encode, fixed, is_own, name};
+use super::{Draft, Inspect, encode, fixed, is_envoys, is_own, name};
 use crate::resources::conflict::{
     Conflict, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
 };
@@ -86,24 +86,19 @@ pub(crate) fn build<'a>(
         out: Outbound::default(),
     };
     for outlet in &outlets.all {
-        if !builder.may_listen(outlet) {
-            continue;
-        }
         builder.outlet(outlet, &endpoints);
     }
     builder.finish()
 }
 
 impl<'a> Builder<'a> {
-    /// Ports that the proxy needs for itself.
-    fn may_listen(&mut self, outlet: &Outlet) -> bool {
+    /// Whether its port may be one of the address that all share: there the proxy needs some for itself.
+    fn may_share(&mut self, outlet: &Outlet) -> bool {
         let port = outlet.port.number;
         let taken = if self.place.loopback.is_some() {
             is_own(port, self.mesh) || port == self.mesh.http_port
         } else {
-            // On all addresses, where the fixed listeners are.
-            let shares = !outlet.has_address(self.place.cluster.as_str());
-            shares && (port == INBOUND_PORT || port == self.mesh.listen_port)
+            is_envoys(port, self.mesh)
         };
         if taken {
             let message = format!("{} is left out: the proxy listens there", outlet.name);
@@ -129,24 +124,24 @@ impl<'a> Builder<'a> {
         let cluster = self.place.cluster.as_str();
         let addresses = outlet.addresses(cluster, self.place.families);
         let mut ranges = Vec::new();
-        let mut plain = false;
         for address in addresses {
             match address {
-                Address::Plain(address) => {
-                    plain = true;
-                    self.own_address(outlet, address, None);
-                }
+                Address::Plain(address) => self.own_address(outlet, address, None),
                 Address::Range(range) => ranges.push(range),
             }
         }
-        if !ranges.is_empty() && (!protocol.has_server_name() || plain) {
-            self.ranges(outlet, &ranges);
-        } else if !plain && (protocol.has_server_name() || !outlet.has_address(cluster)) {
+        let by_name = protocol.has_server_name() && !outlet.has_plain_address(cluster);
+        if by_name || !outlet.has_address(cluster) {
             self.without_address(outlet);
+        } else if !ranges.is_empty() {
+            self.ranges(outlet, &ranges);
         }
     }
 
     fn without_address(&mut self, outlet: &Arc<Outlet>) {
+        if !self.may_share(outlet) {
+            return;
+        }
         if outlet.protocol.has_server_name() {
             self.server_name(outlet);
         } else {
@@ -169,6 +164,9 @@ impl<'a> Builder<'a> {
     }
 
     fn claim_http(&mut self, outlet: &Arc<Outlet>) {
+        if !self.may_share(outlet) {
+            return;
+        }
         let port = outlet.port.number;
         let shared = self.shared.entry(port).or_default();
         match &shared.claim {
@@ -217,6 +215,9 @@ impl<'a> Builder<'a> {
     }
 
     fn ranges(&mut self, outlet: &Arc<Outlet>, ranges: &[Network]) {
+        if !self.may_share(outlet) {
+            return;
+        }
         let port = outlet.port.number;
         let shared = self.shared.entry(port).or_default();
         let mut own: Vec<_> = ranges.to_vec();
@@ -308,7 +309,7 @@ impl<'a> Builder<'a> {
             .iter()
             .filter_map(|endpoint| endpoint.address.ip())
         {
-            if self.place.families.has(address) {
+            if self.place.families.has(address) && !address.is_unspecified() {
                 self.own_address(outlet, address, Some(address));
             }
         }

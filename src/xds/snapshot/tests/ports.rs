@@ -1,0 +1,135 @@
+//! Ports on which the proxy itself listens, and who else wants them.
+
+use super::*;
+
+const MODES: [&str; 2] = ["REDIRECT", "TPROXY"];
+
+fn keys(snapshot: &Snapshot) -> Vec<String> {
+    invalid(snapshot).into_iter().map(|(key, ..)| key).collect()
+}
+
+/// Envoy compares addresses whether a listener is bound or not: one of a service in the place of a listener of the proxy's own
+/// would take all interception away. What has an address of its own, and what nobody else has, is served.
+#[test]
+fn no_service_shares_a_port_of_envoys_own_listeners() {
+    let mut world = world("proxyListenPort: 16001\n");
+    let own = [15001, 15006, 15090, 16001];
+    let of_all = |word: &'static str| own.map(|port| (port, word));
+    for (name, word, addresses) in [
+        ("http", "HTTP", &["10.9.0.1"][..]),
+        ("range", "TCP", &["10.8.0.0/16"]),
+        ("tls", "TLS", &["10.7.0.0/16"]),
+        ("bare", "TCP", &[]),
+        ("auto", "", &[]),
+    ] {
+        let mut service = service(name, &of_all(word), Resolution::Static);
+        at(&mut service, addresses);
+        add(&mut world, service, Vec::new());
+    }
+    let mut plain = service("plain", &of_all("TCP"), Resolution::Static);
+    at(&mut plain, &["10.9.0.2"]);
+    add(&mut world, plain, Vec::new());
+    let mut both = service("both", &[(15006, "TCP")], Resolution::Static);
+    at(&mut both, &["10.9.0.3", "10.6.0.0/16"]);
+    add(&mut world, both, Vec::new());
+    let others = [(15000, "HTTP"), (15020, "HTTP"), (15021, "TCP")];
+    add(
+        &mut world,
+        service("others", &others, Resolution::Static),
+        Vec::new(),
+    );
+    let mut left_out: Vec<_> = ["auto", "bare", "http", "range", "tls"]
+        .iter()
+        .flat_map(|name| own.map(|port| format!("outbound|{port}||{name}.demo.svc.cluster.local")))
+        .chain(["outbound|15006||both.demo.svc.cluster.local".to_owned()])
+        .collect();
+    left_out.sort();
+    for mode in MODES {
+        let snapshot = Snapshot::new(world.clone(), Arc::new(Settings::default()));
+        let view = snapshot.view(&node(FIRST, mode));
+        assert_eq!(
+            names(&*view, Type::Listener),
+            "0.0.0.0_15000 0.0.0.0_15020 0.0.0.0_15021 10.9.0.2_15001 10.9.0.2_15006 10.9.0.2_15090 \
+             10.9.0.2_16001 10.9.0.3_15006 virtualInbound virtualOutbound",
+            "{mode}"
+        );
+        assert_eq!(keys(&snapshot), left_out, "{mode}");
+    }
+}
+
+/// A door that is only intercepted has no place on all addresses: it would be in that of the services of its port, or of the
+/// listener where traffic is caught.
+#[test]
+fn an_ingress_that_is_not_bound_is_not_on_all_addresses() {
+    for bind in ["0.0.0.0", "'::'"] {
+        let mut world = world("");
+        let b = service("b", &[(80, "HTTP")], Resolution::Static);
+        add(&mut world, b, Vec::new());
+        let bind = format!(", bind: {bind}");
+        let doors = [80, 15001, 15006, 15090].map(|number| door(number, &bind));
+        sidecar(&mut world, &format!("ingress:\n{}", doors.concat()));
+        for mode in MODES {
+            let snapshot = Snapshot::new(world.clone(), Arc::new(Settings::default()));
+            let view = snapshot.view(&node(FIRST, mode));
+            assert_eq!(
+                names(&*view, Type::Listener),
+                "0.0.0.0_80 10.0.0.1_15001 10.0.0.1_15006 10.0.0.1_15090 10.0.0.1_80 virtualInbound virtualOutbound"
+            );
+            assert_eq!(direction(&*view, "0.0.0.0_80"), TrafficDirection::Outbound);
+            assert_eq!(direction(&*view, "10.0.0.1_80"), TrafficDirection::Inbound);
+            assert_eq!(invalid(&snapshot), []);
+        }
+    }
+    // What is bound is where somebody wants it.
+    let mut world = world("");
+    let everywhere = door(9080, ", bind: 0.0.0.0, captureMode: NONE");
+    sidecar(&mut world, &format!("ingress:\n{everywhere}"));
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    for (id, mode) in [(FIRST, "REDIRECT"), (CLIENT, "NONE")] {
+        let view = snapshot.view(&node(id, mode));
+        assert!(view.get(Type::Listener, "0.0.0.0_9080").is_some(), "{mode}");
+    }
+}
+
+/// By its name in TLS a service is told where it has no address; one of the other family is an address.
+#[test]
+fn a_service_with_an_address_of_the_other_family_is_not_told_by_its_name() {
+    let mut world = world("");
+    for (name, port, addresses) in [
+        ("far", 443, &["2001:db8::1"][..]),
+        ("near", 444, &["10.9.0.1", "2001:db8::2"]),
+        ("range", 445, &["10.8.0.0/16"]),
+        ("beside", 446, &["10.8.0.0/16", "2001:db8::3"]),
+        ("none", 447, &[]),
+    ] {
+        let mut service = service(name, &[(port, "HTTPS")], Resolution::Static);
+        at(&mut service, addresses);
+        add(&mut world, service, Vec::new());
+    }
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&node(FIRST, "REDIRECT"));
+    assert_eq!(
+        names(&*view, Type::Listener),
+        "0.0.0.0_445 0.0.0.0_446 0.0.0.0_447 10.9.0.1_444 virtualInbound virtualOutbound"
+    );
+    let names_of = |name: &str| -> Vec<String> {
+        let listener = view.get(Type::Listener, name).unwrap();
+        let listener = Listener::decode(&*listener.body).unwrap();
+        let chains = listener.filter_chains.into_iter();
+        chains
+            .filter_map(|chain| chain.filter_chain_match)
+            .flat_map(|matching| matching.server_names)
+            .collect()
+    };
+    assert_eq!(names_of("0.0.0.0_445"), ["range.demo.svc.cluster.local"]);
+    assert_eq!(names_of("0.0.0.0_446"), [""; 0]);
+    assert_eq!(names_of("0.0.0.0_447"), ["none.demo.svc.cluster.local"]);
+    assert!(snapshot.conflicts().is_empty());
+    // Whoever has that family has a listener of the address.
+    let view = snapshot.view(&node(
+        "sidecar~2001:db8::a~c.demo~demo.svc.cluster.local",
+        "REDIRECT",
+    ));
+    assert!(view.get(Type::Listener, "2001:db8::1_443").is_some());
+    assert!(view.get(Type::Listener, "::_443").is_none());
+}
