@@ -22,6 +22,13 @@ pub fn is_name(host: &str) -> bool {
     host.len() <= LONGEST && parts_are_right && last_is_a_word
 }
 
+/// The longest path of a socket: Linux has 108 bytes for it (`sun_path` of `sockaddr_un`, unix(7)), and Envoy puts a NUL at its
+/// end, as it does for the name of an abstract one.
+pub(crate) const LONGEST_SOCKET: usize = 107;
+
+/// What a message says of [`LONGEST_SOCKET`].
+pub(crate) const ROOM_FOR_SOCKET: &str = "sun_path of sockaddr_un has 108 with the NUL at its end";
+
 /// As [`is_name`], or `*.` and such a name.
 pub(crate) fn is_host_pattern(host: &str) -> bool {
     is_name(host.strip_prefix("*.").unwrap_or(host))

@@ -12,7 +12,6 @@ use serde_json::{Map, Value as Json};
 use crate::config::document::Part;
 use crate::config::rules::mesh::{self as rules, Use};
 use crate::config::{Finding, Severity, limit, read_message};
-use crate::google::protobuf;
 use crate::overlay;
 use crate::read::{self, Read};
 use crate::schema::{self, Message, Typed};
@@ -59,17 +58,19 @@ pub struct Parsed<T> {
 ///
 /// What is malformed, of a wrong type or not valid, with its path.
 pub fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
-    parse_over(&defaults(), text)
+    over(&defaults(), text, |merged, written| {
+        rules::whole(merged, written, Use::Own)
+    })
 }
 
-/// As [`parse`], over the defaults of a role.
+/// As [`parse`], over the defaults of a role that makes resources of it: what Envoy would refuse is not valid.
 ///
 /// # Errors
 ///
 /// As [`parse`].
 pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     over(base, text, |merged, written| {
-        rules::whole(merged, written, Use::Own)
+        rules::whole(merged, written, Use::Discovery)
     })
 }
 
@@ -115,18 +116,6 @@ pub fn chosen(config: &ProxyConfig) -> Result<Map<String, Json>, Invalid> {
     let mut fields = json(config)?;
     fields.retain(|name, value| usual.get(name) != Some(value));
     Ok(fields)
-}
-
-/// The variant of the proxy's image, such as `distroless`: the one thing that is looked for in a message that is not checked.
-#[must_use]
-pub fn image_type(image: &protobuf::Struct) -> Option<String> {
-    ["imageType", "image_type"].into_iter().find_map(|name| {
-        let protobuf::value::Kind::StringValue(text) = image.fields.get(name)?.kind.as_ref()?
-        else {
-            return None;
-        };
-        Some(text.clone())
-    })
 }
 
 /// The items of `accessLogFormat` with the encoding JSON: name and format. `None` for what [`parse`] refuses.

@@ -462,6 +462,8 @@ impl Generator {
                     | "statsd_udp_address"
                     | "envoy_metrics_service_address" => both("a.b:1"),
                     "drain_duration" => both("3s"),
+                    "time" | "interval" => both("7s"),
+                    "probes" => both(1 + self.below(127)),
                     "connect_timeout" | "protocol_detection_timeout" => both("2.250s"),
                     "trust_domain" | "trust_domain_aliases" => both("a.b"),
                     "access_log_format" => both("{}"),
@@ -654,4 +656,60 @@ fn one_that_is_handed_on_may_be_less_strict() {
     assert!(parse(text).is_ok());
     let wrong = parse_served(text).unwrap_err();
     assert_eq!(wrong.path, "defaultConfig.drainDuration");
+}
+
+/// Envoy refuses all listeners, or all clusters, for one value that it does not take: so discovery refuses the file.
+#[test]
+fn what_becomes_resources_is_what_envoy_takes() {
+    let log = "accessLogFile: /dev/stdout\n";
+    for (text, said) in [
+        (
+            "proxyListenPort: 15006\n".to_owned(),
+            "line 1: proxyListenPort: port 15006 is the proxy's own: it listens on 15000, 15006, 15020, 15021, 15090",
+        ),
+        (
+            format!("{log}accessLogFormat: '%FOO%'\n"),
+            "line 2: accessLogFormat: \"%FOO%\": Envoy 1.40 has no command operator FOO",
+        ),
+        (
+            format!(
+                "{log}accessLogEncoding: JSON\naccessLogFormat: '{{\"a\": \"b\", \"c\": \"100%\"}}'\n"
+            ),
+            "line 3: accessLogFormat: item \"c\": \"%\" begins no command operator; a percent sign is written %%",
+        ),
+        (
+            "dnsRefreshRate: 9223372036s\n".to_owned(),
+            "line 1: dnsRefreshRate: duration 9223372036s is more than 9223372035s",
+        ),
+        (
+            "protocolDetectionTimeout: 9223372036s\n".to_owned(),
+            "line 1: protocolDetectionTimeout: duration 9223372036s is more than 9223372035s",
+        ),
+    ] {
+        let wrong = parse_over(&discovery_defaults(), &text).unwrap_err();
+        assert_eq!(wrong.to_string(), said, "{text}");
+        // Whoever makes no resources of it has proxies that may listen elsewhere, and be another Envoy.
+        assert!(parse(&text).is_ok(), "{text}");
+        assert!(parse_served(&text).is_ok(), "{text}");
+    }
+    for port in [15000, 15006, 15020, 15021, 15090] {
+        let text = format!("proxyListenPort: {port}\n");
+        assert!(parse_over(&discovery_defaults(), &text).is_err(), "{text}");
+    }
+    for text in [
+        "proxyListenPort: 15002\nproxyHttpPort: 15020\n",
+        "dnsRefreshRate: 9223372035s\nprotocolDetectionTimeout: 9223372035s\n",
+        "accessLogFormat: '%FOO%'\n",
+        "accessLogFile: a\naccessLogFormat: '[%START_TIME(%s)%] %REQ(:AUTHORITY):9%'\n",
+        "accessLogFile: a\naccessLogEncoding: JSON\naccessLogFormat: '{\"100%\": \"%DURATION%\"}'\n",
+    ] {
+        parse_over(&discovery_defaults(), text).unwrap();
+    }
+    // They are judged as strictly as anywhere.
+    for text in [
+        "defaultConfig: {statusPort: 0}",
+        "defaultConfig: {drainDuration: 2m}",
+    ] {
+        assert!(parse_over(&discovery_defaults(), text).is_err(), "{text}");
+    }
 }

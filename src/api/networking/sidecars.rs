@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use super::workloads::check_socket;
 use super::{
     CaptureMode, IstioEgressListener, IstioIngressListener, Sidecar, SidecarPort, Wrong,
     check_port, check_selector, sealed, wrong,
@@ -38,7 +39,8 @@ pub fn default_endpoint(text: &str) -> Option<(EndpointAddress, u16)> {
         return text
             .strip_prefix("unix://")
             .is_some_and(|path| path.len() > 1 && path.starts_with('/'))
-            .then_some((address, 0));
+            .then_some((address, 0))
+            .filter(|_| check_socket(text).is_ok());
     }
     let full = match text.strip_prefix(':') {
         Some(port) => format!("127.0.0.1:{port}"),
@@ -57,6 +59,9 @@ fn check_ingress(ingress: &IstioIngressListener) -> Result<(), Wrong> {
     if !ingress.bind.is_empty() && ingress.bind.parse::<IpAddr>().is_err() {
         let cause = format!("want an address, got {:?}", ingress.bind);
         return wrong("bind", cause);
+    }
+    if let Err(cause) = check_socket(&ingress.default_endpoint) {
+        return wrong("defaultEndpoint", cause);
     }
     if default_endpoint(&ingress.default_endpoint).is_none() {
         let cause = format!(
@@ -78,6 +83,9 @@ fn check_sidecar_port(port: &SidecarPort) -> Result<(), Wrong> {
 }
 
 fn check_bind(bind: &str) -> Result<(), Wrong> {
+    if let Err(cause) = check_socket(bind) {
+        return wrong("bind", cause);
+    }
     let is_one = bind.is_empty() || bind.parse::<IpAddr>().is_ok() || bind.starts_with("unix:///");
     if is_one {
         return Ok(());

@@ -281,6 +281,61 @@ fn an_ingress_sends_to_this_machine() {
     }
 }
 
+/// Envoy refuses all endpoints of a response for one path that is longer than the kernel has room for.
+#[test]
+fn a_socket_has_a_path_that_the_kernel_takes() {
+    let said = |length: usize| {
+        format!(
+            "want at most 107 bytes after unix:// (sun_path of sockaddr_un has 108 with the NUL at its end), got {length}"
+        )
+    };
+    let entry = |path: &str| {
+        format!(
+            "hosts: [a.example]\nresolution: STATIC\nports: [{{number: 80, name: http}}]\nendpoints: [{{address: \"unix://{path}\"}}]\n"
+        )
+    };
+    let workload = |path: &str| format!("address: \"unix://{path}\"\n");
+    let ingress = |path: &str| {
+        format!(
+            "ingress: [{{port: {{number: 80, name: a}}, defaultEndpoint: \"unix://{path}\"}}]\n"
+        )
+    };
+    let egress = |path: &str| {
+        format!(
+            "egress: [{{port: {{number: 0}}, bind: \"unix://{path}\", captureMode: NONE, hosts: ['*/*']}}]\n"
+        )
+    };
+    // Letters of two bytes each: bytes count.
+    let (longest, longer) = (
+        format!("/{}", "é".repeat(53)),
+        format!("/{}a", "é".repeat(53)),
+    );
+    drop(good::<ServiceEntry>(&entry(&longest)));
+    drop(good::<WorkloadEntry>(&workload(&longest)));
+    drop(good::<Sidecar>(&ingress(&longest)));
+    drop(good::<Sidecar>(&egress(&longest)));
+    let long = format!("/{}", "a".repeat(2000));
+    for (path, said) in [
+        (longer.as_str(), said(108)),
+        (long.as_str(), said(2001)),
+        (
+            r"/a\0b",
+            "want a path without a NUL after unix://".to_owned(),
+        ),
+    ] {
+        let heard = cause::<ServiceEntry>(&entry(path));
+        assert_eq!(heard, format!("line 4: endpoints[0].address: {said}"));
+        let heard = cause::<WorkloadEntry>(&workload(path));
+        assert_eq!(heard, format!("line 1: address: {said}"));
+        let heard = cause::<Sidecar>(&ingress(path));
+        assert_eq!(heard, format!("line 1: ingress[0].defaultEndpoint: {said}"));
+        let heard = cause::<Sidecar>(&egress(path));
+        assert_eq!(heard, format!("line 1: egress[0].bind: {said}"));
+    }
+    assert_eq!(default_endpoint(&format!("unix://{longer}")), None);
+    assert_eq!(default_endpoint("unix:///a\0b"), None);
+}
+
 #[test]
 fn json_is_read_like_its_text() {
     let json = serde_json::json!({

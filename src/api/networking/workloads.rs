@@ -2,7 +2,7 @@
 
 use super::{WorkloadEntry, Wrong, check_port, sealed};
 use crate::model::EndpointAddress;
-use crate::names::is_name;
+use crate::names::{LONGEST_SOCKET, ROOM_FOR_SOCKET, is_name};
 
 impl sealed::Rules for WorkloadEntry {
     fn check(&self) -> Result<(), Wrong> {
@@ -12,6 +12,7 @@ impl sealed::Rules for WorkloadEntry {
 }
 
 pub(super) fn check_address(text: &str) -> Result<EndpointAddress, String> {
+    check_socket(text)?;
     let address = EndpointAddress::read(text);
     let is_one = match &address {
         EndpointAddress::Ip(_) => true,
@@ -24,6 +25,23 @@ pub(super) fn check_address(text: &str) -> Result<EndpointAddress, String> {
     Err(format!(
         "want an address, a name or unix:///PATH, got {text:?}"
     ))
+}
+
+/// Of a socket's path, what Envoy refuses all endpoints of a response for. Other texts pass.
+pub(super) fn check_socket(text: &str) -> Result<(), String> {
+    let Some(path) = text.strip_prefix("unix://") else {
+        return Ok(());
+    };
+    if path.len() > LONGEST_SOCKET {
+        return Err(format!(
+            "want at most {LONGEST_SOCKET} bytes after unix:// ({ROOM_FOR_SOCKET}), got {}",
+            path.len()
+        ));
+    }
+    if path.contains('\0') {
+        return Err("want a path without a NUL after unix://".to_owned());
+    }
+    Ok(())
 }
 
 pub(super) fn check_ports(entry: &WorkloadEntry) -> Result<(), Wrong> {

@@ -1,7 +1,8 @@
 //! A place in an object while rules look at it: the value, the path that leads there, and where to say what is wrong.
 //!
 //! Paths are written out only for what is wrong. What is absent, and what is of another type than its field, is as if it were
-//! not there: types were judged before.
+//! not there: types were judged before. What a rule says at one place because of another must hold whatever the other was
+//! meant to be: such rules ask whether it `is_broken`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -117,6 +118,19 @@ impl<'a> At<'a> {
     /// It was written, and could not be read.
     pub(super) fn is_broken(&self) -> bool {
         self.value.is_some_and(Value::is_null)
+    }
+
+    /// All of it could be read.
+    pub(super) fn is_whole(&self) -> bool {
+        fn is_whole(value: &Value) -> bool {
+            match value {
+                Value::Null => false,
+                Value::Array(items) => items.iter().all(is_whole),
+                Value::Object(entries) => entries.values().all(is_whole),
+                Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+            }
+        }
+        self.value.is_none_or(is_whole)
     }
 
     pub(super) fn text(&self) -> &'a str {
@@ -250,7 +264,7 @@ impl<'a> At<'a> {
         self.check(self.is_empty().then(|| "must not be empty".to_owned()))
     }
 
-    /// Those of its fields that are there, and not empty.
+    /// Those of its fields that are there, and not empty; none that could not be read.
     pub(super) fn given(&self, names: &[&'static str]) -> Vec<&'static str> {
         let given = names.iter().filter(|name| {
             self.value
@@ -267,6 +281,16 @@ impl<'a> At<'a> {
 
     pub(super) fn has(&self, name: &'static str) -> bool {
         !self.given(&[name]).is_empty()
+    }
+
+    /// One of its fields could not be read: it may be there or not, and may say anything.
+    pub(super) fn any_broken(&self, names: &[&'static str]) -> bool {
+        names.iter().any(|name| self.get(name).is_broken())
+    }
+
+    /// For sure none of its fields is there.
+    pub(super) fn lacks(&self, names: &[&'static str]) -> bool {
+        self.given(names).is_empty() && !self.any_broken(names)
     }
 
     /// Two fields that cannot both be there.

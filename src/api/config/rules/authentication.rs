@@ -22,7 +22,7 @@ pub(super) fn policy(context: &Context<'_>) {
             let (number, name) = (port.get("number"), port.get("name"));
             if name.is_set() {
                 name.check(is::label(name.text()));
-            } else {
+            } else if !name.is_broken() {
                 number.check(is::port(number.number()));
             }
         }

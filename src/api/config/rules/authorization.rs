@@ -36,6 +36,7 @@ const OPERATION: [&str; 8] = [
 pub(super) fn check(context: &Context<'_>) {
     let spec = &context.spec;
     security::scope(spec);
+    let is_known = !spec.get("action").is_broken();
     let action = spec.get("action").text();
     let (rules, provider) = (spec.get("rules"), spec.get("provider"));
     if matches!(action, "DENY" | "CUSTOM") && rules.is_empty() {
@@ -43,7 +44,7 @@ pub(super) fn check(context: &Context<'_>) {
     }
     if action == "CUSTOM" {
         provider.get("name").not_empty();
-    } else if provider.is_set() {
+    } else if provider.is_set() && is_known {
         provider.fail("only with CUSTOM");
     }
     for rule in rules.items() {
@@ -52,7 +53,7 @@ pub(super) fn check(context: &Context<'_>) {
             continue;
         }
         check_rule(&rule, action == "CUSTOM");
-        if action == "DENY" && only_http(&rule) {
+        if action == "DENY" && rule.is_whole() && only_http(&rule) {
             rule.warn("denies all TCP traffic in its scope; name the ports");
         }
     }
@@ -83,7 +84,7 @@ fn check_rule(rule: &At<'_>, custom: bool) {
 }
 
 fn one_list(at: &At<'_>, names: &[&'static str]) {
-    if at.given(names).is_empty() {
+    if at.lacks(names) {
         at.fail(format!("needs one of {}", names.join(", ")));
     }
     for name in names {
@@ -239,7 +240,7 @@ fn condition(when: &At<'_>, custom: bool) {
             key.fail("not supported with CUSTOM");
         }
     }
-    if when.given(&["values", "notValues"]).is_empty() {
+    if when.lacks(&["values", "notValues"]) {
         when.fail("values or notValues must not be empty");
     }
     for name in ["values", "notValues"] {

@@ -5,7 +5,7 @@ use super::at::At;
 pub(super) fn check(at: &At<'_>) {
     let mode = at.get("mode").text();
     let by_name = at.has("credentialName");
-    if mode == "MUTUAL" && !by_name {
+    if mode == "MUTUAL" && at.lacks(&["credentialName"]) {
         at.get("clientCertificate").required_text();
         at.get("privateKey").required_text();
     }

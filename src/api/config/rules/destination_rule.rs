@@ -61,7 +61,7 @@ fn traffic_policy(at: &At<'_>) {
         "proxyProtocol",
         "retryBudget",
     ];
-    if at.given(&all).is_empty() {
+    if at.lacks(&all) {
         at.fail("needs at least one setting");
     }
     at.apart("tunnel", "proxyProtocol");
@@ -73,7 +73,7 @@ fn traffic_policy(at: &At<'_>) {
             number.check(is::port(number.number()));
         }
         let own = ["loadBalancer", "connectionPool", "outlierDetection", "tls"];
-        if port.given(&own).is_empty() {
+        if port.lacks(&own) {
             port.fail("needs at least one setting");
         }
         settings(&port);
@@ -108,7 +108,7 @@ fn settings(at: &At<'_>) {
         }
     }
     let failover = at.to(["loadBalancer", "localityLbSetting", "failover"]);
-    if !failover.is_empty() && !at.has("outlierDetection") {
+    if !failover.is_empty() && at.lacks(&["outlierDetection"]) {
         failover.warn("has no effect without outlierDetection");
     }
 }
@@ -128,7 +128,8 @@ fn outlier_detection(at: &At<'_>) {
         }
     }
     let local = at.get("consecutiveLocalOriginFailures");
-    if local.number() > 0 && !at.get("splitExternalLocalOriginErrors").flag() {
+    let split = at.get("splitExternalLocalOriginErrors");
+    if local.number() > 0 && !split.flag() && !split.is_broken() {
         local.fail("has no effect without splitExternalLocalOriginErrors");
     }
 }

@@ -50,21 +50,21 @@ fn patch(one: &At<'_>) {
             operation.fail("is required");
         }
         let value = patch.get("value");
-        if operation.text() != "REMOVE" {
+        if operation.text() != "REMOVE" && !operation.is_broken() {
             value.required();
         }
         configured(&value);
     }
     let place = one.get("match");
-    parts_of_match(&place, apply_to.text());
+    parts_of_match(&place, &apply_to);
 }
 
-fn parts_of_match(place: &At<'_>, apply_to: &str) {
+fn parts_of_match(place: &At<'_>, apply_to: &At<'_>) {
     let version = place.to(["proxy", "proxyVersion"]);
     if !version.is_empty() {
         parts::regex_of(&version);
     }
-    let fitting = match apply_to {
+    let fitting = match apply_to.text() {
         "LISTENER" | "FILTER_CHAIN" | "NETWORK_FILTER" | "HTTP_FILTER" | "LISTENER_FILTER" => {
             "listener"
         }
@@ -85,8 +85,8 @@ fn parts_of_match(place: &At<'_>, apply_to: &str) {
     }
     let name = filter.get("name");
     name.not_empty();
-    if matches!(apply_to, "LISTENER" | "FILTER_CHAIN") {
-        filter.warn(format!("has no effect with {apply_to}"));
+    if matches!(apply_to.text(), "LISTENER" | "FILTER_CHAIN") {
+        filter.warn(format!("has no effect with {}", apply_to.text()));
     }
     let below = filter.get("subFilter");
     if below.is_set() {
@@ -94,7 +94,7 @@ fn parts_of_match(place: &At<'_>, apply_to: &str) {
             "envoy.filters.network.http_connection_manager",
             "envoy.http_connection_manager",
         ];
-        if apply_to != "HTTP_FILTER" {
+        if apply_to.text() != "HTTP_FILTER" && !apply_to.is_broken() {
             below.fail("only with HTTP_FILTER");
         }
         below.get("name").not_empty();

@@ -16,10 +16,11 @@ pub(super) fn check(context: &Context<'_>) {
     servers.not_empty();
     let mut names = HashSet::new();
     for server in servers.items() {
-        let bound = parts::unix_bind(&server.get("bind"));
-        port(&server.get("port"), bound, &mut names);
+        let bind = server.get("bind");
+        let bound = parts::unix_bind(&bind);
+        port(&server.get("port"), &bind, bound, &mut names);
         if !bound {
-            server.get("bind").check_text(is::ip);
+            bind.check_text(is::ip);
         }
         let hosts = server.get("hosts");
         hosts.not_empty();
@@ -28,12 +29,14 @@ pub(super) fn check(context: &Context<'_>) {
     }
 }
 
-fn port<'a>(port: &At<'a>, bound: bool, names: &mut HashSet<&'a str>) {
+fn port<'a>(port: &At<'a>, bind: &At<'_>, bound: bool, names: &mut HashSet<&'a str>) {
     if !port.required() {
         return;
     }
     let number = port.get("number");
-    if !bound {
+    if bind.is_broken() {
+        parts::port_or_none(&number);
+    } else if !bound {
         number.check(is::port(number.number()));
     } else if number.number() != 0 {
         number.fail(format!(
@@ -72,6 +75,10 @@ fn host(text: &str) -> Wrong {
 fn tls(server: &At<'_>) {
     let tls = server.get("tls");
     let protocol = server.to(["port", "protocol"]).text();
+    // Without a protocol, which was said, nobody knows what belongs to it.
+    if protocol.is_empty() {
+        return;
+    }
     if is::is_tls(protocol) {
         if tls.required() {
             server_tls::check(&tls);

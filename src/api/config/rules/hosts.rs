@@ -1,6 +1,7 @@
 //! Names of hosts that cover each other by their wildcards, found without comparing all with all.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 
 /// Names and wildcards; of each, what came first.
 #[derive(Debug, Default)]
@@ -58,7 +59,9 @@ impl<'a> Hosts<'a> {
         }
         let plain = plain(host);
         let start: String = plain.strip_prefix('*')?.chars().rev().collect();
-        let (name, found) = self.backwards.range(start.clone()..).next()?;
+        // The star stands for something: `*a` is not `a`.
+        let longer = (Bound::Excluded(start.as_str()), Bound::Unbounded);
+        let (name, found) = self.backwards.range::<str, _>(longer).next()?;
         name.starts_with(&start).then_some(*found)
     }
 }
@@ -84,6 +87,11 @@ mod tests {
             ("*.foo.com", "foo.com", false),
             ("foo.com", "*.foo.com", false),
             ("*oo.com", "foo.com", true),
+            ("foo.com", "*oo.com", true),
+            ("foo.com", "*foo.com", false),
+            ("*foo.com", "foo.com", false),
+            ("*foo.com", "*.foo.com", true),
+            ("*.foo.com", "*foo.com", true),
             ("*", "a", true),
             ("a", "*", true),
             ("*.foo.com", "*.bar.com", false),

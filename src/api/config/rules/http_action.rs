@@ -6,7 +6,7 @@ use crate::config::finding::quoted;
 
 pub(super) fn redirect(at: &At<'_>) {
     let known = ["uri", "authority", "scheme", "port", "derivePort"];
-    if at.given(&known).is_empty() {
+    if at.lacks(&known) {
         at.fail("needs uri, authority, scheme or port");
     }
     let code = at.get("redirectCode");
@@ -26,10 +26,7 @@ pub(super) fn redirect(at: &At<'_>) {
 
 pub(super) fn rewrite(at: &At<'_>) {
     at.apart("uri", "uriRegexRewrite");
-    if at
-        .given(&["uri", "uriRegexRewrite", "authority"])
-        .is_empty()
-    {
+    if at.lacks(&["uri", "uriRegexRewrite", "authority"]) {
         at.fail("needs uri, uriRegexRewrite or authority");
     }
     let by_regex = at.get("uriRegexRewrite");
@@ -79,7 +76,8 @@ pub(super) fn retries(at: &At<'_>) {
     let attempts = at.get("attempts");
     attempts.check(is::not_negative(attempts.number()));
     let settings = ["perTryTimeout", "retryOn", "retryRemoteLocalities"];
-    if attempts.number() == 0 && !at.given(&settings).is_empty() {
+    let are_off = attempts.number() == 0 && !attempts.is_broken();
+    if are_off && !at.given(&settings).is_empty() {
         at.fail("retries are off (attempts 0)");
     }
     parts::duration(&at.get("perTryTimeout"));
@@ -120,7 +118,7 @@ const GRPC: [&str; 17] = [
 
 pub(super) fn fault(at: &At<'_>) {
     let (abort, delay) = (at.get("abort"), at.get("delay"));
-    if !abort.is_set() && !delay.is_set() {
+    if at.lacks(&["abort", "delay"]) {
         at.fail("needs abort or delay");
     }
     for part in [&abort, &delay] {
@@ -150,7 +148,8 @@ pub(super) fn fault(at: &At<'_>) {
     if http2.is_set() {
         http2.fail("not supported");
     }
-    if !status.is_set() && !grpc.is_set() && !http2.is_set() {
+    let kinds = [status, grpc, http2];
+    if !kinds.iter().any(|kind| kind.is_set() || kind.is_broken()) {
         abort.warn("aborts nothing without httpStatus or grpcStatus");
     }
 }
@@ -163,7 +162,7 @@ pub(super) fn cors(at: &At<'_>) {
     parts::each(&at.get("allowOrigin"), origin);
     for one in at.get("allowOrigins").items() {
         let kinds = ["exact", "prefix", "regex"];
-        if one.given(&kinds).is_empty() {
+        if one.lacks(&kinds) {
             one.fail("must not be empty");
         } else {
             parts::regex_of(&one.get("regex"));

@@ -37,7 +37,7 @@ pub(super) fn check(route: &At<'_>, whole: &Whole<'_>) {
 
 fn action(route: &At<'_>) {
     let known = ["route", "redirect", "directResponse", "delegate"];
-    if route.given(&known).is_empty() {
+    if route.lacks(&known) {
         route.fail("needs route, redirect, directResponse or delegate");
     }
     for (one, other) in [

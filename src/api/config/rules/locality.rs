@@ -37,7 +37,7 @@ pub(super) fn check(at: &At<'_>) {
             weight.check(is::within(weight.number(), 1, 100));
             sum = sum.saturating_add(weight.number());
         }
-        if sum != 100 {
+        if sum != 100 && to.is_whole() {
             to.fail(format!("weights add up to {sum}, not 100"));
         }
     }
@@ -53,7 +53,7 @@ fn failover(one: &At<'_>) {
             region.fail("no / and no * in a region");
         }
     }
-    if from.text() == to.text() {
+    if from.text() == to.text() && one.is_whole() {
         one.fail("from and to are the same");
     }
 }

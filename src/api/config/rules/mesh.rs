@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde_json::Value;
 
 use super::at::{At, Out, Wrong};
-use super::{locality, parts, predicates as is};
+use super::{access_log, locality, parts, predicates as is};
 use crate::config::finding::{Finding, quoted};
 use crate::duration;
 use crate::names::is_name;
@@ -16,11 +16,24 @@ use crate::names::is_name;
 const SECOND: i128 = 1_000_000_000;
 const LONGEST_CONNECT: i128 = 30 * SECOND;
 const LONGEST_DRAIN: i128 = 3600 * SECOND;
+/// Envoy counts in nanoseconds of 64 bits: what has a second more is "out of range".
+const LONGEST_OF_ENVOY: i128 = 9_223_372_035 * SECOND;
+
+/// What Linux takes for a connection (`MAX_TCP_KEEPIDLE`, `MAX_TCP_KEEPINTVL` and `MAX_TCP_KEEPCNT` of net/tcp.h). Else Envoy
+/// cannot make one, whatever it is for.
+const KEEPALIVE_SECONDS: std::ops::RangeInclusive<i128> = 1..=32767;
+const KEEPALIVE_PROBES: i64 = 127;
+
+/// Where the proxy itself listens, beside `proxyListenPort`: administration, inbound traffic, status, health and metrics. Envoy
+/// refuses a second listener of one address.
+const OWN_PORTS: [i64; 5] = [15000, 15006, 15020, 15021, 15090];
 
 /// Whose rules: roles that work by a configuration want more of it than one that hands it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Own,
+    /// It becomes resources: what Envoy would refuse, it would refuse with all else of its type.
+    Discovery,
     Served,
 }
 
@@ -38,6 +51,9 @@ pub(crate) fn whole(mesh: &Value, written: &Value, by: Use) -> Vec<Finding> {
     domain.check_text(dns_name);
     parts::each(&at.get("trustDomainAliases"), dns_name);
     localities(&at.get("localityLbSetting"));
+    if by == Use::Discovery {
+        resources(&at);
+    }
     let said = At::top(written, &out).get("defaultConfig");
     one_proxy(&at.get("defaultConfig"), &said, by);
     out.into_findings()
@@ -56,13 +72,48 @@ fn durations(at: &At<'_>) {
     parts::duration(&connect);
     at_most(&connect, LONGEST_CONNECT, "30s");
     parts::duration_or_none(&at.get("protocolDetectionTimeout"));
-    for name in [
-        "rdsRefreshDelay",
-        "sdsRefreshDelay",
-        "dnsRefreshRate",
-        "reportBatchMaxTime",
-    ] {
+    for name in ["rdsRefreshDelay", "sdsRefreshDelay", "reportBatchMaxTime"] {
         a_while(&at.get(name));
+    }
+    let rate = at.get("dnsRefreshRate");
+    // Envoy's own rule of a cluster (`dns_refresh_rate`): more, not as much.
+    if let Some(nanos) = rate.nanos().filter(|nanos| *nanos <= SECOND / 1000) {
+        rate.fail(format!(
+            "duration {} is not more than 1ms",
+            is::seconds(nanos)
+        ));
+    }
+}
+
+/// What only a proxy with these resources would notice.
+fn resources(at: &At<'_>) {
+    let listen = at.get("proxyListenPort");
+    let port = listen.number();
+    if OWN_PORTS.contains(&port) {
+        let ports = OWN_PORTS.map(|port| port.to_string()).join(", ");
+        listen.fail(format!(
+            "port {port} is the proxy's own: it listens on {ports}"
+        ));
+    }
+    for name in ["protocolDetectionTimeout", "dnsRefreshRate"] {
+        at_most(&at.get(name), LONGEST_OF_ENVOY, "9223372035s");
+    }
+    if !at.get("accessLogFile").is_empty() {
+        operators(at);
+    }
+}
+
+/// Envoy knows all command operators of an access log.
+fn operators(at: &At<'_>) {
+    let format = at.get("accessLogFormat");
+    if at.get("accessLogEncoding").text() != "JSON" {
+        format.check_text(access_log::fault);
+        return;
+    }
+    for (name, text) in json_format(format.text()).unwrap_or_default() {
+        if let Some(fault) = access_log::fault(&text) {
+            format.fail(format!("item {}: {fault}", quoted(&name)));
+        }
     }
 }
 
@@ -78,9 +129,23 @@ fn calls(at: &At<'_>) {
     }
 }
 
+/// What is absent is the system's, and so are 0 probes.
 fn keepalive(at: &At<'_>) {
-    a_while(&at.get("time"));
-    a_while(&at.get("interval"));
+    for name in ["time", "interval"] {
+        let at = at.get(name);
+        let Some(nanos) = at.nanos() else {
+            continue;
+        };
+        let given = is::seconds(nanos);
+        if nanos % SECOND != 0 {
+            at.fail(format!("duration {given} is not a whole number of seconds"));
+        } else if !KEEPALIVE_SECONDS.contains(&(nanos / SECOND)) {
+            let (least, most) = (KEEPALIVE_SECONDS.start(), KEEPALIVE_SECONDS.end());
+            at.fail(format!("duration {given} is not in {least}s..{most}s"));
+        }
+    }
+    let probes = at.get("probes");
+    probes.check(is::within(probes.number(), 0, KEEPALIVE_PROBES));
 }
 
 /// With the encoding JSON, an access log's format is an object of texts.
@@ -142,7 +207,7 @@ fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
     tracing(&at.get("tracing"));
     parts::port(&at.get("proxyAdminPort"));
     match by {
-        Use::Own => parts::port(&at.get("statusPort")),
+        Use::Own | Use::Discovery => parts::port(&at.get("statusPort")),
         Use::Served => parts::port_or_none(&at.get("statusPort")),
     }
     for name in ["statNameLength", "concurrency"] {
@@ -177,7 +242,7 @@ fn drain(at: &At<'_>, written: &At<'_>, by: Use) {
     }
     at_most(&drain, LONGEST_DRAIN, "1h");
     let parent = at.get("parentShutdownDuration");
-    let counts = by == Use::Own || written.get("parentShutdownDuration").is_set();
+    let counts = by != Use::Served || written.get("parentShutdownDuration").is_set();
     if let (true, Some(most)) = (counts, parent.nanos())
         && nanos >= most
     {

@@ -12,7 +12,7 @@ pub(super) fn api(context: &Context<'_>) {
     for pattern in patterns.items() {
         attributes(&pattern.get("attributes"));
         pattern.get("httpMethod").not_empty();
-        if pattern.given(&["uriTemplate", "regex"]).is_empty() {
+        if pattern.lacks(&["uriTemplate", "regex"]) {
             pattern.fail("needs uriTemplate or regex");
         }
     }
@@ -23,10 +23,9 @@ pub(super) fn api(context: &Context<'_>) {
                 place.not_empty();
             }
         }
-        if !["query", "header", "cookie"]
-            .iter()
-            .any(|name| key.get(name).is_set())
-        {
+        let names = ["query", "header", "cookie"];
+        let is_written = |name: &&'static str| key.get(name).is_set();
+        if !names.iter().any(is_written) && !key.any_broken(&names) {
             key.fail("must not be empty");
         }
     }
@@ -73,7 +72,7 @@ fn binding(spec: &At<'_>, references: &'static str) {
 
 fn service(service: &At<'_>) {
     let by_service = service.has("service");
-    if by_service == service.has("name") {
+    if by_service == service.has("name") && !service.any_broken(&["service", "name"]) {
         service.fail("exactly one of name and service");
     }
     service.get("name").check_text(is::label);
@@ -105,8 +104,7 @@ pub(super) fn quota(context: &Context<'_>) {
         }
         for one in rule.get("match").items() {
             for (_, clause) in one.get("clause").entries() {
-                let given = clause.given(&["exact", "prefix", "regex"]);
-                if given.is_empty() {
+                if clause.lacks(&["exact", "prefix", "regex"]) {
                     clause.fail("must not be empty");
                 }
             }

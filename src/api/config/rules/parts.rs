@@ -59,12 +59,15 @@ pub(super) fn none_empty(at: &At<'_>) {
     }
 }
 
-/// SELECTOR; `labels` is what the kind calls them. True where it has some.
+/// SELECTOR; `labels` is what the kind calls them. True where it has some, or nobody can tell.
 pub(super) fn selector(at: &At<'_>, labels: &'static str) -> bool {
+    let labels = at.get(labels);
+    if at.is_broken() || labels.is_broken() {
+        return true;
+    }
     if !at.is_set() {
         return false;
     }
-    let labels = at.get(labels);
     selector_labels(&labels);
     if labels.is_empty() {
         at.warn("selects every workload in the namespace");
@@ -229,7 +232,7 @@ pub(super) fn targets(spec: &At<'_>) {
                 | ("networking.istio.io", "ServiceEntry")
                 | ("gateway.networking.k8s.io", "Gateway" | "GatewayClass")
         );
-        if !known {
+        if !known && !target.any_broken(&["group", "kind"]) {
             target.fail(format!("{group}/{kind} cannot be a target"));
         }
     }

@@ -4,7 +4,7 @@ use super::at::At;
 use super::{parts, predicates as is};
 
 pub(super) fn check(at: &At<'_>) {
-    if at.given(&["tcp", "http"]).is_empty() {
+    if at.lacks(&["tcp", "http"]) {
         at.fail("needs tcp or http");
     }
     let (tcp, http) = (at.get("tcp"), at.get("http"));

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::at::Wrong;
 use crate::config::finding::quoted;
+use crate::names::{LONGEST_SOCKET, ROOM_FOR_SOCKET};
 
 const LONGEST_LABEL: usize = 63;
 const LONGEST_HOST: usize = 255;
@@ -128,6 +129,16 @@ pub(super) fn unix(text: &str) -> Option<&str> {
 
 /// UDS: what stands after `unix://`.
 pub(super) fn uds(path: &str) -> Wrong {
+    if path.len() > LONGEST_SOCKET {
+        return Some(format!(
+            "{} is longer than {LONGEST_SOCKET} bytes: {ROOM_FOR_SOCKET}",
+            quoted(path)
+        ));
+    }
+    // Envoy refuses all endpoints of a response that has such a path.
+    if path.contains('\0') {
+        return Some(format!("{} has a NUL in it", quoted(path)));
+    }
     let holds = match path.strip_prefix('@') {
         Some(name) => !name.is_empty(),
         None => path.starts_with('/') && !path.ends_with('/'),

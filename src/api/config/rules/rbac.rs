@@ -37,7 +37,7 @@ pub(super) fn binding(context: &Context<'_>) {
     subjects.not_empty();
     subjects.items().for_each(|one| subject(&one));
     let ways = ["roleRef", "role", "actions"];
-    if spec.given(&ways).len() != 1 {
+    if spec.lacks(&ways) || spec.given(&ways).len() > 1 {
         spec.fail("exactly one of roleRef, role, actions");
     }
     let reference = spec.get("roleRef");
@@ -73,7 +73,8 @@ fn subject(subject: &At<'_>) {
     ];
     let given = subject.given(&all);
     let properties = subject.get("properties");
-    if given.iter().all(|name| *name == "properties") && properties.is_empty() {
+    let only_properties = given.iter().all(|name| *name == "properties");
+    if only_properties && properties.is_empty() && !subject.any_broken(&all) {
         subject.fail("must not be empty");
     }
     for name in ["names", "notNames"] {

@@ -36,7 +36,7 @@ pub(super) fn request(context: &Context<'_>) {
 }
 
 fn jwt(rule: &At<'_>) {
-    if rule.get("issuer").is_empty() && rule.get("jwksUri").is_empty() {
+    if rule.lacks(&["issuer", "jwksUri"]) {
         rule.fail("needs issuer or jwksUri");
     }
     for name in ["audiences", "fromParams", "fromCookies"] {

@@ -29,9 +29,10 @@ pub(super) fn mode<'a>(at: &At<'a>) -> &'a str {
 
 /// What modes and versions want; warnings about ports are the caller's.
 pub(super) fn check(at: &At<'_>) {
+    let by_name = !at.lacks(&["credentialName", "credentialNames"]);
     let mode = mode(at);
-    let by_name = at.has("credentialName") || at.has("credentialNames");
     match mode {
+        _ if at.get("mode").is_broken() => {}
         "ISTIO_MUTUAL" => {
             for name in at.given(&CERTIFICATES) {
                 at.get(name).fail("not allowed with ISTIO_MUTUAL");
@@ -53,7 +54,7 @@ pub(super) fn check(at: &At<'_>) {
 
 fn certificates(at: &At<'_>, mutual: bool, by_name: bool) {
     let files = at.has("serverCertificate") && at.has("privateKey");
-    let pairs = at.has("tlsCertificates");
+    let pairs = !at.lacks(&["tlsCertificates"]);
     if !by_name && !pairs {
         at.get("serverCertificate").required_text();
         at.get("privateKey").required_text();
@@ -61,7 +62,7 @@ fn certificates(at: &At<'_>, mutual: bool, by_name: bool) {
     if mutual && !by_name {
         if pairs {
             for pair in at.get("tlsCertificates").items() {
-                if !at.has("caCertificates") {
+                if at.lacks(&["caCertificates"]) {
                     pair.get("caCertificates").required_text();
                 }
             }

@@ -9,8 +9,10 @@ use crate::config::finding::quoted;
 
 pub(super) fn check(context: &Context<'_>) {
     let spec = &context.spec;
-    let resolution = match spec.get("resolution").text() {
-        "" => "NONE",
+    let resolution = spec.get("resolution");
+    // No rule knows a resolution without a name.
+    let resolution = match resolution.text() {
+        "" if !resolution.is_broken() => "NONE",
         resolution => resolution,
     };
     let hosts = spec.get("hosts");
@@ -28,7 +30,7 @@ pub(super) fn check(context: &Context<'_>) {
     parts::selector(&selector, "labels");
     let endpoints = spec.get("endpoints");
     if selector.is_set() && !endpoints.is_empty() {
-        spec.fail("workloadSelector and endpoints exclude each other");
+        selector.fail("workloadSelector and endpoints exclude each other");
     }
     if selector.is_set() && resolution == "NONE" {
         selector.warn("has no effect with resolution NONE");
@@ -41,10 +43,10 @@ pub(super) fn check(context: &Context<'_>) {
         _ => {}
     }
     for endpoint in endpoints.items() {
-        workload_entry::ports(&endpoint.get("ports"), Some(&names));
+        workload_entry::ports(&endpoint.get("ports"), names.as_ref());
         parts::labels(&endpoint.get("labels"));
     }
-    if hosts.list().len() > 1 && resolution != "NONE" {
+    if hosts.list().len() > 1 && !matches!(resolution, "" | "NONE") {
         for port in spec.get("ports").items() {
             let protocol = port.get("protocol").text();
             if !is::is_http(protocol) && !is::is_tls(protocol) {
@@ -57,7 +59,7 @@ pub(super) fn check(context: &Context<'_>) {
 }
 
 fn addresses(addresses: &At<'_>, resolution: &str) {
-    let ranges = matches!(resolution, "NONE" | "STATIC");
+    let ranges = matches!(resolution, "" | "NONE" | "STATIC");
     for address in addresses.items() {
         let text = address.text();
         if address.check(is::cidr(text)) && text.contains('/') && !ranges {
@@ -66,8 +68,8 @@ fn addresses(addresses: &At<'_>, resolution: &str) {
     }
 }
 
-/// The names of all ports.
-fn ports<'a>(ports: &At<'a>, resolution: &str) -> HashSet<&'a str> {
+/// The names of all ports; none where not all of them could be read.
+fn ports<'a>(ports: &At<'a>, resolution: &str) -> Option<HashSet<&'a str>> {
     let mut names = HashSet::new();
     let mut numbers = HashSet::new();
     for port in ports.items() {
@@ -90,7 +92,8 @@ fn ports<'a>(ports: &At<'a>, resolution: &str) -> HashSet<&'a str> {
             protocol.fail("DYNAMIC_DNS needs http, http2, grpc or tls");
         }
     }
-    names
+    let is_broken = |port: At<'_>| port.is_broken() || port.get("name").is_broken();
+    (!ports.is_broken() && !ports.items().any(is_broken)).then_some(names)
 }
 
 fn fixed(spec: &At<'_>) {
@@ -119,7 +122,7 @@ fn fixed(spec: &At<'_>) {
 pub(super) fn absent(endpoint: &At<'_>, address: &At<'_>) {
     if endpoint.has("network") {
         address.warn("only the gateways of its network are reached");
-    } else {
+    } else if endpoint.lacks(&["network"]) {
         address.required_text();
     }
 }
@@ -127,7 +130,7 @@ pub(super) fn absent(endpoint: &At<'_>, address: &At<'_>) {
 fn dns(spec: &At<'_>, resolution: &str) {
     let endpoints = spec.get("endpoints");
     // A proxy resolves the hosts themselves, whatever workloads there are.
-    if endpoints.is_empty() {
+    if endpoints.is_empty() && !endpoints.is_broken() {
         for host in spec.get("hosts").items() {
             if host.text().starts_with('*') && is::wild(host.text()).is_none() {
                 host.fail("a wildcard cannot be resolved without endpoints");

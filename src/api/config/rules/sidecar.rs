@@ -17,7 +17,7 @@ pub(super) fn check(context: &Context<'_>) {
         "outboundTrafficPolicy",
         "inboundConnectionPool",
     ];
-    if spec.given(&all).is_empty() {
+    if spec.lacks(&all) {
         spec.fail("is empty");
     }
     ingress(&spec.get("ingress"));
@@ -34,7 +34,8 @@ fn egress_proxy(policy: &At<'_>) {
     if !proxy.is_set() {
         return;
     }
-    if policy.get("mode").text() != "ALLOW_ANY" {
+    let mode = policy.get("mode");
+    if mode.text() != "ALLOW_ANY" && !mode.is_broken() {
         proxy.fail("only with ALLOW_ANY");
     }
     let host = proxy.get("host");
@@ -82,7 +83,7 @@ fn ingress(listeners: &At<'_>) {
         }
         let tls = listener.get("tls");
         if tls.is_set() {
-            ingress_tls(&tls, port.get("protocol").text());
+            ingress_tls(&tls, &port);
         }
     }
 }
@@ -104,8 +105,10 @@ fn default_endpoint(text: &str) -> Wrong {
     }
 }
 
-fn ingress_tls(tls: &At<'_>, protocol: &str) {
-    if !is::is_tls(protocol) {
+fn ingress_tls(tls: &At<'_>, port: &At<'_>) {
+    let protocol = port.get("protocol");
+    let is_broken = port.is_broken() || protocol.is_broken();
+    if !is::is_tls(protocol.text()) && !is_broken {
         tls.fail("needs an HTTPS or TLS port");
     }
     let mode = tls.get("mode");
@@ -140,7 +143,9 @@ fn egress(listeners: &At<'_>) {
         } else {
             port_words(&port);
             let number = port.get("number");
-            if number.number() == 0 {
+            if number.is_broken() {
+                // Whether the bind is to be a socket is not known.
+            } else if number.number() == 0 {
                 socket(&listener, &bind, &mut sockets);
             } else {
                 unique(&number, &mut numbers);

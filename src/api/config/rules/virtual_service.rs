@@ -13,10 +13,11 @@ use crate::config::finding::quoted;
 
 /// What rules of routes must know of the whole.
 pub(super) struct Whole<'a> {
-    /// There are gateways, and the mesh is none of them.
+    /// There are gateways, and the mesh is none of them; or nobody can tell.
     pub(super) only_gateways: bool,
     pub(super) delegate: bool,
-    hosts: Hosts<'a>,
+    /// None where one of them could not be read: it might cover any name.
+    hosts: Option<Hosts<'a>>,
 }
 
 pub(super) fn check(context: &Context<'_>) {
@@ -24,9 +25,10 @@ pub(super) fn check(context: &Context<'_>) {
     let hosts = spec.get("hosts");
     let gateways = spec.get("gateways");
     let whole = Whole {
-        only_gateways: !gateways.is_empty() && gateways.texts().all(|name| name != "mesh"),
-        delegate: hosts.is_empty(),
-        hosts: Hosts::of(hosts.texts()),
+        only_gateways: gateways.is_broken()
+            || !gateways.is_empty() && gateways.texts().all(|name| name != "mesh"),
+        delegate: hosts.is_empty() && !hosts.is_broken(),
+        hosts: hosts.is_whole().then(|| Hosts::of(hosts.texts())),
     };
     if whole.delegate {
         hosts.warn("without hosts it only serves as a delegate");
@@ -39,7 +41,7 @@ pub(super) fn check(context: &Context<'_>) {
     names(&hosts, &whole);
     parts::gateways(&gateways);
     parts::export_to(&spec.get("exportTo"), context.namespace, false);
-    if spec.given(&["http", "tls", "tcp"]).is_empty() {
+    if spec.lacks(&["http", "tls", "tcp"]) {
         spec.fail("needs http, tls or tcp");
     }
     let (http, tls, tcp) = (spec.get("http"), spec.get("tls"), spec.get("tcp"));
@@ -104,7 +106,8 @@ fn sni(at: &At<'_>, whole: &Whole<'_>) {
     } else if !is_listener_name(name, whole) && !at.check(is::wild(name)) {
         return;
     }
-    if !whole.delegate && whole.hosts.covering(name).is_none() {
+    let covers = |hosts: &Hosts<'_>| hosts.covering(name).is_some();
+    if !whole.delegate && !whole.hosts.as_ref().is_none_or(covers) {
         at.fail(format!("{} is not covered by hosts", quoted(name)));
     }
 }
@@ -137,6 +140,10 @@ fn unreached(rules: &At<'_>, name: &str) {
         let matches = rule.get("match");
         if let Some(first) = all_from {
             rule.warn(format!("never reached: {name}[{first}] has no match"));
+            continue;
+        }
+        // It might match more, or less, than what could be read of it.
+        if !matches.is_whole() {
             continue;
         }
         let without = |item: &Value| item.as_object().is_some_and(serde_json::Map::is_empty);

@@ -180,7 +180,7 @@ pub(super) mod service_entry {
         workload_selector {
             + with("workloadSelector: {labels: {a: b}}, resolution: STATIC");
             - with("workloadSelector: {labels: {a: '*'}}, resolution: STATIC, endpoints: [{address: 10.0.0.1}]") => [
-                "spec: workloadSelector and endpoints exclude each other",
+                "spec.workloadSelector: workloadSelector and endpoints exclude each other",
                 "spec.workloadSelector.labels.a: no wildcards here",
             ];
             - with("workloadSelector: {}") => [

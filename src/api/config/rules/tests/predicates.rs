@@ -169,8 +169,17 @@ predicates! {
     uds {
         + "WorkloadEntry" at("unix:///a/b");
         + "WorkloadEntry" at("unix://@a");
+        + "WorkloadEntry" at(&format!("unix:///{}", "a".repeat(106)));
+        + "WorkloadEntry" at(&format!("unix://@{}", "a".repeat(106)));
         - "WorkloadEntry" at("unix://a/b") => ["spec.address: \"a/b\" is not an absolute path or @name"];
         - "WorkloadEntry" at("unix:///a/") => ["spec.address: \"/a/\" is not an absolute path or @name"];
+        - "WorkloadEntry" at(&format!("unix:///{}", "a".repeat(107))) => [
+            &*format!("spec.address: \"/{}\" is longer than 107 bytes: sun_path of sockaddr_un has 108 with the NUL at its end", "a".repeat(107)),
+        ];
+        - "WorkloadEntry" at(&format!("unix://@{}", "a".repeat(107))) => [
+            &*format!("spec.address: \"@{}\" is longer than 107 bytes: sun_path of sockaddr_un has 108 with the NUL at its end", "a".repeat(107)),
+        ];
+        - "WorkloadEntry" "{address: \"unix:///a\\0b\"}" => ["spec.address: \"/a\\u0000b\" has a NUL in it"];
         - "WorkloadEntry" at("unix://@") => ["spec.address: \"@\" is not an absolute path or @name"];
     }
     dur {

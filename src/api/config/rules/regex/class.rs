@@ -1,0 +1,70 @@
+//! What stands in brackets: `[a-z[:digit:]\d]`.
+
+use super::Fault;
+use super::escape;
+
+const NAMES: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
+    "space", "upper", "word", "xdigit",
+];
+
+/// Reads what follows the bracket that opens; the text behind the one that closes.
+pub(super) fn read(text: &str) -> Result<&str, Fault> {
+    let mut rest = text.strip_prefix('^').unwrap_or(text);
+    // A bracket that stands first is a letter.
+    let mut is_first = true;
+    loop {
+        let end = rest.strip_prefix(']').filter(|_| !is_first);
+        if let Some(after) = end {
+            return Ok(after);
+        }
+        is_first = false;
+        rest = match class(rest)? {
+            Some(after) => after,
+            None => range(rest)?,
+        };
+    }
+}
+
+/// The text behind a class within the class, where one stands.
+fn class(text: &str) -> Result<Option<&str>, Fault> {
+    let named = text
+        .strip_prefix("[:")
+        .and_then(|name| name.split_once(":]"));
+    let Some((name, after)) = named else {
+        return escape::class(text);
+    };
+    match NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+        true => Ok(Some(after)),
+        false => Err("unknown class of characters"),
+    }
+}
+
+/// Two letters with a dash between, or one letter. A dash is a letter wherever it does not stand between two: behind a class,
+/// before the bracket that closes.
+fn range(text: &str) -> Result<&str, Fault> {
+    let (low, after) = letter(text)?;
+    let high = after
+        .strip_prefix('-')
+        .filter(|high| !high.starts_with(']'));
+    // At the end of the text the missing bracket is what is wrong.
+    let Some(high) = high.filter(|high| !high.is_empty()) else {
+        return Ok(after);
+    };
+    let (high, after) = letter(high)?;
+    if high < low {
+        return Err("a range that ends before it begins");
+    }
+    Ok(after)
+}
+
+fn letter(text: &str) -> Result<(u32, &str), Fault> {
+    if text.starts_with('\\') {
+        return escape::letter(text);
+    }
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(letter) => Ok((u32::from(letter), letters.as_str())),
+        None => Err("unclosed character class"),
+    }
+}

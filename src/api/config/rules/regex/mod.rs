@@ -1,0 +1,223 @@
+//! REGEX: patterns as RE2 takes them, which is what Envoy runs.
+//!
+//! The grammar is RE2's own, read as it reads it: from left to right, with a stack of the groups that are open. A parser of
+//! another dialect takes and refuses other things in a hundred corners (a dash behind a class, a repetition behind a flag),
+//! and each pattern that is refused here and runs there is a route that works and cannot be changed any more.
+//!
+//! What RE2 finds too large when it compiles it is not found here.
+
+mod class;
+mod escape;
+
+use super::at::Wrong;
+
+/// What is wrong with a pattern.
+type Fault = &'static str;
+
+const LONGEST: usize = 1024;
+const MOST_REPEATS: u32 = 1000;
+/// Of what repeats without a count.
+const ANY: Count = Count {
+    least: 0,
+    most: None,
+};
+
+/// REGEX.
+pub(super) fn regex(text: &str) -> Wrong {
+    let reason = if text.is_empty() {
+        "it is empty".to_owned()
+    } else if text.len() > LONGEST {
+        format!("it is longer than {LONGEST} bytes")
+    } else {
+        read(text).err()?.to_owned()
+    };
+    Some(format!("not a regular expression: {reason}"))
+}
+
+/// What was read of a group. Items count by how often their innermost letter repeats.
+#[derive(Default)]
+struct Group {
+    /// The item that a repetition would repeat.
+    last: Option<u32>,
+    most: u32,
+}
+
+impl Group {
+    fn add(&mut self, repeats: u32) {
+        self.last = Some(repeats);
+        self.most = self.most.max(repeats);
+    }
+
+    fn repeat(&mut self, count: &Count) -> Result<(), Fault> {
+        let Some(last) = self.last else {
+            return Err("repetition operator missing expression");
+        };
+        let most = count.most.unwrap_or(count.least);
+        let repeats = last.saturating_mul(most.max(1));
+        if repeats.max(count.least) > MOST_REPEATS {
+            return Err("a count over 1000");
+        }
+        if count.most.is_some_and(|most| most < count.least) {
+            return Err("a count that ends before it begins");
+        }
+        self.add(repeats);
+        Ok(())
+    }
+}
+
+/// How often something repeats; no most is any number.
+struct Count {
+    least: u32,
+    most: Option<u32>,
+}
+
+fn read(text: &str) -> Result<(), Fault> {
+    let mut open: Vec<Group> = Vec::new();
+    let mut group = Group::default();
+    let mut rest = text;
+    let mut is_repeated = false;
+    while let Some(letter) = rest.chars().next() {
+        let after = rest.get(letter.len_utf8()..).unwrap_or_default();
+        let repetition = match letter {
+            '*' | '+' | '?' => Some((ANY, after)),
+            '{' => count(after),
+            _ => None,
+        };
+        if let Some((count, after)) = repetition {
+            if is_repeated {
+                return Err("repetition of a repetition");
+            }
+            group.repeat(&count)?;
+            is_repeated = true;
+            rest = after.strip_prefix('?').unwrap_or(after);
+            continue;
+        }
+        is_repeated = false;
+        rest = match letter {
+            '(' => {
+                let (opens, after) = opening(after)?;
+                if opens {
+                    open.push(std::mem::take(&mut group));
+                }
+                after
+            }
+            ')' => {
+                let inside = group.most.max(1);
+                group = open.pop().ok_or("unopened group")?;
+                group.add(inside);
+                after
+            }
+            '|' => {
+                group.last = None;
+                after
+            }
+            '[' => {
+                group.add(1);
+                class::read(after)?
+            }
+            '\\' => escaped(rest, &mut group)?,
+            _ => {
+                group.add(1);
+                after
+            }
+        };
+    }
+    if open.is_empty() {
+        Ok(())
+    } else {
+        Err("unclosed group")
+    }
+}
+
+/// What stands behind a bracket that opens: whether it opens a group, or sets flags for what follows.
+fn opening(text: &str) -> Result<(bool, &str), Fault> {
+    let Some(text) = text.strip_prefix('?') else {
+        return Ok((true, text));
+    };
+    if ["=", "!", "<=", "<!"]
+        .iter()
+        .any(|sign| text.starts_with(sign))
+    {
+        return Err("look-around, including look-ahead and look-behind, is not supported");
+    }
+    let named = text.strip_prefix("P<").or_else(|| text.strip_prefix('<'));
+    if let Some(named) = named {
+        let (name, after) = named.split_once('>').ok_or("unclosed name of a group")?;
+        return match is_name(name) {
+            true => Ok((true, after)),
+            false => Err("a name of a group has only letters, digits and _"),
+        };
+    }
+    flags(text)
+}
+
+/// Whether a group may be called so. RE2 goes by tables of Unicode; all that is not ASCII is taken.
+fn is_name(name: &str) -> bool {
+    let known =
+        |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || !letter.is_ascii();
+    !name.is_empty() && name.chars().all(known)
+}
+
+/// `i m s U`, those that are switched off behind a `-`, in any number and order.
+fn flags(text: &str) -> Result<(bool, &str), Fault> {
+    let mut letters = text.chars();
+    let mut is_off = false;
+    // A dash switches off something.
+    let mut is_complete = true;
+    loop {
+        match letters.next() {
+            Some('i' | 'm' | 's' | 'U') => is_complete = true,
+            Some('-') if !is_off => (is_off, is_complete) = (true, false),
+            Some(end @ (':' | ')')) if is_complete => return Ok((end == ':', letters.as_str())),
+            Some(_) => return Err("unknown flag"),
+            None => return Err("unclosed group"),
+        }
+    }
+}
+
+/// Reads what begins with a backslash.
+fn escaped<'a>(text: &'a str, group: &mut Group) -> Result<&'a str, Fault> {
+    if let Some(literal) = text.strip_prefix("\\Q") {
+        let (literal, after) = literal.split_once("\\E").unwrap_or((literal, ""));
+        // Nothing between the two leaves what stands before for a repetition.
+        if !literal.is_empty() {
+            group.add(1);
+        }
+        return Ok(after);
+    }
+    group.add(1);
+    let known = ["\\A", "\\B", "\\C", "\\b", "\\z"];
+    if let Some(after) = known.iter().find_map(|known| text.strip_prefix(known)) {
+        return Ok(after);
+    }
+    match escape::class(text)? {
+        Some(after) => Ok(after),
+        None => escape::letter(text).map(|(_, after)| after),
+    }
+}
+
+/// What follows a brace, where it is a count: `3}`, `3,}`, `3,5}`; and the text behind it. Otherwise the brace is a letter.
+fn count(text: &str) -> Option<(Count, &str)> {
+    let (inside, after) = text.split_once('}')?;
+    let (least, most) = match inside.split_once(',') {
+        Some((least, "")) => (number(least)?, None),
+        Some((least, most)) => (number(least)?, Some(number(most)?)),
+        None => {
+            let exactly = number(inside)?;
+            (exactly, Some(exactly))
+        }
+    };
+    Some((Count { least, most }, after))
+}
+
+/// A number as RE2 reads it: without zeros before it, and not of more than nine digits.
+fn number(text: &str) -> Option<u32> {
+    const MOST_DIGITS: usize = 9;
+    let is_one = text.bytes().all(|digit| digit.is_ascii_digit())
+        && text.len() <= MOST_DIGITS
+        && (text.len() == 1 || !text.starts_with('0'));
+    text.parse().ok().filter(|_| is_one)
+}
+
+#[cfg(test)]
+mod tests;
