@@ -5,6 +5,8 @@ mod object;
 mod post;
 pub(crate) mod review;
 
+pub(crate) use object::strict;
+
 pub(crate) use group::Group;
 pub(crate) use post::{Taken, answered, take};
 pub(crate) use review::{Cause, Flaw, Manner, Question, Says, cut};

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 /// Lists and objects within each other.
 const MAX_DEPTH: usize = 128;
 
-/// Whether JSON is within the bounds. What is skipped while it is parsed counts, too.
+/// Whether JSON is within the bounds: before it is parsed, so that nothing has to be thrown away.
 pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<(), String> {
     let (mut depth, mut values, mut quoted, mut escaped) = (0_usize, 1_usize, false, false);
     for byte in bytes {
@@ -49,15 +49,24 @@ pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<(), String> {
 ///
 /// # Errors
 /// It is none, or says something twice.
-pub(super) fn strict(text: &str) -> Result<Value, serde_json::Error> {
-    let reader = |text| {
-        let mut reader = serde_json::Deserializer::from_str(text);
-        // Who has the text knows how deep it is.
-        reader.disable_recursion_limit();
-        reader
-    };
+pub(crate) fn strict(text: &str) -> Result<Value, serde_json::Error> {
     Once.deserialize(&mut reader(text))?;
+    value(text)
+}
+
+/// The same, but of a key that is written twice the last one counts.
+///
+/// # Errors
+/// It is none.
+pub(super) fn value(text: &str) -> Result<Value, serde_json::Error> {
     Value::deserialize(&mut reader(text))
+}
+
+fn reader(text: &str) -> serde_json::Deserializer<serde_json::de::StrRead<'_>> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    // Who has the text knows how deep it is.
+    reader.disable_recursion_limit();
+    reader
 }
 
 /// Whether an object says that it is being deleted. It may be as large and as deep as it likes: nothing of it is kept.

@@ -87,7 +87,9 @@ pub(crate) fn answered(post: Post, answer: Vec<u8>) -> Answer {
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let plain = !headers.contains_key(CONTENT_ENCODING);
+    // It says that there is none.
+    let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
+    let plain = encodings.all(|value| value.as_bytes().eq_ignore_ascii_case(b"identity"));
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let json = types
         .next()
@@ -133,8 +135,22 @@ mod tests {
         assert!(!check(&[]));
         assert!(!check(&[("content-type", "application/jsonx")]));
         assert!(!check(&[("content-type", "text/plain")]));
+        for (encoding, is_taken) in [
+            ("identity", true),
+            ("Identity", true),
+            ("gzip", false),
+            ("identity, gzip", false),
+            ("", false),
+        ] {
+            let headers = [
+                ("content-type", "application/json"),
+                ("content-encoding", encoding),
+            ];
+            assert_eq!(check(&headers), is_taken, "{encoding}");
+        }
         assert!(!check(&[
             ("content-type", "application/json"),
+            ("content-encoding", "identity"),
             ("content-encoding", "gzip")
         ]));
     }

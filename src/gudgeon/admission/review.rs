@@ -19,16 +19,15 @@ const WARNING_BYTES: usize = 256;
 
 /// Where an object says that it is being deleted.
 const DELETION: &str = "/metadata/deletionTimestamp";
-/// The longest name of a kind that is read where a review is too much.
-const KIND_BYTES: usize = 1 << 10;
 
 /// How a review is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     /// Texts, numbers, lists and objects at most: each takes many times its bytes once it is read.
     pub(crate) values: usize,
-    /// The whole object is judged: a key that is written twice in it is a mistake, not the last one of both. And what is not
-    /// to be judged needs no object: a review that is too much, and says so, is read without it.
+    /// The whole object is judged, and nothing else: a key that is written twice in it is a mistake, not the last one of
+    /// both. What is beside it is skipped, and may be as large and as deep as it likes: what an object was before its update
+    /// must not stand in the way of the update that mends it. And what is not to be judged needs no object.
     pub(crate) strict: bool,
 }
 
@@ -58,24 +57,14 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// What is taken in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Takes {
-    #[default]
-    All,
-    /// The same, but a key that is written twice.
-    Once,
-    /// Nothing but what is short, and whether the object is being deleted.
-    Texts,
-}
-
 /// What the API server asks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Question {
     api_version: String,
     kind: String,
     asked: bool,
-    takes: Takes,
+    /// Why its object was not taken in, beyond whether it is being deleted.
+    excess: Option<String>,
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -111,36 +100,46 @@ impl Question {
     /// Reads a review; what was read of a broken one stays in the question.
     pub(crate) fn read(bytes: &[u8], manner: Manner) -> (Self, Result<(), Flaw>) {
         let mut this = Self::default();
-        let takes = match manner.strict {
-            true => Takes::Once,
-            false => Takes::All,
+        let whole = match manner.strict {
+            true => Ok(()),
+            false => object::bounded(bytes, manner.values),
         };
-        if let Err(excess) = object::bounded(bytes, manner.values) {
-            // Its fields may still say who asks.
-            let filled = this.fill(bytes, Takes::Texts);
-            let is_enough =
-                manner.strict && filled.is_ok() && this.is_unseen() && this.check().is_ok();
-            let read = match is_enough {
-                true => Ok(()),
-                false => Err(Flaw::Unreadable(excess)),
-            };
-            return (this, read);
-        }
-        let read = this
-            .fill(bytes, takes)
-            .map_err(|cause| Flaw::Unreadable(cause.to_string()))
-            .and_then(|()| this.check().map_err(Flaw::Another));
+        let filled = this.fill(bytes, manner);
+        let read = whole
+            .map_err(Flaw::Unreadable)
+            .and_then(|()| filled.map_err(|cause| Flaw::Unreadable(cause.to_string())))
+            .and_then(|()| this.check().map_err(Flaw::Another))
+            .and_then(|()| match &this.excess {
+                Some(excess) if !this.is_unseen() => Err(Flaw::Unreadable(excess.clone())),
+                Some(_) | None => Ok(()),
+            });
         (this, read)
     }
 
-    fn fill(&mut self, bytes: &[u8], takes: Takes) -> Result<(), serde_json::Error> {
+    /// What is skipped takes no room, and what is kept is bounded before it is read.
+    fn fill(&mut self, bytes: &[u8], manner: Manner) -> Result<(), serde_json::Error> {
         let mut reader = serde_json::Deserializer::from_slice(bytes);
-        if takes != Takes::Texts {
-            reader.disable_recursion_limit();
-        }
-        self.takes = takes;
-        ReviewSeed(self).deserialize(&mut reader)?;
+        ReviewSeed(self, manner).deserialize(&mut reader)?;
         reader.end()
+    }
+
+    /// Takes the object in. Of one that is too much nothing is known but whether it is being deleted.
+    fn take(&mut self, text: &str, manner: Manner) -> Result<(), serde_json::Error> {
+        // One that was written before it goes first: there is never room for two.
+        (self.object, self.excess) = (Value::Null, None);
+        if let Err(excess) = object::bounded(text.as_bytes(), manner.values) {
+            self.excess = Some(excess);
+            if object::is_deleted(text)? {
+                // All that is left of it.
+                self.object = json!({"metadata": {"deletionTimestamp": true}});
+            }
+            return Ok(());
+        }
+        self.object = match manner.strict {
+            true => object::strict(text)?,
+            false => object::value(text)?,
+        };
+        Ok(())
     }
 
     /// Whether its object is none to be judged: it is not written, or only a part of it that is not its author's, or it
@@ -273,7 +272,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-struct ReviewSeed<'a>(&'a mut Question);
+struct ReviewSeed<'a>(&'a mut Question, Manner);
 
 impl<'de> DeserializeSeed<'de> for ReviewSeed<'_> {
     type Value = ();
@@ -295,7 +294,7 @@ impl<'de> Visitor<'de> for ReviewSeed<'_> {
             match key.as_str() {
                 "apiVersion" => self.0.api_version = map.next_value::<Text>()?.0,
                 "kind" => self.0.kind = map.next_value::<Text>()?.0,
-                "request" => map.next_value_seed(RequestSeed(self.0))?,
+                "request" => map.next_value_seed(RequestSeed(self.0, self.1))?,
                 _ => _ = map.next_value::<IgnoredAny>()?,
             }
         }
@@ -303,7 +302,7 @@ impl<'de> Visitor<'de> for ReviewSeed<'_> {
     }
 }
 
-struct RequestSeed<'a>(&'a mut Question);
+struct RequestSeed<'a>(&'a mut Question, Manner);
 
 impl<'de> DeserializeSeed<'de> for RequestSeed<'_> {
     type Value = ();
@@ -333,7 +332,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let question = self.0;
+        let Self(question, manner) = self;
         question.asked = true;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
@@ -345,30 +344,22 @@ impl<'de> Visitor<'de> for RequestSeed<'_> {
                 "dryRun" => {
                     question.dry_run = map.next_value::<Option<bool>>()?.unwrap_or_default();
                 }
-                "kind" | "resource" if question.takes == Takes::Texts => {
+                "kind" | "resource" => {
                     let text = map.next_value::<&RawValue>()?.get();
-                    if text.len() <= KIND_BYTES {
-                        let value = serde_json::from_str(text).map_err(serde::de::Error::custom)?;
+                    // What is too much for a review is the name of nothing.
+                    if object::bounded(text.as_bytes(), manner.values).is_ok() {
+                        let value = object::value(text).map_err(serde::de::Error::custom)?;
                         match key.as_str() {
                             "kind" => question.object_kind = group(&value, "kind")?,
                             _ => question.resource = group(&value, "resource")?,
                         }
                     }
                 }
-                "object" if question.takes == Takes::Texts => {
+                "object" => {
                     let text = map.next_value::<&RawValue>()?.get();
-                    if object::is_deleted(text).map_err(serde::de::Error::custom)? {
-                        // All that is left of it.
-                        question.object = json!({"metadata": {"deletionTimestamp": true}});
-                    }
+                    let taken = question.take(text, manner);
+                    taken.map_err(serde::de::Error::custom)?;
                 }
-                "kind" => question.object_kind = group(&map.next_value()?, "kind")?,
-                "resource" => question.resource = group(&map.next_value()?, "resource")?,
-                "object" if question.takes == Takes::Once => {
-                    let text = map.next_value::<&RawValue>()?.get();
-                    question.object = object::strict(text).map_err(serde::de::Error::custom)?;
-                }
-                "object" => question.object = map.next_value()?,
                 _ => _ = map.next_value::<IgnoredAny>()?,
             }
         }

@@ -193,6 +193,31 @@ fn body_of(collection: &str, name: &str, body: bytes::Bytes) -> Option<Value> {
         other => other,
     };
     let kind = collections::kind_of(of)?;
+    if kind.verbatim {
+        // As it goes over the wire: with the names that were written, and what is `null`.
+        return wire::decode_struct(&body).ok().map(Value::Object);
+    }
     let object = Object::of_resource(kind, name, body).ok()?;
     Some(object.spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_served_as_it_was_written_is_shown_so() {
+        let spec = json!({"description": null, "session_based": true, "templates": ["a"], "config": "QQ=="});
+        let (object, findings) = api::config::check(&json!({
+            "apiVersion": "config.istio.io/v1alpha2", "kind": "adapter",
+            "metadata": {"name": "a", "namespace": "n"}, "spec": spec,
+        }));
+        assert_eq!(findings, []);
+        let made = mcp::objects::resource(&object.unwrap(), None);
+        let shown = resource("istio/config/v1alpha2/adapters", &made);
+        assert_eq!(
+            shown["body"],
+            json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": spec})
+        );
+    }
 }

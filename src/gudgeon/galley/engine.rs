@@ -16,11 +16,12 @@ use cluster::config::{Id, Report};
 use mcp::catalog::{Catalog, Group};
 use mcp::publish::Publisher;
 use mcp::session::{Session, Step};
+use mcp::snapshot::Resource;
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
 use super::metrics::Metrics;
-use super::moment::{Moment, Standing};
+use super::moment::{Moment, Publish, Standing};
 use super::processing::{self, Processing, Thing};
 use super::readiness::Readiness;
 use crate::clock::Clock;
@@ -61,16 +62,6 @@ pub(super) struct News {
     pub(super) report: Option<Arc<Report>>,
 }
 
-/// A publish, for the page.
-#[derive(Clone, Debug)]
-pub(super) struct Publish {
-    pub(super) group: Group,
-    pub(super) at: Duration,
-    /// How many changes went into it, and how long the first has waited.
-    pub(super) changes: u64,
-    pub(super) waited: Duration,
-}
-
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(super) settings: Settings,
@@ -92,6 +83,8 @@ struct State {
     /// Since when the source is not to be reached, and why.
     stale: Option<(Duration, String)>,
     processing: Option<Processing>,
+    /// What the last session has served of what it has made.
+    made: BTreeMap<Id, Arc<Resource>>,
     /// Of the processing before, until the next begins.
     publisher: Publisher,
     publishes: VecDeque<Publish>,
@@ -145,6 +138,7 @@ impl Engine {
             report: Arc::default(),
             stale: None,
             processing: None,
+            made: BTreeMap::new(),
             publisher: Publisher::new(Arc::new(Catalog::all())),
             publishes: VecDeque::new(),
             counts: BTreeMap::new(),
@@ -273,17 +267,19 @@ impl Engine {
                     let Settings {
                         domain, discovers, ..
                     } = &self.settings;
-                    let mut processing = Processing::new(&mesh, domain, *discovers);
+                    let mut processing = Processing::new(&mesh, domain, *discovers)
+                        .after(std::mem::take(&mut state.made));
                     let resource = Arc::new(processing::mesh(&mesh));
                     let publisher = &mut state.publisher;
                     publisher.set(now, api::config::collections::MESH, resource);
                     for (id, thing) in objects {
                         processing.apply(now, publisher, &id, Some(thing));
                     }
-                    processing.flush(now, publisher);
-                    publisher.open(now);
                     info!("session {} is processing", state.session.number());
                     state.processing = Some(processing);
+                    // What is wrong with what is made is said now: to who looks later nothing is new.
+                    self.flush(state, now);
+                    state.publisher.open(now);
                     return;
                 }
                 Step::Apply(id, thing) => {
@@ -293,7 +289,9 @@ impl Engine {
                     return;
                 }
                 Step::End => {
-                    state.processing = None;
+                    if let Some(processing) = state.processing.take() {
+                        state.made = processing.served();
+                    }
                     state.session.ended(now)
                 }
             };
@@ -392,7 +390,8 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use mcp::snapshot::{Origin, Resource};
+    use cluster::config::Plain;
+    use mcp::snapshot::Origin;
 
     use super::*;
 
@@ -439,6 +438,72 @@ mod tests {
     fn count(engine: &Engine) -> Option<usize> {
         let snapshot = engine.snapshots().borrow().default.clone()?;
         Some(snapshot.get(SERVICES)?.members().len())
+    }
+
+    /// With a path to a service, and a host that has a certificate.
+    fn ingress(service: &str, secure: &str) -> (Id, Option<Thing>) {
+        let json = serde_json::json!({
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "ingressClassName": "istio",
+                "tls": [{"hosts": [secure]}],
+                "rules": [{"host": "a", "http": {"paths": [
+                    {"backend": {"service": {"name": service, "port": {"number": 80}}}},
+                ]}}],
+            },
+        });
+        let kind = Plain::Ingress;
+        let id = Id {
+            collection: kind.collection(),
+            name: "shop/web".into(),
+        };
+        (id, Some(Thing::Plain(kind, json.to_string().into())))
+    }
+
+    /// Whether it was there when the session began or has come later.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_wrong_with_what_is_made_is_said_once() {
+        let engine = engine();
+        engine.tell(news(true, vec![ingress("", "a.b")]));
+        engine.mesh(mesh(1));
+        let told = |engine: &Engine| -> Vec<String> {
+            let told = &engine.state().told;
+            told.iter().cloned().collect()
+        };
+        let line =
+            "made of Ingresses: Ingress shop/web: warning: spec.rules[0].http.paths[0].backend: ";
+        let lines = told(&engine);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with(line), "{lines:?}");
+        engine.tell(news(false, vec![ingress("web", "a_b.c")]));
+        let lines = told(&engine);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let line = ": stale: spec.servers[0].hosts[0]: ";
+        assert!(lines[0].contains(line), "{lines:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_made_well_once_stays_in_the_next_session() {
+        let gateways = |engine: &Engine| {
+            let snapshot = engine.snapshots().borrow().default.clone().unwrap();
+            let gateways = snapshot.get(mcp::transform::ingress::GATEWAYS).unwrap();
+            gateways.version().to_string()
+        };
+        let engine = engine();
+        engine.mesh(mesh(1));
+        engine.tell(news(true, vec![ingress("web", "a.b")]));
+        later(2000).await;
+        let good = gateways(&engine);
+        engine.tell(news(false, vec![ingress("web", "a_b.c")]));
+        for port in 2..4 {
+            later(2000).await;
+            assert_eq!(gateways(&engine), good);
+            let rejected = engine.moment().made.rejected;
+            assert_eq!(rejected.len(), 1);
+            assert_eq!(rejected[0].state, cluster::config::State::Stale);
+            engine.mesh(mesh(port));
+        }
+        assert_eq!(engine.moment().session.number, 3);
     }
 
     async fn later(milliseconds: u64) {

@@ -9,7 +9,15 @@ use mcp::catalog::Group;
 use mcp::publish::Published;
 use mcp::session::{Reason, State};
 
-use super::engine::Publish;
+/// A publish, for the page.
+#[derive(Clone, Debug)]
+pub(super) struct Publish {
+    pub(super) group: Group,
+    pub(super) at: Duration,
+    /// How many changes went into it, and how long the first has waited.
+    pub(super) changes: u64,
+    pub(super) waited: Duration,
+}
 
 /// Where the session is.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,8 @@ use api::config::Finding;
 use mcp::catalog::Group;
 
 use super::configz;
-use super::engine::{Engine, Publish};
-use super::moment::Moment;
+use super::engine::Engine;
+use super::moment::{Moment, Publish};
 use super::monitor::Looks;
 use super::peers;
 use crate::cli::VERSION;

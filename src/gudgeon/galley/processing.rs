@@ -28,8 +28,15 @@ const MESH_NAME: &str = "istio-system/meshconfig";
 /// Where what is made comes from, as far as one can say.
 const ORIGIN: &str = "made of Ingresses";
 
-/// What came of something that was made: a resource, or what is wrong with it.
-type Checked = Result<Arc<Resource>, Arc<[Finding]>>;
+/// Something that was made, and what came of it.
+#[derive(Debug)]
+struct Checked {
+    made: Made,
+    /// The last that was good: it stays while what is made is broken, so whoever is named by it is served on.
+    served: Option<Arc<Resource>>,
+    /// What is wrong with it now.
+    errors: Arc<[Finding]>,
+}
 
 /// An object, as far as anything is made of it.
 #[derive(Clone, Debug)]
@@ -67,7 +74,9 @@ pub(super) struct Processing {
     ingresses_changed: bool,
     /// The Services whose ports they name, there or not: what else happens to Services is no matter.
     named: BTreeSet<Key>,
-    made: BTreeMap<Id, (Made, Checked)>,
+    made: BTreeMap<Id, Checked>,
+    /// What the session before has served of it, until this one has made something.
+    before: BTreeMap<Id, Arc<Resource>>,
     /// What somebody has written where something may be made: that counts.
     written: BTreeSet<Id>,
     warned: Vec<Warned>,
@@ -92,21 +101,37 @@ impl Processing {
             ingresses_changed: false,
             named: BTreeSet::new(),
             made: BTreeMap::new(),
+            before: BTreeMap::new(),
             written: BTreeSet::new(),
             warned: Vec::new(),
         }
     }
 
+    /// After another session: what that has served of what is made, and this one finds broken, stays.
+    pub(super) fn after(mut self, before: BTreeMap<Id, Arc<Resource>>) -> Self {
+        self.before = before;
+        self
+    }
+
+    /// What is served of what is made, for the session that comes after.
+    pub(super) fn served(self) -> BTreeMap<Id, Arc<Resource>> {
+        let made = self.made.into_iter();
+        made.filter_map(|(id, checked)| Some((id, checked.served?)))
+            .collect()
+    }
+
     /// What is wrong with what is made.
     pub(super) fn rejected(&self) -> impl Iterator<Item = Rejected> {
         let made = self.made.iter();
-        made.filter_map(|(id, (_, checked))| {
-            Some(Rejected {
-                id: id.clone(),
-                origin: ORIGIN.into(),
-                state: State::Refused,
-                errors: Arc::clone(checked.as_ref().err()?),
-            })
+        let broken = made.filter(|(_, checked)| !checked.errors.is_empty());
+        broken.map(|(id, checked)| Rejected {
+            id: id.clone(),
+            origin: ORIGIN.into(),
+            state: match checked.served {
+                Some(_) => State::Stale,
+                None => State::Refused,
+            },
+            errors: Arc::clone(&checked.errors),
         })
     }
 
@@ -196,6 +221,8 @@ impl Processing {
         if changed {
             self.make(now, publisher);
         }
+        // What this session does not make at once is gone.
+        self.before.clear();
         changed
     }
 
@@ -208,7 +235,8 @@ impl Processing {
         let outcome = ingress::transform(&self.ingresses, &self.settings, &port);
         self.named = named.into_inner();
         self.warned = outcome.findings.into_iter().map(warned).collect();
-        let mut before = std::mem::take(&mut self.made);
+        let mut known = std::mem::take(&mut self.made);
+        let mut before = std::mem::take(&mut self.before);
         for made in outcome.made {
             let id = Id {
                 collection: made.collection,
@@ -217,15 +245,20 @@ impl Processing {
             if self.written.contains(&id) {
                 continue;
             }
-            let known = before.remove(&id).filter(|(known, _)| *known == made);
-            let checked = known.map_or_else(|| checked(&made), |(_, checked)| checked);
-            match &checked {
-                Ok(resource) => publisher.set(now, id.collection, Arc::clone(resource)),
-                Err(_) => publisher.remove(now, id.collection, &id.name),
+            let checked = match known.remove(&id) {
+                Some(known) if known.made == made => known,
+                known => {
+                    let served = known.and_then(|known| known.served);
+                    checked(made, served.or_else(|| before.remove(&id)))
+                }
             };
-            self.made.insert(id, (made, checked));
+            match &checked.served {
+                Some(resource) => publisher.set(now, id.collection, Arc::clone(resource)),
+                None => publisher.remove(now, id.collection, &id.name),
+            };
+            self.made.insert(id, checked);
         }
-        for id in before.into_keys() {
+        for id in known.into_keys() {
             publisher.remove(now, id.collection, &id.name);
         }
     }
@@ -262,13 +295,19 @@ pub(super) fn usable(plain: Plain, json: &str) -> Result<(), String> {
     }
 }
 
-/// Through the door, as what somebody has written.
-fn checked(made: &Made) -> Checked {
+/// Through the door, as what somebody has written. `before`: what was served of it.
+fn checked(made: Made, before: Option<Arc<Resource>>) -> Checked {
     let (object, findings) = made.object();
     let errors: Vec<Finding> = findings.into_iter().filter(Finding::is_error).collect();
-    match object.filter(|_| errors.is_empty()) {
-        Some(object) => Ok(Arc::new(objects::resource(&object, made.create_time))),
-        None => Err(errors.into()),
+    let good = object.filter(|_| errors.is_empty());
+    let served = match good {
+        Some(object) => Some(Arc::new(objects::resource(&object, made.create_time))),
+        None => before,
+    };
+    Checked {
+        made,
+        served,
+        errors: errors.into(),
     }
 }
 
@@ -278,7 +317,7 @@ fn warned(finding: ingress::Finding) -> Warned {
             collection: Plain::Ingress.collection(),
             name: finding.ingress.to_string().into(),
         },
-        origin: "".into(),
+        origin: ORIGIN.into(),
         warnings: [Finding::warning(finding.path, finding.message)].into(),
     }
 }
@@ -446,6 +485,62 @@ mod tests {
         play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
         assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);
         assert_eq!(play.processing.rejected().count(), 0);
+    }
+
+    /// A Gateway whose server has a label that a host may not have.
+    fn broken() -> Entry {
+        plain(
+            Plain::Ingress,
+            &json!({
+                "metadata": {"name": "web", "namespace": "shop"},
+                "spec": {"ingressClassName": "istio", "tls": [{"hosts": ["a_b.c"]}]},
+            }),
+        )
+    }
+
+    #[test]
+    fn what_was_good_stays_while_what_is_made_is_broken() {
+        let mut play = Play::new(false);
+        let name = id(Plain::Ingress.collection(), "shop/web");
+        let good = ingress("a.b", &json!({"number": 80}));
+        let version = |play: &mut Play| {
+            assert_eq!(play.names(GATEWAYS), [GATEWAY]);
+            let published = play.publisher.published().next().unwrap();
+            let collection = published.snapshot.get(GATEWAYS).unwrap();
+            collection.get(GATEWAY).unwrap().version
+        };
+        play.say(&name, Some(&good));
+        let was = version(&mut play);
+        play.say(&name, Some(&broken()));
+        for _ in 0..2 {
+            assert_eq!(version(&mut play), was);
+            let rejected: Vec<_> = play.processing.rejected().collect();
+            assert_eq!(rejected.len(), 1);
+            assert_eq!(rejected[0].state, State::Stale);
+            assert_eq!(rejected[0].errors[0].path, "spec.servers[0].hosts[0]");
+            play.processing.ingresses_changed = true;
+        }
+        // A session after that one finds it broken, and what was served stays all the same.
+        let new = Processing::new(&MeshConfig::default(), "cluster.local", false);
+        let old = std::mem::replace(&mut play.processing, new);
+        play.processing.before = old.served();
+        play.publisher.begin();
+        play.publisher.open(play.now);
+        play.say(&name, Some(&broken()));
+        assert_eq!(version(&mut play), was);
+        assert_eq!(
+            play.processing.rejected().next().unwrap().state,
+            State::Stale
+        );
+        // It goes with what it was made of, and is not remembered.
+        play.say(&name, None);
+        assert_eq!(play.names(GATEWAYS), [""; 0]);
+        play.say(&name, Some(&broken()));
+        assert_eq!(play.names(GATEWAYS), [""; 0]);
+        assert_eq!(
+            play.processing.rejected().next().unwrap().state,
+            State::Refused
+        );
     }
 
     #[test]

@@ -17,6 +17,9 @@ use crate::serve::Stage;
 /// What has to be there.
 const PART: &str = "mcp";
 
+/// In the place of an address that is not given. Nobody dials it.
+const NOWHERE: &str = "localhost:1";
+
 /// Addresses are taken, nothing is served yet.
 pub(super) struct Streams {
     server: Server,
@@ -34,18 +37,17 @@ impl Streams {
             key: flags.tls_key_file.clone(),
             roots: flags.ca_cert_file.clone(),
         };
+        let files = Files {
+            roots: Some(certificates.roots.clone()),
+            pair: Some((certificates.chain.clone(), certificates.key.clone())),
+            names: Vec::new(),
+            server: flags.sink_server_name.clone(),
+        };
+        let (mode, meta) = (&flags.sink_auth_mode, &flags.sink_meta);
+        // Flags of a sink that is not dialled are held against the same rules: who has mistyped one learns it now.
         let callout = match flags.sink_address.as_str() {
-            "" => None,
-            address => {
-                let files = Files {
-                    roots: Some(certificates.roots.clone()),
-                    pair: Some((certificates.chain.clone(), certificates.key.clone())),
-                    names: Vec::new(),
-                    server: flags.sink_server_name.clone(),
-                };
-                let (mode, meta) = (&flags.sink_auth_mode, &flags.sink_meta);
-                Some(CallOut::new(address, mode, files, meta, received)?)
-            }
+            "" => CallOut::new(NOWHERE, mode, files, meta, received).map(|_| None)?,
+            address => Some(CallOut::new(address, mode, files, meta, received)?),
         };
         let server = Server::new(Settings {
             flag: "server-address",

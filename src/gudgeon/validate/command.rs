@@ -24,7 +24,7 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
         && !api::names::is_label(namespace)
     {
         let shown = api::config::quoted(namespace);
-        return Err(usage(format!(
+        return Err(Failure::config(format!(
             "cannot use --namespace: {shown} is not a DNS label"
         )));
     }
@@ -53,4 +53,29 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
         true => Exit::Done,
         false => Exit::Failed,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value that is not right is none of usage: `-o` says the same.
+    #[test]
+    fn what_cannot_be_used_and_what_is_missing() {
+        let exit = |files: &[&str], namespace: Option<&str>| {
+            let flags = ValidateFlags {
+                files: files.iter().map(|file| (*file).to_owned()).collect(),
+                namespace: namespace.map(ToOwned::to_owned),
+                output: "text".to_owned(),
+            };
+            run(&flags).map_err(|failure| failure.exit)
+        };
+        let empty = tempfile::tempdir().unwrap();
+        let empty = empty.path().to_str().unwrap();
+        assert_eq!(exit(&["/none"], Some("a_b")), Err(Exit::Config));
+        assert_eq!(exit(&["/none"], Some("")), Err(Exit::Config));
+        assert_eq!(exit(&[], Some("a")), Err(Exit::Usage));
+        assert_eq!(exit(&[empty], Some("a")), Err(Exit::Usage));
+        assert_eq!(exit(&["/none"], Some("a")), Ok(Exit::Failed));
+    }
 }

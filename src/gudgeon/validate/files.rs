@@ -48,7 +48,9 @@ pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<PathBuf, Unread>>
                 "cannot validate {argument}: no .yaml, .yml or .json file in it"
             ));
         }
-        walk.found.sort_by(|one, other| one.0.cmp(&other.0));
+        // By bytes, as galley has them: of two that say the same, both have to name the same one.
+        let bytes = |path: &PathBuf| path.as_os_str().as_encoded_bytes().to_vec();
+        walk.found.sort_by_cached_key(|(path, _)| bytes(path));
         for (path, unread) in walk.found {
             match unread {
                 Some(unread) => all.push(Err(unread)),
@@ -161,4 +163,27 @@ fn take(from: impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(LIMITS.bytes as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_directory_are_in_the_order_of_their_bytes() {
+        let root = tempfile::tempdir().unwrap();
+        let names = ["a-b.yaml", "a.yaml", "a/b.yaml", "a0.json"];
+        fs::create_dir(root.path().join("a")).unwrap();
+        for name in names {
+            fs::write(root.path().join(name), "").unwrap();
+        }
+        let argument = root.path().to_str().unwrap().to_owned();
+        let found = named(&[argument]).unwrap().into_iter();
+        let found: Vec<PathBuf> = found.map(Result::unwrap).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|path| path.strip_prefix(root.path()).unwrap().to_str().unwrap())
+            .collect();
+        assert_eq!(found, names);
+    }
 }

@@ -9,6 +9,9 @@ use serde_json::{Map, Value};
 use super::files::File;
 use super::report::{Report, Subject};
 
+/// The namespace of what names none.
+const NAMELESS: &str = "default";
+
 /// All objects so far.
 pub(super) struct Sheet<'a> {
     /// Of objects that name none.
@@ -56,6 +59,9 @@ impl<'a> Sheet<'a> {
         let (object, mut findings) = config::check_all(&value);
         let name_path = "metadata.name";
         let mut subject = Subject::of(&value);
+        if object.is_none() {
+            settle(&mut subject, &value);
+        }
         if let Some(object) = object {
             subject.namespace.clone_from(&object.namespace);
             if object.name.is_empty() {
@@ -88,6 +94,16 @@ fn is_anothers(value: &Value) -> bool {
         .is_some_and(|version| !version.is_empty() && !config::is_ours(version))
 }
 
+/// The namespace of what was not read, as it is of what was.
+fn settle(subject: &mut Subject, value: &Value) {
+    let version = value.get("apiVersion").and_then(Value::as_str);
+    match config::kind(version.unwrap_or_default(), &subject.kind) {
+        Ok(kind) if kind.cluster => subject.namespace.clear(),
+        Ok(_) if subject.namespace.is_empty() => subject.namespace.push_str(NAMELESS),
+        Ok(_) | Err(_) => {}
+    }
+}
+
 /// Gives a namespace to what has none.
 pub(crate) fn place(value: &mut Value, namespace: &str) {
     let Some(object) = value.as_object_mut() else {
@@ -110,6 +126,71 @@ pub(crate) fn place(value: &mut Value, namespace: &str) {
 mod tests {
     use super::super::report::Format;
     use super::*;
+
+    /// Read or not: a kind that nobody checks, and an object that is too large.
+    #[test]
+    fn what_names_no_namespace_is_in_the_default_one() {
+        let large = "x".repeat(1600 << 10);
+        let objects = [
+            ("telemetry.istio.io/v1", "Telemetry", "name: a", "{}"),
+            (
+                "networking.istio.io/v1alpha3",
+                "EnvoyFilter",
+                "name: b",
+                &large,
+            ),
+            (
+                "networking.istio.io/v1",
+                "VirtualService",
+                "name: c",
+                "{x: 1}",
+            ),
+            (
+                "telemetry.istio.io/v1",
+                "Telemetry",
+                "{name: d, namespace: own}",
+                "{}",
+            ),
+            (
+                "authentication.istio.io/v1alpha1",
+                "MeshPolicy",
+                "{name: e, namespace: own}",
+                &large,
+            ),
+            ("networking.istio.io/v1", "Unknown", "name: f", "{}"),
+        ];
+        let text: Vec<String> = objects
+            .iter()
+            .map(|(version, kind, metadata, spec)| {
+                let metadata = match metadata.starts_with('{') {
+                    true => (*metadata).to_owned(),
+                    false => format!("{{{metadata}}}"),
+                };
+                format!("apiVersion: {version}\nkind: {kind}\nmetadata: {metadata}\nspec: {spec}\n")
+            })
+            .collect();
+        let file = File {
+            name: "a.yaml".to_owned(),
+            text: text.join("---\n"),
+        };
+        let places = |namespace: Option<&str>| -> Vec<String> {
+            let mut sheet = Sheet::new(namespace, Report::new(Format::Json));
+            sheet.read(&file);
+            let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
+            let mut places: Vec<String> = rows
+                .iter()
+                .map(|row| {
+                    let text = |name: &str| row[name].as_str().unwrap().to_owned();
+                    format!("{}/{}", text("namespace"), text("name"))
+                })
+                .collect();
+            places.dedup();
+            places
+        };
+        let all = ["default/a", "default/b", "default/c", "own/d", "/e", "/f"];
+        assert_eq!(places(None), all);
+        assert_eq!(places(Some("n"))[..5], ["n/a", "n/b", "n/c", "own/d", "/e"]);
+    }
 
     /// What says how many more there are is of no place, and comes last.
     #[test]

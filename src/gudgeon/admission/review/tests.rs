@@ -139,6 +139,43 @@ fn what_cannot_be_read_is_refused_with_what_was_read() {
     }
 }
 
+/// Who judges whole objects is told of the object alone: what it was before is skipped, and so is what nobody knows.
+#[test]
+fn what_is_beside_the_object_may_be_too_much() {
+    let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let many = format!("[{}1]", "1,".repeat(100_000));
+    let strict = Manner {
+        values: 100_000,
+        strict: true,
+    };
+    let read = |request: &str| {
+        let text = format!(r#"{{{HEAD},"request":{{"uid":"u",{request},"operation":"UPDATE"}}}}"#);
+        let (question, read) = Question::read(text.as_bytes(), strict);
+        assert_eq!((&*question.uid, &*question.operation), ("u", "UPDATE"));
+        read.map(|()| question.object.to_string())
+    };
+    for much in [&deep(100_000), &many] {
+        for name in ["oldObject", "options", "userInfo", "other"] {
+            for request in [
+                format!(r#""object":{{"a":1}},"{name}":{much}"#),
+                format!(r#""{name}":{{"a":{much}}},"object":{{"a":1}}"#),
+            ] {
+                assert_eq!(read(&request), Ok(r#"{"a":1}"#.to_owned()), "{name}");
+            }
+        }
+        // Nobody has a kind of that name.
+        let named = format!(r#""kind":{much},"object":{{"a":1}}"#);
+        assert_eq!(read(&named), Ok(r#"{"a":1}"#.to_owned()));
+        // The last one counts, as it does in the text that the API server reads.
+        assert!(read(&format!(r#""object":{{"a":1}},"object":{much}"#)).is_err());
+        let last = format!(r#""object":{much},"object":{{"a":1}}"#);
+        assert_eq!(read(&last), Ok(r#"{"a":1}"#.to_owned()));
+    }
+    assert_eq!(read(&format!(r#""object":{}"#, deep(128))), Ok(deep(128)));
+    let flaw = read(&format!(r#""object":{}"#, deep(129))).unwrap_err();
+    assert_eq!(flaw.cause(), "nested too deeply (deeper than 128)");
+}
+
 /// Who judges whole objects need not have what is not judged, and whoever looks for a pod is told as ever.
 #[test]
 fn what_is_not_judged_may_be_too_much() {

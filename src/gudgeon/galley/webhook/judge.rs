@@ -214,13 +214,21 @@ fn message(errors: &[Finding]) -> String {
         let words = error.to_string();
         let separator = if at == 0 { "" } else { "; " };
         if at > 0 && message.len() + words.len() + separator.len() + MORE > MESSAGE_BYTES {
-            message.push_str(&format!("; … and {} more", errors.len() - at));
+            let more: usize = errors.iter().skip(at).map(stands_for).sum();
+            message.push_str(&format!("; … and {more} more"));
             break;
         }
         message.push_str(separator);
         message.push_str(cut(&words, MESSAGE_BYTES - BEGIN.len() - MORE));
     }
     message
+}
+
+/// How many errors one is: the last of a hundred says how many more there are.
+fn stands_for(error: &Finding) -> usize {
+    let words = error.message.strip_prefix("… and ");
+    let more = words.and_then(|words| words.strip_suffix(" more")?.parse().ok());
+    more.filter(|_| error.path.is_empty()).unwrap_or(1)
 }
 
 fn cause(error: &Finding) -> Cause {

@@ -22,7 +22,7 @@ const WAITING: usize = 256;
 const BODY_BYTES: usize = 8 << 20;
 /// Of large bodies, and the answers to them, together.
 const ROOM_BYTES: usize = 2 * BODY_BYTES;
-/// An update has an object of 1.5 MiB twice.
+/// Of the object alone: more than one of 1.5 MiB has that anybody would write.
 const MANNER: Manner = Manner {
     values: 500_000,
     strict: true,
@@ -132,8 +132,8 @@ impl Service for Reviews {
         if matches!(path, "/ready" | "/httpsReady") {
             return ready(match *request.method() {
                 // Who comes this far was shown a certificate.
-                Method::GET | Method::HEAD => text(StatusCode::OK, "ok"),
-                _ => self.failed(not_allowed("GET, HEAD")),
+                Method::GET => text(StatusCode::OK, "ok"),
+                _ => self.failed(not_allowed("GET")),
             });
         }
         ready(text(StatusCode::NOT_FOUND, "not found"))

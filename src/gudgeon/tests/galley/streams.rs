@@ -163,6 +163,15 @@ fn a_list_or_flag_that_cannot_be_used_is_said() {
             vec!["--insecure", "--sinkAddress=a:1", "--sinkAuthMode=TLS"],
             "cannot use --sinkAuthMode \"TLS\"",
         ),
+        // Whether a sink is dialled or not.
+        (
+            vec!["--insecure", "--sinkMeta=a"],
+            "cannot use --sinkMeta \"a\"",
+        ),
+        (
+            vec!["--insecure", "--sinkAuthMode=FOO"],
+            "cannot use --sinkAuthMode \"FOO\"",
+        ),
         (
             vec!["--insecure", "--sinkAddress=a"],
             "cannot use --sinkAddress \"a\"",

@@ -39,6 +39,11 @@ const ANY: &str = "*";
 
 /// Whether something that is made here can have this full name.
 pub fn may_be_made(name: &str) -> bool {
+    // The second of a name has its number last.
+    let name = match name.rsplit_once('-') {
+        Some((name, number)) if number.parse::<u32>().is_ok() => name,
+        _ => name,
+    };
     name.ends_with(SUFFIX) && name.starts_with(NAMESPACE)
 }
 
@@ -199,8 +204,12 @@ pub fn transform(
     let gateways = gateways
         .into_iter()
         .map(|(name, gateway)| gateway.made(name, settings));
-    let hosts = hosts.into_iter().map(|(name, host)| host.made(name));
-    let mut made: Vec<_> = gateways.chain(hosts).collect();
+    let mut services: Vec<_> = hosts
+        .into_iter()
+        .map(|(name, host)| host.made(name))
+        .collect();
+    apart(&mut services);
+    let mut made: Vec<_> = gateways.chain(services).collect();
     made.sort_by(|one, other| (one.collection, &one.key).cmp(&(other.collection, &other.key)));
     Outcome { made, findings }
 }
@@ -265,6 +274,20 @@ impl Host<'_> {
         let spec = json!({"hosts": [host], "gateways": [SUFFIX], "http": http});
         let name = format!("{}-{}-{SUFFIX}", host.replace('.', "-"), self.first.name);
         made(VIRTUAL_SERVICES, name, self.metadata, spec)
+    }
+}
+
+/// Two hosts may come to one name: `a.b` and `a-b` of one Ingress, or `a.b` of an Ingress `c` and `a` of `b-c`. From the second
+/// on they have a number after it, which no name made of a host ends in, so none of them is lost.
+fn apart(services: &mut [Made]) {
+    let mut known: BTreeMap<String, u32> = BTreeMap::new();
+    for service in services {
+        let name = &mut service.key.name;
+        let others = known.entry(name.clone()).or_default();
+        if *others > 0 {
+            *name = format!("{name}-{others}");
+        }
+        *others = others.saturating_add(1);
     }
 }
 

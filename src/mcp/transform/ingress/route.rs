@@ -132,6 +132,12 @@ fn destination<'a>(
     if service.is_empty() {
         return Err("a backend that is no Service is not served".to_owned());
     }
+    // In a host, which others may share: what no rule would take must not cost them theirs.
+    for part in [service, &ingress.namespace] {
+        if !api::names::is_label(part) {
+            return Err(format!("{} is not a DNS label", api::config::quoted(part)));
+        }
+    }
     let number = match written {
         None | Some(PortOrName::Port(0)) => {
             return Err(format!("the port of Service {service} is missing"));

@@ -316,6 +316,68 @@ fn ingresses_of_one_host_share_it_under_the_name_of_the_first() {
     );
 }
 
+/// Dots become dashes, and an Ingress's name may be the end of a host: both are served all the same.
+#[test]
+fn hosts_whose_names_are_equal_are_both_served() {
+    let of = |hosts: &[&str]| {
+        let rules = hosts
+            .iter()
+            .map(|name| host(name, &[path("/", "Prefix", "web")]));
+        json!({"spec": {"rules": rules.collect::<Vec<_>>()}})
+    };
+    let services = |ingresses: &[(&str, &str, Value)]| -> Vec<(String, String)> {
+        let outcome = made(&all(ingresses));
+        assert_eq!(outcome.findings, []);
+        let made = outcome.made.iter();
+        let services = made.filter(|made| made.collection == VIRTUAL_SERVICES);
+        let lines = services.map(|made| {
+            assert!(may_be_made(&made.key.to_string()), "{}", made.key);
+            let host = made.spec["hosts"][0].as_str().unwrap();
+            (host.to_owned(), made.key.name.clone())
+        });
+        lines.collect()
+    };
+    let named = |host: &str, name: &str| (host.to_owned(), format!("{name}-{SUFFIX}"));
+    assert_eq!(
+        services(&[("shop", "web", of(&["a.b.c", "a.b-c", "a-b.c", "other"]))]),
+        [
+            named("a-b.c", "a-b-c-web"),
+            ("a.b-c".to_owned(), format!("a-b-c-web-{SUFFIX}-1")),
+            ("a.b.c".to_owned(), format!("a-b-c-web-{SUFFIX}-2")),
+            named("other", "other-web"),
+        ]
+    );
+    assert_eq!(
+        services(&[("shop", "c-x", of(&["a.b"])), ("shop", "x", of(&["a.b.c"]))]),
+        [
+            named("a.b", "a-b-c-x"),
+            ("a.b.c".to_owned(), format!("a-b-c-x-{SUFFIX}-1")),
+        ]
+    );
+    // Whoever is left has the plain name.
+    assert_eq!(
+        services(&[("shop", "x", of(&["a.b.c"]))]),
+        [named("a.b.c", "a-b-c-x")]
+    );
+}
+
+#[test]
+fn what_may_be_made_is_told_by_its_name() {
+    for (name, may) in [
+        (format!("istio-system/a-{SUFFIX}"), true),
+        (format!("istio-system/a-{SUFFIX}-1"), true),
+        (format!("istio-system/a-{SUFFIX}-27"), true),
+        (format!("istio-system/a-{SUFFIX}-"), false),
+        (format!("istio-system/a-{SUFFIX}-x"), false),
+        (format!("istio-system/a-{SUFFIX}x1"), false),
+        (format!("shop/a-{SUFFIX}"), false),
+        ("istio-system/a".to_owned(), false),
+        ("istio-system/a-1".to_owned(), false),
+    ] {
+        assert_eq!(may_be_made(&name), may, "{name}");
+    }
+}
+
 #[test]
 fn two_of_one_name_share_a_gateway() {
     let outcome = made(&all(&[
@@ -341,6 +403,7 @@ fn what_is_not_served_is_said_and_the_rest_is() {
             service(json!({})),
             service(json!({"name": "http"})),
             backend(json!({"resource": {"kind": "Bucket", "name": "b"}})),
+            backend(json!({"service": {"name": "t_x", "port": {"number": 80}}})),
         ]),
         host("none", &[service(json!(null))]),
     ]);
@@ -357,6 +420,7 @@ fn what_is_not_served_is_said_and_the_rest_is() {
             "shop/front spec.rules[1].http.paths[0].backend: Service shop/web has no port named \"unknown\"",
             "shop/front spec.rules[1].http.paths[1].backend: the port of Service web is missing",
             "shop/front spec.rules[1].http.paths[3].backend: a backend that is no Service is not served",
+            "shop/front spec.rules[1].http.paths[4].backend: \"t_x\" is not a DNS label",
             "shop/front spec.rules[2].http.paths[0].backend: the port of Service web is missing",
         ]
     );

@@ -218,6 +218,26 @@ fn what_is_too_deep_may_go_and_may_not_come() {
     }
 }
 
+/// An update mends it.
+#[test]
+fn what_was_too_deep_is_mended_by_an_update() {
+    let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
+    let many = format!("[{}1]", "1,".repeat(600_000));
+    for much in [deep, many] {
+        for (object, allowed) in [(weights(75, 25), true), (weights(75, 20), false)] {
+            let request =
+                json!({"operation": "UPDATE", "object": object, "oldObject": {"spec": "MUCH"}});
+            let text = review("v1", &request).replace("\"MUCH\"", &much);
+            let (answer, _, _) = judged(&text, Scope::All);
+            let response = &answer["response"];
+            assert_eq!(response["allowed"], allowed, "{response}");
+            if !allowed {
+                assert_eq!(response["status"]["code"], 422);
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_no_review_is_refused_in_words() {
     let twice = review("v1", &json!({"object": "X"}))
@@ -334,7 +354,7 @@ fn later_kinds_pass_with_a_warning_that_v1_shows() {
 }
 
 #[test]
-fn warnings_are_short_and_few() {
+fn warnings_are_short_and_as_many_as_fit() {
     let finding = |at: usize| Finding::warning(format!("spec.x[{at}]"), "ü".repeat(300));
     let all: Vec<Finding> = (0..40).map(finding).collect();
     let warnings = shown(&all);
@@ -380,6 +400,12 @@ fn a_message_has_an_end() {
         causes[100],
         json!({"reason": "FieldValueInvalid", "message": "… and 50 more"})
     );
+    // The message says of all of them how many it leaves out.
+    let message = response["status"]["message"].as_str().unwrap();
+    let (begin, last) = message.rsplit_once("; ").unwrap();
+    let shown = begin.split("; ").count();
+    assert!(shown < 100, "{message}");
+    assert_eq!(last, format!("… and {} more", 150 - shown));
 }
 
 #[test]

@@ -181,6 +181,8 @@ async fn paths_methods_types_and_sizes() {
         ),
         ("GET", "/ready", "", Vec::new(), 200, "ok"),
         ("GET", "/httpsReady", "", Vec::new(), 200, "ok"),
+        ("HEAD", "/ready", "", Vec::new(), 405, ""),
+        ("HEAD", "/httpsReady", "", Vec::new(), 405, ""),
         (
             "POST",
             "/ready",
@@ -207,7 +209,7 @@ async fn paths_methods_types_and_sizes() {
         assert!(text.contains(words), "{method} {path}: {text}");
     }
     let metrics = served.metrics();
-    for (status, count) in [(400, 1), (405, 3), (413, 1), (415, 2)] {
+    for (status, count) in [(400, 1), (405, 5), (413, 1), (415, 2)] {
         let line = format!("galley_validation_http_error_total{{status=\"{status}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}\n{metrics}");
     }
