@@ -1,11 +1,14 @@
 //! What a request puts in place of everything that an earlier one did: a registry for trying things out.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::files::{Held, Item, Message, Object, items};
 use super::kubernetes::Names;
 use super::{Contribution, Written};
+
+const NO_BODY: &str = "want a body: objects as YAML or JSON, which take the place of all that is there; --- alone is none";
 
 /// What requests have put there.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub struct Put {
     pub contribution: Contribution,
     /// How many objects it had.
     pub objects: usize,
+    /// By kind.
+    pub counts: BTreeMap<Arc<str>, usize>,
 }
 
 impl Memory {
@@ -45,10 +50,14 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// All that is wrong with it. Then all is as it was.
+    /// All that is wrong with it. Then all is as it was. No body at all is wrong: who forgets it would lose everything, and
+    /// `---` says that there is to be nothing.
     pub fn put(&mut self, body: &[u8]) -> Result<Put, Vec<Message>> {
         let nowhere = Path::new("");
         let said = |line, text: &str| Message::new("".into(), line, text);
+        if body.is_empty() {
+            return Err(vec![said(0, NO_BODY)]);
+        }
         let items = items(body, &Self::CLUSTER.into())
             .map_err(|malformed| vec![said(malformed.line, &malformed.cause)])?;
         let mut messages = Vec::new();
@@ -78,12 +87,14 @@ impl Memory {
             messages.sort();
             return Err(messages);
         }
+        let counts = held.counts().clone();
         self.held = held;
         self.written = written;
         self.body = body.into();
         Ok(Put {
             contribution,
             objects: objects.len(),
+            counts,
         })
     }
 
@@ -135,7 +146,7 @@ mod tests {
         assert_eq!((put.objects, put.contribution.entries.len()), (1, 1));
         assert_eq!(&*memory.body(), entry("c", 80).as_bytes());
         assert_eq!(memory.written()[0].name, "c".into());
-        assert_eq!(memory.put(b"").unwrap().objects, 0);
+        assert_eq!(memory.put(b"---\n").unwrap().objects, 0);
         assert_eq!(memory.written().len(), 0);
     }
 
@@ -170,6 +181,9 @@ mod tests {
             ]
         );
         assert!(memory.put(b"a: [").is_err());
+        // Nobody says by saying nothing that all is to go.
+        let said = memory.put(b"").unwrap_err();
+        assert!(said[0].to_string().starts_with("want a body"), "{said:?}");
         assert_eq!(&*memory.body(), entry("a", 80).as_bytes());
     }
 }

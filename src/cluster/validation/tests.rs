@@ -216,7 +216,7 @@ fn a_file_is_completed_and_read_in_both_versions() {
     }
 }
 
-/// What is absent is filled, and what the API server's version does not take any more.
+/// What is absent is filled in, and a value that v1 no longer takes is replaced.
 #[test]
 fn side_effects_that_may_be_said_are_kept() {
     for (written, kept) in [

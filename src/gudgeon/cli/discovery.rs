@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::LogFlags;
-use super::values::duration;
+use super::values::{age, duration};
 
 /// Where a mesh of Istio mounts its networks.
 pub(crate) const MESH_NETWORKS: &str = "/etc/istio/config/meshNetworks";
@@ -116,8 +116,8 @@ pub struct DiscoveryFlags {
     /// For the answer to a ping.
     #[arg(long = "keepaliveTimeout", value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub keepalive_timeout: Duration,
-    /// Age at which a gRPC connection is told to go, ±10 % [default: never].
-    #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = duration)]
+    /// Age at which a gRPC connection is told to go, ±10 %; infinity or 0s: never [default: infinity].
+    #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = age)]
     pub keepalive_max_server_connection_age: Option<Duration>,
     /// How long the listeners stay after TERM.
     #[arg(long = "drainDuration", value_name = "DURATION", default_value = "5s", value_parser = duration)]
@@ -126,7 +126,7 @@ pub struct DiscoveryFlags {
     pub log: LogFlags,
 }
 
-/// `request METHOD PATH`.
+/// `request METHOD PATH [BODY]`.
 #[derive(Args, Clone, Debug)]
 pub struct RequestFlags {
     /// GET, POST or PUT.
@@ -135,6 +135,9 @@ pub struct RequestFlags {
     /// Such as /debug/syncz.
     #[arg(value_name = "PATH")]
     pub path: String,
+    /// What is sent with it; one that begins with a dash stands after --.
+    #[arg(value_name = "BODY")]
+    pub body: Option<String>,
     /// Where discovery serves HTTP.
     #[arg(
         long = "http-addr",

@@ -139,13 +139,13 @@ pub(crate) const NATIVE: [&str; 4] = ["off", "on", "auto", "jobs"];
 /// Parameters of the built-in template, for both commands.
 #[derive(Args, Clone, Debug, Default)]
 pub struct BuiltinFlags {
-    /// Proxy image of the built-in template.
+    /// Proxy image of the built-in template [default: pintle-envoy:VERSION].
     #[arg(long = "proxyImage", value_name = "IMAGE")]
     pub proxy_image: Option<String>,
-    /// Init image of the built-in template.
+    /// Init image of the built-in template [default: istio/proxyv2:1.24.0].
     #[arg(long = "initImage", value_name = "IMAGE")]
     pub init_image: Option<String>,
-    /// Discovery address of the built-in template.
+    /// Discovery address of the built-in template [default: istio-pilot:15010].
     #[arg(long = "discoveryAddress", value_name = "HOST:PORT")]
     pub discovery_address: Option<String>,
     /// Redirection is a CNI plugin's business: no istio-init in the built-in template.

@@ -202,7 +202,7 @@ pub struct McpFlags {
     /// For the answer to a ping.
     #[arg(long = "keepaliveTimeout", value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub keepalive_timeout: Duration,
-    /// Age at which a gRPC connection is told to go, ±10 %, or infinity [default: infinity].
+    /// Age at which a gRPC connection is told to go, ±10 %; infinity or 0s: never [default: infinity].
     #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = age)]
     pub keepalive_max_server_connection_age: Option<Duration>,
 }

@@ -202,6 +202,23 @@ fn values_of_each_kind() {
     assert_eq!(flags.log.log_target, ["stderr"]);
 }
 
+/// As the original prints its default.
+#[test]
+fn a_connection_may_live_for_ever() {
+    for age in ["2562047h47m16.854775807s", "infinity", "30m", "0s"] {
+        let line = format!("gudgeon discovery --keepaliveMaxServerConnectionAge {age}");
+        let Ok(Parsed {
+            asked: Asked::Discovery(flags),
+            ..
+        }) = parsed(&line)
+        else {
+            panic!("{line}");
+        };
+        let age = values::age(age).unwrap();
+        assert_eq!(flags.keepalive_max_server_connection_age, Some(age));
+    }
+}
+
 #[test]
 fn what_is_wrong_has_its_code() {
     for (line, exit, words) in [

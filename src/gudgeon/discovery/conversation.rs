@@ -190,7 +190,7 @@ where
                 Event::Look => Ok(()),
             };
             if let Err(status) = done.and_then(|()| self.step()) {
-                // What was written last may not have been looked at yet.
+                // A response that went out whole is no error, though `step` has not noticed yet.
                 if let Some(kind) = self.writing
                     && !self.outlet.is_free()
                 {

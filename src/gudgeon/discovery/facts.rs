@@ -30,11 +30,14 @@ pub(crate) const ROUTES: &str = "VirtualService";
 /// An object's kind, its namespace and name.
 pub(crate) type Object = (Arc<str>, String);
 
-/// Of one cluster.
+/// Objects by kind.
+pub(crate) type Counts = BTreeMap<Arc<str>, usize>;
+
+/// Of one source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fact {
     /// Objects by kind.
-    pub(crate) counts: BTreeMap<&'static str, usize>,
+    pub(crate) counts: Counts,
     /// Why the server is not heard.
     pub(crate) error: Option<Arc<str>>,
     podless: usize,
@@ -64,8 +67,11 @@ impl Facts {
     }
 
     pub(crate) fn put(&self, source: &SourceId, told: &Told) {
+        let counts = told.counts.iter();
         let fact = Fact {
-            counts: told.counts.clone(),
+            counts: counts
+                .map(|(kind, count)| ((*kind).into(), *count))
+                .collect(),
             error: told.error.clone(),
             podless: told.podless,
             totals: Totals {
@@ -82,6 +88,12 @@ impl Facts {
         self.reject(source, rejected);
         let routes = told.counts.get(ROUTES).copied().unwrap_or_default();
         self.route(source, routes);
+    }
+
+    /// How many objects of each kind a source has that nobody tells more of.
+    pub(crate) fn count(&self, source: &SourceId, counts: Counts) {
+        let mut known = self.known();
+        known.sources.entry(source.clone()).or_default().counts = counts;
     }
 
     /// How many VirtualServices of a source can be used.

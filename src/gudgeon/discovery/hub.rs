@@ -4,6 +4,8 @@
 //!  sources ──► registries ──► debounce ──► snapshot ──► mail for each stream
 //! ```
 
+mod standings;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -126,9 +128,16 @@ impl Hub {
             self.metrics.updated(&change);
             state.debounce.change(now, change);
         }
-        let begins =
-            self.snapshot.borrow().is_none() && state.registries.missing().next().is_none();
+        let is_complete = state.registries.missing().next().is_none();
+        let begins = is_complete && self.snapshot.borrow().is_none();
+        // While a source is missing, what is left out may be another thing than in the end.
+        let news = if is_complete {
+            state.registries.news()
+        } else {
+            Vec::new()
+        };
         drop(state);
+        self.lines.left_out(&news);
         if begins {
             self.begin();
         }
@@ -139,39 +148,6 @@ impl Hub {
             other
         });
         self.changed.notify_one();
-    }
-
-    /// How far a source is.
-    pub(crate) fn stand(&self, id: &SourceId, standing: Standing) {
-        self.stand_since(id, standing, self.clock.now());
-    }
-
-    /// How far a source is, and since when.
-    pub(crate) fn stand_since(&self, id: &SourceId, standing: Standing, since: Duration) {
-        let mut state = self.state();
-        let kind = std::mem::discriminant::<Standing>;
-        if state.standing.get(id).map(|(known, _)| kind(known)) != Some(kind(&standing)) {
-            state.standing.insert(id.clone(), (standing.clone(), since));
-        }
-        drop(state);
-        self.update(|registries| {
-            registries.stand(id, standing);
-            Effect::default()
-        });
-    }
-
-    /// A source is no more.
-    pub(crate) fn forget(&self, id: &SourceId) {
-        self.state().standing.remove(id);
-        self.facts.forget(id);
-        self.update(|registries| registries.remove(id));
-    }
-
-    /// Since when each source is as far as it is.
-    pub(crate) fn standing_since(&self) -> BTreeMap<SourceId, Duration> {
-        let state = self.state();
-        let since = |(id, (_, at)): (&SourceId, &(Standing, Duration))| (id.clone(), *at);
-        state.standing.iter().map(since).collect()
     }
 
     /// What the sources are at, for the pages.

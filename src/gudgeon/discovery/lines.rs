@@ -1,4 +1,8 @@
-//! What clients make the log say, all of them together: whoever reaches the port may begin as many streams as he likes.
+//! What others make the log say, all of them together: whoever reaches the port may begin as many streams as he likes, and
+//! whoever writes objects may let each of them lose against another one.
+
+use cluster::registry::Report;
+use tracing::warn;
 
 use crate::seldom::Seldom;
 
@@ -11,6 +15,27 @@ pub(crate) struct Lines {
     pub(crate) refusals: Seldom,
     /// Such as do not read.
     pub(crate) slow: Seldom,
+    /// Objects that lose against those of other sources.
+    lost: Seldom,
+}
+
+impl Lines {
+    /// What another object is in the place of, from now on.
+    pub(super) fn left_out(&self, reports: &[Report]) {
+        for report in reports {
+            if let Some(more) = self.lost.more() {
+                let Report {
+                    kind,
+                    namespace,
+                    name,
+                    message,
+                    source,
+                    ..
+                } = report;
+                warn!("{source}: {kind} {namespace}/{name}: {message}{more}");
+            }
+        }
+    }
 }
 
 impl Default for Lines {
@@ -20,6 +45,7 @@ impl Default for Lines {
             unknown: Seldom::new(20),
             refusals: Seldom::new(100),
             slow: Seldom::new(20),
+            lost: Seldom::new(100),
         }
     }
 }

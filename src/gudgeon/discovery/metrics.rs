@@ -84,7 +84,7 @@ pub(crate) struct Seen {
     pub(crate) conflicts: BTreeMap<&'static str, usize>,
     /// (`lds`, node, words).
     pub(crate) refusals: Vec<(&'static str, String, String)>,
-    /// Services without an endpoint that is used.
+    /// Clusters whose endpoints are asked for, without one that is used.
     pub(crate) empty: usize,
     /// Endpoints by cluster, if they are wanted.
     pub(crate) instances: Vec<(String, usize)>,
@@ -237,7 +237,8 @@ impl Metrics {
     /// A source told of a change.
     pub(crate) fn updated(&self, change: &Change) {
         let word = match change {
-            Change::Endpoints(_) => "eds",
+            // Of some services more than the endpoints depends on them; what the source told is the same.
+            Change::Endpoints(_) | Change::Full(Reason::Endpoint) => "eds",
             Change::Full(Reason::Service) => "svc",
             Change::Full(_) | Change::Proxy(_) => "config",
         };
@@ -347,6 +348,8 @@ mod tests {
         metrics.write_timed_out();
         metrics.unmade(Type::Listener);
         metrics.updated(&Change::Endpoints(BTreeSet::new()));
+        // Of a service whose listeners or whose names depend on them.
+        metrics.updated(&Change::Full(Reason::Endpoint));
         let seen = Seen {
             streams: 2,
             services: 3,
@@ -378,7 +381,7 @@ mod tests {
             "pilot_xds_push_time_bucket{le=\"0.01\",type=\"cds\"} 1",
             "pilot_xds_write_timeout 1",
             "pilot_total_xds_internal_errors 1",
-            "pilot_inbound_updates{type=\"eds\"} 1",
+            "pilot_inbound_updates{type=\"eds\"} 2",
             "pilot_services 3",
             "pilot_vservice_dup_domain 4",
             "pilot_xds_lds_reject{node=\"sidecar~x\",err=\"no\"} 1",

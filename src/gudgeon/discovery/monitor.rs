@@ -47,6 +47,9 @@ impl Monitor {
         if debug && !local && !self.open {
             return text(StatusCode::FORBIDDEN, "for this host only: see --debugAddr");
         }
+        if debug && !debug::is_path(path) {
+            return text(StatusCode::NOT_FOUND, "not found");
+        }
         if !matches!(*method, Method::GET | Method::HEAD) {
             let allow = if path == MEMORY {
                 "GET, HEAD, PUT"

@@ -1,13 +1,14 @@
 //! The page for a browser: proxies and whether they are in sync, services, pushes, and what was left out. One file, no
 //! script, drawn anew for each look.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use api::model::Reason;
 use cluster::registry::{Registries, Standing};
 use xds::view::Type;
 
-use super::debug::sorted;
+use super::debug::{objects, sorted};
 use super::hub::Hub;
 use super::pushed::Pushed;
 use super::session::Session;
@@ -182,12 +183,18 @@ fn services(page: &mut String, hub: &Hub) {
 fn told(page: &mut String, hub: &Hub, sources: &Sources) {
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
     let conflicts = conflicts.unwrap_or_default();
-    let reports = hub.look(Registries::reports);
+    let mut reports = hub.look(Registries::reports);
     let written: Vec<_> = sources
-        .written()
+        .written(hub)
         .into_iter()
         .filter(|written| !written.messages.is_empty())
         .collect();
+    // What is said with an object is not said once more.
+    let shown: BTreeSet<_> = written
+        .iter()
+        .map(|written| (&*written.kind, &written.namespace, &written.name))
+        .collect();
+    reports.retain(|one| !shown.contains(&(one.kind, &one.namespace, &one.name)));
     let all = conflicts.len() + reports.len() + written.len();
     if all == 0 {
         return;
@@ -219,8 +226,7 @@ fn standings(page: &mut String, hub: &Hub) {
             Standing::Synced => "<td class=\"good\">synced".to_owned(),
             Standing::Stale { error } => format!("<td class=\"bad\">stale: {}", escaped(error)),
         };
-        let objects: Vec<_> = status
-            .objects
+        let objects: Vec<_> = objects(hub, &status)
             .iter()
             .map(|(kind, count)| format!("{count} {kind}"))
             .collect();

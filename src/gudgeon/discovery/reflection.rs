@@ -134,6 +134,7 @@ fn found(find: impl Fn(&Descriptions<'static>) -> Option<&'static [u8]>) -> Said
 mod tests {
     use super::*;
     use prost_reflect::prost_types::FileDescriptorProto;
+    use prost_reflect::{DescriptorPool, DynamicMessage};
 
     fn asked(what: What) -> Said {
         let question = Question {
@@ -152,19 +153,50 @@ mod tests {
         };
         let names: Vec<_> = all.services.into_iter().map(|one| one.name).collect();
         assert_eq!(names, [DISCOVERY, health::SERVICE, SERVICE]);
-        let ads = "envoy/service/discovery/v3/ads.proto";
-        for what in [
-            What::Symbol(DISCOVERY.to_owned()),
-            What::File(ads.to_owned()),
-        ] {
-            let Said::Files(files) = asked(what) else {
-                panic!("a file");
-            };
-            let file = FileDescriptorProto::decode(files.files[0].clone()).unwrap();
-            assert_eq!(file.name(), ads);
+        for (service, path) in names.iter().zip([
+            "envoy/service/discovery/v3/ads.proto",
+            "grpc/health/v1/health.proto",
+            "grpc/reflection/v1/reflection.proto",
+        ]) {
+            for what in [What::Symbol(service.clone()), What::File(path.to_owned())] {
+                let Said::Files(files) = asked(what) else {
+                    panic!("{path}");
+                };
+                let file = FileDescriptorProto::decode(files.files[0].clone()).unwrap();
+                assert_eq!(file.name(), path);
+            }
         }
         for what in [What::Symbol("x.Y".to_owned()), What::File("x".to_owned())] {
             assert!(matches!(asked(what), Said::Wrong(wrong) if wrong.code == 5));
         }
+    }
+    /// As another reader of descriptions understands them, and with what is spoken here.
+    #[test]
+    fn all_services_are_described_with_their_messages() {
+        let all = DescriptorPool::decode(ENVOY).unwrap();
+        for (service, methods) in [
+            (health::SERVICE, &["Check", "Watch"][..]),
+            (SERVICE, &["ServerReflectionInfo"]),
+        ] {
+            let service = all.get_service_by_name(service).unwrap();
+            let mut found: Vec<_> = service.methods().map(|one| one.name().to_owned()).collect();
+            found.sort();
+            assert_eq!(found, methods);
+        }
+        let asked = Question {
+            host: "h".to_owned(),
+            what: Some(What::Symbol("x.Y".to_owned())),
+        };
+        let answer = say(asked).encode_to_vec();
+        let kind = all.get_message_by_name("grpc.reflection.v1.ServerReflectionResponse");
+        let read = DynamicMessage::decode(kind.unwrap(), &*answer).unwrap();
+        assert_eq!(
+            serde_json::to_value(&read).unwrap(),
+            serde_json::json!({
+                "validHost": "h",
+                "originalRequest": {"host": "h", "fileContainingSymbol": "x.Y"},
+                "errorResponse": {"errorCode": 5, "errorMessage": "no description of that"},
+            })
+        );
     }
 }

@@ -1,10 +1,10 @@
-//! `request METHOD PATH`: one request to a running discovery, its answer's body to stdout.
+//! `request METHOD PATH [BODY]`: one request to a running discovery, its answer's body to stdout.
 
 use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper::{Method, Request, StatusCode, Uri};
@@ -58,7 +58,7 @@ pub(crate) fn request(flags: &RequestFlags) -> Result<(Exit, Vec<u8>), Failure> 
         message: format!("cannot {method} http://{address}{uri}: {cause}"),
     };
     let asked = runtime.block_on(async {
-        tokio::time::timeout(TIMEOUT, ask(address, &method, &uri))
+        tokio::time::timeout(TIMEOUT, ask(flags, &method, &uri))
             .await
             .unwrap_or_else(|_| Err("no answer for 60 s".to_owned()))
     });
@@ -73,10 +73,14 @@ pub(crate) fn request(flags: &RequestFlags) -> Result<(Exit, Vec<u8>), Failure> 
     Ok((Exit::Done, body))
 }
 
-async fn ask(address: &str, method: &Method, uri: &Uri) -> Result<(StatusCode, Vec<u8>), String> {
-    let full = match address.strip_prefix(':') {
+async fn ask(
+    flags: &RequestFlags,
+    method: &Method,
+    uri: &Uri,
+) -> Result<(StatusCode, Vec<u8>), String> {
+    let full = match flags.http_addr.strip_prefix(':') {
         Some(port) => format!("127.0.0.1:{port}"),
-        None => address.to_owned(),
+        None => flags.http_addr.clone(),
     };
     let found = full
         .to_socket_addrs()
@@ -94,7 +98,9 @@ async fn ask(address: &str, method: &Method, uri: &Uri) -> Result<(StatusCode, V
         .method(method)
         .uri(uri)
         .header(HOST, full)
-        .body(Empty::<Bytes>::new())
+        .body(Full::new(Bytes::from(
+            flags.body.clone().unwrap_or_default(),
+        )))
         .map_err(|cause| cause.to_string())?;
     let answer = sender
         .send_request(request)

@@ -1,12 +1,13 @@
 //! What can be seen of the whole: whether it is ready, and the figures that are counted when somebody asks.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use api::model::Health;
+use api::model::{Resolution, Service};
 use cluster::registry::Standing;
 use xds::view::Type;
 
+use super::debug;
 use super::facts::Object;
 use super::hub::Hub;
 use super::metrics::Seen;
@@ -81,23 +82,23 @@ pub(super) fn seen(hub: &Hub) -> Seen {
     }
     let world = snapshot.world();
     seen.services = world.services.len();
-    for service in world.services.values() {
-        let mut by_port: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, endpoint) in world.endpoints_of(&service.key) {
-            if endpoint.health == Health::Ready {
-                *by_port.entry(&endpoint.port_name).or_insert(0) += 1;
+    for service in world.services.values().filter(|one| is_eds(hub, one)) {
+        for port in &service.ports {
+            let count = debug::served(world, service, port).count();
+            seen.empty += usize::from(count == 0);
+            if hub.options.cluster_metrics {
+                let name = format!("outbound|{}||{}", port.number, service.key.hostname);
+                seen.instances.push((name, count));
             }
-        }
-        seen.empty += usize::from(by_port.is_empty());
-        if hub.options.cluster_metrics {
-            let host = &service.key.hostname;
-            seen.instances.extend(service.ports.iter().map(|port| {
-                let count = by_port.get(&*port.name).copied().unwrap_or_default();
-                (format!("outbound|{}||{host}", port.number), count)
-            }));
         }
     }
     seen
+}
+
+/// Whether sidecars ask for its endpoints. Others are resolved by name, or are where a connection wanted to go.
+fn is_eds(hub: &Hub, service: &Service) -> bool {
+    let is_headless = || service.is_headless() && hub.options.settings.headless.eds;
+    service.resolution == Resolution::Static || is_headless()
 }
 
 /// Objects that are not valid, and those that lose against another one.

@@ -7,12 +7,13 @@ mod mcp;
 mod memory;
 mod own;
 mod rules;
+mod shown;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{ClusterId, Registry};
 use cluster::registry::kubernetes::{Names, Told};
-use cluster::registry::{Memory, Written};
+use cluster::registry::{Memory, Registries, SourceId, Written};
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -23,6 +24,7 @@ use crate::exit::Failure;
 
 pub(super) use mcp::Sinks;
 pub(super) use memory::Put;
+use shown::Shown;
 
 /// Configuration as it was written, by source.
 pub(super) type Shelf = Arc<Mutex<Vec<Arc<Written>>>>;
@@ -111,27 +113,33 @@ impl Sources {
         sinks.is_none_or(|sinks| *sinks.own.counts().borrow())
     }
 
-    /// All configuration that was written, whether or not it is used.
-    pub(super) fn written(&self) -> Vec<Arc<Written>> {
-        let mut all = Vec::new();
+    /// All configuration that was written, whether or not it is used, with what is known of its source only: that another one
+    /// has what it describes.
+    pub(super) fn written(&self, hub: &Hub) -> Vec<Arc<Written>> {
+        let mut all = Shown::new(hub.look(Registries::reports));
+        let local = |registry| SourceId {
+            registry,
+            cluster: hub.options.settings.cluster.clone(),
+        };
         if self.own_count() {
             let directory = self.directory.lock();
             let directory = directory.unwrap_or_else(PoisonError::into_inner);
-            all.extend(directory.iter().cloned());
+            all.add(&local(Registry::External), directory.iter().cloned());
         }
         if let Some((cluster, told)) = self.cluster.as_ref().filter(|_| self.own_count()) {
             // Made when it is asked for: each change of a pod would make all of it anew.
             let written = told.borrow().written(cluster.as_str());
-            all.extend(written.into_iter().map(Arc::new));
+            let written = written.into_iter().map(Arc::new);
+            all.add(&local(Registry::Kubernetes), written);
         }
         if let Some(sinks) = &self.sinks {
-            all.extend(sinks.written());
+            sinks.written(&mut all);
         }
         if let Some(memory) = &self.memory {
             let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-            all.extend(memory.written().iter().cloned());
+            all.add(&memory::id(), memory.written().iter().cloned());
         }
-        all
+        all.rows
     }
 
     /// What the mesh configuration names, if it names anything.

@@ -48,7 +48,7 @@ pub(crate) struct Keeping {
     /// Between two pings, and for the answer to one.
     pub(crate) interval: Duration,
     pub(crate) timeout: Duration,
-    /// `None`: for ever.
+    /// `None` or nothing: for ever, as gRPC has it.
     pub(crate) age: Option<Duration>,
     /// Of one connection.
     pub(crate) streams: u32,
@@ -316,7 +316,7 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
         async move { Ok::<_, std::convert::Infallible>(answer) }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let old = keeping.age.map(|age| Instant::now() + jittered(age));
+    let old = keeping.end_of_life().map(|age| Instant::now() + age);
     let mut told: Option<Instant> = None;
     loop {
         let idle = patience.deadline(&peer);
@@ -358,6 +358,13 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
     }
 }
 
+impl Keeping {
+    /// How old a connection may become.
+    fn end_of_life(&self) -> Option<Duration> {
+        self.age.filter(|age| !age.is_zero()).map(jittered)
+    }
+}
+
 /// Ten percent more or less, so that those who came together do not all go together.
 fn jittered(age: Duration) -> Duration {
     let random = RandomState::new().hash_one(0) % 2001;
@@ -368,6 +375,21 @@ fn jittered(age: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_of_no_age_lives_for_ever() {
+        let keeping = |age| Keeping {
+            interval: Duration::ZERO,
+            timeout: Duration::ZERO,
+            age,
+            streams: 1,
+            strangers: None,
+        };
+        for age in [None, Some(Duration::ZERO)] {
+            assert_eq!(keeping(age).end_of_life(), None);
+        }
+        assert!(keeping(Some(Duration::from_secs(1))).end_of_life() > Some(Duration::ZERO));
+    }
 
     #[test]
     fn ages_differ_by_a_tenth_at_most() {

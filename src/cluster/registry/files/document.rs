@@ -1,8 +1,10 @@
 //! Text as its documents: YAML, many in one file, or JSON.
 
+use std::iter;
+
 use api::yaml::{self, Limits, Malformed, Node, Value};
 
-/// Of one file or body.
+/// Of one document, and of a request's body.
 pub(in crate::registry) const MAX_BYTES: usize = 4 << 20;
 /// In one file.
 const MAX_DOCUMENTS: usize = 10_000;
@@ -14,42 +16,52 @@ const LIMITS: Limits = Limits {
     nodes: 500_000,
 };
 
-/// The documents that say something, with the lines of the whole text.
+/// Hands over the documents that say something, with the lines of the whole text. One at a time is in memory.
 ///
 /// # Errors
 ///
-/// Of the first that cannot be read; then none of them is.
-pub(super) fn documents(bytes: &[u8]) -> Result<Vec<Node>, Malformed> {
-    if bytes.len() > MAX_BYTES {
-        return Err(whole(format!("longer than {MAX_BYTES} bytes")));
-    }
+/// Of the first that cannot be read: what was handed over before does not count, either.
+pub(super) fn each(bytes: &[u8], mut take: impl FnMut(&Node)) -> Result<(), Malformed> {
     let text = std::str::from_utf8(bytes).map_err(|error| whole(error.to_string()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // JSON may be indented by tabs, which YAML refuses.
     if text.trim_start().starts_with(['{', '['])
+        && text.len() <= MAX_BYTES
         && let Ok(json) = serde_json::from_str(text)
     {
-        return Ok(vec![Node::of_json(&json)]);
+        take(&Node::of_json(&json));
+        return Ok(());
     }
-    let mut found = Vec::new();
-    for (line, piece) in pieces(text) {
+    // Values with their text: they are fewer than bytes, and an escape is at most half as long again as it was written. The rest
+    // is for aliases, which are bounded in each document, and would not be in many.
+    let most = text.len().saturating_mul(3).saturating_add(MAX_BYTES);
+    let (mut found, mut size) = (0_usize, 0_usize);
+    for (before, piece) in pieces(text) {
         if is_blank(piece) {
             continue;
         }
         let read = yaml::read(piece, LIMITS).map_err(|malformed| Malformed {
-            line: malformed.line.saturating_add(line),
+            // What is wrong with all of it is so where it begins.
+            line: malformed.line.max(1).saturating_add(before),
             ..malformed
         })?;
         let Some(mut node) = read.filter(|node| !node.is_null()) else {
             continue;
         };
-        if found.len() >= MAX_DOCUMENTS {
+        found = found.saturating_add(1);
+        if found > MAX_DOCUMENTS {
             return Err(whole(format!("more than {MAX_DOCUMENTS} documents")));
         }
-        shift(&mut node, line);
-        found.push(node);
+        size = size.saturating_add(shift(&mut node, before));
+        if size > most {
+            return Err(Malformed {
+                line: node.line,
+                cause: format!("aliases of all documents stand for more than {most} bytes"),
+            });
+        }
+        take(&node);
     }
-    Ok(found)
+    Ok(())
 }
 
 fn whole(cause: String) -> Malformed {
@@ -57,23 +69,25 @@ fn whole(cause: String) -> Malformed {
 }
 
 /// Cut at its lines `---`, each with the number of lines before it. What follows on such a line belongs to its document.
-fn pieces(text: &str) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
-    let (mut start, mut before) = (0, 0);
-    let mut at = 0;
-    for (number, line) in text.split_inclusive('\n').enumerate() {
-        let marks = line
-            .strip_prefix("---")
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
-        if marks {
-            found.push((before, text.get(start..at).unwrap_or_default()));
-            start = at.saturating_add("---".len());
-            before = number;
+fn pieces(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut rest = Some((0_usize, text));
+    iter::from_fn(move || {
+        let (before, text) = rest.take()?;
+        let (mut at, mut number) = (0_usize, before);
+        for line in text.split_inclusive('\n') {
+            let after = line
+                .strip_prefix("---")
+                .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
+            if after.is_some() {
+                let (piece, marked) = text.split_at_checked(at)?;
+                rest = marked.strip_prefix("---").map(|next| (number, next));
+                return Some((before, piece));
+            }
+            at = at.saturating_add(line.len());
+            number = number.saturating_add(1);
         }
-        at = at.saturating_add(line.len());
-    }
-    found.push((before, text.get(start..).unwrap_or_default()));
-    found
+        Some((before, text))
+    })
 }
 
 /// Nothing but blanks, comments and directives.
@@ -84,13 +98,18 @@ fn is_blank(piece: &str) -> bool {
     })
 }
 
-fn shift(node: &mut Node, by: usize) {
+/// Moves it so many lines down; returns how much it is: each value counts, and its text.
+fn shift(node: &mut Node, by: usize) -> usize {
     node.line = node.line.saturating_add(by);
-    match &mut node.value {
-        Value::Scalar(_) => {}
-        Value::List(items) => items.iter_mut().for_each(|item| shift(item, by)),
-        Value::Map(entries) => entries.iter_mut().for_each(|(_, value)| shift(value, by)),
-    }
+    let below = match &mut node.value {
+        Value::Scalar(scalar) => scalar.text.len(),
+        Value::List(items) => items.iter_mut().map(|item| shift(item, by)).sum(),
+        Value::Map(entries) => entries
+            .iter_mut()
+            .map(|(key, value)| shift(value, by).saturating_add(key.len()))
+            .sum(),
+    };
+    below.saturating_add(1)
 }
 
 #[cfg(test)]
@@ -98,8 +117,10 @@ mod tests {
     use super::*;
 
     fn lines(text: &str) -> Result<Vec<usize>, String> {
-        let read = documents(text.as_bytes()).map_err(|malformed| malformed.to_string())?;
-        Ok(read.iter().map(|node| node.line).collect())
+        let mut lines = Vec::new();
+        each(text.as_bytes(), |node| lines.push(node.line))
+            .map_err(|malformed| malformed.to_string())?;
+        Ok(lines)
     }
 
     #[test]
@@ -127,9 +148,7 @@ mod tests {
             lines("a: 1\n---\na: 1\na: 2\n"),
             Err("line 4: the key \"a\" twice".to_owned())
         );
-        let long = "x".repeat(MAX_BYTES + 1);
-        assert_eq!(lines(&long), Err("longer than 4194304 bytes".to_owned()));
-        assert!(documents(b"a: \xff").is_err());
+        assert!(each(b"a: \xff", |_| {}).is_err());
         let many = "a: 1\n---\n".repeat(MAX_DOCUMENTS + 1);
         assert_eq!(lines(&many), Err("more than 10000 documents".to_owned()));
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
@@ -146,5 +165,43 @@ mod tests {
                 })
                 .collect::<String>();
         assert!(lines(&bomb).is_err());
+    }
+
+    #[test]
+    fn each_document_is_bounded_and_not_their_number_of_bytes() {
+        let one = format!("a: {}\n---\n", "x".repeat(50_000));
+        let many = one.repeat(100);
+        assert!(many.len() > MAX_BYTES);
+        let begin: Vec<_> = (0..100).map(|at| 1 + 2 * at).collect();
+        assert_eq!(lines(&many).map(|lines| lines.len()), Ok(begin.len()));
+        let long = "x".repeat(MAX_BYTES + 1);
+        let said = |line: usize| Err(format!("line {line}: longer than 4194304 bytes"));
+        assert_eq!(lines(&long), said(1));
+        assert_eq!(lines(&format!("{many}{long}")), said(200));
+        assert_eq!(
+            lines(&format!("a: 1\n---\n# {long}\n---\nb: 2\n")),
+            Ok(vec![1, 5])
+        );
+        // All of JSON is one.
+        assert_eq!(lines(&format!("{{\"a\": \"{long}\"}}")), said(1));
+    }
+
+    #[test]
+    fn aliases_of_many_documents_are_bounded_together() {
+        let text = "x".repeat(100);
+        let bomb = format!("a: &a {text}\nb: [{}]\n---\n", "*a,".repeat(10_000));
+        assert_eq!(lines(&bomb.repeat(2)).map(|lines| lines.len()), Ok(2));
+        let said = lines(&bomb.repeat(100)).unwrap_err();
+        assert!(
+            said.contains("aliases of all documents stand for more than"),
+            "{said}"
+        );
+        // Escapes are longer than they are written, and values as many as can be.
+        let dense = format!(
+            "a: [{}]\nb: \"{}\"\n---\n",
+            "0,".repeat(10_000),
+            r"\L".repeat(10_000)
+        );
+        assert_eq!(lines(&dense.repeat(200)).map(|lines| lines.len()), Ok(200));
     }
 }

@@ -19,6 +19,7 @@ pub(in crate::registry) struct Held {
     kubernetes: bool,
     objects: Objects,
     said: Contribution,
+    counts: BTreeMap<Arc<str>, usize>,
 }
 
 impl Held {
@@ -27,6 +28,7 @@ impl Held {
             kubernetes,
             objects: Objects::new(names),
             said: Contribution::default(),
+            counts: BTreeMap::new(),
         }
     }
 
@@ -36,11 +38,9 @@ impl Held {
         self.said.clone()
     }
 
-    /// Of Kubernetes.
-    pub(in crate::registry) fn counts(&self) -> BTreeMap<&'static str, usize> {
-        let mut counts = self.objects.counts();
-        counts.retain(|_, count| *count > 0);
-        counts
+    /// What is used, by kind.
+    pub(in crate::registry) const fn counts(&self) -> &BTreeMap<Arc<str>, usize> {
+        &self.counts
     }
 
     /// All objects, in the order in which one comes before another of its name.
@@ -75,6 +75,10 @@ impl Held {
             let text =
                 format!("{count} objects of Kubernetes are not used: the API server has them");
             messages.push(message(path, 0, &text));
+        }
+        self.counts.clear();
+        for id in first.keys() {
+            *self.counts.entry(id.kind.clone()).or_default() += 1;
         }
         self.set(first.values().map(|(_, object)| &object.meaning));
         for problem in self.objects.problems() {

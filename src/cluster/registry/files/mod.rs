@@ -9,6 +9,7 @@
 
 mod document;
 mod held;
+mod message;
 mod object;
 #[cfg(test)]
 mod properties;
@@ -17,7 +18,6 @@ mod tests;
 mod tree;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,57 +29,13 @@ use super::{Contribution, Written};
 use crate::tree::{Found, Stamp};
 pub(super) use document::MAX_BYTES;
 pub(super) use held::Held;
+pub use message::Message;
+use message::{message, name, one_line};
 pub(super) use object::{Id, Item, Object};
 use tree::Tree;
 
 /// So many things that are wrong are said of one file.
 const MAX_MESSAGES: usize = 20;
-/// Of one of them.
-const MAX_LETTERS: usize = 1000;
-
-/// Something that whoever wrote a file should know.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Message {
-    /// Below the directory; empty for all of it.
-    pub file: Arc<str>,
-    /// 0: nowhere in particular.
-    pub line: usize,
-    pub text: String,
-    /// The object that is not used, or not all of it, where it is one that can be named: its kind, its namespace and name.
-    pub object: Option<(Arc<str>, String)>,
-}
-
-impl Message {
-    /// What was written somewhere is quoted here: one line of it, and not all of it.
-    pub(super) fn new(file: Arc<str>, line: usize, text: &str) -> Self {
-        Self {
-            file,
-            line,
-            text: one_line(text),
-            object: None,
-        }
-    }
-
-    pub(super) fn of(self, id: &Id) -> Self {
-        let object = (id.kind.clone(), format!("{}/{}", id.namespace, id.name));
-        Self {
-            object: Some(object),
-            ..self
-        }
-    }
-}
-
-impl fmt::Display for Message {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.file.is_empty() {
-            write!(to, "{}: ", self.file)?;
-        }
-        if self.line > 0 {
-            write!(to, "line {}: ", self.line)?;
-        }
-        to.write_str(&self.text)
-    }
-}
 
 /// What a directory says now.
 #[derive(Clone, Debug, Default)]
@@ -87,10 +43,10 @@ pub struct Outcome {
     pub contribution: Contribution,
     /// All that is wrong now, by file and line.
     pub messages: Vec<Message>,
-    /// The mesh's configuration, whether or not it is used.
+    /// The mesh's configuration, whether or not it is used, and files of which not all can be read.
     pub written: Vec<Arc<Written>>,
-    /// Objects of Kubernetes.
-    pub objects: BTreeMap<&'static str, usize>,
+    /// What is used, by kind.
+    pub objects: BTreeMap<Arc<str>, usize>,
     /// Where a change would matter: the directories that were looked into.
     pub folders: Vec<PathBuf>,
 }
@@ -178,13 +134,13 @@ impl Files {
         let mut messages: Vec<_> = self
             .unread
             .iter()
-            .map(|(folder, cause)| message(folder, 0, &format!("cannot read: {cause}")))
+            .map(|(folder, cause)| unread(folder, cause))
             .collect();
         let mut written = Vec::new();
         for (path, known) in &self.known {
             messages.extend(known.messages.iter().cloned());
             if let Some(cause) = &known.unread {
-                messages.push(message(path, 0, &format!("cannot read: {cause}")));
+                messages.push(unread(path, cause));
             }
             written.extend(known.refused.iter().cloned());
         }
@@ -194,6 +150,7 @@ impl Files {
             .flat_map(|(path, known)| known.objects.iter().map(move |object| (&**path, object)));
         let contribution = self.held.hold(all, &mut messages, &mut written);
         messages.sort();
+        written.extend(message::files(&messages));
         written.sort_by(|one, other| {
             let key = |one: &Written| {
                 let place = (one.kind.clone(), one.namespace.clone(), one.name.clone());
@@ -205,7 +162,7 @@ impl Files {
             contribution,
             messages,
             written,
-            objects: self.held.counts(),
+            objects: self.held.counts().clone(),
             folders: self.folders.clone(),
         }
     }
@@ -229,7 +186,8 @@ impl Known {
                     kept => format!("; its {kept} objects stay as they were"),
                 };
                 let text = format!("cannot parse: {}{kept}", malformed.cause);
-                self.messages.push(message(path, malformed.line, &text));
+                let said = message(path, malformed.line, &text).of_file();
+                self.messages.push(said);
             }
         }
     }
@@ -268,7 +226,7 @@ impl Known {
                     };
                     match id {
                         Some(id) => message(path, line, &format!("{id}: {cause}{kept}")).of(&id),
-                        None => message(path, line, &cause),
+                        None => message(path, line, &cause).of_file(),
                     }
                 }
             };
@@ -284,7 +242,7 @@ impl Known {
         }
         if more > 0 {
             let text = format!("and {more} more that cannot be used");
-            self.messages.push(message(path, 0, &text));
+            self.messages.push(message(path, 0, &text).of_file());
         }
     }
 }
@@ -301,32 +259,17 @@ fn same(old: &[Object], new: Object) -> Object {
     }
 }
 
+fn unread(path: &Path, cause: &str) -> Message {
+    message(path, 0, &format!("cannot read: {cause}")).of_file()
+}
+
 /// The objects in some text.
 pub(super) fn items(bytes: &[u8], source: &Arc<str>) -> Result<Vec<Item>, Malformed> {
     let mut items = Vec::new();
-    for document in document::documents(bytes)? {
-        object::items(&document, source, &mut items);
-    }
+    document::each(bytes, |document| {
+        object::items(document, source, &mut items);
+    })?;
     Ok(items)
-}
-
-fn name(path: &Path) -> Arc<str> {
-    one_line(&path.to_string_lossy()).into()
-}
-
-fn message(path: &Path, line: usize, text: &str) -> Message {
-    Message::new(name(path), line, text)
-}
-
-/// For logs and pages.
-fn one_line(text: &str) -> String {
-    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
-    let mut letters = text.chars().map(shown);
-    let mut line: String = letters.by_ref().take(MAX_LETTERS).collect();
-    if letters.next().is_some() {
-        line.push('…');
-    }
-    line
 }
 
 fn hash(bytes: &[u8]) -> u64 {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::super::Memory;
+use super::message::MAX_LETTERS;
 use super::tree::Tree;
 use super::*;
 use crate::tree::Found;

@@ -129,6 +129,38 @@ fn a_broken_file_keeps_what_it_had() {
     assert_eq!(directory.read(), ("default/c:4".to_owned(), none()));
 }
 
+/// What cannot be named is shown and counted by its file.
+#[test]
+fn a_file_that_cannot_be_read_is_an_object_of_its_own() {
+    let mut directory = Directory::new();
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: n}}\n";
+    let route = "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v}}\n";
+    directory
+        .write("a.yaml", &(entry("a", 1) + node + "---\n" + route))
+        .write("b.yaml", "b: [\n")
+        .write("c.yaml", "{apiVersion: v1, kind: Pod}\n---\n[]\n")
+        .write("d.yaml", "{apiVersion: apps/v1, kind: Deployment}\n");
+    let outcome = directory.files.read().unwrap();
+    let objects: Vec<_> = outcome.messages.iter().map(|one| &one.object).collect();
+    let file = |name: &str| Some(("File".into(), name.to_owned()));
+    let [b, c] = ["b.yaml", "c.yaml"].map(file);
+    assert_eq!(objects, [&b, &c, &c, &None]);
+    let files = outcome.written.iter().filter(|one| *one.kind == *"File");
+    let files: Vec<_> = files
+        .map(|one| (&*one.source, one.accepted, one.messages.len()))
+        .collect();
+    assert_eq!(files, [("b.yaml", false, 1), ("c.yaml", false, 2)]);
+    // What is used, by the names of the kinds.
+    let counts = outcome.objects.iter().map(|(kind, n)| (&**kind, *n));
+    assert_eq!(
+        counts.collect::<Vec<_>>(),
+        [("Node", 1), ("ServiceEntry", 1), ("VirtualService", 1)]
+    );
+    directory.write("b.yaml", "").write("c.yaml", "");
+    let outcome = directory.files.read().unwrap();
+    assert!(outcome.written.iter().all(|one| *one.kind != *"File"));
+}
+
 #[test]
 fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
     let mut directory = Directory::new();
@@ -333,13 +365,19 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
             )
         })
         .collect();
-    assert!(shown[2].starts_with("Sidecar s false "), "{shown:?}");
-    assert_eq!(shown[3], "VirtualService v true []");
+    // What has no name of its own is said of the file.
     assert_eq!(
-        shown[4],
+        shown[0],
+        "File a.yaml false [\"line 7: ServiceEntry: metadata.name: want a name\", \"line 13: want an object\", \
+         \"line 15: want apiVersion and kind\"]"
+    );
+    assert!(shown[3].starts_with("Sidecar s false "), "{shown:?}");
+    assert_eq!(shown[4], "VirtualService v true []");
+    assert_eq!(
+        shown[5],
         "WorkloadEntry w true [\"unknown fields are ignored: port\"]"
     );
-    assert_eq!(shown.len(), 5);
+    assert_eq!(shown.len(), 6);
 }
 
 #[test]
@@ -384,4 +422,22 @@ fn what_is_wrong_is_not_said_without_end() {
     assert_eq!(messages[0], "a.yaml: and 30 more that cannot be used");
     directory.write("a.yaml", &"- 1\n".repeat(2));
     assert_eq!(directory.read().1.len(), 1);
+}
+
+/// The bound is one of a document: a file of many is served as a whole.
+#[test]
+fn a_file_of_many_documents_may_be_long() {
+    let root = tempfile::tempdir().unwrap();
+    let long = "x".repeat(50_000);
+    let entry = |at: usize| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: e{at}, annotations: {{a: {long}}}}}\n\
+             spec: {{hosts: [e{at}.example], ports: [{{number: 80, name: http}}]}}\n---\n"
+        )
+    };
+    let text: String = (0..100).map(entry).collect();
+    fs::write(root.path().join("all.yaml"), text).unwrap();
+    let read = Files::new(root.path(), names(), true).read().unwrap();
+    assert_eq!(read.messages, []);
+    assert_eq!(read.contribution.entries.len(), 100);
 }

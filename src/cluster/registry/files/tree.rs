@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::document::MAX_BYTES;
 use crate::tree::{Found, Limits, Stamp, Visit, walk};
+
+/// Of all files together, and so of one that has all that there is: what is bounded beyond that is a document.
+const TOTAL: usize = 64 << 20;
 
 const LIMITS: Limits = Limits {
     depth: 16,
     files: 10_000,
     names: 100_000,
-    bytes: MAX_BYTES,
-    total: 64 << 20,
+    bytes: TOTAL,
+    total: TOTAL,
 };
 
 /// What was found, by path below the directory.

@@ -74,6 +74,7 @@ where
                 namespace: namespace.clone(),
                 name: name.clone(),
                 message: format!("not used: {heard} has one of this name"),
+                whole: true,
             })
         })
     })

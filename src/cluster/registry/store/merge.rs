@@ -65,6 +65,7 @@ impl Candidate<'_> {
             namespace: self.service.key.namespace.clone(),
             name,
             message: format!("{} is not used: {place} has it", self.service.key.hostname),
+            whole: true,
         }
     }
 }

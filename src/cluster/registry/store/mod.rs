@@ -10,6 +10,7 @@ mod meaning;
 mod merge;
 #[cfg(test)]
 mod properties;
+mod reports;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,8 @@ use differ::{differ, differ_all, first};
 pub use effect::Effect;
 use effect::Effects;
 use entries::Entries;
+pub use reports::Report;
+use reports::Said;
 
 /// What the program was started with.
 #[derive(Clone, Debug)]
@@ -48,16 +51,6 @@ struct Source {
     standing: Standing,
 }
 
-/// An object that is not used, or not as it was meant, because another one is in its place.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Report {
-    pub source: SourceId,
-    pub kind: &'static str,
-    pub namespace: Arc<str>,
-    pub name: Arc<str>,
-    pub message: String,
-}
-
 /// A source, for those who look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -75,6 +68,7 @@ pub struct Registries {
     entries: Entries,
     world: World,
     left_out: BTreeMap<ServiceKey, Vec<Report>>,
+    said: Said,
 }
 
 impl Registries {
@@ -90,6 +84,7 @@ impl Registries {
             entries: Entries::default(),
             world,
             left_out: BTreeMap::new(),
+            said: Said::default(),
         }
     }
 
@@ -178,27 +173,6 @@ impl Registries {
             .map(|(id, _)| id)
     }
 
-    /// What is left out, sorted.
-    #[must_use]
-    pub fn reports(&self) -> Vec<Report> {
-        let mut reports: Vec<_> = self.left_out.values().flatten().cloned().collect();
-        let (settings, sources) = (&self.settings, &self.sources);
-        reports.extend(differ::doubles(settings, sources, "ServiceEntry", |said| {
-            &said.entries
-        }));
-        reports.extend(differ::doubles(
-            settings,
-            sources,
-            "WorkloadEntry",
-            |said| &said.workload_entries,
-        ));
-        reports.extend(differ::doubles(settings, sources, "Sidecar", |said| {
-            &said.sidecars
-        }));
-        reports.sort();
-        reports
-    }
-
     fn trust_domain(&self) -> &str {
         trust_domain(&self.settings, &self.world.mesh)
     }
@@ -207,6 +181,7 @@ impl Registries {
     fn step(&mut self, old: &Contribution, new: &Contribution) -> Effect {
         let mut effects = Effects::default();
         let mut touched = BTreeSet::new();
+        self.said.look(old, new);
         differ(&old.services, &new.services, &mut touched);
         differ(&old.endpoints, &new.endpoints, &mut touched);
         self.sidecars(old, new, &mut effects);
@@ -294,11 +269,7 @@ impl Registries {
             _ if !is_same => effects.full(Reason::Service),
             _ => {}
         }
-        if merged.left_out.is_empty() {
-            self.left_out.remove(&key);
-        } else {
-            self.left_out.insert(key.clone(), merged.left_out);
-        }
+        self.leave_out(&key, merged.left_out);
         if !shards_are_same {
             let endpoints = Arc::make_mut(&mut self.world.endpoints);
             match merged.shards {
@@ -330,10 +301,8 @@ fn is_mutual(mesh: &MeshConfig) -> bool {
 }
 
 fn counts(said: &Contribution) -> BTreeMap<&'static str, usize> {
-    let endpoints = said.endpoints.values().map(|shard| shard.len()).sum();
     [
         ("Service", said.services.len()),
-        ("Endpoint", endpoints),
         ("Pod", said.workloads.len()),
         ("ServiceEntry", said.entries.len()),
         ("WorkloadEntry", said.workload_entries.len()),

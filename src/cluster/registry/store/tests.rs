@@ -453,6 +453,46 @@ fn of_one_name_in_other_registries_the_first_counts() {
     );
 }
 
+#[test]
+fn what_is_left_out_is_news_once() {
+    let mut registries = registries("");
+    let files = source(Registry::External, "local");
+    let cluster = source(Registry::Kubernetes, "local");
+    let entry = format!("{B} endpoints: [{{address: 10.0.0.1}}]}}");
+    let both = entry.replacen("b.example", "c.example, b.example", 1);
+    assert_ne!(entry, both);
+    let said = Said::default().entry("b", &entry);
+    put(&mut registries, &files, said.clone());
+    assert_eq!(registries.news(), []);
+    let service = Said::default().service(service("b.example", "local", "10.2.0.1"));
+    put(&mut registries, &cluster, service.clone());
+    let told = |registries: &mut Registries| -> Vec<_> {
+        let news = registries.news().into_iter();
+        news.map(|report| (report.name.to_string(), report.whole))
+            .collect()
+    };
+    assert_eq!(told(&mut registries), [("b".to_owned(), true)]);
+    assert_eq!(told(&mut registries), []);
+    // Nothing that is served changes by it.
+    let said = said.entry("a", &both);
+    let effect = put(&mut registries, &files, said.clone());
+    assert_eq!(effect, full(Reason::Service));
+    assert_eq!(told(&mut registries), [("a".to_owned(), false)]);
+    let effect = put(&mut registries, &files, said.clone().entry("d", &entry));
+    assert!(effect.is_none(), "{effect:?}");
+    assert_eq!(told(&mut registries), [("d".to_owned(), true)]);
+    put(&mut registries, &files, said.clone());
+    put(&mut registries, &cluster, service);
+    assert_eq!(told(&mut registries), []);
+    // Of two that say the same the other one is left out, now that the first is gone.
+    registries.remove(&cluster);
+    assert_eq!(told(&mut registries), [("b".to_owned(), true)]);
+    let memory = source(Registry::Memory, "v2-debug");
+    put(&mut registries, &memory, Said::default().sidecar("s", "{}"));
+    put(&mut registries, &files, said.sidecar("s", "{}"));
+    assert_eq!(told(&mut registries), [("s".to_owned(), true)]);
+}
+
 /// A service by a word, its endpoints by numbers: `1` is ready at 10.0.1.1, `1!` is not, `1@9` listens elsewhere, `1=a` has
 /// another account.
 fn described(kind: &str, endpoints: &str) -> Said {
@@ -661,10 +701,8 @@ fn sources_are_counted_and_waited_for() {
     registries.stand(&files, lost.clone());
     assert_eq!(registries.missing().count(), 0);
     let sources = registries.sources();
-    assert_eq!(
-        sources[0].objects,
-        BTreeMap::from([("Service", 1), ("Endpoint", 2)])
-    );
+    // An endpoint is no object.
+    assert_eq!(sources[0].objects, BTreeMap::from([("Service", 1)]));
     assert_eq!(sources[1].standing, lost);
     registries.remove(&east);
     assert_eq!(registries.sources().len(), 1);

@@ -1,6 +1,8 @@
 //! Sources: how far each is, and the configuration that was written in them.
 
-use cluster::registry::{Registries, Standing};
+use std::collections::BTreeMap;
+
+use cluster::registry::{Registries, Standing, Status};
 use serde_json::{Value, json};
 
 use crate::discovery::hub::Hub;
@@ -16,8 +18,7 @@ pub(super) fn clusters(hub: &Hub) -> Value {
             Standing::Synced => ("synced", None),
             Standing::Stale { error } => ("stale", Some(error.clone())),
         };
-        let mut objects = status.objects;
-        objects.extend(fact.counts);
+        let objects = objects(hub, &status);
         let since = since.get(&status.source).copied().unwrap_or_default();
         json!({
             "id": status.source.cluster.as_str(),
@@ -31,10 +32,26 @@ pub(super) fn clusters(hub: &Hub) -> Value {
     Value::Array(rows.collect())
 }
 
+/// By kind: those that somebody wrote, where it is known how they were written; else what came of them.
+pub(crate) fn objects(hub: &Hub, status: &Status) -> BTreeMap<String, usize> {
+    let fact = hub.facts.of(&status.source);
+    match fact.map(|fact| fact.counts) {
+        Some(counts) if !counts.is_empty() => named(&counts),
+        Some(_) | None => named(&status.objects),
+    }
+}
+
+fn named<K: ToString>(counts: &BTreeMap<K, usize>) -> BTreeMap<String, usize> {
+    let counts = counts.iter();
+    counts
+        .map(|(kind, count)| (kind.to_string(), *count))
+        .collect()
+}
+
 /// Configuration as it was written; `kind`: only that one.
-pub(super) fn written(sources: &Sources, kind: Option<&str>) -> Value {
+pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
     let rows = sources
-        .written()
+        .written(hub)
         .into_iter()
         .filter(|written| kind.is_none_or(|kind| *written.kind == *kind))
         .map(|written| {

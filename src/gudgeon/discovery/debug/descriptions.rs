@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use api::wire::{Malformed, Raw, next_field};
 
-/// Envoy's messages, as far as resources may have them; `build/descriptors` writes them.
+/// Envoy's messages, as far as resources may have them, and all services that are served; `build/descriptors` writes them.
 pub(in crate::discovery) const ENVOY: &[u8] = include_bytes!("descriptors.bin");
 
 /// Messages within messages: no file has so many.

@@ -7,10 +7,12 @@ mod printed;
 mod services;
 mod streams;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
+use xds::snapshot::Conflict;
 use xds::view::Type;
 
 use super::hub::Hub;
@@ -18,9 +20,35 @@ use super::page;
 use super::sources::Sources;
 use crate::serve::{Answer, Query, as_json, full, text};
 
+pub(super) use clusters::objects;
 pub(super) use descriptions::{Descriptions, ENVOY};
-pub(super) use services::registration;
+pub(super) use services::{registration, served};
 pub(super) use streams::sorted;
+
+/// Whether [`answer`] has one for this path.
+pub(super) fn is_path(path: &str) -> bool {
+    const PAGES: [&str; 17] = [
+        "",
+        "/",
+        "/adsz",
+        "/cdsz",
+        "/clusterz",
+        "/config_dump",
+        "/configz",
+        "/edsz",
+        "/endpointShardz",
+        "/endpointz",
+        "/ldsz",
+        "/memory",
+        "/push_status",
+        "/rdsz",
+        "/registryz",
+        "/sinkz",
+        "/syncz",
+    ];
+    let page = path.strip_prefix("/debug");
+    page.is_some_and(|page| PAGES.contains(&page))
+}
 
 /// A path below /debug.
 pub(super) fn answer(hub: &Arc<Hub>, sources: &Sources, path: &str, query: &str) -> Answer {
@@ -55,7 +83,7 @@ pub(super) fn answer(hub: &Arc<Hub>, sources: &Sources, path: &str, query: &str)
         }
         "/debug/endpointz" => services::endpoints(hub),
         "/debug/endpointShardz" => services::shards(hub),
-        "/debug/configz" => clusters::written(sources, query.get("kind").as_deref()),
+        "/debug/configz" => clusters::written(hub, sources, query.get("kind").as_deref()),
         "/debug/sinkz" => sources
             .sinks()
             .map_or_else(|| json!([]), |sinks| sinks.shown()),
@@ -72,14 +100,30 @@ fn conflicts(hub: &Hub) -> Value {
     let Some(snapshot) = hub.snapshot() else {
         return all.into();
     };
-    for conflict in snapshot.conflicts() {
-        let of_metric = all
-            .entry(conflict.metric)
-            .or_insert_with(|| Value::Object(serde_json::Map::new()));
-        if let Value::Object(of_metric) = of_metric {
-            let said = json!({"proxy": &*conflict.proxy, "message": conflict.message});
-            of_metric.insert(conflict.key, said);
-        }
+    for (metric, keys) in by_key(snapshot.conflicts()) {
+        let of_metric = keys.into_iter().map(|(key, (proxy, messages))| {
+            let said = json!({"proxy": &*proxy, "message": messages.join("; ")});
+            (key, said)
+        });
+        let of_metric: serde_json::Map<String, Value> = of_metric.collect();
+        all.insert(metric.to_owned(), of_metric.into());
     }
     all.into()
+}
+
+/// A proxy that it was found for, and all that is said of one key.
+type Said = (Arc<str>, Vec<String>);
+
+/// More than one may lose against what has a name already: each is said.
+fn by_key(conflicts: Vec<Conflict>) -> BTreeMap<&'static str, BTreeMap<String, Said>> {
+    let mut all: BTreeMap<_, BTreeMap<String, Said>> = BTreeMap::new();
+    for conflict in conflicts {
+        let of_metric = all.entry(conflict.metric).or_default();
+        let (proxy, messages) = of_metric.entry(conflict.key).or_default();
+        if proxy.is_empty() {
+            *proxy = conflict.proxy;
+        }
+        messages.push(conflict.message);
+    }
+    all
 }

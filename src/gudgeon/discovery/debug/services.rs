@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use api::model::{ClusterId, Endpoint, Port, Service, World};
+use api::model::{ClusterId, Endpoint, Health, Port, Service, World};
 use serde_json::{Map, Value, json};
 use xds::snapshot::Snapshot;
 
@@ -30,6 +30,24 @@ fn of_port<'a>(
         .filter(|(_, endpoint)| endpoint.port_name == port.name)
 }
 
+/// Those of them that get requests: while none is ready, those that serve until they end.
+pub(crate) fn served<'a>(
+    world: &'a World,
+    service: &'a Service,
+    port: &'a Port,
+) -> impl Iterator<Item = &'a Endpoint> {
+    let of = move |health: Health| {
+        of_port(world, service, port)
+            .map(|(_, endpoint)| endpoint)
+            .filter(move |endpoint| endpoint.health == health && endpoint.weight > 0)
+    };
+    let best = match of(Health::Ready).next() {
+        Some(_) => Health::Ready,
+        None => Health::Terminating,
+    };
+    of(best)
+}
+
 pub(crate) fn registration(hub: &Hub) -> Value {
     let Some(world) = world(hub) else {
         return Value::Array(Vec::new());
@@ -38,7 +56,7 @@ pub(crate) fn registration(hub: &Hub) -> Value {
     for service in services(&world) {
         for port in &service.ports {
             let key = format!("{}|{}", service.key.hostname, port.name);
-            let hosts = of_port(&world, service, port).map(|(_, endpoint)| {
+            let hosts = served(&world, service, port).map(|endpoint| {
                 json!({"ip_address": endpoint.address.to_string(), "port": endpoint.port})
             });
             all.entry(key).or_default().extend(hosts);

@@ -136,7 +136,7 @@ impl Metrics {
             "Rules for routes",
             self.rules.clone(),
         );
-        let empty = "Services without an endpoint";
+        let empty = "EDS clusters without an endpoint";
         r.register("pilot_eds_no_instances", empty, self.no_instances.clone());
         let instances = "Endpoints by cluster";
         r.register("pilot_xds_eds_instances", instances, self.instances.clone());

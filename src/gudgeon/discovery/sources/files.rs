@@ -148,6 +148,7 @@ impl Directory {
         let written = outcome.written.iter();
         let routes = written.filter(|one| one.accepted && *one.kind == *ROUTES);
         self.hub.facts.route(&self.id, routes.count());
+        self.hub.facts.count(&self.id, outcome.objects);
         self.told = messages;
         *self.shelf.lock().unwrap_or_else(PoisonError::into_inner) = outcome.written;
         self.hub

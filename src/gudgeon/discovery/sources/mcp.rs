@@ -14,7 +14,7 @@ use std::time::Duration;
 use api::config::collections::SYNTHETIC;
 use api::istio::mesh::v1alpha1::ConfigSource;
 use api::model::{ClusterId, Registry};
-use cluster::registry::{SourceId, Standing, Written};
+use cluster::registry::{SourceId, Standing};
 use mcp::sink::Changes;
 use mcp::sink::union::{Change, Union};
 use tokio::task::AbortHandle;
@@ -378,13 +378,6 @@ impl Sinks {
             }
         }
         self.settle(state);
-    }
-
-    /// What is written, used or not.
-    pub(super) fn written(&self) -> Vec<Arc<Written>> {
-        let state = self.state();
-        let all = state.rules.written().chain(state.services.written());
-        all.map(Arc::new).collect()
     }
 }
 

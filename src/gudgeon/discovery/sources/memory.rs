@@ -9,7 +9,7 @@ use cluster::registry::{Memory, SourceId, Standing};
 use super::names;
 use crate::discovery::hub::Hub;
 
-fn id() -> SourceId {
+pub(super) fn id() -> SourceId {
     SourceId {
         registry: Registry::Memory,
         cluster: Memory::CLUSTER.into(),
@@ -48,6 +48,7 @@ impl Put<'_> {
     pub(in crate::discovery) fn take(&self, body: &[u8]) -> Result<usize, Vec<String>> {
         let put = lock(self.memory).put(body);
         let put = put.map_err(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        self.hub.facts.count(&id(), put.counts);
         self.hub
             .update(|registries| registries.put(&id(), put.contribution));
         Ok(put.objects)

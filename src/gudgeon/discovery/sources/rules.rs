@@ -10,7 +10,7 @@ use api::yaml::Node;
 use cluster::registry::{Contribution, SourceId, Written};
 use serde_json::{Value, json};
 
-use crate::discovery::facts::{Facts, ROUTES};
+use crate::discovery::facts::{Counts, Facts, ROUTES};
 use crate::mcp::Taken;
 use crate::secrets;
 
@@ -48,6 +48,12 @@ impl Rules {
     pub(super) fn count(&self, facts: &Facts, source: &SourceId) {
         let (used, rejected): (Vec<_>, Vec<_>) =
             self.known.values().partition(|known| known.accepted);
+        let mut counts = Counts::new();
+        for known in &used {
+            let kind = known.taken.object.kind.kind;
+            *counts.entry(kind.into()).or_default() += 1;
+        }
+        facts.count(source, counts);
         let rejected = rejected.into_iter().map(|known| {
             let object = &known.taken.object;
             let name = format!("{}/{}", object.namespace, object.name);

@@ -38,4 +38,5 @@ mod support;
 #[path = "../support/mcp.rs"]
 mod talk;
 mod tls;
+mod told;
 mod variables;

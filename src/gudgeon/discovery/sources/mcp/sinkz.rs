@@ -1,11 +1,13 @@
 //! What is known of each source, as JSON.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mcp::sink::{Outcome, Standing};
 use serde_json::{Map, Value, json};
 
+use super::super::shown::Shown;
 use super::folder::Folder;
 use super::{Origin, Sinks, Source};
 use crate::html::{self, ROWS, escaped};
@@ -14,6 +16,13 @@ use crate::mcp::{Held, State};
 use crate::secrets;
 
 impl Sinks {
+    /// What is written, used or not.
+    pub(in super::super) fn written(&self, all: &mut Shown) {
+        let state = self.state();
+        all.add(&self.rules, state.rules.written().map(Arc::new));
+        all.add(&self.services, state.services.written().map(Arc::new));
+    }
+
     /// In their order.
     pub(crate) fn shown(&self) -> Value {
         let state = self.state();

@@ -1,0 +1,103 @@
+//! What is left out because another one is in its place, told once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::model::ServiceKey;
+
+use super::{Registries, differ};
+use crate::registry::{Contribution, SourceId};
+
+/// An object that is not used, or not as it was meant, because another one is in its place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Report {
+    pub source: SourceId,
+    pub kind: &'static str,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub message: String,
+    /// Nothing of it is used.
+    pub whole: bool,
+}
+
+/// What was said of it.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// There may be something to say that was not said. Looking at everything at each step would make the steps of a large
+    /// mesh slow, and most of them leave nothing out.
+    is_due: bool,
+    reports: BTreeSet<Report>,
+}
+
+impl Said {
+    /// A source says something else now.
+    pub(super) fn look(&mut self, old: &Contribution, new: &Contribution) {
+        self.is_due |= !Arc::ptr_eq(&old.entries, &new.entries)
+            || !Arc::ptr_eq(&old.workload_entries, &new.workload_entries)
+            || !Arc::ptr_eq(&old.sidecars, &new.sidecars);
+    }
+}
+
+impl Registries {
+    /// What is left out, sorted.
+    #[must_use]
+    pub fn reports(&self) -> Vec<Report> {
+        let mut reports: Vec<_> = self.left_out.values().flatten().cloned().collect();
+        self.weigh(&mut reports);
+        let (settings, sources) = (&self.settings, &self.sources);
+        reports.extend(differ::doubles(settings, sources, "ServiceEntry", |said| {
+            &said.entries
+        }));
+        reports.extend(differ::doubles(
+            settings,
+            sources,
+            "WorkloadEntry",
+            |said| &said.workload_entries,
+        ));
+        reports.extend(differ::doubles(settings, sources, "Sidecar", |said| {
+            &said.sidecars
+        }));
+        reports.sort();
+        reports
+    }
+
+    /// What is left out and was not when this was asked last.
+    pub fn news(&mut self) -> Vec<Report> {
+        if !std::mem::take(&mut self.said.is_due) {
+            return Vec::new();
+        }
+        let now: BTreeSet<Report> = self.reports().into_iter().collect();
+        let news = now.difference(&self.said.reports).cloned().collect();
+        self.said.reports = now;
+        news
+    }
+
+    /// What of a service is left out now.
+    pub(super) fn leave_out(&mut self, key: &ServiceKey, reports: Vec<Report>) {
+        let known = self.left_out.get(key);
+        if known.map_or(&[][..], Vec::as_slice) == reports.as_slice() {
+            return;
+        }
+        self.said.is_due = true;
+        if reports.is_empty() {
+            self.left_out.remove(key);
+        } else {
+            self.left_out.insert(key.clone(), reports);
+        }
+    }
+
+    /// An entry has a service for each of its hosts, and some of them may be used.
+    fn weigh(&self, reports: &mut [Report]) {
+        let mut lost: BTreeMap<_, usize> = BTreeMap::new();
+        let key = |report: &Report| (report.namespace.clone(), report.name.clone());
+        let is_entry = |report: &&mut Report| report.kind == "ServiceEntry";
+        for report in reports.iter_mut().filter(is_entry) {
+            *lost.entry(key(report)).or_default() += 1;
+        }
+        for report in reports.iter_mut().filter(is_entry) {
+            let key = key(report);
+            let all = self.entries.used.get(&key).map(|used| used.services.len());
+            report.whole = lost.get(&key).copied() >= all;
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! How far each source is, and since when.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cluster::registry::{Effect, SourceId, Standing};
+
+use super::Hub;
+
+impl Hub {
+    /// How far a source is.
+    pub(crate) fn stand(&self, id: &SourceId, standing: Standing) {
+        self.stand_since(id, standing, self.clock.now());
+    }
+
+    /// How far a source is, and since when.
+    pub(crate) fn stand_since(&self, id: &SourceId, standing: Standing, since: Duration) {
+        let mut state = self.state();
+        let kind = std::mem::discriminant::<Standing>;
+        if state.standing.get(id).map(|(known, _)| kind(known)) != Some(kind(&standing)) {
+            state.standing.insert(id.clone(), (standing.clone(), since));
+        }
+        drop(state);
+        self.update(|registries| {
+            registries.stand(id, standing);
+            Effect::default()
+        });
+    }
+
+    /// A source is no more.
+    pub(crate) fn forget(&self, id: &SourceId) {
+        self.state().standing.remove(id);
+        self.facts.forget(id);
+        self.update(|registries| registries.remove(id));
+    }
+
+    /// Since when each source is as far as it is.
+    pub(crate) fn standing_since(&self) -> BTreeMap<SourceId, Duration> {
+        let state = self.state();
+        let since = |(id, (_, at)): (&SourceId, &(Standing, Duration))| (id.clone(), *at);
+        state.standing.iter().map(since).collect()
+    }
+}

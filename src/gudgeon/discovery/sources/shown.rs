@@ -1,0 +1,116 @@
+//! Configuration as it was written, together with what the sources beside its own make of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cluster::registry::{Report, SourceId, Written};
+
+/// By source, kind, namespace and name.
+type Key = (SourceId, Arc<str>, Arc<str>, Arc<str>);
+
+/// Objects, for those who look.
+#[derive(Debug)]
+pub(super) struct Shown {
+    reports: BTreeMap<Key, Vec<Report>>,
+    pub(super) rows: Vec<Arc<Written>>,
+}
+
+impl Shown {
+    pub(super) fn new(reports: Vec<Report>) -> Self {
+        let mut by_object: BTreeMap<Key, Vec<Report>> = BTreeMap::new();
+        for report in reports {
+            let name = (report.namespace.clone(), report.name.clone());
+            let key = (report.source.clone(), report.kind.into(), name.0, name.1);
+            by_object.entry(key).or_default().push(report);
+        }
+        Self {
+            reports: by_object,
+            rows: Vec::new(),
+        }
+    }
+
+    /// The objects of one source.
+    pub(super) fn add(&mut self, source: &SourceId, rows: impl IntoIterator<Item = Arc<Written>>) {
+        for row in rows {
+            let row = self.with_reports(source, row);
+            self.rows.push(row);
+        }
+    }
+
+    /// An object that is not accepted is another version than the one which lost.
+    fn with_reports(&self, source: &SourceId, mut row: Arc<Written>) -> Arc<Written> {
+        if self.reports.is_empty() || !row.accepted {
+            return row;
+        }
+        let name = (row.namespace.clone(), row.name.clone());
+        let key = (source.clone(), row.kind.clone(), name.0, name.1);
+        if let Some(reports) = self.reports.get(&key) {
+            let one = Arc::make_mut(&mut row);
+            one.accepted = !reports.iter().any(|report| report.whole);
+            let messages = reports.iter().map(|report| report.message.clone());
+            one.messages.extend(messages);
+        }
+        row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::model::Registry;
+    use serde_json::Value;
+
+    #[test]
+    fn what_is_lost_is_said_of_the_object_of_that_source() {
+        let source = |registry| SourceId {
+            registry,
+            cluster: "local".into(),
+        };
+        let report = |name: &str, whole| Report {
+            source: source(Registry::External),
+            kind: "ServiceEntry",
+            namespace: "demo".into(),
+            name: name.into(),
+            message: format!("{name} is not used"),
+            whole,
+        };
+        let row = |name: &str, accepted: bool| {
+            Arc::new(Written {
+                api_version: "networking.istio.io/v1".into(),
+                kind: "ServiceEntry".into(),
+                namespace: "demo".into(),
+                name: name.into(),
+                metadata: Value::Null,
+                spec: Value::Null,
+                source: "a.yaml".into(),
+                accepted,
+                messages: vec!["old".to_owned()],
+            })
+        };
+        let reports = [("a", true), ("b", false), ("b", false), ("c", true)];
+        let mut shown = Shown::new(reports.map(|(name, whole)| report(name, whole)).into());
+        let rows = [
+            row("a", true),
+            row("b", true),
+            row("c", false),
+            row("d", true),
+        ];
+        shown.add(&source(Registry::External), rows);
+        shown.add(&source(Registry::Kubernetes), [row("a", true)]);
+        let said: Vec<_> = shown
+            .rows
+            .iter()
+            .map(|row| (&*row.name, row.accepted, row.messages.len()))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                ("a", false, 2),
+                ("b", true, 3),
+                ("c", false, 1),
+                ("d", true, 1),
+                ("a", true, 1),
+            ]
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! What it tells of what it does not use, and of what it does not serve.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::client::*;
+use crate::place::{Discovery, Place, documents, entry, request, run};
+
+/// Objects whose text is each one line of YAML.
+fn lines(all: &[&str]) -> String {
+    all.join("\n---\n")
+}
+
+/// Objects of configuration that are not accepted, or of which something is said: kind, name, whether they are accepted.
+fn told(discovery: &Discovery) -> Vec<(String, String, bool)> {
+    let all = discovery.json("/debug/configz");
+    let all = all.as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    all.filter(|one| !one["status"]["messages"].as_array().unwrap().is_empty())
+        .map(|one| {
+            let accepted = one["status"]["accepted"].as_bool().unwrap();
+            (text(&one["kind"]), text(&one["metadata"]["name"]), accepted)
+        })
+        .collect()
+}
+
+/// What stands in the place of such an object for a file.
+fn file(name: &str) -> (String, String, bool) {
+    ("File".to_owned(), name.to_owned(), false)
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_counted_and_shown() {
+    let levels = ('b'..='h').map(|name| {
+        let before = char::from(name as u8 - 1);
+        format!("{name}: &{name} [{}]\n", format!("*{before},").repeat(10))
+    });
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n".to_owned() + &levels.collect::<String>();
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let discovery = Place::new()
+        .with("config/b.yaml", &service("b", &["10.0.0.2"]))
+        .start();
+    let names = [
+        "bomb.yaml",
+        "deep.json",
+        "label.yaml",
+        "long.yaml",
+        "unnamed.yaml",
+    ];
+    let place = &discovery.place;
+    place.write("config/bomb.yaml", &bomb);
+    place.write("config/deep.json", &deep);
+    let long = format!("a: {}", "x".repeat(10_000_000));
+    place.write("config/long.yaml", &long);
+    place.write("config/unnamed.yaml", "{apiVersion: v1, kind: Pod}\n");
+    let label = b"apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: \"\xff\"}}\n";
+    std::fs::write(place.path("config/label.yaml"), label).unwrap();
+    let rows: Vec<_> = names.iter().map(|name| file(name)).collect();
+    soon("five files", || told(&discovery) == rows).await;
+    let row = &discovery.json("/debug/configz?kind=File")[0];
+    assert_eq!(
+        (&row["metadata"], &row["source"], &row["spec"]),
+        (
+            &json!({"name": "bomb.yaml"}),
+            &json!("bomb.yaml"),
+            &json!({})
+        )
+    );
+    for name in names {
+        let metric = format!("pilot_total_rejected_configs{{type=\"File\",name=\"{name}\"}}");
+        assert_eq!(discovery.figure(&metric), Some(1.0), "{name}");
+        assert_eq!(discovery.logged(&format!("{name}: ")), 1, "{name}");
+        std::fs::remove_file(place.path(&format!("config/{name}"))).unwrap();
+    }
+    soon("none", || told(&discovery).is_empty()).await;
+    let metrics = discovery.get("/metrics").1;
+    assert!(!metrics.contains("pilot_total_rejected_configs{"));
+    assert!(metrics.contains("\npilot_services 1\n"));
+}
+
+#[tokio::test]
+async fn what_loses_against_another_source_is_told() {
+    let service = "{apiVersion: v1, kind: Service, metadata: {name: b, namespace: demo}, \
+                   spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80}]}}\n";
+    let hosts = entry("b.demo.svc.cluster.local", 80, "HTTP", &[("10.0.0.2", 80)]);
+    let part = entry("part.demo", 80, "HTTP", &[("10.0.0.3", 80)]);
+    let part = part.replace("[part.demo]", "[part.example, b.demo.svc.cluster.local]");
+    let discovery = Place::new()
+        .with("config/service.yaml", service)
+        .with("config/whole.yaml", &documents(&[hosts]))
+        .start();
+    let lost =
+        "ServiceEntry demo/b: b.demo.svc.cluster.local is not used: External/Kubernetes has it";
+    soon("a line", || discovery.logged(lost) == 1).await;
+    let b = ("ServiceEntry".to_owned(), "b".to_owned(), false);
+    assert_eq!(told(&discovery), std::slice::from_ref(&b));
+    let row = &discovery.json("/debug/configz?kind=ServiceEntry")[0];
+    let why = "b.demo.svc.cluster.local is not used: External/Kubernetes has it";
+    assert_eq!(row["status"]["messages"], json!([why]));
+    // Nothing that is served changes by it, and yet it is told.
+    discovery
+        .place
+        .write("config/part.yaml", &part.replace("10.0.0.3", "10.0.0.4"));
+    soon("another line", || {
+        discovery.logged("ServiceEntry demo/part: ") == 1
+    })
+    .await;
+    let part = ("ServiceEntry".to_owned(), "part".to_owned(), true);
+    assert_eq!(told(&discovery), [b, part]);
+    let page = discovery.get("/debug").1;
+    assert_eq!(
+        page.matches("<td>ServiceEntry demo/b<td>").count(),
+        1,
+        "{page}"
+    );
+    assert_eq!(discovery.logged(lost), 1);
+    std::fs::remove_file(discovery.place.path("config/service.yaml")).unwrap();
+    let metric = "pilot_total_rejected_configs{type=\"ServiceEntry\",name=\"demo/b\"}";
+    soon("one service", || discovery.figure(metric).is_none()).await;
+    assert_eq!(told(&discovery).len(), 1);
+}
+
+#[tokio::test]
+async fn conflicts_of_one_key_are_all_on_the_page() {
+    let all =
+        ["one", "three", "two"].map(|name| entry(&host(name), 9000, "TCP", &[("10.0.0.2", 80)]));
+    let discovery = Place::new().with("config/b.yaml", &documents(&all)).start();
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.ask(LDS, &[]);
+    stream.hear(LDS).await;
+    let metric = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
+    assert_eq!(discovery.metric(metric), 2.0);
+    let page = discovery.json("/debug/push_status");
+    let found = &page[metric]["127.0.0.1_9000"];
+    let message = found["message"].as_str().unwrap();
+    for name in ["three", "two"] {
+        assert!(message.contains(&host(name)), "{page}");
+    }
+    assert_eq!(message.matches("left out").count(), 2, "{page}");
+    assert_eq!(found["proxy"], json!(node().id));
+}
+
+fn asked(arguments: &[&str], discovery: &Discovery) -> (Option<i32>, String) {
+    let at = format!("127.0.0.1:{}", discovery.http);
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = run(&[&["request", "--http-addr", &at], arguments].concat());
+    let said = String::from_utf8([stdout, stderr].concat()).unwrap();
+    (status.code(), said)
+}
+
+#[tokio::test]
+async fn a_request_has_a_body() {
+    let discovery = Place::new().arg("--registries=mock").start();
+    let services = || discovery.json("/debug/registryz").as_array().unwrap().len();
+    let b = service("b", &["10.0.0.2"]);
+    let put = ["PUT", "/debug/memory"];
+    let (code, said) = asked(&[put[0], put[1], &b], &discovery);
+    assert_eq!((code, said.as_str()), (Some(0), "{\n  \"objects\": 1\n}\n"));
+    soon("a service", || services() == 1).await;
+    // It would be gone without anybody having said so.
+    let (code, said) = asked(&put, &discovery);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("400 Bad Request: want a body"), "{said}");
+    assert_eq!(discovery.get("/debug/memory"), (200, b));
+    assert_eq!(services(), 1);
+    // What begins with a dash stands behind two.
+    let (code, said) = asked(&[put[0], put[1], "--", "---"], &discovery);
+    assert_eq!((code, said.as_str()), (Some(0), "{\n  \"objects\": 0\n}\n"));
+    soon("none", || services() == 0).await;
+}
+
+#[tokio::test]
+async fn only_what_gets_requests_is_registered() {
+    let place = Place::new().with(
+        "config/b.yaml",
+        &lines(&[
+            "{apiVersion: v1, kind: Service, metadata: {name: b, namespace: demo}, spec: {clusterIP: 10.96.0.1, ports: [{name: \
+             http, port: 80}]}}",
+            "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: b-1, namespace: demo, labels: \
+             {kubernetes.io/service-name: b}}, addressType: IPv4, ports: [{name: http, port: 8080}], endpoints: [{addresses: \
+             [10.0.0.2], conditions: {ready: false}}, {addresses: [10.0.0.3]}, {addresses: [10.0.0.4], conditions: {ready: \
+             false, serving: true, terminating: true}}]}",
+            "{apiVersion: v1, kind: Node, metadata: {name: n}}",
+            "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v, namespace: demo}, spec: {hosts: \
+             [b]}}",
+        ]),
+    );
+    let discovery = place.start();
+    assert_eq!(
+        discovery.json("/v1/registration"),
+        json!([{
+            "service-key": "b.demo.svc.cluster.local|http",
+            "hosts": [{"ip_address": "10.0.0.3", "port": 8080}],
+        }])
+    );
+    // By the names of their kinds, as they are written.
+    assert_eq!(
+        discovery.json("/debug/clusterz")[0]["objects"],
+        json!({"EndpointSlice": 1, "Node": 1, "Service": 1, "VirtualService": 1})
+    );
+    for (method, path, status) in [
+        ("POST", "/debug/nope", 404),
+        ("PUT", "/debug/nope", 404),
+        ("POST", "/debug/syncz", 405),
+        ("POST", "/debug", 405),
+    ] {
+        assert_eq!(
+            request(discovery.http, method, path).0,
+            status,
+            "{method} {path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn figures_of_endpoints_are_about_clusters_that_have_them() {
+    let of = |name: &str, resolution: &str| {
+        entry(&host(name), 8080, "HTTP", &[]).replace("STATIC", resolution)
+    };
+    let all = [of("a", "STATIC"), of("b", "NONE"), of("c", "DNS")];
+    let discovery = Place::new()
+        .with("config/b.yaml", &documents(&all))
+        .env("PILOT_ENABLE_CLUSTER_METRICS", "true")
+        .start();
+    assert_eq!(discovery.figure("pilot_eds_no_instances"), Some(1.0));
+    let instances = |cluster: &str| {
+        discovery.figure(&format!("pilot_xds_eds_instances{{cluster=\"{cluster}\"}}"))
+    };
+    assert_eq!([A, B, C].map(instances), [Some(0.0), None, None]);
+    // A change of endpoints is one, whatever else depends on them.
+    let counted = || {
+        ["eds", "config"]
+            .map(|kind| discovery.metric(&format!("pilot_inbound_updates{{type=\"{kind}\"}}")))
+    };
+    let [eds, config] = counted();
+    let other = of("c", "DNS").replace("endpoints:\n", "endpoints:\n  - {address: c.example}\n");
+    let all = [of("a", "STATIC"), of("b", "NONE"), other];
+    discovery.place.write("config/b.yaml", &documents(&all));
+    soon("a change", || counted() != [eds, config]).await;
+    assert_eq!(counted(), [eds + 1.0, config]);
+}
