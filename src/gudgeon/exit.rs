@@ -67,7 +67,7 @@ impl Failure {
 /// For the help.
 pub(crate) const TABLE: &str = "Exit codes:
   0   stopped on request, or done
-  1   probe says no, manifests could not be injected or are not valid
+  1   probe says no, a request failed, manifests could not be injected or are not valid
   64  usage: an unknown command or flag, a missing or extra argument
   71  the operating system refused something needed at the start
   78  a value or a file is missing, malformed or contradicts another";

@@ -34,11 +34,15 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Leaves `bytes` at `path` in one step, readable for all: a temporary file beside it, renamed.
+/// Leaves `bytes` at `path` in one step, readable for all: a temporary file beside it, renamed. What is no file (`/dev/null`,
+/// `/dev/stdout`) is written to, and stays what it is.
 ///
 /// # Errors
 /// What the operating system says; no temporary file stays.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|at| !at.is_file() && !at.is_dir()) {
+        return OpenOptions::new().write(true).open(path)?.write_all(bytes);
+    }
     let mut name = path
         .file_name()
         .ok_or_else(|| io::Error::other("not a file name"))?
@@ -99,6 +103,16 @@ mod tests {
             .set_len(MAX_BYTES + 1)
             .unwrap();
         assert_eq!(read(&path).unwrap_err().to_string(), "larger than 6 MiB");
+    }
+
+    #[test]
+    fn a_device_stays_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("null");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        replace(&link, b"new").unwrap();
+        assert!(link.is_symlink());
+        assert!(!std::fs::metadata(&link).unwrap().is_file());
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(crate) struct Tracked {
     pub(crate) error: Option<String>,
     /// How often `error` was met in a row.
     times: u64,
+    /// What is wrong is not logged until it was right once: who cannot start without it says that as the last line.
+    pub(crate) needed: bool,
 }
 
 impl Tracked {
@@ -55,6 +57,7 @@ impl Tracked {
             loaded: None,
             error: None,
             times: 0,
+            needed: false,
         }
     }
 
@@ -94,7 +97,7 @@ impl Tracked {
         }
         counts.file(self.named.flag, false);
         counts.reloaded(self.named.flag, "broken");
-        if log::worth_a_line(self.times) {
+        if log::worth_a_line(self.times) && (self.loaded.is_some() || !self.needed) {
             let line = self.named.line(cause);
             if self.times == 1 {
                 error!("{line}");

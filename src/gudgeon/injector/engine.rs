@@ -19,6 +19,11 @@ pub(crate) trait Engine: Sized + Send + Sync + 'static {
         }
     }
 
+    /// Whether the template is the built-in one, which takes the parameters.
+    fn is_built_in(&self) -> bool {
+        false
+    }
+
     /// Policy, delimiters and templates, for the page.
     fn describe(&self) -> Value;
 }
@@ -34,6 +39,10 @@ impl Engine for inject::Configuration {
 
     fn review(&self, request: &Request, pod: &Value) -> Review {
         self.review(request, pod)
+    }
+
+    fn is_built_in(&self) -> bool {
+        self.is_built_in()
     }
 
     fn describe(&self) -> Value {

@@ -116,7 +116,9 @@ impl<E: Engine> Files<E> {
         };
         let mut this = Self {
             texts,
-            pair: wanted.pair.map(|(chain, key)| PairFiles::new(chain, key)),
+            pair: wanted
+                .pair
+                .map(|(chain, key)| PairFiles::new(chain, key).needed()),
             ca: wanted.ca.map(BundleFile::new),
             parameters: wanted.parameters,
             metrics,

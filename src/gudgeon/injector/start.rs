@@ -91,17 +91,15 @@ impl<E: Engine> Prepared<E> {
     async fn new(flags: &InjectorFlags) -> Result<Self, Failure> {
         let metrics = Arc::new(Metrics::new(SystemTime::now()));
         let parameters = parameters::of(flags.revision.as_ref(), &flags.builtin);
-        let status = Arc::new(Status::new(parameters.revision.clone(), flags.self_signed));
+        let revision = match parameters.revision.as_str() {
+            "" => "default",
+            revision => revision,
+        };
+        let status = Arc::new(Status::new(revision.to_owned(), flags.self_signed));
         let health = Arc::new(Health::default());
         let authority = authority(flags)?;
         let access = kubernetes::access(flags);
-        let mut wanted = wanted(flags, parameters, access.as_ref())?;
-        if wanted.config.is_some() {
-            wanted.parameters = parameters::beside_a_file(wanted.parameters);
-            for flag in parameters::given(&flags.builtin) {
-                warn!("{}", parameters::ignored(flag));
-            }
-        }
+        let wanted = wanted(flags, parameters, access.as_ref())?;
         if flags.ca_out.is_some() && !flags.self_signed && wanted.ca.is_none() {
             warn!("ignoring --caOut: no CA is in use without --selfSigned or a cluster");
         }
@@ -109,6 +107,12 @@ impl<E: Engine> Prepared<E> {
             .await
             .map_err(Failure::config)?;
         let served = files.served();
+        // A file may have a policy and no template: then they are what they are without one.
+        if !served.engine().is_built_in() {
+            for flag in parameters::given(&flags.builtin) {
+                warn!("{}", parameters::ignored(flag));
+            }
+        }
         let current = match (&authority, files.tls()) {
             (Some(authority), _) => tls::Current::new(authority.leaf()),
             (None, Some(current)) => current,
@@ -124,10 +128,11 @@ impl<E: Engine> Prepared<E> {
             served.ca.send_replace(Some(authority.bundle().into()));
             telling.tell(authority.leaf());
         }
+        let doors = Doors::bind(flags, current).await?;
+        // Now that no other one has the port: what stands in the file may be the CA of that one.
         if let Some(path) = &flags.ca_out {
             write_ca(path, served.ca.borrow().as_deref()).map_err(Failure::system)?;
         }
-        let doors = Doors::bind(flags, current).await?;
         let beats = heartbeat(flags)?;
         let native = native(&flags.native_sidecars);
         Ok(Self {

@@ -40,13 +40,14 @@ pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
         texts.mesh = texts.mesh.or(asked.mesh);
         native = asked.native.unwrap_or(native);
     }
-    let configured = texts.config.is_some();
-    let (parameters, ignored) = parameters(flags, configured);
-    for flag in ignored {
-        note(&parameters::ignored(flag));
-    }
-    let (engine, warnings) = E::load(texts.sources(), &parameters)
+    let (engine, warnings) = E::load(texts.sources(), &parameters(flags))
         .map_err(|broken| Failure::config(texts.line(&broken)))?;
+    // A configuration may have a policy and no template: then they are what they are without one.
+    if !engine.is_built_in() {
+        for flag in given(flags) {
+            note(&parameters::ignored(flag));
+        }
+    }
     for warning in warnings {
         note(&warning);
     }
@@ -65,8 +66,7 @@ pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
 
 /// Prints the configuration that nobody gave.
 fn emit(flags: &InjectFlags) -> Result<Exit, Failure> {
-    let (parameters, _) = parameters(flags, false);
-    let text = inject::builtin_configuration(&parameters).map_err(Failure::config)?;
+    let text = inject::builtin_configuration(&parameters(flags)).map_err(Failure::config)?;
     write(&text, flags.output.as_deref())?;
     Ok(Exit::Done)
 }
@@ -217,35 +217,27 @@ async fn config_map(cluster: &Cluster, namespace: &str, name: &str) -> Result<Ma
     })
 }
 
-/// The parameters of the built-in template, and the flags that mean nothing beside a configuration.
-fn parameters(flags: &InjectFlags, configured: bool) -> (Parameters, Vec<&'static str>) {
-    let builtin = &flags.builtin;
-    let of = &flags.kube_inject;
-    let mut parameters = parameters::of(flags.revision.as_ref(), builtin);
-    let settings = settings(of);
-    if configured {
-        let mut given = parameters::given(builtin);
-        for (name, image) in [("hub", &of.hub), ("tag", &of.tag)] {
-            if image.is_some() {
-                given.push(name);
-            }
-        }
-        given.extend(settings.iter().map(|(name, _)| *name));
-        return (parameters::beside_a_file(parameters), given);
-    }
-    let both = of.hub.as_ref().zip(of.tag.as_ref());
-    let image = both.map(|(hub, tag)| format!("{hub}/proxyv2:{tag}"));
-    parameters.proxy_image = parameters.proxy_image.or_else(|| image.clone());
-    parameters.init_image = parameters.init_image.or(image);
-    parameters.settings = settings
+/// What a configuration takes from flags.
+fn parameters(flags: &InjectFlags) -> Parameters {
+    let mut parameters = parameters::of(flags.revision.as_ref(), &flags.builtin);
+    parameters.settings = settings(&flags.kube_inject)
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value.clone()))
         .collect();
-    (parameters, Vec::new())
+    parameters
+}
+
+/// The flags that mean nothing beside templates of one's own.
+fn given(flags: &InjectFlags) -> Vec<&'static str> {
+    let mut given = parameters::given(&flags.builtin);
+    given.extend(settings(&flags.kube_inject).iter().map(|(name, _)| *name));
+    given
 }
 
 fn settings(of: &KubeInjectFlags) -> Vec<(&'static str, &String)> {
     [
+        ("hub", &of.hub),
+        ("tag", &of.tag),
         ("includeIPRanges", &of.include_ip_ranges),
         ("excludeIPRanges", &of.exclude_ip_ranges),
         ("includeInboundPorts", &of.include_inbound_ports),

@@ -3,6 +3,8 @@
 use api::yaml::{self, Limits};
 use serde_json::Value;
 
+use crate::admission::strict;
+
 /// One document, its nesting, and its values after aliases.
 const LIMITS: Limits = Limits {
     bytes: 6 << 20,
@@ -22,8 +24,7 @@ impl Piece<'_> {
     /// Nothing but blank lines, comments and directives.
     pub(super) fn is_blank(&self) -> bool {
         self.body.lines().all(|line| {
-            let line = line.trim();
-            line.is_empty() || line.starts_with('#') || line.starts_with('%') || line == "..."
+            stands_for_nothing(line) || line.trim().starts_with('%') || line.trim() == "..."
         })
     }
 
@@ -46,7 +47,8 @@ impl Piece<'_> {
     }
 }
 
-/// Cuts a file at its lines `---`.
+/// Cuts a file at its lines `---`. From a line `...` to the next `---` there are only directives of the document that follows:
+/// they are part of the separator.
 pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut found = Vec::new();
     let (mark, rest) = match text.strip_prefix('\u{feff}') {
@@ -55,16 +57,27 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     };
     let mut separator = mark;
     let (mut start, mut at) = (0, 0);
+    // Where the line `...` is that ends a document.
+    let mut ended = None;
     for line in rest.split_inclusive('\n') {
         let here = at;
         at += line.len();
+        if line.trim_end() == "..." {
+            ended.get_or_insert(here);
+            continue;
+        }
         let Some(after) = line.strip_prefix("---") else {
+            // Content: YAML's reader says what is wrong with it.
+            if ended.is_some() && !line.starts_with('%') && !stands_for_nothing(line) {
+                ended = None;
+            }
             continue;
         };
         if !after.is_empty() && !after.starts_with([' ', '\t', '\r', '\n']) {
             continue;
         }
-        let body = rest.get(start..here).unwrap_or_default();
+        let from = ended.take().unwrap_or(here);
+        let body = rest.get(start..from).unwrap_or_default();
         if !(found.is_empty() && body.is_empty() && separator.is_empty()) {
             found.push(Piece { separator, body });
         }
@@ -75,7 +88,7 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
         } else {
             here + "---".len()
         };
-        separator = rest.get(here..end).unwrap_or_default();
+        separator = rest.get(from..end).unwrap_or_default();
         start = end;
     }
     let body = rest.get(start..).unwrap_or_default();
@@ -83,6 +96,11 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
         found.push(Piece { separator, body });
     }
     found
+}
+
+fn stands_for_nothing(line: &str) -> bool {
+    let line = line.trim();
+    line.is_empty() || line.starts_with('#')
 }
 
 /// Makes sure that what follows begins a document.
@@ -105,9 +123,9 @@ pub(super) fn read(text: &str) -> Result<Option<Value>, String> {
     // JSON may be indented by tabs, which YAML refuses.
     if text.trim_start().starts_with('{')
         && text.len() <= LIMITS.bytes
-        && let Ok(value) = serde_json::from_str::<Value>(text)
+        && serde_json::from_str::<Value>(text).is_ok()
     {
-        return Ok(Some(value));
+        return strict(text).map(Some).map_err(|cause| cause.to_string());
     }
     let node = yaml::read(text, LIMITS).map_err(|cause| cause.to_string())?;
     let Some(node) = node else { return Ok(None) };
@@ -150,6 +168,17 @@ mod tests {
             cut("--- {a: 1}\n---x: 1\n"),
             [("---", " {a: 1}\n---x: 1\n")]
         );
+        assert_eq!(
+            cut("a: 1\n...\n# c\n%YAML 1.1\n--- # d\nb: 2\n...\n"),
+            [
+                ("", "a: 1\n"),
+                ("...\n# c\n%YAML 1.1\n--- # d\n", "b: 2\n...\n")
+            ]
+        );
+        assert_eq!(
+            cut("a: 1\n...\nb: 2\n---\nc: 3\n"),
+            [("", "a: 1\n...\nb: 2\n"), ("---\n", "c: 3\n")]
+        );
         assert_eq!(cut("\u{feff}a: 1\n"), [("\u{feff}", "a: 1\n")]);
         assert_eq!(
             cut("\u{feff}---\na: 1\n"),
@@ -163,6 +192,10 @@ mod tests {
             assert_eq!(read(text), Ok(None), "{text}");
         }
         assert!(read("a: [").is_err());
+        for twice in [r#"{"a": 1, "b": {"c": 2, "c": 3}}"#, "a: 1\na: 2\n"] {
+            let cause = read(twice).unwrap_err();
+            assert!(cause.contains(" twice"), "{cause}");
+        }
         assert_eq!(
             read("{\n\t\"a\": 1.10\n}").unwrap().unwrap().to_string(),
             r#"{"a":1.10}"#

@@ -37,6 +37,13 @@ impl PairFiles {
         }
     }
 
+    /// Of a server that does not start without them.
+    pub(crate) fn needed(mut self) -> Self {
+        self.chain.needed = true;
+        self.key.needed = true;
+        self
+    }
+
     /// The certificate of new connections.
     pub(crate) fn current(&self) -> Arc<Current> {
         Arc::clone(&self.current)

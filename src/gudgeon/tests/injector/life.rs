@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Client, Injector, Place, client_config, gudgeon, request_plain, run, until};
 
-/// Starts it, expects its end, and gives code and last line.
+/// Starts it, expects its end, and gives code and last line. It says once why.
 fn refused(place: &Place, more: &[&str]) -> (Option<i32>, String) {
     let done = gudgeon()
         .args(place.arguments())
@@ -16,6 +16,7 @@ fn refused(place: &Place, more: &[&str]) -> (Option<i32>, String) {
         .output()
         .unwrap();
     let text = String::from_utf8(done.stdout).unwrap() + &String::from_utf8(done.stderr).unwrap();
+    assert!(text.matches("\terror\t").count() <= 1, "{text}");
     (
         done.status.code(),
         text.lines().last().unwrap_or_default().to_owned(),
@@ -95,6 +96,20 @@ fn what_stops_it_from_starting() {
     assert_eq!(code, Some(78), "{line}");
 }
 
+/// It may be that of who has the port.
+#[test]
+fn without_the_port_the_ca_in_the_file_stays() {
+    let place = Place::new();
+    place.write("ca", "another's");
+    let ca = place.path("ca").to_str().unwrap().to_owned();
+    let taken = TcpListener::bind("[::]:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let arguments = ["--selfSigned", "--port", &port, "--caOut", &ca];
+    let (code, line) = refused(&place, &arguments);
+    assert_eq!(code, Some(71), "{line}");
+    assert_eq!(std::fs::read_to_string(ca).unwrap(), "another's");
+}
+
 #[test]
 fn the_monitoring_port() {
     let injector = Injector::new();
@@ -131,7 +146,7 @@ fn the_monitoring_port() {
         config["templates"][0]["version"].as_str().unwrap().len(),
         64
     );
-    assert_eq!(config["revision"], "");
+    assert_eq!(config["revision"], "default");
     assert_eq!(
         config["tls"]["names"],
         serde_json::json!(["localhost", "127.0.0.1"])
@@ -206,6 +221,24 @@ fn flags_of_the_built_in_template_mean_nothing_beside_a_configuration() {
         assert_eq!(injector.logged(&format!("ignoring --{flag}: ")), 1);
     }
     assert_eq!(injector.client().image(), "proxy:1");
+    // Templates of one's own may ask for the images.
+    let place = Place::new();
+    place.write(
+        "config",
+        "templates:\n  sidecar: |\n    spec: {containers: [{name: istio-proxy, image: '{{ .ProxyImage }}+{{ .ProxyInitImage }}'}]}\n",
+    );
+    let injector = place.start(&["--proxyImage=x:1", "--initImage=y:2"]);
+    assert_eq!(injector.client().image(), "x:1+y:2");
+}
+
+#[test]
+fn flags_of_the_built_in_template_count_beside_a_policy() {
+    let place = Place::new();
+    place.write("config", "policy: enabled\n");
+    let more = ["--proxyImage=x:1", "--discoveryAddress=d:15010", "--cni"];
+    let injector = place.start(&more);
+    assert_eq!(injector.logged("ignoring --"), 0);
+    assert_eq!(injector.client().image(), "x:1");
 }
 
 #[test]

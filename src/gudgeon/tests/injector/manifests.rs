@@ -207,3 +207,21 @@ fn flags_of_the_built_in_template_mean_nothing_beside_a_configuration() {
     );
     assert!(!out(&done).contains("h/proxyv2:t"));
 }
+
+#[test]
+fn flags_of_the_built_in_template_count_beside_a_policy() {
+    let place = Place::new();
+    place.write("in.yaml", DEPLOYMENT);
+    place.write("config", "policy: enabled\n");
+    let input = place.path("in.yaml").to_str().unwrap().to_owned();
+    let config = place.path("config").to_str().unwrap().to_owned();
+    let more = ["--hub=h", "--tag=t", "--statusPort=15021"];
+    let first = ["inject", "-f", &input];
+    let built_in = run(&[&first[..], &more].concat());
+    let beside = ["--injectConfigFile", &config];
+    let done = run(&[&first[..], &beside, &more].concat());
+    assert!(done.status.success(), "{}", err(&done));
+    assert_eq!(err(&done), "");
+    assert!(out(&done).contains("h/proxyv2:t"), "{}", out(&done));
+    assert_eq!(out(&done), out(&built_in));
+}
