@@ -6,6 +6,7 @@ Envoys do, and looks at every answer. The server has one core and they have anot
 processor time of the server: until the last proxy has it, the proxies work as well, and on a shared machine neighbours do.
 """
 
+import contextlib
 import os
 import shutil
 import statistics
@@ -19,6 +20,8 @@ import measure
 MESH_LOAD = os.path.abspath(f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/gudgeon-dev/mesh-load")
 # What is promised, and how many proxies there are when nobody asks for all of it: what one more costs is measured, too.
 SERVICES, ENDPOINTS, PROXIES, FEWER = 1000, 10, 2000, 500
+# So many for a median.
+CHANGES = 15
 
 
 class Discovery(gudgeon.Server):
@@ -39,13 +42,17 @@ class Discovery(gudgeon.Server):
         self.command = [program, "discovery", f"--configDir={self.directory}", f"--meshConfig={mesh}", "--secureGrpcAddr="]
         self.command += [f"--{flag}=127.0.0.1:0" for flag in ("grpcAddr", "httpAddr", "monitoringAddr")]
 
-    def load(self, proxies, changes, exchanges=0, connections=20):
-        """What the proxies found; a wrong answer ends everything."""
+    def loading(self, proxies, changes, exchanges=0, connections=20):
+        """The proxies at work."""
         command = [MESH_LOAD, "run", "--address", f"127.0.0.1:{self.port('grpc')}"]
         command += ["--dir", self.directory, "--services", str(self.services), "--endpoints", str(ENDPOINTS)]
         command += ["--proxies", str(proxies), "--changes", str(changes), "--exchanges", str(exchanges)]
         command += ["--connections", str(connections)]
-        return self.asked(command)
+        return self.asking(command)
+
+    def load(self, *what, **more):
+        """What the proxies found; a wrong answer ends everything."""
+        return self.answered(self.loading(*what, **more))
 
 
 def idle(folder):
@@ -71,10 +78,24 @@ def settled(folder, services, proxies):
         return discovery.load(proxies, 0)["resident"]
 
 
-def change(folder, services, proxies, changes):
-    """µs of processor time that one change of an endpoint costs: the least, to which no neighbour has added anything."""
-    with Discovery(folder, services) as discovery:
-        return min(change["processor_ms"] for change in discovery.load(proxies, changes)["changes"]) * 1000
+def changes(folder, sizes, limit):
+    """µs of processor time that one change of an endpoint costs, by size, of which each stands for so many services and proxies:
+    the medians. All sizes at the same time, so that a neighbour slows each of them as much; the least of each would bend the
+    line, for a short change is more often left alone. Where it looks bent there are up to three times as many changes."""
+    found = {size: [] for size in sizes}
+    for turn in range(3):
+        if turn == 0 or gudgeon.bend(medians(found)) > limit:
+            with contextlib.ExitStack() as stack:
+                running = {size: stack.enter_context(Discovery(folder, services)) for size, (services, _) in sizes.items()}
+                clients = {size: running[size].loading(proxies, CHANGES) for size, (_, proxies) in sizes.items()}
+                for size, client in clients.items():
+                    took = running[size].answered(client)["changes"]
+                    found[size] += [change["processor_ms"] * 1000 for change in took]
+    return medians(found)
+
+
+def medians(found):
+    return {size: statistics.median(costs) for size, costs in found.items()}
 
 
 def whole(folder):
@@ -104,10 +125,10 @@ def growth(folder, most):
     }
     # Of few proxies: what the file, the snapshot and its comparison with the last one cost.
     cost = {
-        "proxy, µs of a change": {size: lambda size=size: change(folder, SERVICES // 4, size, 4) for size in changed},
-        "service, µs of a change": {size: lambda size=size: change(folder, size, PROXIES // 40, 4) for size in services},
+        "proxy, µs of a change": {size: (SERVICES // 4, size) for size in changed},
+        "service, µs of a change": {size: (size, PROXIES // 40) for size in services},
     }
-    return gudgeon.grown(memory, 1, limit) | gudgeon.grown(cost, 3, limit)
+    return gudgeon.grown(memory, 1, limit) | {what: changes(folder, sizes, limit) for what, sizes in cost.items()}
 
 
 def all_of_it(quick, proxies):

@@ -86,12 +86,20 @@ class Server:
     def resident(self):
         return measure.memory(self.process.pid)["resident"]
 
-    def asked(self, command):
-        """What a client of it says, with its process in the client's words; a client that fails ends everything."""
-        client = subprocess.run([*command, "--pid", str(self.process.pid)], stdout=subprocess.PIPE, preexec_fn=on(CLIENT_CORE))
+    def asking(self, command):
+        """A client of it at work, with its process in the client's words."""
+        return subprocess.Popen([*command, "--pid", str(self.process.pid)], stdout=subprocess.PIPE, preexec_fn=on(CLIENT_CORE))
+
+    def answered(self, client):
+        """What it says; a client that fails ends everything."""
+        with client:
+            said = client.stdout.read()
         if client.returncode != 0:
             measure.fail(f"go on without clients of {self.name}: {measure.contents(self.log.name)[-2000:]}")
-        return json.loads(client.stdout)
+        return json.loads(said)
+
+    def asked(self, command):
+        return self.answered(self.asking(command))
 
 
 class Injector(Server):
