@@ -25,6 +25,13 @@ mod kinds;
 #[allow(dead_code, reason = "the program needs more of it")]
 #[path = "../../../src/gudgeon/manifest/writer.rs"]
 mod writer;
+#[allow(dead_code, reason = "the program needs more of it")]
+#[path = "../../../src/gudgeon/admission/object.rs"]
+mod object;
+
+mod admission {
+    pub(crate) use crate::object::strict;
+}
 
 mod injector {
     pub(crate) use crate::engine::Engine;
