@@ -192,10 +192,10 @@ async fn the_port_opens_when_certificates_come() {
     let place = place().env("PILOT_ENABLE_XDS_IDENTITY_CHECK", "false");
     let mut discovery = place.start();
     let port = discovery.port_after("listening on grpcs://");
-    assert_eq!(
-        discovery.logged("TLS ports are closed until there are certificates"),
-        1
-    );
+    soon("the warning", || {
+        discovery.logged("TLS ports are closed until there are certificates") == 1
+    })
+    .await;
     let open = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     assert!(!open(), "who cannot be served may go elsewhere");
     let root = Authority::new();
