@@ -8,13 +8,15 @@ use std::iter;
 
 use serde_json::Value as Json;
 
+use super::envelope::MOST_DEPTH;
 use super::finding::Finding;
 use crate::yaml::{self, Limits, Malformed, Node, Plain, Scalar, Value};
 
 /// A file, and what one document of it may become.
 pub const LIMITS: Limits = Limits {
     bytes: 16 << 20,
-    depth: 64,
+    // Beyond what an object may have, so that one that is too deep is refused alone and not with its file.
+    depth: 2 * MOST_DEPTH,
     nodes: 200_000,
 };
 
@@ -357,6 +359,16 @@ mod tests {
             ("a: 1\nb: !x 1\n", "line 2: cannot use the tag \"!x\""),
             ("a: !!set {x: ~}\n", "line 1: cannot use the tag \"!!set\""),
             ("a: !!int x\n", "line 1: \"x\" is not what its tag says"),
+            ("a: !!str {x: 1}\n", "line 1: cannot use the tag \"!!str\""),
+            ("a: !!map [1]\n", "line 1: cannot use the tag \"!!map\""),
+            (
+                "a: 1\nb: .inf\n",
+                "line 2: .inf is a number that JSON does not have; quote text",
+            ),
+            (
+                "[1e999]",
+                "line 1: 1e999 is a number that JSON does not have; quote text",
+            ),
             ("{\"a\": 1,\n\t\"a\": 2}", "line 2: the key \"a\" twice"),
         ] {
             assert_eq!(cause(text), expected, "{text}");
@@ -374,10 +386,11 @@ mod tests {
             bomb += &format!("{name}: &{name} [{}]\n", format!("*{before},").repeat(10));
         }
         assert_eq!(cause(&bomb), "line 5: more than 200000 values");
-        assert!(cause(&"[".repeat(100)).contains("recursion limit"));
+        assert!(cause(&"[".repeat(200)).contains("recursion limit"));
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        assert_eq!(values(&deep(64)).len(), 1);
-        assert!(documents(&deep(65)).any(|read| read.is_err()));
+        // Deeper than an object may be: that is said of the object.
+        assert_eq!(values(&deep(128)).len(), 1);
+        assert!(documents(&deep(129)).any(|read| read.is_err()));
         let long = format!("a: {}", "x".repeat(16 << 20));
         assert_eq!(cause(&long), "longer than 16777216 bytes");
         let many = |count: usize| format!("[{}]", "1,".repeat(count));

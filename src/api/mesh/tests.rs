@@ -658,6 +658,118 @@ fn one_that_is_handed_on_may_be_less_strict() {
     assert_eq!(wrong.path, "defaultConfig.drainDuration");
 }
 
+/// What is served on, and refused by whoever works by it: text, and what is said of it.
+const STRICTER: &[(&str, &str)] = &[
+    (
+        "{proxyInboundListenPort: 0}",
+        "proxyInboundListenPort: port 0 is not in 1..65535",
+    ),
+    (
+        "{proxyHttpPort: -1}",
+        "proxyHttpPort: port -1 is not in 1..65535",
+    ),
+    (
+        "{dnsRefreshRate: 1ms}",
+        "dnsRefreshRate: duration 0.001s is not more than 1ms",
+    ),
+    (
+        "{dnsRefreshRate: 0s}",
+        "dnsRefreshRate: duration 0s is not more than 1ms",
+    ),
+    (
+        "{rdsRefreshDelay: 0s}",
+        "rdsRefreshDelay: duration 0s is less than 1ms",
+    ),
+    (
+        "{sdsRefreshDelay: 0s}",
+        "sdsRefreshDelay: duration 0s is less than 1ms",
+    ),
+    (
+        "{reportBatchMaxTime: 0s}",
+        "reportBatchMaxTime: duration 0s is less than 1ms",
+    ),
+    ("{ca: {address: ''}}", "ca.address: \"\" is not HOST:PORT"),
+    (
+        "{ca: {address: 'a:1', requestTimeout: 0s}}",
+        "ca.requestTimeout: duration 0s is less than 1ms",
+    ),
+    (
+        "{accessLogEncoding: JSON, accessLogFormat: '{\"a\": {\"b\": \"c\"}}'}",
+        "accessLogFormat: not an object of strings: invalid type: map, expected a string at line 1 column 6",
+    ),
+    (
+        "{localityLbSetting: {failover: [{to: a}]}}",
+        "localityLbSetting.failover[0].from: must not be empty",
+    ),
+    (
+        "{tcpKeepalive: {time: 32768s}}",
+        "tcpKeepalive.time: duration 32768s is not in 1s..32767s",
+    ),
+    (
+        "{tcpKeepalive: {interval: 40000s}}",
+        "tcpKeepalive.interval: duration 40000s is not in 1s..32767s",
+    ),
+    (
+        "{tcpKeepalive: {time: 0s}}",
+        "tcpKeepalive.time: duration 0s is not in 1s..32767s",
+    ),
+    (
+        "{tcpKeepalive: {interval: -1s}}",
+        "tcpKeepalive.interval: duration -1s is not in 1s..32767s",
+    ),
+    (
+        "{tcpKeepalive: {time: 500ms}}",
+        "tcpKeepalive.time: duration 0.500s is not a whole number of seconds",
+    ),
+    (
+        "{tcpKeepalive: {interval: 1500ms}}",
+        "tcpKeepalive.interval: duration 1.500s is not a whole number of seconds",
+    ),
+    (
+        "{tcpKeepalive: {probes: 128}}",
+        "tcpKeepalive.probes: 128 is not in 0..127",
+    ),
+    (
+        "{defaultConfig: {envoyAccessLogService: {address: 'a:1', tcpKeepalive: {time: 500ms}}}}",
+        "defaultConfig.envoyAccessLogService.tcpKeepalive.time: duration 0.500s is not a whole number of seconds",
+    ),
+    (
+        "{defaultConfig: {envoyMetricsService: {address: 'a:1', tcpKeepalive: {probes: 200}}}}",
+        "defaultConfig.envoyMetricsService.tcpKeepalive.probes: 200 is not in 0..127",
+    ),
+    (
+        "{defaultConfig: {terminationDrainDuration: 0s}}",
+        "defaultConfig.terminationDrainDuration: duration 0s is less than 1ms",
+    ),
+    (
+        "{defaultConfig: {concurrency: -1}}",
+        "defaultConfig.concurrency: -1 is less than 0",
+    ),
+    (
+        "{defaultConfig: {statNameLength: -1}}",
+        "defaultConfig.statNameLength: -1 is less than 0",
+    ),
+];
+
+/// Galley's sinks know best what they take beyond the rules that all releases have.
+#[test]
+fn what_is_worked_by_is_judged_more_strictly() {
+    for (text, said) in STRICTER {
+        assert_eq!(cause(text), format!("line 1: {said}"), "{text}");
+        let wrong = parse_over(&discovery_defaults(), text).unwrap_err();
+        assert_eq!(wrong.to_string(), format!("line 1: {said}"), "{text}");
+        assert!(parse_served(text).is_ok(), "{text}");
+    }
+    for text in [
+        "{proxyHttpPort: 0, dnsRefreshRate: 1.000001ms}",
+        "{tcpKeepalive: {}}",
+        "{tcpKeepalive: {time: 1s, interval: 1s, probes: 0}}",
+        "{tcpKeepalive: {time: 32767s, interval: 32767s, probes: 127}}",
+    ] {
+        parse(text).unwrap();
+    }
+}
+
 /// Envoy refuses all listeners, or all clusters, for one value that it does not take: so discovery refuses the file.
 #[test]
 fn what_becomes_resources_is_what_envoy_takes() {

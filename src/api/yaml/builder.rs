@@ -93,7 +93,11 @@ impl Builder {
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
-                self.known(line, tag.as_deref())?;
+                self.known(
+                    line,
+                    tag.as_deref(),
+                    &["str", "null", "bool", "int", "float"],
+                )?;
                 let cost = Cost {
                     nodes: 1,
                     bytes: text.len(),
@@ -117,19 +121,11 @@ impl Builder {
                 self.finish(Built { node, cost }, anchor)
             }
             Event::SequenceStart(_, anchor, tag) => {
-                self.known(
-                    line,
-                    tag.as_deref()
-                        .filter(|tag| tag.core_suffix() != Some("seq")),
-                )?;
+                self.known(line, tag.as_deref(), &["seq"])?;
                 self.begin(line, anchor, Parts::List(Vec::new()))
             }
             Event::MappingStart(_, anchor, tag) => {
-                self.known(
-                    line,
-                    tag.as_deref()
-                        .filter(|tag| tag.core_suffix() != Some("map")),
-                )?;
+                self.known(line, tag.as_deref(), &["map"])?;
                 let parts = Parts::Map {
                     entries: Vec::new(),
                     known: BTreeSet::new(),
@@ -143,16 +139,11 @@ impl Builder {
         }
     }
 
-    /// Whether a tag may stand at a scalar; those of lists and maps never come here.
-    fn known(&self, line: usize, tag: Option<&Tag>) -> Result<(), Malformed> {
+    /// Whether a tag may stand here.
+    fn known(&self, line: usize, tag: Option<&Tag>, core: &[&str]) -> Result<(), Malformed> {
+        let is_core = |tag: &Tag| tag.core_suffix().is_some_and(|name| core.contains(&name));
         match tag {
-            Some(tag)
-                if self.strict
-                    && !matches!(
-                        tag.core_suffix(),
-                        Some("str" | "null" | "bool" | "int" | "float")
-                    ) =>
-            {
+            Some(tag) if self.strict && !is_core(tag) => {
                 let name = format!("{}{}", tag.original_handle(), tag.suffix());
                 Err(malformed(line, format!("cannot use the tag {name:?}")))
             }
@@ -326,9 +317,13 @@ fn is_plain(style: ScalarStyle, tag: Option<&Tag>) -> bool {
     }
 }
 
-/// `!!int x` is nothing.
+/// `!!int x` is nothing, and `.inf` nothing that JSON has: as text, it would pass for what somebody wrote.
 fn fits(line: usize, scalar: &Scalar, tag: Option<&Tag>) -> Result<(), Malformed> {
     let plain = scalar.plain();
+    if matches!(plain, Plain::Float(value) if !value.is_finite()) {
+        let cause = format!("{scalar} is a number that JSON does not have; quote text");
+        return Err(malformed(line, cause));
+    }
     let fits = match tag.and_then(Tag::core_suffix) {
         Some("null") => plain == Plain::Null,
         Some("bool") => scalar.boolean().is_some(),

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use super::entry::{Change, Entry, Id};
 use super::judged::at;
+use super::plain::Plain;
 use super::report::{Report, State};
 use crate::tree::shown;
 use claims::{At, Claims};
@@ -163,6 +164,8 @@ impl Ledger {
         let mut changes = Vec::new();
         let mut places = BTreeSet::new();
         for id in std::mem::take(&mut self.touched) {
+            // It may be at another place, or line.
+            self.is_reported &= id.collection != Plain::Ingress.collection();
             changes.extend(self.decide(id, &mut places));
         }
         for place in places {
@@ -293,6 +296,7 @@ impl Ledger {
     fn reported(&self) -> Report {
         let mut report = Report {
             served: self.served,
+            ingresses: Arc::new(self.ingresses()),
             ..Report::default()
         };
         for problem in &self.problems {
@@ -315,6 +319,24 @@ impl Ledger {
             }
         }
         report
+    }
+
+    /// Where each Ingress is that is served.
+    fn ingresses(&self) -> BTreeMap<Arc<str>, Box<str>> {
+        let collection = Plain::Ingress.collection();
+        let first = Id {
+            collection,
+            ..Id::default()
+        };
+        let slots = self.slots.range(first..);
+        let slots = slots.take_while(|(id, _)| id.collection == collection);
+        let places = slots.filter_map(|(id, slot)| {
+            let place = &slot.served.as_ref()?.place;
+            let mut claims = slot.claims.iter().filter(|(at, _)| at == place);
+            let line = self.claim(claims.next()?)?.line;
+            Some((Arc::clone(&id.name), self.origin(place, line)))
+        });
+        places.collect()
     }
 
     fn origin(&self, place: &str, line: usize) -> Box<str> {

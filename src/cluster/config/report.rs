@@ -86,6 +86,8 @@ pub struct Report {
     pub warned: Vec<Warned>,
     /// Objects that are served.
     pub served: usize,
+    /// Where each Ingress is, by name: what is wrong with what is made of it is said of that place.
+    pub ingresses: Arc<BTreeMap<Arc<str>, Box<str>>>,
 }
 
 /// So many lines are said of one change.
@@ -163,6 +165,7 @@ mod tests {
             rejected: vec![rejected("n/a", State::Stale), unread],
             warned: vec![warned],
             served: 1,
+            ..Report::default()
         };
         assert_eq!(
             now.news(&before),

@@ -100,9 +100,10 @@ impl State {
             processing,
             ..
         } = self;
+        let places = &self.report.ingresses;
         let made = processing.as_ref().map(|processing| Report {
-            rejected: processing.rejected().collect(),
-            warned: processing.warned().to_vec(),
+            rejected: processing.rejected(places).collect(),
+            warned: processing.warned(places).collect(),
             ..Report::default()
         });
         Moment {
@@ -320,8 +321,9 @@ impl Engine {
         if !processing.flush(now, &mut state.publisher) {
             return;
         }
-        let rejected = processing.rejected().map(|one| one.to_string());
-        let warned = processing.warned().iter().map(ToString::to_string);
+        let places = &state.report.ingresses;
+        let rejected = processing.rejected(places).map(|one| one.to_string());
+        let warned = processing.warned(places).map(|one| one.to_string());
         let lines: BTreeSet<String> = rejected.chain(warned).take(MOST_LINES).collect();
         for line in lines.difference(&state.told) {
             warn!("{line}");
@@ -464,20 +466,34 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_wrong_with_what_is_made_is_said_once() {
         let engine = engine();
-        engine.tell(news(true, vec![ingress("", "a.b")]));
+        let at = |place: &str| {
+            let places = [("shop/web".into(), place.into())];
+            Some(Arc::new(Report {
+                ingresses: Arc::new(BTreeMap::from(places)),
+                ..Report::default()
+            }))
+        };
+        engine.tell(News {
+            report: at("a.yaml:3"),
+            ..news(true, vec![ingress("", "a.b")])
+        });
         engine.mesh(mesh(1));
         let told = |engine: &Engine| -> Vec<String> {
             let told = &engine.state().told;
             told.iter().cloned().collect()
         };
-        let line =
-            "made of Ingresses: Ingress shop/web: warning: spec.rules[0].http.paths[0].backend: ";
+        let line = "a.yaml:3: Ingress shop/web: warning: spec.rules[0].http.paths[0].backend: ";
         let lines = told(&engine);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with(line), "{lines:?}");
-        engine.tell(news(false, vec![ingress("web", "a_b.c")]));
+        assert_eq!(&*engine.moment().made.warned[0].origin, "a.yaml:3");
+        engine.tell(News {
+            report: at("a.yaml:7"),
+            ..news(false, vec![ingress("web", "a_b.c")])
+        });
         let lines = told(&engine);
         assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with("a.yaml:7: Gateway "), "{lines:?}");
         let line = ": stale: spec.servers[0].hosts[0]: ";
         assert!(lines[0].contains(line), "{lines:?}");
     }

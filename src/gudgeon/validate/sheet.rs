@@ -192,6 +192,34 @@ mod tests {
         assert_eq!(places(Some("n"))[..5], ["n/a", "n/b", "n/c", "own/d", "/e"]);
     }
 
+    #[test]
+    fn one_that_is_nested_too_deeply_does_not_hide_the_next() {
+        let object = |name: &str, spec: &str| {
+            format!(
+                "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+            )
+        };
+        let deep = "[".repeat(100) + &"]".repeat(100);
+        let file = File {
+            name: "a.yaml".to_owned(),
+            text: [object("a", &deep), object("b", "{serverz: []}")].join("---\n"),
+        };
+        let mut sheet = Sheet::new(None, Report::new(Format::Json));
+        sheet.read(&file);
+        let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
+        let row = |row: &Value| {
+            let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+            format!("{} {} {}", row["line"], text("name"), text("message"))
+        };
+        let said: Vec<String> = rows.iter().map(row).collect();
+        let expected = [
+            "1 a nested too deeply",
+            "9 b must not be empty",
+            "9 b unknown field, did you mean \"servers\"?",
+        ];
+        assert_eq!(said, expected);
+    }
+
     /// What says how many more there are is of no place, and comes last.
     #[test]
     fn of_many_faults_the_rest_is_counted_last() {

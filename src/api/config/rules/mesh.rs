@@ -34,6 +34,7 @@ pub(crate) enum Use {
     Own,
     /// It becomes resources: what Envoy would refuse, it would refuse with all else of its type.
     Discovery,
+    /// Sinks are of any release, and know best what they take: only what all releases refuse is refused.
     Served,
 }
 
@@ -42,15 +43,18 @@ pub(crate) fn whole(mesh: &Value, written: &Value, by: Use) -> Vec<Finding> {
     let out = Out::default();
     let at = At::top(mesh, &out);
     parts::port(&at.get("proxyListenPort"));
-    parts::port(&at.get("proxyInboundListenPort"));
-    parts::port_or_none(&at.get("proxyHttpPort"));
     durations(&at);
-    calls(&at);
-    format(&at);
     let domain = at.get("trustDomain");
+    // Empty is the default, as in all releases.
     domain.check_text(dns_name);
     parts::each(&at.get("trustDomainAliases"), dns_name);
-    localities(&at.get("localityLbSetting"));
+    let localities = at.get("localityLbSetting");
+    if localities.is_set() {
+        locality::check(&localities);
+    }
+    if by != Use::Served {
+        works(&at);
+    }
     if by == Use::Discovery {
         resources(&at);
     }
@@ -72,6 +76,18 @@ fn durations(at: &At<'_>) {
     parts::duration(&connect);
     at_most(&connect, LONGEST_CONNECT, "30s");
     parts::duration_or_none(&at.get("protocolDetectionTimeout"));
+}
+
+/// What whoever works by it wants besides.
+fn works(at: &At<'_>) {
+    parts::port(&at.get("proxyInboundListenPort"));
+    parts::port_or_none(&at.get("proxyHttpPort"));
+    calls(at);
+    format(at);
+    for one in at.to(["localityLbSetting", "failover"]).items() {
+        one.get("from").not_empty();
+        one.get("to").not_empty();
+    }
     for name in ["rdsRefreshDelay", "sdsRefreshDelay", "reportBatchMaxTime"] {
         a_while(&at.get(name));
     }
@@ -164,17 +180,6 @@ pub(crate) fn json_format(format: &str) -> Result<BTreeMap<String, String>, serd
     serde_json::from_str(format)
 }
 
-fn localities(at: &At<'_>) {
-    if !at.is_set() {
-        return;
-    }
-    locality::check(at);
-    for one in at.get("failover").items() {
-        one.get("from").not_empty();
-        one.get("to").not_empty();
-    }
-}
-
 fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
     for name in ["configPath", "binaryPath", "serviceCluster"] {
         let at = at.get(name);
@@ -183,14 +188,6 @@ fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
         }
     }
     drain(at, written, by);
-    for name in [
-        "parentShutdownDuration",
-        "terminationDrainDuration",
-        "discoveryRefreshDelay",
-        "connectTimeout",
-    ] {
-        a_while(&at.get(name));
-    }
     written_address(&at.get("discoveryAddress"));
     for name in [
         "zipkinAddress",
@@ -200,15 +197,31 @@ fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
         at.get(name).check_text(address);
     }
     for name in ["envoyAccessLogService", "envoyMetricsService"] {
-        let service = at.get(name);
-        written_address(&service.get("address"));
-        keepalive(&service.get("tcpKeepalive"));
+        written_address(&at.to([name, "address"]));
     }
     tracing(&at.get("tracing"));
     parts::port(&at.get("proxyAdminPort"));
     match by {
-        Use::Own | Use::Discovery => parts::port(&at.get("statusPort")),
+        Use::Own | Use::Discovery => {
+            parts::port(&at.get("statusPort"));
+            starts(at);
+        }
         Use::Served => parts::port_or_none(&at.get("statusPort")),
+    }
+}
+
+/// What whoever starts a proxy wants besides.
+fn starts(at: &At<'_>) {
+    for name in [
+        "parentShutdownDuration",
+        "terminationDrainDuration",
+        "discoveryRefreshDelay",
+        "connectTimeout",
+    ] {
+        a_while(&at.get(name));
+    }
+    for name in ["envoyAccessLogService", "envoyMetricsService"] {
+        keepalive(&at.to([name, "tcpKeepalive"]));
     }
     for name in ["statNameLength", "concurrency"] {
         let at = at.get(name);

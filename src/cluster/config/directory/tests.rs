@@ -263,7 +263,7 @@ fn what_is_no_configuration_harms_nobody() {
     play.write("bomb.yaml", bomb);
     play.write(
         "deep.yaml",
-        format!("a: {}{}", "[".repeat(100), "]".repeat(100)),
+        format!("a: {}{}", "[".repeat(200), "]".repeat(200)),
     );
     let long = fs::File::create(play.path("long.yaml")).unwrap();
     long.set_len(20 << 20).unwrap();
@@ -284,6 +284,40 @@ fn what_is_no_configuration_harms_nobody() {
         assert_eq!(told.iter().filter(said).count(), 1, "{place}: {told:?}");
     }
     assert_eq!(told.len(), 5);
+}
+
+/// Alone or in a List, which is no level of its items.
+#[test]
+fn one_that_is_nested_too_deeply_is_refused_alone() {
+    let filter = |levels: usize| {
+        format!(
+            "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: deep}}, spec: {{configPatches: [{{applyTo: CLUSTER, patch: {{operation: ADD, value: {{a: {}{}}}}}}}]}}}}",
+            "[".repeat(levels),
+            "]".repeat(levels)
+        )
+    };
+    for (levels, served, told) in [
+        (58, "a deep b", None),
+        (59, "a b", Some("nested too deeply")),
+        (100, "a b", Some("nested too deeply")),
+    ] {
+        let filter = filter(levels);
+        for between in [
+            format!("{filter}\n---\n"),
+            format!("{{apiVersion: v1, kind: List, items: [{filter}]}}\n---\n"),
+        ] {
+            let mut play = Play::new();
+            play.write("a.yaml", service("a", "x") + &between + &service("b", "x"));
+            let mut names: Vec<_> = play.look().split(' ').map(str::to_owned).collect();
+            names.sort_by_key(|name| served.find(name.as_str()));
+            assert_eq!(names.join(" "), served, "{levels}");
+            let line = service("a", "x").lines().count() + 1;
+            let told = told.map(|cause| {
+                format!("./a.yaml:{line}: EnvoyFilter default/deep: refused: {cause}")
+            });
+            assert_eq!(play.told(), Vec::from_iter(told), "{levels}");
+        }
+    }
 }
 
 #[test]

@@ -85,6 +85,31 @@ fn ledger() -> Ledger {
     Ledger::new("/c".to_owned(), 1000)
 }
 
+/// What is wrong with what is made of them is said of where they are now.
+#[test]
+fn ingresses_are_found_where_they_are() {
+    let mut ledger = ledger();
+    let mut at = |place: &str, line: usize, word: &str| {
+        let mut ingress = claim(word, line);
+        ingress.judged.id.collection = Plain::Ingress.collection();
+        ledger.put(&place.into(), vec![ingress, claim("a=1", 1)]);
+        ledger.settle();
+        let places = ledger.report().ingresses.clone();
+        let places = places.iter().map(|(name, place)| format!("{name} {place}"));
+        places.collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(at("f", 3, "n/a=1"), "n/a /c/f:3");
+    // Moved, and nothing else.
+    assert_eq!(at("f", 7, "n/a=1"), "n/a /c/f:7");
+    // The second of a name is not it.
+    assert_eq!(at("g", 1, "n/a=2"), "n/a /c/f:7");
+    // What was good stays where it was.
+    assert_eq!(at("f", 9, "n/a!"), "n/a /c/f:9");
+    assert_eq!(at("g", 5, "n/a!"), "n/a /c/f:9");
+    assert_eq!(at("f", 2, "n/b=1"), "n/a /c/g:5, n/b /c/f:2");
+    assert_eq!(at("g", 1, "n/c=1"), "n/b /c/f:2, n/c /c/g:1");
+}
+
 #[test]
 fn what_is_different_is_said_and_nothing_else() {
     let mut ledger = ledger();

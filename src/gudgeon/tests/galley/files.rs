@@ -82,6 +82,14 @@ fn what_nobody_can_read_harms_nobody_else() {
     );
     fs::write(config.join("bomb.yaml"), bomb).unwrap();
     fs::write(config.join("deep.yaml"), "[".repeat(100_000)).unwrap();
+    // Two that are good stand around one that is nested 100 deep.
+    let filter = format!(
+        "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {{name: e}}\nspec: {}{}\n",
+        "[".repeat(100),
+        "]".repeat(100)
+    );
+    let around = [service("d", [75, 25]), filter, service("e", [75, 25])];
+    fs::write(config.join("around.yaml"), around.join("---\n")).unwrap();
     let large = fs::File::create(config.join("large.yaml")).unwrap();
     large.set_len(20 << 20).unwrap();
     let fifo = Command::new("mkfifo")
@@ -93,7 +101,7 @@ fn what_nobody_can_read_harms_nobody_else() {
     let odd = std::ffi::OsStr::from_bytes(b"odd-\xff.yaml");
     fs::write(config.join(odd), service("b", [75, 25])).unwrap();
     let galley = place.start();
-    assert_eq!(galley.names(SERVICES), ["shop/a"]);
+    assert_eq!(galley.names(SERVICES), ["shop/a", "shop/d", "shop/e"]);
     let rejected = galley.configz()["rejected"].clone();
     let origins: Vec<_> = rejected
         .as_array()
@@ -101,7 +109,14 @@ fn what_nobody_can_read_harms_nobody_else() {
         .iter()
         .map(|one| one["origin"].as_str().unwrap())
         .collect();
-    for name in ["bomb.yaml", "deep.yaml", "large.yaml", "round.yaml", "odd-"] {
+    for name in [
+        "around.yaml",
+        "bomb.yaml",
+        "deep.yaml",
+        "large.yaml",
+        "round.yaml",
+        "odd-",
+    ] {
         assert!(
             origins.iter().any(|origin| origin.contains(name)),
             "{name} {origins:?}"
@@ -116,7 +131,7 @@ fn what_nobody_can_read_harms_nobody_else() {
         .place
         .write("config/good.yaml", &service("c", [75, 25]));
     until("another rule", || {
-        (galley.names(SERVICES) == ["shop/c"]).then_some(())
+        (galley.names(SERVICES) == ["shop/c", "shop/d", "shop/e"]).then_some(())
     });
 }
 

@@ -112,6 +112,8 @@ impl Settings {
 pub struct Made {
     pub collection: &'static str,
     pub key: Key,
+    /// The first Ingress that it is made of.
+    pub of: Key,
     pub create_time: Option<Timestamp>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
@@ -180,6 +182,7 @@ pub fn transform(
         }
         // Two of one name, in two namespaces, share theirs.
         let gateway = gateways.entry(&key.name).or_insert_with(|| Gateway {
+            first: key,
             metadata: &ingress.metadata,
             servers: Vec::new(),
         });
@@ -215,6 +218,7 @@ pub fn transform(
 }
 
 struct Gateway<'a> {
+    first: &'a Key,
     metadata: &'a Metadata,
     servers: Vec<Value>,
 }
@@ -225,7 +229,8 @@ impl Gateway<'_> {
             "servers": self.servers,
             "selector": {"istio": settings.selector},
         });
-        made(GATEWAYS, format!("{name}-{SUFFIX}"), self.metadata, spec)
+        let name = format!("{name}-{SUFFIX}");
+        made(GATEWAYS, name, self.first, self.metadata, spec)
     }
 }
 
@@ -273,7 +278,7 @@ impl Host<'_> {
         let http: Vec<_> = self.routes.iter().map(Route::json).collect();
         let spec = json!({"hosts": [host], "gateways": [SUFFIX], "http": http});
         let name = format!("{}-{}-{SUFFIX}", host.replace('.', "-"), self.first.name);
-        made(VIRTUAL_SERVICES, name, self.metadata, spec)
+        made(VIRTUAL_SERVICES, name, self.first, self.metadata, spec)
     }
 }
 
@@ -291,12 +296,19 @@ fn apart(services: &mut [Made]) {
     }
 }
 
-fn made(collection: &'static str, name: String, metadata: &Metadata, spec: Value) -> Made {
+fn made(
+    collection: &'static str,
+    name: String,
+    of: &Key,
+    metadata: &Metadata,
+    spec: Value,
+) -> Made {
     let mut annotations = metadata.annotations.clone();
     annotations.remove(CLASS);
     Made {
         collection,
         key: Key::new(NAMESPACE, name),
+        of: of.clone(),
         create_time: metadata.creation_timestamp,
         labels: metadata.labels.clone(),
         annotations,

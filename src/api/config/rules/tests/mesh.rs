@@ -6,11 +6,10 @@ fn proxy(rest: &str) -> String {
 
 rows! { "MeshConfig" ""
     ports {
-        + "{proxyListenPort: 1, proxyHttpPort: 0}";
+        + "{proxyListenPort: 1}";
         + proxy("proxyAdminPort: 65535");
         - "{proxyListenPort: 0}" => ["proxyListenPort: port 0 is not in 1..65535"];
         - proxy("proxyAdminPort: 65536") => ["defaultConfig.proxyAdminPort: port 65536 is not in 1..65535"];
-        - "{proxyHttpPort: -1}" => ["proxyHttpPort: port -1 is not in 1..65535"];
     }
     status_port {
         + proxy("statusPort: 0");
@@ -28,25 +27,6 @@ rows! { "MeshConfig" ""
         + "{protocolDetectionTimeout: 0s}";
         + "{protocolDetectionTimeout: 5ms}";
         - "{protocolDetectionTimeout: 5500us}" => ["protocolDetectionTimeout: duration 0.005500s is not a whole number of milliseconds"];
-    }
-    dns_refresh_rate {
-        + "{dnsRefreshRate: 1.000001ms}";
-        - "{dnsRefreshRate: 1ms}" => ["dnsRefreshRate: duration 0.001s is not more than 1ms"];
-        - "{dnsRefreshRate: 0s}" => ["dnsRefreshRate: duration 0s is not more than 1ms"];
-    }
-    tcp_keepalive {
-        + "{tcpKeepalive: {}}";
-        + "{tcpKeepalive: {time: 1s, interval: 1s, probes: 0}}";
-        + "{tcpKeepalive: {time: 32767s, interval: 32767s, probes: 127}}";
-        - "{tcpKeepalive: {time: 32768s}}" => ["tcpKeepalive.time: duration 32768s is not in 1s..32767s"];
-        - "{tcpKeepalive: {interval: 40000s}}" => ["tcpKeepalive.interval: duration 40000s is not in 1s..32767s"];
-        - "{tcpKeepalive: {time: 0s}}" => ["tcpKeepalive.time: duration 0s is not in 1s..32767s"];
-        - "{tcpKeepalive: {interval: -1s}}" => ["tcpKeepalive.interval: duration -1s is not in 1s..32767s"];
-        - "{tcpKeepalive: {time: 500ms}}" => ["tcpKeepalive.time: duration 0.500s is not a whole number of seconds"];
-        - "{tcpKeepalive: {interval: 1500ms}}" => ["tcpKeepalive.interval: duration 1.500s is not a whole number of seconds"];
-        - "{tcpKeepalive: {probes: 128}}" => ["tcpKeepalive.probes: 128 is not in 0..127"];
-        - proxy("envoyAccessLogService: {address: 'a:1', tcpKeepalive: {time: 500ms}}") => ["defaultConfig.envoyAccessLogService.tcpKeepalive.time: duration 0.500s is not a whole number of seconds"];
-        - proxy("envoyMetricsService: {address: 'a:1', tcpKeepalive: {probes: 200}}") => ["defaultConfig.envoyMetricsService.tcpKeepalive.probes: 200 is not in 0..127"];
     }
     not_empty {
         + proxy("configPath: a, binaryPath: b, serviceCluster: c");
@@ -84,10 +64,11 @@ rows! { "MeshConfig" ""
         + "{localityLbSetting: {distribute: [{from: 'a/*', to: {'a/*': 60, b: 40}}]}}";
         - "{localityLbSetting: {distribute: [{from: a, to: {a: 60, b: 30}}]}}" => ["localityLbSetting.distribute[0].to: weights add up to 90, not 100"];
         - "{localityLbSetting: {failover: [{from: a, to: a}]}}" => ["localityLbSetting.failover[0]: from and to are the same"];
-        - "{localityLbSetting: {failover: [{to: a}]}}" => ["localityLbSetting.failover[0].from: must not be empty"];
+        - "{localityLbSetting: {failover: [{from: 'a/b', to: a}]}}" => ["localityLbSetting.failover[0].from: no / and no * in a region"];
     }
     trust_domain {
         + "{trustDomain: a.b, trustDomainAliases: [c]}";
+        + "{trustDomain: ''}";
         - "{trustDomain: a/b}" => ["trustDomain: \"a/b\" is not a DNS name"];
         - "{trustDomainAliases: [a, '']}" => ["trustDomainAliases[1]: \"\" is not a DNS name"];
     }

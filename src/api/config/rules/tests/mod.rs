@@ -248,8 +248,6 @@ const WANTED: &[(&str, &[&str])] = &[
             "status_port",
             "connect_timeout",
             "protocol_detection_timeout",
-            "dns_refresh_rate",
-            "tcp_keepalive",
             "not_empty",
             "drain_duration",
             "addresses",
