@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::model::{
-    ClusterId, Configured, Labels, Service, ServiceKey, Shards, Workload, WorkloadKey, World,
-    selects,
+    Configured, Labels, Service, ServiceKey, Shards, Workload, WorkloadKey, World, selects,
 };
 use api::networking::{ServiceEntry, WorkloadEntry};
 
 use super::differ::{differ_all, first};
 use super::meaning::{self, Backend};
-use super::{ObjectKey, Settings, Sources};
+use super::{ObjectKey, Report, Settings, Sources};
 use crate::registry::{Contribution, SourceId};
 
 /// One that counts.
@@ -23,6 +22,8 @@ pub(super) struct Used {
     pub(super) services: Vec<Arc<Service>>,
     /// All its services have the same.
     pub(super) shards: Arc<Shards>,
+    /// WorkloadEntries that it selects and cannot use.
+    pub(super) unresolved: Vec<Report>,
     selector: Option<Labels>,
 }
 
@@ -131,12 +132,33 @@ pub(super) fn used(
 ) -> Option<Used> {
     let (source, entry) = first(settings, sources, |said| said.entries.get(key))?;
     let selector = meaning::selector(&entry.spec);
+    let (namespace, _) = key;
+    let selected = match &selector {
+        Some(selector) => {
+            let mut places = places(settings, sources, namespace);
+            places.retain(|(_, place)| selects(selector, &meaning::labels(&place.spec.labels)));
+            places
+        }
+        None => Vec::new(),
+    };
+    let unresolved = selected.iter().filter_map(|(source, place)| {
+        let name = meaning::unresolved(entry, &place.spec)?;
+        let (namespace, entry) = key;
+        Some(Report {
+            source: (*source).clone(),
+            kind: "WorkloadEntry",
+            namespace: place.namespace.clone(),
+            name: place.name.clone(),
+            message: format!(
+                "not used by ServiceEntry {namespace}/{entry}, whose resolution is STATIC: {name} is a name"
+            ),
+            whole: false,
+        })
+    });
+    let unresolved = unresolved.collect();
     let backends = selector.iter().flat_map(|selector| {
-        let (namespace, _) = key;
-        let places = places(settings, sources, namespace)
-            .into_iter()
-            .filter(|(_, place)| selects(selector, &meaning::labels(&place.spec.labels)))
-            .map(|(cluster, place)| Backend::Entry(cluster, place));
+        let places = selected.iter();
+        let places = places.map(|(source, place)| Backend::Entry(&source.cluster, place));
         let pods = pods(sources, world, namespace)
             .filter(|pod| selects(selector, &pod.labels))
             .map(Backend::Pod);
@@ -150,6 +172,7 @@ pub(super) fn used(
         entry: entry.clone(),
         services: services.into_iter().map(Arc::new).collect(),
         shards: Arc::new(shards),
+        unresolved,
         selector,
     })
 }
@@ -159,7 +182,7 @@ fn places<'a>(
     settings: &Settings,
     sources: &'a Sources,
     namespace: &Arc<str>,
-) -> Vec<(&'a ClusterId, &'a Configured<WorkloadEntry>)> {
+) -> Vec<(&'a SourceId, &'a Configured<WorkloadEntry>)> {
     let start: ObjectKey = (namespace.clone(), "".into());
     let mut keys = BTreeSet::new();
     for source in sources.values() {
@@ -169,7 +192,7 @@ fn places<'a>(
     }
     keys.into_iter()
         .filter_map(|key| first(settings, sources, |said| said.workload_entries.get(key)))
-        .map(|(source, place)| (&source.cluster, &**place))
+        .map(|(source, place)| (source, &**place))
         .collect()
 }
 

@@ -98,6 +98,17 @@ fn target(port: &ServicePort) -> Option<u16> {
     u16::try_from(number).ok()
 }
 
+/// The name in place of an address, where the entry wants addresses: Envoy resolves none in an assignment.
+pub(super) fn unresolved(
+    entry: &Configured<ServiceEntry>,
+    place: &WorkloadEntry,
+) -> Option<Arc<str>> {
+    match EndpointAddress::read(&place.address) {
+        EndpointAddress::Name(name) if entry.spec.resolution() == Declared::Static => Some(name),
+        EndpointAddress::Ip(_) | EndpointAddress::Name(_) | EndpointAddress::Pipe(_) => None,
+    }
+}
+
 /// Where the services of an entry are served, by the cluster that knows the place.
 pub(super) fn shards<'a>(
     entry: &Configured<ServiceEntry>,

@@ -1,4 +1,4 @@
-//! What is left out because another one is in its place, told once.
+//! What is left out because another one is in its place, or cannot be where it should, told once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use api::model::ServiceKey;
 use super::{Registries, differ};
 use crate::registry::{Contribution, SourceId};
 
-/// An object that is not used, or not as it was meant, because another one is in its place.
+/// An object that is not used, or not as it was meant, though nothing is wrong with it alone: another one is in its place, or
+/// asks for something that it is not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Report {
     pub source: SourceId,
@@ -44,6 +45,8 @@ impl Registries {
     pub fn reports(&self) -> Vec<Report> {
         let mut reports: Vec<_> = self.left_out.values().flatten().cloned().collect();
         self.weigh(&mut reports);
+        let used = self.entries.used.values();
+        reports.extend(used.flat_map(|used| &used.unresolved).cloned());
         let (settings, sources) = (&self.settings, &self.sources);
         reports.extend(differ::doubles(settings, sources, "ServiceEntry", |said| {
             &said.entries

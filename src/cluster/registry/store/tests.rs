@@ -453,6 +453,58 @@ fn of_one_name_in_other_registries_the_first_counts() {
     );
 }
 
+/// Nothing is wrong with either of them alone.
+#[test]
+fn a_name_that_nobody_resolves_is_told() {
+    let mut registries = registries("");
+    let files = source(Registry::External, "local");
+    let entry = |resolution: &str| {
+        format!(
+            "{{hosts: [b.example], ports: [{{number: 80, name: http, protocol: HTTP}}], resolution: {resolution}, workloadSelector: {{labels: {{a: b}}}}}}"
+        )
+    };
+    let place = |address: &str| format!("{{address: {address}, labels: {{a: b}}}}");
+    let said = Said::default()
+        .place("named", &place("db.example"))
+        .place("numbered", &place("10.0.0.1"))
+        .place("other", "{address: db.example, labels: {a: c}}");
+    put(
+        &mut registries,
+        &files,
+        said.clone().entry("e", &entry("STATIC")),
+    );
+    let told = |registries: &mut Registries| -> Vec<_> {
+        let news = registries.news().into_iter();
+        news.map(|report| format!("{} {}: {}", report.kind, report.name, report.message))
+            .collect()
+    };
+    assert_eq!(
+        told(&mut registries),
+        [
+            "WorkloadEntry named: not used by ServiceEntry demo/e, whose resolution is STATIC: db.example is a name"
+        ]
+    );
+    put(
+        &mut registries,
+        &files,
+        said.clone().entry("e", &entry("DNS")),
+    );
+    assert_eq!(told(&mut registries), [""; 0]);
+    put(
+        &mut registries,
+        &files,
+        said.clone().entry("e", &entry("STATIC")),
+    );
+    assert_eq!(told(&mut registries).len(), 1);
+    put(
+        &mut registries,
+        &files,
+        said.entry("e", &entry("STATIC"))
+            .place("named", &place("10.0.0.2")),
+    );
+    assert!(registries.reports().is_empty());
+}
+
 #[test]
 fn what_is_left_out_is_news_once() {
     let mut registries = registries("");
