@@ -6,7 +6,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::iter;
 
+use serde::de::IgnoredAny;
 use serde_json::Value as Json;
+use serde_json::de::{StrRead, StreamDeserializer};
 
 use super::envelope::MOST_DEPTH;
 use super::finding::Finding;
@@ -26,21 +28,51 @@ pub fn documents(text: &str) -> impl Iterator<Item = Result<Document, Malformed>
     let json = json(text);
     let yaml = json.is_none().then(|| yaml::documents(text, LIMITS));
     json.into_iter()
+        .flatten()
         .chain(yaml.into_iter().flatten())
         .filter(|read| !read.as_ref().is_ok_and(Node::is_null))
         .map(|read| read.map(|node| Document { node }))
 }
 
-/// JSON is YAML, but for halves of characters (`\ud83d\ude00`) and tabs, which both stand nowhere else in it.
-fn json(text: &str) -> Option<Result<Node, Malformed>> {
-    let rest = text.trim_start();
-    let odd = text.contains('\t') || text.contains("\\ud") || text.contains("\\uD");
-    if !odd || !rest.starts_with(['{', '[']) || text.len() > LIMITS.bytes {
+/// JSON is YAML, but for halves of characters (`\ud83d\ude00`) and tabs, which both stand nowhere else in it, and for values that
+/// follow each other with nothing between them, which kubectl takes.
+fn json(text: &str) -> Option<impl Iterator<Item = Result<Node, Malformed>> + '_> {
+    if !text.trim_start().starts_with(['{', '[']) || text.len() > LIMITS.bytes {
         return None;
     }
-    serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
-    let mut all = yaml::documents(&whole(text), LIMITS).collect::<Vec<_>>();
-    (all.len() == 1).then(|| all.pop()).flatten()
+    let mut count = 0;
+    for value in values(text) {
+        value.ok()?;
+        count += 1;
+    }
+    let odd = text.contains('\t') || text.contains("\\ud") || text.contains("\\uD");
+    (odd || count > 1).then(|| each(text))
+}
+
+fn values(text: &str) -> StreamDeserializer<'_, StrRead<'_>, IgnoredAny> {
+    serde_json::Deserializer::from_str(text).into_iter()
+}
+
+/// One after the other: all of them together may take many times the text. What is malformed ends it.
+fn each(text: &str) -> impl Iterator<Item = Result<Node, Malformed>> + '_ {
+    let mut values = values(text);
+    let (mut begin, mut above) = (0, 0);
+    let mut ended = false;
+    iter::from_fn(move || {
+        values.next().filter(|_| !ended)?.ok()?;
+        let piece = text.get(begin..values.byte_offset())?;
+        begin = values.byte_offset();
+        let mut read = yaml::documents(&whole(piece), LIMITS).next()?;
+        match &mut read {
+            Ok(node) => node.move_down(above),
+            Err(malformed) => {
+                malformed.line += above;
+                ended = true;
+            }
+        }
+        above += piece.matches('\n').count();
+        Some(read)
+    })
 }
 
 /// The same JSON without tabs, and with whole characters.
@@ -337,6 +369,15 @@ mod tests {
                 "{\n\t\"a\"\t:\t[\t1\t]\n,\"c\": \"\\ud83d\\ude00\\\\ud83d\\t\"}",
                 vec![json!({"a": [1], "c": "😀\\ud83d\t"})],
             ),
+            (
+                "{\"a\": 1}{\"b\": 2}\n\n [3] {\n\t\"c\": \"\\t\"}",
+                vec![
+                    json!({"a": 1}),
+                    json!({"b": 2}),
+                    json!([3]),
+                    json!({"c": "\t"}),
+                ],
+            ),
         ] {
             assert_eq!(values(text), objects, "{text}");
         }
@@ -370,6 +411,10 @@ mod tests {
                 "line 1: 1e999 is a number that JSON does not have; quote text",
             ),
             ("{\"a\": 1,\n\t\"a\": 2}", "line 2: the key \"a\" twice"),
+            (
+                "{\"a\": 1}\n{\"b\": 1}\n{\n\"c\": 1,\n\"c\": 2} {}",
+                "line 5: the key \"c\" twice",
+            ),
         ] {
             assert_eq!(cause(text), expected, "{text}");
         }
@@ -377,6 +422,19 @@ mod tests {
         // What stands before it is read.
         let first = documents("a: 1\n---\nb: [\n").next().unwrap();
         assert_eq!(first.unwrap().parts()[0].value(), json!({"a": 1}));
+    }
+
+    #[test]
+    fn values_that_follow_each_other_have_their_lines() {
+        let all = all("{\"a\": 1}\n{\n \"b\": {\n\"c\": [1]}}{\"d\":\n1}\n");
+        let lines = |at: usize, path: &str| {
+            let document: &Document = &all[at];
+            document.parts()[0].line(path)
+        };
+        assert_eq!(
+            [lines(0, "a"), lines(1, ""), lines(1, "b.c"), lines(2, "d")],
+            [1, 2, 4, 5]
+        );
     }
 
     #[test]

@@ -42,6 +42,20 @@ pub enum Value {
 }
 
 impl Node {
+    /// As a part of a text that begins so many lines above it.
+    pub fn move_down(&mut self, lines: usize) {
+        self.line = self.line.saturating_add(lines);
+        match &mut self.value {
+            Value::Scalar(_) => {}
+            Value::List(items) => items.iter_mut().for_each(|item| item.move_down(lines)),
+            Value::Map(entries) => {
+                entries
+                    .iter_mut()
+                    .for_each(|(_, value)| value.move_down(lines));
+            }
+        }
+    }
+
     /// Whether it says nothing.
     #[must_use]
     pub fn is_null(&self) -> bool {
