@@ -342,7 +342,7 @@ fn what_is_hostile_is_refused_in_time_and_space() {
         )
         .unwrap();
     }
-    let deep = "[".repeat(100) + &"]".repeat(100);
+    let deep = "[".repeat(200) + &"]".repeat(200);
     let long = format!("a: {}\n", "x".repeat(20 << 20));
     let folder = Folder::new();
     let long = folder.write("long.yaml", &long);
