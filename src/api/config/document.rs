@@ -12,6 +12,7 @@ use serde_json::de::{StrRead, StreamDeserializer};
 
 use super::envelope::MOST_DEPTH;
 use super::finding::Finding;
+use super::path::Path;
 use crate::yaml::{self, Limits, Malformed, Node, Plain, Scalar, Value};
 
 /// A file, and what one document of it may become.
@@ -31,7 +32,31 @@ pub fn documents(text: &str) -> impl Iterator<Item = Result<Document, Malformed>
         .flatten()
         .chain(yaml.into_iter().flatten())
         .filter(|read| !read.as_ref().is_ok_and(Node::is_null))
-        .map(|read| read.map(|node| Document { node }))
+        .map(|read| {
+            let node = read?;
+            items(&node)?;
+            Ok(Document { node })
+        })
+}
+
+/// Whether each List has items: one that lost them in a typing error would pass for something of somebody else.
+fn items(node: &Node) -> Result<(), Malformed> {
+    if !is_list(node) {
+        return Ok(());
+    }
+    let wrong = |line, cause: &str| {
+        let cause = format!("items: {cause}");
+        Err(Malformed { line, cause })
+    };
+    match field(node, "items") {
+        None => wrong(node.line, "is required"),
+        Some(Node {
+            value: Value::List(all),
+            ..
+        }) => all.iter().try_for_each(items),
+        Some(none) if none.is_null() => Ok(()),
+        Some(other) => wrong(other.line, "expected a list"),
+    }
 }
 
 /// JSON is YAML, but for halves of characters (`\ud83d\ude00`) and tabs, which both stand nowhere else in it, and for values that
@@ -136,13 +161,47 @@ impl Document {
 }
 
 fn flatten<'a>(node: &'a Node, found: &mut Vec<Part<'a>>) {
+    if !is_list(node) {
+        return found.push(Part::new(node));
+    }
+    if let Some(Value::List(items)) = field(node, "items").map(|items| &items.value) {
+        items.iter().for_each(|item| flatten(item, found));
+    }
+}
+
+/// Whether it says that it is Kubernetes' List of any objects.
+fn is_list(node: &Node) -> bool {
     let is = |name: &str, text: &str| matches!(field(node, name).map(|node| &node.value), Some(Value::Scalar(scalar)) if scalar.text == text);
-    let items = field(node, "items").map(|items| &items.value);
-    match items {
-        Some(Value::List(items)) if is("kind", "List") && is("apiVersion", "v1") => {
-            items.iter().for_each(|item| flatten(item, found));
+    is("kind", "List") && is("apiVersion", "v1")
+}
+
+/// More of them are no more help.
+const MOST_ENDLESS: usize = 100;
+
+/// Infinities, and what is no number.
+fn endless(node: &Node, path: &mut Path, found: &mut Vec<Finding>) {
+    match &node.value {
+        Value::Scalar(scalar) => {
+            let is_one = matches!(scalar.plain(), Plain::Float(value) if !value.is_finite());
+            if is_one && found.len() < MOST_ENDLESS {
+                let cause = format!("{scalar} is no number of JSON; quote the value");
+                found.push(Finding::error(path.as_str(), cause));
+            }
         }
-        _ => found.push(Part::new(node)),
+        Value::List(items) => {
+            for (at, item) in items.iter().enumerate() {
+                let length = path.enter_item(at);
+                endless(item, path, found);
+                path.back(length);
+            }
+        }
+        Value::Map(entries) => {
+            for (name, value) in entries {
+                let length = path.enter(name);
+                endless(value, path, found);
+                path.back(length);
+            }
+        }
     }
 }
 
@@ -178,6 +237,15 @@ impl<'a> Part<'a> {
     #[must_use]
     pub fn value(&self) -> Json {
         value(self.node)
+    }
+
+    /// Adds what [`Self::value`] cannot show: numbers that JSON does not have are text there, which nobody wrote.
+    pub fn complain(&self, findings: &mut Vec<Finding>) {
+        let mut found = Vec::new();
+        endless(self.node, &mut Path::default(), &mut found);
+        let is_known = |path: &str| findings.iter().any(|known| known.path == path);
+        found.retain(|one: &Finding| !is_known(&one.path));
+        findings.append(&mut found);
     }
 
     /// Where it begins.
@@ -403,12 +471,16 @@ mod tests {
             ("a: !!str {x: 1}\n", "line 1: cannot use the tag \"!!str\""),
             ("a: !!map [1]\n", "line 1: cannot use the tag \"!!map\""),
             (
-                "a: 1\nb: .inf\n",
-                "line 2: .inf is a number that JSON does not have; quote text",
+                "kind: List\napiVersion: v1\nitems: {a: 1}\n",
+                "line 3: items: expected a list",
             ),
             (
-                "[1e999]",
-                "line 1: 1e999 is a number that JSON does not have; quote text",
+                "kind: List\napiVersion: v1\nitem: []\n",
+                "line 1: items: is required",
+            ),
+            (
+                "kind: List\napiVersion: v1\nitems:\n- {kind: List, apiVersion: v1, items: x}\n",
+                "line 4: items: expected a list",
             ),
             ("{\"a\": 1,\n\t\"a\": 2}", "line 2: the key \"a\" twice"),
             (
@@ -422,6 +494,26 @@ mod tests {
         // What stands before it is read.
         let first = documents("a: 1\n---\nb: [\n").next().unwrap();
         assert_eq!(first.unwrap().parts()[0].value(), json!({"a": 1}));
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_have_are_found() {
+        let text = "a: [1, .inf]\nb: {'c.d': -.INF, e: .nan, f: '.inf', g: 1e999}\n";
+        let document = &all(text)[0];
+        let part = &document.parts()[0];
+        let mut findings = vec![Finding::error("b.e", "not a number")];
+        part.complain(&mut findings);
+        let said: Vec<_> = findings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            said,
+            [
+                "b.e: not a number",
+                "a[1]: .inf is no number of JSON; quote the value",
+                "b[\"c.d\"]: -.INF is no number of JSON; quote the value",
+            ]
+        );
+        // As kubectl reads it: the short name of a commit may look so.
+        assert_eq!(part.value()["b"]["g"], "1e999");
     }
 
     #[test]

@@ -118,15 +118,23 @@ pub fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
     verdict::check_all(value)
 }
 
-/// A hundred, and last one that says how many more there are. Warnings are left out first: whoever is refused wants to read
-/// why.
+/// Why a server of a Gateway cannot have this host; `None`: it can.
+#[must_use]
+pub fn served_host(host: &str) -> Option<String> {
+    rules::gateway::plain_host(host)
+}
+
+/// A hundred, and last one of each severity that says how many more there are. Warnings are left out first: whoever is
+/// refused wants to read why.
 pub fn limit(findings: &mut Vec<Finding>) {
     const MOST: usize = 100;
-    let Some(more @ 1..) = findings.len().checked_sub(MOST) else {
+    if findings.len() <= MOST {
         return;
-    };
+    }
+    let warnings = findings.iter().filter(|found| !found.is_error()).count();
     let errors = findings.iter().filter(|found| found.is_error()).count();
-    let (mut room, mut room_for_warnings) = (MOST, MOST.saturating_sub(errors));
+    let for_warnings = MOST.saturating_sub(errors);
+    let (mut room, mut room_for_warnings) = (MOST, for_warnings);
     findings.retain(|found| {
         let room = match found.severity {
             Severity::Error => &mut room,
@@ -136,11 +144,13 @@ pub fn limit(findings: &mut Vec<Finding>) {
         *room = room.saturating_sub(1);
         is_kept
     });
-    let message = format!("… and {more} more");
-    findings.push(match errors > MOST {
-        true => Finding::error("", message),
-        false => Finding::warning("", message),
-    });
+    let words = |more: usize| format!("… and {more} more");
+    if let Some(more @ 1..) = errors.checked_sub(MOST) {
+        findings.push(Finding::error("", words(more)));
+    }
+    if let Some(more @ 1..) = warnings.checked_sub(for_warnings) {
+        findings.push(Finding::warning("", words(more)));
+    }
 }
 
 /// A message alone: its JSON in one spelling, and what is wrong with it. `unknown`: how bad an unknown field is.

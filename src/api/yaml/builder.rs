@@ -317,13 +317,9 @@ fn is_plain(style: ScalarStyle, tag: Option<&Tag>) -> bool {
     }
 }
 
-/// `!!int x` is nothing, and `.inf` nothing that JSON has: as text, it would pass for what somebody wrote.
+/// `!!int x` is nothing.
 fn fits(line: usize, scalar: &Scalar, tag: Option<&Tag>) -> Result<(), Malformed> {
     let plain = scalar.plain();
-    if matches!(plain, Plain::Float(value) if !value.is_finite()) {
-        let cause = format!("{scalar} is a number that JSON does not have; quote text");
-        return Err(malformed(line, cause));
-    }
     let fits = match tag.and_then(Tag::core_suffix) {
         Some("null") => plain == Plain::Null,
         Some("bool") => scalar.boolean().is_some(),

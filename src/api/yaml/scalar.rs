@@ -79,7 +79,7 @@ fn number(text: &str) -> Option<Plain> {
         return match whole {
             Some(whole) => Some(Plain::Int(if negative { -whole } else { whole })),
             // More digits than any type has.
-            None => text.parse().ok().map(Plain::Float),
+            None => float(text),
         };
     }
     let decimal = radix == 10
@@ -87,11 +87,13 @@ fn number(text: &str) -> Option<Plain> {
         && digits.bytes().all(|digit| {
             digit.is_ascii_digit() || matches!(digit, b'.' | b'e' | b'E' | b'+' | b'-')
         });
-    if decimal {
-        text.parse().ok().map(Plain::Float)
-    } else {
-        None
-    }
+    if decimal { float(text) } else { None }
+}
+
+/// What is beyond all numbers is text, as kubectl reads it: the short name of a commit may be `12e4567`.
+fn float(text: &str) -> Option<Plain> {
+    let value: f64 = text.parse().ok()?;
+    value.is_finite().then_some(Plain::Float(value))
 }
 
 /// As an error shows it: quoted where it was text, and short.

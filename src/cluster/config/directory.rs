@@ -243,9 +243,13 @@ fn claims(bytes: Vec<u8>, origin: Origin) -> Result<Vec<Claim>, Malformed> {
     let mut claims = Vec::new();
     for document in document::documents(&text) {
         for part in document?.parts() {
-            let Some(judged) = judge(&part.value(), origin) else {
+            let Some(mut judged) = judge(&part.value(), origin) else {
                 continue;
             };
+            part.complain(&mut judged.findings);
+            if judged.findings.iter().any(Finding::is_error) {
+                judged.entry = None;
+            }
             let mut findings = judged.findings.iter();
             let wrong = findings
                 .clone()

@@ -503,13 +503,13 @@ mod tests {
         assert_eq!(play.processing.rejected(&places()).count(), 0);
     }
 
-    /// A Gateway whose server has a label that a host may not have.
+    /// A Gateway of which each server takes more room than what it is made of.
     fn broken() -> Entry {
         plain(
             Plain::Ingress,
             &json!({
                 "metadata": {"name": "web", "namespace": "shop"},
-                "spec": {"ingressClassName": "istio", "tls": [{"hosts": ["a_b.c"]}]},
+                "spec": {"ingressClassName": "istio", "tls": vec![json!({}); 10_000]},
             }),
         )
     }
@@ -533,7 +533,7 @@ mod tests {
             let rejected: Vec<_> = play.processing.rejected(&places()).collect();
             assert_eq!(rejected.len(), 1);
             assert_eq!(rejected[0].state, State::Stale);
-            assert_eq!(rejected[0].errors[0].path, "spec.servers[0].hosts[0]");
+            assert_eq!(rejected[0].errors[0].message, "object is too large");
             play.processing.ingresses_changed = true;
         }
         // A session after that one finds it broken, and what was served stays all the same.

@@ -57,6 +57,7 @@ impl<'a> Sheet<'a> {
             place(&mut value, namespace);
         }
         let (object, mut findings) = config::check_all(&value);
+        part.complain(&mut findings);
         let name_path = "metadata.name";
         let mut subject = Subject::of(&value);
         if object.is_none() {

@@ -149,6 +149,14 @@ impl<'a> At<'a> {
         }
     }
 
+    /// As it was written, also beyond what [`Self::number`] can say.
+    pub(super) fn digits(&self) -> String {
+        match self.value {
+            Some(Value::String(digits)) => digits.clone(),
+            _ => self.number().to_string(),
+        }
+    }
+
     pub(super) fn float(&self) -> f64 {
         match self.value {
             Some(Value::Number(number)) => number.as_f64().unwrap_or_default(),

@@ -119,7 +119,8 @@ fn outlier_detection(at: &At<'_>) {
     parts::pct(&at.get("maxEjectionPercent"));
     parts::pct(&at.get("minHealthPercent"));
     let errors = at.get("consecutiveErrors");
-    if errors.is_set() {
+    // On the wire 0 is what nobody wrote.
+    if errors.number() != 0 {
         errors.check(is::not_negative(errors.number()));
         let apart = ["consecutive5xxErrors", "consecutiveGatewayErrors"]
             .map(|other| at.apart("consecutiveErrors", other));
@@ -138,7 +139,7 @@ fn load_balancer(at: &At<'_>) {
     let hash = at.get("consistentHash");
     cookie(&hash.get("httpCookie"));
     let minimum = hash.get("minimumRingSize");
-    if minimum.is_set() {
+    if minimum.number() != 0 {
         let apart = ["ringHash", "maglev"].map(|other| hash.apart("minimumRingSize", other));
         if apart == [true, true] {
             minimum.warn("deprecated, use ringHash.minimumRingSize");
@@ -146,7 +147,7 @@ fn load_balancer(at: &At<'_>) {
     }
     let table = hash.to(["maglev", "tableSize"]);
     if table.is_set() && !is_table_size(table.number()) {
-        table.fail(format!("{} is not a prime below 5000011", table.number()));
+        table.fail(format!("{} is not a prime below 5000011", table.digits()));
     }
     let warmup = at.get("warmup");
     if warmup.is_set() {

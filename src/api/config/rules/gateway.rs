@@ -58,10 +58,15 @@ fn port<'a>(port: &At<'a>, bind: &At<'_>, bound: bool, names: &mut HashSet<&'a s
     }
 }
 
+/// A host without a namespace.
+pub(in crate::config) fn plain_host(text: &str) -> Wrong {
+    parts::served_host(text, true)
+}
+
 /// `[NS/]HOST`.
 fn host(text: &str) -> Wrong {
     let Some((namespace, host)) = text.split_once('/') else {
-        return parts::served_host(text, true);
+        return plain_host(text);
     };
     if !matches!(namespace, "*" | ".") && !is::is_label(namespace) {
         return Some(format!(
@@ -69,7 +74,7 @@ fn host(text: &str) -> Wrong {
             quoted(namespace)
         ));
     }
-    parts::served_host(host, true)
+    plain_host(host)
 }
 
 fn tls(server: &At<'_>) {

@@ -188,18 +188,7 @@ fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
         }
     }
     drain(at, written, by);
-    written_address(&at.get("discoveryAddress"));
-    for name in [
-        "zipkinAddress",
-        "statsdUdpAddress",
-        "envoyMetricsServiceAddress",
-    ] {
-        at.get(name).check_text(address);
-    }
-    for name in ["envoyAccessLogService", "envoyMetricsService"] {
-        written_address(&at.to([name, "address"]));
-    }
-    tracing(&at.get("tracing"));
+    addresses(at, by);
     parts::port(&at.get("proxyAdminPort"));
     match by {
         Use::Own | Use::Discovery => {
@@ -207,6 +196,42 @@ fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
             starts(at);
         }
         Use::Served => parts::port_or_none(&at.get("statusPort")),
+    }
+}
+
+/// Of all that a proxy calls.
+fn addresses(at: &At<'_>, by: Use) {
+    let check = |at: &At<'_>| {
+        let text = at.text();
+        // Resolvers know names with underscores; what is handed on has those of all releases.
+        let is_known = by != Use::Served || !text.contains('_') || text.starts_with("$(");
+        at.check(address(text).or_else(|| (!is_known).then(|| no_address(text))));
+    };
+    for name in [
+        "zipkinAddress",
+        "statsdUdpAddress",
+        "envoyMetricsServiceAddress",
+    ] {
+        let at = at.get(name);
+        if !at.is_empty() {
+            check(&at);
+        }
+    }
+    for at in [
+        at.get("discoveryAddress"),
+        at.to(["envoyAccessLogService", "address"]),
+        at.to(["envoyMetricsService", "address"]),
+        at.to(["tracing", "zipkin", "address"]),
+        at.to(["tracing", "lightstep", "address"]),
+        at.to(["tracing", "datadog", "address"]),
+    ] {
+        if at.is_set() {
+            check(&at);
+        }
+    }
+    let lightstep = at.to(["tracing", "lightstep"]);
+    if lightstep.is_set() {
+        lightstep.get("accessToken").not_empty();
     }
 }
 
@@ -226,16 +251,6 @@ fn starts(at: &At<'_>) {
     for name in ["statNameLength", "concurrency"] {
         let at = at.get(name);
         at.check(is::not_negative(at.number()));
-    }
-}
-
-fn tracing(at: &At<'_>) {
-    for name in ["zipkin", "lightstep", "datadog"] {
-        written_address(&at.to([name, "address"]));
-    }
-    let lightstep = at.get("lightstep");
-    if lightstep.is_set() {
-        lightstep.get("accessToken").not_empty();
     }
 }
 
@@ -285,7 +300,8 @@ fn a_while(at: &At<'_>) {
 }
 
 fn dns_name(text: &str) -> Wrong {
-    (!is_name(text)).then(|| format!("{} is not a DNS name", quoted(text)))
+    let holds = is_name(text) && !text.contains('_');
+    (!holds).then(|| format!("{} is not a DNS name", quoted(text)))
 }
 
 /// An address that may be absent, but not empty.
@@ -296,7 +312,11 @@ fn written_address(at: &At<'_>) {
 }
 
 fn address(text: &str) -> Wrong {
-    (!is_address(text)).then(|| format!("{} is not HOST:PORT", quoted(text)))
+    (!is_address(text)).then(|| no_address(text))
+}
+
+fn no_address(text: &str) -> String {
+    format!("{} is not HOST:PORT", quoted(text))
 }
 
 fn is_address(text: &str) -> bool {

@@ -11,7 +11,7 @@ mod client_tls;
 mod context;
 mod destination_rule;
 mod envoy_filter;
-mod gateway;
+pub(super) mod gateway;
 mod hosts;
 mod http_action;
 mod http_headers;

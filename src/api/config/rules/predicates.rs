@@ -1,6 +1,6 @@
 //! What a single value may be, each with its message; they know nothing of where it stands.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::at::Wrong;
 use crate::config::finding::quoted;
@@ -281,28 +281,56 @@ pub(super) fn header(text: &str) -> Wrong {
 
 /// `http[s]://HOST[:PORT]…` as far as a set of keys may be fetched from it.
 pub(super) fn jwks_uri(text: &str) -> Wrong {
-    let holds = ["http://", "https://"]
-        .iter()
-        .find_map(|scheme| text.strip_prefix(scheme))
-        .is_some_and(|rest| {
-            let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-            let place = authority.rsplit('@').next().unwrap_or(authority);
-            let (host, port) = match place
-                .strip_prefix('[')
-                .and_then(|rest| rest.split_once(']'))
-            {
-                Some((host, "")) => (host, None),
-                Some((host, after)) => (host, Some(after.strip_prefix(':').unwrap_or("?"))),
-                None => match place.split_once(':') {
-                    Some((host, port)) => (host, Some(port)),
-                    None => (place, None),
-                },
-            };
-            !host.is_empty() && port.is_none_or(|port| port.parse::<u16>().is_ok())
-        });
+    let scheme = |name: &str| {
+        let (scheme, rest) = text.split_at_checked(name.len())?;
+        scheme.eq_ignore_ascii_case(name).then_some(rest)
+    };
+    let rest = scheme("http://").or_else(|| scheme("https://"));
+    let holds = rest.is_some_and(|rest| {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+        is_place(authority.rsplit('@').next().unwrap_or(authority)) && is_escaped(rest)
+    });
     wrong(holds, || {
         format!("{} is not an http or https URL", quoted(text))
     })
+}
+
+/// `HOST[:PORT]` of a URL.
+fn is_place(place: &str) -> bool {
+    let (host_is_one, port) = match place
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+    {
+        Some((host, "")) => (host.parse::<Ipv6Addr>().is_ok(), None),
+        Some((host, after)) => {
+            let port = after.strip_prefix(':').unwrap_or("?");
+            (host.parse::<Ipv6Addr>().is_ok(), Some(port))
+        }
+        None => match place.split_once(':') {
+            Some((host, port)) => (is_reg_name(host), Some(port)),
+            None => (is_reg_name(place), None),
+        },
+    };
+    host_is_one && port.is_none_or(|port| port.parse::<u16>().is_ok())
+}
+
+/// A name as registries have them, or an address of IPv4: more than FQDN, since others resolve it.
+fn is_reg_name(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let is_letter = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_');
+    host.split('.')
+        .all(|label| !label.is_empty() && label.chars().all(is_letter))
+}
+
+/// No blanks, and two digits after each percent sign.
+fn is_escaped(text: &str) -> bool {
+    let mut pieces = text.split('%');
+    pieces.next();
+    !text.contains(|letter: char| letter.is_whitespace() || letter.is_control())
+        && pieces.all(|piece| {
+            let digits = piece.as_bytes().get(..2);
+            digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+        })
 }
 
 #[cfg(test)]
@@ -507,6 +535,8 @@ mod tests {
                 "https://a.b:8443/x",
                 "https://[::1]:1/",
                 "https://u@a/?x",
+                "HTTPS://a.b./%2F",
+                "https://keys_1:1/ü",
             ],
             &[
                 "",
@@ -515,6 +545,12 @@ mod tests {
                 "https://",
                 "https://a:x/",
                 "https://a:70000",
+                "https://a b/x",
+                "https://a..b/x",
+                "https://[zz]/x",
+                "https://%zz/",
+                "https://a/%2",
+                "https://a/x y",
                 "https://[::1]x",
             ],
         );

@@ -320,6 +320,26 @@ fn one_that_is_nested_too_deeply_is_refused_alone() {
     }
 }
 
+/// Where text is wanted, kubectl would have told; and what others wrote is none of our business.
+#[test]
+fn a_number_that_json_does_not_have_harms_its_object_alone() {
+    let mut play = Play::new();
+    let others = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, labels: {a: .inf, b: 12e4567}}\n---\n";
+    let odd = service("odd", "x").replace("hosts: [odd]", "hosts: [odd, .nan]");
+    play.write(
+        "a.yaml",
+        service("a", "x") + others + &odd + &service("b", "x"),
+    );
+    assert_eq!(play.look(), "a b");
+    let line = service("a", "x").lines().count() + others.lines().count() + 6;
+    assert_eq!(
+        play.told(),
+        [format!(
+            "./a.yaml:{line}: VirtualService default/odd: refused: spec.hosts[1]: \".nan\" is not a host name: \"\" is not a DNS label"
+        )]
+    );
+}
+
 #[test]
 fn what_cannot_be_looked_into_stays() {
     let mut play = Play::new();

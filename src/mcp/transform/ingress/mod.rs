@@ -186,7 +186,7 @@ pub fn transform(
             metadata: &ingress.metadata,
             servers: Vec::new(),
         });
-        gateway.servers.extend(servers(key, ingress));
+        gateway.servers.extend(servers(key, ingress, &mut findings));
         for (at, rule) in ingress.spec.rules.iter().enumerate() {
             let found = routes(key, at, rule, settings, port, &mut findings);
             if found.is_empty() {
@@ -234,8 +234,9 @@ impl Gateway<'_> {
     }
 }
 
-/// What an Ingress listens on: a server for each certificate, then the plain one.
-fn servers(key: &Key, ingress: &Ingress) -> Vec<Value> {
+/// What an Ingress listens on: a server for each certificate, then the plain one. A host that no Gateway can have is left out
+/// alone, and not with all that others are served by.
+fn servers(key: &Key, ingress: &Ingress, findings: &mut Vec<Finding>) -> Vec<Value> {
     let of = format!("i-{}-{}", key.name, key.namespace);
     let mut servers = Vec::new();
     for (at, tls) in ingress.spec.tls.iter().enumerate() {
@@ -243,10 +244,22 @@ fn servers(key: &Key, ingress: &Ingress) -> Vec<Value> {
             0 => format!("https-443-{of}"),
             at => format!("https-443-{of}-{at}"),
         };
-        let hosts: Vec<&str> = match &tls.hosts[..] {
-            [] => vec![ANY],
-            hosts => hosts.iter().map(String::as_str).collect(),
-        };
+        let mut hosts: Vec<&str> = Vec::new();
+        for (index, host) in tls.hosts.iter().enumerate() {
+            match api::config::served_host(host) {
+                None => hosts.push(host),
+                Some(why) => findings.push(Finding {
+                    ingress: key.clone(),
+                    path: format!("spec.tls[{at}].hosts[{index}]"),
+                    message: format!("{host:?} is not served: {why}"),
+                }),
+            }
+        }
+        match (tls.hosts.is_empty(), hosts.is_empty()) {
+            (true, _) => hosts.push(ANY),
+            (false, true) => continue,
+            (false, false) => {}
+        }
         servers.push(json!({
             "port": {"number": 443, "protocol": "HTTPS", "name": name},
             "hosts": hosts,

@@ -62,6 +62,47 @@ fn route(service: &str, port: u16, uris: &Value) -> Value {
     route
 }
 
+/// One that no Gateway can have costs nobody else theirs.
+#[test]
+fn a_host_that_cannot_be_served_is_left_out_alone() {
+    let one = json!({
+        "metadata": {"name": "front", "namespace": "shop"},
+        "spec": {"tls": [
+            {"hosts": ["a.example", "localhost", "*.b.example"]},
+            {"hosts": ["a_b.example", "ns/c.example"]},
+            {"hosts": []},
+        ]},
+    });
+    let outcome = made(&all(&[("shop", "front", one)]));
+    let found: Vec<_> = outcome.findings.iter().map(|one| &*one.path).collect();
+    assert_eq!(
+        found,
+        [
+            "spec.tls[0].hosts[1]",
+            "spec.tls[1].hosts[0]",
+            "spec.tls[1].hosts[1]"
+        ]
+    );
+    assert_eq!(
+        outcome.findings[0].message,
+        "\"localhost\" is not served: short names are not allowed"
+    );
+    let [gateway] = &outcome.made[..] else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(gateway.object().1, []);
+    let servers = gateway.spec["servers"].as_array().unwrap();
+    let hosts: Vec<_> = servers.iter().map(|server| &server["hosts"]).collect();
+    assert_eq!(
+        hosts,
+        [
+            &json!(["a.example", "*.b.example"]),
+            &json!(["*"]),
+            &json!(["*"])
+        ]
+    );
+}
+
 #[test]
 fn an_ingress_is_a_gateway_and_a_virtual_service_for_each_host() {
     let one = json!({

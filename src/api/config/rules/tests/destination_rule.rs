@@ -77,6 +77,7 @@ rows! { "DestinationRule" "x"
         ];
     }
     outlier_detection {
+        + policy("outlierDetection: {consecutiveErrors: 0, consecutive5xxErrors: 5}");
         + policy("outlierDetection: {interval: 1s, baseEjectionTime: 1ms, maxEjectionPercent: 100, minHealthPercent: 0, consecutive5xxErrors: 5, consecutiveLocalOriginFailures: 3, splitExternalLocalOriginErrors: true}");
         - policy("outlierDetection: {interval: 0s, baseEjectionTime: 0s, maxEjectionPercent: 101, minHealthPercent: -1, consecutiveLocalOriginFailures: 3}") => [
             "spec.trafficPolicy.outlierDetection.interval: duration 0s is less than 1ms",
@@ -95,12 +96,16 @@ rows! { "DestinationRule" "x"
         ];
     }
     load_balancer {
+        + balanced("consistentHash: {useSourceIp: true, minimumRingSize: 0, ringHash: {}}");
         + balanced("consistentHash: {httpCookie: {name: c, ttl: 0s, attributes: [{name: a}, {name: b}]}, maglev: {tableSize: 65537}}, warmup: {duration: 1s, minimumPercent: 100, aggression: 1}");
         - balanced("consistentHash: {httpCookie: {attributes: [{}, {name: a}, {name: a}]}, minimumRingSize: 1, ringHash: {}}") => [
             "spec.trafficPolicy.loadBalancer.consistentHash: minimumRingSize and ringHash exclude each other",
             "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.name: must not be empty",
             "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[0].name: must not be empty",
             "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[2].name: duplicate attribute \"a\"",
+        ];
+        - balanced("consistentHash: {useSourceIp: true, maglev: {tableSize: 18446744073709551615}}") => [
+            "spec.trafficPolicy.loadBalancer.consistentHash.maglev.tableSize: 18446744073709551615 is not a prime below 5000011",
         ];
         - balanced("consistentHash: {useSourceIp: true, minimumRingSize: 1}") => [
             "warning: spec.trafficPolicy.loadBalancer.consistentHash.minimumRingSize: deprecated, use ringHash.minimumRingSize",

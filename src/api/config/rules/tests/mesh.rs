@@ -51,6 +51,7 @@ rows! { "MeshConfig" ""
         - proxy("statsdUdpAddress: a") => ["defaultConfig.statsdUdpAddress: \"a\" is not HOST:PORT"];
         - proxy("zipkinAddress: 'a:0'") => ["defaultConfig.zipkinAddress: \"a:0\" is not HOST:PORT"];
         - proxy("tracing: {zipkin: {address: 'a b:1'}}") => ["defaultConfig.tracing.zipkin.address: \"a b:1\" is not HOST:PORT"];
+        - proxy("tracing: {zipkin: {address: 'a_b.c:9411'}}") => ["defaultConfig.tracing.zipkin.address: \"a_b.c:9411\" is not HOST:PORT"];
         - proxy("tracing: {lightstep: {address: 'a', accessToken: t}}") => ["defaultConfig.tracing.lightstep.address: \"a\" is not HOST:PORT"];
         - proxy("tracing: {datadog: {address: ':1'}}") => ["defaultConfig.tracing.datadog.address: \":1\" is not HOST:PORT"];
         - proxy("envoyMetricsService: {address: 'a'}") => ["defaultConfig.envoyMetricsService.address: \"a\" is not HOST:PORT"];
@@ -69,6 +70,7 @@ rows! { "MeshConfig" ""
     trust_domain {
         + "{trustDomain: a.b, trustDomainAliases: [c]}";
         + "{trustDomain: ''}";
+        - "{trustDomain: a_b}" => ["trustDomain: \"a_b\" is not a DNS name"];
         - "{trustDomain: a/b}" => ["trustDomain: \"a/b\" is not a DNS name"];
         - "{trustDomainAliases: [a, '']}" => ["trustDomainAliases[1]: \"\" is not a DNS name"];
     }
