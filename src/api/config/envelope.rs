@@ -203,6 +203,25 @@ impl Metadata {
     }
 }
 
+/// What is wrong with the full name of a resource, of which nobody has read the metadata.
+pub(super) fn misnamed(kind: &Kind, full_name: &str) -> Vec<Finding> {
+    let (namespace, name) = match (kind.cluster, full_name.split_once('/')) {
+        (true, _) => (None, full_name),
+        (false, Some((namespace, name))) => (Some(namespace), name),
+        (false, None) => (Some(""), full_name),
+    };
+    let mut findings = Vec::new();
+    if !is_dns_name(name) {
+        let message = format!("{} is not a DNS name", quoted(name));
+        findings.push(Finding::error("metadata.name", message));
+    }
+    if let Some(namespace) = namespace.filter(|namespace| !is_label(namespace)) {
+        let message = format!("{} is not a DNS label", quoted(namespace));
+        findings.push(Finding::error("metadata.namespace", message));
+    }
+    findings
+}
+
 /// Text of which a predicate holds, where there is any.
 fn text(value: &Json, is_one: fn(&str) -> bool, what: &str, walker: &mut Walker) -> String {
     match super::scalars::read(Of::String, value) {

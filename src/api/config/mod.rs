@@ -68,6 +68,12 @@ impl Object {
         format!("{}/{}", self.namespace, self.name)
     }
 
+    /// What is wrong with the name that a resource carries, as a door would say it of the object's metadata.
+    #[must_use]
+    pub fn misnamed(kind: &Kind, full_name: &str) -> Vec<Finding> {
+        envelope::misnamed(kind, full_name)
+    }
+
     /// An object as a resource carries it, by its full name.
     ///
     /// # Errors

@@ -60,7 +60,10 @@ impl Monitor {
         }
         match path {
             "/metrics" => {
-                let seen = sight::seen(&self.hub);
+                let mut seen = sight::seen(&self.hub);
+                if let Some(sinks) = self.sources.sinks() {
+                    seen.rejected.extend(sinks.refused());
+                }
                 let body = self.hub.metrics.text(&seen);
                 full(StatusCode::OK, CONTENT_TYPE, body.into())
             }

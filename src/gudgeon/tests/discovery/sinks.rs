@@ -79,11 +79,26 @@ async fn a_directory_is_read_by_name_a_good_change_arrives_and_a_broken_one_is_s
     let words = shown["errors"].to_string();
     assert!(words.contains("did you mean \\\"hosts\\\"?"), "{words}");
     client.is_quiet().await;
+    let page = discovery.get("/debug").1;
+    for word in ["one/a.yaml:5", "demo/a", "did you mean"] {
+        assert!(page.contains(word), "{word}");
+    }
+    let metrics = discovery.get("/metrics").1;
+    let counted = r#"pilot_total_rejected_configs{type="ServiceEntry",name="demo/a"} 1"#;
+    assert!(metrics.contains(counted), "{metrics}");
+    let entries = || {
+        let source = discovery.json("/debug/sinkz")[0].clone();
+        source["collections"]["istio/networking/v1alpha3/serviceentries"].clone()
+    };
+    let before = entries();
+    assert_eq!(before["count"], 1);
     discovery.place.write("one/a.yaml", &a("10.0.0.3"));
     let second = client.hear(EDS).await;
     client.ack(&second, &[A]);
     assert_eq!(endpoints(&second, A), ["10.0.0.3:1"]);
     soon("the fault is gone", || rejected().is_null()).await;
+    let after = entries();
+    assert!(after["version"] != before["version"], "{after}");
     let sources = discovery.json("/debug/sinkz");
     assert_eq!(
         (&sources[0]["state"], &sources[0]["synced"]),

@@ -1,12 +1,15 @@
 //! A directory as a source beside those that are dialled: the same objects, checked here.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cluster::config::{Change, Directory, Entry, Look, Plain, Report};
+use cluster::config::{Change, Directory, Entry, Id, Look, Plain, Report};
+use mcp::objects;
 use mcp::sink::Changes;
+use mcp::version::{Sum, member};
 use tokio::time::{Instant, timeout};
 use tracing::{error, info, warn};
 
@@ -26,6 +29,45 @@ pub(super) struct Folder {
     pub(super) path: PathBuf,
     synced: AtomicBool,
     report: Mutex<Arc<Report>>,
+    tally: Mutex<Tally>,
+}
+
+/// How many objects there are of each collection, and its version: what a galley over the same directory would give.
+#[derive(Debug, Default)]
+struct Tally {
+    collections: BTreeMap<&'static str, (usize, Sum)>,
+    members: BTreeMap<Id, Sum>,
+}
+
+impl Tally {
+    /// Counts what is other now.
+    fn take(&mut self, changes: &[Change]) {
+        for change in changes {
+            let (id, new) = match change {
+                Change::Set(id, Entry::Object { object, .. }) => {
+                    let resource = objects::resource(object, None);
+                    (id, Some(member(&resource.name, resource.version)))
+                }
+                Change::Gone(id) | Change::Set(id, Entry::Plain { .. }) => (id, None),
+            };
+            let old = match new {
+                Some(sum) => self.members.insert(id.clone(), sum),
+                None => self.members.remove(id),
+            };
+            if old.is_none() && new.is_none() {
+                continue;
+            }
+            let (count, version) = self.collections.entry(id.collection).or_default();
+            if let Some(old) = old {
+                *count = count.saturating_sub(1);
+                *version = *version - old;
+            }
+            if let Some(new) = new {
+                *count = count.saturating_add(1);
+                *version = *version + new;
+            }
+        }
+    }
 }
 
 impl Folder {
@@ -34,7 +76,17 @@ impl Folder {
             path: path.to_owned(),
             synced: AtomicBool::new(false),
             report: Mutex::default(),
+            tally: Mutex::default(),
         }
+    }
+
+    /// What there is of each collection that something was read of: how many objects, and which version.
+    pub(super) fn collections(&self) -> BTreeMap<&'static str, (usize, Sum)> {
+        self.tally().collections.clone()
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it was read once.
@@ -52,8 +104,12 @@ impl Folder {
         let mut directory = Directory::new(&self.path, unused);
         let mut lost = false;
         loop {
+            let this = Arc::clone(&self);
             let looked = tokio::task::spawn_blocking(move || {
                 let look = directory.look();
+                if let Ok(look) = &look {
+                    this.tally().take(&look.changes);
+                }
                 (directory, look)
             });
             let Ok((back, look)) = looked.await else {

@@ -1,21 +1,65 @@
 //! What is known of each source, as JSON.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::config::collections::kind_of;
+use cluster::config::Report;
 use mcp::sink::{Outcome, Standing};
 use serde_json::{Map, Value, json};
 
 use super::super::shown::Shown;
 use super::folder::Folder;
 use super::{Origin, Sinks, Source};
+use crate::discovery::facts::Object;
 use crate::html::{self, ROWS, escaped};
 use crate::log::stamp;
 use crate::mcp::{Held, State};
 use crate::secrets;
 
+/// An object that is not served as it was sent or written; or a file that cannot be read, which has no name.
+struct Refused {
+    collection: String,
+    name: String,
+    /// `FILE:LINE`, of a directory.
+    origin: Option<String>,
+    state: &'static str,
+    errors: Vec<String>,
+}
+
+impl Refused {
+    fn json(&self) -> Value {
+        json!({
+            "collection": self.collection, "name": self.name, "origin": self.origin,
+            "state": self.state, "errors": self.errors,
+        })
+    }
+}
+
+impl Source {
+    fn refused(&self) -> Vec<Refused> {
+        match &self.origin {
+            Origin::Link(link) => of_sink(&link.held),
+            Origin::Port(_, held) => of_sink(held),
+            Origin::Folder(folder) => of_report(&folder.report()),
+        }
+    }
+}
+
 impl Sinks {
+    /// What breaks a rule, by kind and name: whoever counts what is not valid counts it, too.
+    pub(crate) fn refused(&self) -> BTreeSet<Object> {
+        let state = self.state();
+        let all = state.sources.iter().flat_map(Source::refused);
+        let named = all.filter_map(|one| {
+            let kind = kind_of(&one.collection)?.kind;
+            Some((kind.into(), one.name))
+        });
+        named.collect()
+    }
+
     /// What is written, used or not.
     pub(in super::super) fn written(&self, all: &mut Shown) {
         let state = self.state();
@@ -70,6 +114,31 @@ impl Sinks {
         }
         html::more(page, state.sources.len());
         page.push_str("</table>\n");
+        let all = state.sources.iter().map(|one| (one.name(), one.refused()));
+        let all: Vec<_> = all.collect();
+        let count = all.iter().map(|(_, refused)| refused.len()).sum();
+        if count == 0 {
+            return;
+        }
+        let _written = writeln!(
+            page,
+            "<h2>Not served as it is written: {count}</h2><table><tr><th>where<th>what<th>state<th>why</tr>"
+        );
+        let all = all.iter();
+        let all = all.flat_map(|(source, refused)| refused.iter().map(move |one| (source, one)));
+        for (source, one) in all.take(ROWS) {
+            let _written = writeln!(
+                page,
+                "<tr><td>{}<td>{}<br>{}<td class=\"bad\">{}<td>{}</tr>",
+                escaped(one.origin.as_ref().unwrap_or(source)),
+                escaped(&one.collection),
+                escaped(&one.name),
+                one.state,
+                escaped(&one.errors.join("; "))
+            );
+        }
+        html::more(page, count);
+        page.push_str("</table>\n");
     }
 
     fn one(&self, source: &Source) -> Value {
@@ -86,9 +155,9 @@ impl Sinks {
             Some(State::Connected(at)) => ("connected", time(at), Value::Null),
             Some(State::Broken(at, cause)) => ("broken", time(at), cause.into()),
         };
-        let sink = held.sink();
         let mut collections = Map::new();
-        let mut rejected = Vec::new();
+        let rejected: Vec<_> = source.refused().iter().map(Refused::json).collect();
+        let sink = held.sink();
         for (name, one) in sink.status() {
             let nack = one
                 .last_nack
@@ -100,17 +169,6 @@ impl Sinks {
                 "last_nack": nack,
             });
             collections.insert(name.to_string(), shown);
-            for (object, held) in sink.held(name) {
-                let state = match held.standing() {
-                    Standing::Good => continue,
-                    Standing::Stale => "stale",
-                    Standing::Refused => "refused",
-                };
-                let broken: Vec<_> = held.broken.iter().map(|one| secrets::words(one)).collect();
-                rejected.push(json!({
-                    "collection": &**name, "name": &**object, "state": state, "errors": broken,
-                }));
-            }
         }
         let requests = sink.log().map(|one| {
             let (outcome, message, came) = match &one.outcome {
@@ -143,23 +201,59 @@ impl Sinks {
 }
 
 fn of_folder(source: &Source, folder: &Folder) -> Value {
-    let report = folder.report();
-    let rejected = report.rejected.iter().map(|one| {
-        let errors: Vec<_> = one.errors.iter().map(ToString::to_string).collect();
-        json!({
-            "collection": one.id.collection, "name": &*one.id.name, "origin": &*one.origin,
-            "state": one.state.as_str(), "errors": errors,
+    let collections = folder.collections().into_iter();
+    let collections: Map<_, _> = collections
+        .map(|(name, (count, version))| {
+            // Nobody acknowledges what is read here.
+            let shown = json!({
+                "version": version.to_string(), "count": count, "last_ack": null, "last_nack": null,
+            });
+            (name.to_owned(), shown)
         })
-    });
-    let rejected: Vec<_> = rejected.collect();
+        .collect();
+    let rejected: Vec<_> = source.refused().iter().map(Refused::json).collect();
     json!({
         "address": source.name(),
         "state": if folder.is_synced() { "read" } else { "reading" },
         "synced": folder.is_synced(),
         "leaving": source.leaves,
-        "served": report.served,
+        "served": folder.report().served,
+        "collections": collections,
         "rejected": rejected,
     })
+}
+
+fn of_sink(held: &Held) -> Vec<Refused> {
+    let sink = held.sink();
+    let mut refused = Vec::new();
+    for (collection, _) in sink.status() {
+        for (name, one) in sink.held(collection) {
+            let state = match one.standing() {
+                Standing::Good => continue,
+                Standing::Stale => "stale",
+                Standing::Refused => "refused",
+            };
+            refused.push(Refused {
+                collection: collection.to_string(),
+                name: name.to_string(),
+                origin: None,
+                state,
+                errors: one.broken.iter().map(|one| secrets::words(one)).collect(),
+            });
+        }
+    }
+    refused
+}
+
+fn of_report(report: &Report) -> Vec<Refused> {
+    let rejected = report.rejected.iter().map(|one| Refused {
+        collection: one.id.collection.to_owned(),
+        name: one.id.name.to_string(),
+        origin: Some(one.origin.to_string()),
+        state: one.state.as_str(),
+        errors: one.errors.iter().map(ToString::to_string).collect(),
+    });
+    rejected.collect()
 }
 
 /// Objects, and those of them that break a rule.
