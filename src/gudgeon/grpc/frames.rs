@@ -17,6 +17,9 @@ use tonic::{Code, Status};
 /// Whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
+/// Bytes of messages that are taken out of a body before anybody asks for them.
+const AHEAD: usize = 256 << 10;
+
 /// For the word with which the other side goes: it is there already, or on its way.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -58,7 +61,10 @@ impl Ended for Infallible {
 pub(crate) struct Inbound<B> {
     body: B,
     bounds: Bounds,
+    /// One after the other, wherever frames began: the smallest frame costs its bytes and nothing beside them.
     buffer: BytesMut,
+    /// The client has said all, and it is in the buffer.
+    ended: bool,
 }
 
 impl<B> Inbound<B>
@@ -70,6 +76,7 @@ where
             body,
             bounds,
             buffer: BytesMut::new(),
+            ended: false,
         }
     }
 
@@ -79,17 +86,41 @@ where
             if let Some(message) = self.take()? {
                 return read(&message, self.bounds.values).map(Some);
             }
-            match self.body.frame().await {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.buffer.extend_from_slice(&data);
-                    }
-                }
-                Some(Err(cause)) => return Err(cause.status()),
-                None if self.buffer.is_empty() => return Ok(None),
-                None => return Err(Status::invalid_argument("a message ends too early")),
+            if !self.ended {
+                self.fill().await?;
+            } else if self.buffer.is_empty() {
+                return Ok(None);
+            } else {
+                return Err(Status::invalid_argument("a message ends too early"));
             }
         }
+    }
+
+    /// Takes in what comes while nobody wants a message; returns when the stream breaks. May be given up at any time.
+    ///
+    /// The HTTP/2 library ends a connection, with all its streams, when some hundred small frames of it are not taken; so who
+    /// is read slowly is read into a buffer. When that is full, the client waits for its window.
+    pub(crate) async fn take_in(&mut self) -> Status {
+        while !self.ended && self.buffer.len() < AHEAD {
+            if let Err(status) = self.fill().await {
+                return status;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// One frame more.
+    async fn fill(&mut self) -> Result<(), Status> {
+        match self.body.frame().await {
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    self.buffer.extend_from_slice(&data);
+                }
+            }
+            Some(Err(cause)) => return Err(cause.status()),
+            None => self.ended = true,
+        }
+        Ok(())
     }
 
     /// How the other side has ended the stream; `None`: it does not say, or not soon.
@@ -191,8 +222,12 @@ pub(crate) fn prefix(length: usize) -> [u8; PREFIX] {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
     use http_body_util::Full;
+    use hyper::body::Frame;
 
     use super::*;
 
@@ -235,6 +270,50 @@ mod tests {
         bytes.pop();
         let cut = heard(bytes).await;
         assert_eq!(cut, [Ok(2), Ok(0), Err(Code::InvalidArgument)]);
+    }
+
+    /// The same message in a frame of its own, without end; how often it was taken.
+    struct Endless(Bytes, usize);
+
+    impl Body for Endless {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            self.1 += 1;
+            Poll::Ready(Some(Ok(Frame::data(self.0.clone()))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ahead_of_its_messages_no_more_is_taken_in_than_may_be() {
+        let message = Bytes::from(framed(&request(9)));
+        let mut inbound = Inbound::new(Endless(message.clone(), 0), BOUNDS);
+        for round in 0..3 {
+            let taken = timeout(Duration::from_secs(1), inbound.take_in());
+            assert!(taken.await.is_err(), "the stream is not broken");
+            let most = AHEAD.div_ceil(message.len());
+            assert_eq!(inbound.body.1, most + 100 * round);
+            assert!(inbound.buffer.capacity() <= 2 * AHEAD + (16 << 10));
+            for _ in 0..100 {
+                let next = inbound.next::<DiscoveryRequest>().await.unwrap();
+                assert_eq!(next, Some(request(9)));
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_taken_in_is_heard_to_its_end() {
+        let bytes = [framed(&request(2)), framed(&request(1))].concat();
+        let mut inbound = Inbound::new(Full::new(Bytes::from(bytes)), BOUNDS);
+        let taken = timeout(Duration::from_secs(1), inbound.take_in());
+        assert!(taken.await.is_err(), "the stream is not broken");
+        for heard in [Some(request(2)), Some(request(1)), None, None] {
+            assert_eq!(inbound.next().await.unwrap(), heard);
+        }
     }
 
     #[tokio::test]

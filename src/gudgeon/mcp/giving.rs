@@ -132,8 +132,16 @@ where
                 None => std::future::pending().await,
             }
         };
+        let inbound = &mut self.inbound;
+        let asked = async {
+            match resume {
+                // Neighbours on the same connection do not suffer from who is read slowly.
+                Some(_) => Err(inbound.take_in().await),
+                None => inbound.next::<RequestResources>().await,
+            }
+        };
         tokio::select! {
-            asked = self.inbound.next::<RequestResources>(), if resume.is_none() => {
+            asked = asked => {
                 match asked {
                     Ok(Some(request)) => self.hear(&request),
                     Ok(None) => Err(Status::ok("")),

@@ -16,6 +16,7 @@ mod authority;
 mod client;
 mod endings;
 mod links;
+mod paced;
 mod plain;
 mod secured;
 
