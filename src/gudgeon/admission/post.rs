@@ -29,7 +29,7 @@ pub(crate) enum Taken {
 /// Takes a review of at most `most` bytes in, at one of the desks.
 ///
 /// # Errors
-/// Its connection has to go: others waited too long, or the body does not come.
+/// Its connection has to go: the body does not come.
 pub(crate) async fn take(
     desks: &Arc<Desks>,
     request: Request<Incoming>,
@@ -51,12 +51,14 @@ pub(crate) async fn take(
         Err(Unread::TooLarge) => {
             line.finish();
             let said = format!("body over {} MiB", most >> 20);
-            let mut answer = text(StatusCode::PAYLOAD_TOO_LARGE, &said);
-            if head.version < Version::HTTP_2 {
-                let close = HeaderValue::from_static("close");
-                answer.headers_mut().insert(CONNECTION, close);
-            }
-            return Ok(Taken::Refused(answer));
+            let answer = text(StatusCode::PAYLOAD_TOO_LARGE, &said);
+            return Ok(Taken::Refused(unread(answer, head.version)));
+        }
+        Err(Unread::SentAway) => {
+            // Over HTTP/2 it is one stream that ends: the others on its connection have done nothing.
+            let said = "the body came too slowly, and others waited";
+            let answer = text(StatusCode::TOO_MANY_REQUESTS, said);
+            return Ok(Taken::Refused(unread(answer, head.version)));
         }
     };
     if body.is_empty() {
@@ -77,8 +79,18 @@ pub(crate) async fn take(
     }))
 }
 
+/// An answer to a body that is not there whole: over HTTP/1 nobody knows where the next request begins.
+fn unread(mut answer: Answer, version: Version) -> Answer {
+    if version < Version::HTTP_2 {
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(CONNECTION, close);
+    }
+    answer
+}
+
 /// The review's answer, which keeps the desk until it is taken.
 pub(crate) fn answered(post: Post, answer: Vec<u8>) -> Answer {
+    post.desk.answers();
     let kept = Kept {
         answer,
         _desk: post.desk,

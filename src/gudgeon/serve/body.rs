@@ -19,6 +19,8 @@ pub(crate) enum Unread {
     TooLarge,
     /// Late, or the client went.
     Gone,
+    /// It comes slowly, and others wait for the desk.
+    SentAway,
 }
 
 /// All of a body of at most `most` bytes, read at a desk.
@@ -27,12 +29,13 @@ pub(crate) async fn read(desk: &Desk, mut body: Incoming, most: usize) -> Result
     if declared.is_some_and(|bytes| bytes > most as u64) {
         return Err(Unread::TooLarge);
     }
-    tokio::time::timeout(BODY, async {
+    let whole = tokio::time::timeout(BODY, async {
         let mut roomy = false;
         let mut all = BytesMut::new();
         let expected = declared.and_then(|bytes| usize::try_from(bytes).ok());
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| Unread::Gone)?;
+            desk.came(frame.data_ref().map_or(0, Bytes::len));
             // Trailers say nothing here.
             let Ok(data) = frame.into_data() else {
                 continue;
@@ -49,7 +52,14 @@ pub(crate) async fn read(desk: &Desk, mut body: Incoming, most: usize) -> Result
             all.extend_from_slice(&data);
         }
         Ok(all.freeze())
-    })
-    .await
-    .unwrap_or(Err(Unread::Gone))
+    });
+    let read = tokio::select! {
+        biased;
+        read = whole => read.unwrap_or(Err(Unread::Gone)),
+        () = desk.goes() => Err(Unread::SentAway),
+    };
+    if read.is_ok() {
+        desk.decides();
+    }
+    read
 }

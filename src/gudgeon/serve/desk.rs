@@ -1,22 +1,21 @@
 //! Desks: how many requests with a body are read or answered at a time, and how many bytes of large ones are in memory.
 //!
-//! The rest wait: each connection is served in its turn, however many requests it has. Who has sat for a while when others
-//! wait is a client that does not send or does not read; its connection is cut. So a crowd of slow clients costs others a
-//! fraction of a second, and memory has a bound whatever they send.
+//! The rest wait: each connection is served in its turn, however many requests it has. Whose body has not moved on for a while
+//! when others wait is told to come again: its neighbours on the same connection are another matter. Who does not read its
+//! answer cannot be told anything; its connection is cut. So a crowd of slow clients costs others a second or two, and memory
+//! has a bound whatever they send.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::connection::Line;
+use super::sitting::{AtDesk, Rounds, Sitting};
 
-/// Time at a desk that nobody takes amiss; less when more connections wait than there are desks, so that the last of them
-/// has its turn soon, too.
-const GRACE: Duration = Duration::from_millis(200);
 /// Between two looks at who sits.
 const LOOK: Duration = Duration::from_millis(20);
 /// Turns of the loop before somebody is sent away: it may have been this program that was late.
@@ -57,13 +56,6 @@ struct State {
     watched: bool,
 }
 
-#[derive(Debug)]
-struct Sitting {
-    since: Instant,
-    room: usize,
-    line: Arc<Line>,
-}
-
 /// A connection's request, and how it is told of its desk.
 type Waiting = (Arc<Line>, oneshot::Sender<Desk>);
 
@@ -72,6 +64,7 @@ type Waiting = (Arc<Line>, oneshot::Sender<Desk>);
 pub(crate) struct Desk {
     desks: Arc<Desks>,
     id: u64,
+    goes: Arc<Notify>,
 }
 
 impl Desks {
@@ -130,17 +123,13 @@ impl Desks {
         let id = state.next;
         state.next += 1;
         state.free -= 1;
-        state.sitting.insert(
-            id,
-            Sitting {
-                since: Instant::now(),
-                room: 0,
-                line: Arc::clone(line),
-            },
-        );
+        let goes = Arc::new(Notify::new());
+        let sitting = Sitting::new(line, &goes);
+        state.sitting.insert(id, sitting);
         Desk {
             desks: Arc::clone(self),
             id,
+            goes,
         }
     }
 
@@ -201,27 +190,35 @@ impl Desks {
             state.watched = false;
             return None;
         }
-        let since = state.sitting.values().next().map(|sitting| sitting.since);
+        let rounds = state.rounds();
+        let due = state.sitting.values().filter_map(|one| one.due(rounds));
         let soon = Instant::now() + LOOK;
-        Some(since.map_or(soon, |since| soon.max(since + state.grace())))
+        Some(due.min().map_or(soon, |due| soon.max(due)))
     }
 
     fn send_away(&self, now: Instant) {
-        let mut away = Vec::new();
+        let mut cut = Vec::new();
         {
             let mut state = self.state();
             state.forget_who_went();
             let waiting = state.waiting();
             let wanting = !state.wanting.is_empty();
-            let grace = state.grace();
-            for sitting in state.sitting.values() {
-                let wanted = away.len() < waiting || (wanting && sitting.room > 0);
-                if wanted && now.duration_since(sitting.since) >= grace {
-                    away.push(Arc::clone(&sitting.line));
+            let rounds = state.rounds();
+            let sitting = state.sitting.values_mut();
+            let mut late: Vec<&mut Sitting> = sitting
+                .filter(|one| one.away || one.due(rounds).is_some_and(|due| due <= now))
+                .collect();
+            // Those that were told are on their way; then those whose body moved last, or not at all, longest ago.
+            late.sort_by_key(|one| (!one.away, one.moved));
+            for (at, one) in late.into_iter().enumerate() {
+                let wanted = at < waiting || (wanting && one.room > 0);
+                if !wanted || one.away {
+                    continue;
                 }
+                cut.extend(one.send_away());
             }
         }
-        for line in away {
+        for line in cut {
             line.cut();
         }
     }
@@ -250,14 +247,24 @@ impl State {
         taken
     }
 
-    fn grace(&self) -> Duration {
-        let rounds = self.waiting.len() / self.desks.max(1);
-        GRACE / u32::try_from(rounds + 1).unwrap_or(u32::MAX)
+    fn rounds(&self) -> Rounds {
+        let rounds = |waiting: usize, taken: usize| {
+            let rounds = waiting / taken.max(1);
+            u32::try_from(rounds.saturating_add(1)).unwrap_or(u32::MAX)
+        };
+        let wanting = self.wanting.len();
+        let roomy = self.sitting.values().filter(|one| one.room > 0).count();
+        Rounds {
+            // A connection has one turn, however many requests of it wait.
+            desks: rounds(self.waiting.len(), self.desks),
+            room: rounds(wanting, roomy),
+            room_alone: rounds(wanting, 1),
+        }
     }
 
     fn take_room(&mut self, id: u64, bytes: usize) {
         if let Some(sitting) = self.sitting.get_mut(&id) {
-            sitting.room += bytes;
+            sitting.takes_room(bytes);
             self.room -= bytes;
         }
     }
@@ -272,6 +279,34 @@ impl State {
 }
 
 impl Desk {
+    /// So much of the body came.
+    pub(super) fn came(&self, bytes: usize) {
+        if let Some(sitting) = self.desks.state().sitting.get_mut(&self.id) {
+            sitting.came(bytes);
+        }
+    }
+
+    /// Returns when the rest of the body is not waited for any more: others wait for the desk.
+    pub(super) async fn goes(&self) {
+        self.goes.notified().await;
+    }
+
+    /// The body is there.
+    pub(super) fn decides(&self) {
+        self.begin(AtDesk::Decides);
+    }
+
+    /// The answer is there. Whoever does not take it is not waited for for long.
+    pub(crate) fn answers(&self) {
+        self.begin(AtDesk::Answers);
+    }
+
+    fn begin(&self, stage: AtDesk) {
+        if let Some(sitting) = self.desks.state().sitting.get_mut(&self.id) {
+            sitting.begin(stage);
+        }
+    }
+
     /// Room for a large body, until the desk is free again.
     pub(crate) async fn room(&self, bytes: usize) {
         let wait = {
@@ -308,6 +343,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
     use super::super::crowd::Crowd;
+    use super::super::sitting::{GRACE, MOST, STEP};
     use super::*;
 
     fn lines<const COUNT: usize>() -> [Arc<Line>; COUNT] {
@@ -321,6 +357,17 @@ mod tests {
     async fn is_cut(line: &Line) -> bool {
         let left = line.left();
         tokio::time::timeout(Duration::ZERO, left).await.is_ok()
+    }
+
+    async fn is_told(desk: &Desk) -> bool {
+        let told = tokio::time::timeout(Duration::ZERO, desk.goes());
+        told.await.is_ok()
+    }
+
+    /// One more who waits.
+    fn wait(desks: &Arc<Desks>, line: &Arc<Line>) -> tokio::task::JoinHandle<Result<Desk, NoDesk>> {
+        let (desks, line) = (Arc::clone(desks), Arc::clone(line));
+        tokio::spawn(async move { desks.sit(&line).await })
     }
 
     #[tokio::test(start_paused = true)]
@@ -357,14 +404,13 @@ mod tests {
         let [old, young, other] = lines();
         let desk = desks.sit(&old).await.unwrap();
         tokio::time::sleep(GRACE * 100).await;
-        assert!(!is_cut(&old).await, "nobody waits");
+        assert!(!is_told(&desk).await, "nobody waits");
         let second = desks.sit(&young).await.unwrap();
-        let waits = {
-            let (desks, other) = (Arc::clone(&desks), Arc::clone(&other));
-            tokio::spawn(async move { desks.sit(&other).await })
-        };
+        let waits = wait(&desks, &other);
         tokio::time::sleep(LOOK * 2).await;
-        assert!(is_cut(&old).await && !is_cut(&young).await);
+        assert!(is_told(&desk).await && !is_told(&second).await);
+        // Others on its connection have done nothing.
+        assert!(!is_cut(&old).await && !is_cut(&young).await);
         drop(desk);
         assert!(waits.await.unwrap().is_ok());
         drop(second);
@@ -373,21 +419,78 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn who_does_not_take_its_answer_is_cut_and_who_is_decided_about_is_not() {
+        let desks = Desks::new(1, 0);
+        let [one, other] = lines();
+        let desk = desks.sit(&one).await.unwrap();
+        let waits = wait(&desks, &other);
+        desk.decides();
+        tokio::time::sleep(MOST * 2).await;
+        assert!(!is_cut(&one).await && !is_told(&desk).await);
+        desk.answers();
+        // As many wait as there are desks: each has half of the time.
+        tokio::time::sleep(GRACE / 3).await;
+        assert!(!is_cut(&one).await);
+        tokio::time::sleep(GRACE / 6 + LOOK * 2).await;
+        assert!(is_cut(&one).await && !is_told(&desk).await);
+        drop(desk);
+        assert!(waits.await.unwrap().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whose_body_moves_is_not_the_first_to_go_and_does_not_sit_for_ever() {
+        let desks = Desks::new(3, 0);
+        let [slow, drips, idle, other, another] = lines();
+        let slow = desks.sit(&slow).await.unwrap();
+        let begun = Instant::now();
+        let drips = desks.sit(&drips).await.unwrap();
+        tokio::time::sleep(LOOK).await;
+        let idle = desks.sit(&idle).await.unwrap();
+        let waits = [wait(&desks, &other), wait(&desks, &another)];
+        while begun.elapsed() < GRACE * 2 {
+            slow.came(STEP);
+            drips.came(1);
+            tokio::time::sleep(LOOK).await;
+        }
+        assert!(!is_told(&slow).await, "it moves");
+        assert!(is_told(&drips).await && is_told(&idle).await);
+        drop((drips, idle));
+        let [first, second] = waits.map(|wait| async { wait.await.unwrap().unwrap() });
+        let (first, second) = (first.await, second.await);
+        let third = wait(&desks, &other);
+        let told = async {
+            slow.goes().await;
+            begun.elapsed()
+        };
+        let moves = async {
+            loop {
+                for desk in [&slow, &first, &second] {
+                    desk.came(STEP);
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let told = tokio::select! {
+            told = told => told,
+            () = moves => unreachable!("it has no end"),
+        };
+        assert!((MOST..MOST + LOOK * 4).contains(&told), "{told:?}");
+        drop(slow);
+        assert!(third.await.unwrap().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn no_more_wait_than_may() {
         let desks = Desks::with_queue(1, 0, 1);
         let [one, two, three] = lines();
         let desk = desks.sit(&one).await.unwrap();
-        let wait = |line: &Arc<Line>| {
-            let (desks, line) = (Arc::clone(&desks), Arc::clone(line));
-            tokio::spawn(async move { desks.sit(&line).await })
-        };
-        let waits = wait(&two);
+        let waits = wait(&desks, &two);
         tokio::task::yield_now().await;
         assert_eq!(desks.sit(&three).await.unwrap_err(), NoDesk::Full);
         // Who went waits no more.
         waits.abort();
         assert!(waits.await.unwrap_err().is_cancelled());
-        let waits = wait(&three);
+        let waits = wait(&desks, &three);
         tokio::task::yield_now().await;
         drop(desk);
         assert!(waits.await.unwrap().is_ok());
@@ -410,13 +513,13 @@ mod tests {
         let frees = async {
             // Two that are asked to go; the one that does gives its room.
             tokio::time::sleep(GRACE * 2).await;
-            assert!(is_cut(&one).await);
+            assert!(is_told(&large).await && !is_told(&next).await);
             drop(large);
         };
         tokio::join!(waits, frees);
         assert_eq!(desks.state().room, 0);
         drop((small, next));
         assert_eq!(desks.state().room, 10);
-        assert!(!is_cut(&three).await);
+        assert!(!is_cut(&one).await && !is_cut(&three).await);
     }
 }

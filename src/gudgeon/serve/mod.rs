@@ -13,6 +13,7 @@ mod desk;
 mod frames;
 mod io;
 mod query;
+mod sitting;
 
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -17,6 +17,7 @@
 #[path = "../support/mcp.rs"]
 #[allow(dead_code, reason = "the library's tests have it, too")]
 mod client;
+mod crowded;
 mod files;
 mod life;
 mod looks;

@@ -8,7 +8,7 @@ use crate::place::{Galley, Place, until};
 use crate::support::{Client, JSON, client_config, kubelet, pair};
 
 /// With a certificate, and a free port for the webhook.
-fn place() -> Place {
+pub fn place() -> Place {
     let (chain, key) = pair();
     let place = Place::new()
         .with("chain.pem", &chain)
@@ -23,7 +23,7 @@ fn place() -> Place {
         .arg(&key)
 }
 
-fn address(galley: &Galley) -> SocketAddr {
+pub fn address(galley: &Galley) -> SocketAddr {
     let port = until("its port", || {
         let log = galley.log();
         let said = log
@@ -34,7 +34,7 @@ fn address(galley: &Galley) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-fn trust(galley: &Galley) -> String {
+pub fn trust(galley: &Galley) -> String {
     std::fs::read_to_string(galley.place.path("chain.pem")).unwrap()
 }
 
@@ -42,13 +42,13 @@ fn client(galley: &Galley) -> Client {
     Client::connect(address(galley), &trust(galley))
 }
 
-fn service(weight: u32) -> Value {
+pub fn service(weight: u32) -> Value {
     json!({"apiVersion": "networking.istio.io/v1alpha3", "kind": "VirtualService", "metadata": {"name": "web"}, "spec": {
         "hosts": ["web"], "http": [{"route": [
             {"destination": {"host": "a"}, "weight": 75}, {"destination": {"host": "b"}, "weight": weight}]}]}})
 }
 
-fn review(version: &str, object: &Value) -> Vec<u8> {
+pub fn review(version: &str, object: &Value) -> Vec<u8> {
     json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "request": {
         "uid": "u-7", "operation": "CREATE", "namespace": "shop", "dryRun": false,
         "kind": {"group": "networking.istio.io", "version": "v1alpha3", "kind": "VirtualService"},

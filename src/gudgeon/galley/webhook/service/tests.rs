@@ -316,3 +316,41 @@ async fn who_comes_when_all_desks_and_the_queue_are_taken_is_told() {
     }
     panic!("the desk is not free again");
 }
+
+/// Half a body has the only desk, and others wait for it.
+#[tokio::test]
+async fn who_does_not_send_its_body_while_others_wait_is_told() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let desks = Desks::with_queue(1, 0, 40);
+    let served = Served::with(api::config::check, Some(desks)).await;
+    let mut sits = TcpStream::connect(served.address).await.unwrap();
+    let head = b"POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
+    sits.write_all(head).await.unwrap();
+    // Until it sits there nobody has to wait.
+    let told = async {
+        let mut told = String::new();
+        sits.read_to_string(&mut told).await.unwrap();
+        told
+    };
+    let others = async {
+        loop {
+            let mut sender = served.connect().await;
+            let answer = ask(&mut sender, "POST", "/validate", JSON, review("a")).await;
+            assert_eq!(answer.0, 200);
+        }
+    };
+    let told = tokio::select! {
+        told = tokio::time::timeout(Duration::from_secs(30), told) => told.unwrap(),
+        () = others => unreachable!("it has no end"),
+    };
+    assert!(told.starts_with("HTTP/1.1 429 "), "{told}");
+    for words in [
+        "connection: close\r\n",
+        "\r\n\r\nthe body came too slowly, and others waited\n",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+    let metrics = served.metrics();
+    let counted = "http_error_total{status=\"429\"} 1\n";
+    assert!(metrics.contains(counted), "{metrics}");
+}

@@ -1,0 +1,109 @@
+//! The webhook when many ask at once: what slow ones cost others, on the same connection, too; and what rubbish costs the log.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+
+use crate::place::{Galley, SOON};
+use crate::support::client_config;
+use crate::webhook::{address, place, review, service, trust};
+
+/// Reviews that are read at a time.
+const DESKS: usize = 64;
+
+/// A body in parts, as a test has them.
+struct Parts(UnboundedReceiver<Bytes>);
+
+impl Body for Parts {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let part = self.0.poll_recv(cx);
+        part.map(|part| part.map(|part| Ok(Frame::data(part))))
+    }
+}
+
+async fn connect(galley: &Galley) -> SendRequest<Parts> {
+    let socket = tokio::net::TcpStream::connect(address(galley)).await;
+    let config = client_config(&trust(galley), &["h2"]);
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, socket.unwrap());
+    let stream = TokioIo::new(stream.await.unwrap());
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), stream)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// A review that has begun, and its answer.
+fn begin(
+    sender: &SendRequest<Parts>,
+    part: &[u8],
+) -> (UnboundedSender<Bytes>, JoinHandle<(u16, String)>) {
+    let (said, parts) = unbounded_channel();
+    said.send(Bytes::copy_from_slice(part)).unwrap();
+    let request = hyper::Request::post("https://localhost/validate?timeout=10s");
+    let request = request.header("content-type", "application/json");
+    let request = request.body(Parts(parts)).unwrap();
+    let mut sender = sender.clone();
+    let answer = tokio::spawn(async move {
+        sender.ready().await.unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    });
+    (said, answer)
+}
+
+#[tokio::test]
+async fn a_review_that_does_not_come_ends_alone() {
+    let galley = place().start();
+    let sender = connect(&galley).await;
+    let body = review("v1", &service(25));
+    let (begun, rest) = body.split_at(100);
+    // On one connection, as an API server has it.
+    let mut slow: Vec<_> = (0..DESKS).map(|_| begin(&sender, begun)).collect();
+    // One more than there are desks: the first that has sat for long is told.
+    let (last, answer) = begin(&sender, &body);
+    drop(last);
+    let answer = tokio::time::timeout(SOON, answer).await.unwrap().unwrap();
+    assert_eq!(answer.0, 200, "{}", answer.1);
+    let counted = "galley_validation_http_error{status=\"429\"}";
+    assert_eq!(galley.metric(counted), Some(1.0));
+    let mut statuses = Vec::new();
+    for (said, answer) in slow.drain(..) {
+        // Who was told is not listened to any more.
+        let _gone = said.send(Bytes::copy_from_slice(rest));
+        drop(said);
+        let answer = tokio::time::timeout(SOON, answer).await.unwrap();
+        statuses.push(answer.unwrap());
+    }
+    statuses.sort_unstable();
+    let (told, others) = statuses.split_last().unwrap();
+    let words = "the body came too slowly, and others waited\n";
+    assert_eq!(*told, (429, words.to_owned()));
+    for (status, text) in others {
+        assert!(
+            *status == 200 && text.contains("\"allowed\":true"),
+            "{text}"
+        );
+    }
+    assert_eq!(galley.metric(counted), Some(1.0));
+}
