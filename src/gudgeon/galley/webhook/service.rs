@@ -11,8 +11,9 @@ use tracing::{debug, info};
 use super::decisions::{Decision, Decisions};
 use super::judge::{Check, Scope, judge};
 use super::metrics::Metrics;
-use crate::admission::{Manner, Question, Taken, answered, take};
+use crate::admission::{Group, Manner, Question, Taken, answered, take};
 use crate::galley::metrics::Metrics as All;
+use crate::seldom::Seldom;
 use crate::serve::{Answer, Answering, Cut, Desks, Line, Service, not_allowed, ready, text};
 
 /// Reviews that are read or answered at a time, and those that may wait for it.
@@ -22,6 +23,8 @@ const WAITING: usize = 256;
 const BODY_BYTES: usize = 8 << 20;
 /// Of large bodies, and the answers to them, together.
 const ROOM_BYTES: usize = 2 * BODY_BYTES;
+/// Lines in a minute about what is no review at all: it says nothing of who sent it, and anybody may send it.
+const RUBBISH_LINES: u32 = 10;
 /// Of the object alone: more than one of 1.5 MiB has that anybody would write.
 const MANNER: Manner = Manner {
     values: 500_000,
@@ -36,6 +39,7 @@ pub(crate) struct Reviews {
     pub(super) metrics: Metrics,
     all: Arc<All>,
     decisions: Mutex<Decisions>,
+    rubbish: Seldom,
 }
 
 impl Reviews {
@@ -46,6 +50,7 @@ impl Reviews {
             metrics,
             all,
             decisions: Mutex::default(),
+            rubbish: Seldom::new(RUBBISH_LINES),
         }
     }
 
@@ -92,6 +97,7 @@ impl Reviews {
     fn decide(&self, scope: Scope, body: &[u8]) -> Vec<u8> {
         let start = Instant::now();
         let (mut question, read) = Question::read(body, MANNER);
+        let is_rubbish = read.is_err() && says_nothing(&question);
         let verdict = judge(&mut question, read, scope, self.check);
         let answer = question.answer(&verdict.says, &verdict.warnings);
         let took = start.elapsed();
@@ -109,8 +115,10 @@ impl Reviews {
         let micros = decision.micros();
         if decision.allowed {
             debug!("allowed: {kind} {namespace}/{name}, uid {uid}, {micros} us");
-        } else {
+        } else if !is_rubbish {
             info!("denied: {kind} {namespace}/{name}, uid {uid}, {micros} us: {message}");
+        } else if let Some(more) = self.rubbish.more() {
+            info!("denied: what is no review, {micros} us: {message}{more}");
         }
         self.decisions
             .lock()
@@ -118,6 +126,11 @@ impl Reviews {
             .add(decision);
         answer
     }
+}
+
+/// Neither whose review it is nor of what could be read.
+fn says_nothing(question: &Question) -> bool {
+    question.uid.is_empty() && question.object_kind == Group::default() && question.object.is_null()
 }
 
 impl Service for Reviews {

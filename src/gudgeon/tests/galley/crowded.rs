@@ -15,8 +15,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
-use crate::place::{Galley, SOON};
-use crate::support::client_config;
+use crate::place::{Galley, SOON, until};
+use crate::support::{Client, JSON, client_config};
 use crate::webhook::{address, place, review, service, trust};
 
 /// Reviews that are read at a time.
@@ -106,4 +106,33 @@ async fn a_review_that_does_not_come_ends_alone() {
         );
     }
     assert_eq!(galley.metric(counted), Some(1.0));
+}
+
+#[test]
+fn rubbish_fills_no_log_and_each_denied_object_has_its_line() {
+    let galley = place().start();
+    let mut client = Client::connect(address(&galley), &trust(&galley));
+    let mut post = |body: &[u8]| {
+        let answer = client.request("POST", "/validate", JSON, body).unwrap();
+        assert_eq!(answer.json()["response"]["allowed"], false);
+    };
+    let denied = review("v1", &service(20));
+    // Of this one everything can be read but its object.
+    let broken = String::from_utf8(denied.clone()).unwrap();
+    let broken = broken.replace("\"weight\":20", "\"weight\":20,\"weight\":20");
+    for _ in 0..100 {
+        post(b"rubbish");
+        post(b"{\"kind\": \"AdmissionReview\", \"request\": {}}");
+    }
+    for _ in 0..30 {
+        post(&denied);
+        post(broken.as_bytes());
+    }
+    let objects = "denied: networking.istio.io/v1alpha3 VirtualService shop/";
+    until("a line for each", || {
+        (galley.logged(objects) == 60).then_some(())
+    });
+    let lines = galley.logged("denied: what is no review, ");
+    // Ten in a minute, and the machine may be slow.
+    assert!((1..=50).contains(&lines), "{lines} lines");
 }
