@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::reader::{Read, Reading};
+use super::tally::Tally;
 use crate::message::{Resource, Resources};
 use crate::snapshot::content;
-use crate::version::{Sum, Version, member};
+use crate::version::{Sum, Version};
 
 /// How many of what cannot be read are named with their reasons; of the others there is the number.
 const NAMED: usize = 20;
@@ -19,6 +20,8 @@ pub struct Held<T> {
     pub version: Box<str>,
     /// Our own, of the same: not every source counts well.
     content: Version,
+    /// On this stream the source was told of it or has sent it, so it says when it goes. Of others it does not know.
+    known: bool,
     /// The last good one.
     pub object: Option<Arc<T>>,
     /// The rules that what was sent last breaks.
@@ -88,7 +91,11 @@ pub(super) struct Collection<T> {
     type_url: Box<str>,
     held: BTreeMap<Arc<str>, Held<T>>,
     version: Box<str>,
+    /// All of it came once.
     given: bool,
+    /// What the source knows to be here, and how many it does not know of.
+    known: Tally,
+    unknown: usize,
     last_ack: Option<Duration>,
     last_nack: Option<(Duration, i32, Arc<str>)>,
 }
@@ -117,25 +124,47 @@ impl<T> Collection<T> {
             held: BTreeMap::new(),
             version: Box::default(),
             given: false,
+            known: Tally::default(),
+            unknown: 0,
             last_ack: None,
             last_nack: None,
         }
     }
 
-    /// What is held, by name; `None` when that is more than so many bytes.
-    pub(super) fn versions(&self, most: usize) -> Option<BTreeMap<String, String>> {
+    /// A stream begins: what its source is told of what is held, by name, in at most so many bytes. `None`: it is to send all.
+    ///
+    /// What there is no room for stays and comes again. Whether it is gone meanwhile shows in the sum of what has come; with a
+    /// source that does not count so it never would.
+    pub(super) fn begin(&mut self, most: Option<usize>) -> Option<BTreeMap<String, String>> {
         // Keys and lengths of a map's entry.
         const AROUND: usize = 12;
-        let held = self.held.iter();
-        let lengths = held.map(|(name, held)| name.len() + held.version.len() + AROUND);
-        if lengths.sum::<usize>() > most {
-            return None;
+        self.known = Tally::default();
+        self.unknown = 0;
+        let mut left = most.unwrap_or_default();
+        let mut named = BTreeMap::new();
+        for (name, held) in &mut self.held {
+            let length = name.len() + held.version.len() + AROUND;
+            held.known = most.is_some() && length <= left;
+            if held.known {
+                left = left.saturating_sub(length);
+                named.insert(name.to_string(), held.version.to_string());
+                self.known.add(name, &held.version);
+            } else {
+                self.unknown = self.unknown.saturating_add(1);
+            }
         }
-        let held = self.held.iter();
-        Some(
-            held.map(|(name, held)| (name.to_string(), held.version.to_string()))
-                .collect(),
-        )
+        most?;
+        if self.unknown == 0 || self.is_added_up() {
+            return Some(named);
+        }
+        self.begin(None)
+    }
+
+    /// Whether its version is a sum, as far as one can see.
+    fn is_added_up(&self) -> bool {
+        let mut held = self.held.values();
+        Sum::parse(&self.version).is_some()
+            && held.all(|held| Version::parse(&held.version).is_some())
     }
 
     /// Reads all of a response; nothing is changed yet.
@@ -238,22 +267,28 @@ impl<T> Collection<T> {
         for (name, member) in whole.members {
             self.set(name, member, changes);
         }
-        self.given = self.given || !whole.incremental || self.is_whole();
+        let is_whole = self.known.is(&self.version);
+        if self.unknown > 0 && is_whole == Some(true) {
+            self.drop_unknown(changes);
+        }
+        // A long one comes in parts. Of a source that counts otherwise nobody knows.
+        if !whole.incremental || is_whole != Some(false) {
+            self.given = true;
+        }
     }
 
-    /// Whether what is held is all that its version stands for: a long one comes in parts. Of a source that counts otherwise
-    /// nobody knows.
-    fn is_whole(&self) -> bool {
-        let Some(version) = Sum::parse(&self.version) else {
-            return true;
-        };
+    /// What the source knows of is all that it has, so the others are gone.
+    fn drop_unknown(&mut self, changes: &mut Changes<T>) {
         let held = self.held.iter();
-        let sum = held
-            .map(|(name, held)| Version::parse(&held.version).map(|version| member(name, version)));
-        sum.sum::<Option<Sum>>().is_none_or(|sum| sum == version)
+        let gone = held.filter(|(_, held)| !held.known);
+        let gone: Vec<_> = gone.map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.remove(&name, changes);
+        }
     }
 
     fn remove(&mut self, name: &str, changes: &mut Changes<T>) {
+        self.uncount(name);
         if let Some((name, held)) = self.held.remove_entry(name)
             && held.object.is_some()
         {
@@ -261,28 +296,39 @@ impl<T> Collection<T> {
         }
     }
 
+    /// Before it goes, or changes.
+    fn uncount(&mut self, name: &str) {
+        match self.held.get(name) {
+            Some(held) if held.known => self.known.take(name, &held.version),
+            Some(_) => self.unknown = self.unknown.saturating_sub(1),
+            None => {}
+        }
+    }
+
     fn set(&mut self, name: Arc<str>, member: Member<T>, changes: &mut Changes<T>) {
-        let Some(reading) = member.reading else {
-            return;
-        };
+        self.uncount(&name);
+        self.known.add(&name, &member.version);
         let held = self.held.entry(name.clone()).or_insert_with(|| Held {
             version: Box::default(),
             content: member.content,
+            known: true,
             object: None,
             broken: Vec::new(),
         });
         held.version = member.version;
         held.content = member.content;
-        match reading {
-            Ok(object) => {
+        held.known = true;
+        match member.reading {
+            Some(Ok(object)) => {
                 held.broken.clear();
                 held.object = Some(object.clone());
                 changes.set.push((name, object));
             }
-            Err(rules) => {
+            Some(Err(rules)) => {
                 held.broken = rules;
                 changes.broken.push(name);
             }
+            None => {}
         }
     }
 

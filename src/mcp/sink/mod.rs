@@ -7,6 +7,7 @@
 mod collection;
 mod log;
 mod reader;
+mod tally;
 #[cfg(test)]
 mod tests;
 pub mod union;
@@ -31,7 +32,7 @@ use crate::message::{RequestResources, Resources, SinkNode};
 pub const INVALID_ARGUMENT: i32 = 3;
 pub const UNIMPLEMENTED: i32 = 12;
 
-/// What a first request may say of what is there. A source takes requests of 1 MiB; beyond it is asked for everything.
+/// What a first request may say of what is there. A source takes requests of 1 MiB; what there is no room for comes again.
 pub const VERSIONS_BYTES: usize = 900 << 10;
 
 /// Who asks, and how.
@@ -79,6 +80,7 @@ impl std::error::Error for Fault {}
 pub struct Sink<T> {
     node: SinkNode,
     incremental: bool,
+    versions_bytes: usize,
     collections: BTreeMap<Arc<str>, Collection<T>>,
     backoff: Backoff,
     log: Log,
@@ -97,6 +99,7 @@ impl<T> Sink<T> {
                 annotations: settings.annotations,
             },
             incremental: settings.incremental,
+            versions_bytes: VERSIONS_BYTES,
             collections: collections
                 .map(|(name, type_url)| (name.into(), Collection::new(type_url)))
                 .collect(),
@@ -105,14 +108,19 @@ impl<T> Sink<T> {
         }
     }
 
+    /// With shorter first requests than [`VERSIONS_BYTES`].
+    #[must_use]
+    pub fn with_versions_of(mut self, bytes: usize) -> Self {
+        self.versions_bytes = bytes;
+        self
+    }
+
     /// A stream is there: what is said on it before anything is heard.
     pub fn start(&mut self, now: Duration) -> Vec<RequestResources> {
+        let most = self.incremental.then_some(self.versions_bytes);
         let mut requests = Vec::with_capacity(self.collections.len());
-        for (name, collection) in &self.collections {
-            let versions = self
-                .incremental
-                .then(|| collection.versions(VERSIONS_BYTES));
-            let versions = versions.flatten();
+        for (name, collection) in &mut self.collections {
+            let versions = collection.begin(most);
             self.log.add(now, name, "", Outcome::Subscribed);
             requests.push(RequestResources {
                 sink_node: Some(self.node.clone()),

@@ -65,12 +65,17 @@ struct Play(Sink<String>);
 
 impl Play {
     fn new() -> Self {
+        Self::naming(VERSIONS_BYTES)
+    }
+
+    /// With so many bytes of versions in a first request.
+    fn naming(bytes: usize) -> Self {
         let settings = Settings {
             id: "me".to_owned(),
             annotations: [("k".to_owned(), "v".to_owned())].into(),
             incremental: true,
         };
-        Self(Sink::new(settings, [("a", TYPE), ("b", TYPE)]))
+        Self(Sink::new(settings, [("a", TYPE), ("b", TYPE)]).with_versions_of(bytes))
     }
 
     /// What is sent back: `ACK`, or the code and the words.
@@ -242,7 +247,7 @@ fn a_new_stream_says_what_is_there() {
 }
 
 #[test]
-fn more_versions_than_a_request_may_hold_are_asked_for_as_a_whole() {
+fn of_a_source_that_counts_otherwise_all_is_asked_for_when_not_all_can_be_named() {
     let mut play = Play::new();
     let names: Vec<_> = (0..20_000)
         .map(|n| format!("namespace/name-{n:020}"))
@@ -255,6 +260,167 @@ fn more_versions_than_a_request_may_hold_are_asked_for_as_a_whole() {
     let first = &play.0.start(at(0))[0];
     assert_eq!(first.initial_resource_versions.len(), 15_000);
     assert!(prost::Message::encoded_len(first) < 1 << 20);
+}
+
+/// As a source of ours counts.
+fn counted(name: &str, body: &str) -> Resource {
+    let mut counted = resource(name, body);
+    let version = crate::snapshot::content(&counted);
+    counted.metadata.as_mut().unwrap().version = version.to_string();
+    counted
+}
+
+/// A response of a source that has all of these.
+fn part(members: &[(&str, &str)], removed: &[&str], all: &[(&str, &str)]) -> Resources {
+    let mut part = more("1", &[], removed);
+    let members = members.iter();
+    part.resources = members.map(|(name, body)| counted(name, body)).collect();
+    let sums = all.iter().map(|(name, body)| {
+        let version = crate::snapshot::content(&resource(name, body));
+        crate::version::member(name, version)
+    });
+    part.system_version_info = sums.sum::<crate::version::Sum>().to_string();
+    part
+}
+
+const SIX: [(&str, &str); 6] = [
+    ("n/1", "x"),
+    ("n/2", "x"),
+    ("n/3", "x"),
+    ("n/4", "x"),
+    ("n/5", "?x"),
+    ("n/6", "x"),
+];
+
+/// It has six of a source of ours, and on its next stream it has named the first three.
+fn three_of_six() -> Play {
+    let mut play = Play::naming(100);
+    play.0.start(at(0));
+    play.say(&part(&SIX, &[], &SIX));
+    play.0.broken(at(0), 0.5);
+    play.again();
+    play
+}
+
+impl Play {
+    /// A stream begins; what it names.
+    fn again(&mut self) {
+        let first = self.0.start(at(1)).remove(0);
+        let named: Vec<_> = first.initial_resource_versions.keys().collect();
+        assert!(first.incremental && first.response_nonce.is_empty());
+        assert_eq!(named, ["n/1", "n/2", "n/3"]);
+    }
+
+    fn names(&self) -> String {
+        let names = self.0.held("a").map(|(name, _)| name.trim_matches('n'));
+        names.collect()
+    }
+}
+
+#[test]
+fn what_could_not_be_named_comes_again_and_changes_nothing() {
+    let mut play = three_of_six();
+    for one in &SIX[3..] {
+        assert_eq!(play.handle(&part(&[*one], &[], &SIX)).1, "");
+        assert_eq!(play.names(), "/1/2/3/4/5/6");
+    }
+    // From now on the source knows of all.
+    let five = &SIX[..5];
+    assert_eq!(play.handle(&part(&[], &["n/6"], five)).1, "-n/6");
+    assert_eq!(play.names(), "/1/2/3/4/5");
+}
+
+#[test]
+fn what_could_not_be_named_and_does_not_come_goes_when_all_has_come() {
+    let mut play = three_of_six();
+    let all = [("n/2", "x"), ("n/3", "y"), ("n/4", "y"), ("n/7", "x")];
+    let first = part(&[("n/3", "y")], &["n/1"], &all);
+    assert_eq!(play.handle(&first).1, "+n/3 -n/1");
+    assert_eq!(play.handle(&part(&[("n/4", "y")], &[], &all)).1, "+n/4");
+    assert_eq!(play.names(), "/2/3/4/5/6");
+    let last = part(&[("n/7", "x")], &[], &all);
+    // What was never good is no loss.
+    assert_eq!(play.handle(&last), ("ACK".into(), "+n/7 -n/6".into()));
+    assert_eq!(play.names(), "/2/3/4/7");
+    assert_eq!(play.handle(&last).1, "");
+}
+
+#[test]
+fn it_goes_with_an_answer_that_is_empty() {
+    let mut play = three_of_six();
+    assert_eq!(play.handle(&part(&[], &[], &SIX[..3])).1, "-n/4 -n/6");
+    let mut play = three_of_six();
+    let none = part(&[], &["n/1", "n/2", "n/3"], &[]);
+    assert_eq!(play.handle(&none).1, "-n/1 -n/2 -n/3 -n/4 -n/6");
+}
+
+#[test]
+fn a_stream_that_breaks_between_parts_takes_nothing_with_it() {
+    let mut play = three_of_six();
+    let five = &SIX[..5];
+    for _ in 0..3 {
+        assert_eq!(play.handle(&part(&SIX[3..4], &[], five)).1, "");
+        play.0.broken(at(1), 0.5);
+        play.again();
+        // The new source does not know what the one before has sent: that it has it is not said, and that is all of it.
+        assert_eq!(play.handle(&part(&[], &[], five)).1, "");
+        assert_eq!(play.names(), "/1/2/3/4/5/6");
+    }
+    assert_eq!(play.handle(&part(&SIX[3..5], &[], five)).1, "-n/6");
+}
+
+#[test]
+fn a_refusal_between_parts_takes_nothing_with_it() {
+    let mut play = three_of_six();
+    let all = [SIX[0], SIX[1], SIX[2], ("n/4", "!")];
+    let refused = part(&[("n/4", "!")], &[], &all);
+    assert_eq!(play.say(&refused), "3 n/4: it is shouted");
+    assert_eq!(play.names(), "/1/2/3/4/5/6");
+    assert_eq!(play.handle(&part(&[], &[], &SIX[..3])).1, "-n/4 -n/6");
+}
+
+#[test]
+fn of_a_source_that_counts_otherwise_nothing_is_lost() {
+    // It has changed places with one of ours: what it does not name stays until it says so.
+    let mut play = three_of_six();
+    for version in ["7", "system"] {
+        let mut some = part(&[("n/8", "x")], &["n/1"], &[]);
+        some.system_version_info = version.to_owned();
+        play.say(&some);
+        assert_eq!(play.names(), "/2/3/4/5/6/8");
+    }
+    assert_eq!(play.handle(&more("2", &[], &["n/6"])).1, "-n/6");
+    // Next time it is asked for all.
+    let first = play.0.start(at(2)).remove(0);
+    assert!(!first.incremental && first.initial_resource_versions.is_empty());
+    assert_eq!(play.names(), "/2/3/4/5/8");
+    let mut all = part(&[("n/8", "x")], &[], &[]);
+    (all.incremental, all.system_version_info) = (false, "8".to_owned());
+    assert_eq!(play.handle(&all).1, "-n/2 -n/3 -n/4");
+    // One that knows nothing of differences.
+    let mut play = three_of_six();
+    let mut all = part(&SIX[1..5], &[], &SIX[1..5]);
+    all.incremental = false;
+    assert_eq!(play.handle(&all).1, "-n/1 -n/6");
+}
+
+#[test]
+fn as_many_are_named_as_there_is_room_for() {
+    let mut play = Play::naming(VERSIONS_BYTES);
+    let names: Vec<_> = (0..20_000)
+        .map(|n| format!("namespace/name-{n:020}"))
+        .collect();
+    let long = format!("namespace/a{}", "x".repeat(VERSIONS_BYTES));
+    let mut members: Vec<_> = names.iter().map(|name| (&**name, "x")).collect();
+    members.push((&long, "x"));
+    play.say(&part(&members, &[], &members));
+    let first = &play.0.start(at(0))[0];
+    let named = &first.initial_resource_versions;
+    // The first ones, but for one that is too long by itself.
+    assert!(first.incremental && named.len() > 12_000, "{}", named.len());
+    assert!(named.keys().eq(names.iter().take(named.len())));
+    let length = prost::Message::encoded_len(first);
+    assert!((800 << 10..1 << 20).contains(&length), "{length}");
 }
 
 #[test]

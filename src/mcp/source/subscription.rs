@@ -13,7 +13,7 @@ use crate::version::Sum;
 #[derive(Debug)]
 pub(super) struct Subscription {
     incremental: bool,
-    /// An answer is due, even an empty one.
+    /// All that was asked for has not been taken yet, so the response that ends it is due, even an empty one.
     owed: bool,
     held: Held,
     flight: Option<Flight>,
@@ -103,6 +103,7 @@ impl Subscription {
             }
             None => {
                 let version = Some(flight.target.version());
+                self.owed = false;
                 self.settled = version;
                 self.acked = version;
                 self.held = Held::Shared(flight.target);
@@ -136,7 +137,7 @@ impl Subscription {
         part_bytes: usize,
     ) -> Option<Response> {
         let is_settled = self.settled == Some(target.version());
-        if self.flight.is_some() || (is_settled && !self.owed) {
+        if self.flight.is_some() || is_settled {
             return None;
         }
         let (resources, removed, part) = if self.incremental {
@@ -166,7 +167,6 @@ impl Subscription {
             response.oversized = (length > part_bytes).then_some(length);
             self.warned = response.oversized.is_some();
         }
-        self.owed = false;
         self.sent = Some(target.version());
         self.flight = Some(Flight {
             nonce,

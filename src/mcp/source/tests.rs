@@ -403,18 +403,48 @@ fn a_change_between_parts_goes_into_the_next() {
     assert_eq!(play.say(&incremental("a", "2")), [""; 0]);
 }
 
+/// A sink may have more than it has said: only the version of the last response shows it that nothing else is left.
 #[test]
-fn a_change_between_parts_may_leave_nothing_to_tell() {
+fn what_was_asked_for_is_ended_though_a_change_between_parts_leaves_nothing_to_tell() {
     let mut play = four_in_a_part();
     play.say(&incremental("a", ""));
-    for n in 4..20 {
-        play.shelf.remove("a", &format!("{n:02}"));
-    }
-    play.publish();
-    assert_eq!(play.say(&incremental("a", "1")), [""; 0]);
+    let keep = |play: &mut Play, count: u8| {
+        for n in count..20 {
+            play.shelf.remove("a", &format!("{n:02}"));
+        }
+        play.publish()
+    };
+    keep(&mut play, 4);
     let version = play.shelf.snapshot().get("a").unwrap().version();
+    assert_eq!(play.say(&incremental("a", "1")), ["a#2 i"]);
+    assert_eq!(play.say(&incremental("a", "2")), [""; 0]);
+    // Once it is ended, nothing is no answer to anybody.
+    for n in 4..12 {
+        let name = format!("{n:02}");
+        play.shelf.set("a", resource(&name, vec![n; 1000]));
+    }
+    assert_eq!(play.publish(), ["a#3 i +04 +05 +06 +07"]);
+    keep(&mut play, 8);
+    assert_eq!(play.say(&incremental("a", "3")), [""; 0]);
+    assert_eq!(keep(&mut play, 4), ["a#4 i -04 -05 -06 -07"]);
+    play.say(&incremental("a", "4"));
     let (_, status) = play.source.status().next().unwrap();
     assert_eq!((status.acked, status.pending_nonce), (Some(version), None));
+}
+
+#[test]
+fn what_was_asked_for_is_ended_after_a_refusal_too() {
+    let mut play = four_in_a_part();
+    play.say(&incremental("a", ""));
+    let mut nack = refusal("a", "1");
+    nack.incremental = true;
+    assert_eq!(play.say(&nack), [""; 0]);
+    assert_eq!(play.publish(), [""; 0]);
+    for n in 0..20 {
+        play.shelf.remove("a", &format!("{n:02}"));
+    }
+    assert_eq!(play.publish(), ["a#2 i"]);
+    assert_eq!(play.say(&incremental("a", "2")), [""; 0]);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use mcp::message::{RequestResources, Resource, Resources};
 use mcp::sink::{Read, Reading, Settings, Sink};
 use mcp::snapshot::{Origin, Shelf, Snapshot};
 use mcp::source::{Dialled, Heard, Source};
+use mcp::version::{Sum, Version, member};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -30,6 +31,8 @@ const UNREADABLE: u8 = 9;
 enum Step {
     Put(usize, u8, u8),
     Remove(usize, u8),
+    /// That one and all behind it.
+    Clear(usize, u8),
     Publish,
     /// The oldest request arrives, the oldest response arrives.
     ToSource,
@@ -46,6 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..2_usize, 0..8_u8, body).prop_map(|(at, name, body)| Step::Put(at, name, body)),
         3 => (0..2_usize, 0..8_u8).prop_map(|(at, name)| Step::Remove(at, name)),
+        1 => (0..2_usize, 0..8_u8).prop_map(|(at, name)| Step::Clear(at, name)),
         4 => Just(Step::Publish),
         8 => Just(Step::ToSource),
         8 => Just(Step::ToSink),
@@ -78,7 +82,7 @@ struct Model {
     refused: BTreeMap<String, String>,
     /// What the sink has accepted: versions by name.
     accepted: BTreeMap<String, BTreeMap<String, String>>,
-    /// Collections whose first request was heard and not answered.
+    /// Collections whose first request was heard, and all that it asked for was not accepted yet.
     owed: BTreeSet<String>,
     /// Asked for again while a response was on its way: nobody knows whether the sink had seen it then. Until the next cut.
     unsure: BTreeSet<String>,
@@ -91,16 +95,13 @@ impl Model {
             .flying
             .insert(collection.clone(), response.nonce.clone());
         assert_eq!(before, None, "two of {collection} are on their way");
-        let was_owed = self.owed.remove(collection);
+        let is_owed = self.owed.contains(collection);
         let refused = self.refused.get(collection);
-        assert!(
-            was_owed || refused != Some(&response.system_version_info),
-            "sent again"
-        );
+        assert_ne!(refused, Some(&response.system_version_info), "sent again");
         if response.incremental && !self.unsure.contains(collection) {
             let held = self.accepted.entry(collection.clone()).or_default();
             let something = response.resources.len() + response.removed_resources.len();
-            assert!(was_owed || something > 0, "nothing is sent");
+            assert!(is_owed || something > 0, "nothing is sent");
             for resource in &response.resources {
                 let metadata = resource.metadata.as_ref().unwrap();
                 assert_ne!(
@@ -134,6 +135,12 @@ impl Model {
             let metadata = resource.metadata.as_ref().unwrap();
             held.insert(metadata.name.clone(), metadata.version.clone());
         }
+        let members = held
+            .iter()
+            .map(|(name, version)| member(name, Version::parse(version).unwrap()));
+        if members.sum::<Sum>().to_string() == response.system_version_info {
+            self.owed.remove(collection);
+        }
     }
 }
 
@@ -141,12 +148,16 @@ struct Play {
     catalog: Arc<Catalog>,
     shelf: Shelf,
     published: Option<Arc<Snapshot>>,
+    /// Names in each version of a collection that was ever published.
+    names: BTreeMap<String, BTreeSet<Arc<str>>>,
     source: Source,
     sink: Sink<Bytes>,
     to_source: VecDeque<RequestResources>,
     to_sink: VecDeque<Resources>,
     /// What the sink has answered; the source learns it later.
     answers: BTreeMap<String, (Resources, bool)>,
+    /// Responses that made anything other at the sink.
+    changed: usize,
     model: Model,
 }
 
@@ -156,7 +167,7 @@ fn stream(catalog: &Arc<Catalog>) -> Source {
 }
 
 impl Play {
-    fn new(incremental: bool) -> Self {
+    fn new(incremental: bool, versions: usize) -> Self {
         let catalog = Arc::new(Catalog::new(COLLECTIONS));
         let settings = Settings {
             id: "sink".to_owned(),
@@ -166,12 +177,15 @@ impl Play {
         let mut play = Self {
             shelf: Shelf::new(&catalog, Group::Default),
             published: None,
+            names: BTreeMap::new(),
             source: stream(&catalog),
             catalog,
-            sink: Sink::new(settings, COLLECTIONS.map(|name| (name, TYPE))),
+            sink: Sink::new(settings, COLLECTIONS.map(|name| (name, TYPE)))
+                .with_versions_of(versions),
             to_source: VecDeque::new(),
             to_sink: VecDeque::new(),
             answers: BTreeMap::new(),
+            changed: 0,
             model: Model::default(),
         };
         play.to_source.extend(play.sink.start(NOW));
@@ -191,6 +205,11 @@ impl Play {
 
     fn publish(&mut self) {
         let snapshot = self.shelf.snapshot();
+        for collection in snapshot.collections() {
+            let names = collection.members().iter().map(|one| one.name.clone());
+            self.names
+                .insert(collection.version().to_string(), names.collect());
+        }
         self.published = Some(snapshot.clone());
         self.source.snapshot(snapshot);
         self.write();
@@ -239,6 +258,13 @@ impl Play {
             return false;
         };
         let handled = self.sink.response(NOW, response.clone(), &Bodies).unwrap();
+        if let Some(changes) = &handled.changes {
+            self.changed += usize::from(!changes.is_empty());
+            for name in &changes.removed {
+                let names = &self.names[&response.system_version_info];
+                assert!(!names.contains(name), "{name} was not gone");
+            }
+        }
         let answer = (response.clone(), handled.changes.is_some());
         self.answers.insert(response.nonce, answer);
         self.to_source.push_back(handled.request);
@@ -271,6 +297,11 @@ impl Play {
             Step::Remove(at, name) => {
                 self.shelf.remove(COLLECTIONS[*at], &format!("n/{name}"));
             }
+            Step::Clear(at, from) => {
+                for name in *from..8 {
+                    self.shelf.remove(COLLECTIONS[*at], &format!("n/{name}"));
+                }
+            }
             Step::Publish => self.publish(),
             Step::ToSource => {
                 self.deliver_to_source();
@@ -300,6 +331,15 @@ impl Play {
     /// Until nobody has anything to say.
     fn drain(&mut self) {
         while self.deliver_to_sink() || self.deliver_to_source() {}
+    }
+
+    /// Whether there is nothing in the snapshot that a sink refuses.
+    fn is_readable(&self, collection: &str) -> bool {
+        let published = self.published.as_ref().and_then(|all| all.get(collection));
+        published.is_some_and(|published| {
+            let mut members = published.members().iter();
+            members.all(|one| one.message().body.unwrap().value.first() != Some(&UNREADABLE))
+        })
     }
 
     /// Names and bodies in the snapshot, and at the sink.
@@ -334,13 +374,21 @@ proptest! {
     #[test]
     fn in_the_end_the_sink_has_the_snapshot(
         incremental in any::<bool>(),
+        // Of nothing, of two or three, of all.
+        versions in prop_oneof![Just(0_usize), Just(90), Just(1 << 20)],
         script in prop::collection::vec(step(), 0..120),
     ) {
-        let mut play = Play::new(incremental);
+        let mut play = Play::new(incremental, versions);
         for step in &script {
             play.step(step);
         }
         play.drain();
+        for collection in COLLECTIONS {
+            if play.is_readable(collection) {
+                let [published, held] = play.both(collection);
+                prop_assert_eq!(published, held);
+            }
+        }
         // All that cannot be read goes, so that nothing is left to refuse.
         for (at, name) in (0..2).flat_map(|at| (0..8).map(move |name| (at, name))) {
             let shelved = play.shelf.get(COLLECTIONS[at], &format!("n/{name}")).is_some();
@@ -356,15 +404,24 @@ proptest! {
             let [published, held] = play.both(collection);
             prop_assert_eq!(published, held);
         }
-        // And all is told: a sink that comes back is told nothing but that.
+        // And all is told: a sink that comes back is told nothing of what it has named.
         play.cut();
+        let mut named = BTreeMap::new();
         while let Some(request) = play.to_source.pop_front() {
+            prop_assert_eq!(request.incremental, incremental);
             play.hear(&request);
+            named.insert(request.collection, request.initial_resource_versions);
         }
         for response in &play.to_sink {
-            let told = response.resources.len() + response.removed_resources.len();
-            prop_assert!(!incremental || told == 0);
+            let named = &named[&response.collection];
+            let mut told = response.resources.iter().map(|one| &one.metadata.as_ref().unwrap().name);
+            prop_assert!(!incremental || told.all(|name| !named.contains_key(name)));
+            prop_assert!(response.removed_resources.is_empty());
         }
+        // Nor does anything change while the rest comes.
+        let changed = play.changed;
+        play.drain();
+        prop_assert_eq!(play.changed, changed);
     }
 
     /// Whatever a peer says, in whatever order: no panic, and never more on its way than one of each.
@@ -372,7 +429,7 @@ proptest! {
     fn any_requests_are_answered_in_bounds(
         requests in prop::collection::vec(("[ab$]|", "[0-9]{0,2}", any::<[bool; 2]>()), 0..200),
     ) {
-        let mut play = Play::new(true);
+        let mut play = Play::new(true, 1 << 20);
         play.put(0, 1, 1);
         play.publish();
         let mut flying = 0_usize;

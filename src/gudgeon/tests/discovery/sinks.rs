@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::client::*;
 use crate::galley::Galley;
-use crate::place::{Address, OWN_PORTS, Place, entry, gudgeon, put, until};
+use crate::place::{Address, OWN_PORTS, Place, documents, entry, gudgeon, put, until};
 
 pub const A: &str = "outbound|80||a.demo.svc.cluster.local";
 
@@ -238,6 +238,72 @@ async fn galley_gives_what_its_directory_says_and_what_it_said_stays_without_it(
     let labels = "component=\"pilot\",collection=\"istio/networking/v1alpha3/serviceentries\"";
     let acks = format!("istio_mcp_request_acks_total{{{labels}}}");
     assert!(discovery.metric(&acks) >= 4.0);
+}
+
+/// So many, and their names so long, that a first request has no room for all of them, and that they fit into no one response.
+fn many(folder: &std::path::Path) -> u64 {
+    const FILES: u64 = 6;
+    const EACH: u64 = 640;
+    let (long, note) = ("-x".repeat(110), "y".repeat(800));
+    for file in 0..FILES {
+        let all = (0..EACH).map(|at| {
+            format!(
+                "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: m{file}-{at}{long}, \
+                 namespace: demo, annotations: {{note: {note}}}}}\nspec: {{hosts: [h{file}-{at}.example], \
+                 resolution: DNS, ports: [{{number: 80, name: http, protocol: HTTP}}]}}\n"
+            )
+        });
+        let all: Vec<_> = all.collect();
+        put(folder, &format!("m{file}.yaml"), &documents(&all));
+    }
+    FILES * EACH
+}
+
+#[test]
+fn a_galley_that_comes_back_with_more_than_can_be_named_sends_the_difference_and_the_rest_in_parts()
+{
+    let root = tempfile::tempdir().unwrap();
+    put(root.path(), "a.yaml", &a("10.0.0.1"));
+    let z = entry("z.demo.svc.cluster.local", 80, "TCP", &[("10.0.0.9", 1)]);
+    put(root.path(), "z.yaml", &z);
+    let many = many(root.path());
+    let own = Address::new();
+    let at = format!("{}:9901", own.ip);
+    let serve = || Galley::plain(root.path(), &format!("tcp://{at}"));
+    let galley = serve();
+    let place = Place::new().arg("--registries=MCP");
+    place.write("mesh", &mesh(&[format!("mcp://{at}")]));
+    let discovery = place.start();
+    let source = |field: &str| discovery.json("/debug/sinkz")[0][field].clone();
+    let count =
+        || source("collections")["istio/networking/v1alpha3/serviceentries"]["count"].as_u64();
+    assert_eq!(count(), Some(many + 2));
+    let before = discovery.taken();
+    assert_eq!(before, many + 2);
+    drop(galley);
+    until("the loss is seen", || {
+        (source("state") == "broken").then_some(())
+    });
+    // One that is named, and one for which there is no room.
+    put(root.path(), "a.yaml", &a("10.0.0.2"));
+    std::fs::remove_file(root.path().join("z.yaml")).unwrap();
+    let _galley = serve();
+    until("what is gone goes", || {
+        let count = count().unwrap();
+        assert!(count > many, "{count}");
+        (count == many + 1).then_some(())
+    });
+    let is = |wanted: &str| {
+        let now = || address(&discovery.json("/debug/endpointz"));
+        until(wanted, || (now().as_deref() == Some(wanted)).then_some(()));
+    };
+    is("10.0.0.2");
+    let again = discovery.taken() - before;
+    assert!((2..many / 2).contains(&again), "{again} came again");
+    assert_eq!(discovery.logged("ResourceExhausted"), 0);
+    put(root.path(), "a.yaml", &a("10.0.0.3"));
+    is("10.0.0.3");
+    assert_eq!(discovery.taken() - before, again + 1);
 }
 
 /// There were none: what the directory of rules says is served until they have said all, and again when there are none.

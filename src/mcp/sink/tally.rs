@@ -1,0 +1,59 @@
+//! Members of a collection, added up as a source of ours adds them up: so it is known whether they are all of its version.
+
+use crate::version::{Sum, Version, member};
+
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    sum: Sum,
+    /// Those whose versions a source of ours has never written.
+    odd: usize,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, name: &str, version: &str) {
+        match Version::parse(version) {
+            Some(version) => self.sum = self.sum + member(name, version),
+            None => self.odd = self.odd.saturating_add(1),
+        }
+    }
+
+    /// What was added.
+    pub(super) fn take(&mut self, name: &str, version: &str) {
+        match Version::parse(version) {
+            Some(version) => self.sum = self.sum - member(name, version),
+            None => self.odd = self.odd.saturating_sub(1),
+        }
+    }
+
+    /// Whether these are all that a version stands for. `None`: the source counts otherwise, and nobody knows.
+    pub(super) fn is(&self, version: &str) -> Option<bool> {
+        let version = Sum::parse(version)?;
+        (self.odd == 0).then_some(self.sum == version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_out_was_never_there() {
+        let [one, two] = [b"1", b"2"].map(|bytes| Version::of(bytes));
+        let whole = (member("a", one) + member("b", two)).to_string();
+        let mut tally = Tally::default();
+        assert_eq!(tally.is(&Sum::EMPTY.to_string()), Some(true));
+        tally.add("a", &one.to_string());
+        assert_eq!(tally.is(&whole), Some(false));
+        tally.add("b", &two.to_string());
+        assert_eq!(tally.is(&whole), Some(true));
+        tally.add("c", &one.to_string());
+        assert_eq!(tally.is(&whole), Some(false));
+        tally.take("c", &one.to_string());
+        assert_eq!(tally.is(&whole), Some(true));
+        assert_eq!(tally.is("7"), None);
+        tally.add("d", "7");
+        assert_eq!(tally.is(&whole), None);
+        tally.take("d", "7");
+        assert_eq!(tally.is(&whole), Some(true));
+    }
+}
