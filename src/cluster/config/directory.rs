@@ -14,7 +14,7 @@ use api::config::document::{self, LIMITS};
 use api::yaml::Malformed;
 
 use super::entry::{Change, Entry, Id};
-use super::judged::{Origin, judge};
+use super::judged::{Origin, judge_part};
 use super::ledger::{Claim, Ledger, Problem};
 use super::plain::Usable;
 use super::report::{Report, State};
@@ -243,13 +243,9 @@ fn claims(bytes: Vec<u8>, origin: Origin) -> Result<Vec<Claim>, Malformed> {
     let mut claims = Vec::new();
     for document in document::documents(&text) {
         for part in document?.parts() {
-            let Some(mut judged) = judge(&part.value(), origin) else {
+            let Some(judged) = judge_part(&part, origin) else {
                 continue;
             };
-            part.complain(&mut judged.findings);
-            if judged.findings.iter().any(Finding::is_error) {
-                judged.entry = None;
-            }
             let mut findings = judged.findings.iter();
             let wrong = findings
                 .clone()

@@ -36,21 +36,46 @@ pub(super) struct Judged {
 
 /// What an object is, or `None` for one that is nothing to us.
 pub(super) fn judge(value: &Json, origin: Origin) -> Option<Judged> {
+    judge_with(value, origin, |_| {})
+}
+
+/// The same of an object that is a part of a text.
+pub(super) fn judge_part(part: &Part<'_>, origin: Origin) -> Option<Judged> {
+    judge_with(&part.value(), origin, |findings| part.complain(findings))
+}
+
+/// `complain` adds to what is wrong with its fields.
+fn judge_with(
+    value: &Json,
+    origin: Origin,
+    complain: impl FnOnce(&mut Vec<Finding>),
+) -> Option<Judged> {
     let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if let Some(plain) = Plain::of(api_version, kind) {
-        return Some(Judged::plain(plain, value, origin));
+        let mut judged = Judged::plain(plain, value, origin);
+        complain(&mut judged.findings);
+        if !judged.findings.is_empty() {
+            judged.entry = None;
+        }
+        return Some(judged);
     }
     if !api_version.is_empty() && !config::is_ours(api_version) {
         return None;
     }
     let row = config::kind(api_version, kind).ok();
-    Some(Judged::object(row, value, origin))
+    Some(Judged::object(row, value, origin, complain))
 }
 
 impl Judged {
-    fn object(row: Option<&'static Kind>, value: &Json, origin: Origin) -> Self {
+    fn object(
+        row: Option<&'static Kind>,
+        value: &Json,
+        origin: Origin,
+        complain: impl FnOnce(&mut Vec<Finding>),
+    ) -> Self {
         let (object, mut findings) = config::check_all(value);
+        complain(&mut findings);
         let id = match row.filter(|row| row.check != Check::Unused) {
             Some(row) => Id {
                 collection: row.collection,

@@ -164,9 +164,13 @@ impl Ledger {
         let mut changes = Vec::new();
         let mut places = BTreeSet::new();
         for id in std::mem::take(&mut self.touched) {
-            // It may be at another place, or line.
-            self.is_reported &= id.collection != Plain::Ingress.collection();
+            let name = (id.collection == Plain::Ingress.collection()).then(|| id.name.clone());
             changes.extend(self.decide(id, &mut places));
+            if let Some(name) = name {
+                // It may be at another place, or line.
+                let known = self.report.ingresses.get(&name);
+                self.is_reported &= known == self.ingress(&name).as_ref();
+            }
         }
         for place in places {
             self.note(&place);
@@ -330,13 +334,24 @@ impl Ledger {
         };
         let slots = self.slots.range(first..);
         let slots = slots.take_while(|(id, _)| id.collection == collection);
-        let places = slots.filter_map(|(id, slot)| {
-            let place = &slot.served.as_ref()?.place;
-            let mut claims = slot.claims.iter().filter(|(at, _)| at == place);
-            let line = self.claim(claims.next()?)?.line;
-            Some((Arc::clone(&id.name), self.origin(place, line)))
-        });
+        let places = slots.filter_map(|(id, slot)| Some((Arc::clone(&id.name), self.at(slot)?)));
         places.collect()
+    }
+
+    fn ingress(&self, name: &Arc<str>) -> Option<Box<str>> {
+        let id = Id {
+            collection: Plain::Ingress.collection(),
+            name: Arc::clone(name),
+        };
+        self.at(self.slots.get(&id)?)
+    }
+
+    /// Where what is served is written.
+    fn at(&self, slot: &Slot) -> Option<Box<str>> {
+        let place = &slot.served.as_ref()?.place;
+        let mut claims = slot.claims.iter().filter(|(at, _)| at == place);
+        let line = self.claim(claims.next()?)?.line;
+        Some(self.origin(place, line))
     }
 
     fn origin(&self, place: &str, line: usize) -> Box<str> {

@@ -29,7 +29,7 @@ pub(crate) enum Taken {
 /// Takes a review of at most `most` bytes in, at one of the desks.
 ///
 /// # Errors
-/// Its connection has to go: the body does not come.
+/// The body does not come: its connection has to go, over HTTP/2 its stream.
 pub(crate) async fn take(
     desks: &Arc<Desks>,
     request: Request<Incoming>,

@@ -37,8 +37,8 @@ const HEAD_BYTES: u32 = 16 << 10;
 /// What is taken in before it was asked for: one stream, one connection.
 const STREAM_WINDOW: u32 = (64 << 10) - 1;
 /// Half of it is what the HTTP/2 library grants small frames that nobody has taken, at 256 bytes less their length each; beyond
-/// it ends the connection. A stream's whole window of small requests, which may come before the stream has its turn, takes
-/// about 150 KiB of that, and its neighbours are to live.
+/// it ends the connection. Of a stream's whole window of requests, which may come before the stream has its turn, that takes
+/// some 150 KiB where they have 80 bytes and some 300 KiB where they have 44, as the shortest; and its neighbours are to live.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// What of one stream waits in its connection to be written; the rest waits where it costs nothing.
 const WRITTEN_AHEAD: usize = 64 << 10;

@@ -317,6 +317,9 @@ impl Desk {
             }
             let (sender, wait) = oneshot::channel();
             state.wanting.push_back((self.id, bytes, sender));
+            if let Some(sitting) = state.sitting.get_mut(&self.id) {
+                sitting.begin(AtDesk::Waits);
+            }
             self.desks.watch(&mut state);
             wait
         };
@@ -477,6 +480,33 @@ mod tests {
         assert!((MOST..MOST + LOOK * 4).contains(&told), "{told:?}");
         drop(slow);
         assert!(third.await.unwrap().is_ok());
+    }
+
+    /// Its client may have sent all of it: nobody reads on before there is room.
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_room_is_not_the_one_who_is_slow() {
+        let desks = Desks::new(2, 10);
+        let [one, two, other] = lines();
+        let large = desks.sit(&one).await.unwrap();
+        large.room(10).await;
+        let next = desks.sit(&two).await.unwrap();
+        let waits = wait(&desks, &other);
+        let moves = async {
+            let begun = Instant::now();
+            while begun.elapsed() < GRACE * 2 {
+                large.came(STEP);
+                tokio::time::sleep(LOOK).await;
+            }
+            assert!(!is_told(&next).await);
+        };
+        tokio::select! {
+            () = next.room(10) => unreachable!("there is none"),
+            () = moves => {}
+        }
+        // Its turn to be late comes when it has what it needs.
+        drop(large);
+        assert!(waits.await.unwrap().is_ok());
+        assert!(!is_cut(&two).await);
     }
 
     #[tokio::test(start_paused = true)]

@@ -47,6 +47,8 @@ pub(super) struct Sitting {
 pub(super) enum AtDesk {
     /// The body comes.
     Reads,
+    /// The rest of the body is not asked for before there is room for it.
+    Waits,
     /// The body is there: what takes time now is this program.
     Decides,
     /// The answer is to be taken.
@@ -91,11 +93,10 @@ impl Sitting {
     /// There is room for its body. Until now it was not the client who was waited for.
     pub(super) fn takes_room(&mut self, bytes: usize) {
         self.room += bytes;
-        self.since = Instant::now();
-        self.moves();
+        self.begin(AtDesk::Reads);
     }
 
-    /// When it will have sat for too long; `None`: this program is at work.
+    /// When it will have sat for too long; `None`: it is not its client who is waited for.
     pub(super) fn due(&self, rounds: Rounds) -> Option<Instant> {
         let Rounds {
             desks,
@@ -107,7 +108,7 @@ impl Sitting {
             _ => (desks.max(room_alone), desks.max(room)),
         };
         match self.stage {
-            AtDesk::Decides => None,
+            AtDesk::Waits | AtDesk::Decides => None,
             AtDesk::Reads | AtDesk::Answers => {
                 Some((self.moved + GRACE / idle.max(1)).min(self.since + MOST / all.max(1)))
             }

@@ -108,6 +108,16 @@ fn ingresses_are_found_where_they_are() {
     assert_eq!(at("g", 5, "n/a!"), "n/a /c/f:9");
     assert_eq!(at("f", 2, "n/b=1"), "n/a /c/g:5, n/b /c/f:2");
     assert_eq!(at("g", 1, "n/c=1"), "n/b /c/f:2, n/c /c/g:1");
+    // Where it is stays the same: there is nothing to say.
+    let mut says = |word: &str| {
+        let mut ingress = claim(word, 1);
+        ingress.judged.id.collection = Plain::Ingress.collection();
+        ledger.put(&"h".into(), vec![ingress]);
+        assert_eq!(ledger.settle().len(), 1);
+        ledger.report()
+    };
+    let before = says("n/d=1");
+    assert!(Arc::ptr_eq(&before, &says("n/d=2")));
 }
 
 #[test]

@@ -260,8 +260,7 @@ fn many(folder: &std::path::Path) -> u64 {
 }
 
 #[test]
-fn a_galley_that_comes_back_with_more_than_can_be_named_sends_the_difference_and_the_rest_in_parts()
-{
+fn a_galley_that_comes_back_with_more_than_can_be_named_sends_the_difference() {
     let root = tempfile::tempdir().unwrap();
     put(root.path(), "a.yaml", &a("10.0.0.1"));
     let z = entry("z.demo.svc.cluster.local", 80, "TCP", &[("10.0.0.9", 1)]);

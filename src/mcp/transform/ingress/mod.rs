@@ -44,7 +44,8 @@ pub fn may_be_made(name: &str) -> bool {
         Some((name, number)) if number.parse::<u32>().is_ok() => name,
         _ => name,
     };
-    name.ends_with(SUFFIX) && name.starts_with(NAMESPACE)
+    let name = name.strip_prefix(NAMESPACE);
+    name.is_some_and(|name| name.starts_with('/') && name.ends_with(SUFFIX))
 }
 
 /// Whether a Gateway that is made here can have this full name: that of an Ingress, which is any DNS subdomain, before the

@@ -39,11 +39,33 @@ impl Refused {
 }
 
 impl Source {
-    fn refused(&self) -> Vec<Refused> {
+    /// The first of them: words are made for those who read them.
+    fn refused(&self, most: usize) -> Vec<Refused> {
         match &self.origin {
-            Origin::Link(link) => of_sink(&link.held),
-            Origin::Port(_, held) => of_sink(held),
-            Origin::Folder(folder) => of_report(&folder.report()),
+            Origin::Link(link) => of_sink(&link.held, most),
+            Origin::Port(_, held) => of_sink(held, most),
+            Origin::Folder(folder) => of_report(&folder.report(), most),
+        }
+    }
+
+    /// The collection and name of each.
+    fn each_refused(&self, mut each: impl FnMut(&str, &str)) {
+        let held = match &self.origin {
+            Origin::Link(link) => &link.held,
+            Origin::Port(_, held) => held,
+            Origin::Folder(folder) => {
+                let report = folder.report();
+                return report
+                    .rejected
+                    .iter()
+                    .for_each(|one| each(one.id.collection, &one.id.name));
+            }
+        };
+        let sink = held.sink();
+        for (collection, _) in sink.status() {
+            let broken = sink.held(collection);
+            let broken = broken.filter(|(_, one)| one.standing() != Standing::Good);
+            broken.for_each(|(name, _)| each(collection, name));
         }
     }
 }
@@ -51,13 +73,15 @@ impl Source {
 impl Sinks {
     /// What breaks a rule, by kind and name: whoever counts what is not valid counts it, too.
     pub(crate) fn refused(&self) -> BTreeSet<Object> {
-        let state = self.state();
-        let all = state.sources.iter().flat_map(Source::refused);
-        let named = all.filter_map(|one| {
-            let kind = kind_of(&one.collection)?.kind;
-            Some((kind.into(), one.name))
-        });
-        named.collect()
+        let mut refused = BTreeSet::new();
+        for source in &self.state().sources {
+            source.each_refused(|collection, name| {
+                if let Some(kind) = kind_of(collection) {
+                    refused.insert((kind.kind.into(), name.to_owned()));
+                }
+            });
+        }
+        refused
     }
 
     /// What is written, used or not.
@@ -114,9 +138,10 @@ impl Sinks {
         }
         html::more(page, state.sources.len());
         page.push_str("</table>\n");
-        let all = state.sources.iter().map(|one| (one.name(), one.refused()));
-        let all: Vec<_> = all.collect();
-        let count = all.iter().map(|(_, refused)| refused.len()).sum();
+        let mut count = 0_usize;
+        for source in &state.sources {
+            source.each_refused(|_, _| count = count.saturating_add(1));
+        }
         if count == 0 {
             return;
         }
@@ -124,13 +149,15 @@ impl Sinks {
             page,
             "<h2>Not served as it is written: {count}</h2><table><tr><th>where<th>what<th>state<th>why</tr>"
         );
-        let all = all.iter();
-        let all = all.flat_map(|(source, refused)| refused.iter().map(move |one| (source, one)));
+        let all = state.sources.iter().flat_map(|source| {
+            let refused = source.refused(ROWS).into_iter();
+            refused.map(|one| (source.name(), one))
+        });
         for (source, one) in all.take(ROWS) {
             let _written = writeln!(
                 page,
                 "<tr><td>{}<td>{}<br>{}<td class=\"bad\">{}<td>{}</tr>",
-                escaped(one.origin.as_ref().unwrap_or(source)),
+                escaped(one.origin.as_ref().unwrap_or(&source)),
                 escaped(&one.collection),
                 escaped(&one.name),
                 one.state,
@@ -156,7 +183,11 @@ impl Sinks {
             Some(State::Broken(at, cause)) => ("broken", time(at), cause.into()),
         };
         let mut collections = Map::new();
-        let rejected: Vec<_> = source.refused().iter().map(Refused::json).collect();
+        let rejected: Vec<_> = source
+            .refused(usize::MAX)
+            .iter()
+            .map(Refused::json)
+            .collect();
         let sink = held.sink();
         for (name, one) in sink.status() {
             let nack = one
@@ -211,7 +242,11 @@ fn of_folder(source: &Source, folder: &Folder) -> Value {
             (name.to_owned(), shown)
         })
         .collect();
-    let rejected: Vec<_> = source.refused().iter().map(Refused::json).collect();
+    let rejected: Vec<_> = source
+        .refused(usize::MAX)
+        .iter()
+        .map(Refused::json)
+        .collect();
     json!({
         "address": source.name(),
         "state": if folder.is_synced() { "read" } else { "reading" },
@@ -223,7 +258,7 @@ fn of_folder(source: &Source, folder: &Folder) -> Value {
     })
 }
 
-fn of_sink(held: &Held) -> Vec<Refused> {
+fn of_sink(held: &Held, most: usize) -> Vec<Refused> {
     let sink = held.sink();
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
@@ -233,6 +268,9 @@ fn of_sink(held: &Held) -> Vec<Refused> {
                 Standing::Stale => "stale",
                 Standing::Refused => "refused",
             };
+            if refused.len() >= most {
+                return refused;
+            }
             refused.push(Refused {
                 collection: collection.to_string(),
                 name: name.to_string(),
@@ -245,8 +283,8 @@ fn of_sink(held: &Held) -> Vec<Refused> {
     refused
 }
 
-fn of_report(report: &Report) -> Vec<Refused> {
-    let rejected = report.rejected.iter().map(|one| Refused {
+fn of_report(report: &Report, most: usize) -> Vec<Refused> {
+    let rejected = report.rejected.iter().take(most).map(|one| Refused {
         collection: one.id.collection.to_owned(),
         name: one.id.name.to_string(),
         origin: Some(one.origin.to_string()),
