@@ -112,8 +112,12 @@ impl Place {
         self.root.path().join(name)
     }
 
+    /// Nobody reads half of it.
     pub fn write(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).unwrap();
+        let path = self.path(name);
+        let new = path.with_extension("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, path).unwrap();
     }
 
     pub fn read(&self, name: &str) -> String {
