@@ -54,6 +54,8 @@ impl Read for Objects {
         object.annotations = metadata.annotations;
         // A source makes Gateways of Ingresses, and calls them by names that nobody may give to one. Somebody's own of such a
         // name cannot be told from these, and was refused at the source's door.
+        let is_of_ingresses = matches!(collection, ingress::GATEWAYS | ingress::VIRTUAL_SERVICES)
+            && ingress::may_be_made(&metadata.name);
         let is_named = |finding: &Finding| {
             collection == ingress::GATEWAYS
                 && finding.path == "metadata.name"
@@ -62,10 +64,7 @@ impl Read for Objects {
         // What was made of Services was never anybody's to write well.
         let mut found = Vec::new();
         if !is_made {
-            // Nor are names of what is made of Ingresses.
-            let is_made = matches!(collection, ingress::GATEWAYS | ingress::VIRTUAL_SERVICES)
-                && ingress::may_be_made(&metadata.name);
-            if !is_made {
+            if !is_of_ingresses {
                 found = Object::misnamed(kind, &metadata.name);
             }
             found.extend(rules::check(&object));

@@ -124,12 +124,6 @@ pub fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
     verdict::check_all(value)
 }
 
-/// Why a server of a Gateway cannot have this host; `None`: it can.
-#[must_use]
-pub fn served_host(host: &str) -> Option<String> {
-    rules::gateway::plain_host(host)
-}
-
 /// A hundred, and last one of each severity that says how many more there are. Warnings are left out first: whoever is
 /// refused wants to read why.
 pub fn limit(findings: &mut Vec<Finding>) {

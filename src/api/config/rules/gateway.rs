@@ -58,15 +58,16 @@ fn port<'a>(port: &At<'a>, bind: &At<'_>, bound: bool, names: &mut HashSet<&'a s
     }
 }
 
-/// A host without a namespace.
-pub(in crate::config) fn plain_host(text: &str) -> Wrong {
+/// Why a server cannot have this host, which has no namespace; `None`: it can.
+#[must_use]
+pub fn served_host(text: &str) -> Option<String> {
     parts::served_host(text, true)
 }
 
 /// `[NS/]HOST`.
 fn host(text: &str) -> Wrong {
     let Some((namespace, host)) = text.split_once('/') else {
-        return plain_host(text);
+        return served_host(text);
     };
     if !matches!(namespace, "*" | ".") && !is::is_label(namespace) {
         return Some(format!(
@@ -74,7 +75,7 @@ fn host(text: &str) -> Wrong {
             quoted(namespace)
         ));
     }
-    plain_host(host)
+    served_host(host)
 }
 
 fn tls(server: &At<'_>) {

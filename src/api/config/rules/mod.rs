@@ -11,7 +11,7 @@ mod client_tls;
 mod context;
 mod destination_rule;
 mod envoy_filter;
-pub(super) mod gateway;
+mod gateway;
 mod hosts;
 mod http_action;
 mod http_headers;
@@ -38,6 +38,7 @@ use super::Object;
 use super::finding::Finding;
 use at::Out;
 use context::Context;
+pub use gateway::served_host;
 
 type Rule = fn(&Context<'_>);
 

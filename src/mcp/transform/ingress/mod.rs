@@ -247,7 +247,7 @@ fn servers(key: &Key, ingress: &Ingress, findings: &mut Vec<Finding>) -> Vec<Val
         };
         let mut hosts: Vec<&str> = Vec::new();
         for (index, host) in tls.hosts.iter().enumerate() {
-            match api::config::served_host(host) {
+            match api::config::rules::served_host(host) {
                 None => hosts.push(host),
                 Some(why) => findings.push(Finding {
                     ingress: key.clone(),
