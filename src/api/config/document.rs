@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::iter;
+use std::mem;
 
 use serde::de::IgnoredAny;
 use serde_json::Value as Json;
@@ -28,6 +29,7 @@ pub fn documents(text: &str) -> impl Iterator<Item = Result<Document, Malformed>
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let json = json(text);
     let yaml = json.is_none().then(|| yaml::documents(text, LIMITS));
+    let mut ended = false;
     json.into_iter()
         .flatten()
         .chain(yaml.into_iter().flatten())
@@ -37,6 +39,7 @@ pub fn documents(text: &str) -> impl Iterator<Item = Result<Document, Malformed>
             items(&node)?;
             Ok(Document { node })
         })
+        .take_while(move |read| !mem::replace(&mut ended, read.is_err()))
 }
 
 /// Whether each List has items: one that lost them in a typing error would pass for something of somebody else.
@@ -78,22 +81,18 @@ fn values(text: &str) -> StreamDeserializer<'_, StrRead<'_>, IgnoredAny> {
     serde_json::Deserializer::from_str(text).into_iter()
 }
 
-/// One after the other: all of them together may take many times the text. What is malformed ends it.
+/// One after the other: all of them together may take many times the text.
 fn each(text: &str) -> impl Iterator<Item = Result<Node, Malformed>> + '_ {
     let mut values = values(text);
     let (mut begin, mut above) = (0, 0);
-    let mut ended = false;
     iter::from_fn(move || {
-        values.next().filter(|_| !ended)?.ok()?;
+        values.next()?.ok()?;
         let piece = text.get(begin..values.byte_offset())?;
         begin = values.byte_offset();
         let mut read = yaml::documents(&whole(piece), LIMITS).next()?;
         match &mut read {
             Ok(node) => node.move_down(above),
-            Err(malformed) => {
-                malformed.line += above;
-                ended = true;
-            }
+            Err(malformed) => malformed.line += above,
         }
         above += piece.matches('\n').count();
         Some(read)
@@ -491,6 +490,12 @@ mod tests {
             assert_eq!(cause(text), expected, "{text}");
         }
         assert!(cause("a: [\n---\n").starts_with("line "));
+        // Nothing comes after it.
+        let list = "kind: List\napiVersion: v1\n";
+        assert_eq!(
+            documents(&format!("{list}---\n{list}---\na: 1\n")).count(),
+            1
+        );
         // What stands before it is read.
         let first = documents("a: 1\n---\nb: [\n").next().unwrap();
         assert_eq!(first.unwrap().parts()[0].value(), json!({"a": 1}));
