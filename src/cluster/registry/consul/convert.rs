@@ -34,6 +34,9 @@ struct Settled<'a> {
 }
 
 pub(crate) fn convert(name: &str, mut instances: Vec<Instance>, cluster: &ClusterId) -> Converted {
+    for instance in &mut instances {
+        instance.tags.sort_unstable();
+    }
     instances.sort();
     let mut warnings = BTreeSet::new();
     let settled = settle(name, &instances, &mut warnings);
@@ -277,6 +280,19 @@ mod tests {
             );
             all.reverse();
         }
+    }
+
+    #[test]
+    fn tags_in_another_order_decide_nothing() {
+        // One id on two nodes of the same name, as a node has it that is registered anew.
+        let mut all = vec![instance("a", 80, "http"), instance("a", 80, "grpc")];
+        all[0].tags = ["x", "b"].map(str::to_owned).into();
+        all[1].tags = ["y", "a"].map(str::to_owned).into();
+        let one = converted(&all);
+        for instance in &mut all {
+            instance.tags.reverse();
+        }
+        assert_eq!(converted(&all), one);
     }
 
     #[test]
