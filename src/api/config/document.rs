@@ -2,14 +2,14 @@
 //!
 //! Plain words are what kubectl makes of them (`yes` is a boolean), so that a file means here what it means there.
 
+mod json;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::iter;
 use std::mem;
 
-use serde::de::IgnoredAny;
 use serde_json::Value as Json;
-use serde_json::de::{StrRead, StreamDeserializer};
 
 use super::envelope::MOST_DEPTH;
 use super::finding::Finding;
@@ -27,7 +27,7 @@ pub const LIMITS: Limits = Limits {
 /// The documents of a text, in order; blank ones are left out. What cannot be read ends it.
 pub fn documents(text: &str) -> impl Iterator<Item = Result<Document, Malformed>> + '_ {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let json = json(text);
+    let json = json::documents(text);
     let yaml = json.is_none().then(|| yaml::documents(text, LIMITS));
     let mut ended = false;
     json.into_iter()
@@ -60,87 +60,6 @@ fn items(node: &Node) -> Result<(), Malformed> {
         Some(none) if none.is_null() => Ok(()),
         Some(other) => wrong(other.line, "expected a list"),
     }
-}
-
-/// JSON is YAML, but for halves of characters (`\ud83d\ude00`) and tabs, which both stand nowhere else in it, and for values that
-/// follow each other with nothing between them, which kubectl takes.
-fn json(text: &str) -> Option<impl Iterator<Item = Result<Node, Malformed>> + '_> {
-    if !text.trim_start().starts_with(['{', '[']) || text.len() > LIMITS.bytes {
-        return None;
-    }
-    let mut count = 0;
-    for value in values(text) {
-        value.ok()?;
-        count += 1;
-    }
-    let odd = text.contains('\t') || text.contains("\\ud") || text.contains("\\uD");
-    (odd || count > 1).then(|| each(text))
-}
-
-fn values(text: &str) -> StreamDeserializer<'_, StrRead<'_>, IgnoredAny> {
-    serde_json::Deserializer::from_str(text).into_iter()
-}
-
-/// One after the other: all of them together may take many times the text.
-fn each(text: &str) -> impl Iterator<Item = Result<Node, Malformed>> + '_ {
-    let mut values = values(text);
-    let (mut begin, mut above) = (0, 0);
-    iter::from_fn(move || {
-        values.next()?.ok()?;
-        let piece = text.get(begin..values.byte_offset())?;
-        begin = values.byte_offset();
-        let mut read = yaml::documents(&whole(piece), LIMITS).next()?;
-        match &mut read {
-            Ok(node) => node.move_down(above),
-            Err(malformed) => malformed.line += above,
-        }
-        above += piece.matches('\n').count();
-        Some(read)
-    })
-}
-
-/// The same JSON without tabs, and with whole characters.
-fn whole(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(['\\', '\t']) {
-        let (before, after) = rest.split_at(at);
-        out.push_str(before);
-        let escape = after.get(..12).and_then(pair);
-        let taken = match escape {
-            Some(letter) => {
-                out.push(letter);
-                12
-            }
-            None if after.starts_with('\t') => {
-                out.push(' ');
-                1
-            }
-            None => {
-                let end = after
-                    .char_indices()
-                    .nth(2)
-                    .map_or(after.len(), |(at, _)| at);
-                out.push_str(after.get(..end).unwrap_or_default());
-                end
-            }
-        };
-        rest = after.get(taken..).unwrap_or_default();
-    }
-    out.push_str(rest);
-    out
-}
-
-/// `\ud83d\ude00` as the character that it is.
-fn pair(escape: &str) -> Option<char> {
-    let half = |at: usize| {
-        let digits = escape.get(at..at + 6)?.strip_prefix("\\u")?;
-        u16::from_str_radix(digits, 16).ok()
-    };
-    char::decode_utf16([half(0)?, half(6)?])
-        .next()?
-        .ok()
-        .filter(|letter| letter.len_utf16() == 2)
 }
 
 /// One document of a text.
@@ -447,6 +366,15 @@ mod tests {
             ),
         ] {
             assert_eq!(values(text), objects, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_string_of_json_has_every_character() {
+        for odd in ["", "\t"] {
+            let all: String = ('\0'..=char::MAX).collect();
+            let all = json!({ "a": all });
+            assert!(values(&format!("{odd}{all}{odd}")) == [all], "{odd:?}");
         }
     }
 

@@ -51,8 +51,19 @@ pub(crate) fn is_accepted(bytes: &[u8]) -> bool {
     // The same list in other words.
     let allowed: Vec<_> = identities.iter().rev().collect();
     let again = serde_json::json!({"ALLOWED": allowed, "isblacklist": is_black}).to_string();
+    let again = in_ascii(&again);
     assert_eq!(AccessList::parse(&again).as_ref(), Ok(&list), "{again}");
     true
+}
+
+/// JSON has characters as they are that YAML has as escapes only.
+fn in_ascii(json: &str) -> String {
+    json.chars()
+        .map(|letter| match letter {
+            ' '..='~' => letter.to_string(),
+            _ => format!("\\U{:08x}", u32::from(letter)),
+        })
+        .collect()
 }
 
 /// What it says, read once more.
