@@ -20,7 +20,7 @@ pub(super) fn documents(text: &str) -> Option<impl Iterator<Item = Result<Node, 
         value.ok()?;
         count += 1;
     }
-    let odd = text.contains(is_escaped) || text.contains("\\ud") || text.contains("\\uD");
+    let odd = text.contains(is_only_json) || text.contains("\\ud") || text.contains("\\uD");
     (odd || count > 1).then(|| each(text))
 }
 
@@ -47,7 +47,7 @@ fn each(text: &str) -> impl Iterator<Item = Result<Node, Malformed>> + '_ {
 }
 
 /// Whether JSON may have it where YAML does not.
-fn is_escaped(letter: char) -> bool {
+fn is_only_json(letter: char) -> bool {
     matches!(
         letter,
         '\t' | '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
@@ -58,7 +58,7 @@ fn is_escaped(letter: char) -> bool {
 fn whole(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(|letter| letter == '\\' || is_escaped(letter)) {
+    while let Some(at) = rest.find(|letter| letter == '\\' || is_only_json(letter)) {
         let (before, after) = rest.split_at(at);
         out.push_str(before);
         let taken = match after.chars().next() {
@@ -67,7 +67,7 @@ fn whole(text: &str) -> String {
                 out.push(' ');
                 1
             }
-            Some(letter) if is_escaped(letter) => {
+            Some(letter) if is_only_json(letter) => {
                 // Writing to a String does not fail.
                 let _ = write!(out, "\\u{:04x}", u32::from(letter));
                 letter.len_utf8()
