@@ -8,6 +8,10 @@ check:
 test:
     build/test
 
+# What takes longer than CI has: all of it, or the steps that are named.
+long *steps:
+    build/long {{steps}}
+
 # The release binary for this machine, or for `just build aarch64`.
 build arch="":
     build/dist {{arch}}
