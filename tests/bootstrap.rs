@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use pintle::bootstrap::node::{NodeInputs, Variable, describe};
-use pintle::bootstrap::{ControlPlaneTls, Generated, Source, Template, Tracing, render};
+use pintle::bootstrap::{ControlPlaneTls, Generated, Override, Source, Template, Tracing, render};
 use pintle::json;
 use pintle::values::{HostPort, Role};
 use proptest::prelude::*;
@@ -72,7 +72,7 @@ fn a_file_of_the_users_is_handed_over_with_its_override() {
         file: file.clone(),
         override_file: Some(data("input/override.json")),
     };
-    let result = render(&source, 3).unwrap();
+    let result = render(&source, 3, Override::InFile).unwrap();
     assert_eq!(result.document, None);
     let expected: Value =
         serde_json::from_slice(&std::fs::read(data("input/override.json")).unwrap()).unwrap();
@@ -81,7 +81,34 @@ fn a_file_of_the_users_is_handed_over_with_its_override() {
         file,
         override_file: None,
     };
-    assert_eq!(render(&alone, 3).unwrap().config_yaml, None);
+    assert_eq!(
+        render(&alone, 3, Override::InFile).unwrap().config_yaml,
+        None
+    );
+}
+
+/// One in JSON is written anew with it, if it can be: no argument that anybody can read holds it then.
+#[test]
+fn a_json_file_of_the_users_is_rendered_with_its_override() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(
+        path("envoy"),
+        r#"{"admin": {"profile_path": "/x"}, "node": {"id": "a"}}"#,
+    )
+    .unwrap();
+    std::fs::write(path("override"), r#"{"node": {"cluster": "b"}}"#).unwrap();
+    let source = custom(path("envoy"), Some(path("override")));
+    let result = render(&source, 0, Override::InFile).unwrap();
+    let document: Value = serde_json::from_slice(&result.document.unwrap()).unwrap();
+    let expected = json!({"admin": {"profile_path": "/x"}, "node": {"id": "a", "cluster": "b"}});
+    assert_eq!((document, result.config_yaml), (expected, None));
+    let result = render(&source, 0, Override::InArgument).unwrap();
+    let argument = r#"{"node":{"cluster":"b"}}"#.to_owned();
+    assert_eq!(
+        (result.document, result.config_yaml),
+        (None, Some(argument))
+    );
 }
 
 #[test]
@@ -147,7 +174,9 @@ fn files_that_cannot_be_used_are_named_with_the_reason() {
             "cannot pass bootstrap override {}/long as --config-yaml: 200008 bytes, of which one argument takes 131071",
         ),
     ] {
-        let said = render(&source, 0).unwrap_err().to_string();
+        let said = render(&source, 0, Override::InArgument)
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             said,
             expected.replace("{}", directory.path().to_str().unwrap())
@@ -391,7 +420,10 @@ fn custom(file: PathBuf, override_file: Option<PathBuf>) -> Source {
 }
 
 fn rendered(source: &Source) -> String {
-    let bytes = render(source, 7).unwrap().document.unwrap();
+    let bytes = render(source, 7, Override::InFile)
+        .unwrap()
+        .document
+        .unwrap();
     String::from_utf8(bytes).unwrap()
 }
 

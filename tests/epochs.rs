@@ -2,10 +2,14 @@
 //! Envoy, parents that hang.
 
 use std::fs;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 
-use super::support::{Setup, envoy, is_alive, kill, until};
+use serde_json::json;
+
+use super::support::{Agent, Setup, base_id_of, envoy, is_alive, kill, until};
 
 /// A proxy that is a shell script; `ENVOY` is the real one.
 fn script(directory: &Path, text: &str) -> PathBuf {
@@ -137,5 +141,111 @@ fn a_draining_parent_that_hangs_is_replaced() {
         "{}",
         agent.log()
     );
+    agent.stop();
+}
+
+/// /proc says at once that it is stopped: its child does not wait until the parent's time is over.
+#[test]
+fn a_draining_parent_that_somebody_stops_is_replaced_at_once() {
+    let agent = Setup::new("hello")
+        .args(&["--parent-shutdown-duration", "10m"])
+        .start();
+    agent.wait_log("epoch 0 is LIVE");
+    let parent = agent.proxy_pid(0);
+    agent.signal(libc::SIGHUP);
+    agent.wait_log("epoch 0 has handed over and drains");
+    kill(parent, libc::SIGSTOP);
+    agent.wait_log("epoch 0 was stopped, killing it for epoch 1");
+    agent.wait_log("answering for epoch 0, so that epoch 1 lives");
+    agent.signal(libc::SIGHUP);
+    agent.wait_log("epoch 2 is LIVE");
+    agent.wait_readiness(200, "ready");
+    assert!(!is_alive(parent));
+    agent.stop();
+}
+
+/// An agent whose epoch 1 asks its parent every second.
+fn asks_often() -> Setup {
+    let setup = Setup::new("hello");
+    let mut configuration = setup.configuration("hello");
+    configuration["stats_flush_interval"] = json!("1s");
+    setup.write("envoy.json", &configuration.to_string());
+    setup
+}
+
+/// Another process has the name of the parent, which dies while it drains, before the agent could have it.
+fn take_name_of_dead_parent(
+    agent: &Agent,
+    prepare: impl FnOnce(&UnixDatagram, &SocketAddr),
+) -> UnixDatagram {
+    agent.wait_log("epoch 0 is LIVE");
+    let parent = agent.proxy_pid(0);
+    let base_id = base_id_of(&parent.to_string()).unwrap();
+    agent.signal(libc::SIGHUP);
+    agent.wait_log("epoch 0 has handed over and drains");
+    agent.signal(libc::SIGSTOP);
+    kill(parent, libc::SIGKILL);
+    let mut name = format!("envoy_domain_socket_parent_{base_id}0").into_bytes();
+    name.resize(107, 0);
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let taker = until("the name", || UnixDatagram::bind_addr(&address).ok());
+    taker.set_nonblocking(true).unwrap();
+    prepare(&taker, &address);
+    agent.signal(libc::SIGCONT);
+    let holder = format!("is in use by process {} (", std::process::id());
+    agent.wait_log(
+        &[
+            "cannot answer for epoch 0: base id ",
+            &base_id,
+            " ",
+            &holder,
+        ]
+        .concat(),
+    );
+    taker
+}
+
+#[test]
+fn a_child_whose_dead_parents_name_is_taken_is_answered_all_the_same() {
+    let agent = asks_often()
+        .args(&["--parent-shutdown-duration", "10s"])
+        .start();
+    let taker = take_name_of_dead_parent(&agent, |_, _| {});
+    let mut asked = 0;
+    until("questions of a child that goes on", || {
+        asked += usize::from(taker.recv(&mut [0; 4096]).is_ok());
+        (asked >= 3).then_some(())
+    });
+    until("an answer of its admin port", || agent.admin("/ready"));
+    // Epoch 3 has the name of epoch 0.
+    agent.signal(libc::SIGHUP);
+    agent.wait_log("epoch 1 exited with code 0");
+    agent.signal(libc::SIGHUP);
+    agent.wait_log("cannot start the proxy: base id ");
+    agent.wait_log("keeping epoch 2");
+    drop(taker);
+    agent.wait_log("epoch 3 is LIVE");
+    agent.wait_readiness(200, "ready");
+    let log = agent.log();
+    assert_eq!(log.matches("cannot answer for epoch 0").count(), 1, "{log}");
+    assert!(!log.contains("epoch 1 was killed"), "{log}");
+    agent.stop();
+}
+
+/// The child waits until its question is taken in, which it never is: nothing frees it, but it does not wait for ever.
+#[test]
+fn a_child_whose_dead_parents_name_is_taken_by_who_takes_nothing_is_started_afresh() {
+    let agent = asks_often()
+        .args(&["--parent-shutdown-duration", "10m", "--live-timeout", "6s"])
+        .start();
+    let taker = take_name_of_dead_parent(&agent, |taker, address| {
+        while taker.send_to_addr(b"full", address).is_ok() {}
+    });
+    let before = base_id_of(&agent.proxy_pid(1).to_string());
+    agent.wait_log("epoch 1 hangs, killing it");
+    agent.wait_log_times("epoch 0 is LIVE", 2);
+    agent.wait_readiness(200, "ready");
+    assert_ne!(base_id_of(&agent.proxy_pid(0).to_string()), before);
+    drop(taker);
     agent.stop();
 }

@@ -1,9 +1,13 @@
 //! What the agent reads: documents, whose size and shape are somebody else's, and what is watched.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
 
 use super::support::{Agent, Setup, client, quick, until};
 
@@ -43,6 +47,13 @@ fn cpu_ticks(agent: &Agent) -> u64 {
     let (_, fields) = text.rsplit_once(") ").unwrap();
     let ticks = fields.split(' ').skip(11).take(2);
     ticks.map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+/// How often the agent has waited for something.
+fn wakes(agent: &Agent) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/status", agent.child.id())).unwrap();
+    let (_, rest) = text.split_once("\nvoluntary_ctxt_switches:").unwrap();
+    rest.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// An object of `bytes` with as many entries as fit, in no order.
@@ -263,5 +274,215 @@ fn a_certificate_that_has_expired_is_told_and_not_again_at_each_look() {
     fs::write(&watched, [EXPIRED, "\n"].concat()).unwrap();
     agent.wait_log(&format!(": {}\n", watched.display()));
     assert_eq!(agent.log().matches(&told).count(), 1, "{}", agent.log());
+    end(agent);
+}
+
+/// Five hundred lines a second, as a busy program logs them, into a folder that is watched; and as many files that come and
+/// go beside one that is. What is noticed once is not noticed again before the files are hashed.
+#[test]
+fn a_busy_neighbour_in_a_watched_folder_wakes_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let setup = Setup::bare(&sleeper(directory.path())).args(&["--cert-debounce", "1h"]);
+    let (folder, beside) = (setup.path("folder"), setup.path("beside"));
+    for path in [&folder, &beside] {
+        fs::create_dir(path).unwrap();
+    }
+    for number in 0..100 {
+        fs::write(folder.join(number.to_string()), "0").unwrap();
+    }
+    fs::write(beside.join("watched"), "0").unwrap();
+    let mut log = fs::File::create(folder.join("log")).unwrap();
+    let agent = setup
+        .arg("--watch")
+        .arg(&folder)
+        .arg("--watch")
+        .arg(beside.join("watched"))
+        .start();
+    agent.wait_log("at the end");
+    let pause = Duration::from_millis(2);
+    for busy in ["neighbour", "log"] {
+        let (woken, used, began) = (wakes(&agent), cpu_ticks(&agent), Instant::now());
+        for number in 0..1000 {
+            if busy == "log" {
+                writeln!(log, "line {number}").unwrap();
+            } else {
+                fs::write(beside.join("new"), "0").unwrap();
+                fs::rename(beside.join("new"), beside.join("old")).unwrap();
+            }
+            std::thread::sleep(pause);
+        }
+        let (woken, used) = (wakes(&agent) - woken, cpu_ticks(&agent) - used);
+        let most = 10 + 20 * began.elapsed().as_secs();
+        eprintln!(
+            "{busy}: woken {woken} times, {used} ticks in {:?}",
+            began.elapsed()
+        );
+        assert!(
+            woken <= most,
+            "{busy}: woken {woken} times, {most} are allowed"
+        );
+    }
+    end(agent);
+}
+
+/// All that a process was started with.
+fn command_line(pid: i32) -> String {
+    String::from_utf8(fs::read(format!("/proc/{pid}/cmdline")).unwrap()).unwrap()
+}
+
+/// Every process of the pod may read a command line: a token in an override stands in a file that is the proxy's alone.
+#[test]
+fn an_override_of_a_json_file_stands_in_no_command_line() {
+    let setup = Setup::new("hello").args(&["--validate"]);
+    let token = r#"{"node": {"metadata": {"token": "a secret"}}, "stats_config": {}}"#;
+    setup.write("override.json", token);
+    let over = setup.path("override.json");
+    let agent = setup
+        .env("ISTIO_BOOTSTRAP_OVERRIDE", over.to_str().unwrap())
+        .start();
+    agent.wait_log("epoch 0 is LIVE");
+    let taken = |wanted: &str| {
+        until(wanted, || {
+            let info = agent.admin("/server_info")?;
+            info.contains(wanted).then_some(())
+        });
+    };
+    let assert_hidden = |epoch| {
+        let line = command_line(agent.proxy_pid(epoch));
+        let hidden = !line.contains("--config-yaml") && !line.contains("a secret");
+        assert!(hidden, "{line}");
+    };
+    taken("a secret");
+    assert_hidden(0);
+    let file = agent.path("run/envoy-rev0.json");
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    agent.write("override.json", &token.replace("a secret", "another"));
+    agent.wait_log("epoch 1 is LIVE");
+    taken("another");
+    assert_eq!(agent.get().as_deref(), Ok("hello"));
+    assert_hidden(1);
+    agent.wait_log("epoch 0 exited with code 0");
+    assert!(!file.exists());
+    let (log, file) = (agent.log(), agent.path("run/envoy-rev1.json"));
+    assert!(file.exists());
+    assert!(
+        !log.contains("a secret") && !log.contains("command line"),
+        "{log}"
+    );
+    agent.stop();
+    assert!(!file.exists());
+}
+
+/// Envoy itself reads YAML, and the agent does not.
+#[test]
+fn an_override_of_another_file_is_an_argument_and_that_is_said() {
+    let setup = Setup::new("hello");
+    let yaml = ["# YAML\n", &setup.configuration("hello").to_string()].concat();
+    setup.write("envoy.yaml", &yaml);
+    setup.write(
+        "override.json",
+        r#"{"node": {"metadata": {"team": "blue"}}}"#,
+    );
+    let (file, over) = (setup.path("envoy.yaml"), setup.path("override.json"));
+    let agent = setup
+        .arg("--custom-config-file")
+        .arg(file)
+        .env("ISTIO_BOOTSTRAP_OVERRIDE", over.to_str().unwrap())
+        .start();
+    agent.wait_log("epoch 0 is LIVE");
+    agent.wait_log("ISTIO_BOOTSTRAP_OVERRIDE stands in the proxy's command line");
+    assert!(command_line(agent.proxy_pid(0)).contains("--config-yaml"));
+    agent.stop();
+}
+
+/// What Envoy's configuration is with this override of a file of that name, with `PORT` in the place of its ports.
+fn overridden(file: &str, over: &Value) -> Value {
+    let setup = Setup::new("hello");
+    let mut own = setup.configuration("hello");
+    own["node"]["metadata"] = json!({"A": {"b": 1}, "B": [1]});
+    own["node"]["locality"] = json!({"region": "r", "zone": "z"});
+    own["stats_config"] = json!({"statsTags": [{"tag_name": "one", "regex": "a(b)"}]});
+    own["dynamic_resources"] = json!({"lds_config": {"path": "/dev/null"}});
+    own["default_socket_interface"] = json!("");
+    own["bootstrap_extensions"] = json!([]);
+    own["stats_flush_interval"] = json!("2s");
+    // Where it is not the agent that reads it.
+    let comment = if file.ends_with("yaml") {
+        "# YAML\n"
+    } else {
+        ""
+    };
+    setup.write(file, &[comment, &own.to_string()].concat());
+    setup.write("override.json", &over.to_string());
+    let (file, over) = (setup.path(file), setup.path("override.json"));
+    let ports = [setup.admin_port(), setup.listener_port()];
+    let agent = setup
+        .arg("--custom-config-file")
+        .arg(file)
+        .env("ISTIO_BOOTSTRAP_OVERRIDE", over.to_str().unwrap())
+        .start();
+    agent.wait_log("epoch 0 started");
+    let port = ports[0].to_string();
+    let dump = until("the configuration", || {
+        let mut request = Command::new(env!("CARGO_BIN_EXE_pintle"));
+        request.args(["request", "--debug-port", &port, "GET", "/config_dump"]);
+        let said = request.output().unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        said.contains("bootstrap").then_some(said)
+    });
+    end(agent);
+    let dump = ports.iter().fold(dump, |dump, port| {
+        dump.replace(&port.to_string(), "\"PORT\"")
+    });
+    let dump: Value = serde_json::from_str(&dump).unwrap();
+    let configs = dump["configs"].as_array().unwrap().iter();
+    let mut bootstraps = configs.filter_map(|config| config.get("bootstrap"));
+    let mut bootstrap = bootstraps.next().unwrap().clone();
+    // Envoy's own, in no order.
+    bootstrap["node"]
+        .as_object_mut()
+        .unwrap()
+        .remove("extensions");
+    bootstrap
+}
+
+/// Envoy would add the one, the agent adds the other.
+#[test]
+fn an_override_means_the_same_in_a_file_as_in_an_argument() {
+    let over = json!({
+        "node": {"metadata": {"A": {"c": 2}, "C": null}, "locality": {"zone": "y"}, "cluster": null},
+        "stats_config": {"stats_tags": [{"tagName": "two", "regex": "c(d)"}], "useAllDefaultTags": false},
+        "dynamicResources": {"ldsConfig": {"pathConfigSource": {"path": "/dev/null"}}},
+        "statsFlushInterval": "3s",
+        "static_resources": {"clusters": [{"name": "more", "connect_timeout": "1s"}]},
+        "layered_runtime": {"layers": [{"name": "a", "static_layer": {"b": {"c": 1}}}]},
+    });
+    let [argument, file] = ["own.yaml", "own.json"].map(|file| overridden(file, &over));
+    assert_eq!(argument, file);
+    assert_eq!(
+        file["node"]["metadata"],
+        json!({"A": {"c": 2}, "B": [1], "C": null})
+    );
+}
+
+#[test]
+fn a_watched_path_that_is_not_there_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let setup = Setup::bare(&sleeper(directory.path()));
+    let (absent, there) = (setup.path("absent"), setup.path("cert.pem"));
+    let agent = setup
+        .arg("--watch")
+        .arg(&absent)
+        .arg("--watch")
+        .arg(there)
+        .start();
+    agent.wait_log("epoch 0 started");
+    let log = agent.log();
+    let said = format!("warn\t--watch {} is not there yet", absent.display());
+    assert!(log.contains(&said), "{log}");
+    assert_eq!(log.matches("is not there yet").count(), 1, "{log}");
     end(agent);
 }

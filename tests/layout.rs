@@ -318,6 +318,30 @@ fn the_init_depends_on_these_crates_and_no_others() {
     assert_eq!(found, allowed);
 }
 
+/// `cargo test` feeds each fuzz target's kept inputs to its property; an archive that no test reads would show nothing.
+#[test]
+fn a_test_replays_the_kept_inputs_of_each_fuzz_target() {
+    let data = init().join("../../tests/data");
+    let sources = sources_of(&init().join(".."));
+    let mut targets = 0;
+    for folder in fs::read_dir(data.join("fuzz")).unwrap() {
+        let target = folder.unwrap().file_name().into_string().unwrap();
+        let archive = data.join(format!("corpora/{target}.tar.gz"));
+        assert!(archive.exists(), "cannot find {}", archive.display());
+        // The init's are rows of a table.
+        let calls = [
+            format!("replay(\"{target}\","),
+            format!("    (\"{target}\", "),
+        ];
+        let replayed = sources
+            .iter()
+            .any(|(_, text)| calls.iter().any(|call| text.contains(call)));
+        assert!(replayed, "no test replays {target}");
+        targets += 1;
+    }
+    assert!(targets > 20, "the targets are elsewhere");
+}
+
 #[test]
 fn the_top_level_is_the_one_that_was_asked_for() {
     let listed = Command::new("git")

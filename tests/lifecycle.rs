@@ -167,6 +167,44 @@ fn code_with(binary: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     (agent.wait().code(), agent.log())
 }
 
+/// With the budget that everybody has, which takes 3 min 25 s.
+#[test]
+fn what_no_further_try_mends_ends_after_two_with_its_cause_last() {
+    let ends = |setup: Setup, code, cause: &str| {
+        let mut agent = setup.start();
+        let status = agent.wait();
+        let log = agent.log();
+        assert_eq!(status.code(), Some(code), "{log}");
+        let last = log.lines().last().unwrap();
+        assert!(last.contains(cause), "{cause}: {log}");
+        log.matches(" started: pid ").count()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let absent = folder.path().join("absent");
+    ends(
+        Setup::bare(&absent),
+        127,
+        "(code 127): not found, exit code 127",
+    );
+    ends(
+        Setup::bare(folder.path()),
+        126,
+        "(code 126): not executable, exit code 126",
+    );
+    let run = Setup::of("run", &absent).args(&["--", "true"]);
+    ends(run, 127, "(code 127): not found, exit code 127");
+    let refused = "exited with code 1: see above, exit code 1";
+    let setup = Setup::new("hello");
+    setup.write(
+        "envoy.json",
+        r#"{"admin": {"no such": "field"}, "static_resources": 7}"#,
+    );
+    assert!(ends(setup, 1, refused) >= 2);
+    let setup = Setup::new("hello");
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", setup.admin_port())).unwrap();
+    assert!(ends(setup, 1, refused) >= 2);
+}
+
 #[test]
 fn a_spent_budget_ends_with_the_proxys_own_code() {
     let directory = tempfile::tempdir().unwrap();

@@ -218,6 +218,12 @@ impl Children {
         }
     }
 
+    /// Whether somebody has stopped it.
+    #[must_use]
+    pub(crate) fn is_stopped(&self, kind: Kind) -> bool {
+        self.pid(kind).is_some_and(sys::is_stopped)
+    }
+
     /// Ends a child at once, with all that it may have started (a wrapper script's Envoy, say).
     pub(crate) fn kill(&self, kind: Kind) {
         if let Some(pid) = self.pid(kind) {

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 
@@ -72,7 +71,8 @@ fn cpu_limit() -> Option<u32> {
 
 /// A short file.
 pub(crate) fn line<'t>(path: &str, text: &'t mut [u8]) -> Option<&'t str> {
-    let read = File::open(path).ok()?.read(text).ok()?;
+    let mut file = sys::open(path.as_ref(), sys::OPEN_READ, 0).ok()?;
+    let read = file.read(text).ok()?;
     str::from_utf8(text.get(..read)?).ok()
 }
 

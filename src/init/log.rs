@@ -7,11 +7,9 @@
 
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
-use std::fs::OpenOptions;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +19,8 @@ use sys::{OPEN_WITHOUT_WAITING, Outlet};
 /// The longest line, with its end: what POSIX lets a pipe take at once (`PIPE_BUF` on Linux), so lines never mix.
 const LINE_BYTES: usize = 4096;
 /// The termination log: where Kubernetes reads why a container ended (its default `terminationMessagePath`).
+/// As std makes files, less the umask: a log is read by whoever collects logs.
+const FILE_MODE: u32 = 0o666;
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,12 +163,11 @@ pub fn reopen() {
 fn append_to(path: &Path) -> io::Result<Outlet> {
     /// `ENXIO`: a FIFO that nobody reads yet.
     const NO_READER: i32 = 6;
-    let mut options = OpenOptions::new();
-    options.custom_flags(OPEN_WITHOUT_WAITING);
-    let file = match options.clone().create(true).append(true).open(path) {
+    let appends = sys::OPEN_WRITE | sys::OPEN_CREATE | sys::OPEN_APPEND;
+    let file = match sys::open(path, appends | OPEN_WITHOUT_WAITING, FILE_MODE) {
         // Held at both ends, it keeps the first lines for who comes later.
         Err(error) if error.raw_os_error() == Some(NO_READER) => {
-            options.read(true).write(true).open(path)?
+            sys::open(path, sys::OPEN_READ_WRITE | OPEN_WITHOUT_WAITING, 0)?
         }
         file => file?,
     };
@@ -198,13 +197,9 @@ pub fn last_words(level: Level, message: fmt::Arguments<'_>) {
         if log.wants(level) {
             log.put(line.as_bytes());
         }
-        // `create` is off: the file exists where somebody reads it. As a FIFO without a reader it is no place for a line.
-        let mut options = OpenOptions::new();
-        options.write(true).truncate(true);
-        if let Ok(file) = options
-            .custom_flags(OPEN_WITHOUT_WAITING)
-            .open(TERMINATION_LOG)
-        {
+        // It is not made: it exists where somebody reads it. As a FIFO without a reader it is no place for a line.
+        let flags = sys::OPEN_WRITE | sys::OPEN_TRUNCATE | OPEN_WITHOUT_WAITING;
+        if let Ok(file) = sys::open(TERMINATION_LOG.as_ref(), flags, 0) {
             drop(Outlet::own(OwnedFd::from(file)).write(line.as_bytes()));
         }
     });

@@ -36,6 +36,10 @@ pub fn check(name: &str, bytes: &[u8]) {
 }
 
 #[cfg(test)]
+#[path = "../../tests/support/corpus.rs"]
+mod corpus;
+
+#[cfg(test)]
 mod tests {
     #![allow(
         clippy::print_stdout,
@@ -48,6 +52,13 @@ mod tests {
 
     /// Longer ones are cut here and there.
     const CUT_EVERYWHERE: usize = 2048;
+
+    #[test]
+    fn kept_inputs_hold() {
+        for (name, _) in ALL {
+            corpus::replay(name, |bytes| check(name, bytes));
+        }
+    }
 
     #[test]
     fn the_examples_hold_wherever_they_are_cut() {

@@ -11,9 +11,8 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Opens `path` to be read, if it leads to a regular file.
@@ -21,7 +20,7 @@ use std::path::Path;
 /// # Errors
 /// It is of another kind, or cannot be opened.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    open_with(path, OpenOptions::new().read(true))
+    open_with(path, sys::OPEN_READ)
 }
 
 /// As `open`, to be changed as well; never creates it.
@@ -29,7 +28,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As for `open`.
 pub(crate) fn open_to_change(path: &Path) -> io::Result<File> {
-    open_with(path, OpenOptions::new().read(true).write(true))
+    open_with(path, sys::OPEN_READ_WRITE)
 }
 
 /// All of `path`, if it is a regular file of at most `most` bytes.
@@ -40,9 +39,9 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     sys::read_whole(&mut open(path)?, most)
 }
 
-fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+fn open_with(path: &Path, flags: sys::OpenFlags) -> io::Result<File> {
     check(&fs::metadata(path)?)?;
-    let file = options.custom_flags(sys::OPEN_WITHOUT_WAITING).open(path)?;
+    let file = sys::open(path, flags | sys::OPEN_WITHOUT_WAITING, 0)?;
     check(&file.metadata()?)?;
     Ok(file)
 }
@@ -51,7 +50,7 @@ fn check(found: &Metadata) -> io::Result<()> {
     if found.is_file() {
         Ok(())
     } else {
-        Err(io::Error::other("not a regular file"))
+        Err(sys::error("not a regular file".to_owned()))
     }
 }
 

@@ -2,9 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, chown, fchown};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
 
 use crate::supervisor::Epoch;
@@ -66,6 +66,12 @@ impl Store {
         })
     }
 
+    /// Whether there is a directory to write to.
+    #[must_use]
+    pub(crate) fn is_open(&self) -> bool {
+        !self.directory.as_os_str().is_empty()
+    }
+
     /// Whether somebody else may put a bootstrap of their own into the directory: all users, or one who is neither the
     /// agent's nor the proxy's (which has it from `open`) nor root.
     #[must_use]
@@ -124,7 +130,7 @@ impl Store {
 
     /// Removes the file of an epoch that has ended. There is none for a custom file.
     pub(crate) fn remove(&self, of: Of) {
-        if !self.directory.as_os_str().is_empty() {
+        if self.is_open() {
             drop(fs::remove_file(self.path(of)));
         }
     }
@@ -139,11 +145,10 @@ impl Store {
 
 /// Locks the directory itself: nothing is left of that when the agent is killed, so no later one is held up.
 fn lock(directory: &Path) -> io::Result<Option<File>> {
-    let mut options = OpenOptions::new();
     // A FIFO that has taken its place would wait for a writer.
-    options.read(true).custom_flags(sys::OPEN_DIRECTORY);
+    let flags = sys::OPEN_READ | sys::OPEN_DIRECTORY;
     // Who may write there may not be allowed to read; and not every file system has locks.
-    let file = match options.open(directory) {
+    let file = match sys::open(directory, flags, 0) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(error),
         Err(_) => return Ok(None),
         Ok(file) => file,
@@ -156,9 +161,7 @@ fn lock(directory: &Path) -> io::Result<Option<File>> {
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(FILE_MODE);
-    sys::without_umask(|| options.open(path))
+    sys::without_umask(|| sys::open(path, sys::OPEN_WRITE | sys::OPEN_NEW, FILE_MODE))
 }
 
 #[cfg(test)]

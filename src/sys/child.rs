@@ -17,11 +17,11 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_long, c_void};
 use std::io::{self, PipeWriter};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::inherited::{self, Inherited};
+use super::open::c_string;
 use super::terminal::take_terminal;
 use super::{Pid, check, kill, report};
 
@@ -84,15 +84,11 @@ pub fn spawn(
     setup: ChildSetup,
     streams: Streams<'_>,
 ) -> io::Result<Pid> {
-    let mut words = vec![word(program)?];
+    let mut words = vec![c_string(program)?];
     for argument in arguments {
-        words.push(word(argument.as_ref())?);
+        words.push(c_string(argument.as_ref())?);
     }
     start(&words, setup, streams)
-}
-
-fn word(text: &OsStr) -> io::Result<CString> {
-    CString::new(text.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
 fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Result<Pid> {
@@ -161,7 +157,7 @@ fn start(words: &[CString], setup: ChildSetup, streams: Streams<'_>) -> io::Resu
     }
     // Without a number, so that it is not taken for what the exec said.
     let why = [step, " is refused: ", &error.to_string()].concat();
-    Err(io::Error::other(why))
+    Err(super::error(why))
 }
 
 /// Reaps the child whose exec failed: no other code knows its pid.

@@ -1,15 +1,18 @@
 //! This process's children, adopted ones among them.
 
-use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 
 use super::Pid;
+use super::open::{OPEN_READ, open};
 
 /// The children of the only thread, as the kernel lists them.
 const LIST: &str = "/proc/thread-self/children";
 /// The longest list, in bytes: of more processes than Linux can have (4 million).
 const LIST_BYTES: u64 = 64 << 20;
+
+/// The longest line of /proc/PID/stat, in bytes: 52 numbers of up to 20 digits and a name of 16 bytes.
+const STAT_BYTES: u64 = 2048;
 
 /// Whether there is a child, dead or alive.
 #[must_use]
@@ -22,7 +25,7 @@ pub fn has_children() -> bool {
 /// # Errors
 /// There is no /proc, or the kernel keeps no such list (CONFIG_PROC_CHILDREN).
 pub fn children() -> io::Result<Vec<Pid>> {
-    let list = super::read_whole(&mut File::open(LIST)?, LIST_BYTES)?;
+    let list = super::read_whole(&mut open(LIST.as_ref(), OPEN_READ, 0)?, LIST_BYTES)?;
     let list = String::from_utf8(list).unwrap_or_default();
     let mut children = Vec::new();
     for number in list.split_ascii_whitespace() {
@@ -34,6 +37,18 @@ pub fn children() -> io::Result<Vec<Pid>> {
         }
     }
     Ok(children)
+}
+
+/// Whether somebody has stopped it, by SIGSTOP or with a debugger; not known without /proc.
+#[must_use]
+pub fn is_stopped(pid: Pid) -> bool {
+    let path = ["/proc/", &pid.0.unsigned_abs().to_string(), "/stat"].concat();
+    let line = open(path.as_ref(), OPEN_READ, 0)
+        .and_then(|mut file| super::read_whole(&mut file, STAT_BYTES));
+    // The state follows the program's name, which is in brackets and may hold any byte.
+    let line = line.unwrap_or_default();
+    let after = line.rsplit(|byte| *byte == b')').next();
+    matches!(after, Some([b' ', b'T' | b't', ..]))
 }
 
 /// Whether such a child could be waited for.
@@ -68,5 +83,36 @@ mod tests {
         assert!(waits_for(libc::P_PID, number), "dead, not reaped");
         child.wait().unwrap();
         assert!(!waits_for(libc::P_PID, number));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a child of the test's")]
+    fn who_is_stopped_by_a_signal_or_a_debugger_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        // The state follows the name.
+        let program = folder.path().join("a) T (b");
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("1000").spawn().unwrap();
+        let pid = Pid(i32::try_from(child.id()).unwrap());
+        let becomes = |stopped: bool| {
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while is_stopped(pid) != stopped {
+                assert!(std::time::Instant::now() < end, "in vain: {stopped}");
+                std::thread::yield_now();
+            }
+        };
+        becomes(false);
+        crate::kill(pid, libc::SIGSTOP);
+        becomes(true);
+        crate::kill(pid, libc::SIGCONT);
+        becomes(false);
+        let unused = std::ptr::null_mut::<libc::c_int>();
+        // SAFETY: PTRACE_ATTACH takes an integer and ignores both pointers.
+        let attached = unsafe { libc::ptrace(libc::PTRACE_ATTACH, pid.0, unused, unused) };
+        assert_eq!(attached, 0);
+        becomes(true);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_stopped(pid));
     }
 }

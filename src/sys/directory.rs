@@ -1,12 +1,13 @@
 //! The names in a directory, without the C library's stream: that would bring its `malloc`, which nothing else uses.
 
 use std::ffi::{OsStr, OsString, c_long};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use super::open::{OPEN_DIRECTORY, OPEN_READ, open};
 
 /// Bytes of entries that are read at once. Chosen: one entry takes 280 at most.
 const READ_BYTES: usize = 2048;
@@ -20,10 +21,7 @@ const NAME_AT: usize = 19;
 /// The directory cannot be opened or read.
 pub fn names(directory: &Path, each: &mut dyn FnMut(&OsStr) -> bool) -> io::Result<()> {
     // What is no directory any more is refused before it is opened: a FIFO would wait for its other end.
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_DIRECTORY)
-        .open(directory)?;
+    let file = open(directory, OPEN_READ | OPEN_DIRECTORY, 0)?;
     let mut buffer = [0; READ_BYTES];
     loop {
         let mut rest = fill(&file, &mut buffer)?;

@@ -15,6 +15,7 @@ mod heap;
 mod inherited;
 mod interfaces;
 mod net;
+mod open;
 mod outlet;
 mod pages;
 mod report;
@@ -24,6 +25,7 @@ mod terminal;
 pub mod testing;
 
 use std::ffi::c_int;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
@@ -32,7 +34,7 @@ use std::ptr;
 use std::time::Duration;
 
 pub use child::{ChildSetup, Streams, spawn};
-pub use children::{children, has_children};
+pub use children::{children, has_children, is_stopped};
 pub use code::give_back_code;
 pub use directory::{current_directory, names};
 pub use entry::arguments;
@@ -45,6 +47,10 @@ use inherited::bit;
 pub use inherited::{Inherited, pending_signals, throw_queued_signals_away};
 pub use interfaces::interface_addresses;
 pub use net::{Watch, listen, watch_level};
+pub use open::{
+    OPEN_APPEND, OPEN_CREATE, OPEN_DIRECTORY, OPEN_NEW, OPEN_READ, OPEN_READ_WRITE, OPEN_TRUNCATE,
+    OPEN_WITHOUT_WAITING, OPEN_WRITE, OpenFlags, open,
+};
 pub use outlet::Outlet;
 pub use pages::{page_size, release_stack};
 pub use seldom::{give_back, set_apart};
@@ -180,12 +186,6 @@ pub fn cpu_time() -> Duration {
     Duration::from_secs(unsigned(seconds)).saturating_add(Duration::from_micros(unsigned(micros)))
 }
 
-/// Flags for opening a file that somebody else named: a FIFO does not wait for its other end, and a terminal does not
-/// become this process's.
-pub const OPEN_WITHOUT_WAITING: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
-/// For `custom_flags`: what is no directory is an error, and no FIFO is waited for.
-pub const OPEN_DIRECTORY: i32 = libc::O_DIRECTORY;
-
 /// Whether `fd` has room now: for a pipe, for `PIPE_BUF` bytes if nobody else is quicker.
 #[must_use]
 fn is_writable(fd: BorrowedFd<'_>) -> bool {
@@ -219,6 +219,45 @@ pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let written = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }
+
+/// Reads what is there.
+///
+/// # Errors
+/// What the kernel says; `Interrupted` is not retried.
+pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the pointer and the length describe `buffer`, which outlives the call.
+    let read = unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+    usize::try_from(read).map_err(|_| io::Error::last_os_error())
+}
+
+/// Ends a watch of inotify's; nothing happens where the kernel has dropped it first.
+pub fn remove_watch(inotify: BorrowedFd<'_>, id: i32) {
+    // SAFETY: `inotify_rm_watch` takes two integers.
+    let _: c_int = unsafe { libc::inotify_rm_watch(inotify.as_raw_fd(), id) };
+}
+
+/// An error that is a text. `io::Error::other` makes one that can show itself to a programmer, which takes 4 kB of Unicode's
+/// tables.
+#[must_use]
+pub fn error(text: String) -> io::Error {
+    io::Error::other(Text(text))
+}
+
+struct Text(String);
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Text {}
 
 /// What is read at once, in bytes. Chosen: most files take one read.
 const BUFFER_BYTES: usize = 4096;

@@ -85,7 +85,7 @@ impl Endpoint {
             Call::Drain => Self::Drain,
             Call::Connections => Self::Connections,
             // Never asked here; an epoch that answers this is LIVE all the same.
-            Call::Memory => Self::ServerInfo,
+            Call::Memory | Call::Stopped => Self::ServerInfo,
         }
     }
 

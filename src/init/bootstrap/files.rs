@@ -37,7 +37,11 @@ pub(super) fn parse(object: &str, path: &Path, bytes: &[u8]) -> Result<Value, Bo
 pub(super) fn check(object: &str, path: &Path) -> Result<(), BootstrapError> {
     let has_content = regular::open(path).and_then(|mut file| file.read(&mut [0]));
     match has_content {
-        Ok(0) => Err(read_error(object, path, &io::Error::other("it is empty"))),
+        Ok(0) => Err(read_error(
+            object,
+            path,
+            &sys::error("it is empty".to_owned()),
+        )),
         Ok(_) => Ok(()),
         Err(error) => Err(read_error(object, path, &error)),
     }
@@ -46,7 +50,7 @@ pub(super) fn check(object: &str, path: &Path) -> Result<(), BootstrapError> {
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     regular::read(path, DOCUMENT_BYTES as u64).map_err(|error| {
         if error.kind() == io::ErrorKind::FileTooLarge {
-            io::Error::other("larger than 4 MiB")
+            sys::error("larger than 4 MiB".to_owned())
         } else {
             error
         }

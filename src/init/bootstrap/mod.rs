@@ -2,7 +2,8 @@
 //!
 //! Three sources (`Source`): generated from values (`document`, whose shape is in `parts/`), a JSON template of
 //! the user's (`template`), or a file of the user's that is used as it is. `ISTIO_BOOTSTRAP_OVERRIDE` is merged into the
-//! first two by RFC 7396 (`merge`) and becomes `--config-yaml` for the third. `node` makes the metadata. Everything but
+//! first two by RFC 7396 (`merge`); to the third, Envoy adds it as `--config-yaml`, unless that is JSON, too, and can be written
+//! anew: then no secret stands in a command line. `node` makes the metadata. Everything but
 //! `files` is pure, and nothing here writes: the caller puts the bytes where the proxy finds them.
 #![forbid(unsafe_code)]
 
@@ -38,11 +39,20 @@ pub enum Source {
         template: Box<Template>,
         override_file: Option<PathBuf>,
     },
-    /// The user's own file, used as it is; an override becomes `--config-yaml`.
+    /// The user's own file, used as it is, or with an override added.
     Custom {
         file: PathBuf,
         override_file: Option<PathBuf>,
     },
+}
+
+/// How the override of a user's own file reaches the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Override {
+    /// Added to the file's content, if that is JSON.
+    InFile,
+    /// As `--config-yaml`: nothing can be written.
+    InArgument,
 }
 
 /// What a proxy process is to be started with.
@@ -50,7 +60,7 @@ pub enum Source {
 pub struct Rendered {
     /// What to write for `-c`; `None`: the user's own file is used.
     pub document: Option<Vec<u8>>,
-    /// The value of `--config-yaml`: the override of a user's own file.
+    /// The value of `--config-yaml`: the override of a user's own file that is no JSON.
     pub config_yaml: Option<String>,
 }
 
@@ -58,7 +68,7 @@ pub struct Rendered {
 ///
 /// # Errors
 /// A file that cannot be read or is not what it should be, with its name.
-pub fn render(source: &Source, epoch: u32) -> Result<Rendered, BootstrapError> {
+pub fn render(source: &Source, epoch: u32, way: Override) -> Result<Rendered, BootstrapError> {
     match source {
         Source::Generated {
             inputs,
@@ -71,7 +81,7 @@ pub fn render(source: &Source, epoch: u32) -> Result<Rendered, BootstrapError> {
         Source::Custom {
             file,
             override_file,
-        } => hand_over(file, override_file.as_deref()),
+        } => hand_over(file, override_file.as_deref(), way),
     }
 }
 
@@ -105,32 +115,49 @@ fn generated(text: String, override_file: Option<&Path>) -> Result<Rendered, Boo
     finish(document?, override_file)
 }
 
-/// Merges the override and writes the document so that a person can read it.
+/// Merges the override.
 fn finish(mut document: Value, override_file: Option<&Path>) -> Result<Rendered, BootstrapError> {
     if let Some(path) = override_file {
         merge::merge(&mut document, files::read_object(files::OVERRIDE, path)?);
     }
     Ok(Rendered {
-        document: Some([&document.pretty(), "\n"].concat().into_bytes()),
+        document: Some(readable(&document)),
         config_yaml: None,
     })
 }
 
-fn hand_over(file: &Path, override_file: Option<&Path>) -> Result<Rendered, BootstrapError> {
+fn hand_over(
+    file: &Path,
+    override_file: Option<&Path>,
+    way: Override,
+) -> Result<Rendered, BootstrapError> {
     files::check(files::CUSTOM, file)?;
-    let config_yaml = match override_file {
-        Some(path) => Some(as_argument(path)?),
-        None => None,
-    };
-    Ok(Rendered {
+    let mut rendered = Rendered {
         document: None,
-        config_yaml,
-    })
+        config_yaml: None,
+    };
+    if let Some(path) = override_file {
+        let more = files::read_object(files::OVERRIDE, path)?;
+        match files::read_object(files::CUSTOM, file) {
+            Ok(mut document) if way == Override::InFile => {
+                merge::add(&mut document, more);
+                rendered.document = Some(readable(&document));
+            }
+            // YAML, say: whatever Envoy reads.
+            _ => rendered.config_yaml = Some(as_argument(path, &more)?),
+        }
+    }
+    Ok(rendered)
+}
+
+/// So that a person can read it.
+fn readable(document: &Value) -> Vec<u8> {
+    [&document.pretty(), "\n"].concat().into_bytes()
 }
 
 /// The override in its shortest form, without the line ends and NULs that an argument cannot carry.
-fn as_argument(path: &Path) -> Result<String, BootstrapError> {
-    let text = files::read_object(files::OVERRIDE, path)?.compact();
+fn as_argument(path: &Path, document: &Value) -> Result<String, BootstrapError> {
+    let text = document.compact();
     if text.len() > ARGUMENT_BYTES {
         let length = text.len().to_string();
         let why = [

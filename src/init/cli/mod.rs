@@ -107,7 +107,7 @@ pub fn parse(arguments: &[Word]) -> Result<Command, Box<Stop>> {
         }
         Some("version") => Err(version(rest).map_or_else(|stop| stop, Stop::done)),
         Some("help" | "--help" | "--help=true" | "-h") => Err(help(rest)),
-        Some("--version") => parse(&["".as_ref(), "version".as_ref()]),
+        Some("--version" | "-V") => parse(&["".as_ref(), "version".as_ref()]),
         Some(_) | None => {
             let name = command.to_string_lossy();
             // Flags stand behind the command; `--hlep` may have been meant as one.
@@ -321,6 +321,8 @@ mod tests {
             ("pintle help run", Some(0)),
             ("pintle version", Some(0)),
             ("pintle version -s", Some(0)),
+            ("pintle --version", Some(0)),
+            ("pintle -V", Some(0)),
             ("pintle version --short=false -o json", Some(0)),
             ("pintle version -oyaml", Some(0)),
             ("pintle version --output=xml", Some(64)),

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ClientArgs) -> u8 {
     };
     match result {
         Ok(()) | Err(Failure::ReaderGone) => 0,
-        Err(failure) => fail(&said(verb, &args.url, &failure)),
+        Err(failure) => fail(&said(verb, args, &failure)),
     }
 }
 
@@ -77,12 +77,18 @@ fn not_written(why: &str) -> String {
 }
 
 /// `cannot <verb> <object>: <cause>`, as a line.
-fn said(verb: &str, url: &Url, failure: &Failure) -> String {
-    let (url, why) = (url.to_string(), failure.why());
+fn said(verb: &str, args: &ClientArgs, failure: &Failure) -> String {
+    let (url, why) = (args.url.to_string(), failure.why());
     if matches!(failure, Failure::Output(_)) {
         return not_written(&why);
     }
-    ["pintle: cannot ", verb, " ", &url, ": ", &why, "\n"].concat()
+    let asks_agent = matches!(args.task, Task::Status | Task::Order);
+    let remedy = if asks_agent && matches!(failure, Failure::Unheard(_)) {
+        "; is it --status-port?\n"
+    } else {
+        "\n"
+    };
+    ["pintle: cannot ", verb, " ", &url, ": ", &why, remedy].concat()
 }
 
 fn wait(args: &ClientArgs) -> Result<(), Failure> {
@@ -137,8 +143,8 @@ fn status(args: &ClientArgs) -> Result<(), Failure> {
         put(&[before.as_bytes(), &shown, after.as_bytes()].concat())?;
         sys::pause(WATCH_PERIOD);
         // The agent is being restarted, say: that is what a watcher came to see.
-        shown = look(args, paint)
-            .unwrap_or_else(|failure| said("GET", &args.url, &failure).into_bytes());
+        shown =
+            look(args, paint).unwrap_or_else(|failure| said("GET", args, &failure).into_bytes());
     }
 }
 

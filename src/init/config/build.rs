@@ -37,7 +37,7 @@ impl Config {
         let identity = Identity::new(&layers, host);
         let documents = Documents::new(&layers);
         let mutual_tls = mutual_tls(&layers);
-        let watch = watched::watch(&layers, mutual_tls, documents.paths());
+        let watch = watched::watch(&layers, mutual_tls, documents.paths(), &mut warnings);
         let admin = admin(&layers, &identity);
         let status = status(&layers, admin);
         let companions = companion::companions(&layers);

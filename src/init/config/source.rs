@@ -13,7 +13,7 @@ use super::{ConfigError, IpVersion, Launch, Metrics};
 use crate::bootstrap::node::{self, NodeDescription, NodeInputs};
 use crate::bootstrap::{ControlPlaneTls, Generated, Source, Template, Tracing};
 use crate::cli::flags::{Kind, PROXY};
-use crate::json::{self, Value};
+use crate::json::{self, Map, Value};
 use crate::search;
 use crate::values::{self, BaseId, HostPort, duration};
 
@@ -111,7 +111,7 @@ impl Basis<'_> {
         let discovery = layers.parse("discovery-address", values::host_port);
         let discovery = discovery.unwrap_or_default();
         let NodeDescription {
-            metadata,
+            mut metadata,
             mut stats,
             locality,
             warnings: doubts,
@@ -121,6 +121,7 @@ impl Basis<'_> {
             role: layers.args.role,
         });
         warnings.extend(doubts);
+        self.add_ports(&mut metadata);
         let matcher = &layers.config.stats;
         stats.prefixes.extend_from_slice(&matcher.prefixes);
         stats.suffixes.extend_from_slice(&matcher.suffixes);
@@ -146,6 +147,27 @@ impl Basis<'_> {
         }
     }
 
+    /// Names the proxy's own ports where they are not the usual ones, as Istio's agent does: the control plane then leads no
+    /// client to them.
+    fn add_ports(&self, metadata: &mut Map) {
+        const ADMIN: u16 = 15000;
+        let (admin, status) = (self.admin.port(), self.layers.port("status-port"));
+        if admin != ADMIN || !matches!(status, 0 | 15020 | 15021) {
+            let mut config = match metadata.get("PROXY_CONFIG") {
+                Some(Value::Object(config)) => config.clone(),
+                _ => Map::new(),
+            };
+            config.insert("proxyAdminPort", admin.into());
+            config.insert("statusPort", status.into());
+            metadata.insert("PROXY_CONFIG", config.into());
+        }
+        let prometheus = prometheus_port(self.layers);
+        if prometheus != DEFAULT_PROMETHEUS_PORT {
+            metadata.insert("ENVOY_PROMETHEUS_PORT", prometheus.into());
+        }
+    }
+
+    #[inline(never)]
     fn control_plane_tls(&self, discovery: &HostPort) -> Option<ControlPlaneTls> {
         if !self.mutual_tls {
             return None;
@@ -239,6 +261,7 @@ fn connect_timeout(layers: &Layers<'_>) -> Duration {
     timeout
 }
 
+#[inline(never)]
 fn tracing(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Option<Tracing> {
     let zipkin = collector(layers, "zipkin-address");
     let datadog = collector(layers, "datadog-agent-address");
@@ -292,14 +315,16 @@ fn metrics_service(layers: &Layers<'_>) -> Result<Option<HostPort>, ConfigError>
     }
 }
 
+const DEFAULT_PROMETHEUS_PORT: u16 = 15090;
+
+#[inline(never)]
 fn prometheus_port(layers: &Layers<'_>) -> u16 {
-    const DEFAULT: u16 = 15090;
     let Some(text) = layers.variable(PROMETHEUS_PORT) else {
-        return DEFAULT;
+        return DEFAULT_PROMETHEUS_PORT;
     };
     values::port(text).unwrap_or_else(|cause| {
         layers.refuse(ConfigError::value(PROMETHEUS_PORT, text, cause));
-        DEFAULT
+        DEFAULT_PROMETHEUS_PORT
     })
 }
 

@@ -766,6 +766,42 @@ fn addresses_of_one_link_are_nobodys() {
 }
 
 #[test]
+fn a_proxy_names_its_ports_that_are_not_the_usual_ones() {
+    let of = |line: &str, variables: &[(&str, &str)], key: &str| {
+        let config = config(line, variables);
+        generated(&config).metadata.get(key).map(Value::compact)
+    };
+    for (line, said) in [
+        ("", None),
+        ("--proxyAdminPort 15000 --statusPort 15020", None),
+        ("--statusPort 15021", None),
+        (
+            "--proxyAdminPort 16000",
+            Some(r#"{"proxyAdminPort":16000,"statusPort":0}"#),
+        ),
+        (
+            "--statusPort 9",
+            Some(r#"{"proxyAdminPort":15000,"statusPort":9}"#),
+        ),
+    ] {
+        assert_eq!(of(line, &[], "PROXY_CONFIG").as_deref(), said, "{line}");
+    }
+    let more = [
+        (
+            "ISTIO_METAJSON_A",
+            r#"{"PROXY_CONFIG":{"a":1,"statusPort":1}}"#,
+        ),
+        ("ENVOY_PROMETHEUS_PORT", "9"),
+    ];
+    let said = of("--statusPort 8", &more, "PROXY_CONFIG");
+    let expected = r#"{"a":1,"proxyAdminPort":15000,"statusPort":8}"#;
+    assert_eq!(said.as_deref(), Some(expected));
+    let said = of("", &more, "ENVOY_PROMETHEUS_PORT");
+    assert_eq!(said.as_deref(), Some("9"));
+    assert_eq!(of("", &[], "ENVOY_PROMETHEUS_PORT"), None);
+}
+
+#[test]
 fn variables_without_a_flag_are_honoured_or_warned_about() {
     let none = config("", &[]);
     assert_eq!(none.metrics, Metrics::default());

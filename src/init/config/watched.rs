@@ -44,7 +44,12 @@ const KEY: &str = "/etc/certs/key.pem";
 const ROOT: &str = "/etc/certs/root-cert.pem";
 
 /// `documents`: the custom, template and override files. `mutual_tls`: the certificates must be there at the start.
-pub(super) fn watch(layers: &Layers<'_>, mutual_tls: bool, documents: [Option<&Path>; 3]) -> Watch {
+pub(super) fn watch(
+    layers: &Layers<'_>,
+    mutual_tls: bool,
+    documents: [Option<&Path>; 3],
+    warnings: &mut Vec<String>,
+) -> Watch {
     let mut paths = Vec::new();
     let mut required = Vec::new();
     if layers.switch("watch-certificates") {
@@ -62,17 +67,21 @@ pub(super) fn watch(layers: &Layers<'_>, mutual_tls: bool, documents: [Option<&P
             }
         }
     }
-    let custom = documents.first().is_some_and(Option::is_some);
+    let unwritten = matches!(documents, [Some(_), _, None]);
     for watched in layers.args.flags.list("watch").map(Path::new) {
         for target in layers.args.flags.list("log-target") {
             if !matches!(target, "stdout" | "stderr" | "") {
                 refuse_own(layers, watched, "--log-target", target.as_ref());
             }
         }
-        // With a custom file the agent writes no configuration.
-        if !custom {
+        // With a custom file and no override for it the agent writes no configuration.
+        if !unwritten {
             let own = layers.text("config-path");
             refuse_own(layers, watched, "--config-path", own.as_ref());
+        }
+        if fs::metadata(watched).is_err() {
+            let path = watched.to_string_lossy();
+            warnings.push(["--watch ", &path, " is not there yet"].concat());
         }
         add(&mut paths, watched);
     }

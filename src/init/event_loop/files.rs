@@ -35,6 +35,7 @@ pub(super) struct Expiry {
 impl EventLoop {
     /// Hashes everything; one walk at a time.
     pub(super) fn hash(&mut self, cause: Cause) {
+        self.watcher.catch_up();
         if self.degraded || cause == Cause::Rescan {
             // Watches may be had again; and a mount that came over a directory is seen by nobody else.
             self.watcher.refresh();
@@ -55,13 +56,17 @@ impl EventLoop {
         self.slice();
     }
 
-    /// The next slice, and what is due with the certificates.
+    /// The next slice, and what is due with the certificates and the watcher.
     pub(super) fn hash_on(&mut self) {
         if self.files.is_walking() {
             self.slice();
         }
         if self.expiry.due.is_some_and(|due| due <= self.now) {
             self.look_at_expiry();
+        }
+        if self.watch_again.is_some_and(|due| due <= self.now) {
+            self.watch_again = None;
+            self.watcher.resume();
         }
     }
 

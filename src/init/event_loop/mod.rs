@@ -30,7 +30,7 @@ use mio::{Events, Poll, Token};
 
 use crate::admin::{self, AdminClient};
 use crate::adopted::Adopted;
-use crate::bootstrap::{self, Source};
+use crate::bootstrap::{self, Override, Source};
 use crate::children::{Children, Kind};
 use crate::clock;
 use crate::config::Config;
@@ -82,6 +82,8 @@ pub(crate) struct EventLoop {
     store: Store,
     /// Answers the child of a dead parent.
     stand_in: Option<(StandIn, Epoch)>,
+    /// It could not, and that was said of this parent.
+    stand_in_refused: Option<Epoch>,
     supervisor: Supervisor,
     status: StatusServer,
     readiness: Readiness,
@@ -99,6 +101,8 @@ pub(crate) struct EventLoop {
     files: Files,
     hashing: Hashing,
     expiry: Expiry,
+    /// When the watcher's pause ends, if no hash ends it.
+    watch_again: Option<Instant>,
     /// Events that have not been handled.
     queue: VecDeque<Event>,
     /// The clock, read once in a turn.
@@ -149,6 +153,7 @@ impl EventLoop {
             hot_restart,
             store,
             stand_in: None,
+            stand_in_refused: None,
             queue: VecDeque::new(),
             status,
             readiness: Readiness::default(),
@@ -162,6 +167,7 @@ impl EventLoop {
             files,
             hashing: Hashing::default(),
             expiry: Expiry::default(),
+            watch_again: None,
             now,
             oom_kills: None,
             ignored: 0,
@@ -182,7 +188,7 @@ impl EventLoop {
     fn start_first(&mut self) -> Result<(), StartError> {
         if self.config.policy.wait_for_certificates {
             // The first epoch may start in two minutes; a bootstrap that cannot be made is said now.
-            bootstrap::render(&self.config.source, 0)
+            bootstrap::render(&self.config.source, 0, Override::InFile)
                 .map_err(|error| StartError::bootstrap(&error))?;
         }
         // The first hash reads up to 256 MiB, a second's work: a signal that asks for the end does not wait for it.
@@ -338,6 +344,7 @@ impl EventLoop {
             self.status.next_deadline(),
             self.adopted.as_ref().map(Adopted::deadline),
             self.expiry.due,
+            self.watch_again,
         ];
         let nearest = deadlines.into_iter().flatten().min()?;
         Some(nearest.saturating_duration_since(self.now))
@@ -364,7 +371,9 @@ impl EventLoop {
                 Action::SignalCommand(number) => self.signal_command(number),
                 Action::KillCommand => self.children.kill(Kind::Command),
                 Action::IgnoreSignal(number) => self.ignore_signal(number),
-                Action::CallAdmin(epoch, Call::Memory) => self.ask_memory(epoch),
+                Action::CallAdmin(epoch, call @ (Call::Memory | Call::Stopped)) => {
+                    self.look_at(epoch, call);
+                }
                 Action::CallAdmin(epoch, call) => self.ask_admin(epoch, call),
                 Action::ClearInitializing => self.clear_initializing(),
                 Action::StandIn { parent, child } => self.stand_in(parent, child),

@@ -2,19 +2,21 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use super::{EventLoop, STAND_IN};
-use crate::bootstrap::{self, BootstrapError, Source};
+use crate::bootstrap::{self, BootstrapError, Override, Source};
 use crate::children::{self, Kind, Run};
 use crate::config::{Config, Launch};
 use crate::error::{Refused, StartError};
-use crate::hot_restart::Holder;
+use crate::hot_restart::{Holder, HotRestart};
 use crate::log;
 use crate::store::{Of, Store};
 use crate::supervisor::{Call, Epoch, Event, ExitStatus, Reason, Reply};
 use crate::timeline;
+use crate::values::BaseId;
 use sys::Watch;
 
 impl EventLoop {
@@ -29,8 +31,8 @@ impl EventLoop {
     }
 
     fn try_spawn(&mut self, epoch: Epoch, reason: Reason) -> Result<(), ExitStatus> {
-        if epoch == Epoch(0) && !self.config.launch.disable_hot_restart {
-            self.check_base_id()?;
+        if !self.config.launch.disable_hot_restart {
+            self.check_base_id(epoch)?;
         }
         let (file, yaml) = self.prepare(Of::Epoch(epoch))?;
         let launch = &self.config.launch;
@@ -45,6 +47,9 @@ impl EventLoop {
         if self.starting.is_some() {
             // Not before the proxy has been started.
             timeline::introduce(self.config);
+            if yaml.is_some() {
+                log::warning!("{IN_ARGUMENT}");
+            }
         }
         match spawned {
             Ok(pid) => {
@@ -73,14 +78,22 @@ impl EventLoop {
     }
 
     /// Envoy itself would only say `errno 98`, or panic.
-    fn check_base_id(&mut self) -> Result<(), ExitStatus> {
-        let base_id = self.hot_restart.base_id();
-        if let Some(name) = self.hot_restart.taken() {
-            let holder = Holder::of(&name);
-            log::error!(
-                "cannot start the proxy: base id {base_id} is in use by {holder}; --base-id auto finds a free one"
-            );
+    fn check_base_id(&mut self, epoch: Epoch) -> Result<(), ExitStatus> {
+        let mut taken = self.hot_restart.taken(epoch);
+        if taken.is_some() && epoch == Epoch(0) && self.config.launch.base_id == BaseId::Auto {
+            // It was free when it was chosen; nothing of ours has it now.
+            let owner = owner(&self.config.launch);
+            if let Ok(another) = HotRestart::new(BaseId::Auto, owner) {
+                self.hot_restart = another;
+                taken = None;
+            }
+        }
+        if let Some(name) = taken {
+            self.say_taken(&"start the proxy", &name);
             return Err(ExitStatus::NotStarted(1));
+        }
+        if epoch != Epoch(0) {
+            return Ok(());
         }
         self.hot_restart.remove_stale(owner(&self.config.launch)).map_err(|(path, error)| {
             let path = path.display();
@@ -89,19 +102,34 @@ impl EventLoop {
         })
     }
 
+    /// Slow: it looks for the holder of the name in all of /proc.
+    #[inline(never)]
+    fn say_taken(&self, what: &dyn Display, name: &str) {
+        let base_id = self.hot_restart.base_id();
+        let holder = Holder::of(name);
+        log::error!(
+            "cannot {what}: base id {base_id} is in use by {holder}; --base-id auto finds a free one"
+        );
+    }
+
     /// Renders and writes the bootstrap; returns what goes after `-c` and `--config-yaml`.
     fn prepare(&mut self, of: Of) -> Result<(PathBuf, Option<String>), ExitStatus> {
         let number = match of {
             Of::Epoch(epoch) => epoch.0,
             Of::Validator => 0,
         };
-        let rendered = match bootstrap::render(&self.config.source, number) {
+        let way = if self.store.is_open() {
+            Override::InFile
+        } else {
+            Override::InArgument
+        };
+        let rendered = match bootstrap::render(&self.config.source, number, way) {
             Ok(rendered) => rendered,
             Err(error) => return Err(self.no_bootstrap(&error)),
         };
         let yaml = rendered.config_yaml;
         match (&self.config.source, rendered.document) {
-            (Source::Custom { file, .. }, _) => Ok((file.clone(), yaml)),
+            (Source::Custom { file, .. }, None) => Ok((file.clone(), yaml)),
             (_, document) => match self.store.write(of, &document.unwrap_or_default()) {
                 Ok(path) => Ok((path, yaml)),
                 Err(error) => {
@@ -119,7 +147,7 @@ impl EventLoop {
 
     /// Says it where somebody else may decide what the proxy does.
     pub(super) fn look_at_directory(&self) {
-        if !matches!(self.config.source, Source::Custom { .. }) && self.store.others_may_write() {
+        if self.store.is_open() && self.store.others_may_write() {
             let directory = self.config.launch.directory.display();
             log::warning!("others may write to {directory}, and so replace the proxy's bootstrap");
         }
@@ -181,7 +209,11 @@ impl EventLoop {
     }
 
     pub(super) fn stand_in(&mut self, parent: Epoch, child: Epoch) {
-        if self.config.launch.disable_hot_restart {
+        let stands_in = self
+            .stand_in
+            .as_ref()
+            .is_some_and(|(_, known)| *known == child);
+        if self.config.launch.disable_hot_restart || stands_in {
             return;
         }
         let stand_in = self.hot_restart.stand_in(parent, child).and_then(|socket| {
@@ -193,27 +225,42 @@ impl EventLoop {
                 log::info!("answering for {parent}, so that {child} lives");
                 self.stand_in = Some((socket, child));
             }
-            Err(error) => log::warning!("cannot answer for {parent}: {error}; {child} may abort"),
+            Err(_) => {
+                if self.stand_in_refused != Some(parent) {
+                    self.stand_in_refused = Some(parent);
+                    let what = format!("answer for {parent}");
+                    self.say_taken(&what, &self.hot_restart.name("parent", parent.0));
+                }
+                self.queue.push_back(Event::NameTaken { parent });
+            }
         }
     }
 
-    /// What Envoy's shared memory says of the epoch that was started last.
-    pub(super) fn ask_memory(&mut self, epoch: Epoch) {
-        let hot_restart = !self.config.launch.disable_hot_restart;
-        let initialised = hot_restart
-            && self
-                .hot_restart
-                .has_initialised(epoch, owner(&self.config.launch))
-                .unwrap_or(false);
-        let reply = if initialised {
-            Reply::Live
+    /// What Envoy's shared memory says of the epoch that was started last, or /proc of its parent.
+    pub(super) fn look_at(&mut self, epoch: Epoch, call: Call) {
+        let reply = if call == Call::Stopped {
+            if self.children.is_stopped(Kind::Proxy(epoch)) {
+                Reply::Stopped
+            } else {
+                Reply::Failed
+            }
         } else {
-            Reply::NotLive
+            let hot_restart = !self.config.launch.disable_hot_restart;
+            let initialised = hot_restart
+                && self
+                    .hot_restart
+                    .has_initialised(epoch, owner(&self.config.launch))
+                    .unwrap_or(false);
+            if initialised {
+                Reply::Live
+            } else {
+                Reply::NotLive
+            }
         };
         if let Some(process) = self.supervisor.process(epoch) {
             self.queue.push_back(Event::AdminReplied {
                 process,
-                call: Call::Memory,
+                call,
                 reply,
             });
         }
@@ -226,7 +273,12 @@ pub(super) fn open_store(config: &Config) -> Result<Store, StartError> {
         directory, user, ..
     } = &config.launch;
     match config.source {
-        Source::Custom { .. } => Ok(Store::default()),
+        Source::Custom {
+            override_file: None,
+            ..
+        } => Ok(Store::default()),
+        // Where nothing can be written, the override is an argument.
+        Source::Custom { .. } => Ok(Store::open(directory, *user).unwrap_or_default()),
         Source::Generated { .. } | Source::Template { .. } => Store::open(directory, *user)
             .map_err(|error| {
                 let directory = directory.display();
@@ -239,6 +291,10 @@ pub(super) fn open_store(config: &Config) -> Result<Store, StartError> {
             }),
     }
 }
+
+/// Whoever can look into /proc can read an override that is an argument.
+const IN_ARGUMENT: &str =
+    "ISTIO_BOOTSTRAP_OVERRIDE stands in the proxy's command line, which others can read";
 
 /// For a configuration path that does not serve.
 const OTHER_PATH: &str = "--config-path chooses another";

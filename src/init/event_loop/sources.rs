@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 use mio::{Events, Token};
 
 use super::{
@@ -17,6 +19,10 @@ use sys::signal;
 
 /// Means nothing; it has a handler because it may be a fault.
 const TRAP: Signal = Signal::Other(5);
+
+/// After file notifications that mean nothing, so long no other is looked at. Chosen: a busy neighbour of a watched file costs
+/// ten short turns a second.
+const WATCH_PAUSE: Duration = Duration::from_millis(100);
 
 /// Signals that are harmless by nature and not worth a line: PIPE, CONT, URG, WINCH.
 const QUIET: [u8; 4] = [13, 18, 23, 28];
@@ -59,8 +65,12 @@ impl EventLoop {
             self.counters.watch_overflows = self.counters.watch_overflows.saturating_add(1);
             log::warning!("file notifications were lost, hashing everything");
         }
+        // The hash that follows a change ends the watcher's pause.
+        self.watch_again = None;
         if noticed.changed || noticed.overflowed {
             self.queue.push_back(Event::FilesChanged);
+        } else {
+            self.watch_again = self.now.checked_add(WATCH_PAUSE);
         }
         self.report_watcher();
     }

@@ -53,6 +53,8 @@ pub enum Outcome {
     NeverLive,
     /// The retry budget is spent and nothing serves.
     BudgetSpent(ExitStatus),
+    /// No epoch was ever LIVE, and no further try would mend what this one ended by.
+    Hopeless(ExitStatus),
     /// On request, before the command of `run` was started.
     NeverStarted,
     /// The command of `run` ended, and with it the agent.
@@ -67,7 +69,7 @@ impl Outcome {
             Self::Stopped | Self::ProxyEnded => 0,
             Self::Killed => 137,
             Self::NeverLive | Self::NeverStarted => 143,
-            Self::BudgetSpent(how) | Self::CommandEnded(how) => how.code(),
+            Self::BudgetSpent(how) | Self::Hopeless(how) | Self::CommandEnded(how) => how.code(),
         }
     }
 }
@@ -103,7 +105,7 @@ pub enum Action {
     CallAdmin(Epoch, Call),
     /// Clear the INITIALIZING flag that a dead child has left in Envoy's shared memory (envoy#33446).
     ClearInitializing,
-    /// Answer on the socket of the dead `parent`, so that `child` lives.
+    /// Answer on the socket of the dead `parent`, so that `child` lives; a failure is answered by `NameTaken`.
     StandIn { parent: Epoch, child: Epoch },
     /// Open the agent's own log files anew.
     ReopenLog,

@@ -77,6 +77,7 @@ impl Supervisor {
                 out.push(Action::Note(Note::NoConnections));
                 self.dismiss(now, out);
             }
+            (Call::Stopped, reply) => self.parent_seen(epoch, reply, out),
             (Call::Live | Call::Drain | Call::Connections | Call::Memory, _) => {}
         }
     }

@@ -70,6 +70,10 @@ pub enum Why {
 
 /// A proxy process that has been started and not been reaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, not a state"
+)]
 pub struct Process {
     pub epoch: Epoch,
     pub(super) serial: u32,
@@ -87,6 +91,8 @@ pub struct Process {
     /// Its admin port may be closed for good, or never was where it should be: then silence there means nothing.
     pub admin_gone: bool,
     pub(super) silence: Silence,
+    /// Somebody had stopped it when it was looked at last.
+    pub(super) stopped: bool,
     polls: u32,
 }
 
@@ -109,6 +115,7 @@ impl Process {
             owes_reopen: false,
             admin_gone: false,
             silence: Silence::default(),
+            stopped: false,
             polls: 0,
         }
     }

@@ -123,6 +123,8 @@ pub enum Call {
     /// Asked of Envoy's shared memory instead, before a process is given up: has it finished its initialisation? The
     /// configuration may have no admin port, or another one.
     Memory,
+    /// Asked of /proc instead: has somebody stopped the process, by SIGSTOP or with a debugger?
+    Stopped,
 }
 
 /// What came of a call.
@@ -137,6 +139,8 @@ pub enum Reply {
     Connections(u64),
     /// Of `Call::Live`: the port does not answer. It may take connections.
     Silent,
+    /// Of `Call::Stopped`: it is. `Failed`: it is not, or there is no /proc.
+    Stopped,
     /// Refused, not understood, or silent.
     Failed,
 }
@@ -209,6 +213,8 @@ pub enum Event {
         call: Call,
         reply: Reply,
     },
+    /// The stand-in cannot have the name of this dead parent.
+    NameTaken { parent: Epoch },
     /// A signal came.
     Signalled(Signal),
     /// POST `/drain`: drain without stopping.

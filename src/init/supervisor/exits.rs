@@ -21,6 +21,16 @@ const ORPHAN_TIMEOUT: Duration = Duration::from_secs(2);
 /// times 2 to this power. Chosen: 102 s, with the default of 200 ms.
 pub(super) const MOST_DOUBLINGS: u32 = 9;
 
+/// A proxy that ends with 1 within that has refused its configuration, or a port of it was taken. Envoy 1.40 takes 0.1 s for
+/// either; chosen: ten times that.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// Whether the next try would end like this one, by what a start that has never worked ended by: not found, not
+/// executable, refused. A base id that is taken is another matter: its holder goes, and says so (`NotStarted`).
+fn is_hopeless(how: ExitStatus, age: Duration) -> bool {
+    matches!(how.code(), 126 | 127) || how == ExitStatus::Code(1) && age < AT_ONCE
+}
+
 /// What to say of an end. One that went wrong and that nobody asked for is a warning.
 pub(super) const fn ended(process: &Process, how: ExitStatus) -> Action {
     let epoch = process.epoch;
@@ -140,7 +150,10 @@ impl Supervisor {
         if process.age(now) >= self.policy.retry_reset {
             self.budget = self.policy.retry_budget;
         }
-        if !self.retry(now, Reason::Crash, out) {
+        let tried = self.budget < self.policy.retry_budget;
+        if tried && !self.ever_live && is_hopeless(how, process.age(now)) {
+            self.end(now, Outcome::Hopeless(how), out);
+        } else if !self.retry(now, Reason::Crash, out) {
             self.end(now, Outcome::BudgetSpent(how), out);
         }
     }

@@ -38,9 +38,17 @@ pub(super) struct Silence {
 }
 
 impl Supervisor {
+    /// How long the newest may be silent. Without `--proxy-hang-timeout` only one whose dead parent's name is taken has a
+    /// limit: it may wait for the taker.
+    fn silence_limit(&self) -> Option<Duration> {
+        let orphan = self.dead_parent.is_some();
+        let limit = self.policy.hang_timeout;
+        limit.or_else(|| orphan.then_some(self.policy.live_timeout))
+    }
+
     /// The newest epoch has begun to serve, or its parent is gone: its answers are waited for anew.
     pub(super) fn watch_hang(&mut self, now: Instant) {
-        if let Some(limit) = self.policy.hang_timeout
+        if let Some(limit) = self.silence_limit()
             && let Some(newest) = &mut self.newest
         {
             newest.silence.asked = None;
@@ -51,7 +59,7 @@ impl Supervisor {
 
     /// `Timer::Hang`.
     pub(super) fn ask_whether_it_hangs(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if let Some(limit) = self.policy.hang_timeout
+        if let Some(limit) = self.silence_limit()
             && let Some(newest) = self.newest.as_mut().filter(|newest| newest.serves())
         {
             newest.silence.asked.get_or_insert(now);
@@ -68,9 +76,7 @@ impl Supervisor {
         reply: Reply,
         out: &mut Vec<Action>,
     ) {
-        let Some(limit) = self.policy.hang_timeout else {
-            return;
-        };
+        let limit = self.silence_limit();
         let Some(newest) = self.newest.as_mut().filter(|newest| newest.serves()) else {
             return;
         };
@@ -84,7 +90,7 @@ impl Supervisor {
             silence.unanswered = 0;
             return;
         }
-        let Some(asked) = silence.asked.filter(|_| silence.answered) else {
+        let (Some(limit), Some(asked), true) = (limit, silence.asked, silence.answered) else {
             return;
         };
         silence.unanswered = silence.unanswered.saturating_add(1);

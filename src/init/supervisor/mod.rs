@@ -120,6 +120,8 @@ pub struct Supervisor {
     desired: Fingerprint,
     /// `desired` was given up, and is tried again every `--retry-reset`, for this reason.
     given_up: Option<Reason>,
+    /// It died before its child had dismissed it, and somebody else has its name; the child is answered all the same.
+    dead_parent: Option<Epoch>,
     /// Crash restarts that are left.
     budget: u32,
     /// Clean exits in a row, for the delay of `--on-clean-exit=restart`.
@@ -157,6 +159,7 @@ impl Supervisor {
             next: Next::Nothing,
             desired: Fingerprint([0; 32]),
             given_up: None,
+            dead_parent: None,
             clean_exits: 0,
             validator: false,
             degraded: false,
@@ -338,6 +341,7 @@ impl Supervisor {
 
     /// Takes the process out of the pair; its exit has been seen.
     fn remove(&mut self, epoch: Epoch) -> Option<(Process, Place)> {
+        self.dead_parent.take_if(|parent| parent.next() == epoch);
         let newest = self.newest.take_if(|process| process.epoch == epoch);
         if let Some(process) = newest {
             for timer in [
@@ -347,13 +351,13 @@ impl Supervisor {
                 Timer::Hang,
                 Timer::Kill,
                 Timer::Parent,
+                Timer::Look,
             ] {
                 self.timers.disarm(timer);
             }
             return Some((process, Place::Newest));
         }
         let older = self.older.take_if(|process| process.epoch == epoch)?;
-        self.timers.disarm(Timer::Parent);
         Some((older, Place::Older))
     }
 

@@ -81,10 +81,11 @@ pub enum Note {
         child: Epoch,
         how: ExitStatus,
     },
-    /// A draining parent outlived its time, and its child may wait for it.
+    /// A draining parent outlived its time, or was `stopped`, and its child may wait for it.
     ParentHangs {
         parent: Epoch,
         child: Epoch,
+        stopped: bool,
     },
     /// `--on-clean-exit=idle`.
     Idle,
@@ -191,6 +192,7 @@ impl fmt::Display for Note {
             | Self::Hangs { .. }
             | Self::GaveUp { .. }
             | Self::Refused { .. }
+            | Self::ParentHangs { .. }
             | Self::NotValidated(_) => self.failing(f),
             Self::RetryIn { delay, left } => {
                 write!(f, "next try in {}, {left} more after it", Seconds(*delay))
@@ -198,12 +200,6 @@ impl fmt::Display for Note {
             Self::Refilled => f.write_str("proxy ran long enough, retry budget is full again"),
             Self::ParentDied { parent, child, how } => {
                 write!(f, "{parent} {how} before {child} had dismissed it")
-            }
-            Self::ParentHangs { parent, child } => {
-                write!(
-                    f,
-                    "{parent} did not end in its time, killing it for {child}"
-                )
             }
             Self::Idle => f.write_str("no proxy runs; idle until a change or SIGHUP"),
             Self::Restarting { delay } => write!(f, "restarting in {}", Seconds(*delay)),
@@ -259,6 +255,18 @@ impl Note {
         } else if let Self::Refused { how, keeps } = self {
             write!(f, "the proxy does not accept the new bootstrap (it {how})")?;
             keeps.map_or(Ok(()), |epoch| write!(f, ", keeping {epoch}"))
+        } else if let Self::ParentHangs {
+            parent,
+            child,
+            stopped,
+        } = self
+        {
+            let why = if *stopped {
+                "was stopped"
+            } else {
+                "did not end in its time"
+            };
+            write!(f, "{parent} {why}, killing it for {child}")
         } else if let Self::NotValidated(how) = self {
             write!(f, "cannot validate the new bootstrap: the proxy {how}")
         } else {
@@ -315,6 +323,14 @@ fn finished(outcome: Outcome, by: Option<Asker>, f: &mut fmt::Formatter<'_>) -> 
                 f,
                 "retry budget spent and nothing serves: the last proxy {how}"
             )?;
+        }
+        Outcome::Hopeless(how) => {
+            let cause = match how.code() {
+                127 => "not found",
+                126 => "not executable",
+                _ => "see above",
+            };
+            write!(f, "no further try would help, the proxy {how}: {cause}")?;
         }
         Outcome::NeverStarted => f.write_str(" before the command was started")?,
         Outcome::CommandEnded(how) => write!(f, "the command {how}")?,

@@ -14,6 +14,21 @@
 //!
 //! A third epoch would dismiss it at once and cut its connections: its child tells it to end when its own child comes. So
 //! no epoch starts while a parent drains.
+//!
+//! # Stopped parent
+//!
+//! A parent that somebody stops, by SIGSTOP or with a debugger, answers its child no more than a dead one, but its sockets
+//! stay: the child does not abort, and its main thread waits for as long as the parent is stopped. /proc says so at once,
+//! so a draining parent is looked at every second, and what is stopped at two looks in a row is replaced as one that hangs.
+//! Envoy 1.40, `--parent-shutdown-time-s` 4: the child was held up for 8 s, with Istio's 60 it was 64.
+//!
+//! # Name that somebody else has taken
+//!
+//! Abstract names have no owner: when a parent dies, any process in the pod may have its name before the stand-in does.
+//! Envoy's child asks that process then, and waits for ever. But it takes an answer from anybody, so it is sent one every
+//! few seconds by a socket without a name, and the name is tried again. Where the taker lets nothing more in, the child
+//! hangs in sending; its admin port is silent then, and it is killed after `--live-timeout`, as it would have aborted by
+//! itself 15.5 s after its parent's death.
 
 #![forbid(unsafe_code)]
 
@@ -22,13 +37,17 @@ use std::time::{Duration, Instant};
 use super::Supervisor;
 use super::action::{Action, ChildSignal};
 use super::epoch::{Process, State};
-use super::event::ExitStatus;
+use super::event::{Call, Epoch, ExitStatus, Reply};
 use super::note::Note;
 use super::timers::Timer;
 
 /// A draining parent that is there so long after its time hangs. Chosen: Envoy ends within 15 ms of its child's Terminate
 /// (measured, idle), a busy one within a second.
 const PARENT_GRACE: Duration = Duration::from_secs(5);
+/// A draining parent is looked at this often. Chosen: its child, which asks it every 5 s, is held up for half of that at most.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The child of a dead parent is answered this often where the name is taken. Chosen: it asks every 5 s.
+const ANSWER_INTERVAL: Duration = Duration::from_secs(3);
 
 impl Supervisor {
     /// The newest is LIVE, and dismisses its parent, if any, when the parent's time is over.
@@ -36,12 +55,15 @@ impl Supervisor {
         if self.older.is_some() {
             let time = self.policy.parent_shutdown.saturating_add(PARENT_GRACE);
             self.timers.arm(Timer::Parent, now, time);
+            if self.policy.parent_stand_in {
+                self.timers.arm(Timer::Look, now, LOOK_INTERVAL);
+            }
         }
     }
 
     /// A parent that ended before its child had dismissed it needs a stand-in, or the child aborts (why: see above).
     pub(super) fn parent_gone(
-        &self,
+        &mut self,
         now: Instant,
         parent: &Process,
         how: ExitStatus,
@@ -54,6 +76,7 @@ impl Supervisor {
             .and_then(|live| live.checked_add(self.policy.parent_shutdown))
             .and_then(|due| due.checked_sub(Duration::from_secs(1)));
         if how == ExitStatus::Code(0) && due.is_some_and(|due| now >= due) {
+            self.timers.disarm(Timer::Parent);
             out.push(Action::Note(Note::Ended {
                 epoch: parent.epoch,
                 how,
@@ -67,16 +90,64 @@ impl Supervisor {
         }
     }
 
-    /// The draining parent outlives its time. Its child may wait for an answer of it and do nothing else, so it is killed;
-    /// then the stand-in answers the child. While no child is LIVE, nobody was there to dismiss it.
-    pub(super) fn parent_hangs(&self, out: &mut Vec<Action>) {
-        if let (Some(child), Some(parent)) = (&self.newest, &self.older)
-            && child.serves()
-            && parent.state == State::Draining
-        {
-            let (parent, child) = (parent.epoch, child.epoch);
-            out.push(Action::Note(Note::ParentHangs { parent, child }));
-            out.push(Action::Signal(parent, ChildSignal::Kill));
+    /// `Timer::Parent`: a draining parent hangs, and one that is dead is not asked any more.
+    pub(super) fn parent_hangs(&mut self, out: &mut Vec<Action>) {
+        self.dead_parent = None;
+        if let Some(parent) = self.draining_parent() {
+            self.replace_parent(parent, false, out);
         }
+    }
+
+    /// `Timer::Look`: at a draining parent, or for the name of one that is dead.
+    pub(super) fn look_at_parent(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if let Some(parent) = self.draining_parent() {
+            self.timers.arm(Timer::Look, now, LOOK_INTERVAL);
+            out.push(Action::CallAdmin(parent, Call::Stopped));
+        } else if let Some(parent) = self.dead_parent {
+            let child = parent.next();
+            out.push(Action::StandIn { parent, child });
+        }
+    }
+
+    /// Whether somebody had stopped the parent when it was looked at.
+    pub(super) fn parent_seen(&mut self, parent: Epoch, reply: Reply, out: &mut Vec<Action>) {
+        let stopped = reply == Reply::Stopped;
+        if self.draining_parent() == Some(parent)
+            && let Some(older) = &mut self.older
+            && std::mem::replace(&mut older.stopped, stopped)
+            && stopped
+        {
+            self.timers.disarm(Timer::Look);
+            self.replace_parent(parent, true, out);
+        }
+    }
+
+    /// The stand-in cannot have the name of this dead parent: its child is answered now and then, until it does not ask any
+    /// more.
+    pub(super) fn name_taken(&mut self, now: Instant, parent: Epoch) {
+        if self.dead_parent.replace(parent).is_none() {
+            self.watch_hang(now);
+        }
+        let time = self.policy.parent_shutdown.saturating_add(PARENT_GRACE);
+        self.timers.arm_once(Timer::Parent, now, time);
+        self.timers.arm(Timer::Look, now, ANSWER_INTERVAL);
+    }
+
+    /// The parent that drains and that the newest will dismiss. While no child is LIVE, there is nobody to do that.
+    fn draining_parent(&self) -> Option<Epoch> {
+        let (child, parent) = (self.newest.as_ref()?, self.older.as_ref()?);
+        (child.serves() && parent.state == State::Draining).then_some(parent.epoch)
+    }
+
+    /// The draining parent hangs. Its child may wait for an answer of it and do nothing else, so it is killed; then the
+    /// stand-in answers the child.
+    fn replace_parent(&self, parent: Epoch, stopped: bool, out: &mut Vec<Action>) {
+        let child = parent.next();
+        out.push(Action::Note(Note::ParentHangs {
+            parent,
+            child,
+            stopped,
+        }));
+        out.push(Action::Signal(parent, ChildSignal::Kill));
     }
 }

@@ -38,6 +38,7 @@ impl Supervisor {
                 call,
                 reply,
             } => self.replied(now, process.epoch, (call, reply), out),
+            Event::NameTaken { parent } => self.name_taken(now, parent),
             Event::Signalled(signal @ (Signal::Terminate | Signal::Interrupt)) => {
                 self.stop_requested(now, signal, true, out);
             }
@@ -88,6 +89,7 @@ impl Supervisor {
             Timer::Companions => self.restart_companions(now, out),
             Timer::Validation if self.validator => out.push(Action::KillValidator),
             Timer::Parent => self.parent_hangs(out),
+            Timer::Look => self.look_at_parent(now, out),
             Timer::Kill => {
                 for process in self.processes().filter(|process| process.is_stopping()) {
                     out.push(Action::Signal(process.epoch, ChildSignal::Kill));
@@ -305,6 +307,7 @@ impl Supervisor {
                 }
             }
             (Call::Drain, Reply::Failed) => out.push(Action::Note(Note::DrainRefused)),
+            (Call::Stopped, reply) => self.parent_seen(epoch, reply, out),
             (Call::Drain | Call::Connections, _) => {}
         }
     }

@@ -16,6 +16,9 @@ use super::{Next, Phase, Place, Supervisor};
 /// milliseconds.
 pub(super) const ABANDON_AFTER: Duration = Duration::from_secs(5);
 
+/// The timers that go on until the proxies are told to end.
+const WITH_PARENT: [Timer; 3] = [Timer::LivePoll, Timer::Parent, Timer::Look];
+
 /// All that is known of the end: who wants it, how far it has come, and what it will have been.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stop {
@@ -137,7 +140,7 @@ impl Supervisor {
         self.kill_validator(out);
         self.next = Next::Nothing;
         self.given_up = None;
-        self.timers.keep_only(&[Timer::LivePoll, Timer::Parent]);
+        self.timers.keep_only(&WITH_PARENT);
         self.retire_companions();
         self.retire_command();
     }
@@ -157,6 +160,7 @@ impl Supervisor {
                 call,
                 reply,
             } => self.replied_in_stop(now, process.epoch, (call, reply), out),
+            Event::NameTaken { parent } => self.name_taken(now, parent),
             Event::Signalled(Signal::Terminate | Signal::Interrupt | Signal::Quit) => {
                 self.escalate(now, out);
             }
@@ -180,6 +184,7 @@ impl Supervisor {
         match (timer, self.stop.stage) {
             (Timer::LivePoll, _) => self.poll_live(now, out),
             (Timer::Parent, _) => self.parent_hangs(out),
+            (Timer::Look, _) => self.look_at_parent(now, out),
             (Timer::PreDrain, Stage::PreDrain) => self.drain(now, out),
             (Timer::Drain, Stage::Draining) => self.dismiss(now, out),
             (Timer::Connections, Stage::Draining) => self.count_connections(now, out),
@@ -236,7 +241,7 @@ impl Supervisor {
             return;
         }
         self.stop.stage = Stage::Recalling;
-        self.timers.keep_only(&[Timer::LivePoll, Timer::Parent]);
+        self.timers.keep_only(&WITH_PARENT);
         out.push(Action::Note(Note::Command(CommandNote::Stopping)));
         if self.stop.verdict == Some(Outcome::ProxyEnded) || !self.term_command(now, out) {
             self.leave_command(now);
@@ -246,7 +251,7 @@ impl Supervisor {
     /// SIGTERM to the companions, which may need the proxy for their end; what is left is stopped after them.
     pub(super) fn dismiss(&mut self, now: Instant, out: &mut Vec<Action>) {
         self.stop.stage = Stage::Dismissing;
-        self.timers.keep_only(&[Timer::LivePoll, Timer::Parent]);
+        self.timers.keep_only(&WITH_PARENT);
         if self.companions_live() {
             out.push(Action::Note(Note::StoppingCompanions));
             self.term_companions(now, out);

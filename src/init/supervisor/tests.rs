@@ -64,6 +64,10 @@ const fn configuration(byte: u8) -> Fingerprint {
 }
 
 /// The core with a clock of its own; files and processes are what the test says.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, not a state"
+)]
 struct Sim {
     core: Supervisor,
     now: Instant,
@@ -81,6 +85,10 @@ struct Sim {
     initialised: bool,
     /// What the status port would say.
     ready: bool,
+    /// What /proc would say of the draining parent.
+    parent_stopped: bool,
+    /// Somebody else has the name of a dead parent.
+    name_taken: bool,
 }
 
 impl Sim {
@@ -102,6 +110,8 @@ impl Sim {
             outcome: None,
             initialised: false,
             ready: true,
+            parent_stopped: false,
+            name_taken: false,
         };
         sim.complete = !sim.core.policy.wait_for_certificates;
         let actions = sim.core.start(now, configuration(1), sim.complete);
@@ -140,6 +150,20 @@ impl Sim {
                         Reply::NotLive
                     };
                     self.on(replied(epoch.0, Call::Memory, reply));
+                }
+                Action::CallAdmin(epoch, Call::Stopped) => {
+                    let reply = if self.parent_stopped {
+                        Reply::Stopped
+                    } else {
+                        Reply::Failed
+                    };
+                    self.on(replied(epoch.0, Call::Stopped, reply));
+                }
+                Action::StandIn { parent, .. } => {
+                    self.orders.push((self.now - self.began, action));
+                    if self.name_taken {
+                        self.on(Event::NameTaken { parent });
+                    }
                 }
                 Action::Exit(outcome) => self.outcome = Some(outcome),
                 Action::CheckReady => self.on(Event::ReadinessKnown(self.ready)),
@@ -263,6 +287,13 @@ const fn start_companion(id: u8) -> Action {
 
 const fn send_companion(id: u8, what: ChildSignal) -> Action {
     Action::SignalCompanion(CompanionId(id), what)
+}
+
+const fn stand_in(parent: u32, child: u32) -> Action {
+    Action::StandIn {
+        parent: Epoch(parent),
+        child: Epoch(child),
+    }
 }
 
 const CRASH: ExitStatus = ExitStatus::Signal(11);
@@ -777,6 +808,54 @@ fn a_crash_beside_a_draining_parent_is_retried_as_its_child() {
     assert_eq!(sim.running(), [(0, State::Draining), (1, State::Starting)]);
 }
 
+/// Not found, not executable, refused: before anything was LIVE a second try shows that a third would not help.
+#[test]
+fn what_no_further_try_mends_ends_after_two_before_the_first_live() {
+    for (how, code) in [
+        (ExitStatus::NotStarted(127), 127),
+        (ExitStatus::NotStarted(126), 126),
+        (ExitStatus::Code(127), 127),
+        (ExitStatus::Code(1), 1),
+    ] {
+        let mut sim = Sim::new(policy());
+        sim.exits(0, how);
+        assert_eq!(sim.outcome, None, "{how}");
+        sim.pass(millis(200));
+        sim.exits(0, how);
+        let outcome = sim.outcome.unwrap();
+        assert_eq!((outcome, outcome.code()), (Outcome::Hopeless(how), code));
+        let mut sim = Sim::live(policy());
+        sim.exits(0, how);
+        sim.pass(millis(200));
+        sim.exits(0, how);
+        assert_eq!(sim.outcome, None, "{how} after an epoch was LIVE");
+    }
+}
+
+/// A crash, an id that is taken, and an end that took its time may be others the next time; so may what follows a change.
+#[test]
+fn what_a_further_try_may_mend_has_all_of_them() {
+    for (how, after) in [
+        (CRASH, millis(1)),
+        (ExitStatus::NotStarted(1), millis(1)),
+        (ExitStatus::NotStarted(71), millis(1)),
+        (ExitStatus::Code(1), millis(1500)),
+    ] {
+        let mut sim = Sim::new(policy());
+        for _ in 0..10 {
+            sim.pass(after);
+            sim.exits(0, how);
+            assert_eq!(sim.outcome, None, "{how}");
+            sim.pass(secs(103));
+        }
+    }
+    let mut sim = Sim::new(policy());
+    sim.exits(0, ExitStatus::Code(1));
+    sim.change(2);
+    sim.exits(0, ExitStatus::Code(1));
+    assert_eq!(sim.outcome, None);
+}
+
 #[test]
 fn a_spent_budget_beside_a_draining_parent_stops_it_and_ends() {
     let mut sim = Sim::live(Policy {
@@ -812,13 +891,7 @@ fn a_parent_that_dies_while_it_drains_gets_a_stand_in() {
     sim.is_live(1);
     sim.ordered();
     sim.exits(0, ExitStatus::Signal(9));
-    assert_eq!(
-        sim.ordered(),
-        [Action::StandIn {
-            parent: Epoch(0),
-            child: Epoch(1)
-        }]
-    );
+    assert_eq!(sim.ordered(), [stand_in(0, 1)]);
 }
 
 #[test]
@@ -829,13 +902,7 @@ fn a_parent_that_is_told_to_stop_too_soon_gets_a_stand_in_too() {
     sim.ordered();
     sim.pass(secs(30));
     sim.exits(0, CLEAN);
-    assert_eq!(
-        sim.ordered(),
-        [Action::StandIn {
-            parent: Epoch(0),
-            child: Epoch(1)
-        }]
-    );
+    assert_eq!(sim.ordered(), [stand_in(0, 1)]);
 }
 
 #[test]
@@ -863,11 +930,7 @@ fn a_draining_parent_that_hangs_is_killed_after_its_time_and_replaced() {
     sim.pass(secs(1));
     assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
     sim.exits(0, ExitStatus::Signal(9));
-    let stand_in = Action::StandIn {
-        parent: Epoch(0),
-        child: Epoch(1),
-    };
-    assert_eq!(sim.ordered(), [stand_in, spawn(2, Reason::Change)]);
+    assert_eq!(sim.ordered(), [stand_in(0, 1), spawn(2, Reason::Change)]);
 }
 
 /// Nobody was there to dismiss it: it has not outlived its time, and is the next child's parent.
@@ -903,11 +966,7 @@ fn a_parent_that_hangs_is_replaced_during_a_long_drain_too() {
     sim.pass(secs(15));
     assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
     sim.exits(0, ExitStatus::Signal(9));
-    let stand_in = Action::StandIn {
-        parent: Epoch(0),
-        child: Epoch(1),
-    };
-    assert_eq!(sim.ordered(), [stand_in]);
+    assert_eq!(sim.ordered(), [stand_in(0, 1)]);
 }
 
 #[test]
@@ -917,14 +976,139 @@ fn a_child_orphaned_in_the_hand_over_is_not_waited_for_long() {
     sim.ordered();
     sim.exits(0, ExitStatus::Signal(9));
     sim.pass(secs(2));
-    let stand_in = Action::StandIn {
-        parent: Epoch(0),
-        child: Epoch(1),
-    };
-    assert_eq!(sim.ordered(), [stand_in, send(1, ChildSignal::Kill)]);
+    assert_eq!(sim.ordered(), [stand_in(0, 1), send(1, ChildSignal::Kill)]);
     sim.exits(1, ExitStatus::Signal(9));
     sim.pass(millis(200));
     assert_eq!(sim.ordered(), [spawn(0, Reason::Crash)]);
+}
+
+/// Somebody stops it, by SIGSTOP say: it answers its child no more, and is not waited for.
+#[test]
+fn a_draining_parent_that_is_stopped_is_killed_at_once_and_replaced() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.pass(millis(1500));
+    sim.ordered();
+    sim.parent_stopped = true;
+    sim.pass(secs(2));
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
+    let note = sim.notes.last().unwrap().to_string();
+    assert_eq!(note, "epoch 0 was stopped, killing it for epoch 1");
+    sim.exits(0, ExitStatus::Signal(9));
+    assert_eq!(sim.ordered(), [stand_in(0, 1)]);
+}
+
+#[test]
+fn a_draining_parent_that_is_continued_meanwhile_is_left_alone() {
+    let mut sim = Sim::live(policy());
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    for _ in 0..20 {
+        // Seen at one look each.
+        sim.parent_stopped = true;
+        sim.pass(secs(1));
+        sim.parent_stopped = false;
+        sim.pass(secs(1));
+    }
+    assert_eq!(sim.ordered(), []);
+    // It ends in its time, and nobody looks any more.
+    sim.pass(secs(20));
+    sim.exits(0, CLEAN);
+    sim.pass(secs(2));
+    assert_eq!(
+        sim.core.next_deadline().map(|at| at > sim.now + secs(60)),
+        Some(true)
+    );
+}
+
+#[test]
+fn a_parent_that_is_stopped_without_a_stand_in_has_its_time() {
+    let mut sim = Sim::live(Policy {
+        parent_stand_in: false,
+        ..policy()
+    });
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.parent_stopped = true;
+    sim.pass(secs(64));
+    assert_eq!(sim.ordered(), []);
+    sim.pass(secs(1));
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
+}
+
+#[test]
+fn a_stopped_parent_is_replaced_during_a_drain_too() {
+    let mut sim = Sim::live(Policy {
+        termination_drain: secs(300),
+        ..policy()
+    });
+    sim.change(2);
+    sim.is_live(1);
+    sim.on(Event::Signalled(Signal::Terminate));
+    sim.ordered();
+    sim.parent_stopped = true;
+    sim.pass(secs(3));
+    assert_eq!(sim.ordered(), [send(0, ChildSignal::Kill)]);
+}
+
+/// The order comes again for as long as the child asks.
+#[test]
+fn the_child_of_a_dead_parent_whose_name_is_taken_is_answered_while_it_asks() {
+    let mut sim = Sim::live(policy());
+    sim.name_taken = true;
+    sim.change(2);
+    sim.is_live(1);
+    sim.pass(secs(5));
+    sim.ordered();
+    sim.exits(0, ExitStatus::Signal(9));
+    sim.pass(secs(60));
+    let orders = sim.ordered();
+    assert!(orders.iter().all(|order| *order == stand_in(0, 1)));
+    assert!((15..=25).contains(&orders.len()), "{}", orders.len());
+    sim.pass(secs(200));
+    assert_eq!(sim.ordered(), []);
+}
+
+#[test]
+fn a_name_that_is_free_again_is_answered_from_and_not_asked_for_any_more() {
+    let mut sim = Sim::live(policy());
+    sim.name_taken = true;
+    sim.change(2);
+    sim.is_live(1);
+    sim.ordered();
+    sim.exits(0, ExitStatus::Signal(9));
+    sim.name_taken = false;
+    sim.pass(secs(60));
+    assert_eq!(sim.ordered(), [stand_in(0, 1), stand_in(0, 1)]);
+}
+
+/// It waits for whoever has taken its parent's name, and nobody else could end that.
+#[test]
+fn a_child_that_waits_for_who_has_its_dead_parents_name_is_killed_and_started_afresh() {
+    let mut sim = Sim::live(policy());
+    sim.name_taken = true;
+    sim.change(2);
+    sim.is_live(1);
+    sim.exits(0, ExitStatus::Signal(9));
+    for _ in 0..40 {
+        sim.pass(secs(1));
+        sim.on(replied(1, Call::Live, Reply::Silent));
+    }
+    let orders = sim.ordered();
+    assert!(orders.contains(&send(1, ChildSignal::Kill)), "{orders:?}");
+    sim.exits(1, ExitStatus::Signal(9));
+    sim.pass(millis(200));
+    assert_eq!(sim.ordered(), [spawn(0, Reason::Crash)]);
+    // Its successor has as much time as it wants.
+    sim.is_live(0);
+    for _ in 0..100 {
+        sim.pass(secs(1));
+        sim.on(replied(0, Call::Live, Reply::Silent));
+    }
+    assert_eq!(sim.ordered(), []);
 }
 
 // ---- clean exits
@@ -1607,6 +1791,7 @@ fn events() -> Vec<(&'static str, Event)> {
         ("degraded", Event::WatchDegraded(true)),
         ("hash", hashed(9)),
         ("same hash", hashed(1)),
+        ("name taken", Event::NameTaken { parent: Epoch(0) }),
         ("0 LIVE", replied(0, Call::Live, Reply::Live)),
         ("1 LIVE", replied(1, Call::Live, Reply::Live)),
         ("not LIVE", replied(0, Call::Live, Reply::NotLive)),

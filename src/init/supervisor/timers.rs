@@ -39,6 +39,8 @@ pub enum Timer {
     Abandon,
     /// The draining parent should have ended by now.
     Parent,
+    /// The draining parent is looked at again, or a dead one's child is answered again.
+    Look,
     /// While the agent runs, the nearest backoff of a companion is over; while it ends, the companions had their time.
     Companions,
     /// The proxy is asked again whether it is ready for the command.
@@ -48,7 +50,7 @@ pub enum Timer {
 }
 
 impl Timer {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Debounce,
         Self::Rescan,
         Self::Certificates,
@@ -65,6 +67,7 @@ impl Timer {
         Self::Kill,
         Self::Abandon,
         Self::Parent,
+        Self::Look,
         Self::Companions,
         Self::Ready,
         Self::Command,

@@ -58,6 +58,7 @@ impl Supervisor {
             | Event::ReadinessKnown(_)
             | Event::Validated { .. }
             | Event::AdminReplied { .. }
+            | Event::NameTaken { .. }
             | Event::Due(
                 Timer::LivePoll
                 | Timer::LiveDeadline
@@ -72,6 +73,7 @@ impl Supervisor {
                 | Timer::Kill
                 | Timer::Abandon
                 | Timer::Parent
+                | Timer::Look
                 | Timer::Companions
                 | Timer::Ready
                 | Timer::Command,

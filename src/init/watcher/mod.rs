@@ -4,6 +4,9 @@
 //! end for its bytes. After each relevant event the chains are walked again, so no rotation leaves a watch on something
 //! that nobody uses any more. The kernel can refuse: then `degraded` says why, and the caller has to look by itself.
 //!
+//! A folder may be busy, with a log for example: an event that changes nothing more wakes nobody. What was noticed is
+//! followed by a pause, during which the kernel keeps the events: until the files are hashed, if it mattered.
+//!
 //! Not seen: a file system mounted over a watched directory, and writes from another machine on a network file system.
 //! A slow re-hash with `refresh` is for those.
 
@@ -13,8 +16,10 @@ mod chain;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use inotify::{EventMask, Inotify};
@@ -43,6 +48,8 @@ pub struct Watcher {
     degraded: Option<String>,
     /// Kept because an instance that is had later must be registered then.
     registration: Option<(Registry, Token)>,
+    /// The loop is not woken until `resume`.
+    paused: bool,
 }
 
 /// What the events said.
@@ -72,6 +79,7 @@ impl Watcher {
             watches: Vec::new(),
             degraded: None,
             registration: None,
+            paused: false,
         }
     }
 
@@ -80,12 +88,10 @@ impl Watcher {
     /// # Errors
     /// What epoll says.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        if let Some(inotify) = &self.inotify {
-            let fd = inotify.as_raw_fd();
-            registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
-        }
         self.registration = Some((registry.try_clone()?, token));
-        Ok(())
+        self.inotify
+            .as_ref()
+            .map_or(Ok(()), |inotify| self.wake_by(inotify))
     }
 
     /// Why the watch has holes, so that looking regularly is the only way; `None`: it has none.
@@ -94,7 +100,8 @@ impl Watcher {
         self.degraded.as_deref()
     }
 
-    /// Takes all events there are and follows the chains anew where they changed.
+    /// Takes all events there are and follows the chains anew where they changed. Nothing wakes the loop any more until
+    /// `resume` or `catch_up`.
     // Not inlined: the caller's frame must not hold its locals.
     #[inline(never)]
     pub fn drain(&mut self) -> Noticed {
@@ -109,11 +116,33 @@ impl Watcher {
                     break;
                 }
             } else if emptied {
-                return noticed;
+                break;
             }
         }
-        self.rearm();
+        if let (Some(inotify), Some((registry, _))) = (&self.inotify, &self.registration) {
+            let fd = inotify.as_raw_fd();
+            self.paused |= registry.deregister(&mut SourceFd(&fd)).is_ok();
+        }
         noticed
+    }
+
+    /// Has the loop woken again, by what is in the queue as well.
+    pub fn resume(&mut self) {
+        if std::mem::take(&mut self.paused)
+            && let Some(inotify) = &self.inotify
+            && let Err(error) = self.wake_by(inotify)
+        {
+            self.give_up(&error);
+        }
+    }
+
+    /// After a pause, forgets what has happened in it and follows all chains anew; look at the paths after this.
+    pub fn catch_up(&mut self) {
+        if self.paused {
+            let _: (Noticed, bool) = self.read();
+            self.follow();
+            self.resume();
+        }
     }
 
     /// Follows all chains anew, with a new inotify instance if there is none; look at the paths after this.
@@ -131,11 +160,18 @@ impl Watcher {
 
     fn open(&self) -> io::Result<Inotify> {
         let inotify = Inotify::init()?;
+        if !self.paused {
+            self.wake_by(&inotify)?;
+        }
+        Ok(inotify)
+    }
+
+    fn wake_by(&self, inotify: &Inotify) -> io::Result<()> {
         if let Some((registry, token)) = &self.registration {
             let fd = inotify.as_raw_fd();
             registry.register(&mut SourceFd(&fd), *token, Interest::READABLE)?;
         }
-        Ok(inotify)
+        Ok(())
     }
 
     /// Reads until the queue is empty (then true) or the turn's share is used up.
@@ -143,13 +179,14 @@ impl Watcher {
         let mut noticed = Noticed::default();
         let mut buffer = [0; BUFFER_BYTES];
         for _ in 0..MAX_READS {
-            let Some(inotify) = &mut self.inotify else {
+            let Some(inotify) = &self.inotify else {
                 return (noticed, true);
             };
-            match inotify.read_events(&mut buffer) {
-                Ok(events) => {
-                    for event in events {
-                        noticed.overflowed |= event.mask.contains(EventMask::Q_OVERFLOW);
+            match sys::read(inotify.as_fd(), &mut buffer) {
+                Ok(read) => {
+                    let mut bytes = buffer.get(..read).unwrap_or_default();
+                    while let Some(event) = take_event(&mut bytes) {
+                        noticed.overflowed |= event.mask & EventMask::Q_OVERFLOW.bits() != 0;
                         noticed.changed |= noticed.overflowed || is_relevant(&self.watches, &event);
                     }
                 }
@@ -182,33 +219,43 @@ impl Watcher {
         let (wanted, failure) = chain.finish();
         for old in std::mem::replace(&mut self.watches, wanted) {
             if find(&self.watches, old.id()).is_none() {
-                // Fails if the kernel dropped it first, because what it watched is gone.
-                drop(kernel.remove(old.descriptor));
+                sys::remove_watch(inotify.as_fd(), old.id());
             }
         }
         self.degraded = failure;
     }
+}
 
-    /// Has the loop woken again for what is left in the queue: mio tells of a new event only.
-    fn rearm(&mut self) {
-        if let (Some(inotify), Some((registry, token))) = (&self.inotify, &self.registration) {
-            let fd = inotify.as_raw_fd();
-            let again = registry.reregister(&mut SourceFd(&fd), *token, Interest::READABLE);
-            if let Err(error) = again {
-                self.give_up(&error);
-            }
-        }
-    }
+/// What the kernel says of a watch.
+struct Event<'a> {
+    id: i32,
+    mask: u32,
+    /// Empty: of what is watched itself.
+    name: &'a [u8],
+}
+
+/// The next event, as inotify(7) lays it out: the watch, the mask, a cookie and the length of the name, then the name with NULs
+/// behind it. Read by hand because the crate's errors are texts, which take 4 kB (`sys::error`).
+fn take_event<'a>(bytes: &mut &'a [u8]) -> Option<Event<'a>> {
+    let (id, rest) = bytes.split_first_chunk()?;
+    let (mask, rest) = rest.split_first_chunk()?;
+    let (_cookie, rest) = rest.split_first_chunk::<4>()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let length = usize::try_from(u32::from_ne_bytes(*length)).ok()?;
+    let (name, rest) = rest.split_at_checked(length)?;
+    *bytes = rest;
+    Some(Event {
+        id: i32::from_ne_bytes(*id),
+        mask: u32::from_ne_bytes(*mask),
+        name: name.split(|byte| *byte == 0).next().unwrap_or_default(),
+    })
 }
 
 /// Whether an event is about a name that matters, or about a watched directory or file itself.
-fn is_relevant<S: AsRef<std::ffi::OsStr>>(watches: &[Watch], event: &inotify::Event<S>) -> bool {
+fn is_relevant(watches: &[Watch], event: &Event<'_>) -> bool {
     // Of a watch that we removed, events may still be in the queue.
-    let watch = find(watches, event.wd.get_watch_descriptor_id());
-    watch.is_some_and(|watch| {
-        let name = event.name.as_ref();
-        name.is_none_or(|name| watch.matters(name.as_ref()))
-    })
+    let watch = find(watches, event.id);
+    watch.is_some_and(|watch| event.name.is_empty() || watch.matters(OsStr::from_bytes(event.name)))
 }
 
 fn find(watches: &[Watch], id: i32) -> Option<&Watch> {

@@ -44,11 +44,13 @@ pub(crate) fn check(bytes: &[u8]) {
             text: text.to_owned(),
         }])
     };
-    let never =
-        |inputs: &[Input]| inject_all(&Never, NativeSidecars::Off, inputs).map(|made| made.text);
-    let real = |inputs: &[Input]| {
-        inject_all(configuration(), NativeSidecars::Off, inputs).map(|made| made.text)
-    };
+    fn all<E: Engine>(engine: &E, inputs: &[Input]) -> Result<String, String> {
+        let mut text = Vec::new();
+        inject_all(engine, NativeSidecars::Off, inputs, &mut text)?;
+        String::from_utf8(text).map_err(|cause| cause.to_string())
+    }
+    let never = |inputs: &[Input]| all(&Never, inputs);
+    let real = |inputs: &[Input]| all(configuration(), inputs);
     if let Ok(out) = once(&never, &text) {
         assert_eq!(out, text);
     }

@@ -28,7 +28,7 @@ pub(crate) fn check(bytes: &[u8]) {
         Err(bad) => {
             let words = bad.to_string();
             is_short(&words);
-            assert!(words.starts_with("node id "), "{words}");
+            assert!(words.starts_with("node "), "{words}");
         }
     }
 }

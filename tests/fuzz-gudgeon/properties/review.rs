@@ -12,10 +12,12 @@ use super::review::{Manner, Question, Says};
 const MANNERS: [Manner; 2] = [
     Manner {
         values: 100_000,
+        memory: usize::MAX,
         strict: false,
     },
     Manner {
         values: 500_000,
+        memory: usize::MAX,
         strict: true,
     },
 ];

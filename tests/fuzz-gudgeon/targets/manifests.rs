@@ -23,6 +23,9 @@ mod job;
 #[path = "../../../src/gudgeon/manifest/kinds.rs"]
 mod kinds;
 #[allow(dead_code, reason = "the program needs more of it")]
+#[path = "../../../src/gudgeon/manifest/out.rs"]
+mod out;
+#[allow(dead_code, reason = "the program needs more of it")]
 #[path = "../../../src/gudgeon/manifest/writer.rs"]
 mod writer;
 #[allow(dead_code, reason = "the program needs more of it")]

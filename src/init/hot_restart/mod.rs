@@ -31,11 +31,14 @@
 //! the agent binds the dead parent's name and answers: the child lives, and its own hot restart works. A message is its
 //! length, 8 bytes big-endian, and a protobuf: Stats request 0a021a00, empty Stats reply 12021a00, Terminate 0a022a00. A
 //! parent that hangs (silent, not dead) is killed first; one reply that nobody asked for frees the child in about 2 s.
+//! The child looks at no reply's sender: where another process has taken the parent's name, such replies, now and then,
+//! do as well.
 //! Shown with no UDP listeners; `--no-parent-stand-in` turns it off. `tests/reload.rs` kills a draining parent.
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
+mod holder;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -47,6 +50,7 @@ use std::path::{Path, PathBuf};
 use crate::regular;
 use crate::supervisor::Epoch;
 use crate::values::BaseId;
+pub(crate) use holder::Holder;
 
 /// `auto` tries that many ids. Chosen: more than the Envoys of any network namespace.
 const AUTO_TRIES: u32 = 4096;
@@ -60,12 +64,13 @@ const INITIALIZING: u64 = 1;
 const NAME_BYTES: usize = 107;
 /// Messages are shorter than a datagram of Envoy's, 4096 bytes.
 const DATAGRAM_BYTES: usize = 4096;
-/// The longest text of /proc that is looked into, in bytes. Chosen: a hundred thousand sockets.
-const TEXT_BYTES: u64 = 16 << 20;
 /// Datagrams that the stand-in takes in one turn. Chosen: a child sends one every five seconds.
 const DATAGRAMS_PER_TURN: usize = 8;
 /// A message: its length as 8 bytes, then a `HotRestartMessage` of protobuf.
 const LENGTH_BYTES: usize = 8;
+/// The kinds of sockets that an Envoy binds; one tells as well as all where another Envoy has them.
+const SOCKETS: &str = "child parent udp_child udp_parent";
+const CHILD: &str = "child";
 const STATS_REQUEST: &[u8] = &[0x0a, 0x02, 0x1a, 0x00];
 /// The length and an empty Stats reply.
 const STATS_REPLY: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 4, 0x12, 0x02, 0x1a, 0x00];
@@ -98,7 +103,8 @@ impl HotRestart {
                 .find_map(|base_id| {
                     let lock = bind(&format!("pintle_base_id_{base_id}")).ok()?;
                     let mut candidate = Self::with(base_id, Some(lock));
-                    let free = candidate.taken().is_none() && candidate.remove_stale(owner).is_ok();
+                    let free = candidate.taken(Epoch(0)).is_none()
+                        && candidate.remove_stale(owner).is_ok();
                     free.then_some(candidate)
                 })
                 .ok_or_else(|| io::ErrorKind::AddrInUse.into()),
@@ -119,16 +125,24 @@ impl HotRestart {
         self.base_id
     }
 
-    /// The name of a socket that shows that another Envoy uses the id. Asked while no proxy of this agent runs.
+    /// The name of a socket that `epoch` could not have: another Envoy uses the id, or whoever else has taken the name.
+    /// Asked while no proxy of this agent has it; for epoch 0 while none runs, so that any epoch's name tells.
     #[must_use]
-    pub(crate) fn taken(&self) -> Option<String> {
+    pub(crate) fn taken(&self, epoch: Epoch) -> Option<String> {
         let asks = UnixDatagram::unbound().ok()?;
-        (0..3)
-            .map(|turn| self.name("child", turn))
-            .find(|name| is_there(&asks, name))
+        for whose in SOCKETS.split(' ') {
+            let others = whose == CHILD && epoch == Epoch(0);
+            for turn in 0..if others { 3 } else { 1 } {
+                let name = self.name(whose, epoch.0.wrapping_add(turn));
+                if is_there(&asks, &name) {
+                    return Some(name);
+                }
+            }
+        }
+        None
     }
 
-    fn name(&self, whose: &str, epoch: u32) -> String {
+    pub(crate) fn name(&self, whose: &str, epoch: u32) -> String {
         format!(
             "envoy_domain_socket_{whose}_{}",
             self.base_id.saturating_mul(10) + epoch % 3
@@ -159,7 +173,7 @@ impl HotRestart {
     /// Envoy took the id: then it was refused, and the file is the other's.
     pub(crate) fn first_epoch_ended(&mut self) {
         let unknown = self.made.is_none() || self.made == self.before;
-        if unknown && self.taken().is_none() {
+        if unknown && self.taken(Epoch(0)).is_none() {
             self.made = self
                 .memory()
                 .filter(|file| Some(*file) != self.before)
@@ -217,22 +231,24 @@ impl HotRestart {
     /// Removes the file that this agent's proxies have made, on which another user's next Envoy would panic. Another
     /// Envoy's, which could never be restarted again without it, stays.
     pub(crate) fn remove_shared_memory(&self) {
-        if self.made.is_some() && self.made == self.memory() && self.taken().is_none() {
+        if self.made.is_some() && self.made == self.memory() && self.taken(Epoch(0)).is_none() {
             drop(fs::remove_file(self.shared_memory()));
         }
     }
 
-    /// Answers `child` for its dead `parent` from now on.
+    /// Answers `child` for its dead `parent`: once, and from now on if the name can be had.
     ///
     /// # Errors
-    /// The name is taken: the parent is not as dead as it seemed.
+    /// The name is taken, by a parent that is not as dead as it seemed or by somebody who was quicker.
     pub(crate) fn stand_in(&self, parent: Epoch, child: Epoch) -> io::Result<StandIn> {
+        // The child may wait for an answer that the parent owed it when it hung or died, and for nothing else any more. To
+        // one that does not it is the answer to its next question. It needs no name for that.
+        let unnamed = UnixDatagram::unbound()?;
+        unnamed.set_nonblocking(true)?;
+        let child = address(&self.name("child", child.0))?;
+        drop(unnamed.send_to_addr(STATS_REPLY, &child));
         let socket = bind(&self.name("parent", parent.0))?;
         socket.set_nonblocking(true)?;
-        // The child may wait for an answer that the parent owed it when it hung or died, and for nothing else any more. To
-        // one that does not it is the answer to its next question.
-        let child = address(&self.name("child", child.0))?;
-        drop(socket.send_to_addr(STATS_REPLY, &child));
         Ok(StandIn { socket })
     }
 }
@@ -290,74 +306,6 @@ fn is_there(asks: &UnixDatagram, name: &str) -> bool {
         Ok(()) => true,
         Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
     }
-}
-
-/// Who holds an abstract name, as far as /proc tells.
-#[derive(Debug)]
-pub(crate) struct Holder {
-    pid: Option<(String, String)>,
-}
-
-impl Holder {
-    /// Looks the name up; slow (it reads all of /proc), so only when there is something to report.
-    #[must_use]
-    pub(crate) fn of(name: &str) -> Self {
-        let table = read(Path::new("/proc/net/unix"));
-        let held_by = |line: &&str| {
-            line.split_once('@')
-                .is_some_and(|(_, held)| held.trim_end_matches('@') == name)
-        };
-        let inode = table
-            .lines()
-            .find(held_by)
-            .and_then(|line| line.split_ascii_whitespace().nth(6));
-        Self {
-            pid: inode.and_then(|inode| process_with(&["socket:[", inode, "]"].concat())),
-        }
-    }
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.pid {
-            Some((pid, name)) => write!(f, "process {pid} ({name})"),
-            None => f.write_str("a process that /proc does not show here"),
-        }
-    }
-}
-
-/// A text of the kernel's; empty where it does not tell.
-fn read(path: &Path) -> String {
-    let bytes = regular::read(path, TEXT_BYTES).unwrap_or_default();
-    String::from_utf8(bytes).unwrap_or_default()
-}
-
-fn process_with(link: &str) -> Option<(String, String)> {
-    let mut found = None;
-    let processes = Path::new("/proc");
-    let listed = sys::names(processes, &mut |pid| {
-        // "self" and the like are other names of processes.
-        let is_process = pid.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        let process = processes.join(pid);
-        if is_process && holds(&process.join("fd"), link) {
-            let comm = read(&process.join("comm"));
-            let pid = pid.to_string_lossy().into_owned();
-            found = Some((pid, comm.trim().to_owned()));
-        }
-        found.is_none()
-    });
-    listed.ok().and(found)
-}
-
-/// Whether one of the descriptors in this directory is the link's.
-fn holds(descriptors: &Path, link: &str) -> bool {
-    let mut holds = false;
-    let listed = sys::names(descriptors, &mut |descriptor| {
-        let target = fs::read_link(descriptors.join(descriptor));
-        holds = target.is_ok_and(|target| target.as_os_str() == link);
-        !holds
-    });
-    listed.is_ok() && holds
 }
 
 /// Answers a child in place of its dead parent, as long as the child lives. Ignores other senders.
@@ -463,14 +411,14 @@ mod tests {
         let second = HotRestart::new(BaseId::Auto, effective_uid()).unwrap();
         assert_ne!(first.base_id(), second.base_id());
         let envoys = bind(&first.name("child", 1)).unwrap();
-        let name = first.taken().unwrap();
+        let name = first.taken(Epoch(0)).unwrap();
         let holder = Holder::of(&name).to_string();
         assert!(
             holder.contains(&format!("process {} ", std::process::id())),
             "{holder}"
         );
         drop(envoys);
-        assert_eq!(first.taken(), None);
+        assert_eq!(first.taken(Epoch(0)), None);
     }
 
     #[test]
@@ -504,7 +452,8 @@ mod tests {
             assert_eq!(&reply[..length], STATS_REPLY);
             Some(())
         };
-        // What the parent owed.
+        // What the parent owed; and what the second one has sent without a name.
+        replied().unwrap();
         replied().unwrap();
         assert_eq!(replied(), None);
         let parent = stand_in.socket.local_addr().unwrap();
