@@ -20,6 +20,8 @@
 //!
 //! Objects of rules need no type: what is wrong with their JSON is found, all of it, and bytes are made of it and back.
 //!
+//! [`size`] bounds what an object comes to where its lists multiply.
+//!
 //! [`model`] is the other half: what the registries make of all that, as plain values.
 
 #![forbid(unsafe_code)]
@@ -33,6 +35,7 @@ pub mod networking;
 mod overlay;
 mod read;
 pub mod schema;
+pub mod size;
 pub mod timestamp;
 pub mod version;
 pub mod wire;

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
+use crate::plain;
 use crate::pod;
 use crate::quantity;
 use crate::schema::{self, Kind};
@@ -15,8 +16,8 @@ use crate::yaml;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Valid {
     Any,
-    /// Text that is never pasted: control characters pass.
-    Text,
+    /// JSON of our own, or anything: white space passes outside of its strings.
+    Json,
     OneOf(&'static [&'static str]),
     Port,
     Count,
@@ -43,6 +44,7 @@ pub const PROXY_CONFIG: &str = "proxy.istio.io/config";
 pub const TEMPLATES: &str = "inject.istio.io/templates";
 pub const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
 pub const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";
+pub const CORE_DUMP: &str = "sidecar.istio.io/enableCoreDump";
 const USER_VOLUME: &str = "sidecar.istio.io/userVolume";
 pub const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
 
@@ -103,11 +105,7 @@ const ROWS: &[Row] = &[
         "discoveryAddress",
         Valid::Any,
     ),
-    Row(
-        "sidecar.istio.io/enableCoreDump",
-        "enableCoreDump",
-        Valid::Boolean,
-    ),
+    Row(CORE_DUMP, "enableCoreDump", Valid::Boolean),
     Row("sidecar.istio.io/inject", "inject", Valid::Any),
     Row(
         "sidecar.istio.io/interceptionMode",
@@ -149,7 +147,7 @@ const ROWS: &[Row] = &[
         "statsInclusionSuffixes",
         Valid::Any,
     ),
-    Row("sidecar.istio.io/status", "status", Valid::Text),
+    Row("sidecar.istio.io/status", "status", Valid::Json),
     Row(USER_VOLUME, "userVolume", Valid::Objects("Volume")),
     Row(
         "sidecar.istio.io/userVolumeMount",
@@ -211,8 +209,24 @@ impl std::fmt::Debug for Judges<'_> {
     }
 }
 
+/// All annotations of an object together, keys and values: Kubernetes' `TotalAnnotationSizeLimitB`, which it looks at only when
+/// the pod has come out.
+pub const MAX_BYTES: usize = 256 << 10;
+
 /// All annotations that are not valid, in one message.
 pub fn validate(pod: &Value, judges: &Judges<'_>) -> Result<(), String> {
+    let metadata = pod.get("metadata");
+    let all = metadata.and_then(|metadata| pod::object(metadata, "annotations"));
+    let bytes = all.into_iter().flatten().map(|(name, value)| {
+        let value = value.as_str().unwrap_or_default();
+        name.len().saturating_add(value.len())
+    });
+    let bytes = bytes.fold(0, usize::saturating_add);
+    if bytes > MAX_BYTES {
+        return Err(format!(
+            "metadata.annotations: {bytes} bytes together, want {MAX_BYTES} at most"
+        ));
+    }
     let mut wrong = Vec::new();
     for Row(name, parameter, valid) in ROWS {
         let Some(value) = pod::annotation(pod, name) else {
@@ -253,13 +267,16 @@ pub fn parameter(name: &str, value: &str) -> Result<(), String> {
 }
 
 fn check(value: &str, valid: Valid, judges: &Judges<'_>) -> Result<(), String> {
-    if !matches!(valid, Valid::Text | Valid::Objects(_) | Valid::ProxyConfig)
-        && value.chars().any(char::is_control)
-    {
-        return Err("it holds a control character".to_owned());
+    // In JSON and YAML white space is none of a string, and their strings are judged one by one.
+    let structured = matches!(valid, Valid::Json | Valid::Objects(_) | Valid::ProxyConfig);
+    let is_refused =
+        |letter| plain::is_control(letter) && !(structured && plain::is_white_space(letter));
+    if value.contains(is_refused) {
+        return Err(plain::CONTROL.to_owned());
     }
     match valid {
-        Valid::Any | Valid::Text => Ok(()),
+        Valid::Any => Ok(()),
+        Valid::Json => serde_json::from_str(value).map_or(Ok(()), |json| plain::strings(&json)),
         Valid::OneOf(words) if words.contains(&value) => Ok(()),
         Valid::OneOf(words) => Err(format!("want one of {}", words.join(", "))),
         Valid::Port => number(value, 65_535),
@@ -299,6 +316,12 @@ fn objects(value: &str, kind: &str) -> Result<(), String> {
         Ok(_) => return Err("want a JSON object".to_owned()),
         Err(error) => return Err(format!("want a JSON object: {error}")),
     };
+    for (name, value) in &entries {
+        if name.contains(plain::is_control) {
+            return Err(format!("{name:?}: {}", plain::CONTROL));
+        }
+        plain::strings(value).map_err(|cause| format!("{name:?}: {cause}"))?;
+    }
     let kind = schema::object(kind).map_or(Kind::Any, Kind::Object);
     let reading = Reading {
         nulls: true,
@@ -589,7 +612,7 @@ mod tests {
     #[test]
     fn no_annotation_smuggles_a_line() {
         for Row(name, parameter, valid) in ROWS {
-            let wanted = matches!(valid, Valid::Text | Valid::Objects(_) | Valid::ProxyConfig);
+            let wanted = matches!(valid, Valid::Json | Valid::Objects(_) | Valid::ProxyConfig);
             let value = if matches!(valid, Valid::Objects(_)) {
                 "{\n}"
             } else {
@@ -604,6 +627,52 @@ mod tests {
             );
         }
         assert_eq!(judged("somebody.else/x", "a\nb"), Ok(()));
+        // Two of YAML's line breaks are no characters of control, and JSON may hold one as it is.
+        for value in [
+            "a\u{2028}b",
+            "a\u{2029}b",
+            "a\u{85}b",
+            "{\"a\": \"\u{2028}\"}",
+        ] {
+            for Row(name, parameter, _) in ROWS {
+                let refused = judged(name, value).unwrap_err();
+                let wanted = format!("{parameter} invalid: {}", plain::CONTROL);
+                assert!(refused.ends_with(&wanted), "{refused}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_string_of_json_smuggles_a_line() {
+        for name in [
+            USER_VOLUME,
+            "sidecar.istio.io/userVolumeMount",
+            "sidecar.istio.io/status",
+        ] {
+            for value in [
+                r#"{"a": {"subPath": "x\ny"}}"#,
+                r#"{"a\ny": {}}"#,
+                r#"{"a": {"x\u0085": 1}}"#,
+                r#"{"a": {"x": ["\u2028"]}}"#,
+            ] {
+                let refused = judged(name, value).unwrap_err();
+                assert!(refused.ends_with(plain::CONTROL), "{name}: {refused}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_together_have_a_bound() {
+        let judges = Judges {
+            proxy_config: &|_| Ok(()),
+            templates: &|_| Ok(()),
+        };
+        let of = |bytes: usize| json!({"metadata": {"annotations": {"ab": "x".repeat(bytes / 2 - 2), "cd": "x".repeat(bytes / 2 - 2)}}});
+        assert_eq!(validate(&of(MAX_BYTES), &judges), Ok(()));
+        assert_eq!(
+            validate(&of(MAX_BYTES + 2), &judges),
+            Err("metadata.annotations: 262146 bytes together, want 262144 at most".to_owned())
+        );
     }
 
     #[test]

@@ -18,10 +18,12 @@
 {{- range .Spec.Containers }}{{ if and (eq $first "") (ne .Name "istio-proxy") }}{{ $first = .Name }}{{ end }}{{ end }}
 {{- if ne $proxy.DiscoveryAddress .MeshConfig.DefaultConfig.DiscoveryAddress }}{{ $discoveryAddress = "" }}{{ end }}
 {{- $init := and (ne $mode "NONE") (not $cni) }}
-{{- $dump := has (annotation $meta "sidecar.istio.io/enableCoreDump" $coreDump) (list "1" "t" "T" "TRUE" "true" "True") }}
+{{- /* Core dumps: the administrator allows them, by the flag or by the values, and the pod asks. */}}
+{{- $dump := or (eq $coreDump "true") (eq (toJson ((.Values.global).proxy).enableCoreDump) "true") }}
+{{- $dump = and $dump (has (annotation $meta "sidecar.istio.io/enableCoreDump" "") (list "1" "t" "T" "TRUE" "true" "True")) }}
 {{- $grace := .Spec.TerminationGracePeriodSeconds }}
 {{- /* What is not set is 0 as well. */}}
-{{- if not $grace }}{{ $grace = ternary 0 30 (hasKey (fromJSON (structToJSON .Spec)) "terminationGracePeriodSeconds") }}{{ end }}
+{{- if not $grace }}{{ $grace = ternary 0 30 (hasKey .Spec "terminationGracePeriodSeconds") }}{{ end }}
 {{- $tls := not (isset $meta.Labels "security.istio.io/tlsMode") }}
 {{- $name := not (isset $meta.Labels "service.istio.io/canonical-name") }}
 {{- $version := not (isset $meta.Labels "service.istio.io/canonical-revision") }}
@@ -114,8 +116,8 @@ spec:
   - name: enable-core-dump
     image: {{ $initImage | toJson }}
     imagePullPolicy: {{ $imagePullPolicy }}
-    command: [/bin/sh]
-    args: [-c, {{ print "sysctl -w kernel.core_pattern=" $proxy.ConfigPath "/core.%e.%p.%t && ulimit -c unlimited" | toJson }}]
+    command: [sysctl]
+    args: [-w, kernel.core_pattern=/var/lib/istio/core.proxy]
     securityContext: {runAsUser: 0, runAsGroup: 0, runAsNonRoot: false, privileged: true}
   {{- end }}
   containers:
@@ -286,6 +288,9 @@ spec:
     volumeMounts:
     - {name: istio-envoy, mountPath: {{ $proxy.ConfigPath | toJson }}}
     - {name: istio-certs, mountPath: /etc/certs, readOnly: true}
+    {{- if $dump }}
+    - {name: istio-core, mountPath: /var/lib/istio}
+    {{- end }}
     {{- if isset $said "sidecar.istio.io/bootstrapOverride" }}
     - {name: custom-bootstrap-volume, mountPath: /etc/istio/custom-bootstrap, readOnly: true}
     {{- end }}
@@ -295,6 +300,9 @@ spec:
   volumes:
   - {name: istio-envoy, emptyDir: {medium: Memory}}
   - {name: istio-certs, secret: {optional: true, secretName: {{ printf "istio.%s" (default "default" .Spec.ServiceAccountName) | toJson }}}}
+  {{- if $dump }}
+  - {name: istio-core, emptyDir: {}}
+  {{- end }}
   {{- if isset $said "sidecar.istio.io/bootstrapOverride" }}
   - {name: custom-bootstrap-volume, configMap: {name: {{ index $said "sidecar.istio.io/bootstrapOverride" | toJson }}}}
   {{- end }}

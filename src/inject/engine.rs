@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::annotations::{self, Judges, NATIVE_SIDECAR, PROXY_CONFIG};
+use crate::annotations::{self, CORE_DUMP, Judges, NATIVE_SIDECAR, PROXY_CONFIG};
 use crate::config::{Configuration, Mode};
 use crate::data::{self, Owner, Proxy};
 use crate::decision::{self, Policy};
@@ -13,6 +13,7 @@ use crate::labels;
 use crate::memo::{Memo, Texts};
 use crate::native;
 use crate::patch;
+use crate::plain;
 use crate::pod;
 use crate::probes::Rewriting;
 use crate::schema::{self, Kind};
@@ -101,7 +102,7 @@ impl Configuration {
             };
         }
         let judges = Judges {
-            proxy_config: &|text| self.proxy_of(text).map(drop),
+            proxy_config: &|text| self.said_by_a_pod(text),
             templates: &|text| self.mode.choice(text),
         };
         if let Err(message) = annotations::validate(pod, &judges) {
@@ -174,6 +175,14 @@ impl Configuration {
         }
     }
 
+    /// Whether a pod may say this of its proxy.
+    fn said_by_a_pod(&self, text: &str) -> Result<(), String> {
+        let written = api::mesh::written_proxy(&self.proxy.config, text)
+            .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
+        plain::proxy_config(&written)?;
+        self.proxy_of(text).map(drop)
+    }
+
     /// The proxy's configuration of a pod that says something, and what is to be said of that.
     fn proxy_of(&self, text: &str) -> Result<(Proxy, Vec<String>), String> {
         let parsed = api::mesh::parse_proxy(&self.proxy.config, text)
@@ -222,6 +231,7 @@ impl Job<'_> {
         let before = made.get("metadata").cloned();
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);
+        plain::names(&made, &self.request.origin).map_err(Stop::Pod)?;
         let shown = Arc::new(made);
         let text = self.render(template, &shown, &owner)?;
         // The rendering has let go of it.
@@ -258,7 +268,24 @@ impl Job<'_> {
         if self.native {
             native::order_init(&mut made, &now);
         }
+        self.warn_of_core_dumps(&now);
         Ok((made, now, fresh))
+    }
+
+    /// Says it where the pod asks for core dumps, and gets none: they are the administrator's to allow.
+    pub(crate) fn warn_of_core_dumps(&mut self, now: &Status) {
+        let said = self.configuration.annotation(self.sent, CORE_DUMP);
+        let asks = said.and_then(annotations::boolean) == Some(true);
+        if !asks || now.has("initContainers", native::CORE_DUMP) {
+            return;
+        }
+        let why = if self.configuration.is_built_in() {
+            "the injector does not allow core dumps (--coreDump, or global.proxy.enableCoreDump of the values)"
+        } else {
+            "the template makes no container enable-core-dump"
+        };
+        self.warnings
+            .push(format!("annotation {CORE_DUMP} has no effect: {why}"));
     }
 
     /// Set before anything is rendered, so that templates see them.

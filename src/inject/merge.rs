@@ -5,7 +5,7 @@
 //! variable's `value` and `valueFrom`, the handlers of a probe) only the upper one stays, and what an element of a list says with
 //! `$patch: replace` replaces that element, not its neighbours.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value};
 
@@ -124,17 +124,18 @@ fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, la
         if over.iter().any(is_marker) {
             under.clear();
         }
-        let mut gone = Vec::new();
+        let identity = |element: &Value| element.get(key).map(|_| pod::identity(element, key));
+        let mut gone = HashSet::new();
         over.retain(|element| {
             let entries = element.as_object();
             let goes = entries.is_some_and(|entries| says(entries, "delete", layer));
             if goes {
-                gone.push(element.get(key).cloned());
+                gone.insert(identity(element));
             }
             !goes && !is_marker(element)
         });
         if !gone.is_empty() {
-            under.retain(|element| !gone.iter().any(|gone| element.get(key) == gone.as_ref()));
+            under.retain(|element| !gone.contains(&identity(element)));
         }
     }
     // The nth of a key is laid over the nth: a list may hold a key twice.

@@ -1,7 +1,7 @@
 //! Metrics of proxy and application at one address: what Prometheus is told of the application goes to the agent, which
 //! asks it and answers for both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
@@ -111,6 +111,14 @@ pub(crate) fn merge(pod: &mut Value, port: u16) {
 
 /// Adds a variable to the proxy, or replaces the one of that name.
 pub(crate) fn set_variable(pod: &mut Value, name: &str, value: &str) {
+    set_variables(pod, &[(name.to_owned(), value.to_owned())]);
+}
+
+/// The same of several; of a name twice the last counts.
+pub(crate) fn set_variables(pod: &mut Value, variables: &[(String, String)]) {
+    if variables.is_empty() {
+        return;
+    }
     for list in ["containers", "initContainers"] {
         for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
             if pod::name(container) != PROXY {
@@ -126,10 +134,20 @@ pub(crate) fn set_variable(pod: &mut Value, name: &str, value: &str) {
             let Some(env) = env.as_array_mut() else {
                 continue;
             };
-            let variable = json!({"name": name, "value": value});
-            match env.iter_mut().find(|known| pod::name(known) == name) {
-                Some(known) => *known = variable,
-                None => env.push(variable),
+            let mut places: HashMap<String, usize> = HashMap::new();
+            for (place, known) in env.iter().enumerate() {
+                let name = pod::name(known).to_owned();
+                places.entry(name).or_insert(place);
+            }
+            for (name, value) in variables {
+                let variable = json!({"name": name, "value": value});
+                match places.get(name).and_then(|place| env.get_mut(*place)) {
+                    Some(known) => *known = variable,
+                    None => {
+                        places.insert(name.clone(), env.len());
+                        env.push(variable);
+                    }
+                }
             }
         }
     }
@@ -165,9 +183,11 @@ pub(crate) fn originals(pod: &Value, earlier: &Status) -> Vec<(String, String)> 
             .filter_map(|(key, name)| Some(((*name).to_owned(), entries.get(*key)?.clone())))
             .collect(),
     };
+    let added = earlier.annotations.iter().map(String::as_str);
+    let added: HashSet<&str> = added.collect();
     // What the pod had not is in the status: an empty text stands for nothing, and any other was the configuration's.
     said.into_iter()
-        .filter(|(name, _)| !earlier.annotations.contains(name))
+        .filter(|(name, _)| !added.contains(name.as_str()))
         .filter_map(|(name, text)| Some((name, text.as_str()?.to_owned())))
         .collect()
 }

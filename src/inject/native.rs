@@ -7,7 +7,7 @@ use crate::status::Status;
 
 const INIT: &str = "istio-init";
 const VALIDATION: &str = "istio-validation";
-const CORE_DUMP: &str = "enable-core-dump";
+pub(crate) const CORE_DUMP: &str = "enable-core-dump";
 
 /// Makes the proxy among the containers an init container; one that is there already is left as it is.
 pub(crate) fn convert(pod: &mut Value, port: Option<u16>) {
@@ -86,10 +86,11 @@ pub(crate) fn order_containers(pod: &mut Value, status: &Status, hold: bool) {
 
 /// Only what the injection made has a place; all else keeps its order.
 fn arrange(elements: &mut [Value], status: &Status, list: &str, first: &[&str], last: &[&str]) {
+    let put_in = status.names(list);
     elements.sort_by_key(|element| {
         let name = pod::name(element);
         let among = |names: &[&str]| names.iter().position(|known| *known == name);
-        match (status.has(list, name), among(first), among(last)) {
+        match (put_in.contains(name), among(first), among(last)) {
             (true, Some(place), _) => (0, place),
             (true, None, Some(place)) => (2, place),
             _ => (1, 0),

@@ -15,8 +15,10 @@ use crate::merge::{self, Layer};
 use crate::metrics;
 use crate::native;
 use crate::overrides::{CONTAINERS, Overrides};
+use crate::plain;
 use crate::pod::{self, LISTS, PROXY};
 use crate::probes::{self, Originals, Rewriting};
+use crate::rights::{Guard, Guards};
 use crate::schema::{self, Kind};
 use crate::settle::{self, Fresh, Places};
 use crate::status::{self, OVERRIDES, STATUS, Status};
@@ -123,10 +125,11 @@ fn names(list: &str, elements: &[Value]) -> Result<(), Unfit> {
 fn made_names(layers: &[Value]) -> [Vec<String>; 4] {
     LISTS.map(|list| {
         let mut names: Vec<String> = Vec::new();
+        let mut seen = BTreeSet::new();
         let elements = layers.iter().flat_map(|layer| pod::list(layer, list));
         for element in elements.filter(|element| merge::adds(element)) {
             let name = pod::name(element);
-            if !name.is_empty() && !names.iter().any(|known| known == name) {
+            if !name.is_empty() && seen.insert(name) {
                 names.push(name.to_owned());
             }
         }
@@ -224,6 +227,7 @@ impl Job<'_> {
         let before = made.get("metadata").cloned();
         self.set_injected_annotations(&mut made);
         let owner = Owner::of(&made, self.request, &self.namespace);
+        plain::names(&made, &self.request.origin).map_err(Stop::Pod)?;
         let shown = Arc::new(made);
         let layers = self.layers(catalog, chosen, &shown, &owner)?;
         // The rendering has let go of it.
@@ -234,8 +238,9 @@ impl Job<'_> {
             lists: made_names(&layers),
             ..Status::default()
         };
-        let own = self.put(&mut made, layers, &mut now);
-        self.connect(&mut made, &own, &now, &originals);
+        let guards = Guards::of(&layers);
+        let own = self.put(&mut made, layers, &guards, &mut now);
+        self.connect(&mut made, (&own, &guards), &now, &originals);
         if self.configuration.add_labels {
             labels::add(&mut made, &owner);
         }
@@ -249,6 +254,7 @@ impl Job<'_> {
         native::order_init(&mut made, &now);
         let hold = self.holds() && !native::is_native(&made);
         native::order_containers(&mut made, &now, hold);
+        self.warn_of_core_dumps(&now);
         Ok((made, now))
     }
 
@@ -272,31 +278,31 @@ impl Job<'_> {
     }
 
     /// Lays the templates over the pod, and the user's own containers over that.
-    fn put(&self, made: &mut Value, layers: Vec<Value>, now: &mut Status) -> Overrides {
-        let is_made = |name: &str| {
-            now.lists
-                .iter()
-                .take(2)
-                .flatten()
-                .any(|known| known == name)
-        };
-        let own = Overrides::of(made, is_made);
+    fn put(
+        &mut self,
+        made: &mut Value,
+        layers: Vec<Value>,
+        guards: &Guards,
+        now: &mut Status,
+    ) -> Overrides {
+        let of_templates = now.lists.iter().take(2).flatten();
+        let of_templates: BTreeSet<&str> = of_templates.map(String::as_str).collect();
+        let own = Overrides::of(made, |name| of_templates.contains(name));
+        guards.take_all(made, &mut self.warnings);
         let [.., secrets] = &mut now.lists;
         // They are nothing but a name: who had it before has it still.
-        secrets.retain(|name| {
-            !pod::list(made, "imagePullSecrets")
-                .iter()
-                .any(|one| pod::name(one) == name)
-        });
+        let known = pod::list(made, "imagePullSecrets").iter();
+        let known: BTreeSet<&str> = known.map(pod::name).collect();
+        secrets.retain(|name| !known.contains(name.as_str()));
         let root = schema::object("Pod").map_or(Kind::Any, Kind::Object);
         for mut layer in layers {
             align(made, &mut layer);
             merge::lay(made, layer, root, Layer::Template);
         }
-        own.lay(made);
-        for (key, value) in &self.request.path {
-            metrics::set_variable(made, &variable(key), value);
-        }
+        own.lay(made, guards);
+        let pairs = self.request.path.iter();
+        let pairs = pairs.map(|(key, value)| (variable(key), value.clone()));
+        metrics::set_variables(made, &pairs.collect::<Vec<_>>());
         if let Some(user) = own.proxy_user() {
             redirect_for(made, user);
         }
@@ -308,7 +314,13 @@ impl Job<'_> {
     }
 
     /// Probes and metrics of the application go through the proxy.
-    fn connect(&mut self, made: &mut Value, own: &Overrides, now: &Status, earlier: &Originals) {
+    fn connect(
+        &mut self,
+        made: &mut Value,
+        (own, guards): (&Overrides, &Guards),
+        now: &Status,
+        earlier: &Originals,
+    ) {
         let Some(port) = self.status_port(made) else {
             return;
         };
@@ -324,8 +336,15 @@ impl Job<'_> {
                 port,
                 earlier,
             };
-            let is_made =
-                |list: &str, name: &str| name == PROXY || (now.has(list, name) && !own.has(name));
+            let own = own.names();
+            let put_in = CONTAINERS.map(|list| (list, now.names(list)));
+            let is_made = |list: &str, name: &str| {
+                let mut lists = put_in.iter();
+                let is_put_in = lists.any(|(known, names)| *known == list && names.contains(name));
+                // What the user's has of it is the template's beside rights.
+                let is_own = own.contains(name) && guards.get(name) != Some(Guard::Rights);
+                name == PROXY || (is_put_in && !is_own)
+            };
             let told = rewriting.rewrite(made, is_made, &mut self.warnings);
             for list in CONTAINERS {
                 let all = pod::existing_list_mut(made, list).into_iter().flatten();

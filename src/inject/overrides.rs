@@ -1,9 +1,12 @@
 //! Containers of the user that a template also makes: what the user wrote wins, and is kept for the next pass.
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use serde_json::{Map, Value, json};
 
 use crate::merge::{self, Layer};
 use crate::pod::{self, PROXY};
+use crate::rights::Guards;
 use crate::schema::{self, Kind};
 use crate::settle::element;
 use crate::status::{OVERRIDES, Status};
@@ -33,8 +36,9 @@ impl Overrides {
         }))
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.iter().flatten().any(|one| pod::name(one) == name)
+    /// The names of all of them.
+    pub(crate) fn names(&self) -> HashSet<&str> {
+        self.0.iter().flatten().map(pod::name).collect()
     }
 
     /// What the annotation holds; `None` where there is nothing to hold.
@@ -57,58 +61,57 @@ impl Overrides {
         if typing::shape(&entries, spec, "").is_err() {
             return Self::default();
         }
-        let is_named = |one: &Value| {
-            let name = pod::name(one);
-            CONTAINERS.iter().any(|list| earlier.has(list, name))
-        };
+        // The proxy may be a container here and an init container there.
+        let named = CONTAINERS.map(|list| earlier.names(list));
+        let is_named = |one: &&Value| named.iter().any(|names| names.contains(pod::name(one)));
         Self(CONTAINERS.map(|list| {
             let found = entries.get(list).and_then(Value::as_array);
-            let found = found.into_iter().flatten().filter(|one| is_named(one));
+            let found = found.into_iter().flatten().filter(is_named);
             found.cloned().collect()
         }))
     }
 
-    /// The container that was kept for a place, once.
-    pub(crate) fn take(&mut self, list: &str, name: &str) -> Option<Value> {
-        let (_, kept) = CONTAINERS
-            .iter()
-            .zip(&mut self.0)
-            .find(|(known, _)| **known == list)?;
-        let place = kept.iter().position(|one| pod::name(one) == name)?;
-        Some(kept.remove(place))
+    /// What was kept, by list and name, each once.
+    pub(crate) fn into_waiting(self) -> Waiting {
+        let lists = self.0.map(|kept| {
+            let mut places: HashMap<String, VecDeque<usize>> = HashMap::new();
+            for (place, one) in kept.iter().enumerate() {
+                let name = pod::name(one).to_owned();
+                places.entry(name).or_default().push_back(place);
+            }
+            let kept = kept.into_iter().map(Some).collect();
+            WaitingList { kept, places }
+        });
+        Waiting(lists)
     }
 
-    /// Puts what is left to the end of its lists.
-    pub(crate) fn put_back(self, pod: &mut Value) {
-        for (list, kept) in CONTAINERS.into_iter().zip(self.0) {
-            for container in kept {
-                let name = pod::name(&container).to_owned();
-                if let Some(known) = pod::list_mut(pod, list)
-                    && !known.iter().any(|one| pod::name(one) == name)
-                {
-                    known.push(container);
-                }
+    /// Lays what the user wrote over what a template made of it, but for what is the template's.
+    pub(crate) fn lay(&self, pod: &mut Value, guards: &Guards) {
+        if self.0.iter().all(Vec::is_empty) {
+            return;
+        }
+        let kind = element("containers");
+        // The first of a name, as they stand: in the one list, or else in the other.
+        let mut places: HashMap<String, (&str, usize)> = HashMap::new();
+        for list in CONTAINERS {
+            for (place, made) in pod::list(pod, list).iter().enumerate() {
+                let name = pod::name(made).to_owned();
+                places.entry(name).or_insert((list, place));
             }
         }
-    }
-
-    /// Lays what the user wrote over what a template made of it.
-    pub(crate) fn lay(&self, pod: &mut Value) {
-        let kind = element("containers");
         for own in self.0.iter().flatten() {
-            let name = pod::name(own);
             let mut own = own.clone();
+            guards.take(&mut own);
             if let Some(fields) = own.as_object_mut()
                 && fields.get("image").and_then(Value::as_str) == Some(AUTO)
             {
                 fields.shift_remove("image");
             }
-            for list in CONTAINERS {
-                let mut made = pod::existing_list_mut(pod, list).into_iter().flatten();
-                if let Some(made) = made.find(|one| pod::name(one) == name) {
-                    merge::lay(made, own.clone(), kind, Layer::User);
-                    break;
-                }
+            if let Some((list, place)) = places.get(pod::name(&own))
+                && let Some(made) = pod::existing_list_mut(pod, list)
+                && let Some(made) = made.get_mut(*place)
+            {
+                merge::lay(made, own, kind, Layer::User);
             }
         }
     }
@@ -122,6 +125,43 @@ impl Overrides {
             .find(|one| pod::name(one) == PROXY)?;
         let user = proxy.get("securityContext")?.get("runAsUser")?.as_i64()?;
         (user != 0).then_some(user)
+    }
+}
+
+/// Containers that wait for their places, by [`CONTAINERS`].
+#[derive(Debug)]
+pub(crate) struct Waiting([WaitingList; 2]);
+
+#[derive(Debug)]
+struct WaitingList {
+    /// Those that are left.
+    kept: Vec<Option<Value>>,
+    /// By name.
+    places: HashMap<String, VecDeque<usize>>,
+}
+
+impl Waiting {
+    /// The container that was kept for a place, once.
+    pub(crate) fn take(&mut self, list: &str, name: &str) -> Option<Value> {
+        let mut lists = CONTAINERS.iter().zip(&mut self.0);
+        let (_, waiting) = lists.find(|(known, _)| **known == list)?;
+        let place = waiting.places.get_mut(name)?.pop_front()?;
+        waiting.kept.get_mut(place)?.take()
+    }
+
+    /// Puts what is left to the end of its lists; none that has the name of another.
+    pub(crate) fn put_back(self, pod: &mut Value) {
+        for (list, waiting) in CONTAINERS.into_iter().zip(self.0) {
+            let mut kept = waiting.kept.into_iter().flatten().peekable();
+            if kept.peek().is_none() {
+                continue;
+            }
+            let names = pod::list(pod, list).iter();
+            let mut names: HashSet<String> = names.map(|one| pod::name(one).to_owned()).collect();
+            if let Some(known) = pod::list_mut(pod, list) {
+                known.extend(kept.filter(|one| names.insert(pod::name(one).to_owned())));
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! elements that stay (probes). Both ways of injecting end here.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value};
 
@@ -19,7 +19,7 @@ const USUAL: usize = 8 << 10;
 /// Operations that turn `sent` into `wanted`. Neither is expected to hold a null that means something.
 #[must_use]
 pub fn between<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
-    between_fresh(sent, wanted, &[])
+    between_fresh(sent, wanted, &HashSet::new())
 }
 
 /// The same; elements in `fresh`, by list and by their place in `sent`, are taken out and put in again rather than changed.
@@ -27,7 +27,7 @@ pub fn between<'a>(sent: &'a Value, wanted: &'a Value) -> Vec<Operation<'a>> {
 pub fn between_fresh<'a>(
     sent: &'a Value,
     wanted: &'a Value,
-    fresh: &[(&'static str, usize)],
+    fresh: &HashSet<(&'static str, usize)>,
 ) -> Vec<Operation<'a>> {
     let mut patch = Patch::default();
     let both = |key| Some((pod::object(sent, key)?, pod::object(wanted, key)?));
@@ -111,7 +111,7 @@ impl<'a> Patch<'a> {
         &mut self,
         sent: &'a Map<String, Value>,
         wanted: &'a Map<String, Value>,
-        fresh: &[(&'static str, usize)],
+        fresh: &HashSet<(&'static str, usize)>,
     ) {
         let mut plans = Vec::new();
         for list in LISTS {

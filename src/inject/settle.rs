@@ -1,16 +1,20 @@
 //! A second pass over what the API server kept: it has filled in defaults, and they are nobody's change.
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use serde_json::Value;
 
 use crate::metrics;
-use crate::pod::{self, LISTS, merge_key};
+use crate::overrides::CONTAINERS;
+use crate::pod::{self, LISTS, PROXY, merge_key};
 use crate::probes;
 use crate::quantity;
+use crate::rights;
 use crate::schema::{self, Kind};
 use crate::status::Status;
 
 /// Elements that an earlier pass put in and that are written anew: by list, and by their place in the pod that was sent.
-pub(crate) type Fresh = Vec<(&'static str, usize)>;
+pub(crate) type Fresh = HashSet<(&'static str, usize)>;
 
 /// What becomes of elements of an earlier pass that have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,17 +49,20 @@ pub(crate) fn settle(
         } else {
             now.put_in(list, elements)
         };
+        // The first of each name.
+        let mut known: HashMap<&str, (usize, &Value)> = HashMap::new();
+        let put_in = before.iter().zip(&was_put_in).enumerate();
+        for (place, (element, _)) in put_in.filter(|(_, (_, put))| **put) {
+            known.entry(pod::name(element)).or_insert((place, element));
+        }
         for (made, _) in elements.iter_mut().zip(is_put_in).filter(|(_, put)| *put) {
-            let name = pod::name(made);
-            let mut known = before.iter().zip(&was_put_in).enumerate();
-            let known = known.find(|(_, (element, put))| **put && pod::name(element) == name);
-            match known {
-                Some((_, (kept, _)))
-                    if same_version && contains(kept, made, kind) && !tells_more(kept, made) =>
-                {
-                    *made = kept.clone();
+            match known.get(pod::name(made)) {
+                Some((_, kept)) if same_version && stays(list, kept, made, kind) => {
+                    *made = (*kept).clone();
                 }
-                Some((place, _)) if places == Places::Anew => fresh.push((list, place)),
+                Some((place, _)) if places == Places::Anew => {
+                    fresh.insert((list, *place));
+                }
                 Some(_) | None => {}
             }
         }
@@ -69,6 +76,20 @@ pub(crate) fn settle(
         }
     }
     fresh
+}
+
+/// Whether what an earlier pass made may stay where `made` would be written.
+///
+/// Whether there was one is said by an annotation, which is anybody's: so a container that is not the proxy's runs nothing, and
+/// with no other rights, than what is written now.
+fn stays(list: &str, kept: &Value, made: &Value, kind: Kind) -> bool {
+    let is_guarded = CONTAINERS.contains(&list) && pod::name(made) != PROXY;
+    let is_same = |key: &str, wanted: &Value, kept: &Value| {
+        contains(wanted, kept, kind.below(key).unwrap_or(Kind::Any))
+    };
+    contains(kept, made, kind)
+        && !tells_more(kept, made)
+        && (!is_guarded || rights::runs_the_same(kept, made, is_same))
 }
 
 /// Whether an earlier pass told the agent what nobody tells it now: the same template, by a configuration that has changed.
@@ -92,18 +113,22 @@ pub(crate) fn element(list: &str) -> Kind {
 
 /// Elements that were there first, in their order, then the others in theirs.
 fn ordered(before: &[Value], elements: Vec<Value>, is_fresh: impl Fn(usize) -> bool) -> Vec<Value> {
+    // The nth of a name in the one is the nth in the other.
+    let mut places: HashMap<String, VecDeque<usize>> = HashMap::new();
+    for (place, element) in elements.iter().enumerate() {
+        let name = pod::name(element).to_owned();
+        places.entry(name).or_default().push_back(place);
+    }
     let mut waiting: Vec<Option<Value>> = elements.into_iter().map(Some).collect();
     let mut made = Vec::with_capacity(waiting.len());
     for (place, old) in before.iter().enumerate() {
         if is_fresh(place) {
             continue;
         }
-        let name = pod::name(old);
-        let found = waiting.iter_mut().find(|element| {
-            element
-                .as_ref()
-                .is_some_and(|element| pod::name(element) == name)
-        });
+        let found = places
+            .get_mut(pod::name(old))
+            .and_then(VecDeque::pop_front)
+            .and_then(|place| waiting.get_mut(place));
         made.extend(found.and_then(Option::take));
     }
     made.extend(waiting.into_iter().flatten());
@@ -118,11 +143,12 @@ fn settle_probes(sent: &[Value], wanted: Option<&mut Vec<Value>>) {
     else {
         return;
     };
+    let mut first: HashMap<&str, &Value> = HashMap::new();
+    for element in sent {
+        first.entry(pod::name(element)).or_insert(element);
+    }
     for made in wanted.into_iter().flatten() {
-        let Some(kept) = sent
-            .iter()
-            .find(|element| pod::name(element) == pod::name(made))
-        else {
+        let Some(kept) = first.get(pod::name(made)) else {
             continue;
         };
         for place in probes::PLACES {
@@ -199,11 +225,27 @@ fn of_list(kind: Kind) -> Kind {
 
 fn by_key(kept: &[Value], wanted: &[Value], key: &str, kind: Kind) -> bool {
     let element = of_list(kind);
+    let mut known: HashMap<String, Vec<&Value>> = HashMap::new();
+    for kept in kept {
+        let identity = pod::identity(kept, key);
+        known.entry(identity).or_default().push(kept);
+    }
+    let mut tries = kept
+        .len()
+        .saturating_add(wanted.len())
+        .saturating_mul(TRIES);
     wanted.iter().all(|wanted| {
-        kept.iter()
-            .any(|kept| kept.get(key) == wanted.get(key) && contains(kept, wanted, element))
+        let of_key = known.get(&pod::identity(wanted, key));
+        let mut of_key = of_key.into_iter().flatten();
+        of_key.any(|kept| {
+            tries = tries.saturating_sub(1);
+            tries > 0 && contains(kept, wanted, element)
+        })
     })
 }
+
+/// Elements may share a key, as two ports of a number do; of a thousand that do, most are not compared with each other.
+const TRIES: usize = 8;
 
 /// What the server does not keep.
 fn is_empty(value: &Value) -> bool {

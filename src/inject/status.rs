@@ -1,6 +1,6 @@
 //! What an injection leaves to know itself by, and how an earlier one is taken out again.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
@@ -79,18 +79,17 @@ impl Status {
 
     /// Lists the proxy where it is, and nothing that is not there.
     pub(crate) fn locate(&mut self, pod: &Value) {
-        let is_there = |list: &str, name: &str| {
-            let mut elements = pod::list(pod, list).iter();
-            elements.any(|element| pod::name(element) == name)
-        };
         let [init, containers, ..] = &mut self.lists;
-        if is_there("initContainers", PROXY)
+        let mut of_pod = pod::list(pod, "initContainers").iter();
+        if of_pod.any(|one| pod::name(one) == PROXY)
             && let Some(place) = containers.iter().position(|name| name == PROXY)
         {
             init.push(containers.remove(place));
         }
         for (list, names) in LISTS.iter().zip(&mut self.lists) {
-            names.retain(|name| is_there(list, name));
+            let there = pod::list(pod, list).iter().map(pod::name);
+            let there: HashSet<&str> = there.collect();
+            names.retain(|name| there.contains(name.as_str()));
         }
     }
 
@@ -140,6 +139,14 @@ impl Status {
         }
     }
 
+    /// The names of a list, for whoever asks for many of them: there may be as many as an annotation holds.
+    pub(crate) fn names(&self, list: &str) -> HashSet<&str> {
+        let mut lists = LISTS.iter().zip(&self.lists);
+        let names = lists.find(|(known, _)| **known == list);
+        let names = names.into_iter().flat_map(|(_, names)| names);
+        names.map(String::as_str).collect()
+    }
+
     pub(crate) fn has(&self, list: &str, name: &str) -> bool {
         LISTS
             .iter()
@@ -152,18 +159,18 @@ impl Status {
     /// A fragment appends and never looks at the user's names, so of elements that share one the last is its own. An overlay was
     /// laid over all that have it.
     pub(crate) fn put_in(&self, list: &str, elements: &[Value]) -> Vec<bool> {
-        let mut lists = LISTS.iter().zip(&self.lists);
-        if !lists.any(|(known, names)| *known == list && !names.is_empty()) {
+        let names = self.names(list);
+        if names.is_empty() {
             return Vec::new();
         }
         let is_overlay = self.revision.is_some();
-        let mut seen = BTreeSet::new();
+        let mut seen = HashSet::new();
         let mut found: Vec<bool> = elements
             .iter()
             .rev()
             .map(|element| {
                 let name = pod::name(element);
-                self.has(list, name) && (seen.insert(name) || is_overlay)
+                names.contains(name) && (seen.insert(name) || is_overlay)
             })
             .collect();
         found.reverse();
@@ -175,7 +182,7 @@ impl Status {
 pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
     let originals = probes::restore(pod, earlier);
     let metrics = metrics::originals(pod, earlier);
-    let mut kept = Overrides::kept(pod, earlier);
+    let mut kept = Overrides::kept(pod, earlier).into_waiting();
     for list in LISTS {
         let Some(elements) = pod::existing_list_mut(pod, list) else {
             continue;
@@ -212,7 +219,8 @@ pub(crate) fn take_out(pod: &mut Value, earlier: &Status) -> Originals {
             continue;
         };
         let before = entries.len();
-        entries.retain(|key, _| !keys.contains(key) && !added.contains(&key.as_str()));
+        let keys: HashSet<&str> = keys.iter().map(String::as_str).collect();
+        entries.retain(|key, _| !keys.contains(key.as_str()) && !added.contains(&key.as_str()));
         if entries.is_empty() && before > 0 {
             metadata.shift_remove(map);
         }

@@ -1,5 +1,7 @@
 //! The table of kinds: everything that asks what a kind is called, where it is served, by which table it is read and how far
-//! it is checked reads it here. A new kind is a `.proto` file, a row and a file of rules.
+//! it is checked, and what it changes, reads it here. A new kind is a `.proto` file, a row and a file of rules.
+
+use serde_json::Value as Json;
 
 use crate::schema::{self, Message};
 
@@ -15,6 +17,48 @@ pub enum Check {
     Fields,
     /// Not at all: a kind of later releases, which nothing here uses.
     Unused,
+}
+
+/// A part of gudgeon that acts on objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Discovery,
+}
+
+impl Role {
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Discovery => "discovery",
+        }
+    }
+}
+
+/// Difference that valid objects of a kind make in this release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A role serves something else because of them. Fields that it reads over stand below `spec`, as `ingress.tls`.
+    Enforced {
+        by: Role,
+        without: &'static [&'static str],
+    },
+    /// Objects of another kind use them.
+    Read,
+    /// Nothing acts on them.
+    None,
+}
+
+impl Effect {
+    /// For tables and documents.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Enforced { without: [], .. } => "enforced",
+            Self::Enforced { .. } => "enforced in part",
+            Self::Read => "read",
+            Self::None => "none",
+        }
+    }
 }
 
 /// A kind of object.
@@ -34,6 +78,7 @@ pub struct Kind {
     pub check: Check,
     /// Served as a Struct, its keys as written.
     pub verbatim: bool,
+    pub effect: Effect,
 }
 
 impl PartialEq for Kind {
@@ -54,10 +99,21 @@ impl Kind {
         };
         format!("{TYPE_URL_PREFIX}{name}")
     }
+
+    /// Whether objects of the kind say who may do what. What they forbid is allowed where nothing enforces them.
+    #[must_use]
+    pub fn is_security(&self) -> bool {
+        self.group == SECURITY
+    }
 }
 
 /// In front of a message's name.
 pub const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
+
+/// The group whose objects discovery does not start beside as long as it does not enforce them.
+const SECURITY: &str = "security.istio.io";
+/// Mixer's own.
+const MIXER: &str = "config.istio.io";
 
 /// All groups with kinds of ours end so.
 const OURS: &str = ".istio.io";
@@ -68,7 +124,7 @@ static NOTHING: Message = Message {
 };
 
 macro_rules! kinds {
-    ($($group:literal $versions:expr, $prefix:literal: {$($kind:literal $plural:literal $message:ident $check:ident $scope:ident $form:ident)*})*) => {
+    ($($group:literal $versions:expr, $prefix:literal: {$($kind:literal $plural:literal $message:ident $check:ident $scope:ident $form:ident $effect:ident)*})*) => {
         &[$($(Kind {
             group: $group,
             versions: &$versions,
@@ -79,57 +135,73 @@ macro_rules! kinds {
             message: &schema::$message,
             check: Check::$check,
             verbatim: kinds!($form),
+            effect: kinds!($effect),
         },)*)*]
     };
     (cluster) => { true };
     (namespaced) => { false };
     (verbatim) => { true };
     (typed) => { false };
+    (none) => { Effect::None };
+    (read) => { Effect::Read };
+    (all_but_export_to) => { Effect::Enforced { by: Role::Discovery, without: &["exportTo"] } };
+    (only_ingress) => {
+        Effect::Enforced {
+            by: Role::Discovery,
+            without: &[
+                "ingress.tls",
+                "ingress.connectionPool",
+                "egress",
+                "outboundTrafficPolicy",
+                "inboundConnectionPool",
+            ],
+        }
+    };
 }
 
 /// What is served and checked.
 pub static KINDS: &[Kind] = kinds! {
     "networking.istio.io" ["v1alpha3", "v1beta1", "v1"], "istio/networking/v1alpha3/": {
-        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed
-        "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed
-        "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed
-        "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed
-        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed
-        "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed
+        "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed none
+        "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed none
+        "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed none
+        "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed all_but_export_to
+        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed only_ingress
+        "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed read
     }
     "networking.istio.io" ["v1alpha3"], "istio/networking/v1alpha3/": {
-        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed
+        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed none
     }
     "security.istio.io" ["v1beta1", "v1"], "istio/security/v1beta1/": {
-        "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed
-        "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed
-        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed
+        "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed none
+        "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed none
+        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed none
     }
     "authentication.istio.io" ["v1alpha1"], "istio/authentication/v1alpha1/": {
-        "Policy" "policies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full namespaced typed
-        "MeshPolicy" "meshpolicies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full cluster typed
+        "Policy" "policies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full namespaced typed none
+        "MeshPolicy" "meshpolicies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full cluster typed none
     }
     "rbac.istio.io" ["v1alpha1"], "istio/rbac/v1alpha1/": {
-        "ServiceRole" "serviceroles" ISTIO_RBAC_V1ALPHA1_SERVICEROLE Full namespaced typed
-        "ServiceRoleBinding" "servicerolebindings" ISTIO_RBAC_V1ALPHA1_SERVICEROLEBINDING Full namespaced typed
-        "RbacConfig" "rbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full namespaced typed
-        "ClusterRbacConfig" "clusterrbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full cluster typed
+        "ServiceRole" "serviceroles" ISTIO_RBAC_V1ALPHA1_SERVICEROLE Full namespaced typed none
+        "ServiceRoleBinding" "servicerolebindings" ISTIO_RBAC_V1ALPHA1_SERVICEROLEBINDING Full namespaced typed none
+        "RbacConfig" "rbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full namespaced typed none
+        "ClusterRbacConfig" "clusterrbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full cluster typed none
     }
     "config.istio.io" ["v1alpha2"], "istio/config/v1alpha2/": {
-        "HTTPAPISpec" "httpapispecs" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPEC Full namespaced typed
-        "HTTPAPISpecBinding" "httpapispecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPECBINDING Full namespaced typed
-        "adapter" "adapters" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_INFO Fields namespaced verbatim
-        "template" "templates" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_TEMPLATE Fields namespaced verbatim
+        "HTTPAPISpec" "httpapispecs" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPEC Full namespaced typed none
+        "HTTPAPISpecBinding" "httpapispecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPECBINDING Full namespaced typed none
+        "adapter" "adapters" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_INFO Fields namespaced verbatim none
+        "template" "templates" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_TEMPLATE Fields namespaced verbatim none
     }
     "config.istio.io" ["v1alpha2"], "istio/mixer/v1/config/client/": {
-        "QuotaSpec" "quotaspecs" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPEC Full namespaced typed
-        "QuotaSpecBinding" "quotaspecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPECBINDING Full namespaced typed
+        "QuotaSpec" "quotaspecs" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPEC Full namespaced typed none
+        "QuotaSpecBinding" "quotaspecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPECBINDING Full namespaced typed none
     }
     "config.istio.io" ["v1alpha2"], "istio/policy/v1beta1/": {
-        "rule" "rules" ISTIO_POLICY_V1BETA1_RULE Fields namespaced typed
-        "handler" "handlers" ISTIO_POLICY_V1BETA1_HANDLER Fields namespaced typed
-        "instance" "instances" ISTIO_POLICY_V1BETA1_INSTANCE Fields namespaced typed
-        "attributemanifest" "attributemanifests" ISTIO_POLICY_V1BETA1_ATTRIBUTEMANIFEST Fields namespaced typed
+        "rule" "rules" ISTIO_POLICY_V1BETA1_RULE Fields namespaced typed none
+        "handler" "handlers" ISTIO_POLICY_V1BETA1_HANDLER Fields namespaced typed none
+        "instance" "instances" ISTIO_POLICY_V1BETA1_INSTANCE Fields namespaced typed none
+        "attributemanifest" "attributemanifests" ISTIO_POLICY_V1BETA1_ATTRIBUTEMANIFEST Fields namespaced typed none
     }
 };
 
@@ -144,6 +216,7 @@ const fn later(group: &'static str, kind: &'static str, plural: &'static str) ->
         message: &NOTHING,
         check: Check::Unused,
         verbatim: false,
+        effect: Effect::None,
     }
 }
 
@@ -159,6 +232,94 @@ pub static LATER: &[Kind] = &[
         "trafficextensions",
     ),
 ];
+
+/// The row of a kind, in whichever version it is written.
+#[must_use]
+pub fn named(group: &str, kind: &str) -> Option<&'static Kind> {
+    let mut all = KINDS.iter().chain(LATER);
+    all.find(|row| row.group == group && row.kind == kind)
+}
+
+/// What a valid object says that makes no difference in this release, as warnings; none of a kind that [`Check::Unused`]
+/// has one for.
+#[must_use]
+pub fn notes(kind: &Kind, spec: &Json) -> Vec<Finding> {
+    let without = match kind.effect {
+        Effect::None if kind.check == Check::Unused => return Vec::new(),
+        Effect::None => return vec![Finding::warning("kind", without_effect(kind))],
+        Effect::Enforced { without, .. } => without,
+        Effect::Read => &[],
+    };
+    let mut found = Vec::new();
+    for path in without {
+        unused(path, spec, "spec", &mut found);
+    }
+    found
+}
+
+/// In one sentence, of a kind with [`Effect::None`].
+#[must_use]
+pub fn without_effect(kind: &Kind) -> String {
+    let Kind { group, kind, .. } = kind;
+    if *group == MIXER {
+        return format!("{kind} belonged to Mixer and is not used");
+    }
+    format!(
+        "{kind} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
+    )
+}
+
+/// A field at the end of a path, and in each item of a list on its way.
+fn unused(path: &str, value: &Json, place: &str, found: &mut Vec<Finding>) {
+    let (name, rest) = path
+        .split_once('.')
+        .map_or((path, None), |(name, rest)| (name, Some(rest)));
+    let Some(value) = field(value, name) else {
+        return;
+    };
+    let place = format!("{place}.{name}");
+    match (rest, value) {
+        (None, value) if !says_default(name, value) => {
+            found.push(Finding::warning(place, "has no effect in this release"));
+        }
+        (Some(rest), Json::Array(items)) => {
+            for (at, item) in items.iter().enumerate() {
+                unused(rest, item, &format!("{place}[{at}]"), found);
+            }
+        }
+        (None | Some(_), _) => {}
+    }
+}
+
+/// The same as nothing: it holds for everybody.
+fn says_default(name: &str, value: &Json) -> bool {
+    name == "exportTo"
+        && value.as_array().is_some_and(|all| {
+            matches!(&all[..], [] | [Json::String(_)]) && all.iter().all(|one| one == "*")
+        })
+}
+
+/// In either spelling.
+fn field<'a>(value: &'a Json, name: &str) -> Option<&'a Json> {
+    let fields = value.as_object()?;
+    let found = fields.get(name).or_else(|| {
+        let mut all = fields.iter();
+        all.find(|(written, _)| is_snake_of(written, name))
+            .map(|(_, value)| value)
+    });
+    found.filter(|value| !value.is_null())
+}
+
+fn is_snake_of(written: &str, name: &str) -> bool {
+    let words = name.chars().flat_map(|letter| {
+        let begins = letter.is_ascii_uppercase();
+        begins
+            .then_some('_')
+            .into_iter()
+            .chain([letter.to_ascii_lowercase()])
+    });
+    written.contains('_') && words.eq(written.chars())
+}
 
 /// Whether objects of this apiVersion concern us at all.
 #[must_use]
@@ -221,6 +382,8 @@ fn short(name: &str) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -281,6 +444,78 @@ mod tests {
         ] {
             assert_eq!(kind(api_version, name).unwrap().check, Check::Unused);
         }
+    }
+
+    #[test]
+    fn what_makes_no_difference_is_said_of_the_kind_or_of_the_field() {
+        let said = |api_version: &str, name: &str, spec: Json| -> Vec<String> {
+            let kind = kind(api_version, name).unwrap();
+            let notes = notes(kind, &spec).into_iter();
+            notes
+                .map(|note| {
+                    assert!(!note.is_error());
+                    format!("{}: {}", note.path, note.message)
+                })
+                .collect()
+        };
+        let security = "security.istio.io/v1";
+        let networking = "networking.istio.io/v1";
+        for (api_version, name) in [
+            (security, "AuthorizationPolicy"),
+            (security, "PeerAuthentication"),
+            (security, "RequestAuthentication"),
+            (networking, "VirtualService"),
+            (networking, "DestinationRule"),
+            (networking, "Gateway"),
+            ("networking.istio.io/v1alpha3", "EnvoyFilter"),
+            ("authentication.istio.io/v1alpha1", "MeshPolicy"),
+            ("rbac.istio.io/v1alpha1", "ClusterRbacConfig"),
+        ] {
+            let words = format!(
+                "kind: {name} has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
+            );
+            assert_eq!(said(api_version, name, json!({})), [words]);
+            assert_eq!(
+                named(api_version.split_once('/').unwrap().0, name)
+                    .unwrap()
+                    .effect,
+                Effect::None
+            );
+        }
+        assert_eq!(
+            said("config.istio.io/v1alpha2", "handler", json!({})),
+            ["kind: handler belonged to Mixer and is not used"]
+        );
+        // It has a warning of its own.
+        assert_eq!(
+            said("telemetry.istio.io/v1", "Telemetry", json!({})),
+            [""; 0]
+        );
+        let none = [""; 0];
+        assert_eq!(
+            said(networking, "WorkloadEntry", json!({"address": "10.0.0.1"})),
+            none
+        );
+        for (spec, fields) in [
+            (json!({"hosts": ["a.b"]}), vec![]),
+            (json!({"exportTo": ["*"]}), vec![]),
+            (json!({"exportTo": null}), vec![]),
+            (json!({"exportTo": ["."]}), vec!["spec.exportTo"]),
+            (json!({"export_to": ["a", "b"]}), vec!["spec.exportTo"]),
+        ] {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|field| format!("{field}: has no effect in this release"))
+                .collect();
+            assert_eq!(said(networking, "ServiceEntry", spec), fields);
+        }
+        let sidecar = json!({
+            "ingress": [{"port": {"number": 1}}, {"tls": {"mode": "SIMPLE"}}],
+            "egress": [{"hosts": ["./*"]}], "outbound_traffic_policy": {"mode": "ALLOW_ANY"},
+        });
+        let words = ["ingress[1].tls", "egress", "outboundTrafficPolicy"]
+            .map(|field| format!("spec.{field}: has no effect in this release"));
+        assert_eq!(said(networking, "Sidecar", sidecar), words);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod networks;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
@@ -95,6 +96,22 @@ pub fn parse_served(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
 /// As [`parse`]; judged is what comes out.
 pub fn parse_proxy(base: &ProxyConfig, text: &str) -> Result<Parsed<ProxyConfig>, Invalid> {
     over(base, text, rules::proxy)
+}
+
+/// The fields of a text that [`parse_proxy`] takes, as proto JSON: what the text says itself, without what it is laid over.
+///
+/// # Errors
+///
+/// As [`parse_proxy`].
+pub fn written_proxy(base: &ProxyConfig, text: &str) -> Result<Map<String, Json>, Invalid> {
+    let kept = RefCell::new(Map::new());
+    over(base, text, |merged, written| {
+        if let Json::Object(fields) = written {
+            kept.borrow_mut().clone_from(fields);
+        }
+        rules::proxy(merged, written)
+    })?;
+    Ok(kept.into_inner())
 }
 
 /// A message as proto JSON: lowerCamel names, what is unset left out.

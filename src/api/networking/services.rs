@@ -7,11 +7,21 @@ use super::workloads::{check_address, check_ports};
 use super::{ServiceEntry, ServicePort, Wrong, check_port, check_selector, sealed, wrong};
 use crate::model::{Address, EndpointAddress};
 use crate::names::{is_host_pattern, is_label};
+use crate::size;
 
 impl sealed::Rules for ServiceEntry {
     fn check(&self) -> Result<(), Wrong> {
         if self.resolution() == Resolution::DynamicDns {
             return wrong("resolution", "DYNAMIC_DNS is not served");
+        }
+        let too_much = size::service_entry(
+            self.hosts.len(),
+            self.ports.len(),
+            self.endpoints.len(),
+            self.addresses.len(),
+        );
+        if let Some((field, cause)) = too_much {
+            return wrong(field, cause);
         }
         self.check_hosts()?;
         self.check_addresses()?;

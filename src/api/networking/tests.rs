@@ -129,6 +129,40 @@ const WRONG: [(&str, &str); 18] = [
 ];
 
 #[test]
+fn a_service_entry_that_comes_to_too_much_is_refused() {
+    let of = |hosts: u32, ports: u32, addresses: u32| {
+        let list = |count: u32, item: &dyn Fn(u32) -> String| {
+            (1..=count).map(item).collect::<Vec<_>>().join(", ")
+        };
+        let text = format!(
+            "hosts: [{}]\nports: [{}]\naddresses: [{}]\n",
+            list(hosts, &|at| format!("h{at}.a")),
+            list(ports, &|at| format!("{{number: {at}, name: p{at}}}")),
+            list(addresses, &|at| format!("10.0.0.{at}")),
+        );
+        let limits = Limits {
+            nodes: 10_000,
+            ..LIMITS
+        };
+        let spec = yaml::read(&text, limits).unwrap().unwrap();
+        read::<ServiceEntry>(&spec)
+            .map(drop)
+            .map_err(|invalid| invalid.to_string())
+    };
+    assert_eq!(of(64, 64, 24), Ok(()));
+    let refused = of(64, 65, 0).unwrap_err();
+    assert!(
+        refused.contains("hosts: 64 hosts with 65 ports are 4160 "),
+        "{refused}"
+    );
+    let refused = of(64, 64, 25).unwrap_err();
+    assert!(
+        refused.contains("addresses: 64 hosts with 64 ports and 25 addresses "),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_service_entry_that_is_wrong_says_where() {
     for (text, said) in WRONG {
         let heard = cause::<ServiceEntry>(&format!("{text}{PORTS}"));

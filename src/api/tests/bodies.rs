@@ -10,6 +10,13 @@
 
 #[path = "../../../tests/fuzz-gudgeon/properties/bodies.rs"]
 mod bodies;
+#[path = "../../../tests/support/corpus.rs"]
+mod corpus;
+
+#[test]
+fn kept_bodies() {
+    corpus::replay("bodies", bodies::check);
+}
 
 #[test]
 fn bodies_and_what_is_left_of_them() {

@@ -11,6 +11,8 @@
     reason = "a test may panic, and reads files"
 )]
 
+#[path = "../../../tests/support/corpus.rs"]
+mod corpus;
 #[path = "../../../tests/fuzz-gudgeon/properties/mesh_config.rs"]
 mod mesh_config;
 #[path = "../../../tests/fuzz-gudgeon/properties/objects.rs"]
@@ -35,6 +37,21 @@ fn run(target: &str, step: usize, check: fn(&[u8])) {
         found += 1;
     }
     assert!(found > 3, "there are no examples");
+}
+
+#[test]
+fn kept_mesh_configurations() {
+    corpus::replay("mesh_config", mesh_config::check);
+}
+
+#[test]
+fn kept_objects() {
+    corpus::replay("objects", objects::check);
+}
+
+#[test]
+fn kept_objects_of_each_kind() {
+    corpus::replay("rules", rules::check);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use gotmpl::{TemplateError, Value};
 use serde_json::{Map, Value as Json};
 
 use super::unknown;
-use crate::template::{Object, first, object, of_json, strings_of_json};
+use crate::template::{Object, copied, first, object, of_json, strings_of_json};
 
 /// The field of a duration that prints as Go does. No template can name it.
 pub(crate) const GO_DURATION: &str = " go";
@@ -67,8 +67,11 @@ impl Object for Fields {
         Err(unknown("", short(kind)))
     }
 
-    fn json(&self) -> Json {
-        Json::Object(self.shown.as_ref().unwrap_or(&self.fields).clone())
+    fn json(&self) -> Result<Json, TemplateError> {
+        let shown = self.shown.as_ref().unwrap_or(&self.fields);
+        let entries = shown.iter();
+        let entries = entries.map(|(key, json)| Ok((key.clone(), copied(json)?)));
+        entries.collect::<Result<_, _>>().map(Json::Object)
     }
 }
 
@@ -210,7 +213,7 @@ impl Object for Length {
         Ok((found, 1))
     }
 
-    fn json(&self) -> Json {
-        Json::from(api::duration::proto(&self.0))
+    fn json(&self) -> Result<Json, TemplateError> {
+        Ok(Json::from(api::duration::proto(&self.0)))
     }
 }

@@ -29,8 +29,8 @@ impl Object for Root {
         }
     }
 
-    fn json(&self) -> Json {
-        Json::Null
+    fn json(&self) -> Result<Json, TemplateError> {
+        Ok(Json::Null)
     }
 }
 
@@ -57,12 +57,12 @@ impl Object for Record {
             .ok_or_else(|| unknown(name, self.name))
     }
 
-    fn json(&self) -> Json {
+    fn json(&self) -> Result<Json, TemplateError> {
         let plain = self.fields.iter().filter_map(|(name, value)| match value {
             Value::String(text) => Some(((*name).to_owned(), Json::from(text.as_ref()))),
             _ => None,
         });
-        Json::Object(plain.collect())
+        Ok(Json::Object(plain.collect()))
     }
 }
 

@@ -82,6 +82,9 @@ impl Part {
     }
 }
 
+/// A part, behind the two pointers of a value: about what it takes.
+const PART_BYTES: usize = 256;
+
 /// Structs that Go holds by value, so that their fields can be reached when nothing is set.
 const BY_VALUE: [&str; 4] = [
     "ObjectMeta",
@@ -138,10 +141,11 @@ impl Object for Part {
         Err(unknown("", record.name()))
     }
 
-    fn json(&self) -> Json {
-        let mut json = self.here().cloned().unwrap_or_default();
+    fn json(&self) -> Result<Json, TemplateError> {
+        let mut json = self.here().map(template::copied).transpose()?;
+        let json = json.get_or_insert_default();
         if !self.said.is_empty() && json.is_null() {
-            json = Json::Object(serde_json::Map::new());
+            *json = Json::Object(serde_json::Map::new());
         }
         for (name, value) in &self.said {
             if let Some(fields) = json.as_object_mut() {
@@ -155,7 +159,17 @@ impl Object for Part {
             };
             fields.retain(|name, value| !is_unset(name, value));
         }
-        json
+        Ok(std::mem::take(json))
+    }
+
+    fn has(&self, key: &str) -> Result<bool, TemplateError> {
+        Ok(match self.said(key) {
+            Some(said) => !said.is_empty(),
+            None => {
+                let found = self.here().and_then(|here| here.get(key));
+                found.is_some_and(|found| !found.is_null())
+            }
+        })
     }
 }
 
@@ -183,7 +197,8 @@ fn value(
         }
         (Kind::Map(_), None) => Value::from(std::collections::BTreeMap::<String, Value>::new()),
         (Kind::List(element), Some(Json::Array(items))) => {
-            template::charge(items.len())?;
+            // A part of the pod for each, with its way from the pod.
+            template::charge_elements(items.len(), PART_BYTES)?;
             let mut made = Vec::with_capacity(items.len());
             for (index, item) in items.iter().enumerate() {
                 path.push(Step::Index(index));
@@ -196,6 +211,6 @@ fn value(
             Part::value(Arc::clone(root), path.clone(), record, Vec::new())
         }
         (Kind::Object(record), None) => part(Json::Null, record),
-        (_, Some(json)) => template::of_json(json),
+        (_, Some(json)) => template::charged_of_json(json)?,
     })
 }

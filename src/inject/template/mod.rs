@@ -17,12 +17,12 @@ use gotmpl::{TemplateError, Value};
 use sha2::{Digest as _, Sha256};
 
 use marks::Marks;
-pub(crate) use object::{Object, first, object, of_json, strings_of_json};
+pub(crate) use object::{Object, charged_of_json, copied, first, object, of_json, strings_of_json};
 pub(crate) use session::MAX_OUTPUT;
 
-/// Takes steps of the rendering that goes on, for so many elements.
-pub(crate) fn charge(elements: usize) -> Result<(), TemplateError> {
-    session::charge(u64::try_from(elements).unwrap_or(u64::MAX))
+/// Takes steps of the rendering that goes on, for so many elements of that size.
+pub(crate) fn charge_elements(count: usize, bytes: usize) -> Result<(), TemplateError> {
+    session::charge_elements(count, bytes)
 }
 
 /// The sha256 of the templates of a configuration; several texts are joined by a newline.
@@ -104,6 +104,9 @@ impl fmt::Debug for Template {
 
 /// Bytes that a template prints, or less.
 const USUAL: usize = 8 << 10;
+
+/// A byte of a template's text becomes about as many of its tree.
+const TREE_BYTES: usize = 32;
 
 /// The name under which the whole of a template's text runs.
 const MAIN: &str = " main";
@@ -237,6 +240,7 @@ impl Template {
         };
         session::enter()?;
         session::charge_bytes(text.len().saturating_mul(16))?;
+        session::charge_made(text.len().saturating_mul(TREE_BYTES))?;
         let delimiters = Delimiters::new(&delimiters.0, &delimiters.1);
         let template = Self::parse("render", text, dialect, &delimiters)
             .map_err(|failure| TemplateError::Exec(failure.to_string()))?;

@@ -3,7 +3,7 @@
 //! The engine has one kind of value that can hold code, so an object is a function: called with names it walks along its fields,
 //! called with nothing it gives its JSON. Nothing is copied until a walk ends.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,19 +17,35 @@ pub(crate) trait Object: Send + Sync {
     /// Walks along as many of `names` as lie within this object, one at least: the value there, and how many they were.
     fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError>;
     /// What `structToJSON` prints.
-    fn json(&self) -> Json;
+    fn json(&self) -> Result<Json, TemplateError>;
+    /// Whether that has a key, of an object.
+    fn has(&self, key: &str) -> Result<bool, TemplateError> {
+        Ok(self.json()?.get(key).is_some())
+    }
 }
 
 thread_local! {
     /// Along how many names the last walk went: a function returns one value.
     static WALKED: Cell<usize> = const { Cell::new(0) };
+    /// What the last call without names found, for the same reason: it may be large, and is neither printed nor read again.
+    static JSON: RefCell<Option<Json>> = const { RefCell::new(None) };
 }
+
+/// Asks whether there is a key. No template can name it.
+const HAS: &str = " has";
 
 /// The object as a value.
 pub(crate) fn object(inner: impl Object + 'static) -> Value {
     Value::Function(Arc::new(move |args| {
         if args.is_empty() {
-            return Ok(Value::from(inner.json().to_string()));
+            let json = inner.json()?;
+            JSON.with(|cell| *cell.borrow_mut() = Some(json));
+            return Ok(Value::Nil);
+        }
+        if let [Value::String(name), Value::String(key)] = args
+            && name.as_ref() == HAS
+        {
+            return inner.has(key).map(Value::Bool);
         }
         let (value, walked) = inner.walk(args)?;
         WALKED.set(walked);
@@ -51,6 +67,41 @@ pub(crate) fn walk(
         return None;
     };
     Some(function(names).map(|value| (value, WALKED.get())))
+}
+
+/// Whether an object has a key in JSON; `None` where the value is none.
+pub(super) fn has(value: &Value, key: &str) -> Option<Result<bool, TemplateError>> {
+    let Value::Function(function) = value else {
+        return None;
+    };
+    let found = function(&[Value::from(HAS), Value::from(key)]);
+    Some(found.map(|found| matches!(found, Value::Bool(true))))
+}
+
+/// A copy of JSON, charged before it is made.
+pub(crate) fn copied(json: &Json) -> Result<Json, TemplateError> {
+    charge_tree(json)?;
+    Ok(json.clone())
+}
+
+/// A tree of JSON, or what is made of it, is about to be made.
+fn charge_tree(json: &Json) -> Result<(), TemplateError> {
+    session::charge_elements(1, session::JSON_BYTES)?;
+    match json {
+        Json::String(text) => {
+            session::charge_bytes(text.len())?;
+            session::charge_made(text.len())
+        }
+        Json::Array(items) => items.iter().try_for_each(charge_tree),
+        Json::Object(entries) => entries.values().try_for_each(charge_tree),
+        _ => Ok(()),
+    }
+}
+
+/// The same as [`of_json`] of what may be large.
+pub(crate) fn charged_of_json(json: &Json) -> Result<Value, TemplateError> {
+    charge_tree(json)?;
+    Ok(of_json(json))
 }
 
 /// JSON as a value, objects as maps.
@@ -106,14 +157,16 @@ pub(crate) fn strings_of_json(json: Option<&Json>) -> Result<Value, TemplateErro
             Json::Null => String::new(),
             other => other.to_string(),
         };
+        session::charge_bytes(text.len())?;
+        session::charge_made(key.len().saturating_add(text.len()))?;
         entries.insert(Arc::from(key.as_str()), Value::from(text));
     }
-    Ok(session::strings(entries))
+    session::strings(entries)
 }
 
 /// A value as JSON; what JSON cannot say is null.
 pub(crate) fn to_json(value: &Value) -> Result<Json, TemplateError> {
-    session::charge(1)?;
+    session::charge_elements(1, session::JSON_BYTES)?;
     Ok(match value {
         Value::Nil => Json::Null,
         Value::Bool(value) => Json::Bool(*value),
@@ -122,6 +175,7 @@ pub(crate) fn to_json(value: &Value) -> Result<Json, TemplateError> {
         Value::Float(value) => float(*value).map_or(Json::Null, Json::Number),
         Value::String(text) => {
             session::charge_bytes(text.len())?;
+            session::charge_made(text.len())?;
             Json::String(text.to_string())
         }
         Value::List(items) => Json::Array(items.iter().map(to_json).collect::<Result<_, _>>()?),
@@ -131,12 +185,9 @@ pub(crate) fn to_json(value: &Value) -> Result<Json, TemplateError> {
                 .map(|(key, value)| Ok((key.to_string(), to_json(value)?)))
                 .collect::<Result<_, TemplateError>>()?,
         ),
-        Value::Function(function) => match function(&[])? {
-            Value::String(text) => {
-                session::charge_bytes(text.len())?;
-                serde_json::from_str(&text).unwrap_or_default()
-            }
-            _ => Json::Null,
-        },
+        Value::Function(function) => {
+            function(&[])?;
+            JSON.with(RefCell::take).unwrap_or_default()
+        }
     })
 }

@@ -5,7 +5,7 @@
 //! steps, of which a machine of today does a million in well under a second, and equal templates end equally everywhere.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use gotmpl::{TemplateError, Value};
@@ -17,6 +17,13 @@ pub(crate) const MAX_CALLS: usize = 100;
 /// A second, in steps: a node of the template, a call, or [`BYTES_PER_STEP`] of text.
 pub(crate) const MAX_STEPS: u64 = 1_000_000;
 pub(crate) const BYTES_PER_STEP: usize = 64;
+/// What all functions of one rendering may make together, in bytes, as if nothing of it was ever let go: as much as all reviews
+/// under way may take together, of the 64 MiB that the shipped manifest gives the injector (`build/kubernetes/injector.yaml`).
+pub(crate) const MAX_MADE: usize = 24 << 20;
+/// An element of a list, an entry of a map with its share of the tree's node, and either of them in JSON: about what they take.
+pub(crate) const ELEMENT_BYTES: usize = 24;
+pub(crate) const ENTRY_BYTES: usize = 80;
+pub(crate) const JSON_BYTES: usize = 128;
 /// Lists and objects within each other.
 pub(crate) const MAX_NESTING: usize = 100;
 
@@ -25,10 +32,11 @@ type Strings = Arc<BTreeMap<Arc<str>, Value>>;
 #[derive(Default)]
 pub(super) struct Session {
     steps: u64,
+    made: usize,
     calls: usize,
     line: usize,
     /// Maps of strings: what such a map lacks is `""`, what others lack is nil. Held here, so that no other map gets their address.
-    strings: Vec<Strings>,
+    strings: HashMap<usize, Strings>,
     pub(super) environment: Arc<BTreeMap<String, String>>,
     pub(super) data: Option<Value>,
     pub(super) delimiters: (Arc<str>, Arc<str>),
@@ -104,6 +112,26 @@ pub(crate) fn charge_bytes(bytes: usize) -> Result<(), TemplateError> {
     charge(u64::try_from(bytes / BYTES_PER_STEP).unwrap_or(u64::MAX))
 }
 
+/// A function makes something of that size.
+pub(crate) fn charge_made(bytes: usize) -> Result<(), TemplateError> {
+    let made = with(|session| {
+        session.made = session.made.saturating_add(bytes);
+        session.made
+    })?;
+    if made > MAX_MADE {
+        return Err(TemplateError::Exec(format!(
+            "makes more than {MAX_MADE} bytes in all"
+        )));
+    }
+    Ok(())
+}
+
+/// A function makes so many elements of that size: steps, and bytes.
+pub(crate) fn charge_elements(count: usize, bytes: usize) -> Result<(), TemplateError> {
+    charge(u64::try_from(count).unwrap_or(u64::MAX))?;
+    charge_made(count.saturating_mul(bytes))
+}
+
 /// A template is entered by name.
 pub(super) fn enter() -> Result<(), TemplateError> {
     let calls = with(|session| {
@@ -123,14 +151,18 @@ pub(super) fn leave() -> Result<(), TemplateError> {
 }
 
 /// A map of strings; it is remembered as one for the rest of the rendering.
-pub(crate) fn strings(entries: BTreeMap<Arc<str>, Value>) -> Value {
+pub(crate) fn strings(entries: BTreeMap<Arc<str>, Value>) -> Result<Value, TemplateError> {
+    charge_elements(entries.len().saturating_add(1), ENTRY_BYTES)?;
     let map = Arc::new(entries);
     let held = Arc::clone(&map);
-    // Outside of a rendering nobody asks.
-    with(|session| session.strings.push(held)).ok();
-    Value::Map(map)
+    with(|session| session.strings.insert(address(&held), held))?;
+    Ok(Value::Map(map))
 }
 
 pub(crate) fn is_strings(map: &Strings) -> bool {
-    with(|session| session.strings.iter().any(|known| Arc::ptr_eq(known, map))).unwrap_or(false)
+    with(|session| session.strings.contains_key(&address(map))).unwrap_or(false)
+}
+
+fn address(map: &Strings) -> usize {
+    Arc::as_ptr(map).addr()
 }

@@ -9,6 +9,8 @@
     reason = "a test may panic, and reads files"
 )]
 
+#[path = "../../../tests/support/corpus.rs"]
+mod corpus;
 #[path = "../../../tests/fuzz-gudgeon/properties/inject_config.rs"]
 mod inject_config;
 #[path = "../../../tests/fuzz-gudgeon/properties/inject_values.rs"]
@@ -32,6 +34,36 @@ fn examples_and_their_beginnings() {
     run("status", status::check);
     run("probers", probers::check);
     run("pod", pod::check);
+}
+
+#[test]
+fn kept_inject_config() {
+    corpus::replay("inject_config", inject_config::check);
+}
+
+#[test]
+fn kept_inject_values() {
+    corpus::replay("inject_values", inject_values::check);
+}
+
+#[test]
+fn kept_template_output() {
+    corpus::replay("template_output", template_output::check);
+}
+
+#[test]
+fn kept_status() {
+    corpus::replay("status", status::check);
+}
+
+#[test]
+fn kept_probers() {
+    corpus::replay("probers", probers::check);
+}
+
+#[test]
+fn kept_pod() {
+    corpus::replay("pod", pod::check);
 }
 
 fn run(target: &str, check: fn(&[u8])) {

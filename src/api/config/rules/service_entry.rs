@@ -6,6 +6,7 @@ use super::at::At;
 use super::context::Context;
 use super::{parts, predicates as is, workload_entry};
 use crate::config::finding::quoted;
+use crate::size;
 
 pub(super) fn check(context: &Context<'_>) {
     let spec = &context.spec;
@@ -17,6 +18,16 @@ pub(super) fn check(context: &Context<'_>) {
     };
     let hosts = spec.get("hosts");
     hosts.not_empty();
+    let length = |field| spec.get(field).list().len();
+    let too_much = size::service_entry(
+        length("hosts"),
+        length("ports"),
+        length("endpoints"),
+        length("addresses"),
+    );
+    if let Some((field, cause)) = too_much {
+        spec.get(field).fail(cause);
+    }
     for host in hosts.items() {
         if host.text() == "*" {
             host.fail("\"*\" is not a host name: it stands for all of them");

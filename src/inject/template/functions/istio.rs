@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use super::{MANY, Row, arg, json, list_of, maps, object, printed, session, string, wrong};
 use crate::data;
+use crate::plain::is_control;
 use crate::template::Template;
 use crate::yaml;
 
@@ -37,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
         Ok(Value::from(yaml::json(&json(&Value::from(made))?)))
     }),
     Row("fromJSON", 1, 1, |args| {
-        Ok(maps::parsed(string(args, 0)?).unwrap_or_else(|| Value::from("{}")))
+        Ok(maps::parsed(string(args, 0)?)?.unwrap_or_else(|| Value::from("{}")))
     }),
     Row("structToJSON", 1, 1, to_json_map),
     Row("protoToJSON", 1, 1, to_json_map),
@@ -69,10 +70,7 @@ pub(super) const ROWS: &[Row] = &[
         Template::render_within(string(args, 0)?)
     }),
     Row("appendMultusNetwork", 2, 2, |args| {
-        Ok(Value::from(append_network(
-            string(args, 0)?,
-            string(args, 1)?,
-        )))
+        append_network(string(args, 0)?, string(args, 1)?).map(Value::from)
     }),
     Row("otelResourceAttributes", 0, MANY, |_| Ok(Value::from(""))),
 ];
@@ -113,6 +111,7 @@ fn exclude_inbound_port(args: &[Value]) -> Result<Value, TemplateError> {
     if port.is_empty() || port == "0" || list.split(',').any(|element| element == port) {
         return Ok(Value::from(list));
     }
+    session::charge_elements(list.len() / 2, session::ELEMENT_BYTES)?;
     let mut elements: Vec<&str> = list
         .split(',')
         .map(str::trim)
@@ -136,6 +135,7 @@ fn ports(containers: &[Value], except: &str) -> Result<Value, TemplateError> {
         for port in ports.iter() {
             session::charge(1)?;
             if !matches!(walked(port, "Protocol")?.as_str(), Some("UDP" | "SCTP")) {
+                session::charge_made(session::ENTRY_BYTES)?;
                 found.push(printed(&walked(port, "ContainerPort")?)?);
             }
         }
@@ -144,31 +144,40 @@ fn ports(containers: &[Value], except: &str) -> Result<Value, TemplateError> {
 }
 
 /// One network more in the annotation of Multus, which is a list in JSON or with commas.
-fn append_network(old: &str, network: &str) -> String {
+///
+/// Templates paste it into YAML, and nobody else looks at what a pod's author wrote there: a line break is none of a list's.
+fn append_network(old: &str, network: &str) -> Result<String, TemplateError> {
+    let old = old.trim_matches(is_control);
     if old.trim().is_empty() {
-        return network.to_owned();
+        return Ok(network.to_owned());
     }
     let (namespace, name) = network
         .split_once('/')
         .map_or((None, network), |(namespace, name)| (Some(namespace), name));
-    if let Ok(Json::Array(mut items)) = serde_json::from_str::<Json>(old) {
+    if let Some(Json::Array(mut items)) = maps::tree(old)? {
         let same = |item: &Json| {
             let known = item.get("name").and_then(Json::as_str);
             known == Some(network)
                 || (known == Some(name)
                     && item.get("namespace").and_then(Json::as_str) == namespace)
         };
-        if items.iter().any(same) {
-            return old.to_owned();
+        let is_there = items.iter().any(same);
+        if is_there && !old.chars().any(is_control) {
+            return Ok(old.to_owned());
         }
-        let mut item = serde_json::Map::new();
-        item.insert("name".to_owned(), Json::from(name));
-        item.extend(namespace.map(|namespace| ("namespace".to_owned(), Json::from(namespace))));
-        items.push(Json::Object(item));
-        return yaml::json(&Json::Array(items));
+        if !is_there {
+            let mut item = serde_json::Map::new();
+            item.insert("name".to_owned(), Json::from(name));
+            item.extend(namespace.map(|namespace| ("namespace".to_owned(), Json::from(namespace))));
+            items.push(Json::Object(item));
+        }
+        return Ok(yaml::json(&Json::Array(items)));
+    }
+    if old.chars().any(is_control) {
+        return Err(wrong("the networks hold a control character"));
     }
     if old.split(',').any(|known| known.trim() == network) {
-        return old.to_owned();
+        return Ok(old.to_owned());
     }
-    format!("{old}, {network}")
+    Ok(format!("{old}, {network}"))
 }

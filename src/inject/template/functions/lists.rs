@@ -7,15 +7,14 @@ use super::{MANY, Row, arg, list_of, nested, session};
 pub(super) const ROWS: &[Row] = &[
     Row("list", 0, MANY, |args| nested(Value::from(args.to_vec()))),
     Row("tuple", 0, MANY, |args| nested(Value::from(args.to_vec()))),
+    // Exactly as long as they will be: a list that doubled would be copied once more.
     Row("append", 2, 2, |args| {
-        let mut items = list_of(args, 0)?.to_vec();
-        items.push(arg(args, 1).clone());
-        nested(Value::from(items))
+        let items = list_of(args, 0)?.iter().chain([arg(args, 1)]);
+        nested(Value::from(items.cloned().collect::<Vec<_>>()))
     }),
     Row("prepend", 2, 2, |args| {
-        let mut items = list_of(args, 0)?.to_vec();
-        items.insert(0, arg(args, 1).clone());
-        nested(Value::from(items))
+        let items = [arg(args, 1)].into_iter().chain(list_of(args, 0)?);
+        nested(Value::from(items.cloned().collect::<Vec<_>>()))
     }),
     Row("first", 1, 1, |args| {
         Ok(list_of(args, 0)?.first().cloned().unwrap_or(Value::Nil))

@@ -1,6 +1,6 @@
 //! Maps, JSON, and what asks what a value is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gotmpl::{TemplateError, Value};
@@ -14,35 +14,28 @@ type Entries = BTreeMap<Arc<str>, Value>;
 pub(super) const ROWS: &[Row] = &[
     Row("dict", 0, MANY, |args| nested(Value::from(pairs(args)?))),
     Row("strdict", 0, MANY, |args| {
-        let pairs = pairs(args)?;
-        Ok(strings(
-            pairs
-                .into_iter()
-                .map(|(key, value)| Ok((key, Value::from(printed(&value)?))))
-                .collect::<Result<_, TemplateError>>()?,
-        ))
+        let texts = pairs(args)?.into_iter().map(|(key, value)| {
+            let text = printed(&value)?;
+            session::charge_made(text.len())?;
+            Ok((key, Value::from(text)))
+        });
+        strings(texts.collect::<Result<_, TemplateError>>()?)
     }),
     Row("get", 2, 2, |args| {
-        Ok(entries(arg(args, 0))?
-            .get(string(args, 1)?)
-            .cloned()
-            .unwrap_or_else(|| Value::from("")))
+        let key = string(args, 1)?;
+        let found = match arg(args, 0) {
+            Value::Map(map) => map.get(key).cloned(),
+            other => entries(other)?.remove(key),
+        };
+        Ok(found.unwrap_or_else(|| Value::from("")))
     }),
     Row("set", 3, 3, |args| {
         let mut made = entries(arg(args, 0))?;
         made.insert(Arc::from(string(args, 1)?), arg(args, 2).clone());
         nested(Value::from(made))
     }),
-    Row("hasKey", 2, 2, |args| {
-        Ok(Value::Bool(
-            entries(arg(args, 0))?.contains_key(string(args, 1)?),
-        ))
-    }),
-    Row("isset", 2, 2, |args| {
-        Ok(Value::Bool(
-            entries(arg(args, 0))?.contains_key(string(args, 1)?),
-        ))
-    }),
+    Row("hasKey", 2, 2, has_key),
+    Row("isset", 2, 2, has_key),
     Row("keys", 1, MANY, |args| {
         let mut keys = Vec::new();
         for map in args {
@@ -58,20 +51,20 @@ pub(super) const ROWS: &[Row] = &[
     Row("pick", 1, MANY, |args| {
         let wanted = keys(args)?;
         let mut made = entries(arg(args, 0))?;
-        made.retain(|key, _| wanted.contains(&key.as_ref()));
+        made.retain(|key, _| wanted.contains(key.as_ref()));
         Ok(Value::from(made))
     }),
     Row("omit", 1, MANY, |args| {
         let unwanted = keys(args)?;
         let mut made = entries(arg(args, 0))?;
-        made.retain(|key, _| !unwanted.contains(&key.as_ref()));
+        made.retain(|key, _| !unwanted.contains(key.as_ref()));
         // Istio's takes and gives maps of strings.
         let all_text = made.values().all(|value| matches!(value, Value::String(_)));
-        Ok(if all_text {
+        if all_text {
             strings(made)
         } else {
-            Value::from(made)
-        })
+            Ok(Value::from(made))
+        }
     }),
     Row("merge", 1, MANY, |args| merged(args, false)),
     Row("mergeOverwrite", 1, MANY, |args| merged(args, true)),
@@ -80,7 +73,7 @@ pub(super) const ROWS: &[Row] = &[
         for map in args {
             made.extend(entries(map)?);
         }
-        Ok(strings(made))
+        strings(made)
     }),
     // Values never change, so that a copy is the value.
     Row("deepCopy", 1, 1, |args| Ok(arg(args, 0).clone())),
@@ -119,7 +112,7 @@ pub(super) const ROWS: &[Row] = &[
         Ok(Value::from(yaml::pretty_json(&json(arg(args, 0))?)))
     }),
     Row("fromJson", 1, 1, |args| {
-        parsed(string(args, 0)?).map_or_else(|| Ok(Value::Nil), Ok)
+        Ok(parsed(string(args, 0)?)?.unwrap_or(Value::Nil))
     }),
     Row("omitNil", 1, 1, |args| without_nil(arg(args, 0))),
 ];
@@ -128,22 +121,46 @@ pub(super) fn to_json(args: &[Value]) -> Result<Value, TemplateError> {
     Ok(Value::from(yaml::json(&json(arg(args, 0))?)))
 }
 
-/// JSON as a value; serde_json bounds its depth.
-pub(super) fn parsed(text: &str) -> Option<Value> {
-    serde_json::from_str(text)
-        .ok()
-        .map(|json| object::of_json(&json))
+/// Text that is JSON as a tree; serde_json bounds its depth. Every value of it begins behind one of these, or is the first.
+pub(super) fn tree(text: &str) -> Result<Option<serde_json::Value>, TemplateError> {
+    let values = text
+        .bytes()
+        .filter(|byte| matches!(byte, b',' | b'[' | b'{'));
+    session::charge_elements(values.count().saturating_add(1), session::JSON_BYTES)?;
+    session::charge_made(text.len())?;
+    Ok(serde_json::from_str(text).ok())
+}
+
+/// JSON as a value.
+pub(super) fn parsed(text: &str) -> Result<Option<Value>, TemplateError> {
+    tree(text)?
+        .map(|json| object::charged_of_json(&json))
+        .transpose()
+}
+
+/// Whether a map, or an object in JSON, has a key; nothing is copied for that.
+fn has_key(args: &[Value]) -> Result<Value, TemplateError> {
+    let (map, key) = (arg(args, 0), string(args, 1)?);
+    let found = match map {
+        Value::Map(map) => map.contains_key(key),
+        Value::Nil => false,
+        other => match object::has(other, key) {
+            Some(found) => found?,
+            None => return Err(wrong(format!("wants a map, got {}", other.type_name()))),
+        },
+    };
+    Ok(Value::Bool(found))
 }
 
 /// The entries of a map; an object's are those of its JSON, nil has none.
 pub(super) fn entries(value: &Value) -> Result<Entries, TemplateError> {
     match value {
         Value::Map(map) => {
-            session::charge(u64::try_from(map.len()).unwrap_or(u64::MAX))?;
+            session::charge_elements(map.len(), session::ENTRY_BYTES)?;
             Ok(map.as_ref().clone())
         }
         Value::Nil => Ok(Entries::new()),
-        Value::Function(_) => match object::of_json(&json(value)?) {
+        Value::Function(_) => match object::charged_of_json(&json(value)?)? {
             Value::Map(map) => Ok(map.as_ref().clone()),
             _ => Ok(Entries::new()),
         },
@@ -151,17 +168,20 @@ pub(super) fn entries(value: &Value) -> Result<Entries, TemplateError> {
     }
 }
 
-fn keys(args: &[Value]) -> Result<Vec<&str>, TemplateError> {
+fn keys(args: &[Value]) -> Result<BTreeSet<&str>, TemplateError> {
     (1..args.len()).map(|index| string(args, index)).collect()
 }
 
 /// A last key without a value has the empty one.
 fn pairs(args: &[Value]) -> Result<Entries, TemplateError> {
+    session::charge_elements(args.len(), session::ENTRY_BYTES)?;
     let mut made = Entries::new();
     for pair in args.chunks(2) {
         if let Some((key, rest)) = pair.split_first() {
+            let key = printed(key)?;
+            session::charge_made(key.len())?;
             made.insert(
-                Arc::from(printed(key)?),
+                Arc::from(key),
                 rest.first().cloned().unwrap_or_else(|| Value::from("")),
             );
         }
@@ -194,6 +214,7 @@ fn merge_into(
         session::charge(1)?;
         match (made.get_mut(key), value) {
             (Some(Value::Map(below)), Value::Map(other)) => {
+                session::charge_elements(below.len(), session::ENTRY_BYTES)?;
                 let mut inner = below.as_ref().clone();
                 merge_into(&mut inner, other, overwrite, depth + 1)?;
                 *below = Arc::new(inner);
@@ -211,7 +232,7 @@ fn merge_into(
 }
 
 fn without_nil(value: &Value) -> Result<Value, TemplateError> {
-    session::charge(1)?;
+    session::charge_elements(1, session::ENTRY_BYTES)?;
     Ok(match value {
         Value::List(items) => Value::from(
             items
@@ -227,7 +248,7 @@ fn without_nil(value: &Value) -> Result<Value, TemplateError> {
                     .collect::<Result<Entries, TemplateError>>()?,
             )
         }
-        Value::Function(_) => without_nil(&object::of_json(&json(value)?))?,
+        Value::Function(_) => without_nil(&object::charged_of_json(&json(value)?)?)?,
         other => other.clone(),
     })
 }

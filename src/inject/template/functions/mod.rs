@@ -128,8 +128,29 @@ fn counted(row: &Row) -> gotmpl::ValueFunc {
             within(text.len())?;
             session::charge_bytes(text.len())?;
         }
+        charge_new(&made)?;
         Ok(made)
     })
+}
+
+/// What a call made is charged by its size, and what it found, which others hold, is not. A map of strings is held by the
+/// session, and was charged when it was made; a list is charged by what it is made from.
+fn charge_new(made: &Value) -> Result<(), TemplateError> {
+    match made {
+        Value::String(text) if Arc::strong_count(text) == 1 => session::charge_made(text.len()),
+        Value::Map(entries) if Arc::strong_count(entries) == 1 => {
+            session::charge_made(entries.len().saturating_mul(session::ENTRY_BYTES))
+        }
+        Value::Nil
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Uint(_)
+        | Value::Float(_)
+        | Value::String(_)
+        | Value::List(_)
+        | Value::Map(_)
+        | Value::Function(_) => Ok(()),
+    }
 }
 
 /// An error where text would be longer than a template may print.
@@ -172,7 +193,7 @@ fn printed(value: &Value) -> Result<String, TemplateError> {
 fn list_of(args: &[Value], index: usize) -> Result<&[Value], TemplateError> {
     match arg(args, index) {
         Value::List(items) => {
-            session::charge(u64::try_from(items.len()).unwrap_or(u64::MAX))?;
+            session::charge_elements(items.len(), session::ELEMENT_BYTES)?;
             Ok(items)
         }
         Value::Nil => Ok(&[]),

@@ -98,7 +98,7 @@ fn steps(start: i64, end: i64, step: i64) -> Result<Value, TemplateError> {
     let mut numbers = Vec::new();
     let mut next = start;
     while step != 0 && (if step > 0 { next < end } else { next > end }) {
-        session::charge(1)?;
+        session::charge_elements(1, session::ELEMENT_BYTES)?;
         numbers.push(Value::Int(next));
         let Some(after) = next.checked_add(step) else {
             break;

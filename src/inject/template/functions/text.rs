@@ -1,6 +1,6 @@
 //! Text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -22,8 +22,10 @@ pub(super) const ROWS: &[Row] = &[
         Ok(Value::from(string(args, 0)?.trim()))
     }),
     Row("trimAll", 2, 2, |args| {
-        let set: Vec<char> = string(args, 0)?.chars().collect();
-        Ok(Value::from(string(args, 1)?.trim_matches(set.as_slice())))
+        // Looked up, not gone through for every letter.
+        let set: BTreeSet<char> = string(args, 0)?.chars().collect();
+        let is_in = |letter: char| set.contains(&letter);
+        Ok(Value::from(string(args, 1)?.trim_matches(is_in)))
     }),
     Row("trimPrefix", 2, 2, |args| {
         let text = string(args, 1)?;
@@ -130,12 +132,16 @@ pub(super) const ROWS: &[Row] = &[
 
 /// Arguments that are not nil, each changed, with blanks between.
 fn joined(args: &[Value], change: impl Fn(String) -> String) -> Result<Value, TemplateError> {
-    let words: Vec<String> = args
-        .iter()
-        .filter(|value| !matches!(value, Value::Nil))
-        .map(|value| printed(value).map(&change))
-        .collect::<Result<_, _>>()?;
-    Ok(Value::from(words.join(" ")))
+    let mut made = String::new();
+    let words = args.iter().filter(|value| !matches!(value, Value::Nil));
+    for (index, word) in words.enumerate() {
+        if index > 0 {
+            made.push(' ');
+        }
+        made.push_str(&change(printed(word)?));
+        within(made.len())?;
+    }
+    Ok(Value::from(made))
 }
 
 /// As Go's `%q` writes it: its escapes are YAML's, too, which cannot be said of Rust's.
@@ -238,7 +244,15 @@ fn indented(args: &[Value], before: &str) -> Result<Value, TemplateError> {
 
 fn pieces(args: &[Value]) -> Result<Vec<&str>, TemplateError> {
     let (separator, text) = (string(args, 0)?, string(args, 1)?);
-    session::charge(u64::try_from(text.len() / 8).unwrap_or(u64::MAX))?;
+    let found = if separator.is_empty() {
+        text.chars().count()
+    } else {
+        text.matches(separator).count()
+    };
+    // A slice, a value, and a text of its own for each.
+    let bytes = session::ELEMENT_BYTES.saturating_add(session::ENTRY_BYTES);
+    session::charge_elements(found.saturating_add(1), bytes)?;
+    session::charge_bytes(text.len().saturating_mul(8))?;
     if separator.is_empty() {
         return Ok(text.split("").filter(|piece| !piece.is_empty()).collect());
     }

@@ -9,6 +9,9 @@ pub(super) const ROWS: &[Row] = &[Row("semverCompare", 2, 2, |args| {
     satisfies(string(args, 0)?, string(args, 1)?).map(Value::Bool)
 })];
 
+/// Longest constraint: charts write one or two dozens of bytes.
+const LONGEST: usize = 4096;
+
 /// What may stand before a version; those that begin like another come first.
 const OPERATORS: [&str; 11] = ["!=", ">=", "=>", "<=", "=<", "~>", "=", ">", "<", "~", "^"];
 
@@ -32,6 +35,11 @@ struct Bound<'a> {
 
 /// Alternatives with `||` between, in each of them bounds with blanks or commas between.
 fn satisfies(constraint: &str, version: &str) -> Result<bool, TemplateError> {
+    if constraint.len() > LONGEST {
+        return Err(wrong(format!(
+            "wants a constraint of {LONGEST} bytes at most"
+        )));
+    }
     // All are read before one is asked: a mistake is one in whatever order they stand.
     let alternatives = constraint.split("||").map(|alternative| {
         bounds(alternative)

@@ -40,6 +40,8 @@ fn weigh(value: &Value) -> Result<usize, TemplateError> {
         return Err(wrong(format!("prints more than {MAX_OUTPUT} bytes")));
     }
     session::charge_bytes(counter.0)?;
+    // It is printed into a text of its own.
+    session::charge_made(counter.0)?;
     Ok(counter.0)
 }
 
@@ -80,6 +82,7 @@ pub(super) fn format(args: &[Value]) -> Result<Value, TemplateError> {
         }
         within(wide)?;
         session::charge_bytes(wide)?;
+        session::charge_made(wide)?;
     }
     Ok(value)
 }

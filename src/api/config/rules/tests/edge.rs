@@ -151,7 +151,29 @@ pub(super) mod service_entry {
         with(&format!("resolution: STATIC, endpoints: [{endpoints}]"))
     }
 
+    /// So many of each.
+    fn many(hosts: usize, ports: usize, endpoints: usize) -> String {
+        let list = |count: usize, item: &dyn Fn(usize) -> String| {
+            (1..=count).map(item).collect::<Vec<_>>().join(", ")
+        };
+        format!(
+            "{{hosts: [{}], ports: [{}], resolution: STATIC, endpoints: [{}]}}",
+            list(hosts, &|at| format!("h{at}.a")),
+            list(ports, &|at| format!(
+                "{{number: {at}, name: p{at}, protocol: HTTP}}"
+            )),
+            list(endpoints, &|_| "{address: 10.0.0.1}".to_owned()),
+        )
+    }
+
     rows! { "ServiceEntry" "x"
+        too_much {
+            + many(64, 64, 24);
+            - many(65, 64, 0) => ["spec.hosts: 65 hosts with 64 ports are 4160 ports of services, more than 4096: split the entry"];
+            - many(64, 64, 25) => [
+                "spec.endpoints: 64 hosts with 64 ports and 25 endpoints are 102400 places, more than 100000: split the entry",
+            ];
+        }
         hosts {
             + "{hosts: ['*.a', b]}";
             - "{}" => ["spec.hosts: must not be empty"];

@@ -183,6 +183,7 @@ const WANTED: &[(&str, &[&str])] = &[
             "workload_selector",
             "resolution_none",
             "resolution_static",
+            "too_much",
             "resolution_dns",
             "resolution_dynamic_dns",
             "endpoints",

@@ -1,0 +1,275 @@
+//! Containers that a template makes beside the proxy: `istio-init` has the pod's network in its hands, `enable-core-dump` the
+//! node. A container of the user that bears the name of one does not get them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::overrides::CONTAINERS;
+use crate::pod::{self, PROXY};
+
+/// Settings that are the template's in each of them.
+const TEMPLATES: [&str; 5] = [
+    "image",
+    "command",
+    "args",
+    "securityContext",
+    "volumeMounts",
+];
+
+/// Settings that stay the user's beside rights. All others decide what runs there, and with which files: an exec of a probe or
+/// hook, a variable that a shell or the loader reads, a device, a restart policy that makes hooks possible.
+const HARMLESS: [&str; 4] = ["name", "resources", "imagePullPolicy", "resizePolicy"];
+
+/// Containers that have rights wherever there is one.
+const RIGHTFUL: [&str; 3] = ["istio-init", "istio-validation", "enable-core-dump"];
+
+/// How far a container is the template's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Guard {
+    /// The template says which image runs before the application, and gives it nothing that others have not.
+    Image,
+    /// It has rights.
+    Rights,
+}
+
+/// Containers that templates make, by name. One of the application, to which a template only adds something, is the user's.
+#[derive(Debug, Default)]
+pub(crate) struct Guards(BTreeMap<String, Guard>);
+
+impl Guards {
+    pub(crate) fn of(layers: &[Value]) -> Self {
+        let mut guards = BTreeMap::new();
+        for list in CONTAINERS {
+            // What one template says of a container counts beside what another does.
+            let mut made: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
+            for container in layers.iter().flat_map(|layer| pod::list(layer, list)) {
+                let (image, rights) = made.entry(pod::name(container)).or_default();
+                *image |= container.get("image").is_some_and(|image| !image.is_null());
+                *rights |= has_rights(container);
+            }
+            for (name, (image, rights)) in made.into_iter().filter(|(name, _)| *name != PROXY) {
+                let guard = match (image, rights) {
+                    _ if RIGHTFUL.contains(&name) => Guard::Rights,
+                    (true, true) => Guard::Rights,
+                    (true, false) if list == "initContainers" => Guard::Image,
+                    _ => continue,
+                };
+                let known = guards.entry(name.to_owned()).or_insert(guard);
+                *known = guard.max(*known);
+            }
+        }
+        Self(guards)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Guard> {
+        self.0.get(name).copied()
+    }
+
+    /// Takes from a user's container what is the template's there; the names of what went.
+    pub(crate) fn take(&self, container: &mut Value) -> Vec<String> {
+        let Some(guard) = self.get(pod::name(container)) else {
+            return Vec::new();
+        };
+        let mut gone = Vec::new();
+        if let Some(fields) = container.as_object_mut() {
+            fields.retain(|key, value| {
+                let stays = guard.leaves(key);
+                if !stays && !value.is_null() {
+                    gone.push(key.clone());
+                }
+                stays
+            });
+        }
+        gone
+    }
+
+    /// Takes it from all containers of the pod; each that lost something is said.
+    pub(crate) fn take_all(&self, pod: &mut Value, warnings: &mut Vec<String>) {
+        for list in CONTAINERS {
+            for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
+                let gone = self.take(container);
+                if !gone.is_empty() {
+                    warnings.push(format!(
+                        "container {:?} is the template's: what the pod says of its {} is not used",
+                        pod::name(container),
+                        gone.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+}
+
+impl Guard {
+    fn leaves(self, key: &str) -> bool {
+        match self {
+            Self::Image => !TEMPLATES.contains(&key),
+            Self::Rights => HARMLESS.contains(&key),
+        }
+    }
+}
+
+/// Whether a template gives a container what an ordinary one has not: capabilities, another user, files, secrets.
+fn has_rights(container: &Value) -> bool {
+    let is_filled = |value: &Value| match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(entries) => !entries.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    };
+    let files = ["volumeMounts", "volumeDevices", "envFrom"];
+    let mut files = files.iter().filter_map(|key| container.get(*key));
+    let variables = container.get("env").and_then(Value::as_array);
+    let mut variables = variables.into_iter().flatten();
+    files.any(is_filled)
+        || variables.any(|variable| variable.get("valueFrom").is_some())
+        || pod::object(container, "securityContext").is_some_and(is_privileged)
+}
+
+/// Settings that take something away, or that are worth nothing.
+fn is_privileged(context: &Map<String, Value>) -> bool {
+    context.iter().any(|(key, value)| match key.as_str() {
+        "privileged" | "allowPrivilegeEscalation" => {
+            value != &Value::Bool(false) && !value.is_null()
+        }
+        "runAsUser" | "runAsGroup" => value.as_i64() == Some(0),
+        "capabilities" => value
+            .get("add")
+            .and_then(Value::as_array)
+            .is_some_and(|add| !add.is_empty()),
+        "readOnlyRootFilesystem" | "runAsNonRoot" | "seccompProfile" => false,
+        _ => !value.is_null(),
+    })
+}
+
+/// Whether `kept` runs nothing but what `made` says, beside what API servers fill in. An element of an earlier pass is known by
+/// an annotation that anybody writes.
+pub(crate) fn runs_the_same(
+    kept: &Value,
+    made: &Value,
+    is_same: impl Fn(&str, &Value, &Value) -> bool,
+) -> bool {
+    let Some(fields) = kept.as_object() else {
+        return false;
+    };
+    let null = Value::Null;
+    fields.iter().all(|(key, value)| {
+        let wanted = made.get(key).unwrap_or(&null);
+        match key.as_str() {
+            // What servers fill in, or what runs nothing; and values were compared.
+            "terminationMessagePath" | "terminationMessagePolicy" | "ports" => true,
+            _ if HARMLESS.contains(&key.as_str()) => true,
+            "livenessProbe" | "readinessProbe" | "startupProbe" => {
+                value.is_null() || !wanted.is_null()
+            }
+            "lifecycle" => all_in(value, wanted),
+            "env" => elements_in(value, wanted, "name", None),
+            "volumeMounts" => elements_in(value, wanted, "mountPath", Some(SERVICE_ACCOUNT)),
+            _ => is_same(key, wanted, value),
+        }
+    })
+}
+
+/// Where API servers mount a pod's service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+fn all_in(kept: &Value, wanted: &Value) -> bool {
+    let kept = kept.as_object().into_iter().flatten();
+    let mut kept = kept.filter(|(_, value)| !value.is_null());
+    kept.all(|(key, _)| wanted.get(key).is_some_and(|wanted| !wanted.is_null()))
+}
+
+fn elements_in(kept: &Value, wanted: &Value, key: &str, beside: Option<&str>) -> bool {
+    let known = wanted.as_array().into_iter().flatten();
+    let known: std::collections::HashSet<_> = known.map(|one| pod::identity(one, key)).collect();
+    let kept = kept.as_array().into_iter().flatten();
+    let mut kept = kept.map(|one| pod::identity(one, key));
+    kept.all(|one| Some(one.as_str()) == beside || known.contains(&one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn who_has_rights() {
+        let guard = |container: Value| {
+            let layer = json!({"spec": {"initContainers": [container]}});
+            Guards::of(&[layer]).get("a")
+        };
+        let rows = [
+            (json!({"name": "a"}), None),
+            (
+                json!({"name": "a", "env": [{"name": "X", "valueFrom": {}}]}),
+                None,
+            ),
+            (json!({"name": "a", "image": "i"}), Some(Guard::Image)),
+            (
+                json!({"name": "a", "image": "i", "securityContext": {"privileged": false, "runAsUser": 1337, "allowPrivilegeEscalation": false,
+                "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true, "runAsNonRoot": true, "seccompProfile": {}}}),
+                Some(Guard::Image),
+            ),
+            (
+                json!({"name": "a", "image": "i", "securityContext": {"privileged": true}}),
+                Some(Guard::Rights),
+            ),
+            (
+                json!({"name": "a", "image": "i", "securityContext": {"runAsUser": 0}}),
+                Some(Guard::Rights),
+            ),
+            (
+                json!({"name": "a", "image": "i", "securityContext": {"capabilities": {"add": ["NET_RAW"]}}}),
+                Some(Guard::Rights),
+            ),
+            (
+                json!({"name": "a", "image": "i", "securityContext": {"procMount": "Unmasked"}}),
+                Some(Guard::Rights),
+            ),
+            (
+                json!({"name": "a", "image": "i", "volumeMounts": [{"mountPath": "/x"}]}),
+                Some(Guard::Rights),
+            ),
+            (
+                json!({"name": "a", "image": "i", "env": [{"name": "X", "valueFrom": {}}]}),
+                Some(Guard::Rights),
+            ),
+        ];
+        for (container, wanted) in rows {
+            assert_eq!(guard(container.clone()), wanted, "{container}");
+        }
+        let layer = json!({"spec": {"containers": [{"name": "a", "image": "i"}]}});
+        assert_eq!(Guards::of(&[layer]).get("a"), None);
+        for name in RIGHTFUL {
+            let layer = json!({"spec": {"containers": [{"name": name}]}});
+            assert_eq!(Guards::of(&[layer]).get(name), Some(Guard::Rights));
+        }
+        let layer = json!({"spec": {"containers": [{"name": PROXY, "image": "i", "securityContext": {"privileged": true}}]}});
+        assert_eq!(Guards::of(&[layer]).get(PROXY), None);
+    }
+
+    #[test]
+    fn what_stays_the_users() {
+        let user = json!({"name": "a", "image": "i", "command": ["c"], "args": ["b"], "securityContext": {}, "volumeMounts": [], "env": [],
+            "lifecycle": {}, "resources": {"limits": {"cpu": "1"}}, "future": null});
+        for (template, stays) in [
+            (
+                json!({"name": "a", "image": "x"}),
+                json!({"name": "a", "env": [], "lifecycle": {}, "resources": {"limits": {"cpu": "1"}}, "future": null}),
+            ),
+            (
+                json!({"name": "a", "image": "x", "securityContext": {"privileged": true}}),
+                json!({"name": "a", "resources": {"limits": {"cpu": "1"}}}),
+            ),
+            (json!({"name": "b", "image": "x"}), user.clone()),
+        ] {
+            let guards = Guards::of(&[json!({"spec": {"initContainers": [template]}})]);
+            let mut pod = json!({"spec": {"initContainers": [user.clone()]}});
+            let mut warnings = Vec::new();
+            guards.take_all(&mut pod, &mut warnings);
+            assert_eq!(pod["spec"]["initContainers"][0], stays);
+            assert_eq!(warnings.is_empty(), stays == user, "{warnings:?}");
+        }
+    }
+}
