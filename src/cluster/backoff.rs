@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::failure::Failure;
+
 /// The first wait, and the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
@@ -30,6 +32,12 @@ impl Backoff {
             .min(self.bounds.most);
         self.tries = self.tries.saturating_add(1);
         step.mul_f64(0.8 + 0.4 * random.clamp(0.0, 1.0))
+    }
+
+    /// The same after a failure, and not before the server wants to hear of it again.
+    pub(crate) fn after(&mut self, failure: &Failure, random: f64) -> Duration {
+        let wait = self.next(random);
+        wait.max(failure.after().unwrap_or_default())
     }
 
     /// Whether there has been a wait since all was well.

@@ -111,7 +111,12 @@ impl Cluster {
             Access::InCluster => Config::incluster()
                 .map_err(|error| CannotConnect::because("cannot use the pod's account", &error))?,
             Access::Kubeconfig { file, context } => {
-                from_kubeconfig(file.as_ref(), context.clone()).await?
+                let (file, context) = (file.clone(), context.clone());
+                let runtime = tokio::runtime::Handle::current();
+                // It names files, and each may be where nothing answers.
+                let read = move || runtime.block_on(from_kubeconfig(file.as_ref(), context));
+                let read = tokio::task::spawn_blocking(read).await;
+                read.map_err(|error| CannotConnect::because(WHAT, &error))??
             }
         };
         // A kubeconfig may name a program that says who we are: it is run to its end meanwhile.

@@ -79,6 +79,23 @@ impl Failure {
     pub(crate) const fn code(&self) -> Option<u16> {
         self.cause.code()
     }
+
+    /// How long the server wants to be left alone.
+    pub(crate) const fn after(&self) -> Option<Duration> {
+        match self.cause {
+            Cause::Status { after, .. } => after,
+            Cause::Broken(_)
+            | Cause::Silent(_)
+            | Cause::TooLarge(_)
+            | Cause::TooMany(_)
+            | Cause::Malformed(_) => None,
+        }
+    }
+
+    /// Nobody has answered: another who is answered knows better.
+    pub(crate) const fn is_away(&self) -> bool {
+        matches!(self.cause, Cause::Broken(_) | Cause::Silent(_))
+    }
 }
 
 impl fmt::Display for Failure {

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::connect::Cluster;
 
+mod lies;
 mod patch;
 mod reads;
 mod script;
@@ -19,6 +20,7 @@ mod tests;
 mod wire;
 mod writes;
 
+pub(crate) use lies::Lie;
 use wire::{Asked, answer, key, misbehave, no_such_path, read, status, value};
 
 /// The kind of what is put without one.
@@ -58,6 +60,8 @@ struct State {
     /// Counts the times when all watches were ended.
     ended: u64,
     faults: Vec<(&'static str, Fault)>,
+    /// What is said of a kind in the place of the truth, by verb.
+    lies: Vec<(&'static str, &'static str, Lie)>,
     /// Kinds that the account has no right to.
     forbidden: Vec<&'static str>,
     /// A webhook refuses what is created by a dry run.
@@ -238,6 +242,13 @@ impl Fake {
         log.iter().filter(|line| line.starts_with(verb)).count()
     }
 
+    /// How often a kind was asked for.
+    pub(crate) fn asked(&self, kind: &str) -> usize {
+        let paths = self.paths();
+        let of_kind = |path: &&String| path.rsplit('/').next() == Some(kind);
+        paths.iter().filter(of_kind).count()
+    }
+
     /// What was asked, by its path.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.state.lock().unwrap().paths.clone()
@@ -276,6 +287,10 @@ impl Fake {
                     .position(|(verb, _)| *verb == asked.verb)?;
                 Some(state.faults.remove(at).1)
             });
+            if let Some(lie) = self.lie_of(&asked) {
+                self.lie(&mut connection, &asked, lie).await?;
+                continue;
+            }
             let watched = asked.verb == "watch" && self.state.lock().unwrap().has(&asked);
             match fault {
                 Some(fault) => misbehave(&mut connection, fault).await?,

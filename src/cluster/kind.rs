@@ -95,6 +95,11 @@ pub trait Kind: DeserializeOwned + PartialEq + fmt::Debug + Send + Sync + 'stati
     const RESOURCE: Resource;
 
     fn key(&self) -> Key;
+
+    /// Bytes that it holds, where its type does not bound them.
+    fn size(&self) -> usize {
+        size_of::<Self>()
+    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod bundle;
 pub mod config;
 mod connect;
 mod decide;
+mod disk;
 mod failure;
 #[cfg(test)]
 mod fake;
@@ -42,6 +43,7 @@ mod webhook;
 
 pub use bundle::{Bundle, OWN_CA_NAME};
 pub use connect::{Access, CannotConnect, Cluster, Version};
+pub use disk::Disk;
 pub use failure::{Action, Cause, Failure};
 pub use keeper::{Handle, Keeper, Order};
 pub use kind::{Key, Kind, Metadata, Resource};

@@ -2,7 +2,12 @@
 //!
 //! A watch that the server ends when its time is up goes on where it was, by the version that the last event or bookmark
 //! named. Any other end, and 410 Gone, is a list again: something may have been missed. While the server is away the store
-//! keeps what it has.
+//! keeps what it has. An object that is no such thing is left out alone.
+//!
+//! A server may say anything. So a list has a bound in bytes, objects, pages and time, and what fails is asked for again more
+//! and more slowly until a watch has lasted: that a list is answered, or that a watch has begun, shows nothing.
+
+mod items;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,18 +25,27 @@ use crate::answer::{Status, chunk};
 use crate::backoff::{Backoff, Bounds};
 use crate::connect::{Cluster, REQUEST};
 use crate::failure::{Action, Cause, Failure};
-use crate::kind::{Kind, Metadata, Resource};
+use crate::kind::{Key, Kind, Resource};
 use crate::lines::Lines;
 use crate::repeats::Repeats;
 use crate::store::Writer;
+use items::{Any, Items, Unreadable};
 
 /// Objects in a page. An endpoint slice has 30 kB, and a page is in memory as a whole.
 const PAGE: u32 = 100;
 /// An event: an object of at most 1.5 MiB in etcd, and what JSON adds.
 const EVENT_BYTES: usize = 4 << 20;
 
-/// More objects of one kind than any cluster has.
-const OBJECTS: usize = 500_000;
+/// More objects of one kind than a cluster has: Kubernetes is made for 150,000 Pods.
+const OBJECTS: usize = 200_000;
+/// What all of them hold here: a fourth of what the smallest role may have.
+const LIST_BYTES: usize = 64 << 20;
+/// All pages of a list: 150,000 Pods in pages of 100, of 300 ms each.
+const LIST: Duration = Duration::from_secs(450);
+/// Pages that are not half full, of one list. A server may leave out what a selector does not select.
+const SHORT_PAGES: u32 = 100;
+/// How often a server may say that it has forgotten, without a watch that lasts, until that is a fault.
+const FORGETS: u32 = 3;
 
 /// Sources of one server: when one of them is answered again, the others need not wait until their pause is over.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +86,8 @@ pub struct Pace {
     pub watch: Duration,
     /// How long after that a watch that has not ended is dead.
     pub grace: Duration,
+    /// A watch that has lasted for so long shows that all is well.
+    pub steady: Duration,
 }
 
 impl Default for Pace {
@@ -82,6 +98,7 @@ impl Default for Pace {
             request: REQUEST,
             watch: Duration::from_secs(290),
             grace: Duration::from_secs(10),
+            steady: Duration::from_secs(10),
         }
     }
 }
@@ -113,7 +130,7 @@ pub struct Listed<K> {
 struct Page<K> {
     metadata: PageMetadata,
     #[serde(default)]
-    items: Option<Vec<K>>,
+    items: Items<K>,
 }
 
 #[derive(Deserialize)]
@@ -130,12 +147,6 @@ struct Event<'a> {
     what: String,
     #[serde(borrow)]
     object: &'a RawValue,
-}
-
-/// As much of an object as every one has.
-#[derive(Deserialize)]
-struct Any {
-    metadata: Metadata,
 }
 
 /// How a watch ended.
@@ -194,16 +205,22 @@ impl<K: Kind> Listed<K> {
     }
 
     /// All objects, and the version that they are of.
-    async fn list(&mut self) -> Result<(Vec<K>, String), Failure> {
+    async fn list(&mut self) -> Result<(Items<K>, String), Failure> {
         let action = self.action("list");
-        let mut objects = Vec::new();
-        let mut more = None;
+        let failure = |cause| Failure {
+            action: action.clone(),
+            cause,
+        };
+        let begun = Instant::now();
+        let mut all = Items::default();
+        let mut more: Option<String> = None;
+        let mut short = 0;
         loop {
             let params = ListParams {
                 field_selector: self.fields(),
                 label_selector: self.selection.labels.clone(),
                 limit: Some(self.page),
-                continue_token: more,
+                continue_token: more.clone(),
                 ..ListParams::default()
             };
             let exchange = self.cluster.exchange(&action, self.pace.request);
@@ -217,15 +234,28 @@ impl<K: Kind> Listed<K> {
                     return Err(failure);
                 }
             };
-            objects.extend(page.items.unwrap_or_default());
-            if objects.len() > OBJECTS {
-                let cause = Cause::TooMany(OBJECTS);
-                return Err(Failure { action, cause });
-            }
-            more = page.metadata.more.filter(|token| !token.is_empty());
-            if more.is_none() {
-                return Ok((objects, page.metadata.resource_version));
-            }
+            let count = page.items.len();
+            all.extend(page.items);
+            let next = page.metadata.more.filter(|token| !token.is_empty());
+            let Some(next) = next else {
+                return Ok((all, page.metadata.resource_version));
+            };
+            short += u32::from(count < self.page as usize / 2 || count == 0);
+            let cause = if all.len() > OBJECTS {
+                Cause::TooMany(OBJECTS)
+            } else if all.size() > LIST_BYTES {
+                Cause::TooLarge(LIST_BYTES)
+            } else if begun.elapsed() > LIST {
+                Cause::Malformed(format!("a list has no end within {} s", LIST.as_secs()))
+            } else if short > SHORT_PAGES {
+                Cause::Malformed("a list has no end, in pages with hardly anything".to_owned())
+            } else if more.as_ref() == Some(&next) {
+                Cause::Malformed("a list goes on where it was".to_owned())
+            } else {
+                more = Some(next);
+                continue;
+            };
+            return Err(failure(cause));
         }
     }
 
@@ -234,7 +264,7 @@ impl<K: Kind> Listed<K> {
         &self,
         store: &mut Writer<K>,
         version: &mut String,
-        began: &mut bool,
+        health: &mut Health,
     ) -> Result<End, Failure> {
         let action = self.action("watch");
         let asked = self.pace.watch.mul_f64(1.0 - 0.2 * fastrand::f64());
@@ -253,6 +283,7 @@ impl<K: Kind> Listed<K> {
             .stream(self.request().watch(&params, version))
             .await?;
         store.fresh();
+        health.begins(&self.peers);
         let failure = |cause| Failure {
             action: action.clone(),
             cause,
@@ -264,13 +295,14 @@ impl<K: Kind> Listed<K> {
         {
             lines.push(&bytes);
             while let Some(line) = lines.next().map_err(failure)? {
-                apply(store, version, &line).map_err(failure)?;
-                *began = true;
+                let event = Event::read(&line).map_err(failure)?;
+                if let Some(unreadable) = event.apply(store, version).map_err(failure)? {
+                    self.tell(store, &unreadable, &mut health.unreadable);
+                }
             }
         }
         // A server counts in whole seconds.
         if opened.elapsed() + Duration::from_secs(1) >= asked {
-            *began = true;
             return Ok(End::InTime);
         }
         Ok(End::Early)
@@ -278,16 +310,42 @@ impl<K: Kind> Listed<K> {
 
     /// Lists, and watches until another list is due.
     async fn round(&mut self, store: &mut Writer<K>, health: &mut Health) -> Result<(), Failure> {
-        let (objects, mut version) = self.list().await?;
-        store.replace(objects);
-        if std::mem::take(&mut health.failing) {
-            self.peers.answered();
+        let (items, mut version) = self.list().await?;
+        let Items {
+            objects,
+            unreadable,
+            ..
+        } = items;
+        if let Some((key, why)) = unreadable.first_key_value() {
+            self.warn(key, why, unreadable.len(), &mut health.unreadable);
         }
+        store.replace_but(objects, unreadable);
         loop {
-            match self.watch(store, &mut version, &mut health.began).await? {
+            health.opened = None;
+            let ended = self.watch(store, &mut version, health).await;
+            let lasted = health
+                .opened
+                .is_some_and(|at| at.elapsed() >= self.pace.steady);
+            health.lasted |= lasted;
+            match ended? {
                 End::InTime => {}
                 End::Early => return Ok(()),
             }
+        }
+    }
+
+    fn tell(&self, store: &mut Writer<K>, (key, why): &Unreadable, said: &mut Repeats) {
+        let count = store.cannot_read(key, why);
+        self.warn(key, why, count, said);
+    }
+
+    /// Of an object that is no such thing. So is the next, maybe: one line for each power of two of them.
+    fn warn(&self, key: &Key, why: &str, count: usize, said: &mut Repeats) {
+        let action = self.action("read");
+        if let Some(times) = said.worth_saying(&action.to_string()) {
+            tracing::warn!(
+                "cannot {action} {key}: {why}: it is left out, or stays as it was ({count} such objects, {times} times)"
+            );
         }
     }
 
@@ -302,44 +360,49 @@ impl<K: Kind> Listed<K> {
         let mut repeats = Repeats::default();
         let mut health = Health::default();
         let mut others = self.peers.0.subscribe();
+        let mut forgotten = 0;
+        // Once between two watches that have lasted.
+        let mut may_hurry = true;
         loop {
-            health.began = false;
             others.mark_unchanged();
             let ended = self.round(store, &mut health).await;
-            // Only a watch that has said something shows that all is well: one that ends as soon as it begins would be asked
-            // for without a pause.
-            if health.began {
+            // Its own word is none of another's.
+            if std::mem::take(&mut health.told) {
+                others.mark_unchanged();
+            }
+            if std::mem::take(&mut health.lasted) {
                 backoff.reset();
                 repeats.forget();
+                forgotten = 0;
+                may_hurry = true;
             }
-            let mut wait = backoff.next(fastrand::f64());
-            if let Err(failure) = ended {
-                if let Cause::Status {
-                    after: Some(after), ..
-                } = failure.cause
-                {
-                    wait = wait.max(after);
+            let Err(failure) = ended else {
+                sleep(backoff.next(fastrand::f64())).await;
+                continue;
+            };
+            match failure.code() {
+                // How a server says that it has forgotten, and no fault.
+                Some(410) if forgotten < FORGETS => {
+                    forgotten += 1;
+                    tracing::debug!("{failure}: listing again");
                 }
-                match failure.code() {
-                    // How a server says that it has forgotten, and no fault.
-                    Some(410) => tracing::debug!("{failure}: listing again"),
-                    Some(404) if while_served => {
-                        return store.stale(Instant::now(), failure.to_string());
+                Some(404) if while_served => {
+                    return store.stale(Instant::now(), failure.to_string());
+                }
+                code => {
+                    repeats.say(&failure);
+                    let words = failure.to_string();
+                    match code {
+                        Some(403) => store.refused(Instant::now(), words),
+                        Some(_) | None => store.stale(Instant::now(), words),
                     }
-                    code => {
-                        repeats.say(&failure);
-                        let words = failure.to_string();
-                        match code {
-                            Some(403) => store.refused(Instant::now(), words),
-                            Some(_) | None => store.stale(Instant::now(), words),
-                        }
-                        health.failing = true;
-                    }
+                    health.was_away |= failure.is_away();
                 }
             }
+            let hurries = may_hurry && failure.is_away();
             tokio::select! {
-                () = sleep(wait) => {}
-                Ok(()) = others.changed(), if health.failing => {}
+                () = sleep(backoff.after(&failure, fastrand::f64())) => {}
+                Ok(()) = others.changed(), if hurries => may_hurry = false,
             }
         }
     }
@@ -348,34 +411,66 @@ impl<K: Kind> Listed<K> {
 /// How it went so far.
 #[derive(Default)]
 struct Health {
-    /// The watch has said something.
-    began: bool,
-    /// The last try failed.
-    failing: bool,
+    /// When the watch began.
+    opened: Option<Instant>,
+    /// One has lasted for long enough.
+    lasted: bool,
+    /// Nobody has answered since a watch began.
+    was_away: bool,
+    /// The others were told that somebody does.
+    told: bool,
+    /// What was said of objects.
+    unreadable: Repeats,
 }
 
-/// One event: what it says of the store, and the version that it is of.
-fn apply<K: Kind>(store: &mut Writer<K>, version: &mut String, line: &[u8]) -> Result<(), Cause> {
-    fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Cause> {
-        serde_json::from_str(text).map_err(|error| Cause::Malformed(error.to_string()))
+impl Health {
+    /// A watch has begun.
+    fn begins(&mut self, peers: &Peers) {
+        self.opened = Some(Instant::now());
+        if std::mem::take(&mut self.was_away) {
+            peers.answered();
+            self.told = true;
+        }
     }
-    let event: Event<'_> =
-        serde_json::from_slice(line).map_err(|error| Cause::Malformed(error.to_string()))?;
-    let object = event.object.get();
-    if event.what == "ERROR" {
-        return Err(decode::<Status>(object)?.cause(None, None));
+}
+
+impl<'a> Event<'a> {
+    fn read(line: &'a [u8]) -> Result<Self, Cause> {
+        serde_json::from_slice(line).map_err(|error| Cause::Malformed(error.to_string()))
     }
-    let metadata = decode::<Any>(object)?.metadata;
-    match &*event.what {
-        "ADDED" | "MODIFIED" => store.set(decode(object)?),
-        "DELETED" => store.remove(&metadata.key()),
-        // Kinds of events yet to come, and bookmarks: the version is all they say.
-        _ => {}
+
+    /// What it says of the store, and the version that it is of; an object that is no such thing.
+    fn apply<K: Kind>(
+        &self,
+        store: &mut Writer<K>,
+        version: &mut String,
+    ) -> Result<Option<Unreadable>, Cause> {
+        fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Cause> {
+            serde_json::from_str(text).map_err(|error| Cause::Malformed(error.to_string()))
+        }
+        let object = self.object.get();
+        if self.what == "ERROR" {
+            return Err(decode::<Status>(object)?.cause(None, None));
+        }
+        let metadata = decode::<Any>(object)?.metadata;
+        let mut unreadable = None;
+        match &*self.what {
+            "ADDED" | "MODIFIED" => match items::object::<K>(object) {
+                Ok(_) if store.is_full_for(&metadata.key(), OBJECTS) => {
+                    return Err(Cause::TooMany(OBJECTS));
+                }
+                Ok(object) => store.set(object),
+                Err(wrong) => unreadable = Some(wrong),
+            },
+            "DELETED" => store.remove(&metadata.key()),
+            // Kinds of events yet to come, and bookmarks: the version is all they say.
+            _ => {}
+        }
+        if !metadata.resource_version.is_empty() {
+            *version = metadata.resource_version.into();
+        }
+        Ok(unreadable)
     }
-    if !metadata.resource_version.is_empty() {
-        *version = metadata.resource_version.into();
-    }
-    Ok(())
 }
 
 impl<K: Kind> Source<K> for Listed<K> {
@@ -386,5 +481,7 @@ impl<K: Kind> Source<K> for Listed<K> {
     }
 }
 
+#[cfg(test)]
+mod lying;
 #[cfg(test)]
 mod tests;

@@ -57,9 +57,11 @@ impl Cluster {
         loop {
             match self.serves(resource.group, resource.version).await {
                 Ok(names) => return names.contains(resource.name),
-                Err(failure) => repeats.say(&failure),
+                Err(failure) => {
+                    repeats.say(&failure);
+                    sleep(backoff.after(&failure, fastrand::f64())).await;
+                }
             }
-            sleep(backoff.next(fastrand::f64())).await;
         }
     }
 }

@@ -24,6 +24,8 @@ pub struct Freshness {
     pub stale: Option<(Instant, String)>,
     /// It is heard, and says that the account has no right to this.
     pub refused: bool,
+    /// Objects that are no such thing, and why: of each the last version that was one is served on.
+    pub unreadable: Arc<BTreeMap<Key, Box<str>>>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -64,6 +66,14 @@ struct Inner<K> {
 }
 
 impl<K> Inner<K> {
+    /// An object is what it should be. Whether it was not.
+    fn can_read(&mut self, key: &Key) -> bool {
+        self.freshness.unreadable.contains_key(key)
+            && Arc::make_mut(&mut self.freshness.unreadable)
+                .remove(key)
+                .is_some()
+    }
+
     fn record(&mut self, keys: Vec<Key>) {
         if keys.is_empty() {
             return;
@@ -137,6 +147,11 @@ pub struct Writer<K> {
 impl<K: Kind> Writer<K> {
     /// These are all objects there are, and they are so now.
     pub fn replace(&mut self, objects: Vec<K>) {
+        self.replace_but(objects, BTreeMap::new());
+    }
+
+    /// These are all objects there are, but for some that cannot be read: they stay as they were.
+    pub(crate) fn replace_but(&mut self, objects: Vec<K>, unreadable: BTreeMap<Key, Box<str>>) {
         self.sender.send_modify(|inner| {
             let mut before = std::mem::take(&mut inner.objects);
             let mut changed = Vec::new();
@@ -152,10 +167,16 @@ impl<K: Kind> Writer<K> {
                 };
                 inner.objects.insert(key, kept);
             }
+            for key in unreadable.keys() {
+                if let Some((key, old)) = before.remove_entry(key) {
+                    inner.objects.insert(key, old);
+                }
+            }
             changed.extend(before.into_keys());
             inner.record(changed);
             inner.freshness = Freshness {
                 listed: true,
+                unreadable: Arc::new(unreadable),
                 ..Freshness::default()
             };
         });
@@ -165,8 +186,9 @@ impl<K: Kind> Writer<K> {
     pub fn set(&mut self, object: K) {
         let key = object.key();
         self.sender.send_if_modified(|inner| {
+            let repaired = inner.can_read(&key);
             if inner.objects.get(&key).is_some_and(|old| **old == object) {
-                return false;
+                return repaired;
             }
             inner.objects.insert(key.clone(), Arc::new(object));
             inner.record(vec![key]);
@@ -176,12 +198,31 @@ impl<K: Kind> Writer<K> {
 
     pub fn remove(&mut self, key: &Key) {
         self.sender.send_if_modified(|inner| {
+            let repaired = inner.can_read(key);
             let removed = inner.objects.remove(key).is_some();
             if removed {
                 inner.record(vec![key.clone()]);
             }
-            removed
+            removed || repaired
         });
+    }
+
+    /// An object is no such thing any more: its last version stays. How many there are.
+    pub(crate) fn cannot_read(&mut self, key: &Key, why: &str) -> usize {
+        let mut count = 0;
+        self.sender.send_if_modified(|inner| {
+            let all = Arc::make_mut(&mut inner.freshness.unreadable);
+            let before = all.insert(key.clone(), why.into());
+            count = all.len();
+            before.is_none_or(|before| *before != *why)
+        });
+        count
+    }
+
+    /// Whether one more object of this name would be more than so many.
+    pub(crate) fn is_full_for(&self, key: &Key, most: usize) -> bool {
+        let inner = self.sender.borrow();
+        inner.objects.len() >= most && !inner.objects.contains_key(key)
     }
 
     /// The source is not heard: what is there is served on, and was last known to be so at `now`, or before.
@@ -205,7 +246,7 @@ impl<K: Kind> Writer<K> {
             let freshness = Freshness {
                 stale,
                 refused,
-                ..inner.freshness
+                ..inner.freshness.clone()
             };
             let changed = inner.freshness != freshness;
             inner.freshness = freshness;

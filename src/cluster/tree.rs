@@ -2,12 +2,14 @@
 //! changed is not read again.
 
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read as _};
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use crate::disk::{Disk, Is, Name};
 
 /// How much is looked at.
 #[derive(Clone, Copy, Debug)]
@@ -90,9 +92,21 @@ pub(crate) struct Walked {
     pub(crate) folders: BTreeSet<PathBuf>,
     /// Files that were left out, because there are too many.
     pub(crate) left_out: usize,
+    /// Something does not answer: it is to be looked at again soon.
+    pub(crate) hangs: bool,
+}
+
+/// Reads a directory again and again, or one file.
+#[derive(Debug, Default)]
+pub(crate) struct Walker {
+    root: PathBuf,
+    disk: Disk,
+    /// Whether it was a directory the first time; it stays one.
+    is_folder: Option<bool>,
 }
 
 struct Walk<'a> {
+    disk: &'a mut Disk,
     limits: Limits,
     visit: &'a mut dyn Visit,
     walked: Walked,
@@ -103,29 +117,55 @@ struct Walk<'a> {
     seen: BTreeSet<(u64, u64)>,
 }
 
-/// Reads all files of configuration below `root`, links followed, but those whose stamp is known; or the one that it is.
-/// A directory is looked into once, whatever leads there. What is hidden is left out, and so is what is no regular file.
-///
-/// # Errors
-///
-/// `root` is nothing that can be looked into.
-pub(crate) fn walk(root: &Path, limits: Limits, visit: &mut dyn Visit) -> io::Result<Walked> {
-    let mut walk = Walk {
-        limits,
-        visit,
-        walked: Walked::default(),
-        files: 0,
-        names: 0,
-        bytes: 0,
-        seen: BTreeSet::new(),
-    };
-    let data = fs::metadata(root)?;
-    if data.is_dir() {
-        walk.folder(root, Path::new(""), &data, 0)?;
-    } else {
-        walk.file(root, Path::new(""), &data);
+impl Walker {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_path_buf(),
+            ..Self::default()
+        }
     }
-    Ok(walk.walked)
+
+    /// Reads all files of configuration below the root, links followed, but those whose stamp is known; or the one that it
+    /// is. A directory is looked into once, whatever leads there. What is hidden is left out, and so is what is no regular
+    /// file.
+    ///
+    /// # Errors
+    ///
+    /// The root is nothing that can be looked into, or no longer what it was: a file in the place of a directory is not all
+    /// that there is.
+    pub(crate) fn walk(&mut self, limits: Limits, visit: &mut dyn Visit) -> io::Result<Walked> {
+        self.disk.begin();
+        let walked = self.walked(limits, visit);
+        self.disk.rest();
+        walked
+    }
+
+    fn walked(&mut self, limits: Limits, visit: &mut dyn Visit) -> io::Result<Walked> {
+        let data = self.disk.stat(&self.root)?;
+        match (self.is_folder, data.is_dir()) {
+            (Some(true), false) => return Err(io::Error::other("no longer a directory")),
+            (Some(false), true) => return Err(io::Error::other("no longer a file")),
+            (_, is_folder) => self.is_folder = Some(is_folder),
+        }
+        let mut walk = Walk {
+            disk: &mut self.disk,
+            limits,
+            visit,
+            walked: Walked::default(),
+            files: 0,
+            names: 0,
+            bytes: 0,
+            seen: BTreeSet::new(),
+        };
+        if data.is_dir() {
+            walk.folder(&self.root, Path::new(""), &data, 0)?;
+        } else {
+            walk.file(&self.root, Path::new(""), &data);
+        }
+        let mut walked = walk.walked;
+        walked.hangs = self.disk.hangs();
+        Ok(walked)
+    }
 }
 
 impl Walk<'_> {
@@ -145,66 +185,43 @@ impl Walk<'_> {
                 "more than {most} directories within each other"
             )));
         }
-        let names = self.entries(folder)?;
+        let names = self.names(folder)?;
         self.walked.folders.insert(folder.to_path_buf());
-        for (name, is_link) in names {
+        for Name { name, is } in names {
             let path = folder.join(&name);
             let below = below.join(&name);
-            // What is gone meanwhile is gone.
-            let Ok(data) = fs::metadata(&path) else {
-                self.dangling(&path, &below);
-                continue;
-            };
-            if data.is_dir() {
-                if let Err(error) = self.folder(&path, &below, &data, depth.saturating_add(1)) {
-                    self.visit.unread(&below, error.to_string());
+            match is {
+                Is::Known(data, _) if data.is_dir() => {
+                    if let Err(error) = self.folder(&path, &below, &data, depth.saturating_add(1)) {
+                        self.visit.unread(&below, error.to_string());
+                    }
                 }
-            } else if is_configuration(&below) {
-                if is_link {
-                    self.link(&path);
+                Is::Known(data, leads_to) if is_configuration(&below) => {
+                    // Where it leads something may change, too.
+                    self.walked.folders.extend(leads_to);
+                    self.file(&path, &below, &data);
                 }
-                self.file(&path, &below, &data);
+                Is::Known(..) => {}
+                Is::Dangling => self.lost(&below, "the link leads nowhere".to_owned()),
+                Is::Unknown(cause) => self.lost(&below, cause),
             }
         }
         Ok(())
     }
 
-    /// What is in a directory and not hidden, by name, and whether it is a link.
-    fn entries(&mut self, folder: &Path) -> io::Result<Vec<(OsString, bool)>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            self.names = self.names.saturating_add(1);
-            if self.names > self.limits.names {
-                let most = self.limits.names;
-                return Err(io::Error::other(format!("more than {most} names")));
-            }
-            let name = entry.file_name();
-            if !name.as_encoded_bytes().starts_with(b".") {
-                let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-                names.push((name, is_link));
-            }
+    /// What is in a directory and not hidden.
+    fn names(&mut self, folder: &Path) -> io::Result<Vec<Name>> {
+        let most = self.limits.names;
+        let names = self.disk.list(folder, most)?;
+        self.names = self.names.saturating_add(names.len());
+        if self.names > most {
+            return Err(io::Error::other(format!("more than {most} names")));
         }
-        names.sort();
         Ok(names)
     }
 
-    /// Where it leads something may change, too.
-    fn link(&mut self, path: &Path) {
-        let leads_to = fs::canonicalize(path).ok();
-        if let Some(folder) = leads_to.as_deref().and_then(Path::parent)
-            && !self.walked.folders.contains(folder)
-        {
-            self.walked.folders.insert(folder.to_path_buf());
-        }
-    }
-
-    /// A link that leads nowhere at this moment.
-    fn dangling(&mut self, path: &Path, below: &Path) {
-        if fs::symlink_metadata(path).is_err() {
-            return;
-        }
-        let cause = "the link leads nowhere".to_owned();
+    /// What cannot be looked at now, and may be there.
+    fn lost(&mut self, below: &Path, cause: String) {
         if is_configuration(below) {
             self.visit.file(below, Err(cause));
         } else {
@@ -238,13 +255,10 @@ impl Walk<'_> {
         if data.len() > most {
             return Err(too_long());
         }
-        let mut bytes = Vec::new();
-        let read = |error: io::Error| error.to_string();
-        let file = File::open(path).map_err(read)?;
+        let read = self.disk.read(path, self.limits.bytes);
+        let (bytes, data) = read.map_err(|error| error.to_string())?;
         // What is written from now on changes it.
-        let stamp = Stamp::settled(&file.metadata().map_err(read)?);
-        let mut file = file.take(most.saturating_add(1));
-        file.read_to_end(&mut bytes).map_err(read)?;
+        let stamp = Stamp::settled(&data);
         if bytes.len() > self.limits.bytes {
             return Err(too_long());
         }
@@ -278,6 +292,7 @@ pub(crate) fn shown(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::fs::{self, File};
     use std::os::unix::fs::symlink;
 
     use super::*;
@@ -309,6 +324,10 @@ mod tests {
         fn unread(&mut self, below: &Path, cause: String) {
             self.unread.insert(below.to_path_buf(), cause);
         }
+    }
+
+    fn walk(root: &Path, limits: Limits, visit: &mut dyn Visit) -> io::Result<Walked> {
+        Walker::new(root).walk(limits, visit)
     }
 
     impl Seen {

@@ -17,12 +17,25 @@ pub struct AccessList {
 }
 
 impl AccessList {
-    /// Where there is no list.
+    /// Allows every identity.
     pub fn everyone() -> Self {
         Self {
             is_black: true,
             identities: BTreeSet::new(),
         }
+    }
+
+    /// Allows no identity.
+    pub fn nobody() -> Self {
+        Self {
+            is_black: false,
+            identities: BTreeSet::new(),
+        }
+    }
+
+    /// Whether no identity at all is allowed.
+    pub fn is_nobody(&self) -> bool {
+        !self.is_black && self.identities.is_empty()
     }
 
     /// From YAML. Text that says nothing lists nobody, and so allows nobody.
@@ -117,7 +130,8 @@ mod tests {
         ] {
             assert_eq!(white.allows(identities.clone()), by_white, "{identities:?}");
             assert_eq!(black.allows(identities.clone()), by_black, "{identities:?}");
-            assert!(AccessList::everyone().allows(identities));
+            assert!(AccessList::everyone().allows(identities.clone()));
+            assert!(!AccessList::nobody().allows(identities));
         }
     }
 
@@ -138,7 +152,7 @@ mod tests {
             "isBlackList:\nallowed: []",
         ] {
             let list = AccessList::parse(text).unwrap();
-            assert!(!list.allows([A]), "{text}");
+            assert!(!list.allows([A]) && list.is_nobody(), "{text}");
         }
     }
 

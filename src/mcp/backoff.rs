@@ -9,6 +9,10 @@ pub const FIRST: Duration = Duration::from_millis(200);
 /// The longest step.
 pub const MOST: Duration = Duration::from_secs(10);
 
+/// A stream that has lasted for so long shows that all is well. One that says something and ends does not: whoever dials it would
+/// do nothing else.
+pub const STEADY: Duration = Duration::from_secs(10);
+
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     tries: u32,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use api::model::{ClusterId, Labels, Locality};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Value, value::Kind as Json};
+use prost::Message;
 
 /// What a proxy is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,13 +38,55 @@ pub struct Files {
 
 /// A node that has no place in the mesh; the text says which part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadNode(String);
+pub enum BadNode {
+    Malformed(String),
+    /// Beyond one of the bounds below.
+    TooLarge(String),
+}
 
 impl fmt::Display for BadNode {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(&self.0)
+        let (Self::Malformed(words) | Self::TooLarge(words)) = self;
+        to.write_str(words)
     }
 }
+
+/// Longest id, and longest string of those that have a meaning here (discovery.md §9). A name of Kubernetes has 253 bytes, an id
+/// has two of them and a domain; a path rarely has more than a few hundred. What has no meaning here, such as the annotations
+/// that an injector may put into metadata, has no bound but [`METADATA_BYTES`]: nothing of it is kept.
+pub const STRING_BYTES: usize = 1 << 10;
+/// Labels of a node (discovery.md §9).
+pub const LABELS: usize = 256;
+/// Longest metadata, encoded (discovery.md §9).
+pub const METADATA_BYTES: usize = 64 << 10;
+
+/// Keys of metadata that have a meaning here, or are shown.
+const KEYS: [&str; 24] = [
+    "CERTIFICATES",
+    "CLUSTER_ID",
+    "CONFIG_NAMESPACE",
+    "EXCHANGE_KEYS",
+    "GENERATOR",
+    "HTTP10",
+    "IDLE_TIMEOUT",
+    "INSTANCE_IPS",
+    "INTERCEPTION_MODE",
+    "ISTIO_PROXY_VERSION",
+    "ISTIO_VERSION",
+    "MESH_ID",
+    "NAME",
+    "NAMESPACE",
+    "NETWORK",
+    "OWNER",
+    "SERVICE_ACCOUNT",
+    "TLS_CLIENT_CERT_CHAIN",
+    "TLS_CLIENT_KEY",
+    "TLS_CLIENT_ROOT_CERT",
+    "TLS_SERVER_CERT_CHAIN",
+    "TLS_SERVER_KEY",
+    "TLS_SERVER_ROOT_CERT",
+    "WORKLOAD_NAME",
+];
 
 impl std::error::Error for BadNode {}
 
@@ -69,6 +112,8 @@ pub struct Node {
     pub labels: Arc<Labels>,
     pub locality: Locality,
     pub mode: Mode,
+    /// Where it listens for itself, as far as it says: its admin page, its status, its metrics.
+    pub ports: Vec<u16>,
     pub server: Files,
     pub client: Files,
     /// Of HTTP connections.
@@ -85,11 +130,14 @@ pub struct Node {
     pub warnings: Vec<String>,
 }
 
-/// So many characters of what a proxy said are quoted, each time: it goes to a log, and into the header of an answer.
-const SHOWN: usize = 256;
+/// Bytes of what a proxy says that a log line, a metric, a page or the header of an answer has, each time (discovery.md §9).
+pub const CLIPPED_BYTES: usize = 256;
 
-fn shown(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+/// The first [`CLIPPED_BYTES`] of what a proxy says, to the border of a character.
+#[must_use]
+pub fn clipped(text: &str) -> &str {
+    let end = text.floor_char_boundary(CLIPPED_BYTES);
+    text.get(..end).unwrap_or_default()
 }
 
 impl Node {
@@ -98,9 +146,12 @@ impl Node {
     /// An id that is not `TYPE~IP~NAME~DOMAIN`, or no namespace anywhere.
     pub fn read(node: Option<&core::Node>) -> Result<Self, BadNode> {
         let Some(node) = node else {
-            return Err(BadNode("the first request has no node".to_owned()));
+            let words = "the first request has no node";
+            return Err(BadNode::Malformed(words.to_owned()));
         };
-        let bad = |part: &str| BadNode(format!("node id {:?}: {part}", shown(&node.id)));
+        bounded(node)?;
+        let bad =
+            |part: &str| BadNode::Malformed(format!("node id {:?}: {part}", clipped(&node.id)));
         let parts: Vec<&str> = node.id.split('~').collect();
         let &[word, ip, full, domain] = parts.as_slice() else {
             return Err(bad("want four parts, TYPE~IP~NAME~DOMAIN"));
@@ -112,13 +163,13 @@ impl Node {
             other => {
                 return Err(bad(&format!(
                     "want the type sidecar, router or ingress, got {:?}",
-                    shown(other)
+                    clipped(other)
                 )));
             }
         };
         let address: IpAddr = ip
             .parse()
-            .map_err(|_| bad(&format!("want an IP address, got {:?}", shown(ip))))?;
+            .map_err(|_| bad(&format!("want an IP address, got {:?}", clipped(ip))))?;
         let metadata = Metadata::of(node);
         let (pod, after) = full.rsplit_once('.').unwrap_or((full, ""));
         let namespace = metadata
@@ -128,7 +179,7 @@ impl Node {
             .ok_or_else(|| {
                 bad(&format!(
                     "no namespace, neither in metadata nor in {:?}",
-                    shown(full)
+                    clipped(full)
                 ))
             })?;
         if pod.is_empty() {
@@ -149,6 +200,7 @@ impl Node {
             labels: Arc::new(metadata.labels()),
             locality: locality(node.locality.as_ref()),
             mode,
+            ports: metadata.ports(),
             server: metadata.files("SERVER"),
             client: metadata.files("CLIENT"),
             idle_timeout: metadata.duration("IDLE_TIMEOUT", &mut warnings),
@@ -163,6 +215,64 @@ impl Node {
             warnings,
         })
     }
+}
+
+/// Checks what a node says of itself against the bounds, before anything of it is kept.
+fn bounded(node: &core::Node) -> Result<(), BadNode> {
+    let within = |what: &str, text: &str| match text.len() {
+        0..=STRING_BYTES => Ok(()),
+        length => Err(BadNode::TooLarge(format!(
+            "node {what}: {length} bytes, {STRING_BYTES} are allowed: {:?}",
+            clipped(text)
+        ))),
+    };
+    within("id", &node.id)?;
+    within("cluster", &node.cluster)?;
+    within("user agent", &node.user_agent_name)?;
+    within("user agent", &agent(node))?;
+    if let Some(locality) = &node.locality {
+        for part in [&locality.region, &locality.zone, &locality.sub_zone] {
+            within("locality", part)?;
+        }
+    }
+    let Some(metadata) = &node.metadata else {
+        return Ok(());
+    };
+    let length = metadata.encoded_len();
+    if length > METADATA_BYTES {
+        return Err(BadNode::TooLarge(format!(
+            "node metadata: {length} bytes, {METADATA_BYTES} are allowed"
+        )));
+    }
+    let of = |key: &str| metadata.fields.get(key)?.kind.as_ref();
+    for key in KEYS {
+        match of(key) {
+            Some(Json::StringValue(text)) => within(key, text)?,
+            Some(Json::ListValue(list)) => {
+                let length: usize = list.values.iter().map(Message::encoded_len).sum();
+                if length > STRING_BYTES {
+                    let words = format!("node {key}: {length} bytes, {STRING_BYTES} are allowed");
+                    return Err(BadNode::TooLarge(words));
+                }
+            }
+            _ => {}
+        }
+    }
+    let Some(Json::StructValue(labels)) = of("LABELS") else {
+        return Ok(());
+    };
+    if labels.fields.len() > LABELS {
+        let count = labels.fields.len();
+        let words = format!("node LABELS: {count} labels, {LABELS} are allowed");
+        return Err(BadNode::TooLarge(words));
+    }
+    for (name, value) in &labels.fields {
+        within("LABELS", name)?;
+        if let Some(Json::StringValue(text)) = &value.kind {
+            within("LABELS", text)?;
+        }
+    }
+    Ok(())
 }
 
 /// The version of the program that asks, as far as it says one.
@@ -239,11 +349,29 @@ impl<'node> Metadata<'node> {
             Some(other) => {
                 warnings.push(format!(
                     "INTERCEPTION_MODE: want REDIRECT, TPROXY or NONE, got {:?}: REDIRECT",
-                    shown(other)
+                    clipped(other)
                 ));
                 Mode::Redirect
             }
         }
+    }
+
+    /// Of the configuration that it runs with, and of Istio's own agent.
+    fn ports(&self) -> Vec<u16> {
+        let port = |value: &Value| scalar(value.kind.as_ref()?)?.parse::<u16>().ok();
+        let config = match self.json("PROXY_CONFIG") {
+            Some(Json::StructValue(config)) => Some(&config.fields),
+            _ => None,
+        };
+        let of = |fields: Option<&HashMap<String, Value>>, keys: [&str; 2]| {
+            keys.map(|key| fields?.get(key).and_then(port))
+        };
+        of(config, ["proxyAdminPort", "statusPort"])
+            .into_iter()
+            .chain(of(self.0, ["ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"]))
+            .flatten()
+            .filter(|port| *port > 0)
+            .collect()
     }
 
     fn duration(&self, key: &str, warnings: &mut Vec<String>) -> Option<Duration> {
@@ -253,7 +381,7 @@ impl<'node> Metadata<'node> {
             Some(Duration::new(seconds, u32::try_from(read.nanos).ok()?))
         });
         if read.is_none() {
-            let got = shown(&text);
+            let got = clipped(&text);
             warnings.push(format!("{key}: want a duration, got {got:?}: ignored"));
         }
         read
@@ -365,9 +493,80 @@ mod tests {
         }
         let heard = Node::read(None).unwrap_err();
         assert_eq!(heard.to_string(), "the first request has no node");
-        let long = "~".repeat(100_000);
+        let long = "~".repeat(1000);
         let heard = Node::read(Some(&node(&long, Vec::new()))).unwrap_err();
         assert!(heard.to_string().len() < 400);
+    }
+
+    #[test]
+    fn what_a_node_says_is_bounded() {
+        let long = |length: usize| text(&"é".repeat(length / 2));
+        let labels = |count: usize, value: &Value| {
+            let labels = (0..count).map(|at| (format!("l{at}"), value.clone()));
+            value_of(labels.collect())
+        };
+        fn value_of(fields: HashMap<String, Value>) -> Value {
+            value(Json::StructValue(Struct { fields }))
+        }
+        let list = |length: usize| {
+            let values = vec![long(100); length / 100];
+            value(Json::ListValue(ListValue { values }))
+        };
+        for (metadata, beyond) in [
+            (vec![("TLS_CLIENT_KEY", long(1024))], None),
+            (
+                vec![("TLS_CLIENT_KEY", long(1026))],
+                Some("node TLS_CLIENT_KEY: 1026 bytes"),
+            ),
+            (
+                vec![("CLUSTER_ID", long(500_000))],
+                Some("node metadata: 500"),
+            ),
+            (
+                vec![("INSTANCE_IPS", list(2000))],
+                Some("node INSTANCE_IPS: "),
+            ),
+            // Annotations of the pod.
+            (
+                vec![(
+                    "kubectl.kubernetes.io/last-applied-configuration",
+                    long(60_000),
+                )],
+                None,
+            ),
+            (
+                vec![("a", long(40_000)), ("b", long(40_000))],
+                Some("node metadata: 800"),
+            ),
+            (vec![("LABELS", labels(256, &text("x")))], None),
+            (
+                vec![("LABELS", labels(257, &text("x")))],
+                Some("node LABELS: 257 labels"),
+            ),
+            (
+                vec![("LABELS", labels(1, &long(1026)))],
+                Some("node LABELS: 1026 bytes"),
+            ),
+        ] {
+            let read = Node::read(Some(&node(ID, metadata)));
+            match (read, beyond) {
+                (Ok(_), None) => {}
+                (Err(BadNode::TooLarge(words)), Some(said)) => {
+                    assert!(words.starts_with(said) && words.len() < 400, "{words}");
+                }
+                (read, beyond) => panic!("{beyond:?}: {read:?}"),
+            }
+        }
+        let domain = "d".repeat(1024);
+        let read = Node::read(Some(&node(&format!("{ID}{domain}"), Vec::new())));
+        assert!(matches!(read, Err(BadNode::TooLarge(_))), "{read:?}");
+        let mut asks = node(ID, Vec::new());
+        asks.locality = Some(core::Locality {
+            sub_zone: "s".repeat(1025),
+            ..core::Locality::default()
+        });
+        let read = Node::read(Some(&asks));
+        assert!(matches!(read, Err(BadNode::TooLarge(_))), "{read:?}");
     }
 
     #[test]
@@ -476,6 +675,35 @@ mod tests {
         assert_eq!(labels, ["app=b", "empty="]);
         let read = Node::read(Some(&node(ID, vec![("LABELS", text("app=b"))]))).unwrap();
         assert!(read.labels.is_empty());
+    }
+
+    #[test]
+    fn a_proxy_says_where_it_listens_for_itself() {
+        let config = object(vec![
+            ("proxyAdminPort", value(Json::NumberValue(16000.0))),
+            ("statusPort", text("16020")),
+            ("proxyHttpPort", value(Json::NumberValue(1.0))),
+        ]);
+        let config = ("PROXY_CONFIG", value(Json::StructValue(config)));
+        let of = |key, port| (key, value(Json::NumberValue(port)));
+        for (metadata, ports) in [
+            (vec![], &[][..]),
+            (vec![config.clone()], &[16000, 16020]),
+            (
+                vec![
+                    config,
+                    of("ENVOY_STATUS_PORT", 1.0),
+                    of("ENVOY_PROMETHEUS_PORT", 2.0),
+                ],
+                &[16000, 16020, 1, 2],
+            ),
+            (vec![of("ENVOY_STATUS_PORT", 0.0)], &[]),
+            (vec![of("ENVOY_STATUS_PORT", 70000.0)], &[]),
+            (vec![("PROXY_CONFIG", text("{}"))], &[]),
+        ] {
+            let read = Node::read(Some(&node(ID, metadata))).unwrap();
+            assert_eq!(read.ports, ports);
+        }
     }
 
     #[test]

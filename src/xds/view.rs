@@ -167,6 +167,20 @@ pub trait View: fmt::Debug + Send + Sync {
     /// One resource, made when it is asked for. `None`: this proxy is not to have it.
     fn get(&self, kind: Type, name: &str) -> Option<Arc<Resource>>;
 
+    /// The string that all share who have this name, if there is something of it: nothing is made for that.
+    fn name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
+        self.get(kind, name).map(|resource| resource.name.clone())
+    }
+
+    /// How much is to be made for these names of a type, as far as nobody has asked for it yet: ports of services and their
+    /// endpoints. Whoever must not stop for long has it made elsewhere.
+    fn unmade(&self, _kind: Type, _names: &[String]) -> usize {
+        0
+    }
+
+    /// Makes that, so that whoever asks for it later finds it.
+    fn make_ahead(&self, _kind: Type, _names: &[String]) {}
+
     /// Whether this proxy's workload is one of a service's, where it ought to be one.
     fn serves(&self) -> bool {
         true

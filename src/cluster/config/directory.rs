@@ -1,6 +1,6 @@
 //! A directory of YAML and JSON as a source, or one file.
 //!
-//! A look reads what has changed since the last one, and never waits for anything but the disk. Who watches the directory
+//! A look reads what has changed since the last one, and waits for nothing but the disk, and for that not long. Who watches the directory
 //! asks for one when something in it changed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,20 +10,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::config::Finding;
-use api::config::document::{self, LIMITS};
+use api::config::document::{self, LIMITS, Part};
 use api::yaml::Malformed;
 
 use super::entry::{Change, Entry, Id};
-use super::judged::{Origin, judge_part};
+use super::judged::{Judged, Origin, judge_part};
 use super::ledger::{Claim, Ledger, Problem};
 use super::plain::Usable;
 use super::report::{Report, State};
-use crate::tree::{Found, Limits, Stamp, Visit, walk};
+use crate::tree::{Found, Limits, Stamp, Visit, Walker};
 
 /// Files at most.
 pub const MOST_FILES: usize = 100_000;
-/// Objects at most.
+/// Objects at most, and documents of one file.
 pub const MOST_OBJECTS: usize = 200_000;
+/// Documents of one file that are no objects, and are told one by one.
+const MOST_NAMELESS: usize = 100;
 
 const WALK: Limits = Limits {
     depth: 64,
@@ -47,6 +49,8 @@ pub struct Look {
     /// How many files there are, and how many of them were read this time.
     pub files: usize,
     pub read: usize,
+    /// Something does not answer: it is to be looked at again soon.
+    pub hangs: bool,
 }
 
 /// A file as it was last read.
@@ -63,7 +67,7 @@ struct Known {
 /// The source.
 #[derive(Debug)]
 pub struct Directory {
-    root: PathBuf,
+    walker: Walker,
     origin: Origin,
     ledger: Ledger,
     known: BTreeMap<Arc<str>, Known>,
@@ -83,7 +87,7 @@ impl Directory {
             is_server: false,
         };
         Self {
-            root: root.to_path_buf(),
+            walker: Walker::new(root),
             origin,
             ledger: Ledger::new(root.to_string_lossy().into_owned(), MOST_OBJECTS),
             known: BTreeMap::new(),
@@ -101,12 +105,14 @@ impl Directory {
     ///
     /// There is nothing that can be looked into. Then all is as it was.
     pub fn look(&mut self) -> io::Result<Look> {
-        let root = self.root.clone();
         self.looks = self.looks.saturating_add(1);
         self.read = 0;
         self.problems.clear();
         self.unread.clear();
-        let walked = walk(&root, WALK, self)?;
+        let mut walker = std::mem::take(&mut self.walker);
+        let walked = walker.walk(WALK, self);
+        self.walker = walker;
+        let walked = walked?;
         if walked.left_out > 0 {
             let cause = format!(
                 "more than {MOST_FILES} files: {} are left out",
@@ -123,6 +129,7 @@ impl Directory {
             folders: walked.folders.into_iter().collect(),
             files: self.known.len(),
             read: self.read,
+            hangs: walked.hangs,
         })
     }
 
@@ -241,11 +248,24 @@ fn claims(bytes: Vec<u8>, origin: Origin) -> Result<Vec<Claim>, Malformed> {
         }
     })?;
     let mut claims = Vec::new();
+    let (mut seen, mut nameless) = (0_usize, Nameless::default());
     for document in document::documents(&text) {
-        for part in document?.parts() {
+        let document = document?;
+        let parts = document.parts();
+        seen = seen.saturating_add(parts.len().max(1));
+        if seen > MOST_OBJECTS {
+            let line = parts.first().map_or(0, Part::begin);
+            let words = format!("more than {MOST_OBJECTS} documents: the rest is left out");
+            claims.push(complaint(line, &words));
+            break;
+        }
+        for part in parts {
             let Some(judged) = judge_part(&part, origin) else {
                 continue;
             };
+            if !judged.id.is_whole() && !nameless.is_told(part.begin()) {
+                continue;
+            }
             let mut findings = judged.findings.iter();
             let wrong = findings
                 .clone()
@@ -259,7 +279,49 @@ fn claims(bytes: Vec<u8>, origin: Origin) -> Result<Vec<Claim>, Malformed> {
             });
         }
     }
+    claims.extend(nameless.rest());
     Ok(claims)
+}
+
+/// Documents that are no objects.
+#[derive(Default)]
+struct Nameless {
+    count: usize,
+    /// Where the first is that is not told.
+    line: usize,
+}
+
+impl Nameless {
+    /// Whether one more of them is told by itself.
+    fn is_told(&mut self, line: usize) -> bool {
+        self.count = self.count.saturating_add(1);
+        if self.count == MOST_NAMELESS.saturating_add(1) {
+            self.line = line;
+        }
+        self.count <= MOST_NAMELESS
+    }
+
+    fn rest(self) -> Option<Claim> {
+        let more = self
+            .count
+            .checked_sub(MOST_NAMELESS)
+            .filter(|more| *more > 0)?;
+        let words = format!("and {more} more documents that are no objects");
+        Some(complaint(self.line, &words))
+    }
+}
+
+/// Of a file, at a line.
+fn complaint(line: usize, words: &str) -> Claim {
+    Claim {
+        judged: Judged {
+            findings: vec![Finding::error("", words)],
+            ..Judged::default()
+        },
+        line,
+        wrong: line,
+        ..Claim::default()
+    }
 }
 
 fn hash(bytes: &[u8]) -> u64 {

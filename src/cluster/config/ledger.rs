@@ -22,6 +22,9 @@ use claims::{At, Claims};
 pub(super) use sheet::{Claim, Problem};
 use sheet::{Kept, Sheet, Standing};
 
+/// Objects of which it is kept what is wrong with them, of 500 bytes each, and shown again.
+const MOST_EXPLAINED: usize = 10_000;
+
 #[derive(Debug)]
 struct Served {
     entry: Entry,
@@ -47,6 +50,8 @@ pub(super) struct Ledger {
     sheets: BTreeMap<Arc<str>, Sheet>,
     slots: BTreeMap<Id, Slot>,
     claims: usize,
+    /// Those of which something is said.
+    explained: usize,
     served: usize,
     problems: BTreeSet<Problem>,
     /// Names whose claims are not what they were.
@@ -65,6 +70,7 @@ impl Ledger {
             sheets: BTreeMap::new(),
             slots: BTreeMap::new(),
             claims: 0,
+            explained: 0,
             served: 0,
             problems: BTreeSet::new(),
             touched: BTreeSet::new(),
@@ -90,11 +96,18 @@ impl Ledger {
                 self.touched.insert(id.clone());
             }
         }
+        let mut room = MOST_EXPLAINED.saturating_sub(self.explained);
+        let kept = claims.into_iter().map(|claim| {
+            let explained = room > 0;
+            room = room.saturating_sub(usize::from(!claim.judged.findings.is_empty()));
+            Kept::new(claim, explained)
+        });
         let sheet = Sheet {
-            claims: claims.into_iter().map(Kept::new).collect(),
+            claims: kept.collect(),
             unread: None,
             left_out,
         };
+        self.explained = self.explained.saturating_add(sheet.explained());
         self.sheets.insert(Arc::clone(place), sheet);
         self.note(place);
     }
@@ -110,6 +123,7 @@ impl Ledger {
             return;
         };
         self.claims = self.claims.saturating_sub(sheet.claims.len());
+        self.explained = self.explained.saturating_sub(sheet.explained());
         for (index, claim) in sheet.claims.into_iter().enumerate() {
             if let Some(slot) = self.slots.get_mut(&claim.id) {
                 slot.claims.remove(&(Arc::clone(place), index));
@@ -132,6 +146,11 @@ impl Ledger {
     pub(super) fn problems(&mut self, problems: BTreeSet<Problem>) {
         self.is_reported &= self.problems == problems;
         self.problems = problems;
+    }
+
+    /// Whether something is written at a place.
+    pub(super) fn is_there(&self, place: &str) -> bool {
+        self.sheets.contains_key(place)
     }
 
     /// All places whose names begin so.
@@ -307,6 +326,7 @@ impl Ledger {
             let origin = self.origin(&problem.place, 0);
             report.unnamed(origin, problem.state, &problem.cause);
         }
+        let mut more = 0_usize;
         for place in &self.noted {
             let Some(sheet) = self.sheets.get(place) else {
                 continue;
@@ -315,12 +335,23 @@ impl Ledger {
                 report.unnamed(self.origin(place, *line), State::Stale, cause);
             }
             for claim in &sheet.claims {
+                if claim.is_unexplained() {
+                    more = more.saturating_add(1);
+                    continue;
+                }
                 claim.report(&mut report, |line| self.origin(place, line));
             }
             if let Some((line, count)) = sheet.left_out {
                 let cause = format!("more than {} objects: {count} are left out", self.most);
                 report.unnamed(self.origin(place, line), State::Refused, &cause);
             }
+        }
+        if more > 0 {
+            let cause =
+                format!("and {more} more objects are refused: validate the files to see why");
+            report.unnamed(self.origin("", 0), State::Refused, &cause);
+            // First, because of so many only the first are shown.
+            report.rejected.rotate_right(1);
         }
         report
     }

@@ -2,14 +2,15 @@
 //!
 //! Their YAML is read by the reader that everything else has: kube's own brings another one, for this alone.
 
+use std::env;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use api::yaml::{self, Limits, Node, Plain, Value};
 use kube::config::Kubeconfig;
 use serde_json::Value as Json;
 
 use super::CannotConnect;
+use crate::disk::Disk;
 
 /// A kubeconfig with embedded certificates has some tens of kilobytes.
 pub(super) const LIMITS: Limits = Limits {
@@ -47,11 +48,7 @@ pub(super) fn find(file: Option<&Path>) -> Result<Kubeconfig, CannotConnect> {
 fn open(file: &Path) -> Result<Kubeconfig, CannotConnect> {
     let what = format!("{WHAT} {}", file.display());
     let because = |error: std::io::Error| CannotConnect::because(&what, &error);
-    let length = fs::metadata(file).map_err(because)?.len();
-    if length > LIMITS.bytes as u64 {
-        return Err(CannotConnect(format!("{what}: {}", too_large())));
-    }
-    let bytes = fs::read(file).map_err(because)?;
+    let (bytes, _) = Disk::default().read(file, LIMITS.bytes).map_err(because)?;
     let mut read = read(&bytes).map_err(|why| CannotConnect(format!("{what}: {why}")))?;
     if let Some(folder) = file.parent() {
         beside(folder, &mut read);
@@ -193,7 +190,7 @@ mod tests {
         let text = "clusters: [{name: c, cluster: {certificate-authority: ca.pem}}]\nusers:\n\
                     - {name: u, user: {client-certificate: a/b.pem, client-key: /k.pem, tokenFile: t, exec: {command: ./bin/x}}}\n\
                     - {name: v, user: {exec: {command: aws}}}\n";
-        fs::write(&file, text).unwrap();
+        std::fs::write(&file, text).unwrap();
         let read = find(Some(&file)).unwrap();
         let here = |name: &str| Some(folder.path().join(name).to_str().unwrap().to_owned());
         let cluster = read.clusters[0].cluster.as_ref().unwrap();

@@ -162,7 +162,7 @@ pub(super) async fn answer(
     .await
 }
 
-async fn respond(
+pub(super) async fn respond(
     connection: &mut TcpStream,
     code: u16,
     kind: &str,

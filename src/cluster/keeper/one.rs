@@ -16,7 +16,7 @@ use super::{Keeper, Numbered};
 use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::decide::{Decision, Write};
-use crate::failure::{Action, Cause, Failure};
+use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
 use crate::ledger::{Ledger, Standing, State};
 use crate::listed::Pace;
@@ -289,13 +289,7 @@ impl One {
                 Err(other) => failure = other,
             }
         }
-        let mut wait = self.backoff.next(fastrand::f64());
-        if let Cause::Status {
-            after: Some(after), ..
-        } = failure.cause
-        {
-            wait = wait.max(after);
-        }
+        let wait = self.backoff.after(&failure, fastrand::f64());
         self.again = Some(Instant::now() + wait);
         let code = failure.code();
         self.note(|standing| standing.refused(code));

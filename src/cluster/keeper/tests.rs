@@ -13,6 +13,7 @@ const PACE: Pace = Pace {
     request: Duration::from_millis(300),
     watch: Duration::from_secs(20),
     grace: Duration::from_secs(1),
+    steady: Duration::from_millis(100),
 };
 
 const ENTRY: &str = "namespace.sidecar-injector.istio.io";

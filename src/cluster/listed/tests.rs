@@ -1,6 +1,6 @@
 use super::*;
 use crate::fake::{Fake, Fault};
-use crate::kind::{Key, Resource};
+use crate::kind::{Key, Metadata, Resource};
 use crate::store::{Change, Changes, Reader, store};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -32,6 +32,7 @@ const PACE: Pace = Pace {
     request: Duration::from_millis(300),
     watch: Duration::from_secs(20),
     grace: Duration::from_secs(1),
+    steady: Duration::from_millis(100),
 };
 
 fn thing(name: &str, value: u32) -> Value {
@@ -318,7 +319,7 @@ async fn what_cannot_be_understood_is_asked_again() {
         &[
             Fault::Says("not json"),
             Fault::Says("{}"),
-            Fault::Says(r#"{"metadata":{"resourceVersion":"1"},"items":[{"metadata":7}]}"#),
+            Fault::Says(r#"{"metadata":{"resourceVersion":"1"},"items":7}"#),
             Fault::Cut,
         ],
     );
@@ -330,7 +331,7 @@ async fn what_cannot_be_understood_is_asked_again() {
     // Within a watch: listed again, and what was there stays until then.
     for event in [
         json!("not an event"),
-        json!({"type": "MODIFIED", "object": {"metadata": {"name": "a"}, "value": "x"}}),
+        json!({"type": "MODIFIED", "object": {"metadata": 7, "value": 1}}),
         json!({"type": "ERROR", "object": {"message": "too old", "code": 500}}),
     ] {
         let lists = fake.count("list");
@@ -390,4 +391,65 @@ async fn who_is_answered_again_wakes_the_others() {
     fake.put(thing("a", 2));
     fake.away(false);
     assert_eq!(next(&mut slow).await, ["a=2"]);
+}
+
+#[tokio::test]
+async fn one_of_a_wrong_type_is_left_out_alone_or_stays_as_it_was() {
+    let fake = Fake::start().await;
+    let wrong = |name: &str| json!({"metadata": {"name": name}, "value": "a secret"});
+    fake.put(thing("a", 1));
+    fake.put(wrong("b"));
+    fake.put(thing("c", 1));
+    let (_running, mut reader) = run(&fake, Selection::default(), PACE);
+    assert_eq!(next(&mut reader).await, ["a=1", "c=1"]);
+    let unreadable = |reader: &Reader<Thing>| {
+        let all = reader.freshness().unreadable;
+        let all = all.iter().map(|(key, why)| format!("{key}: {why}"));
+        all.collect::<Vec<_>>()
+    };
+    let of_b = "b: a value is not u32 at line 1 column ";
+    let said = unreadable(&reader);
+    assert!(said.len() == 1 && said[0].starts_with(of_b), "{said:?}");
+    assert!(!said[0].contains("secret"), "{said:?}");
+    assert_eq!(reader.freshness().stale, None);
+    // By a watch: the last version stays, and others are heard.
+    until(|| fake.count("watch") == 1).await;
+    fake.put(wrong("a"));
+    fake.put(thing("c", 2));
+    assert_eq!(next(&mut reader).await, ["c=2"]);
+    until(|| unreadable(&reader).len() == 2).await;
+    assert_eq!(reader.get(&Key::new("", "a")).unwrap().value, 1);
+    // By a list, too.
+    fake.end_watches();
+    until(|| fake.count("watch") == 2).await;
+    assert_eq!(reader.get(&Key::new("", "a")).unwrap().value, 1);
+    // It is right again, and one is gone.
+    fake.put(thing("b", 3));
+    assert_eq!(next(&mut reader).await, ["b=3"]);
+    fake.delete("a");
+    assert_eq!(next(&mut reader).await, ["-a"]);
+    assert_eq!(unreadable(&reader), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn peers_do_not_wake_each_other_again_and_again() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.fail("watch", &vec![Fault::Cut; 10_000]);
+    let peers = Peers::default();
+    let pace = Pace {
+        first: Duration::from_millis(100),
+        most: Duration::from_secs(60),
+        ..PACE
+    };
+    let both = [(); 2].map(|()| {
+        let (writer, reader) = store();
+        let source = Listed::<Thing>::new(fake.cluster(), Selection::default(), pace);
+        let source = source.beside(peers.clone());
+        (Running(tokio::spawn(source.run(writer))), reader)
+    });
+    sleep(Duration::from_millis(1000)).await;
+    drop(both);
+    // 100, 200, 400, 800 ms, and one try more of each because of the other.
+    assert!(fake.count("list") <= 12, "{:?}", fake.log());
 }

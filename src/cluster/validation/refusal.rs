@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::Service;
+use crate::backoff::{Backoff, Bounds};
 use crate::connect::Cluster;
 use crate::failure::{Action, Cause, Failure};
 use crate::kind::Resource;
@@ -27,6 +28,11 @@ const GROUP: &str = "networking.istio.io";
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
 /// Between two tries.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The same after a failure.
+const BOUNDS: Bounds = Bounds {
+    first: AGAIN,
+    most: Duration::from_secs(10),
+};
 
 const SLICES: Resource = Resource {
     group: "discovery.k8s.io",
@@ -89,11 +95,17 @@ impl Refusal {
     /// Tells once, and ends.
     pub(crate) async fn run(self, seen: watch::Sender<bool>) {
         let mut repeats = Repeats::default();
+        let mut backoff = Backoff::new(BOUNDS);
         loop {
+            let mut wait = AGAIN;
             let words = match self.missing().await {
                 Ok(None) => break,
-                Ok(Some(words)) => words,
+                Ok(Some(words)) => {
+                    backoff.reset();
+                    words
+                }
                 Err(failure) => {
+                    wait = backoff.after(&failure, fastrand::f64());
                     let words = failure.to_string();
                     if let Some(count) = repeats.worth_saying(&words) {
                         tracing::warn!("{words}{}: trying again", times(count));
@@ -105,7 +117,7 @@ impl Refusal {
             self.ledger.of(&self.configuration, |standing| {
                 standing.waits.clone_from(&waits);
             });
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(wait).await;
         }
         tracing::info!("the webhook is ready to refuse: nothing passes without it from now on");
         self.ledger

@@ -24,7 +24,7 @@ pub use self::collection::{Changes, Held, Standing, Subscribed};
 use self::log::Log;
 pub use self::log::{KEPT, Logged, Outcome};
 pub use self::reader::{Read, Reading};
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, STEADY};
 use crate::cut::{NAME, WORDS, cut};
 use crate::message::{RequestResources, Resources, SinkNode};
 
@@ -83,6 +83,10 @@ pub struct Sink<T> {
     versions_bytes: usize,
     collections: BTreeMap<Arc<str>, Collection<T>>,
     backoff: Backoff,
+    /// When the stream began.
+    begun: Option<Duration>,
+    /// Something was said on it.
+    heard: bool,
     log: Log,
 }
 
@@ -104,6 +108,8 @@ impl<T> Sink<T> {
                 .map(|(name, type_url)| (name.into(), Collection::new(type_url)))
                 .collect(),
             backoff: Backoff::default(),
+            begun: None,
+            heard: false,
             log: Log::default(),
         }
     }
@@ -117,6 +123,7 @@ impl<T> Sink<T> {
 
     /// A stream is there: what is said on it before anything is heard.
     pub fn start(&mut self, now: Duration) -> Vec<RequestResources> {
+        (self.begun, self.heard) = (Some(now), false);
         let most = self.incremental.then_some(self.versions_bytes);
         let mut requests = Vec::with_capacity(self.collections.len());
         for (name, collection) in &mut self.collections {
@@ -153,8 +160,7 @@ impl<T> Sink<T> {
             return Err(Fault::NoNonce(cut(&name, NAME).to_owned()));
         }
         let shared = shared.clone();
-        // Something was said, so the way is there and works.
-        self.backoff.reset();
+        self.heard = true;
         let acked = Outcome::Acked {
             resources: response.resources.len(),
             removed: response.removed_resources.len(),
@@ -176,6 +182,10 @@ impl<T> Sink<T> {
 
     /// The stream is gone, or there was none: when to try again. `random` is in `0.0..1.0`.
     pub fn broken(&mut self, now: Duration, random: f64) -> Duration {
+        let begun = self.begun.take().filter(|_| self.heard);
+        if begun.is_some_and(|begun| now.saturating_sub(begun) >= STEADY) {
+            self.backoff.reset();
+        }
         now.saturating_add(self.backoff.next(random))
     }
 

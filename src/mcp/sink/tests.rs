@@ -440,7 +440,7 @@ fn a_version_that_does_not_count_hides_no_change() {
 }
 
 #[test]
-fn tries_are_further_and_further_apart_until_something_was_heard() {
+fn tries_are_further_and_further_apart_until_a_stream_has_lasted() {
     let mut play = Play::new();
     let waits = |play: &mut Play, times: usize| -> Vec<_> {
         let wait = |_| play.0.broken(at(0), 0.5).as_millis();
@@ -450,9 +450,14 @@ fn tries_are_further_and_further_apart_until_something_was_heard() {
     // A stream alone is not enough: it may break before it brings anything.
     play.0.start(at(0));
     assert_eq!(waits(&mut play, 1), [1600]);
+    // Nor is one that says something and breaks.
     play.0.start(at(0));
     play.say(&response("1", &[]));
-    assert_eq!(waits(&mut play, 2), [200, 400]);
+    assert_eq!(waits(&mut play, 1), [3200]);
+    play.0.start(at(0));
+    play.say(&response("1", &[]));
+    assert_eq!(play.0.broken(at(20_000), 0.5), at(20_200));
+    assert_eq!(waits(&mut play, 1), [400]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub(crate) use self::resource::content;
 pub use self::resource::{Origin, Resource};
 pub use self::shelf::Shelf;
 use crate::catalog::Group;
-use crate::version::Sum;
+use crate::version::{Sum, member};
 
 /// Resources of one kind, each name once, sorted by name.
 #[derive(Clone, Debug)]
@@ -23,6 +23,17 @@ pub struct Collection {
 }
 
 impl Collection {
+    /// Of resources that are sorted by name, each name once.
+    pub fn of_sorted(name: Arc<str>, members: Vec<Arc<Resource>>) -> Self {
+        let versions = members.iter().map(|one| member(&one.name, one.version));
+        Self {
+            name,
+            version: versions.sum(),
+            bytes: members.iter().map(|one| one.framed().len()).sum(),
+            members,
+        }
+    }
+
     pub fn empty(name: Arc<str>) -> Self {
         Self {
             name,
@@ -71,6 +82,18 @@ impl Snapshot {
 
     pub fn get(&self, collection: &str) -> Option<&Arc<Collection>> {
         self.collections.get(collection)
+    }
+
+    /// The same with other collections in the place of some.
+    #[must_use]
+    pub fn map(&self, mut other: impl FnMut(&Arc<Collection>) -> Arc<Collection>) -> Self {
+        let collections = self.collections.iter();
+        Self {
+            group: self.group,
+            collections: collections
+                .map(|(name, collection)| (name.clone(), other(collection)))
+                .collect(),
+        }
     }
 
     pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {

@@ -12,6 +12,8 @@
 
 #[path = "../../../tests/fuzz-gudgeon/properties/access_list.rs"]
 mod access_list;
+#[path = "../../../tests/support/corpus.rs"]
+mod corpus;
 #[path = "../../../tests/fuzz-gudgeon/properties/mcp.rs"]
 mod property;
 
@@ -40,6 +42,21 @@ fn what_is_no_access_list_is_refused() {
             );
         }
     }
+}
+
+#[test]
+fn kept_mcp_request() {
+    corpus::replay("mcp_request", property::check_requests);
+}
+
+#[test]
+fn kept_mcp_response() {
+    corpus::replay("mcp_response", property::check_responses);
+}
+
+#[test]
+fn kept_access_list() {
+    corpus::replay("access_list", access_list::check);
 }
 
 fn run(target: &str, check: impl Fn(&[u8])) {

@@ -1,5 +1,6 @@
 //! A Sidecar's `ingress`: doors that somebody wrote down, in place of those of the services.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -55,10 +56,14 @@ pub(crate) fn doors(
     if ingress.is_empty() {
         return None;
     }
+    let mut by_target: BTreeMap<u16, &Instance> = BTreeMap::new();
+    for instance in instances {
+        by_target.entry(instance.target).or_insert(instance);
+    }
     Some(
         ingress
             .iter()
-            .filter_map(|item| door(item, sidecar, proxy, instances, mesh, sniffs, lost))
+            .filter_map(|item| door(item, sidecar, proxy, &by_target, mesh, sniffs, lost))
             .collect(),
     )
 }
@@ -67,7 +72,7 @@ fn door(
     item: &IstioIngressListener,
     sidecar: &Configured<Sidecar>,
     proxy: &Proxy,
-    instances: &[Instance],
+    by_target: &BTreeMap<u16, &Instance>,
     mesh: &Mesh,
     sniffs: bool,
     lost: &mut Vec<Conflict>,
@@ -77,8 +82,7 @@ fn door(
         .ok()
         .filter(|number| *number > 0)?;
     let bound = !proxy.intercepts() || item.capture_mode() == CaptureMode::None;
-    let instance = instances.iter().find(|one| one.target == number);
-    let service = instance.map(|instance| &instance.service);
+    let service = by_target.get(&number).map(|instance| &instance.service);
     let host: Arc<str> = service.map_or_else(
         || format!("{}.{}", sidecar.name, sidecar.namespace).into(),
         |service| service.key.hostname.clone(),

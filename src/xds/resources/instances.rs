@@ -24,7 +24,9 @@ pub(crate) struct Instance {
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     by_namespace: HashMap<Arc<str>, Vec<Arc<Service>>>,
-    by_address: HashMap<IpAddr, BTreeSet<ServiceKey>>,
+    /// By the service's namespace and an endpoint's address: an endpoint that another namespace names makes a proxy no part of
+    /// that namespace's service.
+    by_address: HashMap<(Arc<str>, IpAddr), BTreeSet<ServiceKey>>,
 }
 
 impl Directory {
@@ -42,7 +44,8 @@ impl Directory {
         for (key, shards) in world.endpoints.iter() {
             for endpoint in shards.values().flat_map(|shard| shard.iter()) {
                 if let Some(address) = endpoint.address.ip() {
-                    let keys = directory.by_address.entry(address).or_default();
+                    let place = (key.namespace.clone(), address);
+                    let keys = directory.by_address.entry(place).or_default();
                     if !keys.contains(key) {
                         keys.insert(key.clone());
                     }
@@ -52,7 +55,13 @@ impl Directory {
         directory
     }
 
-    /// All of a proxy's, by precedence of the services, their ports in order.
+    /// The services of the node's own namespace that have an endpoint with this address.
+    fn at(&self, node: &Node, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
+        let place = (node.namespace.clone(), address);
+        self.by_address.get(&place).into_iter().flatten()
+    }
+
+    /// All of a proxy's, by precedence of the services, their ports in order. A service of another namespace is never one.
     pub(crate) fn instances(&self, proxy: &Proxy, world: &World) -> Vec<Instance> {
         let mut services: BTreeMap<ServiceKey, Arc<Service>> = BTreeMap::new();
         let near = self.by_namespace.get(&proxy.node.namespace);
@@ -61,12 +70,8 @@ impl Directory {
                 services.insert(service.key.clone(), service.clone());
             }
         }
-        let keys = proxy
-            .node
-            .addresses
-            .iter()
-            .filter_map(|address| self.by_address.get(address))
-            .flatten();
+        let addresses = proxy.node.addresses.iter();
+        let keys = addresses.flat_map(|address| self.at(&proxy.node, *address));
         for key in keys {
             let found = world
                 .endpoints_of(key)
@@ -105,7 +110,7 @@ impl Directory {
         self.said(node, world, |endpoint| endpoint.network.clone())
     }
 
-    /// What entries say of the node: those of its first address of which one says anything.
+    /// What entries of its namespace say of the node: those of its first address of which one says anything.
     fn said<T: Ord>(
         &self,
         node: &Node,
@@ -113,8 +118,7 @@ impl Directory {
         what: impl Fn(&Endpoint) -> Option<T>,
     ) -> Option<T> {
         let of = |address: &IpAddr| {
-            let keys = self.by_address.get(address)?;
-            keys.iter()
+            self.at(node, *address)
                 .flat_map(|key| world.endpoints_of(key))
                 .map(|(_, endpoint)| endpoint)
                 .filter(|endpoint| endpoint.address.ip() == Some(*address))

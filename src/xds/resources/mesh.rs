@@ -31,6 +31,8 @@ pub(crate) struct Mesh {
     pub(crate) dns_refresh_rate: Duration,
     pub(crate) keepalive: Option<TcpKeepalive>,
     pub(crate) listen_port: u16,
+    /// Where a proxy that says nothing else has its admin and its status page.
+    pub(crate) proxy_ports: [u16; 2],
     /// 0: none.
     pub(crate) http_port: u16,
     pub(crate) allow_any: bool,
@@ -58,6 +60,9 @@ impl Mesh {
             dns_refresh_rate: or(mesh.dns_refresh_rate.as_ref(), Duration::from_secs(5)),
             keepalive: mesh.tcp_keepalive.as_ref().map(keepalive),
             listen_port: port(mesh.proxy_listen_port),
+            proxy_ports: mesh.default_config.as_ref().map_or([0; 2], |proxy| {
+                [proxy.proxy_admin_port, proxy.status_port].map(port)
+            }),
             http_port: port(mesh.proxy_http_port),
             allow_any: policy.is_none_or(|policy| policy.mode() == Mode::AllowAny),
             tls: match (mesh.auth_policy(), auto) {

@@ -71,6 +71,14 @@ impl<K: Hash + Eq + Clone, V: Shared> Cache<K, V> {
         self.lock().entry(key).or_insert(value).clone()
     }
 
+    pub(super) fn has(&self, key: &K) -> bool {
+        self.lock().contains_key(key)
+    }
+
+    pub(super) fn keys(&self) -> Vec<K> {
+        self.lock().keys().cloned().collect()
+    }
+
     pub(super) fn values(&self) -> Vec<V> {
         self.lock().values().cloned().collect()
     }

@@ -8,14 +8,17 @@ mod named;
 mod proxy;
 #[cfg(test)]
 mod tests;
+mod variants;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use api::model::{ClusterId, Endpoint, Service, World};
 
 use self::cache::{Cache, Shared};
+use self::variants::Variants;
 use crate::node::Node;
 use crate::resources::clusters::Client;
 use crate::resources::endpoints::Viewer;
@@ -25,6 +28,7 @@ use crate::resources::listeners::outbound::{Outbound, Place};
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::networks::Networks;
 use crate::resources::outlets::Outlets;
+use crate::resources::proxy::Families;
 use crate::resources::routes::Caller;
 use crate::settings::Settings;
 use crate::version::Version;
@@ -40,7 +44,9 @@ pub struct Snapshot {
     base: Arc<Base>,
     directory: OnceLock<Directory>,
     made: Arc<Made>,
-    assignments: Cache<(Arc<str>, Viewer), Arc<Resource>>,
+    assignments: Variants<Viewer, Assignments>,
+    /// Services whose assignments differ from those of the snapshot before; `None`: all may.
+    changed: Option<BTreeSet<Arc<str>>>,
 }
 
 /// What is read off the world once.
@@ -59,21 +65,46 @@ type Own<K> = (K, Vec<(Arc<str>, Version)>);
 /// A route configuration, if there is one of the name, and what was left out of it.
 type Routes = (Option<Arc<Resource>>, Arc<Vec<Conflict>>);
 
-/// What programs with gRPC in them ask for: its type and name, the port that is meant, and who asks.
-type Named = (Type, Arc<str>, Arc<str>, (Client, api::model::Locality));
+/// What programs with gRPC in them ask for: its type and name, and the port that is meant.
+type Named = (Type, Arc<str>, Arc<str>);
+
+/// Assignments by name, of all proxies that see the same.
+type Assignments = Cache<Arc<str>, Arc<Resource>>;
+
+/// By what the clusters of two proxies differ.
+type ClientKey = (Client, api::model::Locality);
 
 /// What does not depend on endpoints that only EDS carries.
 #[derive(Debug, Default)]
 struct Made {
-    clusters: Cache<(Client, api::model::Locality), Arc<Set>>,
-    all_clusters: Cache<Own<(Client, api::model::Locality)>, Arc<Set>>,
-    listeners: Cache<Place, Arc<Outbound>>,
-    all_listeners: Cache<Own<Place>, Arc<Set>>,
-    routes: Cache<(Caller, Arc<str>), Routes>,
-    named: Cache<Named, Arc<Resource>>,
+    clusters: Variants<ClientKey, Clusters>,
+    all_clusters: Variants<Own<ClientKey>, Set>,
+    listeners: Variants<Place, Cache<(), Arc<Outbound>>>,
+    all_listeners: Variants<Own<Place>, Set>,
+    routes: Variants<Caller, Cache<Arc<str>, Routes>>,
     /// Listeners that a proxy cannot have beside its others, by what is left out: the first proxy that found it is named.
     lost: Mutex<BTreeMap<String, Conflict>>,
 }
+
+/// Those of services, for all proxies that see the same.
+#[derive(Debug, Default)]
+struct Clusters {
+    all: Cache<(), Arc<Set>>,
+    named: Cache<Named, Arc<Resource>>,
+}
+
+impl Clusters {
+    fn after(&self) -> Self {
+        Self {
+            all: self.all.after(),
+            named: self.named.after(),
+        }
+    }
+}
+
+/// Listeners that proxies cannot have and that are remembered: whoever looks has enough with so many, and what they are called
+/// depends on addresses that proxies say.
+const LOST: usize = 1000;
 
 /// A snapshot after a change, and what the change came to.
 #[derive(Debug)]
@@ -95,7 +126,8 @@ impl Snapshot {
             base,
             directory: OnceLock::new(),
             made: Arc::default(),
-            assignments: Cache::default(),
+            assignments: Variants::default(),
+            changed: None,
         })
     }
 
@@ -117,18 +149,14 @@ impl Snapshot {
     }
 
     fn with_endpoints(&self, world: World, hosts: &BTreeSet<Arc<str>>) -> Self {
-        let kept = |(name, _): &(Arc<str>, Viewer)| {
-            name.rsplit('|')
-                .next()
-                .is_none_or(|host| !hosts.contains(host))
-        };
         Self {
             world,
             settings: self.settings.clone(),
             base: self.base.clone(),
             directory: OnceLock::new(),
             made: self.made.clone(),
-            assignments: self.assignments.keeping(kept),
+            assignments: self.assignments.after(),
+            changed: Some(hosts.clone()),
         }
     }
 
@@ -141,7 +169,64 @@ impl Snapshot {
             directory: OnceLock::new(),
             made: Arc::new(self.made.after()),
             assignments: self.assignments.after(),
+            changed: None,
         }
+    }
+
+    /// Those that this viewer sees; of the snapshot before all that did not change.
+    fn assignments(&self, viewer: Viewer) -> Arc<Assignments> {
+        self.assignments.get(viewer, |older| {
+            Arc::new(match (older, &self.changed) {
+                (None, _) => Assignments::default(),
+                (Some(older), None) => older.after(),
+                (Some(older), Some(hosts)) => older.keeping(|name| {
+                    let host = name.rsplit('|').next();
+                    host.is_none_or(|host| !hosts.contains(host))
+                }),
+            })
+        })
+    }
+
+    /// Makes what proxies like these will ask for next, so that whoever serves them only hands it out. `earlier`: what they
+    /// have. Of assignments those are made that somebody asked for, and those of new ports.
+    pub fn make_ahead(self: &Arc<Self>, earlier: &Self, nodes: &[Arc<Node>]) {
+        let names = self.assignments_ahead(earlier);
+        let mut known = HashSet::new();
+        for node in nodes.iter().filter(|node| !node.grpc) {
+            if known.len() < KINDS_AHEAD && known.insert(likeness(node)) {
+                let view = proxy::ProxyView::new(self, node);
+                view.make_ahead(Type::Cluster, &[]);
+                view.make_ahead(Type::Listener, &[]);
+                view.make_ahead(Type::Endpoint, &names);
+                drop(view.all(Type::Route));
+            }
+        }
+    }
+
+    fn assignments_ahead(&self, earlier: &Self) -> Vec<String> {
+        let all = earlier.assignments.all();
+        let asked: BTreeSet<Arc<str>> = all.iter().flat_map(|one| one.keys()).collect();
+        if asked.is_empty() {
+            return Vec::new();
+        }
+        let own = self.base.outlets.all.iter().map(|outlet| &*outlet.name);
+        let is_new = |name: &str| earlier.base.outlets.by_name(name).is_none();
+        own.filter(|name| asked.contains(*name) || is_new(name))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// How much there is in a world: ports of services, their addresses and endpoints.
+    #[must_use]
+    pub fn size(world: &World) -> usize {
+        let services = world.services.values();
+        let services = services.map(|service| {
+            let addresses: usize = service.addresses.values().map(Vec::len).sum();
+            service.ports.len() + addresses
+        });
+        let shards = world.endpoints.values();
+        let endpoints = shards.flat_map(|shards| shards.values());
+        services.sum::<usize>() + endpoints.map(|shard| shard.len()).sum::<usize>()
     }
 
     /// What this proxy is to have.
@@ -161,10 +246,12 @@ impl Snapshot {
         let mut all: BTreeSet<Conflict> = self.base.outlets.conflicts.iter().cloned().collect();
         all.extend(fixed::no_http_proxy(&self.base.mesh));
         all.extend(self.made.lost().values().cloned());
-        for outbound in self.made.listeners.values() {
+        let listeners = self.made.listeners.all();
+        for outbound in listeners.iter().flat_map(|place| place.values()) {
             all.extend(outbound.conflicts.iter().cloned());
         }
-        for (_, conflicts) in self.made.routes.values() {
+        let routes = self.made.routes.all();
+        for (_, conflicts) in routes.iter().flat_map(|caller| caller.values()) {
             all.extend(conflicts.iter().cloned());
         }
         let mut all: Vec<_> = all.into_iter().collect();
@@ -178,7 +265,8 @@ impl Snapshot {
     /// Assignments that were made and are kept, each for all proxies that see the same.
     #[must_use]
     pub fn assignments_made(&self) -> usize {
-        self.assignments.len()
+        let viewers = self.assignments.all();
+        viewers.iter().map(|assignments| assignments.len()).sum()
     }
 
     fn directory(&self) -> &Directory {
@@ -272,7 +360,6 @@ impl Made {
             listeners: self.listeners.after(),
             all_listeners: self.all_listeners.after(),
             routes: self.routes.after(),
-            named: self.named.after(),
             lost: Mutex::default(),
         }
     }
@@ -280,7 +367,10 @@ impl Made {
     fn tell(&self, lost: impl IntoIterator<Item = Conflict>, proxy: &Arc<str>) {
         for conflict in lost {
             let key = conflict.key.clone();
-            self.lost().entry(key).or_insert_with(|| conflict.of(proxy));
+            let mut all = self.lost();
+            if all.len() < LOST {
+                all.entry(key).or_insert_with(|| conflict.of(proxy));
+            }
         }
     }
 
@@ -314,6 +404,28 @@ impl Shared for Routes {
     fn or_older(self, older: &Self) -> Self {
         (self.0.or_older(&older.0), self.1)
     }
+}
+
+/// So many kinds of proxies have their resources made ahead, which are among the spare ones until somebody asks; what others
+/// have is made when they ask.
+const KINDS_AHEAD: usize = variants::SPARE / 2;
+
+/// What proxies have in common that are given the same, but for what is each one's own.
+fn likeness(node: &Node) -> impl Eq + Hash + use<> {
+    let options = (node.idle_timeout, node.http10);
+    let place = (
+        node.cluster.clone(),
+        node.network.clone(),
+        node.locality.clone(),
+    );
+    let families = Families::of(&node.addresses);
+    let who = (
+        node.kind,
+        node.mode,
+        node.domain.clone(),
+        node.client.clone(),
+    );
+    (options, place, families, who)
 }
 
 fn resolved_near(world: &World) -> bool {

@@ -4,14 +4,36 @@ use std::sync::Arc;
 
 use api::model::{Locality, Resolution};
 
+use super::Assignments;
 use super::proxy::ProxyView;
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::grpc::{self, Asker, Target};
 use crate::resources::locality::Preference;
+use crate::resources::outlets::Outlet;
 use crate::resources::{clusters, routes};
 use crate::view::{Resource, Type};
 
 impl ProxyView {
+    /// Where the assignment of a port is, for all who see the same.
+    fn assignments_of(&self, outlet: &Outlet) -> &Assignments {
+        match self.preference(outlet) {
+            Preference::None => &self.parts.assignments,
+            Preference::Near(..) | Preference::Shares(_) => &self.parts.near,
+        }
+    }
+
+    /// Ports and endpoints of which no assignment was made yet.
+    pub(super) fn unmade_assignments(&self, names: &[String]) -> usize {
+        let snapshot = &self.snapshot;
+        let outlets = names
+            .iter()
+            .filter_map(|name| snapshot.base.outlets.by_name(name));
+        outlets
+            .filter(|outlet| !self.assignments_of(outlet).has(&outlet.name))
+            .map(|outlet| 1 + snapshot.world.endpoints_of(&outlet.service.key).count())
+            .sum()
+    }
+
     pub(super) fn assignment(&self, name: &str) -> Option<Arc<Resource>> {
         let snapshot = &self.snapshot;
         let outlet = snapshot.base.outlets.by_name(name)?;
@@ -19,20 +41,19 @@ impl ProxyView {
             return None;
         }
         let preference = self.preference(outlet);
-        let viewer = Viewer {
-            families: self.proxy.families,
-            network: snapshot.replaces().then(|| self.proxy.network.clone()),
-            locality: match preference {
-                Preference::None => Locality::default(),
-                Preference::Near(..) | Preference::Shares(_) => self.proxy.locality.clone(),
-            },
+        let locality = match preference {
+            Preference::None => Locality::default(),
+            Preference::Near(..) | Preference::Shares(_) => self.proxy.locality.clone(),
         };
-        let key = (outlet.name.clone(), viewer.clone());
-        Some(snapshot.assignments.get(key, || {
-            let endpoints = snapshot.world.endpoints_of(&outlet.service.key);
+        Some(self.assignments_of(outlet).get(outlet.name.clone(), || {
+            let viewer = Viewer {
+                families: self.proxy.families,
+                network: snapshot.replaces().then(|| self.proxy.network.clone()),
+                locality,
+            };
             let groups = endpoints::groups(
                 outlet,
-                endpoints,
+                self.endpoints(outlet).into_iter(),
                 &viewer,
                 Names::LeftOut,
                 &snapshot.base.networks,
@@ -40,6 +61,16 @@ impl ProxyView {
             );
             Arc::new(endpoints::assignment(outlet, groups))
         }))
+    }
+
+    /// A listener has one name of those that a client may write for it.
+    pub(super) fn grpc_name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
+        let outlets = &self.snapshot.base.outlets;
+        if kind != Type::Listener {
+            return outlets.by_name(name).map(|outlet| outlet.name.clone());
+        }
+        Target::read(name)?.is_written(name).then_some(())?;
+        self.grpc(kind, name).map(|listener| listener.name.clone())
     }
 
     pub(super) fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
@@ -69,9 +100,7 @@ impl ProxyView {
         if !usual {
             return Some(make());
         }
-        let client = (self.client.clone(), self.locality_of_clusters());
-        let key = (kind, name.clone(), outlet.name.clone(), client);
-        let made = self.snapshot.made.named.get(key, make);
-        Some(made)
+        let key = (kind, name.clone(), outlet.name.clone());
+        Some(self.parts.clusters.named.get(key, make))
     }
 }

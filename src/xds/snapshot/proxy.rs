@@ -1,11 +1,14 @@
 //! What one proxy is to have: the shared parts that its place in the mesh gives it, and its own.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 
-use api::model::Locality;
+use api::model::{ClusterId, Endpoint, EndpointAddress, Locality};
 
-use super::{Conflict, Own, Snapshot, accounts};
+use super::cache::{Cache, Shared};
+use super::{Assignments, ClientKey, Clusters, Conflict, Own, Routes, Snapshot, accounts};
 use crate::node::{Kind, Mode, Node};
 use crate::resources::clusters::{self, Client, Inputs};
 use crate::resources::conflict::INVALID_LISTENER;
@@ -16,6 +19,7 @@ use crate::resources::instances::Instance;
 use crate::resources::listeners::fixed;
 use crate::resources::listeners::inbound::{self, Door};
 use crate::resources::listeners::outbound::{self, Outbound, Place};
+use crate::resources::listeners::{is_every_proxys, name};
 use crate::resources::locality::{self, Preference};
 use crate::resources::mesh::Mesh;
 use crate::resources::outlets::Outlet;
@@ -32,7 +36,20 @@ pub(super) struct ProxyView {
     pub(super) client: Client,
     caller: Caller,
     place: Place,
+    pub(super) parts: Parts,
     sets: [OnceLock<Arc<Set>>; 4],
+}
+
+/// What it shares with proxies that see the same. A view has its parts from its beginning, while there is still the view
+/// before it, of which they take what does not differ; and as long as there is one, they are there.
+pub(super) struct Parts {
+    pub(super) clusters: Arc<Clusters>,
+    listeners: Arc<Cache<(), Arc<Outbound>>>,
+    routes: Arc<Cache<Arc<str>, Routes>>,
+    /// Of services whose endpoints are the same from everywhere.
+    pub(super) assignments: Arc<Assignments>,
+    /// Of those for which it matters which endpoint is near.
+    pub(super) near: Arc<Assignments>,
 }
 
 impl fmt::Debug for ProxyView {
@@ -83,6 +100,7 @@ impl ProxyView {
             options: options(node),
             headless: snapshot.settings.headless.listeners,
         };
+        let parts = Parts::new(snapshot, &proxy, &client, &caller, &place);
         Self {
             snapshot: snapshot.clone(),
             proxy,
@@ -91,6 +109,7 @@ impl ProxyView {
             client,
             caller,
             place,
+            parts,
             sets: Default::default(),
         }
     }
@@ -111,19 +130,32 @@ impl ProxyView {
         self.proxy.node.kind == Kind::Sidecar
     }
 
-    /// Where localities make no difference, all proxies see the same.
-    pub(super) fn locality_of_clusters(&self) -> Locality {
-        let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
-        let by_shares = setting.is_some_and(|setting| !setting.distribute.is_empty());
-        if by_shares || self.snapshot.base.resolved_near {
-            return self.proxy.locality.clone();
-        }
-        Locality::default()
+    fn client_key(&self) -> ClientKey {
+        client_key(&self.snapshot, &self.proxy, &self.client)
     }
 
     pub(super) fn preference(&self, outlet: &Outlet) -> Preference<'_> {
         let setting = self.snapshot.world.mesh.locality_lb_setting.as_ref();
         locality::preference(setting, &outlet.service, &self.proxy.locality)
+    }
+
+    /// The endpoints of a port that a cluster may have: what stands for every proxy itself is none.
+    pub(super) fn endpoints(&self, outlet: &Outlet) -> Vec<(&ClusterId, &Endpoint)> {
+        let key = &outlet.service.key;
+        let of_port = self.snapshot.world.endpoints_of(key);
+        let of_port = of_port.filter(|(_, endpoint)| endpoint.port_name == outlet.port.name);
+        let (proxys, others): (Vec<_>, Vec<_>) =
+            of_port.partition(|(_, endpoint)| is_every_proxys(endpoint, self.mesh()));
+        let lost = proxys.iter().map(|(_, endpoint)| {
+            let (namespace, address, port) = (&key.namespace, &endpoint.address, endpoint.port);
+            let message = format!(
+                "the endpoint {address}, port {port}, of {namespace}/{} is left out: each proxy itself listens there",
+                key.hostname
+            );
+            Conflict::new(INVALID_LISTENER, &*outlet.name, message)
+        });
+        self.snapshot.made.tell(lost, &self.proxy.node.id);
+        others
     }
 
     pub(super) fn cluster(&self, outlet: &Outlet) -> Resource {
@@ -158,7 +190,7 @@ impl ProxyView {
         };
         endpoints::groups(
             outlet,
-            endpoints(),
+            self.endpoints(outlet).into_iter(),
             &viewer,
             Names::Resolved,
             &self.snapshot.base.networks,
@@ -168,8 +200,7 @@ impl ProxyView {
 
     fn outbound_clusters(&self) -> Arc<Set> {
         let snapshot = &self.snapshot;
-        let key = (self.client.clone(), self.locality_of_clusters());
-        snapshot.made.clusters.get(key, || {
+        self.parts.clusters.all.get((), || {
             let outbound = snapshot.base.outlets.all.iter();
             let mut members: Vec<_> = outbound
                 .map(|outlet| Arc::new(self.cluster(outlet)))
@@ -199,18 +230,18 @@ impl ProxyView {
         if own.is_empty() {
             return shared;
         }
-        let key: Own<_> = (
-            (self.client.clone(), self.locality_of_clusters()),
-            versions(&own),
-        );
-        self.snapshot.made.all_clusters.get(key, || {
-            Arc::new(Set::new(own.into_iter().chain(shared.iter().cloned())))
+        let key: Own<_> = (self.client_key(), versions(&own));
+        self.snapshot.made.all_clusters.get(key, |older| {
+            or_older(
+                Set::new(own.into_iter().chain(shared.iter().cloned())),
+                older,
+            )
         })
     }
 
     fn outbound_listeners(&self) -> Arc<Outbound> {
         let snapshot = &self.snapshot;
-        snapshot.made.listeners.get(self.place.clone(), || {
+        self.parts.listeners.get((), || {
             let endpoints = |outlet: &Outlet| {
                 let of_service = snapshot.world.endpoints_of(&outlet.service.key);
                 of_service
@@ -243,11 +274,21 @@ impl ProxyView {
         own.into_iter().map(Arc::new).collect()
     }
 
-    /// A listener of an endpoint is not for that endpoint's own proxy.
+    /// A listener for one address is not for the proxy of that address: what comes in there is its application's.
     fn has(&self, built: &outbound::Built) -> bool {
-        built
-            .endpoint
-            .is_none_or(|address| !self.proxy.node.addresses.contains(&address))
+        let address = built.address;
+        address.is_none_or(|address| !self.proxy.node.addresses.contains(&address))
+    }
+
+    /// Where its applications are, as listeners are called: no bound listener of services takes that place from them.
+    fn applications(&self) -> BTreeSet<String> {
+        let doors = self.doors.iter().filter(|_| self.place.loopback.is_some());
+        doors
+            .filter_map(|door| match door.place {
+                (EndpointAddress::Ip(address), port) => Some(name(address, port)),
+                (EndpointAddress::Pipe(_) | EndpointAddress::Name(_), _) => None,
+            })
+            .collect()
     }
 
     fn listeners(&self) -> Arc<Set> {
@@ -256,23 +297,34 @@ impl ProxyView {
         }
         let shared = self.outbound_listeners();
         let own = self.own_listeners();
+        let applications = self.applications();
+        let has = |built: &outbound::Built| {
+            self.has(built) && !applications.contains(&*built.resource.name)
+        };
         let names = own.iter().map(|one| &*one.name);
         let taken = names.filter(|&name| {
             shared
                 .listeners
                 .get(name)
-                .is_some_and(|built| self.has(built))
+                .is_some_and(|built| !built.endpoint || self.has(built))
         });
-        let told = taken.map(no_room);
+        let taken = taken.map(no_room);
+        let behind = applications.iter();
+        let behind = behind.filter(|name| shared.listeners.contains_key(*name));
+        let behind = behind.map(|name| in_the_way(name));
+        let others = shared.listeners.iter();
+        let others = others.filter(|(_, built)| !built.endpoint && !self.has(built));
+        let others = others.map(|(name, _)| of_its_address(name));
+        let told = taken.chain(behind).chain(others);
         self.snapshot.made.tell(told, &self.proxy.node.id);
-        let skipped = shared.listeners.values().filter(|built| !self.has(built));
+        let skipped = shared.listeners.values().filter(|built| !has(built));
         let mut parts = versions(&own);
         parts.extend(skipped.map(|built| (built.resource.name.clone(), built.resource.version)));
         let key: Own<_> = (self.place.clone(), parts);
-        self.snapshot.made.all_listeners.get(key, || {
-            let outbound = shared.listeners.values().filter(|built| self.has(built));
+        self.snapshot.made.all_listeners.get(key, |older| {
+            let outbound = shared.listeners.values().filter(|built| has(built));
             let outbound = outbound.map(|built| built.resource.clone());
-            Arc::new(Set::new(own.into_iter().chain(outbound)))
+            or_older(Set::new(own.into_iter().chain(outbound)), older)
         })
     }
 
@@ -281,7 +333,6 @@ impl ProxyView {
             return None;
         }
         let name: Arc<str> = name.into();
-        let key = (self.caller.clone(), name.clone());
         let make = || match routes::outbound(&name, &self.snapshot.base.outlets, &self.caller) {
             Some((resource, conflicts)) => {
                 (Some(Arc::new(resource)), Arc::new(self.found(conflicts)))
@@ -292,7 +343,7 @@ impl ProxyView {
         if !self.refers_to(&name) {
             return make().0;
         }
-        self.snapshot.made.routes.get(key, make).0
+        self.parts.routes.get(name.clone(), make).0
     }
 
     /// All proxies that see the same share what was made for one of them: it is named as the one that found it.
@@ -354,9 +405,115 @@ impl View for ProxyView {
         }
     }
 
+    fn name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
+        let outlets = &self.snapshot.base.outlets;
+        match kind {
+            _ if self.proxy.node.grpc => self.grpc_name(kind, name),
+            Type::Cluster | Type::Listener => self.all(kind).get(name).map(|one| one.name.clone()),
+            Type::Endpoint => outlets.by_name(name).map(|outlet| outlet.name.clone()),
+            Type::Route if !self.is_sidecar() => None,
+            Type::Route => {
+                let of_listeners = &self.outbound_listeners().routes;
+                let proxy = || (name == HTTP_PROXY).then(|| HTTP_PROXY.into());
+                of_listeners.get(name).cloned().or_else(proxy)
+            }
+        }
+    }
+
+    fn unmade(&self, kind: Type, names: &[String]) -> usize {
+        if self.proxy.node.grpc {
+            return 0;
+        }
+        let outlets = &self.snapshot.base.outlets.all;
+        let is_made = match kind {
+            Type::Endpoint => return self.unmade_assignments(names),
+            Type::Cluster => self.parts.clusters.all.has(&()),
+            Type::Listener => !self.is_sidecar() || self.parts.listeners.has(&()),
+            Type::Route => {
+                let has = |name: &String| self.parts.routes.has(&name.as_str().into());
+                !self.is_sidecar() || names.iter().all(has)
+            }
+        };
+        if is_made { 0 } else { outlets.len() }
+    }
+
+    fn make_ahead(&self, kind: Type, names: &[String]) {
+        match kind {
+            _ if self.proxy.node.grpc => {}
+            Type::Cluster => drop(self.outbound_clusters()),
+            Type::Listener => {
+                if self.is_sidecar() {
+                    drop(self.outbound_listeners());
+                }
+            }
+            Type::Endpoint => names.iter().for_each(|name| drop(self.assignment(name))),
+            Type::Route => names.iter().for_each(|name| drop(self.route(name))),
+        }
+    }
+
     fn serves(&self) -> bool {
         self.serves
     }
+}
+
+impl Parts {
+    fn new(
+        snapshot: &Snapshot,
+        proxy: &Proxy,
+        client: &Client,
+        caller: &Caller,
+        place: &Place,
+    ) -> Self {
+        let made = &snapshot.made;
+        let viewer = |locality: Locality| {
+            snapshot.assignments(Viewer {
+                families: proxy.families,
+                network: snapshot.replaces().then(|| proxy.network.clone()),
+                locality,
+            })
+        };
+        let assignments = viewer(Locality::default());
+        let near = if proxy.locality.is_unknown() {
+            assignments.clone()
+        } else {
+            viewer(proxy.locality.clone())
+        };
+        Self {
+            clusters: made
+                .clusters
+                .get(client_key(snapshot, proxy, client), |older| {
+                    Arc::new(older.map_or_else(Clusters::default, |older| older.after()))
+                }),
+            listeners: made.listeners.get(place.clone(), after),
+            routes: made.routes.get(caller.clone(), after),
+            assignments,
+            near,
+        }
+    }
+}
+
+fn after<K: Hash + Eq + Clone, V: Shared>(older: Option<Arc<Cache<K, V>>>) -> Arc<Cache<K, V>> {
+    Arc::new(older.map_or_else(Cache::default, |older| older.after()))
+}
+
+fn or_older(set: Set, older: Option<Arc<Set>>) -> Arc<Set> {
+    let set = Arc::new(set);
+    match older {
+        Some(older) => set.or_older(&older),
+        None => set,
+    }
+}
+
+/// Where localities make no difference, all proxies see the same.
+fn client_key(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> ClientKey {
+    let setting = snapshot.world.mesh.locality_lb_setting.as_ref();
+    let by_shares = setting.is_some_and(|setting| !setting.distribute.is_empty());
+    let locality = if by_shares || snapshot.base.resolved_near {
+        proxy.locality.clone()
+    } else {
+        Locality::default()
+    };
+    (client.clone(), locality)
 }
 
 fn options(node: &Node) -> HttpOptions {
@@ -380,15 +537,31 @@ fn no_room(name: &str) -> Conflict {
     Conflict::new(INVALID_LISTENER, name, message)
 }
 
+/// What is told of a listener of services that would be bound where the application is.
+fn in_the_way(name: &str) -> Conflict {
+    let message =
+        format!("listener {name} of services is left out: the proxy's application is there");
+    Conflict::new(INVALID_LISTENER, name, message)
+}
+
+/// What is told of a listener of services at an address of the proxy's own.
+fn of_its_address(name: &str) -> Conflict {
+    let message =
+        format!("listener {name} of services is left out: the address is the proxy's own");
+    Conflict::new(INVALID_LISTENER, name, message)
+}
+
 fn doors(snapshot: &Snapshot, proxy: &Proxy, instances: &[Instance]) -> Vec<Door> {
     let (mesh, sniffs) = (&snapshot.base.mesh, snapshot.settings.sniffing.inbound);
     let mut lost = Vec::new();
     let written = ingress::sidecar(&snapshot.world, proxy)
         .and_then(|sidecar| ingress::doors(&sidecar, proxy, instances, mesh, sniffs, &mut lost));
-    snapshot.made.tell(lost, &proxy.node.id);
-    match written {
+    let doors = match written {
         Some(doors) => doors,
         None if proxy.intercepts() => inbound::of_instances(instances, proxy, mesh, sniffs),
         None => Vec::new(),
-    }
+    };
+    let doors = inbound::to_applications(doors, proxy, mesh, &mut lost);
+    snapshot.made.tell(lost, &proxy.node.id);
+    doors
 }

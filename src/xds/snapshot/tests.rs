@@ -1,8 +1,10 @@
 //! Snapshots of small worlds.
 
+mod hostile_tenants;
 mod networks;
 mod ports;
 mod targets;
+mod variants;
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::message::{Client, Protocol, Request};
+use super::message::{Client, NAME_BYTES, Protocol, Request, UNKNOWN_NAMES};
 use super::{Unmade, made};
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
@@ -147,21 +147,44 @@ impl Complete {
         self.narrow();
     }
 
-    /// Delta, first request. Whether the client has all of it already.
+    /// Asked for by name, or sent.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let found = self.names.binary_search_by(|known| (**known).cmp(name));
+        found.is_ok() || self.sent.get(name).is_some()
+    }
+
+    /// Delta, first request. Whether the client has all of it already; and how many of the names that it has and that there is
+    /// nothing of are too many to be told that they are gone: they come again on its next stream.
     pub(super) fn begin_delta(
         &mut self,
         request: &Request,
         client: Client,
         view: &dyn View,
-    ) -> bool {
+    ) -> (bool, usize) {
         let names = sorted(&request.names);
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
         self.names = by_name(&names);
-        self.sent = Arc::new(request.initial.iter().map(known).collect());
+        let (mut unknown, mut forgotten) = (0, 0);
+        let has = request.initial.iter().filter_map(|(name, version)| {
+            let shared = made(|| view.name(request.kind, name)).ok().flatten();
+            let name = match shared {
+                Some(shared) => shared,
+                None if unknown < UNKNOWN_NAMES && name.len() <= NAME_BYTES => {
+                    unknown += 1;
+                    name.as_str().into()
+                }
+                None => {
+                    forgotten += 1;
+                    return None;
+                }
+            };
+            Some(known(name, version))
+        });
+        self.sent = Arc::new(has.collect());
         self.narrow();
         let Ok(target) = self.target(request.kind, view) else {
             self.owed = self.is_asked_for();
-            return false;
+            return (false, forgotten);
         };
         let is_missing =
             |name: &&Arc<str>| self.sent.get(name).is_none() && target.get(name).is_none();
@@ -174,7 +197,7 @@ impl Complete {
         } else {
             self.owed = self.is_asked_for();
         }
-        agreed && self.is_asked_for()
+        (agreed && self.is_asked_for(), forgotten)
     }
 
     /// Delta, a later request.
@@ -274,10 +297,10 @@ fn merge(into: &mut Vec<Arc<str>>, names: &[Arc<str>]) {
 }
 
 /// What a client says that it has. A version that was never given out differs from every one that was.
-fn known((name, version): &(String, String)) -> Arc<Resource> {
+fn known(name: Arc<str>, version: &str) -> Arc<Resource> {
     let version = Version::parse(version).unwrap_or_else(|| Version::of(version.as_bytes()));
     Arc::new(Resource {
-        name: name.as_str().into(),
+        name,
         version,
         body: Bytes::new(),
     })

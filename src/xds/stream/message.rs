@@ -82,6 +82,10 @@ pub enum Heard {
 pub enum Fault {
     /// More than [`NAMES`] in one request or subscribed.
     TooManyNames(usize),
+    /// More than [`UNKNOWN_NAMES`] that there is nothing of.
+    UnknownNames,
+    /// One that there is nothing of, longer than [`NAME_BYTES`].
+    LongName(usize),
 }
 
 impl std::fmt::Display for Fault {
@@ -90,6 +94,14 @@ impl std::fmt::Display for Fault {
             Self::TooManyNames(found) => {
                 write!(to, "cannot subscribe {found} names: {NAMES} are allowed")
             }
+            Self::UnknownNames => write!(
+                to,
+                "cannot remember more than {UNKNOWN_NAMES} names that do not exist"
+            ),
+            Self::LongName(length) => write!(
+                to,
+                "cannot remember a name of {length} bytes that does not exist: {NAME_BYTES} are allowed"
+            ),
         }
     }
 }
@@ -108,6 +120,13 @@ pub struct Nack {
 
 /// Names in one request, and names that one stream subscribes of one type.
 pub const NAMES: usize = 100_000;
+
+/// Names that one stream may ask for although there is nothing of them, all types together (discovery.md §9). A proxy names what
+/// it was told of before, so these are the services that were removed while it was away.
+pub const UNKNOWN_NAMES: usize = 1000;
+
+/// Longest of them (discovery.md §9): a host of 253 bytes with what stands around it.
+pub const NAME_BYTES: usize = 512;
 
 /// Of a refusal's words.
 pub const WORDS: usize = 4096;

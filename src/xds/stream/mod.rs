@@ -22,6 +22,7 @@ mod slot;
 mod status;
 #[cfg(test)]
 mod tests;
+mod unknown;
 mod writer;
 
 use std::collections::BTreeSet;
@@ -33,7 +34,8 @@ use self::complete::{Complete, sorted};
 use self::ledger::Ledger;
 pub use self::lists::Lists;
 pub use self::message::{
-    CLOSED, Client, Fault, Heard, NAMES, Nack, Protocol, Request, Response, SLOW, STEP, WORDS,
+    CLOSED, Client, Fault, Heard, NAME_BYTES, NAMES, Nack, Protocol, Request, Response, SLOW, STEP,
+    UNKNOWN_NAMES, WORDS,
 };
 use self::named::Named;
 use self::push::{Dirty, Waiting};
@@ -41,6 +43,7 @@ pub use self::push::{LastPush, Push, Scope};
 use self::rollout::Phase;
 use self::slot::{Absence, Source, short};
 pub use self::status::{Status, Watches};
+use self::unknown::{Asked, Unknown};
 pub use self::writer::Stall;
 use self::writer::Writer;
 use crate::reason::Reasons;
@@ -110,6 +113,7 @@ pub struct Stream {
     /// What could not be made since somebody last asked.
     unmade: BTreeSet<Type>,
     lists: Arc<Lists>,
+    unknown: Unknown,
 }
 
 /// A view did not come to its end.
@@ -150,6 +154,7 @@ impl Stream {
             writer: Writer::default(),
             unmade: BTreeSet::new(),
             lists: Arc::default(),
+            unknown: Unknown::default(),
         }
     }
 
@@ -160,7 +165,8 @@ impl Stream {
         self
     }
 
-    /// Takes a request in. An answer comes with [`Self::next`].
+    /// Takes a request in. An answer comes with [`Self::next`], also where the stream cannot go on: what it is told then is what
+    /// it need not say again on the next one.
     pub fn request(&mut self, now: Duration, request: &Request) -> Result<Heard, Fault> {
         bounded(request.names.len())?;
         bounded(request.unsubscribe.len())?;
@@ -183,9 +189,9 @@ impl Stream {
             return Ok(heard);
         }
         if kind.is_complete() {
-            self.rename_complete(request, heard == Heard::Subscribed);
+            self.rename_complete(request, heard == Heard::Subscribed)?;
         } else {
-            self.rename_named(request, heard == Heard::Subscribed);
+            self.rename_named(request, heard == Heard::Subscribed)?;
         }
         if self.ledgers.of(kind).is_settled()
             && let Some(watch) = self.named(kind)
@@ -213,16 +219,32 @@ impl Stream {
         }
     }
 
-    fn rename_complete(&mut self, request: &Request, is_first: bool) {
+    fn rename_complete(&mut self, request: &Request, is_first: bool) -> Result<(), Fault> {
         let (watch, view) = match request.kind {
             Type::Cluster => (&mut self.clusters, &*self.views.rolling),
             Type::Listener => (&mut self.listeners, &*self.views.shown),
-            Type::Endpoint | Type::Route => return,
+            Type::Endpoint | Type::Route => return Ok(()),
         };
         let client = self.client;
+        let mut names = sorted(&request.names);
+        names.retain(|name| *name != "*");
+        let asked = Asked {
+            names: &names,
+            all: self.protocol == Protocol::StateOfTheWorld,
+            is_held: &|name| watch.has(name),
+            is_there: &|name| !matches!(made(|| view.name(request.kind, name)), Ok(None)),
+        };
+        self.unknown.ask(request.kind, &asked)?;
+        self.unknown
+            .leave(request.kind, &sorted(&request.unsubscribe));
+        let mut forgotten = 0;
         let agreed = match (self.protocol, is_first) {
             (Protocol::StateOfTheWorld, true) => watch.begin(request, client, view),
-            (Protocol::Delta, true) => watch.begin_delta(request, client, view),
+            (Protocol::Delta, true) => {
+                let agreed;
+                (agreed, forgotten) = watch.begin_delta(request, client, view);
+                agreed
+            }
             (Protocol::StateOfTheWorld, false) => {
                 watch.rename(request, client);
                 false
@@ -236,20 +258,24 @@ impl Stream {
             let version = watch.sent().version();
             self.ledgers.of_mut(request.kind).agree(version);
         }
+        if forgotten > 0 {
+            return Err(Fault::UnknownNames);
+        }
+        Ok(())
     }
 
-    fn rename_named(&mut self, request: &Request, is_first: bool) {
+    fn rename_named(&mut self, request: &Request, is_first: bool) -> Result<(), Fault> {
         let known = match request.kind {
             Type::Endpoint => &self.endpoints,
             Type::Route => &self.routes,
-            Type::Cluster | Type::Listener => return,
+            Type::Cluster | Type::Listener => return Ok(()),
         };
         // An ACK has all names once more.
         if self.protocol == Protocol::StateOfTheWorld
             && !is_first
             && known.is_exactly(&request.names)
         {
-            return;
+            return Ok(());
         }
         let mut names = sorted(&request.names);
         names.retain(|name| *name != "*");
@@ -257,6 +283,16 @@ impl Stream {
         let trusted = request.kind == Type::Route || self.has_current_clusters();
         let absence = Absence::of(self.protocol, self.client);
         let views = &self.views;
+        let asked = Asked {
+            names: &names,
+            all: self.protocol == Protocol::StateOfTheWorld,
+            is_held: &|name| known.has(name),
+            is_there: &|name| !matches!(views.name(request.kind, name), Ok(None)),
+        };
+        self.unknown.ask(request.kind, &asked)?;
+        let gone = sorted(&request.unsubscribe);
+        self.unknown.leave(request.kind, &gone);
+        let shared = |name: &str| views.shared(request.kind, name);
         let get = |name: &str| views.get(request.kind, name);
         let source = Source {
             get: &get,
@@ -269,19 +305,19 @@ impl Stream {
         let watch = match request.kind {
             Type::Endpoint => &mut self.endpoints,
             Type::Route => &mut self.routes,
-            Type::Cluster | Type::Listener => return,
+            Type::Cluster | Type::Listener => return Ok(()),
         };
         let mut agreed = false;
         match self.protocol {
             Protocol::StateOfTheWorld => {
-                watch.replace(&names, last);
+                watch.replace(&names, last, &shared);
                 if is_first && trusted {
                     let version = Version::parse(&request.version);
                     agreed = watch.agree(version, &source);
                 }
             }
             Protocol::Delta => {
-                watch.add(&names);
+                watch.add(&names, &shared);
                 if is_first && trusted {
                     let mut initial: Vec<_> = request
                         .initial
@@ -291,19 +327,25 @@ impl Stream {
                     initial.sort_unstable();
                     agreed = watch.agree_each(&initial, &source) && !names.is_empty();
                 }
-                watch.remove(&sorted(&request.unsubscribe));
+                watch.remove(&gone);
             }
         }
         if agreed {
             let version = watch.version();
             self.ledgers.of_mut(request.kind).agree(version);
         }
+        Ok(())
     }
 
     /// The client came with the current clusters, and was sent none since.
     fn has_current_clusters(&self) -> bool {
         let ledger = &self.ledgers.clusters;
         ledger.asked && ledger.is_silent() && !self.clusters.is_owed()
+    }
+
+    /// What it has, or is on its way to.
+    pub fn view(&self) -> &Arc<dyn View> {
+        &self.views.latest
     }
 
     /// Takes a push in; it merges into one that waits.
@@ -382,6 +424,22 @@ impl Views {
             asked = Some(view);
         }
         Ok(None)
+    }
+
+    /// The string that all share who have this name.
+    fn name(&self, kind: Type, name: &str) -> Result<Option<Arc<str>>, Unmade> {
+        for view in [&self.latest, &self.rolling, &self.shown] {
+            if let Some(name) = made(|| view.name(kind, name))? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same; one of its own where there is nothing of that name.
+    fn shared(&self, kind: Type, name: &str) -> Arc<str> {
+        let shared = self.name(kind, name).ok().flatten();
+        shared.unwrap_or_else(|| name.into())
     }
 
     /// Whether a name has something; nothing where that cannot be made.

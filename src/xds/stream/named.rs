@@ -73,13 +73,18 @@ impl Named {
     }
 
     /// State of the world: these names, sorted, each once, and no others. They come with the last nonce.
-    pub(super) fn replace(&mut self, names: &[&str], nonce: u32) {
+    pub(super) fn replace(
+        &mut self,
+        names: &[&str],
+        nonce: u32,
+        shared: &dyn Fn(&str) -> Arc<str>,
+    ) {
         let mut old = self.slots.iter().peekable();
         let mut slots = List::with_capacity(names.len());
         for name in names {
             while old.next_if(|slot| **slot.name() < **name).is_some() {}
             let Some(known) = old.next_if(|slot| **slot.name() == **name) else {
-                slots.push(Slot::unsent(name));
+                slots.push(Slot::unsent(shared(name)));
                 continue;
             };
             // What was in the response that this request answers has reached it.
@@ -113,7 +118,7 @@ impl Named {
     }
 
     /// Delta: these names, sorted, each once, too; one that is there already is asked for again.
-    pub(super) fn add(&mut self, names: &[&str]) {
+    pub(super) fn add(&mut self, names: &[&str], shared: &dyn Fn(&str) -> Arc<str>) {
         if names.is_empty() {
             return;
         }
@@ -124,7 +129,10 @@ impl Named {
                 slots.push(slot.clone());
             }
             let known = old.next_if(|slot| **slot.name() == **name);
-            slots.push(known.map_or_else(|| Slot::unsent(name), |slot| slot.with(State::Unsent)));
+            slots.push(known.map_or_else(
+                || Slot::unsent(shared(name)),
+                |slot| slot.with(State::Unsent),
+            ));
         }
         slots.extend(old.cloned());
         slots.shrink_to_fit();
@@ -373,10 +381,14 @@ mod tests {
         /// A stream that has all that there is.
         fn stream(&self) -> Named {
             let mut named = Named::default();
-            named.replace(&self.names(), 0);
+            named.replace(&self.names(), 0, &own);
             assert_eq!(self.tell(&mut named, &Dirty::None, 1), self.names());
             named
         }
+    }
+
+    fn own(name: &str) -> Arc<str> {
+        name.into()
     }
 
     fn dirty(name: &str) -> Dirty {
@@ -408,9 +420,9 @@ mod tests {
         let mut names = mesh.names();
         let gone = names.remove(7);
         let (last, others) = streams.split_last_mut().unwrap();
-        last.replace(&names, 0);
+        last.replace(&names, 0, &own);
         assert!(!shared(last, &others[0]) && last.len() == 99);
-        last.replace(&mesh.names(), 0);
+        last.replace(&mesh.names(), 0, &own);
         assert_eq!(mesh.tell(last, &Dirty::None, 20), [gone]);
         assert!(shared(last, &others[0]));
         assert!(others.iter().all(|one| one.len() == 100));
@@ -460,7 +472,7 @@ mod tests {
         for round in 0..1000 {
             mesh.put(&format!("x{round}"), 0);
             mesh.resources.remove(&format!("x{}", round - 1));
-            stream.replace(&mesh.names(), 0);
+            stream.replace(&mesh.names(), 0, &own);
             mesh.tell(&mut stream, &Dirty::None, 2);
             assert!(stream.told.some.len() <= stream.len() + 1);
         }

@@ -28,9 +28,9 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn unsent(name: &str) -> Self {
+    pub(super) fn unsent(name: Arc<str>) -> Self {
         Self {
-            resource: nothing(name.into()),
+            resource: nothing(name),
             state: State::Unsent,
         }
     }

@@ -9,6 +9,8 @@
     reason = "a test may panic, and reads files"
 )]
 
+#[path = "../../../tests/support/corpus.rs"]
+mod corpus;
 #[path = "../../../tests/fuzz-gudgeon/properties/discovery.rs"]
 mod discovery;
 #[path = "../../../tests/fuzz-gudgeon/properties/node.rs"]
@@ -23,6 +25,25 @@ fn examples_and_their_beginnings() {
         discovery::check(Protocol::StateOfTheWorld, bytes);
     });
     run("delta_request", |bytes| {
+        discovery::check(Protocol::Delta, bytes);
+    });
+}
+
+#[test]
+fn kept_nodes() {
+    corpus::replay("node", node::check);
+}
+
+#[test]
+fn kept_requests() {
+    corpus::replay("discovery_request", |bytes| {
+        discovery::check(Protocol::StateOfTheWorld, bytes);
+    });
+}
+
+#[test]
+fn kept_requests_of_the_delta_protocol() {
+    corpus::replay("delta_request", |bytes| {
         discovery::check(Protocol::Delta, bytes);
     });
 }

@@ -1,6 +1,6 @@
 //! What is written at one place, and what became of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use api::config::Finding;
 
@@ -61,8 +61,15 @@ pub(in crate::config) struct Problem {
     pub(in crate::config) cause: String,
 }
 
+/// What is said of objects when it is said of so many others already.
+static UNEXPLAINED: LazyLock<Arc<[Finding]>> = LazyLock::new(|| {
+    let words = "refused, as many others: validate the file to see why";
+    [Finding::error("", words)].into()
+});
+
 impl Kept {
-    pub(super) fn new(claim: Claim) -> Self {
+    /// `explained`: what is wrong with it is kept.
+    pub(super) fn new(claim: Claim, explained: bool) -> Self {
         let Judged {
             id,
             entry,
@@ -80,10 +87,21 @@ impl Kept {
             line: claim.line,
             wrong: claim.wrong,
             entry,
-            errors: shared(errors),
-            warnings: shared(warnings),
+            errors: match explained || errors.is_empty() {
+                true => shared(errors),
+                false => Arc::clone(&UNEXPLAINED),
+            },
+            warnings: match explained {
+                true => shared(warnings),
+                false => Arc::default(),
+            },
             standing,
         }
+    }
+
+    /// It is refused, and not told by itself.
+    pub(super) fn is_unexplained(&self) -> bool {
+        Arc::ptr_eq(&self.errors, &UNEXPLAINED)
     }
 
     pub(super) fn report(&self, report: &mut Report, origin: impl Fn(usize) -> Box<str>) {
@@ -116,6 +134,12 @@ impl Kept {
 }
 
 impl Sheet {
+    /// How many of it have something that is said of them.
+    pub(super) fn explained(&self) -> usize {
+        let is = |claim: &&Kept| !(claim.errors.is_empty() && claim.warnings.is_empty());
+        self.claims.iter().filter(is).count()
+    }
+
     pub(super) fn is_noted(&self) -> bool {
         let is_noted =
             |claim: &Kept| claim.standing != Standing::Served || !claim.warnings.is_empty();

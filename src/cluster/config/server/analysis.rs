@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::seen::Seen;
 use crate::backoff::{Backoff, Bounds};
 use crate::connect::{Cluster, REQUEST};
-use crate::failure::{Action, Cause, Failure};
+use crate::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
 use crate::repeats::{Repeats, times};
 
@@ -216,13 +216,7 @@ pub(super) async fn run(cluster: Cluster, board: Board, bounds: Bounds) {
             continue;
         }
         repeats.say(&failure);
-        let mut wait = backoff.next(fastrand::f64());
-        if let Cause::Status {
-            after: Some(after), ..
-        } = failure.cause
-        {
-            wait = wait.max(after);
-        }
+        let wait = backoff.after(&failure, fastrand::f64());
         board.put_back(place, note);
         sleep(wait).await;
     }

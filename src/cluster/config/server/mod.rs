@@ -26,8 +26,9 @@ use self::watching::{Watching, Word};
 pub use self::words::{Heard, Settings};
 use super::directory::MOST_OBJECTS;
 use super::entry::{Entry, Id};
-use super::ledger::{Claim, Ledger};
+use super::ledger::{Claim, Ledger, Problem};
 use super::plain::Plain;
+use super::report::State;
 use crate::connect::Cluster;
 use crate::kind::{Key, Resource};
 use crate::listed::Peers;
@@ -334,12 +335,38 @@ impl Server {
                     if let Some(kind) = self.kinds.get_mut(pending.collection) {
                         kind.freshness = pending.freshness;
                     }
+                    self.ledger.problems(self.unreadable());
                     return true;
                 }
             }
         }
         self.pending = Some(pending);
         false
+    }
+
+    /// Objects that are no such thing: each stays as it was.
+    fn unreadable(&self) -> BTreeSet<Problem> {
+        let of = |kind: &Kind| {
+            let all = Arc::clone(&kind.freshness.unreadable);
+            let resource = kind.resource;
+            let all: Vec<_> = all
+                .iter()
+                .map(|(key, why)| {
+                    let place = place(&resource, key);
+                    let state = match self.ledger.is_there(&place) {
+                        true => State::Stale,
+                        false => State::Refused,
+                    };
+                    Problem {
+                        place: place.to_string(),
+                        state,
+                        cause: format!("cannot be read: {why}"),
+                    }
+                })
+                .collect();
+            all
+        };
+        self.kinds.values().flat_map(of).collect()
     }
 
     fn set(&mut self, of: &Pending, key: &Key, seen: &Seen) {

@@ -44,6 +44,10 @@ impl Kind for Seen {
     fn key(&self) -> Key {
         self.key.clone()
     }
+
+    fn size(&self) -> usize {
+        self.content.0
+    }
 }
 
 impl Seen {

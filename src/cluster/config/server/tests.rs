@@ -24,6 +24,7 @@ fn settings(services: bool) -> Settings {
             request: Duration::from_secs(5),
             watch: Duration::from_secs(60),
             grace: Duration::from_secs(1),
+            steady: Duration::from_millis(100),
         },
         look_again: Duration::from_millis(50),
         ..Settings::new(usable, services)
@@ -479,4 +480,39 @@ async fn faults_are_written_where_they_are_and_only_when_they_differ() {
         patches.into_iter().collect::<Vec<_>>(),
         ["patch n/b/status"]
     );
+}
+
+#[tokio::test]
+async fn an_object_of_a_wrong_type_is_left_out_alone_or_stays() {
+    let fake = fake().await;
+    fake.put_in(VIRTUAL_SERVICES, service("a", "one"));
+    let wrong = |name: &str| {
+        let mut wrong = service(name, "one");
+        wrong["metadata"]["uid"] = json!({"a": "secret"});
+        wrong
+    };
+    fake.put_in(VIRTUAL_SERVICES, wrong("w"));
+    let mut play = Play::new(&fake, false);
+    let rejected = |heard: &Heard| -> Vec<_> {
+        let all = heard.report.rejected.iter();
+        let all = all.map(|one| format!("{} {}", one.origin, one.state.as_str()));
+        all.collect()
+    };
+    play.until(|heard, _| heard.synced && rejected(heard).len() == 1)
+        .await;
+    let heard = play.heard.as_ref().unwrap();
+    let place = "virtualservices.networking.istio.io/n/w refused";
+    assert_eq!(rejected(heard), [place]);
+    let words = &heard.report.rejected[0].errors[0].message;
+    assert!(
+        words.starts_with("cannot be read: a value is not"),
+        "{words}"
+    );
+    assert_eq!(play.server.all().count(), 1);
+    fake.put_in(VIRTUAL_SERVICES, wrong("a"));
+    fake.put_in(VIRTUAL_SERVICES, service("w", "one"));
+    play.until(|heard, server| server.all().count() == 2 && rejected(heard).len() == 1)
+        .await;
+    let place = "virtualservices.networking.istio.io/n/a stale";
+    assert_eq!(rejected(play.heard.as_ref().unwrap()), [place]);
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::seen::Seen;
+use crate::backoff::Backoff;
 use crate::connect::Cluster;
 use crate::kind::Resource;
 use crate::listed::{Listed, Pace, Peers, Selection};
@@ -46,6 +47,7 @@ impl Watching {
             store.replace(Vec::new());
             return std::future::pending().await;
         }
+        let mut backoff = Backoff::new(self.pace.bounds());
         loop {
             if let Some(again) = self.again
                 && !self.cluster.has(self.resource, self.pace).await
@@ -57,8 +59,12 @@ impl Watching {
             let cluster = self.cluster.clone();
             let listed = Listed::new(cluster, Selection::default(), self.pace);
             let listed = listed.of(self.resource).beside(self.peers.clone());
+            let begun = Instant::now();
             listed.in_pages_of(PAGE).while_served(&mut store).await;
-            sleep(self.pace.first).await;
+            if begun.elapsed() >= self.pace.steady {
+                backoff.reset();
+            }
+            sleep(backoff.next(fastrand::f64())).await;
         }
     }
 }

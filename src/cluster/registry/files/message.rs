@@ -95,7 +95,7 @@ pub(super) fn files(messages: &[Message]) -> impl Iterator<Item = Arc<Written>> 
             namespace: "".into(),
             name: name.into(),
             metadata: json!({"name": name}),
-            spec: json!({}),
+            spec: json!({}).into(),
             source: name.into(),
             accepted: false,
             messages,

@@ -4,8 +4,8 @@
 //! tree ──► bytes of each file ──► documents ──► objects ──► Contribution
 //! ```
 //!
-//! Reading is one step that never waits: whoever watches the directory asks for it when something in it changed, and from
-//! time to time. A file that has not changed is not read again, and one whose bytes are the same is not parsed again.
+//! Reading is one step, for a thread on which nobody waits: whoever watches the directory asks for it when something in it
+//! changed, and from time to time. No call to the file system is waited for beyond its deadline. A file that has not changed is not read again, and one whose bytes are the same is not parsed again.
 
 mod document;
 mod held;
@@ -26,7 +26,7 @@ use api::yaml::Malformed;
 
 use super::kubernetes::Names;
 use super::{Contribution, Written};
-use crate::tree::{Found, Stamp};
+use crate::tree::{Found, Stamp, Walker};
 pub(super) use document::MAX_BYTES;
 pub(super) use held::Held;
 pub use message::Message;
@@ -49,6 +49,8 @@ pub struct Outcome {
     pub objects: BTreeMap<Arc<str>, usize>,
     /// Where a change would matter: the directories that were looked into.
     pub folders: Vec<PathBuf>,
+    /// Something does not answer: it is to be read again soon.
+    pub hangs: bool,
 }
 
 /// One file as it was last read.
@@ -70,11 +72,12 @@ struct Known {
 /// A directory.
 #[derive(Debug)]
 pub struct Files {
-    root: PathBuf,
+    walker: Walker,
     known: BTreeMap<PathBuf, Known>,
     /// Directories that cannot be looked into at this moment.
     unread: BTreeMap<PathBuf, String>,
     folders: Vec<PathBuf>,
+    hangs: bool,
     held: Held,
 }
 
@@ -83,10 +86,11 @@ impl Files {
     #[must_use]
     pub fn new(root: &Path, names: Names, kubernetes: bool) -> Self {
         Self {
-            root: root.to_path_buf(),
+            walker: Walker::new(root),
             known: BTreeMap::new(),
             unread: BTreeMap::new(),
             folders: Vec::new(),
+            hangs: false,
             held: Held::new(names, kubernetes),
         }
     }
@@ -98,8 +102,15 @@ impl Files {
     /// The directory itself cannot be looked into. Then all is as it was.
     pub fn read(&mut self) -> io::Result<Outcome> {
         let known = |path: &Path| self.known.get(path)?.stamp;
-        let tree = tree::read(&self.root, &known)?;
+        let tree = tree::read(&mut self.walker, &known)?;
         Ok(self.take(tree))
+    }
+
+    /// The next time every file is read, whatever is known of it.
+    pub fn forget_stamps(&mut self) {
+        for known in self.known.values_mut() {
+            known.stamp = None;
+        }
     }
 
     /// The mesh's trust domain is another one.
@@ -109,6 +120,7 @@ impl Files {
 
     fn take(&mut self, tree: Tree) -> Outcome {
         self.folders = tree.folders;
+        self.hangs = tree.hangs;
         let hides = |folder: &Path, path: &Path| path.starts_with(folder) && path != folder;
         self.known.retain(|path, _| {
             // Below what cannot be looked into everything may still be there.
@@ -164,6 +176,7 @@ impl Files {
             written,
             objects: self.held.counts().clone(),
             folders: self.folders.clone(),
+            hangs: self.hangs,
         }
     }
 }

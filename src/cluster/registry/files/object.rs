@@ -260,7 +260,7 @@ fn configuration(head: &Head<'_>, source: &Arc<str>) -> Item {
         namespace: head.id.namespace.clone(),
         name: head.id.name.clone(),
         metadata: json("metadata"),
-        spec: json("spec"),
+        spec: json("spec").into(),
         source: source.clone(),
         accepted,
         messages,
@@ -291,8 +291,14 @@ fn meaning(head: &Head<'_>) -> Result<(Meaning, Vec<String>), String> {
             typed(head).map(|(one, said)| (Meaning::WorkloadEntry(one), said))
         }
         (NETWORKING, "Sidecar") => typed(head).map(|(one, said)| (Meaning::Sidecar(one), said)),
-        _ => Ok((Meaning::Nothing, Vec::new())),
+        _ => Ok((Meaning::Nothing, findings(head))),
     }
+}
+
+/// What is to be known of an object of a kind that has no effect. Nothing of it is used, so nothing is refused.
+fn findings(head: &Head<'_>) -> Vec<String> {
+    let (_, findings) = api::config::check(&head.node.to_json());
+    findings.iter().map(ToString::to_string).collect()
 }
 
 fn typed<T: Typed>(head: &Head<'_>) -> Result<(Arc<Configured<T>>, Vec<String>), String> {

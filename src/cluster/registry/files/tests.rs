@@ -372,7 +372,11 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
          \"line 15: want apiVersion and kind\"]"
     );
     assert!(shown[3].starts_with("Sidecar s false "), "{shown:?}");
-    assert_eq!(shown[4], "VirtualService v true []");
+    // Nothing is served of it, and what is wrong with it is said all the same.
+    assert_eq!(
+        shown[4],
+        "VirtualService v true [\"spec: needs http, tls or tcp\"]"
+    );
     assert_eq!(
         shown[5],
         "WorkloadEntry w true [\"unknown fields are ignored: port\"]"

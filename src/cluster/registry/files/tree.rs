@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::tree::{Found, Limits, Stamp, Visit, walk};
+use crate::tree::{Found, Limits, Stamp, Visit, Walker};
 
 /// Of all files together, and so of one that has all that there is: what is bounded beyond that is a document.
 const TOTAL: usize = 64 << 20;
@@ -25,6 +25,8 @@ pub(super) struct Tree {
     pub(super) unread: BTreeMap<PathBuf, String>,
     /// Where a change may mean something.
     pub(super) folders: Vec<PathBuf>,
+    /// Something does not answer.
+    pub(super) hangs: bool,
 }
 
 struct Collect<'a> {
@@ -46,19 +48,23 @@ impl Visit for Collect<'_> {
     }
 }
 
-/// Reads all files of configuration below `root` but those whose stamp is `known`.
+/// Reads all files of configuration but those whose stamp is `known`.
 ///
 /// # Errors
 ///
-/// `root` is nothing that can be looked into.
-pub(super) fn read(root: &Path, known: &dyn Fn(&Path) -> Option<Stamp>) -> io::Result<Tree> {
+/// There is nothing that can be looked into.
+pub(super) fn read(
+    walker: &mut Walker,
+    known: &dyn Fn(&Path) -> Option<Stamp>,
+) -> io::Result<Tree> {
     let mut collect = Collect {
         known,
         tree: Tree::default(),
     };
-    let walked = walk(root, LIMITS, &mut collect)?;
+    let walked = walker.walk(LIMITS, &mut collect)?;
     let mut tree = collect.tree;
     tree.folders = walked.folders.into_iter().collect();
+    tree.hangs = walked.hangs;
     if walked.left_out > 0 {
         let cause = format!(
             "more than {} files: {} are left out",

@@ -177,6 +177,7 @@ impl<T: Spec + 'static> Configs<T> {
             kind: T::NAME,
             object: object.clone(),
             words: Arc::clone(words),
+            is_unreadable: false,
         })
     }
 }

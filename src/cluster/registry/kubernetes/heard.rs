@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::custom::{Configs, Spec};
 use super::objects::{Event, Names, Objects, Problem};
-use super::others::Others;
+use super::others::{self, Others};
 use super::wire::{Namespace, Node};
 use crate::kind::Kind as _;
 use crate::registry::{Contribution, Standing};
@@ -141,11 +141,17 @@ impl Heard {
         self.since.get_or_insert(now);
     }
 
-    /// How far a kind is, if it is one that is waited for.
-    pub(super) fn freshness(&mut self, kind: &'static str, freshness: Freshness, now: Instant) {
-        if !self.fresh.contains_key(kind) {
-            return;
-        }
+    /// How far a kind is, if it is one that is waited for. Whether other objects of it cannot be read than before.
+    pub(super) fn freshness(
+        &mut self,
+        kind: &'static str,
+        freshness: Freshness,
+        now: Instant,
+    ) -> bool {
+        let Some(before) = self.fresh.get(kind) else {
+            return false;
+        };
+        let is_other = before.unreadable != freshness.unreadable;
         let freshness = self.without(kind, freshness);
         let back = freshness.stale.is_none();
         let was = self.fresh.insert(kind, freshness);
@@ -156,16 +162,40 @@ impl Heard {
             self.returning = None;
         }
         self.synced |= self.fresh.values().all(|freshness| freshness.listed);
+        is_other
+    }
+
+    /// Objects that are no such thing, of all kinds.
+    fn unreadable(&self) -> impl Iterator<Item = Problem> {
+        let kinds = self.fresh.iter();
+        kinds.flat_map(|(kind, fresh)| {
+            let all = fresh.unreadable.iter();
+            all.map(|(object, words)| Problem {
+                kind,
+                object: object.clone(),
+                words: (&**words).into(),
+                is_unreadable: true,
+            })
+        })
     }
 
     /// A kind that the account has no right to, and that others can do without, is not waited for.
     fn without(&mut self, kind: &'static str, freshness: Freshness) -> Freshness {
-        if !(freshness.refused && OPTIONAL.contains(&kind)) {
+        let is_security = others::of_security().any(|name| name == kind);
+        if !(freshness.refused && (is_security || OPTIONAL.contains(&kind))) {
             self.refused.remove(kind);
             return freshness;
         }
         if self.refused.insert(kind) {
-            tracing::warn!("going on without {kind}: what they would say of endpoints is unknown");
+            if is_security {
+                tracing::warn!(
+                    "going on without {kind}: whether there are any that nothing enforces is unknown"
+                );
+            } else {
+                tracing::warn!(
+                    "going on without {kind}: what they would say of endpoints is unknown"
+                );
+            }
         }
         Freshness {
             listed: true,
@@ -238,6 +268,7 @@ impl Heard {
             .chain(self.entries.problems())
             .chain(self.workload_entries.problems())
             .chain(self.sidecars.problems())
+            .chain(self.unreadable())
             .collect();
         let contribution = if self.synced {
             Contribution {
@@ -276,7 +307,7 @@ mod tests {
         Freshness {
             listed: true,
             stale: stale.map(|since| (since, "away".to_owned())),
-            refused: false,
+            ..Freshness::default()
         }
     }
 

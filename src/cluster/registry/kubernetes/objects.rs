@@ -40,6 +40,8 @@ pub struct Problem {
     pub kind: &'static str,
     pub object: Key,
     pub words: Arc<str>,
+    /// It is no such thing: it is left out, or stays as it was.
+    pub is_unreadable: bool,
 }
 
 /// What happened to an object.
@@ -222,6 +224,7 @@ impl Objects {
             kind,
             object: object.clone(),
             words: Arc::clone(words),
+            is_unreadable: false,
         })
     }
 

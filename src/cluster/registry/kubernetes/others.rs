@@ -2,8 +2,9 @@
 //! at them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use api::config::{Effect, KINDS, LATER};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,32 +12,36 @@ use super::custom::{GROUP, Raw, VERSIONS};
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
-const SECURITY: &str = "security.istio.io";
+/// Groups that an API server has them of.
+const GROUPS: [&str; 2] = [GROUP, "security.istio.io"];
 
-/// Group, kind, and how it is called in paths.
-const KINDS: [(&str, &str, &str); 9] = [
-    (GROUP, "DestinationRule", "destinationrules"),
-    (GROUP, "EnvoyFilter", "envoyfilters"),
-    (GROUP, "Gateway", "gateways"),
-    (GROUP, "ProxyConfig", "proxyconfigs"),
-    (GROUP, "VirtualService", "virtualservices"),
-    (GROUP, "WorkloadGroup", "workloadgroups"),
-    (SECURITY, "AuthorizationPolicy", "authorizationpolicies"),
-    (SECURITY, "PeerAuthentication", "peerauthentications"),
-    (SECURITY, "RequestAuthentication", "requestauthentications"),
-];
+/// All of them, by group and kind.
+static INERT: LazyLock<Vec<&'static api::config::Kind>> = LazyLock::new(|| {
+    let all = KINDS.iter().chain(LATER);
+    let mut inert: Vec<_> = all
+        .filter(|kind| GROUPS.contains(&kind.group) && kind.effect == Effect::None)
+        .collect();
+    inert.sort_by_key(|kind| (kind.group, kind.kind));
+    inert
+});
 
 /// Where each of them stands in the API, with its place among them.
 pub(super) fn resources() -> impl Iterator<Item = (usize, Resource)> {
-    KINDS.iter().enumerate().map(|(at, (group, _, name))| {
+    INERT.iter().enumerate().map(|(at, kind)| {
         let version = VERSIONS[0];
         let resource = Resource {
-            group,
+            group: kind.group,
             version,
-            name,
+            name: kind.plural,
         };
         (at, resource)
     })
+}
+
+/// Those that say who may do what, by their names in paths: whether there are any has to be known before anything is served.
+pub(super) fn of_security() -> impl Iterator<Item = &'static str> {
+    let security = INERT.iter().filter(|kind| kind.is_security());
+    security.map(|kind| kind.plural)
 }
 
 /// An object of one of them.
@@ -116,8 +121,22 @@ impl Others {
     /// Group, kind, and which one it is, in the order of the kinds' names.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, &Key, &Plain)> {
         self.0.iter().filter_map(|((at, key), plain)| {
-            let (group, kind, _) = *KINDS.get(*at)?;
-            Some((group, kind, key, &**plain))
+            let kind = INERT.get(*at)?;
+            Some((kind.group, kind.kind, key, &**plain))
+        })
+    }
+
+    /// Objects that say who may do what: the kind, and which one it is.
+    pub fn security(&self) -> impl Iterator<Item = (&'static str, &Key)> {
+        let kinds = INERT.iter().enumerate();
+        let kinds = kinds.filter(|(_, kind)| kind.is_security());
+        kinds.flat_map(|(at, kind)| {
+            let first = (at, Key::new("", ""));
+            let all = self
+                .0
+                .range(first..)
+                .take_while(move |((other, _), _)| *other == at);
+            all.map(|((_, key), _)| (kind.kind, key))
         })
     }
 }

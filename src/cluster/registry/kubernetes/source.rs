@@ -89,6 +89,7 @@ pub async fn run(
     ];
     if settings.configuration {
         kinds.extend(CONFIGURATION);
+        kinds.extend(others::of_security());
     }
     let mut heard = Heard::new(settings.names.clone(), settings.patience, kinds);
     trust_domain.mark_changed();
@@ -123,11 +124,14 @@ async fn until(due: Option<Instant>) {
 
 /// Each problem once, for as long as it is there.
 fn report(problems: &[Problem], said: &mut BTreeSet<Problem>) {
-    let now: BTreeSet<Problem> = problems.iter().cloned().collect();
+    // Of what cannot be read it was said already.
+    let now = problems.iter().filter(|problem| !problem.is_unreadable);
+    let now: BTreeSet<Problem> = now.cloned().collect();
     for Problem {
         kind,
         object,
         words,
+        ..
     } in now.difference(said)
     {
         tracing::warn!("cannot use all of {kind} {object}: {words}");
@@ -265,9 +269,11 @@ async fn forward<K: Kind>(
         let word: Word = Box::new(move |heard| {
             let now = Instant::now();
             let any = changes.whole || !changes.changes.is_empty();
-            heard.freshness(name, changes.freshness.clone(), now);
+            let unreadable = heard.freshness(name, changes.freshness.clone(), now);
             if any {
                 apply(heard, changes);
+            }
+            if any || unreadable {
                 heard.changed(now);
             }
         });
@@ -297,8 +303,6 @@ impl Looking {
             let name = self.resource.name;
             let wait = match self.version().await {
                 Ok(Some(version)) => {
-                    backoff.reset();
-                    repeats.forget();
                     let cluster = self.cluster.clone();
                     let listed = Listed::new(cluster, self.selection.clone(), self.pace);
                     let resource = Resource {
@@ -306,9 +310,15 @@ impl Looking {
                         ..self.resource
                     };
                     let listed = listed.of(resource).beside(self.peers.clone());
+                    let begun = Instant::now();
                     listed.while_served(&mut store).await;
                     lost = Some(Instant::now());
-                    self.pace.first
+                    // A server may say that it has a kind, and have none of it.
+                    if begun.elapsed() >= self.pace.steady {
+                        backoff.reset();
+                        repeats.forget();
+                    }
+                    backoff.next(fastrand::f64())
                 }
                 // A server that starts knows kinds of its own before it knows others'.
                 Ok(None) if lost.is_some_and(|lost| lost.elapsed() < self.again) => {
@@ -326,7 +336,7 @@ impl Looking {
                 Err(failure) => {
                     repeats.say(&failure);
                     store.stale(Instant::now(), failure.to_string());
-                    backoff.next(fastrand::f64())
+                    backoff.after(&failure, fastrand::f64())
                 }
             };
             sleep(wait).await;

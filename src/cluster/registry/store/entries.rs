@@ -7,6 +7,7 @@ use api::model::{
     Configured, Labels, Service, ServiceKey, Shards, Workload, WorkloadKey, World, selects,
 };
 use api::networking::{ServiceEntry, WorkloadEntry};
+use api::size;
 
 use super::differ::{differ_all, first};
 use super::meaning::{self, Backend};
@@ -22,7 +23,7 @@ pub(super) struct Used {
     pub(super) services: Vec<Arc<Service>>,
     /// All its services have the same.
     pub(super) shards: Arc<Shards>,
-    /// WorkloadEntries that it selects and cannot use.
+    /// What it selects and cannot use.
     pub(super) unresolved: Vec<Report>,
     selector: Option<Labels>,
 }
@@ -155,7 +156,7 @@ pub(super) fn used(
             whole: false,
         })
     });
-    let unresolved = unresolved.collect();
+    let mut unresolved: Vec<_> = unresolved.collect();
     let backends = selector.iter().flat_map(|selector| {
         let places = selected.iter();
         let places = places.map(|(source, place)| Backend::Entry(&source.cluster, place));
@@ -164,6 +165,24 @@ pub(super) fn used(
             .map(Backend::Pod);
         places.chain(pods)
     });
+    let mut backends: Vec<_> = backends.collect();
+    let most = size::places(entry.spec.hosts.len(), entry.spec.ports.len());
+    if backends.len() > most {
+        unresolved.push(Report {
+            source: source.clone(),
+            kind: "ServiceEntry",
+            namespace: entry.namespace.clone(),
+            name: entry.name.clone(),
+            message: format!(
+                "selects {} workloads, and the first {most} are used: more than {} places with its hosts and ports: split the entry",
+                backends.len(),
+                size::SERVICE_PLACES
+            ),
+            whole: false,
+        });
+        backends.truncate(most);
+    }
+    let backends = backends.into_iter();
     let shards = meaning::shards(entry, &source.cluster, trust_domain, backends);
     let services = meaning::services(entry, &source.cluster);
     Some(Used {

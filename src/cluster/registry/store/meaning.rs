@@ -33,12 +33,14 @@ pub(super) fn labels<'a>(pairs: impl IntoIterator<Item = (&'a String, &'a String
 /// The services that an entry makes, no host twice.
 pub(super) fn services(entry: &Configured<ServiceEntry>, cluster: &ClusterId) -> Vec<Service> {
     let spec = &entry.spec;
-    let mut addresses: Vec<Address> = Vec::new();
-    for address in spec.addresses.iter().filter_map(|text| text.parse().ok()) {
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
+    let mut known = BTreeSet::new();
+    let addresses: Vec<Address> = spec
+        .addresses
+        .iter()
+        .filter_map(|text| text.parse().ok())
+        .collect();
+    let addresses = addresses.into_iter();
+    let addresses: Vec<_> = addresses.filter(|address| known.insert(*address)).collect();
     let addresses = if addresses.is_empty() {
         BTreeMap::new()
     } else {

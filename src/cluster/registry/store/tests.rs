@@ -453,6 +453,41 @@ fn of_one_name_in_other_registries_the_first_counts() {
     );
 }
 
+/// The lists multiply with what an entry selects, too.
+#[test]
+fn an_entry_selects_no_more_than_its_hosts_and_ports_leave_room_for() {
+    let mut registries = registries("");
+    let list = |item: &dyn Fn(usize) -> String| (1..=60).map(item).collect::<Vec<_>>().join(", ");
+    let entry = format!(
+        "{{hosts: [{}], ports: [{}], resolution: STATIC, workloadSelector: {{labels: {{a: b}}}}}}",
+        list(&|at| format!("h{at}.example")),
+        list(&|at| format!("{{number: {at}, name: p{at}, protocol: HTTP}}")),
+    );
+    let mut said = Said::default().entry("e", &entry);
+    for at in 10..40 {
+        let place = format!("{{address: 10.0.0.{at}, labels: {{a: b}}}}");
+        said = said.place(&format!("w{at}"), &place);
+    }
+    let files = source(Registry::External, "local");
+    put(&mut registries, &files, said);
+    let world = registries.world();
+    let served: usize = world
+        .endpoints
+        .get(&ServiceKey::new("h1.example", "demo"))
+        .unwrap()
+        .values()
+        .map(|shard| shard.len())
+        .sum();
+    assert_eq!(served, 27 * 60);
+    let told: Vec<_> = registries
+        .news()
+        .into_iter()
+        .map(|report| report.message)
+        .collect();
+    let expected = "selects 30 workloads, and the first 27 are used: more than 100000 places with its hosts and ports: split the entry";
+    assert_eq!(told, [expected]);
+}
+
 /// Nothing is wrong with either of them alone.
 #[test]
 fn a_name_that_nobody_resolves_is_told() {

@@ -18,6 +18,7 @@ const PACE: Pace = Pace {
     request: Duration::from_millis(300),
     watch: Duration::from_secs(20),
     grace: Duration::from_secs(1),
+    steady: Duration::from_millis(100),
 };
 
 struct Running(JoinHandle<()>);

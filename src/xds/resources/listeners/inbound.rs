@@ -9,7 +9,8 @@ use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
 use super::chain::{self, Match};
-use super::{Draft, INBOUND_PORT, Inspect, encode, name};
+use super::{Draft, INBOUND_PORT, Inspect, encode, is_proxys, name};
+use crate::resources::conflict::{Conflict, INVALID_LISTENER};
 use crate::resources::endpoints;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::instances::Instance;
@@ -46,6 +47,43 @@ pub(crate) struct Own<'a> {
 
 pub(crate) fn cluster_name(port: u16, port_name: &str, host: &str) -> Arc<str> {
     format!("inbound|{port}|{port_name}|{host}").into()
+}
+
+/// Those that lead to an application. A door to where the proxy itself listens would open its admin page to the network, or lead
+/// in a circle; who asked for it makes no difference. `lost`: what was left out.
+pub(crate) fn to_applications(
+    doors: Vec<Door>,
+    proxy: &Proxy,
+    mesh: &Mesh,
+    lost: &mut Vec<Conflict>,
+) -> Vec<Door> {
+    let bound: BTreeSet<(IpAddr, u16)> = doors
+        .iter()
+        .filter(|door| door.bound)
+        .map(|door| (door.bind, door.port))
+        .collect();
+    let takes = |address: IpAddr, port| {
+        let (all, all6) = (IpAddr::from([0; 4]), IpAddr::from([0u16; 8]));
+        [address, all, all6]
+            .iter()
+            .any(|bind| bound.contains(&(*bind, port)))
+    };
+    let is_proxys = |door: &Door| match &door.place {
+        (EndpointAddress::Ip(address), port) => {
+            is_proxys(*port, &proxy.node, mesh) || takes(*address, *port)
+        }
+        (EndpointAddress::Pipe(_) | EndpointAddress::Name(_), _) => false,
+    };
+    let (refused, kept): (Vec<_>, Vec<_>) = doors.into_iter().partition(is_proxys);
+    lost.extend(refused.iter().map(|door| {
+        let (address, port) = &door.place;
+        let message = format!(
+            "{} is left out: the proxy itself listens on port {port} of {address}",
+            door.cluster
+        );
+        Conflict::new(INVALID_LISTENER, &*door.cluster, message)
+    }));
+    kept
 }
 
 /// The doors of services that the proxy's workload is one of.

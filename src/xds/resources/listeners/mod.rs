@@ -8,6 +8,7 @@ pub(crate) mod outbound;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use api::model::{Endpoint, EndpointAddress};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Listener};
 use prost::Message;
@@ -15,6 +16,7 @@ use prost::Message;
 use super::filters;
 use super::mesh::Mesh;
 use super::wire;
+use crate::node::Node;
 use crate::view::Resource;
 
 /// Where Envoy itself, or pintle beside it, listens.
@@ -23,6 +25,38 @@ const OWN_PORTS: [u16; 6] = [15000, 15001, 15006, 15020, 15021, 15090];
 /// Whether a listener that is bound would be in the proxy's own way there.
 pub(crate) fn is_own(port: u16, mesh: &Mesh) -> bool {
     OWN_PORTS.contains(&port) || port == mesh.listen_port
+}
+
+/// Whether something of the proxy itself is behind a port of its loopback: its admin page, its status, a listener. No
+/// connection from outside may be led there.
+pub(crate) fn is_proxys(port: u16, node: &Node, mesh: &Mesh) -> bool {
+    is_usual(port, mesh) || node.ports.contains(&port)
+}
+
+/// Whether that is so of every proxy of the mesh that says nothing else.
+fn is_usual(port: u16, mesh: &Mesh) -> bool {
+    let others = mesh.proxy_ports.iter().chain([&mesh.http_port]);
+    is_own(port, mesh)
+        || others
+            .filter(|other| **other > 0)
+            .any(|other| *other == port)
+}
+
+/// Whether an endpoint means whatever proxy calls it, and there a port that the proxy itself has.
+pub(crate) fn is_every_proxys(endpoint: &Endpoint, mesh: &Mesh) -> bool {
+    let is_itself = match &endpoint.address {
+        EndpointAddress::Ip(address) => {
+            let address = address.to_canonical();
+            address.is_loopback() || address.is_unspecified()
+        }
+        EndpointAddress::Name(name) => {
+            let name = name.strip_suffix('.').unwrap_or(name);
+            let last = name.rsplit('.').next().unwrap_or(name);
+            last.eq_ignore_ascii_case("localhost")
+        }
+        EndpointAddress::Pipe(_) => false,
+    };
+    is_itself && is_usual(endpoint.port, mesh)
 }
 
 /// Whether a listener on all addresses would be in the way of one that Envoy has there: its own two for intercepted traffic

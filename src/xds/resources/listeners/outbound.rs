@@ -34,8 +34,10 @@ pub(crate) struct Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Built {
     pub(crate) resource: Arc<Resource>,
-    /// Of one endpoint, which is not for that endpoint's own proxy.
-    pub(crate) endpoint: Option<IpAddr>,
+    /// The one address that it is for; not for the proxy that has that address itself.
+    pub(crate) address: Option<IpAddr>,
+    /// That is an endpoint's.
+    pub(crate) endpoint: bool,
 }
 
 /// All of them, and what was left out.
@@ -126,7 +128,7 @@ impl<'a> Builder<'a> {
         let mut ranges = Vec::new();
         for address in addresses {
             match address {
-                Address::Plain(address) => self.own_address(outlet, address, None),
+                Address::Plain(address) => self.own_address(outlet, address, false),
                 Address::Range(range) => ranges.push(range),
             }
         }
@@ -260,12 +262,12 @@ impl<'a> Builder<'a> {
     }
 
     /// A listener of one address.
-    fn own_address(&mut self, outlet: &Arc<Outlet>, address: IpAddr, endpoint: Option<IpAddr>) {
+    fn own_address(&mut self, outlet: &Arc<Outlet>, address: IpAddr, endpoint: bool) {
         let port = outlet.port.number;
         let name = name(address, port);
         if let Some(built) = self.out.listeners.get(&name) {
             // One endpoint may serve two names.
-            if built.endpoint.is_none() || endpoint.is_none() {
+            if !built.endpoint || !endpoint {
                 let message = format!(
                     "{} is left out: an older service has it",
                     outlet.authority()
@@ -278,7 +280,7 @@ impl<'a> Builder<'a> {
         }
         let tcp = filters::tcp(self.mesh, &outlet.name);
         let mut routes = Vec::new();
-        let sniffs = outlet.protocol.is_auto() && endpoint.is_none();
+        let sniffs = outlet.protocol.is_auto() && !endpoint;
         let chains = if sniffs {
             let route = outlet.authority();
             routes.push(route.as_str().into());
@@ -301,7 +303,7 @@ impl<'a> Builder<'a> {
             chains,
             default: None,
         };
-        self.insert(draft, routes, endpoint);
+        self.insert(draft, routes, Some(address), endpoint);
     }
 
     fn each_endpoint(&mut self, outlet: &Arc<Outlet>, endpoints: &[&Endpoint]) {
@@ -310,15 +312,22 @@ impl<'a> Builder<'a> {
             .filter_map(|endpoint| endpoint.address.ip())
         {
             if self.place.families.has(address) && !address.is_unspecified() {
-                self.own_address(outlet, address, Some(address));
+                self.own_address(outlet, address, true);
             }
         }
     }
 
-    fn insert(&mut self, draft: Draft, routes: Vec<Arc<str>>, endpoint: Option<IpAddr>) {
+    fn insert(
+        &mut self,
+        draft: Draft,
+        routes: Vec<Arc<str>>,
+        address: Option<IpAddr>,
+        endpoint: bool,
+    ) {
         let name = draft.name.clone();
         let built = Built {
             resource: Arc::new(encode(&draft.listener(self.mesh))),
+            address,
             endpoint,
         };
         self.out.routes.extend(routes);
@@ -384,6 +393,6 @@ impl<'a> Builder<'a> {
             chains,
             default,
         };
-        self.insert(draft, routes, None);
+        self.insert(draft, routes, None, false);
     }
 }

@@ -1,10 +1,10 @@
 //! The rows of the protocol, each for both variants where they share it.
 
-use super::world::{Wire, World};
-use crate::stream::{Client, Fault, Heard, NAMES, Protocol, Request};
+use super::world::{Body, Wire, World};
+use crate::stream::{Client, Fault, Heard, NAME_BYTES, NAMES, Protocol, Request, UNKNOWN_NAMES};
 use crate::version::Version;
+use crate::view::Type;
 use crate::view::Type::{Cluster, Endpoint, Listener, Route};
-use crate::view::{Resource, Type};
 
 fn world() -> World {
     World::default()
@@ -341,10 +341,101 @@ fn grpc_names_what_it_wants_and_misses_what_is_not_there() {
     assert!(wire.all().is_empty());
 }
 
+fn endpoints(names: &[String]) -> World {
+    let mut world = World::default();
+    for name in names {
+        world.put(Endpoint, name, Body::default());
+    }
+    world
+}
+
+/// Each name that there is nothing of is remembered, for it may come to be there: so they are bounded, in both protocols.
+#[test]
+fn too_many_names_of_nothing_end_the_stream() {
+    let names = |word: &str, count: usize| -> Vec<String> {
+        (0..count).map(|at| format!("{word}{at:05}")).collect()
+    };
+    for kind in Type::ALL {
+        for wire in [Wire::sotw(&world()), Wire::delta(&world())] {
+            let mut wire = wire;
+            let ask = |names: Vec<String>| Request {
+                names,
+                ..Request::of(kind)
+            };
+            assert_eq!(wire.ask(&ask(names("x", UNKNOWN_NAMES))), Heard::Subscribed);
+            let told = wire.all();
+            let beyond = [names("x", UNKNOWN_NAMES), names("y", 1)].concat();
+            let mut beyond = ask(beyond);
+            beyond.nonce = wire.nonce(kind);
+            let fault = wire.stream.request(wire.now, &beyond);
+            assert_eq!(fault, Err(Fault::UnknownNames), "{told:?}");
+            let known = wire.stream.watches(kind).names.len();
+            assert_eq!(known, UNKNOWN_NAMES);
+        }
+    }
+    let mut wire = Wire::sotw(&world());
+    let long = Request {
+        names: vec!["x".repeat(NAME_BYTES + 1)],
+        ..Request::of(Endpoint)
+    };
+    let fault = wire.stream.request(wire.now, &long);
+    assert_eq!(fault, Err(Fault::LongName(NAME_BYTES + 1)));
+}
+
+/// It is not the client's doing, and it says all its names with each ACK.
+#[test]
+fn names_that_vanish_later_do_not_count() {
+    let names: Vec<String> = (0..3 * UNKNOWN_NAMES)
+        .map(|at| format!("n{at:05}"))
+        .collect();
+    let mut wire = Wire::sotw(&endpoints(&names));
+    let mut request = Request {
+        names: names.clone(),
+        ..Request::of(Endpoint)
+    };
+    wire.ask(&request);
+    assert_eq!(wire.all().len(), 1);
+    let gone: Vec<&str> = names.iter().map(String::as_str).collect();
+    wire.stream.push(World::default().endpoints(&gone));
+    assert_eq!(wire.all().len(), 1);
+    assert_eq!(wire.stream.resources(Endpoint).len(), 0);
+    request.names.push("other".to_owned());
+    request.nonce = wire.nonce(Endpoint);
+    wire.ask(&request);
+    assert_eq!(wire.stream.watches(Endpoint).names.len(), names.len() + 1);
+    // A proxy that was away meanwhile is told of a part of them, and says the others on its next stream.
+    let mut left: Vec<_> = names
+        .iter()
+        .map(|name| (name.clone(), "v".to_owned()))
+        .collect();
+    for rest in [2, 1, 0] {
+        let mut wire = Wire::delta(&World::default());
+        let request = Request {
+            initial: left.clone(),
+            ..Request::of(Cluster)
+        };
+        let heard = wire.stream.request(wire.now, &request);
+        let removed = wire.next().unwrap().removed;
+        assert_eq!(removed.len(), UNKNOWN_NAMES);
+        left.retain(|(name, _)| !removed.iter().any(|gone| **gone == **name));
+        assert_eq!(left.len(), rest * UNKNOWN_NAMES);
+        let ends = Err(Fault::UnknownNames);
+        assert_eq!(
+            heard,
+            if rest == 0 {
+                Ok(Heard::Subscribed)
+            } else {
+                ends
+            }
+        );
+    }
+}
+
 #[test]
 fn too_many_names_end_the_stream() {
     let many = |count| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
-    for wire in [Wire::sotw(&world()), Wire::delta(&world())] {
+    let large = endpoints(&many(2 * NAMES));
+    for wire in [Wire::sotw(&large), Wire::delta(&large)] {
         let mut wire = wire;
         let mut request = Request {
             names: many(NAMES),
@@ -355,7 +446,7 @@ fn too_many_names_end_the_stream() {
         let fault = wire.stream.request(wire.now, &request);
         assert_eq!(fault, Err(Fault::TooManyNames(NAMES + 1)));
     }
-    let mut wire = Wire::delta(&world());
+    let mut wire = Wire::delta(&large);
     let half = |from: usize| Request {
         names: many(from + NAMES / 2 + 1).split_off(from),
         ..Request::of(Endpoint)
@@ -525,7 +616,7 @@ fn delta_does_not_send_a_refused_resource_until_it_changes() {
 #[test]
 fn a_hundred_thousand_names_are_one_walk() {
     let names: Vec<String> = (0..NAMES).map(|n| format!("outbound|{n}||host")).collect();
-    let mut wire = Wire::sotw(&World::default());
+    let mut wire = Wire::sotw(&endpoints(&names));
     let request = Request {
         names: names.clone(),
         ..Request::of(Endpoint)
@@ -537,9 +628,7 @@ fn a_hundred_thousand_names_are_one_walk() {
         response.version,
         response.resources.iter().map(|found| found.version).sum()
     );
-    let empty = Resource::empty(&names[0].as_str().into());
-    assert_eq!(wire.stream.resources(Endpoint).len(), 0);
-    assert_eq!(*response.resources[0], empty);
+    assert_eq!(wire.stream.resources(Endpoint).len(), NAMES);
     assert_eq!(wire.ack(Endpoint), Heard::Acked);
     assert!(wire.next().is_none());
 }

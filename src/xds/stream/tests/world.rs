@@ -137,6 +137,10 @@ impl View for Picture {
     fn get(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
         self.0.resource(kind, name)
     }
+
+    fn name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
+        self.0.get(kind, name).map(|_| name.into())
+    }
 }
 
 /// A stream with a clock, played by hand.

@@ -1,5 +1,7 @@
 //! Consul as a source, against an agent that does what a real one does only now and then.
 
+#[path = "../../../../../tests/support/corpus.rs"]
+mod corpus;
 mod fake;
 #[path = "../../../../../tests/fuzz-gudgeon/properties/consul.rs"]
 mod property;
@@ -16,6 +18,8 @@ use self::fake::{Fake, Fault};
 use super::{Address, Consul, Said, Token, convert, wire};
 use crate::registry::Standing;
 
+/// In two seconds, of one service whose answer is none and of all others.
+const ASKED: usize = 16;
 /// In which a change must be seen.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -187,6 +191,7 @@ async fn a_hostile_agent_changes_nothing() {
         Fault::Says("[[["),
         Fault::Says("{\"Node\":1}"),
         Fault::Cut,
+        Fault::Status(429),
         Fault::Status(500),
     ];
     let mut all = tokio::task::JoinSet::new();
@@ -218,6 +223,11 @@ async fn suffers(fault: Fault) {
         true
     };
     source.until(SOON * 10, "stale", is_stale).await;
+    // The other questions are answered, and this one is not asked the faster for it.
+    let before = fake.log().len();
+    tokio::time::sleep(SOON * 2).await;
+    let asked = fake.log().split_off(before);
+    assert!(asked.len() <= ASKED, "{fault:?}: {asked:?}");
     assert_eq!(
         endpoints(&source.said.borrow(), "a"),
         ["10.0.0.1:80"],
@@ -285,6 +295,11 @@ fn entries_have_a_bound() {
     let text = format!("[{}]", vec!["{}"; wire::INSTANCES + 1].join(","));
     let error = wire::instances(text.as_bytes()).unwrap_err();
     assert!(error.contains("more than 20000 entries"), "{error}");
+}
+
+#[test]
+fn kept_answers() {
+    corpus::replay("consul", property::check);
 }
 
 /// The examples that fuzzing begins with, without a fuzzer.

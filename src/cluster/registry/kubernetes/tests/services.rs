@@ -49,6 +49,26 @@ fn names_of_ports_say_what_they_speak() {
 }
 
 #[test]
+fn a_service_of_too_many_ports_is_cut_and_said() {
+    let ports: Vec<Value> = (1..=5000)
+        .map(|port| json!({"name": format!("http-{port}"), "port": port}))
+        .collect();
+    let addresses: Vec<_> = (0..50).map(|at| format!("192.0.2.{at}")).collect();
+    let spec = json!({"clusterIP": "10.96.0.1", "ports": ports, "externalIPs": addresses});
+    let mut objects = objects();
+    set(&mut objects, service("a", spec));
+    let service = served(&mut objects, "a");
+    assert_eq!(service.ports.len(), 4096);
+    let addresses: usize = service.addresses.values().map(Vec::len).sum();
+    assert_eq!(addresses, 24);
+    let problem = objects.problems().next().unwrap();
+    assert_eq!(
+        &*problem.words,
+        "spec.ports: the first 4096 of 5000 are used: split the service"
+    );
+}
+
+#[test]
 fn app_protocol_wins_and_what_no_proxy_carries_is_dropped() {
     let mut objects = objects();
     let ports = json!([

@@ -24,6 +24,7 @@ pub(super) fn settings() -> Settings {
             request: Duration::from_secs(5),
             watch: Duration::from_secs(60),
             grace: Duration::from_secs(1),
+            steady: Duration::from_millis(100),
         },
         patience: Duration::from_millis(300),
         late: Duration::from_millis(300),
@@ -285,7 +286,7 @@ async fn kinds_of_configuration_come_and_go() {
         .map(|one| {
             (
                 &*one.name,
-                &one.spec["hosts"][0],
+                one.spec.value()["hosts"][0].clone(),
                 one.accepted,
                 one.messages.len(),
             )
@@ -294,8 +295,8 @@ async fn kinds_of_configuration_come_and_go() {
     assert_eq!(
         shown,
         [
-            ("e", &json!("b.example"), false, 1),
-            ("new", &Value::Null, false, 1)
+            ("e", json!("b.example"), false, 1),
+            ("new", Value::Null, false, 1)
         ]
     );
     assert_eq!(
@@ -376,10 +377,15 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
         ]
     );
     assert_eq!(
-        (&written[0].spec, &written[0].metadata),
+        (&written[0].spec.value(), &written[0].metadata),
         (&route, &metadata)
     );
     assert_eq!(told.counts["VirtualService"], 1);
+    let security: Vec<_> = told.others.security().collect();
+    assert_eq!(
+        security,
+        [("PeerAuthentication", &crate::kind::Key::new("demo", "p"))]
+    );
     // Nothing that is served depends on them.
     fake.delete_in("virtualservices", "demo/v");
     let last = source.until(|told| told.others.iter().count() == 1).await;

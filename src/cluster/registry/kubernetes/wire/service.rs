@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near};
+use api::size;
 use serde::Deserialize;
 
 use super::{RawMetadata, Texts, Wrong, labels, or_default};
@@ -151,6 +152,11 @@ impl From<Raw> for Service {
                 }
             }
         }
+        let mut ports = ports(spec.ports, &mut wrong);
+        bound("spec.ports", &mut ports, size::SERVICE_PORTS, &mut wrong);
+        let mut addresses = once(addresses);
+        let most = size::places(1, ports.len());
+        bound("spec.externalIPs", &mut addresses, most, &mut wrong);
         let balancers = status.load_balancer.ingress.into_iter();
         let balancers = balancers
             .filter_map(|ingress| wrong.address("status.loadBalancer.ingress.ip", &ingress.ip?));
@@ -164,13 +170,13 @@ impl From<Raw> for Service {
             created: metadata.created(),
             external_name,
             headless,
-            addresses: once(addresses),
+            addresses,
             balancers: if what == "LoadBalancer" {
                 balancers
             } else {
                 Vec::new()
             },
-            ports: ports(spec.ports, &mut wrong),
+            ports,
             selector: labels(spec.selector),
             identities: listed(metadata.annotation(CANONICAL_ACCOUNTS)),
             accounts: listed(metadata.annotation(KUBERNETES_ACCOUNTS)),
@@ -179,6 +185,15 @@ impl From<Raw> for Service {
             publishes_not_ready: spec.publish_not_ready_addresses == Some(true),
             problem: wrong.0,
         }
+    }
+}
+
+/// Leaves out what is more than that.
+fn bound<T>(field: &str, items: &mut Vec<T>, most: usize, wrong: &mut Wrong) {
+    if items.len() > most {
+        let count = items.len();
+        wrong.say(|| format!("{field}: the first {most} of {count} are used: split the service"));
+        items.truncate(most);
     }
 }
 

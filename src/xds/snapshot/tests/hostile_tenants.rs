@@ -1,0 +1,267 @@
+//! What objects of one namespace may not do to the proxies of another, and what nobody's may do to a proxy: lead the network to
+//! where the proxy itself listens.
+
+use api::model::Locality;
+
+use super::*;
+
+/// As its tenant has it, in `demo`, with one port that its application has.
+fn victim(text: &str) -> World {
+    let mut world = world(text);
+    let web = service("web", &[(80, "HTTP")], Resolution::Static);
+    let place = endpoint("10.0.0.1", 8080, "p80");
+    add(&mut world, web, vec![place]);
+    world
+}
+
+/// A service of the namespace `attacker`.
+fn foreign(name: &str, ports: &[(u16, &str)]) -> Service {
+    let mut service = service(&format!("{name}.attacker"), ports, Resolution::Static);
+    service.key = ServiceKey::new(&format!("{name}.attacker"), "attacker");
+    service
+}
+
+fn inbound(view: &dyn View) -> Vec<String> {
+    let all = view.all(Type::Cluster);
+    let names = all.iter().map(|cluster| cluster.name.to_string());
+    names.filter(|name| name.starts_with("inbound|")).collect()
+}
+
+const OWN: &str = "inbound|80|p80|web.demo.svc.cluster.local";
+
+#[test]
+fn another_namespace_opens_no_port_of_a_proxy() {
+    let mut world = victim("");
+    let before = Snapshot::new(world.clone(), Arc::new(Settings::default()));
+    let ports = [(15000, "HTTP"), (8099, "HTTP"), (9000, "TCP"), (9001, "")];
+    for resolution in [Resolution::Static, Resolution::Dns, Resolution::None] {
+        let mut service = foreign(&format!("{resolution:?}").to_lowercase(), &ports);
+        service.resolution = resolution;
+        let places = ports.map(|(port, _)| {
+            let mut place = endpoint("10.0.0.1", port, &format!("p{port}"));
+            place.locality = Locality::new("attacker", "", "");
+            place.network = Some("attacker".into());
+            place
+        });
+        let places = places.into_iter().chain(ports.map(|(port, _)| {
+            // By the name of the victim's pod, too.
+            let mut place = endpoint("10.0.0.1", port, &format!("p{port}"));
+            place.pod = Some("demo/a-1".into());
+            place
+        }));
+        add(&mut world, service, places.collect());
+    }
+    let after = Snapshot::new(world, Arc::new(Settings::default()));
+    for mode in ["REDIRECT", "TPROXY", "NONE"] {
+        let [before, after] = [&before, &after].map(|snapshot| {
+            let view = snapshot.view(&node(FIRST, mode));
+            let listener = view.get(Type::Listener, "virtualInbound");
+            (inbound(&*view), listener, view.serves())
+        });
+        assert_eq!(before, after, "{mode}");
+        let own = if mode == "NONE" { vec![] } else { vec![OWN] };
+        assert_eq!(before.0, own, "{mode}");
+    }
+}
+
+/// Places and networks are said by the namespace's own entries alone.
+#[test]
+fn another_namespace_moves_no_proxy() {
+    let place = |locality: &str| {
+        let mut place = endpoint("10.0.0.1", 80, "p80");
+        place.locality = Locality::new(locality, "", "");
+        place.network = Some(locality.into());
+        place
+    };
+    let mut world = world("");
+    add(
+        &mut world,
+        foreign("evil", &[(80, "TCP")]),
+        vec![place("attacker")],
+    );
+    let of = |world: &World| {
+        let directory = Directory::new(world);
+        let node = node(FIRST, "REDIRECT");
+        let locality = directory.locality(&node, world);
+        (locality, directory.network(&node, world))
+    };
+    assert_eq!(of(&world), (None, None));
+    let own = service("own", &[(80, "TCP")], Resolution::Static);
+    add(&mut world, own, vec![place("own")]);
+    let own = (Some(Locality::new("own", "", "")), Some("own".into()));
+    assert_eq!(of(&world), own);
+}
+
+/// The node of a proxy that says where it listens.
+fn saying(ports: &[u16]) -> Arc<Node> {
+    let mut node = (*node(FIRST, "REDIRECT")).clone();
+    node.ports = ports.to_vec();
+    Arc::new(node)
+}
+
+#[test]
+fn no_target_is_a_port_of_the_proxys_own() {
+    let text = "proxyListenPort: 16001\nproxyHttpPort: 16002\ndefaultConfig: {proxyAdminPort: 16003, statusPort: 16004}\n";
+    let mut world = victim(text);
+    let targets = [
+        15000, 15001, 15006, 15020, 15021, 15090, 16001, 16002, 16003, 16004, 16005,
+    ];
+    for target in targets {
+        let name = format!("t{target}");
+        // By a service that selects it, by an entry with its address.
+        let mut service = service(&name, &[(81, "HTTP"), (82, "TCP")], Resolution::Static);
+        service.ports[0].target = Target::Number(target);
+        service.selector = [("app".into(), "a".into())].into();
+        let place = endpoint("10.0.0.1", target, "p82");
+        add(&mut world, service, vec![place]);
+    }
+    let mut says = (*saying(&[16005])).clone();
+    says.labels = Arc::new([("app".into(), "a".into())].into());
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&Arc::new(says.clone()));
+    assert_eq!(inbound(&*view), [OWN]);
+    let told = invalid(&snapshot);
+    for target in targets {
+        for port in [81, 82] {
+            let key = format!("inbound|{port}|p{port}|t{target}.demo.svc.cluster.local");
+            let message = format!(
+                "{key} is left out: the proxy itself listens on port {target} of 127.0.0.1"
+            );
+            let told = told.iter().find(|(of, ..)| *of == key);
+            assert_eq!(told.map(|told| &told.1), Some(&message));
+        }
+    }
+    // A port that one proxy has is another's application's.
+    says.ports.clear();
+    let view = snapshot.view(&Arc::new(says));
+    let other = "inbound|81|p81|t16005.demo.svc.cluster.local".to_owned();
+    assert!(inbound(&*view).contains(&other));
+}
+
+#[test]
+fn no_ingress_leads_to_the_proxy_itself() {
+    let item = |number: u16, to: &str, more: &str| {
+        format!(
+            "- {{port: {{number: {number}, protocol: TCP, name: a}}, defaultEndpoint: '{to}'{more}}}\n"
+        )
+    };
+    let bound = |address: &str| format!(", captureMode: NONE, bind: '{address}'");
+    let items = [
+        item(9000, "127.0.0.1:15000", ""),
+        item(9001, ":15020", ""),
+        item(9002, "127.0.0.7:15090", &bound("10.0.0.1")),
+        item(9003, "[::1]:16005", ""),
+        // To itself, to another one, and to where the application is.
+        item(9004, "127.0.0.1:9004", &bound("0.0.0.0")),
+        item(9005, "127.0.0.1:9006", ""),
+        item(9006, "127.0.0.1:8080", &bound("127.0.0.1")),
+        item(9007, "127.0.0.1:9007", &bound("10.0.0.1")),
+        item(9008, "unix:///run/app", ""),
+    ];
+    let mut world = world("");
+    sidecar(&mut world, &format!("ingress:\n{}", items.concat()));
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&saying(&[16005]));
+    let kept = [9006, 9007, 9008].map(|port| format!("inbound|{port}|a|doors.demo"));
+    assert_eq!(inbound(&*view), kept);
+    let told: Vec<_> = invalid(&snapshot)
+        .into_iter()
+        .map(|(key, ..)| key)
+        .collect();
+    let lost =
+        [9000, 9001, 9002, 9003, 9004, 9005].map(|port| format!("inbound|{port}|a|doors.demo"));
+    assert_eq!(told, lost);
+}
+
+/// Without interception services share the proxy's loopback with its application, which was there first.
+#[test]
+fn no_service_is_bound_where_the_application_is() {
+    let mut world = world("");
+    add(
+        &mut world,
+        foreign("evil", &[(80, "HTTP"), (81, "HTTP")]),
+        vec![],
+    );
+    let ingress = "ingress:\n- {port: {number: 8080, protocol: HTTP, name: a}, defaultEndpoint: '127.0.0.1:80'}\n";
+    sidecar(&mut world, ingress);
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&node(FIRST, "NONE"));
+    assert_eq!(names(&*view, Type::Listener), "10.0.0.1_8080 127.0.0.1_81");
+    let message = "listener 127.0.0.1_80 of services is left out: the proxy's application is there";
+    let told = (
+        "127.0.0.1_80".to_owned(),
+        message.to_owned(),
+        "10.0.0.1".to_owned(),
+    );
+    assert_eq!(invalid(&snapshot), [told]);
+    // Others have it.
+    let view = snapshot.view(&node("sidecar~10.0.0.2~b-1.other~x", "NONE"));
+    assert_eq!(names(&*view, Type::Listener), "127.0.0.1_80 127.0.0.1_81");
+}
+
+/// By rules of releases before 1.3 what comes in is looked for among the listeners of services.
+#[test]
+fn no_service_has_the_address_of_the_proxy() {
+    let mut world = victim("");
+    let mut evil = foreign("evil", &[(8099, "TCP"), (8080, "TCP"), (9001, "")]);
+    at(&mut evil, &["10.0.0.1", "10.9.0.1"]);
+    add(&mut world, evil, vec![]);
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&node(FIRST, "REDIRECT"));
+    assert_eq!(
+        names(&*view, Type::Listener),
+        "0.0.0.0_80 10.0.0.1_8080 10.9.0.1_8080 10.9.0.1_8099 10.9.0.1_9001 virtualInbound virtualOutbound"
+    );
+    assert_eq!(
+        direction(&*view, "10.0.0.1_8080"),
+        TrafficDirection::Inbound
+    );
+    let keys: Vec<_> = invalid(&snapshot)
+        .into_iter()
+        .map(|(key, ..)| key)
+        .collect();
+    assert_eq!(keys, ["10.0.0.1_8080", "10.0.0.1_8099", "10.0.0.1_9001"]);
+    let view = snapshot.view(&node("sidecar~10.0.0.2~b-1.other~x", "REDIRECT"));
+    assert!(view.get(Type::Listener, "10.0.0.1_8099").is_some());
+}
+
+/// An endpoint on loopback is whoever calls it: no service leads each proxy to its own pages.
+#[test]
+fn no_endpoint_is_every_proxys_own() {
+    let mut world = world("");
+    let mut places: Vec<_> = [
+        "127.0.0.1",
+        "127.1.2.3",
+        "::1",
+        "::ffff:127.0.0.1",
+        "0.0.0.0",
+        "::",
+    ]
+    .iter()
+    .map(|address| endpoint(address, 15000, "p80"))
+    .collect();
+    places.push(endpoint("127.0.0.1", 8080, "p80"));
+    places.push(endpoint("10.0.0.2", 15000, "p80"));
+    add(&mut world, foreign("evil", &[(80, "TCP")]), places);
+    let mut named = foreign("named", &[(80, "TCP")]);
+    named.resolution = Resolution::Dns;
+    let places = ["localhost", "x.LOCALHOST.", "other"].map(|name| endpoint(name, 15020, "p80"));
+    add(&mut world, named, places.to_vec());
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    let view = snapshot.view(&node(FIRST, "REDIRECT"));
+    assert_eq!(
+        super::places(&*view, "outbound|80||evil.attacker"),
+        ["10.0.0.2 -", "127.0.0.1 -"]
+    );
+    let named = view
+        .get(Type::Cluster, "outbound|80||named.attacker")
+        .unwrap();
+    let text = String::from_utf8_lossy(&named.body).to_lowercase();
+    assert!(text.contains("other") && !text.contains("localhost"));
+    let keys: BTreeSet<_> = invalid(&snapshot)
+        .into_iter()
+        .map(|(key, ..)| key)
+        .collect();
+    let both = ["evil", "named"].map(|name| format!("outbound|80||{name}.attacker"));
+    assert_eq!(keys, both.into());
+}

@@ -1,0 +1,164 @@
+//! Shared parts by what proxies differ in, of which proxies say the most themselves: file names, domains, localities.
+//!
+//! A part is there as long as a proxy that is connected uses it, and beside those a few that were used last, for proxies that
+//! come back. So nobody fills the memory by saying something else on each of his streams.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Parts that are kept although no connected proxy may use them (discovery.md §12).
+pub(super) const SPARE: usize = 64;
+
+/// Parts by their keys.
+#[derive(Debug)]
+pub(super) struct Variants<K, V> {
+    known: Mutex<Known<K, V>>,
+    /// Those of the snapshot before, as far as somebody uses them.
+    before: HashMap<K, Weak<V>>,
+}
+
+#[derive(Debug)]
+struct Known<K, V> {
+    all: HashMap<K, Weak<V>>,
+    /// Used last, the latest at the end.
+    spare: VecDeque<Arc<V>>,
+    /// How many there are when those that are gone are looked for: twice what was left the last time, so that each costs a
+    /// constant.
+    sweep: usize,
+}
+
+impl<K, V> Default for Variants<K, V> {
+    fn default() -> Self {
+        Self {
+            known: Mutex::new(Known {
+                all: HashMap::new(),
+                spare: VecDeque::new(),
+                sweep: 0,
+            }),
+            before: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone, V> Variants<K, V> {
+    /// An empty one that remembers what somebody uses of this.
+    pub(super) fn after(&self) -> Self {
+        let known = self.lock();
+        let used = known.all.iter();
+        Self {
+            before: used
+                .filter(|(_, part)| part.strong_count() > 0)
+                .map(|(key, part)| (key.clone(), part.clone()))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// The part of this key. It is made outside of the lock, of the part that the snapshot before has, if somebody uses that.
+    pub(super) fn get(&self, key: K, make: impl FnOnce(Option<Arc<V>>) -> Arc<V>) -> Arc<V> {
+        let mut known = self.lock();
+        if let Some(part) = known.all.get(&key).and_then(Weak::upgrade) {
+            let dropped = known.use_again(&part);
+            drop(known);
+            drop(dropped);
+            return part;
+        }
+        drop(known);
+        let made = make(self.before.get(&key).and_then(Weak::upgrade));
+        let mut known = self.lock();
+        // Somebody may have been faster.
+        let part = known.all.get(&key).and_then(Weak::upgrade).unwrap_or(made);
+        known.sweep();
+        known.all.insert(key, Arc::downgrade(&part));
+        let dropped = known.use_again(&part);
+        drop(known);
+        drop(dropped);
+        part
+    }
+
+    /// Those that are there.
+    pub(super) fn all(&self) -> Vec<Arc<V>> {
+        self.lock().all.values().filter_map(Weak::upgrade).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known<K, V>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Hash + Eq, V> Known<K, V> {
+    /// Returns the one that gives way, to be dropped without the lock.
+    fn use_again(&mut self, part: &Arc<V>) -> Option<Arc<V>> {
+        let at = self.spare.iter().rposition(|one| Arc::ptr_eq(one, part));
+        if let Some(at) = at {
+            // Mostly it is the last one already.
+            if at + 1 == self.spare.len() {
+                return None;
+            }
+            self.spare.remove(at);
+        }
+        self.spare.push_back(Arc::clone(part));
+        (self.spare.len() > SPARE)
+            .then(|| self.spare.pop_front())
+            .flatten()
+    }
+
+    fn sweep(&mut self) {
+        if self.all.len() < self.sweep.max(2 * SPARE) {
+            return;
+        }
+        self.all.retain(|_, part| part.strong_count() > 0);
+        self.all.shrink_to(2 * self.all.len());
+        self.sweep = self.all.len() * 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(variants: &Variants<usize, String>, key: usize) -> Arc<String> {
+        variants.get(key, |_| Arc::new(key.to_string()))
+    }
+
+    #[test]
+    fn a_part_is_kept_while_it_is_used_and_a_few_beside() {
+        let variants = Variants::default();
+        let used: Vec<_> = (0..200).map(|key| made(&variants, key)).collect();
+        for key in 1000..100_000 {
+            made(&variants, key);
+            let known = variants.lock();
+            assert!(known.spare.len() <= SPARE);
+            assert!(
+                known.all.len() <= 2 * (used.len() + SPARE) + 1,
+                "{}",
+                known.all.len()
+            );
+        }
+        for (key, part) in used.iter().enumerate() {
+            let again = variants.get(key, |_| panic!("it is used"));
+            assert!(Arc::ptr_eq(part, &again));
+        }
+        drop(used);
+        variants.get(199, |_| panic!("it was used last"));
+        assert_eq!(*made(&variants, 99_999), "99999");
+        assert!(variants.all().len() <= SPARE, "{}", variants.all().len());
+    }
+
+    #[test]
+    fn the_next_one_knows_what_is_used() {
+        let variants = Variants::default();
+        let one = made(&variants, 1);
+        drop(made(&variants, 2));
+        let next = variants.after();
+        drop(variants);
+        let same = next.get(1, Option::unwrap);
+        assert!(Arc::ptr_eq(&one, &same));
+        let other = next.get(2, |older| {
+            assert_eq!(older, None, "nobody uses it, and the older ones are gone");
+            Arc::new("other".to_owned())
+        });
+        assert_eq!(*other, "other");
+    }
+}
