@@ -1,37 +1,129 @@
-//! Files that are read while others are served: bounded, and never waited for.
+//! Files that are read while others are served: regular, bounded, and not waited for beyond a deadline.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
+use cluster::Disk;
 use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
+use tokio::task::spawn_blocking;
 
 /// What a ConfigMap can hold, six times over.
 pub(crate) const MAX_BYTES: u64 = 6 << 20;
 
-/// The bytes of a regular file.
+/// All files that flags name are read here, one after the other.
+static DISK: Mutex<Disk> = Mutex::new(Disk::new());
+
+/// Whether an error is that a file did not answer: it is to be read again soon.
+pub(crate) fn is_hanging(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut
+}
+
+/// The bytes of a regular file, read beside the loop.
+///
+/// # Errors
+/// What the operating system says, that it is too large or no file, or that it does not answer.
+pub(crate) async fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let path = path.to_owned();
+    let read = spawn_blocking(move || read_first(&path)).await;
+    read.map_err(io::Error::other)?
+}
+
+/// The same, by who has nobody to serve yet.
+///
+/// # Errors
+/// The same.
+pub(crate) fn read_first(path: &Path) -> io::Result<Vec<u8>> {
+    let most = usize::try_from(MAX_BYTES).unwrap_or(usize::MAX);
+    let (bytes, _) = with_disk(|disk| disk.read(path, most))?;
+    if bytes.len() > most {
+        return Err(too_large());
+    }
+    Ok(bytes)
+}
+
+/// Whether something is there.
+///
+/// # Errors
+/// Nothing is, or it does not answer.
+pub(crate) async fn is_there(path: &Path) -> io::Result<()> {
+    let path = path.to_owned();
+    let seen = spawn_blocking(move || is_there_first(&path)).await;
+    seen.map_err(io::Error::other)?
+}
+
+/// The same, asked by who has nobody to serve yet.
+///
+/// # Errors
+/// The same.
+pub(crate) fn is_there_first(path: &Path) -> io::Result<()> {
+    with_disk(|disk| disk.stat(path)).map(drop)
+}
+
+fn with_disk<T>(work: impl FnOnce(&mut Disk) -> T) -> T {
+    let mut disk = DISK.lock().unwrap_or_else(PoisonError::into_inner);
+    disk.begin();
+    let done = work(&mut disk);
+    disk.rest();
+    done
+}
+
+fn too_large() -> io::Error {
+    io::Error::other("larger than 6 MiB")
+}
+
+/// The bytes of a regular file, however long it takes.
 ///
 /// # Errors
 /// What the operating system says, or that it is too large or no file.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut options = OpenOptions::new();
-    // A FIFO in its place must not hold up the program.
-    #[expect(clippy::cast_possible_wrap, reason = "the flags are the kernel's int")]
-    options
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits() as i32);
-    let file = options.open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
+pub(crate) fn read_now(path: &Path) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|cause| match cause.kind() == io::ErrorKind::WouldBlock {
+        true => io::Error::other("it is read by waiting for it"),
+        false => cause,
+    })?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(io::Error::other("larger than 6 MiB"));
+        return Err(too_large());
     }
     Ok(bytes)
+}
+
+/// A regular file, or an error: nobody waits for one who writes into a pipe, and no device is even opened.
+///
+/// # Errors
+/// What the operating system says, or that it is no file.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let irregular = || io::Error::other("not a regular file");
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(irregular());
+    }
+    let mut options = OpenOptions::new();
+    #[expect(clippy::cast_possible_wrap, reason = "the flags are the kernel's int")]
+    let file = options
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(path)?;
+    // It may be another one than a moment ago.
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(irregular()),
+    }
+}
+
+/// What somebody has named on a command line: a pipe of a shell's is waited for as long as they like, and a file is not.
+///
+/// # Errors
+/// What the operating system says.
+pub(crate) fn open_named(path: &Path) -> io::Result<File> {
+    match std::fs::metadata(path)?.is_file() {
+        true => open(path),
+        false => File::open(path),
+    }
 }
 
 /// Leaves `bytes` at `path` in one step, readable for all: a temporary file beside it, renamed. What is no file (`/dev/null`,
@@ -40,8 +132,19 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// What the operating system says; no temporary file stays.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_by(path, |to| to.write_all(bytes))
+}
+
+/// The same with what is written bit by bit.
+///
+/// # Errors
+/// What the operating system says, or who writes; no temporary file stays.
+pub(crate) fn replace_by(
+    path: &Path,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> io::Result<()> {
     if std::fs::metadata(path).is_ok_and(|at| !at.is_file() && !at.is_dir()) {
-        return OpenOptions::new().write(true).open(path)?.write_all(bytes);
+        return write(&mut OpenOptions::new().write(true).open(path)?);
     }
     let mut name = path
         .file_name()
@@ -55,7 +158,10 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
             .create(true)
             .truncate(true)
             .open(&new)?;
-        file.write_all(bytes)?;
+        let mut buffered = io::BufWriter::new(&mut file);
+        write(&mut buffered)?;
+        buffered.flush()?;
+        drop(buffered);
         file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
         file.sync_all()?;
         std::fs::rename(&new, path)
@@ -95,14 +201,17 @@ mod tests {
             0,
         )
         .unwrap();
-        assert_eq!(read(&path).unwrap_err().to_string(), "not a regular file");
-        assert!(read(root.path()).is_err());
+        assert_eq!(
+            read_now(&path).unwrap_err().to_string(),
+            "not a regular file"
+        );
+        assert!(read_now(root.path()).is_err());
         let path = root.path().join("large");
-        std::fs::File::create(&path)
-            .unwrap()
-            .set_len(MAX_BYTES + 1)
-            .unwrap();
-        assert_eq!(read(&path).unwrap_err().to_string(), "larger than 6 MiB");
+        File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        assert_eq!(
+            read_now(&path).unwrap_err().to_string(),
+            "larger than 6 MiB"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A file of settings that is read again and again: what was read of it last, and what has been said of it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use api::mesh::{Invalid, Parsed};
 use tracing::{error, info, warn};
@@ -16,14 +17,19 @@ pub(crate) struct Kept {
     /// What was read last, good or not; `None`: no file.
     bytes: Option<Vec<u8>>,
     pub(crate) complained: Option<String>,
+    /// It did not answer when it was read last.
+    hangs: bool,
 }
+
+/// Until a file that did not answer is read again.
+const SOON: Duration = Duration::from_secs(1);
 
 impl Kept {
     /// Reads it: as given, or at its usual place, where it need not be.
     ///
     /// # Errors
     /// It is missing though given, or cannot be read.
-    pub(crate) fn open(
+    pub(crate) async fn open(
         flag: &'static str,
         given: Option<&Path>,
         usual: &str,
@@ -32,7 +38,7 @@ impl Kept {
         let wrong = |cause: &dyn std::fmt::Display| {
             Failure::config(format!("cannot read --{flag} {}: {cause}", path.display()))
         };
-        let bytes = match file::read(&path) {
+        let bytes = match file::read(&path).await {
             Ok(bytes) => Some(bytes),
             Err(cause) if given.is_none() && cause.kind() == std::io::ErrorKind::NotFound => None,
             Err(cause) => return Err(wrong(&cause)),
@@ -47,6 +53,7 @@ impl Kept {
             path,
             bytes,
             complained: None,
+            hangs: false,
         };
         Ok((this, text))
     }
@@ -73,8 +80,10 @@ impl Kept {
     }
 
     /// Its text, if it is another than before.
-    pub(crate) fn changed(&mut self) -> Option<String> {
-        let bytes = match file::read(&self.path) {
+    pub(crate) async fn changed(&mut self) -> Option<String> {
+        let read = file::read(&self.path).await;
+        self.hangs = read.as_ref().is_err_and(file::is_hanging);
+        let bytes = match read {
             Ok(bytes) => bytes,
             Err(cause) => {
                 // Where there never was one, none is missed.
@@ -96,6 +105,11 @@ impl Kept {
                 None
             }
         }
+    }
+
+    /// When it is to be read again, if nobody tells of a change before.
+    pub(crate) fn pause(&self, seldom: Duration) -> Duration {
+        if self.hangs { SOON } else { seldom }
     }
 
     /// What is wrong later changes nothing.

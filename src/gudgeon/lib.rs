@@ -18,6 +18,7 @@
 //!            ├── serve                           listeners: places, heads, bodies, farewell
 //!            ├── grpc ── mcp                     the same for streams that live for days; MCP on them
 //!            ├── tls                             the current certificate, from files or made here
+//!            ├── descriptors                     what connections may take of them
 //!            └── watch, file                     what changed on disk
 //! ```
 
@@ -27,6 +28,7 @@ mod admission;
 mod classic;
 pub mod cli;
 mod clock;
+mod descriptors;
 mod discovery;
 pub mod exit;
 mod file;

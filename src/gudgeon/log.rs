@@ -7,12 +7,14 @@ use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
 use serde_json::json;
 use time::OffsetDateTime;
 use tracing::field::{Field, Visit};
@@ -31,7 +33,7 @@ const OWN: [&str; 4] = ["gudgeon", "inject", "cluster", "api"];
 enum Target {
     Stdout,
     Stderr,
-    File(File),
+    File(File, PathBuf),
 }
 
 #[derive(Debug)]
@@ -44,8 +46,11 @@ struct Sink {
 struct Log {
     level: LevelFilter,
     json: bool,
-    sinks: Mutex<Vec<Sink>>,
+    sinks: &'static Mutex<Vec<Sink>>,
 }
+
+/// Of the one log that there is.
+static SINKS: Mutex<Vec<Sink>> = Mutex::new(Vec::new());
 
 /// Lines that some sink has lost, for the metrics.
 static LOST: AtomicU64 = AtomicU64::new(0);
@@ -70,26 +75,52 @@ pub(crate) fn open(flags: &LogFlags, otherwise: &str) -> Result<(), String> {
         let target = match name.as_str() {
             "stdout" => Target::Stdout,
             "stderr" => Target::Stderr,
-            path => Target::File(
-                OpenOptions::new()
-                    .create(true)
-                    .append(true)
-                    .open(path)
-                    .map_err(|cause| {
-                        format!("cannot open log {}: {cause}", PathBuf::from(path).display())
-                    })?,
-            ),
+            path => Target::File(open_file(Path::new(path))?, path.into()),
         };
         sinks.push(Sink { target, lost: 0 });
+    }
+    if let Ok(mut all) = SINKS.lock() {
+        // Only a second one is refused: the first goes on then.
+        if all.is_empty() {
+            *all = sinks;
+        }
     }
     let log = Log {
         level: level(&flags.log_output_level)?,
         json: flags.log_as_json,
-        sinks: Mutex::new(sinks),
+        sinks: &SINKS,
     };
     // Only a second one is refused: the first goes on then.
     let _first = tracing::subscriber::set_global_default(log);
     Ok(())
+}
+
+fn open_file(path: &Path) -> Result<File, String> {
+    let mut options = OpenOptions::new();
+    // A pipe that nobody reads must not hold up the program.
+    #[expect(clippy::cast_possible_wrap, reason = "the flags are the kernel's int")]
+    options
+        .create(true)
+        .append(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let opened = options.open(path);
+    opened.map_err(|cause| format!("cannot open log {}: {cause}", path.display()))
+}
+
+/// Opens the log's files again, by their names: whoever has renamed them gets new ones. How many there are.
+///
+/// # Errors
+/// One that cannot be opened: it goes on where it was.
+pub(crate) fn reopen() -> Result<usize, String> {
+    let mut sinks = SINKS.lock().map_err(|_| "cannot open the log".to_owned())?;
+    let mut count = 0;
+    for sink in sinks.iter_mut() {
+        if let Target::File(file, path) = &mut sink.target {
+            *file = open_file(path)?;
+            count += 1;
+        }
+    }
+    Ok(count)
 }
 
 /// `info`, or Istio's `default:info,model:debug`: of the scopes only `default` and `all` count.
@@ -298,7 +329,7 @@ impl Sink {
         match &self.target {
             Target::Stdout => ask(&std::io::stdout()),
             Target::Stderr => ask(&std::io::stderr()),
-            Target::File(file) => ask(file),
+            Target::File(file, _) => ask(file),
         }
     }
 
@@ -307,7 +338,7 @@ impl Sink {
             // Past the buffer of the standard library: one line, one system call.
             Target::Stdout => rustix::io::write(std::io::stdout(), line).is_ok(),
             Target::Stderr => rustix::io::write(std::io::stderr(), line).is_ok(),
-            Target::File(file) => file.write_all(line).is_ok(),
+            Target::File(file, _) => file.write_all(line).is_ok(),
         }
     }
 }

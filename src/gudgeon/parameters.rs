@@ -20,7 +20,11 @@ pub(crate) fn of(revision: Option<&String>, builtin: &BuiltinFlags) -> Parameter
         init_image: builtin.init_image.clone(),
         discovery_address: builtin.discovery_address.clone(),
         cni: builtin.cni.unwrap_or_default(),
-        settings: BTreeMap::new(),
+        settings: builtin
+            .core_dump
+            .iter()
+            .map(|allowed| ("coreDump".to_owned(), allowed.clone()))
+            .collect(),
         environment,
     }
 }
@@ -32,12 +36,14 @@ pub(crate) fn given(builtin: &BuiltinFlags) -> Vec<&'static str> {
         init_image,
         discovery_address,
         cni,
+        core_dump,
     } = builtin;
     [
         ("proxyImage", proxy_image.is_some()),
         ("initImage", init_image.is_some()),
         ("discoveryAddress", discovery_address.is_some()),
         ("cni", cni.is_some()),
+        ("coreDump", core_dump.is_some()),
     ]
     .into_iter()
     .filter_map(|(name, given)| given.then_some(name))

@@ -1,12 +1,42 @@
 //! What every role does with its process: the signals that end it, a line for a panic, the memory it takes.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::exit::Failure;
+use crate::log;
+use crate::tls::expiry;
+
+/// Signals that would end the program without a word, and ask for nothing here; as Linux numbers them on x86_64 and on
+/// aarch64.
+const OTHERS: [(i32, &str); 8] = [
+    (12, "USR2"),
+    (14, "ALRM"),
+    (16, "STKFLT"),
+    (24, "XCPU"),
+    (26, "VTALRM"),
+    (27, "PROF"),
+    (29, "IO"),
+    (30, "PWR"),
+];
+
+/// Counts how often somebody asked for all files to be read again.
+static AGAIN: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
+
+/// When all files are to be read again.
+pub(crate) fn again() -> watch::Receiver<u64> {
+    AGAIN.subscribe()
+}
+
+/// All files are to be read again, whether or not they look as if they had changed.
+pub(crate) fn read_again() {
+    AGAIN.send_modify(|count| *count = count.wrapping_add(1));
+}
 
 /// The signals that end it.
 #[derive(Debug)]
@@ -16,10 +46,28 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
+    /// Other signals do what they ask for, from now on, and end nothing. So do certificates that come to their end.
     pub(crate) fn new() -> Result<Self, Failure> {
         let of = |kind| {
             signal(kind).map_err(|cause| Failure::system(format!("cannot handle signals: {cause}")))
         };
+        tokio::spawn(each(of(SignalKind::hangup())?, || {
+            info!("asked by HUP to read all files again");
+            read_again();
+        }));
+        tokio::spawn(each(
+            of(SignalKind::user_defined1())?,
+            || match log::reopen() {
+                Ok(0) => info!("asked by USR1 to open the log again: it goes to no file"),
+                Ok(_) => info!("asked by USR1: the log is opened again"),
+                Err(cause) => warn!("asked by USR1: {cause}: it goes on where it was"),
+            },
+        ));
+        for (number, name) in OTHERS {
+            let ignore = move || info!("ignoring the signal {name}");
+            tokio::spawn(each(of(SignalKind::from_raw(number))?, ignore));
+        }
+        tokio::spawn(expiry::watch());
         Ok(Self {
             term: of(SignalKind::terminate())?,
             int: of(SignalKind::interrupt())?,
@@ -32,6 +80,12 @@ impl Ends {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
         }
+    }
+}
+
+async fn each(mut signal: Signal, act: impl Fn() + Send) {
+    while signal.recv().await.is_some() {
+        act();
     }
 }
 

@@ -13,6 +13,8 @@ use crate::manifest::{documents, input, job};
 
 #[path = "../../tests/fuzz-gudgeon/properties/configuration.rs"]
 mod configuration;
+#[path = "../../tests/support/corpus.rs"]
+mod corpus;
 #[path = "../../tests/fuzz-gudgeon/properties/manifests.rs"]
 mod manifests;
 #[path = "../../tests/fuzz-gudgeon/properties/review.rs"]
@@ -22,6 +24,16 @@ mod reviews;
 fn examples_and_their_beginnings() {
     run("review", reviews::check);
     run("manifests", manifests::check);
+}
+
+#[test]
+fn kept_review() {
+    corpus::replay("review", reviews::check);
+}
+
+#[test]
+fn kept_manifests() {
+    corpus::replay("manifests", manifests::check);
 }
 
 fn run(target: &str, check: fn(&[u8])) {

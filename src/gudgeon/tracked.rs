@@ -1,7 +1,7 @@
 //! One file: what was read of it last, whether it was right, and what is said about it.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tracing::{error, info};
@@ -9,7 +9,7 @@ use tracing::{error, info};
 use crate::{file, log};
 
 /// Who counts what is done with files.
-pub(crate) trait Counts {
+pub(crate) trait Counts: Sync {
     /// Whether the file of a flag is in use as it is now.
     fn file(&self, flag: &'static str, valid: bool);
 
@@ -47,7 +47,12 @@ pub(crate) struct Tracked {
     times: u64,
     /// What is wrong is not logged until it was right once: who cannot start without it says that as the last line.
     pub(crate) needed: bool,
+    /// It did not answer when it was read last.
+    pub(crate) hangs: bool,
 }
+
+/// Until a file that did not answer is read again.
+pub(crate) const SOON: Duration = Duration::from_secs(1);
 
 impl Tracked {
     pub(crate) fn new(named: Named) -> Self {
@@ -58,12 +63,15 @@ impl Tracked {
             error: None,
             times: 0,
             needed: false,
+            hangs: false,
         }
     }
 
     /// The bytes, where they are others than last time.
-    pub(crate) fn changed(&mut self) -> Option<Result<Vec<u8>, String>> {
-        let read = file::read(&self.named.path).map_err(|cause| cause.to_string());
+    pub(crate) async fn changed(&mut self) -> Option<Result<Vec<u8>, String>> {
+        let read = file::read(&self.named.path).await;
+        self.hangs = read.as_ref().is_err_and(file::is_hanging);
+        let read = read.map_err(|cause| cause.to_string());
         let seen = read.as_ref().map(|bytes| file::sha256(bytes));
         let seen = seen.map_err(Clone::clone);
         if self.seen.as_ref() == Some(&seen) {
@@ -136,13 +144,16 @@ pub(crate) fn chosen(
     match given {
         Some(path) => {
             let named = named(path);
-            match std::fs::metadata(path) {
-                Ok(_) => Ok(Some(named)),
+            match file::is_there_first(path) {
+                Ok(()) => Ok(Some(named)),
                 Err(cause) => Err(named.line(&cause.to_string())),
             }
         }
-        None => Ok(Path::new(default)
-            .exists()
-            .then(|| named(Path::new(default)))),
+        None => {
+            let default = Path::new(default);
+            Ok(file::is_there_first(default)
+                .is_ok()
+                .then(|| named(default)))
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! A request with a review in it, from its first byte to the last of its answer.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,15 +8,23 @@ use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, StatusCode, Version};
 
-use crate::serve::{Answer, Cut, Desk, Desks, Line, NoDesk, Unread, full, read, text};
+use super::object;
+use crate::serve::{
+    Answer, Cut, Line, Permit, Permits, Progress, Unread, Worker, full, read, text,
+};
 
-/// A review as it came, at its desk.
+/// Larger reviews, and those of more values, are judged beside the loop.
+const SMALL_BYTES: usize = 64 << 10;
+/// They take the loop a few milliseconds; a pod or a rule has some hundreds.
+const SMALL_VALUES: usize = 2_000;
+
+/// A review as it came, with its permit.
 #[derive(Debug)]
 pub(crate) struct Post {
     /// Of the request.
     pub(crate) path: String,
-    pub(crate) body: Bytes,
-    desk: Desk,
+    body: Bytes,
+    permit: Permit,
 }
 
 /// What came of taking a review in.
@@ -26,26 +35,22 @@ pub(crate) enum Taken {
     Refused(Answer),
 }
 
-/// Takes a review of at most `most` bytes in, at one of the desks.
+/// Takes a review of at most `most` bytes in, if there is a permit for it.
 ///
 /// # Errors
 /// The body does not come: its connection has to go, over HTTP/2 its stream.
 pub(crate) async fn take(
-    desks: &Arc<Desks>,
+    permits: &Arc<Permits>,
     request: Request<Incoming>,
     line: &Arc<Line>,
     most: usize,
 ) -> Result<Taken, Cut> {
-    let desk = match desks.sit(line).await {
-        Ok(desk) => desk,
-        Err(NoDesk::Gone) => return Err(Cut("others waited too long")),
-        Err(NoDesk::Full) => {
-            let said = "too many reviews at once";
-            return Ok(Taken::Refused(text(StatusCode::TOO_MANY_REQUESTS, said)));
-        }
-    };
     let (head, body) = request.into_parts();
-    let body = match read(&desk, body, most).await {
+    let read = match permits.acquire(line) {
+        Ok(permit) => read(&permit, body, most).await.map(|body| (permit, body)),
+        Err(rejected) => Err(rejected.into()),
+    };
+    let (permit, body) = match read {
         Ok(read) => read,
         Err(Unread::Gone) => return Err(Cut("the body did not come")),
         Err(Unread::TooLarge) => {
@@ -54,12 +59,13 @@ pub(crate) async fn take(
             let answer = text(StatusCode::PAYLOAD_TOO_LARGE, &said);
             return Ok(Taken::Refused(unread(answer, head.version)));
         }
-        Err(Unread::SentAway) => {
-            // Over HTTP/2 it is one stream that ends: the others on its connection have done nothing.
+        // Over HTTP/2 it is one stream that ends: the others on its connection have done nothing.
+        Err(Unread::Evicted) => {
             let said = "the body came too slowly, and others waited";
             let answer = text(StatusCode::TOO_MANY_REQUESTS, said);
             return Ok(Taken::Refused(unread(answer, head.version)));
         }
+        Err(Unread::Full) => return Ok(Taken::Refused(unread(too_many(), head.version))),
     };
     if body.is_empty() {
         let answer = text(StatusCode::BAD_REQUEST, "no body found");
@@ -75,8 +81,78 @@ pub(crate) async fn take(
     Ok(Taken::Post(Post {
         path: head.uri.path().to_owned(),
         body,
-        desk,
+        permit,
     }))
+}
+
+/// Why a review that was there has no answer of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unjudged {
+    /// It has to come again: too many others are before it.
+    Rejected,
+    Panicked,
+}
+
+impl Unjudged {
+    pub(crate) fn answer(self) -> Answer {
+        match self {
+            Self::Rejected => too_many(),
+            Self::Panicked => text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "this request was ended by a mistake of gudgeon",
+            ),
+        }
+    }
+}
+
+impl Post {
+    /// The review's answer: made on the loop where that takes little, else beside it. It keeps the permit until it is taken.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) async fn judged(
+        self,
+        worker: &Worker,
+        judge: impl FnOnce(&str, Bytes) -> Vec<u8> + Send + 'static,
+    ) -> Result<Answer, Unjudged> {
+        let Self { path, body, permit } = self;
+        let is_small = body.len() <= SMALL_BYTES && object::bounded(&body, SMALL_VALUES).is_ok();
+        let (established, eviction) = (permit.is_established(), permit.eviction());
+        let job = move || {
+            permit
+                .begin(Progress::Working)
+                .map_err(|_| Unjudged::Rejected)?;
+            let answer = catch_unwind(AssertUnwindSafe(|| judge(&path, body)))
+                .map_err(|_told_by_the_hook| Unjudged::Panicked)?;
+            permit
+                .begin(Progress::Answering)
+                .map_err(|_| Unjudged::Rejected)?;
+            Ok(Kept {
+                answer,
+                _permit: permit,
+            })
+        };
+        let done = async {
+            match is_small {
+                true => worker.run_here(established, job).await,
+                false => worker.run(established, job).await,
+            }
+        };
+        let kept = tokio::select! {
+            biased;
+            done = done => done.map_err(|_| Unjudged::Rejected)??,
+            () = eviction.notified() => return Err(Unjudged::Rejected),
+        };
+        Ok(full(
+            StatusCode::OK,
+            "application/json",
+            Bytes::from_owner(kept),
+        ))
+    }
+}
+
+fn too_many() -> Answer {
+    text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once")
 }
 
 /// An answer to a body that is not there whole: over HTTP/1 nobody knows where the next request begins.
@@ -86,16 +162,6 @@ fn unread(mut answer: Answer, version: Version) -> Answer {
         answer.headers_mut().insert(CONNECTION, close);
     }
     answer
-}
-
-/// The review's answer, which keeps the desk until it is taken.
-pub(crate) fn answered(post: Post, answer: Vec<u8>) -> Answer {
-    post.desk.answers();
-    let kept = Kept {
-        answer,
-        _desk: post.desk,
-    };
-    full(StatusCode::OK, "application/json", Bytes::from_owner(kept))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -113,11 +179,11 @@ fn is_json(headers: &HeaderMap) -> bool {
     plain && json && types.next().is_none()
 }
 
-/// An answer that is not taken yet has its desk still.
+/// An answer that is not taken yet has its permit still.
 #[derive(Debug)]
 struct Kept {
     answer: Vec<u8>,
-    _desk: Desk,
+    _permit: Permit,
 }
 
 impl AsRef<[u8]> for Kept {

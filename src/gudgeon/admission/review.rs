@@ -25,6 +25,8 @@ const DELETION: &str = "/metadata/deletionTimestamp";
 pub(crate) struct Manner {
     /// Texts, numbers, lists and objects at most: each takes many times its bytes once it is read.
     pub(crate) values: usize,
+    /// Bytes of memory that one may take while it is judged.
+    pub(crate) memory: usize,
     /// The whole object is judged, and nothing else: a key that is written twice in it is a mistake, not the last one of
     /// both. What is beside it is skipped, and may be as large and as deep as it likes: what an object was before its update
     /// must not stand in the way of the update that mends it. And what is not to be judged needs no object.
@@ -102,7 +104,9 @@ impl Question {
         let mut this = Self::default();
         let whole = match manner.strict {
             true => Ok(()),
-            false => object::bounded(bytes, manner.values),
+            false => {
+                object::bounded(bytes, manner.values).and_then(|amount| amount.fits(manner.memory))
+            }
         };
         let filled = this.fill(bytes, manner);
         let read = whole
@@ -127,7 +131,9 @@ impl Question {
     fn take(&mut self, text: &str, manner: Manner) -> Result<(), serde_json::Error> {
         // One that was written before it goes first: there is never room for two.
         (self.object, self.excess) = (Value::Null, None);
-        if let Err(excess) = object::bounded(text.as_bytes(), manner.values) {
+        let fits = object::bounded(text.as_bytes(), manner.values)
+            .and_then(|amount| amount.fits(manner.memory));
+        if let Err(excess) = fits {
             self.excess = Some(excess);
             if object::is_deleted(text)? {
                 // All that is left of it.

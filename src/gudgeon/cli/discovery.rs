@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::LogFlags;
-use super::values::{age, duration};
+use super::values::{age, boolean, duration};
 
 /// Where a mesh of Istio mounts its networks.
 pub(crate) const MESH_NETWORKS: &str = "/etc/istio/config/meshNetworks";
@@ -84,6 +84,13 @@ pub struct DiscoveryFlags {
     /// Where sources of configuration may dial, with client certificates; unix:///PATH is plain [default: off].
     #[arg(long = "mcpSinkAddr", value_name = "HOST:PORT")]
     pub mcp_sink_addr: Option<String>,
+    /// Whose client certificates may give configuration there; no file: nobody's.
+    #[arg(
+        long = "accessListFile",
+        value_name = "FILE",
+        default_value = "/etc/config/accesslist.yaml"
+    )]
+    pub access_list_file: PathBuf,
     /// Consul: http://HOST:PORT.
     #[arg(long = "consulserverURL", value_name = "URL")]
     pub consul_server_url: Option<String>,
@@ -119,6 +126,9 @@ pub struct DiscoveryFlags {
     /// Age at which a gRPC connection is told to go, ±10 %; infinity or 0s: never [default: infinity].
     #[arg(long = "keepaliveMaxServerConnectionAge", value_name = "DURATION", value_parser = age)]
     pub keepalive_max_server_connection_age: Option<Duration>,
+    /// Start beside objects of security.istio.io, none of which this release enforces.
+    #[arg(long = "ignoreSecurityPolicies", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
+    pub ignore_security_policies: bool,
     /// How long the listeners stay after TERM.
     #[arg(long = "drainDuration", value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub drain_duration: Duration,

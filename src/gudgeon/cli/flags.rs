@@ -151,6 +151,9 @@ pub struct BuiltinFlags {
     /// Redirection is a CNI plugin's business: no istio-init in the built-in template.
     #[arg(long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub cni: Option<bool>,
+    /// Pods may ask for core dumps of the built-in template's proxy, by annotation: a privileged init container [default: false].
+    #[arg(long = "coreDump", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub core_dump: Option<String>,
 }
 
 /// `probe`: whether a file was changed lately.
@@ -298,7 +301,4 @@ pub struct KubeInjectFlags {
     /// [default: true].
     #[arg(long = "rewriteAppProbe", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub rewrite_app_probe: Option<String>,
-    /// [default: false].
-    #[arg(long = "coreDump", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub core_dump: Option<String>,
 }

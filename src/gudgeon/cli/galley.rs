@@ -66,7 +66,7 @@ pub struct GalleyFlags {
     /// What full names of services end in.
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     pub domain: String,
-    /// Look at configuration again when its files change; otherwise on SIGUSR1 only.
+    /// Look at configuration again when its files change; otherwise on SIGUSR1 and SIGHUP only.
     #[arg(long = "watchConfigFiles", value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub watch_config_files: bool,
     /// Make entries of services, endpoints, pods and nodes.

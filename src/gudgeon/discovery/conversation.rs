@@ -2,6 +2,7 @@
 //! stream on by one step.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,13 +13,14 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tonic::Status;
 use tracing::{error, info, warn};
-use xds::node::Node;
+use xds::node::{BadNode, Node, clipped};
 use xds::snapshot::Snapshot;
-use xds::stream::{Heard, Protocol, Stall};
+use xds::stream::{Fault, Heard, Protocol, Stall};
 use xds::view::Type;
 
-use super::hub::{Hub, Joined};
+use super::hub::{Hub, Joined, LARGE};
 use super::identity;
+use super::refused::RefusalReason;
 use super::session::{Made, Mail};
 use super::wire::{self, Asked};
 use crate::grpc::{Ended, Inbound, Outlet, Peer};
@@ -98,16 +100,24 @@ where
         };
         let node = match Node::read(first.node.as_ref()) {
             Ok(node) => Arc::new(node),
-            Err(bad) => return Status::invalid_argument(bad.to_string()),
+            Err(bad) => {
+                let reason = match &bad {
+                    BadNode::Malformed(_) => RefusalReason::Node,
+                    BadNode::TooLarge(_) => RefusalReason::NodeSize,
+                };
+                let words = bad.to_string();
+                self.hub.refuse(&self.peer.address, reason, &words);
+                return Status::invalid_argument(words);
+            }
         };
-        if let Err(refused) =
-            identity::speaks_for(&self.peer, &node, self.hub.options.identity_check)
-        {
-            return Status::permission_denied(refused);
+        let trusted = self.hub.trusted();
+        if let Err((reason, words)) = identity::speaks_for(&self.peer, &node, trusted.as_ref()) {
+            self.hub.refuse(&self.peer.address, reason, &words);
+            return Status::permission_denied(words);
         }
         for warning in &node.warnings {
             if let Some(more) = self.hub.lines.nodes.more() {
-                warn!("{}: {warning}{more}", node.id);
+                warn!("{}: {warning}{more}", clipped(&node.id));
             }
         }
         let Some(snapshot) = self.wait().await else {
@@ -181,7 +191,10 @@ where
         let mut event = Event::Asked(Box::new(first));
         loop {
             let done = match event {
-                Event::Asked(asked) => self.hear(&asked),
+                Event::Asked(asked) => {
+                    self.make_ahead(&asked).await;
+                    self.hear(&asked)
+                }
                 Event::End(status) => Err(status),
                 Event::Turn(permit) => {
                     self.open(permit);
@@ -202,23 +215,41 @@ where
         }
     }
 
+    /// Has made beside the loop what the answer will have, where that is much.
+    async fn make_ahead(&self, asked: &Asked) {
+        let Some(request) = &asked.request else {
+            return;
+        };
+        let view = self.joined.session.look(|stream| Arc::clone(stream.view()));
+        let size = view.unmade(request.kind, &request.names);
+        if size < LARGE {
+            return;
+        }
+        let (kind, names) = (request.kind, request.names.clone());
+        let make = move || view.make_ahead(kind, &names);
+        // What cannot be made is found again, and counted, by the stream.
+        let make = move || catch_unwind(AssertUnwindSafe(make)).is_ok();
+        let _made = self.hub.beside(size, make).await;
+    }
+
     fn hear(&mut self, asked: &Asked) -> Result<(), Status> {
         let session = &self.joined.session;
-        let id = &session.node.id;
+        let id = clipped(&session.node.id);
         let Some(request) = &asked.request else {
             self.unknown += 1;
             self.hub.metrics.unknown_type();
             if self.unknown == UNKNOWN
                 && let Some(more) = self.hub.lines.unknown.more()
             {
-                let url = shown(&asked.url);
+                let url = clipped(&asked.url);
                 info!("{id} asks for {url:?}, which is not served{more}");
             }
             return Ok(());
         };
-        let heard = session
-            .hear(self.hub.clock.now(), request)
-            .map_err(|fault| Status::resource_exhausted(fault.to_string()))?;
+        let heard = match session.hear(self.hub.clock.now(), request) {
+            Ok(heard) => heard,
+            Err(fault) => return Err(self.refuse(fault)),
+        };
         match heard {
             Heard::Nacked(times) => {
                 self.hub.metrics.rejected(request.kind);
@@ -239,6 +270,20 @@ where
         Ok(())
     }
 
+    /// The end of a stream that names what it may not. What it can be told is on its way before.
+    fn refuse(&mut self, fault: Fault) -> Status {
+        let words = fault.to_string();
+        let session = &self.joined.session;
+        self.hub.refuse(&session.peer, RefusalReason::Names, &words);
+        if let Err(status) = self.step() {
+            return status;
+        }
+        match fault {
+            Fault::TooManyNames(_) => Status::resource_exhausted(words),
+            Fault::UnknownNames | Fault::LongName(_) => Status::invalid_argument(words),
+        }
+    }
+
     /// Whatever can be done now.
     fn step(&mut self) -> Result<(), Status> {
         if self.outlet.is_gone() {
@@ -250,7 +295,7 @@ where
             Some(Stall::Slow) => {
                 self.hub.metrics.write_timed_out();
                 if let Some(more) = self.hub.lines.slow.more() {
-                    let id = &session.node.id;
+                    let id = clipped(&session.node.id);
                     warn!("{id} does not read what it was sent{more}");
                 }
             }
@@ -290,7 +335,7 @@ where
     fn unmade(&self, kinds: &BTreeSet<Type>) {
         for kind in kinds {
             self.hub.metrics.unmade(*kind);
-            let (id, word) = (&self.joined.session.node.id, kind.word());
+            let (id, word) = (clipped(&self.joined.session.node.id), kind.word());
             error!(
                 "cannot make all of {word} for {id}: a mistake of the server: it keeps what it has"
             );

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::registry::SourceId;
-use cluster::registry::kubernetes::{Event, Told};
+use cluster::registry::kubernetes::{Event, Problem, Told};
+
+use super::inert::RuleCounts;
 
 type Events = BTreeMap<(&'static str, Event), u64>;
 
@@ -20,6 +22,9 @@ struct Known {
     rejected: BTreeMap<SourceId, BTreeSet<Object>>,
     /// VirtualServices that can be used.
     routes: BTreeMap<SourceId, usize>,
+    /// Configuration that counts, whether or not it changes anything.
+    rules: BTreeMap<SourceId, RuleCounts>,
+    rules_changed: u64,
     /// Of clusters that are gone: what was counted does not become less.
     gone: Totals,
 }
@@ -40,6 +45,8 @@ pub(crate) struct Fact {
     pub(crate) counts: Counts,
     /// Why the server is not heard.
     pub(crate) error: Option<Arc<str>>,
+    /// What is said of objects that are no such thing.
+    pub(crate) unreadable: Option<String>,
     podless: usize,
     totals: Totals,
 }
@@ -61,6 +68,23 @@ impl Totals {
     }
 }
 
+/// How many objects cannot be read, and the first of them.
+fn unreadable(told: &Told) -> Option<String> {
+    let is_one = |problem: &&Problem| problem.is_unreadable;
+    let mut all = told.problems.iter().filter(is_one);
+    let count = all.clone().count();
+    let first = all.next()?;
+    let Problem {
+        kind,
+        object,
+        words,
+        ..
+    } = first;
+    Some(format!(
+        "{count} objects are left out, or stay as they were: {kind} {object}: {words}"
+    ))
+}
+
 impl Facts {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -73,6 +97,7 @@ impl Facts {
                 .map(|(kind, count)| ((*kind).into(), *count))
                 .collect(),
             error: told.error.clone(),
+            unreadable: unreadable(told),
             podless: told.podless,
             totals: Totals {
                 events: told.events.clone(),
@@ -101,6 +126,29 @@ impl Facts {
         self.known().routes.insert(source.clone(), count);
     }
 
+    /// The configuration of a source, in place of what it had before.
+    pub(crate) fn rule(&self, source: &SourceId, counts: RuleCounts) {
+        let mut known = self.known();
+        if known.rules.get(source) != Some(&counts) {
+            known.rules.insert(source.clone(), counts);
+            known.rules_changed += 1;
+        }
+    }
+
+    /// How often [`Self::rules`] has changed.
+    pub(crate) fn rules_changed(&self) -> u64 {
+        self.known().rules_changed
+    }
+
+    /// Of all sources.
+    pub(crate) fn rules(&self) -> RuleCounts {
+        let mut all = RuleCounts::default();
+        for counts in self.known().rules.values() {
+            all.merge(counts);
+        }
+        all
+    }
+
     /// Of all sources.
     pub(crate) fn routes(&self) -> usize {
         self.known().routes.values().sum()
@@ -121,6 +169,9 @@ impl Facts {
         let mut known = self.known();
         known.rejected.remove(source);
         known.routes.remove(source);
+        if known.rules.remove(source).is_some() {
+            known.rules_changed += 1;
+        }
         if let Some(fact) = known.sources.remove(source) {
             known.gone.add(&fact.totals);
         }

@@ -60,6 +60,10 @@ impl Calls for Services {
     fn handshake_failed(&self) {
         self.0.metrics.handshake_failed();
     }
+
+    fn connection_refused(&self) {
+        self.0.metrics.connection_refused();
+    }
 }
 
 struct Call<'a> {

@@ -7,14 +7,15 @@
 mod standings;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use api::model::{Change, Reason, World};
 use cluster::registry::{Effect, Registries, SourceId, Standing};
 use tokio::sync::{Notify, Semaphore, watch};
-use tracing::{debug, info};
+use tracing::{debug, error, info, warn};
 use xds::debounce::{Debounce, Due};
 use xds::node::Node;
 use xds::snapshot::{Next, Snapshot};
@@ -22,15 +23,23 @@ use xds::stream::{Lists, Protocol, Scope};
 use xds::view::View;
 
 use super::facts::Facts;
+use super::identity::TrustDomains;
+use super::inert::{self, RuleCounts};
 use super::lines::Lines;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::pieces::Pieces;
 use super::pushed::{Pushed, assignments, made};
+use super::refused::RefusedStreams;
 use super::session::{Mail, Session, nothing};
 use crate::clock::Clock;
 use crate::grpc::Address;
+use crate::mcp::PortAccess;
+use crate::serve::SharedAnswers;
 
+/// So many ports of services and endpoints are worked on beside the loop. Chosen: a few milliseconds of work, where the loop may
+/// stop for 20.
+pub(super) const LARGE: usize = 2_000;
 /// Pushes that the page remembers.
 const PUSHES: usize = 120;
 
@@ -45,18 +54,31 @@ pub(crate) struct Hub {
     lists: Arc<Lists>,
     pub(crate) facts: Facts,
     pub(crate) lines: Lines,
+    /// The port where sources of configuration dial, where there is one.
+    pub(crate) port_access: OnceLock<PortAccess>,
+    pub(crate) refused: RefusedStreams,
     /// Streams that may begin with a push at once.
     pub(crate) throttle: Arc<Semaphore>,
     state: Mutex<State>,
+    /// For what takes long: one piece at a time has a thread of its own.
+    worker: Semaphore,
     /// A change has come.
     changed: Notify,
     /// `None` until all sources were read.
     snapshot: watch::Sender<Option<Arc<Snapshot>>>,
+    /// How many there were.
+    snapshots: AtomicU64,
+    /// Pages that take a while to make.
+    pub(crate) answers: Arc<SharedAnswers>,
     /// The mesh's trust domain.
     trust: watch::Sender<Arc<str>>,
     draining: AtomicBool,
     /// From the first snapshot until TERM.
     serving: watch::Sender<bool>,
+    /// Why nothing will be served.
+    refusal: watch::Sender<Option<String>>,
+    /// Configuration as the log knows it, and how often it had changed by then.
+    said: Mutex<(u64, RuleCounts)>,
     /// Streams are to end.
     leaving: watch::Sender<bool>,
 }
@@ -92,6 +114,8 @@ impl Hub {
             metrics: Metrics::new(),
             facts: Facts::default(),
             lines: Lines::default(),
+            port_access: OnceLock::new(),
+            refused: RefusedStreams::default(),
             throttle: Arc::new(Semaphore::new(options.throttle)),
             options,
             pieces: Pieces::default(),
@@ -104,11 +128,16 @@ impl Hub {
                 next: 1,
                 pushes: VecDeque::new(),
             }),
+            worker: Semaphore::new(1),
             changed: Notify::new(),
             snapshot: watch::Sender::new(None),
+            snapshots: AtomicU64::new(0),
+            answers: Arc::default(),
             trust: watch::Sender::new("".into()),
             draining: AtomicBool::new(false),
             serving: watch::Sender::new(false),
+            refusal: watch::Sender::new(None),
+            said: Mutex::default(),
             leaving: watch::Sender::new(false),
         });
         this.trust.send_replace(this.trust_domain());
@@ -139,7 +168,10 @@ impl Hub {
         drop(state);
         self.lines.left_out(&news);
         if begins {
-            self.begin();
+            self.begin_or_refuse();
+        }
+        if self.snapshot.borrow().is_some() {
+            self.tell_of_rules();
         }
         let trust = self.trust_domain();
         self.trust.send_if_modified(|known| {
@@ -164,6 +196,58 @@ impl Hub {
         state.sessions.len()
     }
 
+    /// All sources were read. Whoever relies on policies that nothing enforces is to know it before anything is served.
+    fn begin_or_refuse(&self) {
+        let refusal = self.facts.rules().refusal();
+        if let Some(refusal) = refusal.filter(|_| !self.options.ignores_security) {
+            self.refusal.send_replace(Some(refusal));
+            return;
+        }
+        self.begin();
+    }
+
+    /// Returns why nothing will be served, if that is so.
+    pub(crate) async fn refusal(&self) -> String {
+        let mut refusal = self.refusal.subscribe();
+        loop {
+            if let Some(refusal) = refusal.borrow_and_update().clone() {
+                return refusal;
+            }
+            if refusal.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Logs which rules have no effect, where that is another number than it was.
+    fn tell_of_rules(&self) {
+        let changed = self.facts.rules_changed();
+        let mut last = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, said) = &*last;
+        if *known == changed {
+            return;
+        }
+        let now = self.facts.rules();
+        let later: Vec<_> = now.security.difference(&said.security).collect();
+        if !later.is_empty()
+            && !self.options.ignores_security
+            && let Some(more) = self.lines.security.more()
+        {
+            let shown = inert::shown(later);
+            error!(
+                "{shown}: nothing enforces objects of security.istio.io in this release, and what they forbid is allowed{more}"
+            );
+        }
+        let is_same = said.without_effect().eq(now.without_effect());
+        if !is_same && let Some(more) = self.lines.rules.more() {
+            match now.line() {
+                Some(line) => warn!("{line}{more}"),
+                None => info!("no rule is without effect any more{more}"),
+            }
+        }
+        *last = (changed, now);
+    }
+
     /// All sources were read: what is known now is served from now on.
     fn begin(&self) {
         let mut state = self.state();
@@ -172,12 +256,22 @@ impl Hub {
         drop(state);
         let services = world.services.len();
         let settings = Arc::clone(&self.options.settings);
-        self.snapshot
-            .send_replace(Some(Snapshot::new(world, settings)));
+        self.serve(Snapshot::new(world, settings));
         if !self.is_draining() {
             self.serving.send_replace(true);
         }
         info!("serving {services} services");
+    }
+
+    fn serve(&self, snapshot: Arc<Snapshot>) {
+        // Behind the snapshot: what is made of it meanwhile has the number before, and is made once more.
+        self.snapshot.send_replace(Some(snapshot));
+        self.snapshots.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The number of the snapshot that is current.
+    pub(crate) fn snapshots(&self) -> u64 {
+        self.snapshots.load(Ordering::SeqCst)
     }
 
     /// `None`: not all sources were read yet.
@@ -224,6 +318,19 @@ impl Hub {
         } else {
             mesh.trust_domain.as_str().into()
         }
+    }
+
+    /// Whose certificates count, now; `None`: nobody asks for whom a client speaks.
+    pub(super) fn trusted(&self) -> Option<TrustDomains> {
+        self.options.identity_check.then(|| TrustDomains {
+            own: self.trust_domain(),
+            aliases: self
+                .look(|registries| registries.world().mesh)
+                .trust_domain_aliases
+                .iter()
+                .cloned()
+                .collect(),
+        })
     }
 
     /// Of the mesh, as it changes.
@@ -295,24 +402,41 @@ impl Hub {
                 )
             };
             if let Some(due) = due {
-                self.push(&due, world);
+                self.push(&due, world).await;
                 self.state().debounce.done();
             }
         }
     }
 
-    fn push(&self, due: &Due, world: World) {
+    async fn push(self: &Arc<Self>, due: &Due, world: World) {
         let Some(current) = self.snapshot() else {
             return;
         };
         let begun = self.clock.now();
-        let hosts = (!due.batch.full).then_some(&due.batch.hosts);
-        let Some(next) = made(&self.metrics, || current.next(world, hosts)) else {
+        let hosts = (!due.batch.full).then(|| due.batch.hosts.clone());
+        let size = Snapshot::size(&world);
+        let nodes: Vec<_> = if size < LARGE {
+            Vec::new()
+        } else {
+            let sessions = self.sessions();
+            sessions
+                .iter()
+                .map(|session| Arc::clone(&session.node))
+                .collect()
+        };
+        let this = Arc::clone(self);
+        let make = move || {
+            let next = made(&this.metrics, || current.next(world, hosts.as_ref()))?;
+            // What cannot be made is found again, and counted, where a stream asks for it.
+            let ahead = || next.snapshot.make_ahead(&current, &nodes);
+            let _made = catch_unwind(AssertUnwindSafe(ahead));
+            Some(next)
+        };
+        let Some(next) = self.beside(size, make).await.flatten() else {
             // The last one that could be made is served on.
             return;
         };
-        drop(current);
-        self.snapshot.send_replace(Some(Arc::clone(&next.snapshot)));
+        self.serve(Arc::clone(&next.snapshot));
         let made = self.clock.now();
         let streams = self.tell(due, &next, made);
         let pushed = Pushed {
@@ -335,6 +459,20 @@ impl Hub {
             state.pushes.pop_front();
         }
         state.pushes.push_back(pushed);
+    }
+
+    /// Does work of this size, and what is large beside the loop, which goes on meanwhile: one piece at a time. `None`: a mistake
+    /// of this program ended it.
+    pub(crate) async fn beside<T: Send + 'static>(
+        &self,
+        size: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        if size < LARGE {
+            return Some(work());
+        }
+        let _turn = self.worker.acquire().await.ok()?;
+        tokio::task::spawn_blocking(work).await.ok()
     }
 
     /// Says to how many.
@@ -369,5 +507,31 @@ impl Hub {
             });
         }
         told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use crate::discovery::testing::hub;
+
+    use super::*;
+
+    /// Whoever would wait for it on the loop would wait for ever: another task of the loop ends it.
+    #[tokio::test]
+    async fn what_is_large_is_done_beside_the_loop_one_after_the_other() {
+        let hub = hub();
+        let (word, heard) = mpsc::channel();
+        let other = tokio::spawn(async move { word.send(7) });
+        let first = hub.beside(LARGE, move || heard.recv());
+        let second = hub.beside(LARGE, || panic!("a mistake"));
+        let (first, second): (_, Option<()>) = tokio::join!(first, second);
+        assert_eq!((first, second), (Some(Ok(7)), None));
+        assert_eq!(other.await.unwrap(), Ok(()));
+        let place = std::thread::current().id();
+        let here = || std::thread::current().id();
+        assert_eq!(hub.beside(LARGE - 1, here).await, Some(place));
+        assert_ne!(hub.beside(LARGE, here).await, Some(place));
     }
 }

@@ -1,62 +1,113 @@
-//! For which nodes a client may speak, by what its certificate says.
+//! Checks for which nodes a client may speak, by what its certificate says.
 
-use xds::node::Node;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use xds::node::{Node, clipped};
+
+use super::refused::RefusalReason;
 use crate::grpc::Peer;
 
-/// The workload that a certificate was made out for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Identity<'a> {
-    Workload {
-        namespace: &'a str,
-        account: &'a str,
-    },
-    /// Anybody else's; the names in it.
-    Other(&'a [String]),
+/// The workload that a certificate was made out for: `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity<'a> {
+    trust_domain: &'a str,
+    namespace: &'a str,
+    account: &'a str,
 }
 
 impl<'a> Identity<'a> {
-    /// The first of the names that is `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
-    fn of(names: &'a [String]) -> Self {
-        let workload = |name: &'a String| {
-            let rest = name.strip_prefix("spiffe://")?;
-            let parts: Vec<&str> = rest.split('/').collect();
-            match parts.as_slice() {
-                [_, "ns", namespace, "sa", account] => Some(Self::Workload { namespace, account }),
-                _ => None,
-            }
+    /// Of the URIs among a certificate's names. SPIFFE allows one: whoever takes one of several may take another one than the
+    /// next program does.
+    fn of(uris: &'a [String]) -> Result<Self, String> {
+        let [uri] = uris else {
+            return Err(match uris.len() {
+                0 => "no SPIFFE ID".to_owned(),
+                count => format!("{count} URIs, where a SPIFFE ID is the only one"),
+            });
         };
-        let mut names_of = names.iter();
-        names_of.find_map(workload).unwrap_or(Self::Other(names))
+        Self::read(uri).ok_or_else(|| {
+            let found = clipped(uri);
+            format!("{found:?}, where spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT is wanted")
+        })
+    }
+
+    fn read(uri: &'a str) -> Option<Self> {
+        let mut parts = uri.strip_prefix("spiffe://")?.split('/');
+        let mut next = || parts.next().filter(|part| !part.is_empty());
+        let trust_domain = next()?;
+        let namespace = next().filter(|word| *word == "ns").and_then(|_| next())?;
+        let account = next().filter(|word| *word == "sa").and_then(|_| next())?;
+        parts.next().is_none().then_some(Self {
+            trust_domain,
+            namespace,
+            account,
+        })
     }
 }
 
-/// Whether a client may be told what this node is to know.
+/// Whose word counts in this mesh.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TrustDomains {
+    pub(super) own: Arc<str>,
+    pub(super) aliases: BTreeSet<String>,
+}
+
+impl TrustDomains {
+    fn has(&self, name: &str) -> bool {
+        *self.own == *name || self.aliases.contains(name)
+    }
+}
+
+/// Checks whether a client may be told what this node is to know. `trusted`: `None` where nobody checks.
 ///
 /// # Errors
 /// Both names, if it may not.
-pub(super) fn speaks_for(peer: &Peer, node: &Node, check: bool) -> Result<(), String> {
-    let Some(leaf) = peer.leaf.as_ref().filter(|_| check) else {
+pub(super) fn speaks_for(
+    peer: &Peer,
+    node: &Node,
+    trusted: Option<&TrustDomains>,
+) -> Result<(), (RefusalReason, String)> {
+    let (Some(leaf), Some(trusted)) = (&peer.leaf, trusted) else {
         return Ok(());
     };
     let wanted = match &node.account {
         Some(account) => format!("ns/{}/sa/{account}", node.namespace),
         None => format!("ns/{}", node.namespace),
     };
-    let found = match Identity::of(&leaf.names) {
-        Identity::Workload { namespace, account } => {
-            let same_account = node.account.as_deref().is_none_or(|name| name == account);
-            if *namespace == *node.namespace && same_account {
-                return Ok(());
-            }
-            format!("ns/{namespace}/sa/{account}")
-        }
-        Identity::Other(names) => format!("no workload ({})", names.join(", ")),
+    let refused = |reason: RefusalReason, found: &str| {
+        let id = clipped(&node.id);
+        let words = format!("the certificate is for {found}, the node {id} is {wanted}");
+        Err((reason, words))
     };
-    Err(format!(
-        "the certificate is for {found}, the node {} is {wanted}",
-        node.id
-    ))
+    let identity = match Identity::of(&leaf.uris) {
+        Ok(identity) => identity,
+        Err(found) => {
+            let found = format!("no workload: it has {found}");
+            return refused(RefusalReason::Certificate, &found);
+        }
+    };
+    let Identity {
+        trust_domain,
+        namespace,
+        account,
+    } = identity;
+    let [domain, ns, sa] = [trust_domain, namespace, account].map(clipped);
+    if !trusted.has(trust_domain) {
+        let found = format!(
+            "ns/{ns}/sa/{sa} of trust domain {domain:?}, which is neither {:?} nor an alias of it",
+            trusted.own
+        );
+        return refused(RefusalReason::TrustDomain, &found);
+    }
+    let found = format!("ns/{ns}/sa/{sa}");
+    if *namespace != *node.namespace {
+        return refused(RefusalReason::Namespace, &found);
+    }
+    if node.account.as_deref().is_some_and(|name| name != account) {
+        return refused(RefusalReason::ServiceAccount, &found);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -78,28 +129,90 @@ mod tests {
         node
     }
 
+    fn trusted() -> TrustDomains {
+        TrustDomains {
+            own: "mesh.example".into(),
+            aliases: ["old.example".to_owned(), String::new()].into(),
+        }
+    }
+
+    fn peer(uris: &[&str]) -> Peer {
+        let uris: Vec<String> = uris.iter().map(|&uri| uri.to_owned()).collect();
+        let names = std::iter::once("b.example".to_owned())
+            .chain(uris.clone())
+            .collect();
+        let address = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
+        Peer::new(address, Some(Leaf { names, uris }))
+    }
+
+    fn heard(uris: &[&str], account: Option<&str>) -> Result<(), &'static str> {
+        let peer = peer(uris);
+        assert_eq!(speaks_for(&peer, &node(account), None), Ok(()), "{uris:?}");
+        let heard = speaks_for(&peer, &node(account), Some(&trusted()));
+        heard.map_err(|(reason, words)| {
+            assert!(
+                words.contains("is ns/demo") && words.len() < 2000,
+                "{words}"
+            );
+            reason.as_str()
+        })
+    }
+
     #[test]
     fn a_certificate_speaks_for_its_namespace_and_account() {
-        let b = "spiffe://cluster.local/ns/demo/sa/b";
-        let address = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
-        for (name, account, may) in [
-            (b, None, true),
-            (b, Some("b"), true),
-            (b, Some("c"), false),
-            ("spiffe://cluster.local/ns/other/sa/b", None, false),
-            ("spiffe://cluster.local/ns/demo", None, false),
-            ("b.demo", None, false),
+        let b = "spiffe://mesh.example/ns/demo/sa/b";
+        let long = format!("spiffe://mesh.example/ns/demo/sa/{}", "b".repeat(100_000));
+        for (uris, account, said) in [
+            (&[b][..], None, Ok(())),
+            (&[b], Some("b"), Ok(())),
+            (&["spiffe://old.example/ns/demo/sa/b"], None, Ok(())),
+            (&[b], Some("c"), Err("service_account")),
+            (&[&long], Some("c"), Err("service_account")),
+            (
+                &["spiffe://mesh.example/ns/other/sa/b"],
+                None,
+                Err("namespace"),
+            ),
+            // The same root may sign for other meshes.
+            (
+                &["spiffe://evil.example/ns/demo/sa/b"],
+                None,
+                Err("trust_domain"),
+            ),
+            (
+                &["spiffe://MESH.example/ns/demo/sa/b"],
+                None,
+                Err("trust_domain"),
+            ),
         ] {
-            let leaf = Leaf {
-                names: vec!["b.example".to_owned(), name.to_owned()],
-                uris: Vec::new(),
-            };
-            let peer = Peer::new(address.clone(), Some(leaf));
-            let heard = speaks_for(&peer, &node(account), true);
-            assert_eq!(heard.is_ok(), may, "{name} {heard:?}");
-            assert_eq!(speaks_for(&peer, &node(account), false), Ok(()));
+            assert_eq!(heard(uris, account), said, "{:?}", uris[0].get(..50));
         }
-        let plain = Peer::new(address, None);
-        assert_eq!(speaks_for(&plain, &node(Some("x")), true), Ok(()));
+        let plain = Peer::new(Address::Unix, None);
+        let anybody = speaks_for(&plain, &node(Some("x")), Some(&trusted()));
+        assert_eq!(anybody, Ok(()));
+    }
+
+    #[test]
+    fn an_identity_is_one_and_complete() {
+        let b = "spiffe://mesh.example/ns/demo/sa/b";
+        for uris in [
+            &[][..],
+            &[b, b],
+            &[b, "https://b.example"],
+            &["spiffe://mesh.example/ns/other/sa/b", b],
+            // An alias that is empty is none.
+            &["spiffe:///ns/demo/sa/b"],
+            &["spiffe://mesh.example/ns//sa/b"],
+            &["spiffe://mesh.example/ns/demo/sa/"],
+            &["spiffe://mesh.example/ns/demo/sa"],
+            &["spiffe://mesh.example/ns/demo"],
+            &["spiffe://mesh.example/ns/demo/sa/b/"],
+            &["spiffe://mesh.example/ns/demo/sa/b/c"],
+            &["spiffe://mesh.example/x/demo/sa/b"],
+            &["https://mesh.example/ns/demo/sa/b"],
+            &["b.demo"],
+        ] {
+            assert_eq!(heard(uris, None), Err("certificate"), "{uris:?}");
+        }
     }
 }

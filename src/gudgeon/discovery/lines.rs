@@ -13,10 +13,15 @@ pub(crate) struct Lines {
     /// Types that nobody serves.
     pub(crate) unknown: Seldom,
     pub(crate) refusals: Seldom,
+    /// Streams of clients that may not speak for their node, or that are beyond bounds.
+    pub(crate) refused: Seldom,
     /// Such as do not read.
     pub(crate) slow: Seldom,
     /// Objects that lose against those of other sources.
     lost: Seldom,
+    /// Rules that nothing enforces, by their number; and policies that came later.
+    pub(crate) rules: Seldom,
+    pub(crate) security: Seldom,
 }
 
 impl Lines {
@@ -44,8 +49,11 @@ impl Default for Lines {
             nodes: Seldom::new(100),
             unknown: Seldom::new(20),
             refusals: Seldom::new(100),
+            refused: Seldom::new(20),
             slow: Seldom::new(20),
             lost: Seldom::new(100),
+            rules: Seldom::new(10),
+            security: Seldom::new(10),
         }
     }
 }

@@ -37,8 +37,9 @@ impl Files {
     ///
     /// # Errors
     /// One that a flag names is missing, or one is not valid.
-    pub(super) fn open(flags: &DiscoveryFlags) -> Result<(Self, Read), Failure> {
-        let (mesh, text) = Kept::open("meshConfig", flags.mesh_config.as_deref(), MESH_CONFIG)?;
+    pub(super) async fn open(flags: &DiscoveryFlags) -> Result<(Self, Read), Failure> {
+        let given = flags.mesh_config.as_deref();
+        let (mesh, text) = Kept::open("meshConfig", given, MESH_CONFIG).await?;
         let config = match text {
             Some(text) => mesh.first(parse(&text))?,
             None => {
@@ -51,7 +52,7 @@ impl Files {
         };
         doubt(&config);
         let given = flags.networks_config.as_deref();
-        let (networks, text) = Kept::open("networksConfig", given, MESH_NETWORKS)?;
+        let (networks, text) = Kept::open("networksConfig", given, MESH_NETWORKS).await?;
         let known = match text {
             Some(text) => networks.first(mesh::parse_networks(&text))?,
             None => MeshNetworks::default(),
@@ -66,8 +67,9 @@ impl Files {
     /// Tells of changes, for ever. A file that is not valid any more, or gone, changes nothing.
     pub(super) async fn follow(mut self, hub: Arc<Hub>, sinks: Option<Arc<Sinks>>) {
         let mut watcher = Watcher::new(vec![self.mesh.path.clone(), self.networks.path.clone()]);
+        watcher.follow().await;
         loop {
-            if let Some(text) = self.mesh.changed()
+            if let Some(text) = self.mesh.changed().await
                 && let Some(config) = self.mesh.later(parse(&text))
             {
                 doubt(&config);
@@ -77,14 +79,15 @@ impl Files {
                     sinks.configure(&config.config_sources);
                 }
             }
-            if let Some(text) = self.networks.changed()
+            if let Some(text) = self.networks.changed().await
                 && let Some(networks) = self.networks.later(mesh::parse_networks(&text))
             {
                 hub.update(|registries| registries.set_networks(Arc::new(networks)));
             }
+            let pause = self.networks.pause(self.mesh.pause(SELDOM));
             tokio::select! {
                 () = watcher.changed() => tokio::time::sleep(SETTLE).await,
-                () = tokio::time::sleep(SELDOM) => watcher.follow(),
+                () = tokio::time::sleep(pause) => watcher.follow().await,
             }
         }
     }
@@ -119,35 +122,35 @@ mod tests {
         *flags
     }
 
-    #[test]
-    fn at_the_start_a_file_must_be_good_and_later_the_last_good_one_stays() {
+    #[tokio::test]
+    async fn at_the_start_a_file_must_be_good_and_later_the_last_good_one_stays() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("mesh");
-        let missing = Files::open(&flags(&path)).unwrap_err().message;
+        let missing = Files::open(&flags(&path)).await.unwrap_err().message;
         assert!(
             missing.starts_with("cannot read --meshConfig /"),
             "{missing}"
         );
         std::fs::write(&path, "connectTimeout: soon\n").unwrap();
-        let wrong = Files::open(&flags(&path)).unwrap_err().message;
+        let wrong = Files::open(&flags(&path)).await.unwrap_err().message;
         assert!(wrong.starts_with("cannot use --meshConfig /"), "{wrong}");
         assert!(wrong.contains("connectTimeout"), "{wrong}");
         std::fs::write(&path, "connectTimeout: 3s\n").unwrap();
-        let (mut files, read) = Files::open(&flags(&path)).unwrap();
+        let (mut files, read) = Files::open(&flags(&path)).await.unwrap();
         let seconds = |mesh: &MeshConfig| mesh.connect_timeout.as_ref().unwrap().seconds;
         assert_eq!(seconds(&read.mesh), 3);
-        assert_eq!(files.mesh.changed(), None);
+        assert_eq!(files.mesh.changed().await, None);
         for (text, seen) in [
             ("connectTimeout: x\n", None),
             ("connectTimeout: 4s\n", Some(4)),
         ] {
             std::fs::write(&path, text).unwrap();
-            let text = files.mesh.changed().unwrap();
+            let text = files.mesh.changed().await.unwrap();
             let now = files.mesh.later(parse(&text));
             assert_eq!(now.as_ref().map(seconds), seen);
         }
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(files.mesh.changed(), None);
+        assert_eq!(files.mesh.changed().await, None);
         assert!(files.mesh.complained.is_some());
     }
 }

@@ -19,6 +19,7 @@ use xds::view::Type;
 
 use super::facts::{Object, Totals};
 use super::pushed::Pushed;
+use super::refused::RefusalReason;
 use crate::classic::{classic, up_to};
 use crate::cli::VERSION;
 use crate::mcp::Peers;
@@ -57,6 +58,7 @@ pub(crate) struct Metrics {
     streams: Standing<1>,
     services: Gauge,
     rules: Gauge,
+    inert: Standing<1>,
     debounce: Histogram,
     snapshots: Histogram,
     snapshot_bytes: Gauge,
@@ -68,7 +70,9 @@ pub(crate) struct Metrics {
     events: Family<[(&'static str, String); 2], Counter>,
     stale: Standing<1>,
     unknown: Counter,
+    refused_streams: By,
     handshakes: Counter,
+    refused_connections: Counter,
     panics: Counter,
     lost_lines: Counter,
     resident: Gauge,
@@ -94,6 +98,8 @@ pub(crate) struct Seen {
     pub(crate) rejected: BTreeSet<Object>,
     /// VirtualServices.
     pub(crate) routes: usize,
+    /// Objects that nothing acts on, by kind.
+    pub(crate) inert: Vec<(&'static str, usize)>,
     pub(crate) snapshot_bytes: usize,
     /// Resources that more than one stream has.
     pub(crate) shared: usize,
@@ -129,6 +135,7 @@ impl Metrics {
             streams: Standing::default(),
             services: Gauge::default(),
             rules: Gauge::default(),
+            inert: Standing::default(),
             debounce: histogram(),
             snapshots: histogram(),
             snapshot_bytes: Gauge::default(),
@@ -140,11 +147,16 @@ impl Metrics {
             events: Family::default(),
             stale: Standing::default(),
             unknown: Counter::default(),
+            refused_streams: By::default(),
             handshakes: Counter::default(),
+            refused_connections: Counter::default(),
             panics: Counter::default(),
             lost_lines: Counter::default(),
             resident: Gauge::default(),
         };
+        for reason in RefusalReason::ALL {
+            drop(this.refused_streams.get_or_create(&by(reason)));
+        }
         this.register_pushes();
         this.register_standing();
         this.register_own();
@@ -196,6 +208,16 @@ impl Metrics {
 
     pub(crate) fn unknown_type(&self) {
         self.unknown.inc();
+    }
+
+    /// A connection was closed at once.
+    pub(crate) fn connection_refused(&self) {
+        self.refused_connections.inc();
+    }
+
+    /// A stream was refused.
+    pub(crate) fn stream_refused(&self, reason: RefusalReason) {
+        self.refused_streams.get_or_create(&by(reason)).inc();
     }
 
     pub(crate) fn handshake_failed(&self) {
@@ -292,6 +314,11 @@ impl Metrics {
             }
         }
         self.rules.set(number(seen.routes));
+        self.inert.clear();
+        for (kind, count) in &seen.inert {
+            let label = [("kind", (*kind).to_owned())];
+            self.inert.get_or_create(&label).set(number(*count));
+        }
         self.instances.clear();
         for (cluster, count) in &seen.instances {
             let label = [("cluster", cluster.clone())];
@@ -322,6 +349,10 @@ impl Metrics {
         let _written = encode(&mut text, &self.registry);
         classic(&text)
     }
+}
+
+fn by(reason: RefusalReason) -> [(&'static str, String); 1] {
+    [("reason", reason.as_str().to_owned())]
 }
 
 /// What the original calls objects of a kind.

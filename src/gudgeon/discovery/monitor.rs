@@ -6,6 +6,7 @@ use std::time::Duration;
 use cluster::registry::Memory;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
+use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use serde_json::json;
 use tokio::time::timeout;
@@ -16,9 +17,11 @@ use super::{debug, sight};
 use crate::classic::CONTENT_TYPE;
 use crate::cli::{REVISION, VERSION};
 use crate::serve::{
-    Answer, Answering, Cut, Line, Service, as_json, full, not_allowed, ready, text,
+    Answer, Answering, Cut, Line, Query, Service, Wanted, as_json, full, guard, not_allowed, text,
 };
 
+/// Endpoints of all services, as the original's first version had them.
+const REGISTRATION: &str = "/v1/registration";
 /// What requests put into memory.
 const MEMORY: &str = "/debug/memory";
 const NO_MEMORY: &str = "not there: see --registries Mock";
@@ -34,30 +37,62 @@ pub(crate) struct Monitor {
     pub(crate) open: bool,
 }
 
+/// A request's head: what decides about its answer.
+#[derive(Debug)]
+struct Head {
+    method: Method,
+    path: String,
+    query: String,
+}
+
 impl Monitor {
-    fn respond(&self, method: &Method, path: &str, query: &str, local: bool) -> Answer {
+    async fn respond(self: Arc<Self>, head: Head, guarded: Result<(), Answer>) -> Answer {
+        let path = &*head.path;
         let debug = path == "/debug" || path.starts_with("/debug/");
-        let known = matches!(
-            path,
-            "/metrics" | "/ready" | "/version" | "/v1/registration"
-        );
+        let known = matches!(path, "/metrics" | "/ready" | "/version" | REGISTRATION);
         if !known && !debug {
             return text(StatusCode::NOT_FOUND, "not found");
         }
-        if debug && !local && !self.open {
-            return text(StatusCode::FORBIDDEN, "for this host only: see --debugAddr");
+        if (debug || path == REGISTRATION)
+            && let Err(refused) = guarded
+        {
+            return refused;
         }
         if debug && !debug::is_path(path) {
             return text(StatusCode::NOT_FOUND, "not found");
         }
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            let allow = if path == MEMORY {
-                "GET, HEAD, PUT"
-            } else {
-                "GET, HEAD"
-            };
-            return not_allowed(allow);
+        let pushes = debug::is_pushed(path) && Query::new(&head.query).is_set("push");
+        match head.method {
+            Method::GET | Method::HEAD if !pushes => {}
+            Method::GET | Method::HEAD => return not_a_look(),
+            Method::POST if pushes => {
+                let told = format!("Pushed to {} servers", self.hub.push_all());
+                return text(StatusCode::OK, &told);
+            }
+            _ if path == MEMORY => return not_allowed("GET, HEAD, PUT"),
+            _ => return not_allowed("GET, HEAD"),
         }
+        match path {
+            // Health is made where it is asked for, whatever else waits.
+            "/ready" => return self.ready(),
+            "/version" => return as_json(&json!({"version": VERSION, "revision": REVISION})),
+            _ => {}
+        }
+        let wanted = Wanted {
+            key: debug::key(path, &head.query),
+            state: debug::is_of_snapshot(path).then(|| self.hub.snapshots()),
+        };
+        let shared = Arc::clone(&self.hub.answers);
+        let this = Arc::clone(&self);
+        let answer = shared.get(wanted, move || this.document(&head.path, &head.query));
+        answer.await.unwrap_or_else(|| {
+            self.hub.metrics.request_panicked();
+            text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this")
+        })
+    }
+
+    /// What takes a while.
+    fn document(&self, path: &str, query: &str) -> Answer {
         match path {
             "/metrics" => {
                 let mut seen = sight::seen(&self.hub);
@@ -67,9 +102,7 @@ impl Monitor {
                 let body = self.hub.metrics.text(&seen);
                 full(StatusCode::OK, CONTENT_TYPE, body.into())
             }
-            "/ready" => self.ready(),
-            "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
-            "/v1/registration" => as_json(&debug::registration(&self.hub)),
+            REGISTRATION => as_json(&debug::registration(&self.hub)),
             MEMORY => match self.put() {
                 Some(put) => full(StatusCode::OK, "application/yaml", put.body()),
                 None => text(StatusCode::NOT_FOUND, NO_MEMORY),
@@ -117,15 +150,32 @@ impl Monitor {
     }
 }
 
+/// GET changes nothing: a browser sends it wherever a page elsewhere leads it.
+fn not_a_look() -> Answer {
+    let words = "?push=1 makes a push: use POST, as in gudgeon request POST /debug/adsz?push=1";
+    let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, words);
+    let headers = answer.headers_mut();
+    headers.insert(ALLOW, HeaderValue::from_static("POST"));
+    answer
+}
+
 impl Service for Monitor {
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
-        let local = line.peer.ip().to_canonical().is_loopback();
+        let guarded = guard(&request, line.peer.ip(), self.open);
         let uri = request.uri();
-        if *request.method() == Method::PUT && uri.path() == MEMORY && (local || self.open) {
+        let head = Head {
+            method: request.method().clone(),
+            path: uri.path().to_owned(),
+            query: uri.query().unwrap_or_default().to_owned(),
+        };
+        if head.method == Method::PUT && head.path == MEMORY && guarded.is_ok() {
             return Box::pin(self.remember(request.into_body()));
         }
-        let query = uri.query().unwrap_or_default();
-        ready(self.respond(request.method(), uri.path(), query, local))
+        Box::pin(async move {
+            // One request of a connection in each turn of the loop, so that many in one packet hold up nobody.
+            tokio::task::yield_now().await;
+            Ok(self.respond(head, guarded).await)
+        })
     }
 
     fn panicked(&self) {

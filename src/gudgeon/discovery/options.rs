@@ -14,6 +14,10 @@ use crate::cli::{DiscoveryFlags, values};
 use crate::exit::Failure;
 use crate::grpc::Keeping;
 
+/// Streams of one connection, unless `ISTIO_GPRC_MAXSTREAMS` says something else (discovery.md §9): a proxy has one, two during a
+/// hot restart. pilot-discovery's 100,000 would let one connection have the memory of all.
+const STREAMS: u32 = 100;
+
 /// All of it but addresses and files.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -22,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) throttle: usize,
     pub(crate) keeping: Keeping,
     pub(crate) identity_check: bool,
+    /// Nobody relies on objects of security.istio.io.
+    pub(crate) ignores_security: bool,
     /// Endpoints are counted by cluster.
     pub(crate) cluster_metrics: bool,
     pub(crate) domain: Arc<str>,
@@ -32,6 +38,10 @@ pub(crate) struct Options {
     pub(crate) registries: Vec<Registry>,
     pub(crate) certificates: std::path::PathBuf,
 }
+
+/// Connections to a port that have not asked for anything yet. After a restart thousands of proxies come at once: so many do
+/// their handshakes beside each other, which takes half a second of a core.
+const IDLE: usize = 256;
 
 /// Variables, by name.
 pub(crate) type Environment = BTreeMap<String, String>;
@@ -67,7 +77,7 @@ impl Options {
             return Err(wrong("PILOT_TRACE_SAMPLING", "want 0 to 100"));
         }
         let throttle: usize = variables.read("PILOT_PUSH_THROTTLE", 100)?;
-        let streams: u32 = variables.read("ISTIO_GPRC_MAXSTREAMS", 100_000)?;
+        let streams: u32 = variables.read("ISTIO_GPRC_MAXSTREAMS", STREAMS)?;
         if throttle == 0 || streams == 0 {
             let name = if throttle == 0 {
                 "PILOT_PUSH_THROTTLE"
@@ -106,8 +116,10 @@ impl Options {
                 timeout: flags.keepalive_timeout,
                 age: flags.keepalive_max_server_connection_age,
                 streams,
-                strangers: None,
+                idle: IDLE,
+                stays: true,
             },
+            ignores_security: flags.ignore_security_policies,
             identity_check: variables.boolean("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?,
             cluster_metrics: variables.boolean("PILOT_ENABLE_CLUSTER_METRICS", false)?,
             domain: flags.domain.as_str().into(),
@@ -230,7 +242,7 @@ mod tests {
         let (options, warnings) = read("gudgeon discovery", &[]).unwrap();
         assert_eq!(*options.settings, Settings::default());
         assert_eq!(options.quiet, Quiet::default());
-        assert_eq!((options.throttle, options.keeping.streams), (100, 100_000));
+        assert_eq!((options.throttle, options.keeping.streams), (100, 100));
         assert_eq!(options.registries, [Registry::Kubernetes]);
         assert!(options.identity_check && warnings.is_empty());
     }

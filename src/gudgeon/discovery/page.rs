@@ -4,12 +4,15 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use api::config::Effect;
 use api::model::Reason;
 use cluster::registry::{Registries, Standing};
+use xds::node::clipped;
 use xds::view::Type;
 
 use super::debug::{objects, sorted};
 use super::hub::Hub;
+use super::inert;
 use super::pushed::Pushed;
 use super::session::Session;
 use super::sight;
@@ -17,6 +20,7 @@ use super::sources::Sources;
 use crate::cli::VERSION;
 use crate::html::{self, Bar, ROWS, escaped};
 use crate::log;
+use crate::tls::expiry;
 
 /// The whole page.
 pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
@@ -42,16 +46,55 @@ pub(super) fn draw(hub: &Hub, sources: &Sources) -> String {
         escaped(&state),
         log::stamp(hub.clock.wall(hub.clock.now()))
     );
+    rules(&mut page, hub);
     timeline(&mut page, hub);
     proxies(&mut page, hub);
+    refused(&mut page, hub);
     services(&mut page, hub);
     told(&mut page, hub, sources);
     if let Some(sinks) = sources.sinks() {
         sinks.draw(&mut page);
     }
     standings(&mut page, hub);
+    expiry::draw(&mut page);
     page.push_str("</body></html>\n");
     page
+}
+
+/// Configuration by kind, and what each kind changes.
+fn rules(page: &mut String, hub: &Hub) {
+    let all = hub.facts.rules();
+    if all.kinds().next().is_none() {
+        return;
+    }
+    if !all.security.is_empty() {
+        let _written = writeln!(
+            page,
+            "<p class=\"bad\">Nothing enforces {}: what they forbid is allowed</p>",
+            escaped(&inert::shown(&all.security))
+        );
+    }
+    page.push_str(
+        "<h2>Configuration</h2><table><tr><th>kind<th>objects<th>effect in this release</tr>\n",
+    );
+    for (kind, count) in all.kinds() {
+        let class = match kind.effect {
+            Effect::None => "bad",
+            Effect::Enforced { .. } | Effect::Read => "good",
+        };
+        let effect = match kind.effect {
+            Effect::Enforced { without: [], .. } | Effect::Read | Effect::None => {
+                kind.effect.word().to_owned()
+            }
+            Effect::Enforced { without, .. } => format!("enforced, but for {}", without.join(", ")),
+        };
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td>{count}<td class=\"{class}\">{effect}</tr>",
+            kind.kind
+        );
+    }
+    page.push_str("</table>\n");
 }
 
 fn timeline(page: &mut String, hub: &Hub) {
@@ -118,7 +161,7 @@ fn proxy(page: &mut String, hub: &Hub, session: &Session) {
     let _written = write!(
         page,
         "<tr><td>{}<td>{}<td>{}",
-        escaped(&session.node.id),
+        escaped(clipped(&session.node.id)),
         session.peer,
         log::stamp(hub.clock.wall(session.connected))
     );
@@ -140,6 +183,28 @@ fn proxy(page: &mut String, hub: &Hub, session: &Session) {
         }
     });
     let _written = writeln!(page, "<td class=\"bad\">{refusals}</tr>");
+}
+
+/// Clients that were sent away.
+fn refused(page: &mut String, hub: &Hub) {
+    let all = hub.refused.newest();
+    if all.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2>Streams refused lately</h2><table><tr><th>at<th>peer<th>reason<th>why</tr>\n",
+    );
+    for stream in all {
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td>{}<td>{}<td class=\"bad\">{}</tr>",
+            log::stamp(hub.clock.wall(stream.at)),
+            stream.peer,
+            stream.reason.as_str(),
+            escaped(&stream.message)
+        );
+    }
+    page.push_str("</table>\n");
 }
 
 fn services(page: &mut String, hub: &Hub) {
@@ -226,13 +291,16 @@ fn standings(page: &mut String, hub: &Hub) {
             Standing::Synced => "<td class=\"good\">synced".to_owned(),
             Standing::Stale { error } => format!("<td class=\"bad\">stale: {}", escaped(error)),
         };
+        let fact = hub.facts.of(&status.source);
+        let unreadable = fact.and_then(|fact| fact.unreadable);
+        let unreadable = unreadable.map(|words| escaped(&words)).unwrap_or_default();
         let objects: Vec<_> = objects(hub, &status)
             .iter()
             .map(|(kind, count)| format!("{count} {kind}"))
             .collect();
         let _written = writeln!(
             page,
-            "<tr><td>{}{state}<td>{}</tr>",
+            "<tr><td>{}{state} <span class=\"bad\">{unreadable}</span><td>{}</tr>",
             escaped(&status.source.to_string()),
             objects.join(", ")
         );

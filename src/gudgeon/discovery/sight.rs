@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::model::{Resolution, Service};
 use cluster::registry::Standing;
+use xds::node::clipped;
 use xds::view::Type;
 
 use super::debug;
@@ -12,6 +13,7 @@ use super::facts::Object;
 use super::hub::Hub;
 use super::metrics::Seen;
 use crate::log;
+use crate::mcp::PortAccess;
 
 /// A source that has been lost for so long is told of.
 pub(super) const LOST: Duration = Duration::from_secs(5);
@@ -31,17 +33,23 @@ pub(super) fn standing(hub: &Hub) -> Result<String, String> {
         if missing.is_empty() {
             return Err("starting".to_owned());
         }
-        return Err(missing.join("\n"));
+        let lines = missing.into_iter().chain(refuses_all(hub));
+        return Err(lines.collect::<Vec<_>>().join("\n"));
     }
-    let stale = stale(hub);
-    if stale.is_empty() {
-        return Ok("ok".to_owned());
-    }
-    let lines = stale.into_iter().map(|(source, since)| {
+    let lines = stale(hub).into_iter().map(|(source, since)| {
         let since = log::stamp(hub.clock.wall(since));
         format!("stale: {source} since {since}")
     });
-    Ok(lines.collect::<Vec<_>>().join("\n"))
+    let lines: Vec<_> = lines.chain(refuses_all(hub)).collect();
+    if lines.is_empty() {
+        return Ok("ok".to_owned());
+    }
+    Ok(lines.join("\n"))
+}
+
+/// Why the port where sources of configuration dial lets nobody in.
+pub(super) fn refuses_all(hub: &Hub) -> Option<String> {
+    hub.port_access.get().and_then(PortAccess::why_nobody)
 }
 
 /// Sources that have been lost for a while, and since when.
@@ -69,6 +77,7 @@ pub(super) fn seen(hub: &Hub) -> Seen {
             .collect(),
         rejected: rejected(hub),
         routes: hub.facts.routes(),
+        inert: inert(hub),
         podless: hub.facts.podless(),
         totals: hub.facts.totals(),
         ..Seen::default()
@@ -99,6 +108,13 @@ pub(super) fn seen(hub: &Hub) -> Seen {
 fn is_eds(hub: &Hub, service: &Service) -> bool {
     let is_headless = || service.is_headless() && hub.options.settings.headless.eds;
     service.resolution == Resolution::Static || is_headless()
+}
+
+/// Every kind that nothing acts on, with the number of its objects.
+fn inert(hub: &Hub) -> Vec<(&'static str, usize)> {
+    let all = hub.facts.rules();
+    let all = all.without_effect();
+    all.map(|(kind, count)| (kind.kind, count)).collect()
 }
 
 /// Objects that are not valid, and those that lose against another one.
@@ -132,9 +148,9 @@ fn sessions(hub: &Hub, seen: &mut Seen) {
                     *streams += 1;
                 }
                 if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
-                    let words = nack.message.chars().take(200).collect();
-                    seen.refusals
-                        .push((kind.word(), session.node.id.to_string(), words));
+                    let [node, words] = [&session.node.id, &nack.message];
+                    let [node, words] = [node, words].map(|text| clipped(text).to_owned());
+                    seen.refusals.push((kind.word(), node, words));
                 }
             }
         });

@@ -93,7 +93,7 @@ impl Sources {
         if let Some(directory) = directory {
             let kubernetes = this.cluster.is_none();
             let shelf = Arc::clone(&this.directory);
-            files::start(hub, directory, kubernetes, shelf, counts)?;
+            files::start(hub, directory, kubernetes, shelf, counts).await?;
         }
         // It is complete at once, so it comes last: what is served begins when nobody is waited for.
         if registries.contains(&Registry::Memory) {

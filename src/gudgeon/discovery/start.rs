@@ -51,7 +51,10 @@ async fn serve(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
     for warning in warnings {
         warn!("{warning}");
     }
-    let (files, Read { mesh, networks }) = mesh::Files::open(flags)?;
+    let (files, Read { mesh, networks }) = tokio::select! {
+        opened = mesh::Files::open(flags) => opened?,
+        () = ends.next() => return Ok(Exit::Done),
+    };
     let settings = registry::Settings {
         cluster: options.settings.cluster.clone(),
         trust_domain: Arc::clone(&options.trust_domain),
@@ -74,7 +77,10 @@ async fn serve(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
     tokio::spawn(files.follow(Arc::clone(&hub), sources.named()));
     tokio::spawn(rest_after_start());
 
-    ends.next().await;
+    tokio::select! {
+        () = ends.next() => {}
+        why = hub.refusal() => return Err(Failure::config(why)),
+    }
     hub.drain();
     let leave = || {
         stage.send_replace(Stage::Leaving);

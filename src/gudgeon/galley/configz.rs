@@ -68,6 +68,7 @@ fn served(engine: &Engine, moment: &Moment) -> Value {
                 "version": one.version().to_string(),
                 "count": one.members().len(),
                 "bytes": one.bytes(),
+                "effect": effect(one),
             })
         }));
     }
@@ -102,6 +103,11 @@ fn served(engine: &Engine, moment: &Moment) -> Value {
         "rejected_count": moment.rejected().count(),
         "warnings": warnings,
     })
+}
+
+/// What gudgeon discovery does with it; `None`: it is no kind of rules.
+pub(super) fn effect(collection: &Collection) -> Option<&'static str> {
+    collections::kind_of(collection.name()).map(|kind| kind.effect.word())
 }
 
 /// Those that never have anything in them are not worth a line.

@@ -29,9 +29,9 @@ impl File {
     ///
     /// # Errors
     /// It is not there though a flag names it, or it is not valid.
-    pub(super) fn open(flags: &GalleyFlags) -> Result<(Self, Arc<MeshConfig>), Failure> {
+    pub(super) async fn open(flags: &GalleyFlags) -> Result<(Self, Arc<MeshConfig>), Failure> {
         let given = flags.mesh_config_file.as_deref();
-        let (kept, text) = Kept::open("meshConfigFile", given, GALLEY_MESH_CONFIG)?;
+        let (kept, text) = Kept::open("meshConfigFile", given, GALLEY_MESH_CONFIG).await?;
         let config = match text {
             Some(text) => kept.first(mesh::parse_served(&text))?,
             None => {
@@ -50,8 +50,11 @@ impl File {
     pub(super) async fn follow(mut self, engine: Arc<Engine>, mut again: watch::Receiver<u64>) {
         let path = self.kept.path.clone();
         let mut watcher = self.watches.then(|| Watcher::new(vec![path]));
+        if let Some(watcher) = &mut watcher {
+            watcher.follow().await;
+        }
         loop {
-            if let Some(text) = self.kept.changed()
+            if let Some(text) = self.kept.changed().await
                 && let Some(config) = self.kept.later(mesh::parse_served(&text))
             {
                 engine.mesh(Arc::new(config));
@@ -64,7 +67,7 @@ impl File {
             };
             tokio::select! {
                 () = watcher.changed() => tokio::time::sleep(SETTLE).await,
-                () = tokio::time::sleep(SELDOM) => watcher.follow(),
+                () = tokio::time::sleep(self.kept.pause(SELDOM)) => watcher.follow().await,
                 asked = again.changed() => if asked.is_err() { return },
             }
         }

@@ -1,5 +1,7 @@
 //! What is counted of sources, sessions and publishes, under Galley's names where it has them.
 
+use api::config::Effect;
+use api::config::collections::kind_of;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,6 +30,7 @@ pub(super) struct Metrics {
     instances: Standing<1>,
     rejected: Standing<2>,
     warnings: Standing<1>,
+    inert: Standing<1>,
     session: Standing<1>,
     panics: Counter,
     lost_lines: Counter,
@@ -45,6 +48,7 @@ impl Metrics {
             instances: Standing::default(),
             rejected: Standing::default(),
             warnings: Standing::default(),
+            inert: Standing::default(),
             session: Standing::default(),
             panics: Counter::default(),
             lost_lines: Counter::default(),
@@ -118,6 +122,11 @@ impl Metrics {
                 &self.warnings,
             ),
             (
+                "gudgeon_objects_without_effect",
+                "Objects of kinds that gudgeon discovery of this release does not act on",
+                &self.inert,
+            ),
+            (
                 "gudgeon_galley_session",
                 "1 for the state that the session is in",
                 &self.session,
@@ -165,12 +174,14 @@ impl Metrics {
             instances,
             rejected,
             warnings,
+            inert,
             session,
             ..
         } = self;
         instances.clear();
         rejected.clear();
         warnings.clear();
+        inert.clear();
         let moment = engine.moment();
         for published in &moment.published {
             for collection in published.snapshot.collections() {
@@ -178,6 +189,11 @@ impl Metrics {
                 if count > 0 {
                     let label = [("collection", collection.name().to_string())];
                     instances.get_or_create(&label).set(number(count));
+                    let kind = kind_of(collection.name());
+                    if let Some(kind) = kind.filter(|kind| kind.effect == Effect::None) {
+                        let label = [("kind", kind.kind.to_owned())];
+                        inert.get_or_create(&label).set(number(count));
+                    }
                 }
             }
         }

@@ -18,7 +18,8 @@ use crate::cli::{REVISION, VERSION};
 use crate::log;
 use crate::mcp::Peers;
 use crate::serve::{
-    Answer, Answering, Line, Query, Service, as_json, full, not_allowed, ready, text,
+    Answer, Answering, Line, Query, Service, SharedAnswers, Wanted, as_json, full, guard,
+    not_allowed, ready, text,
 };
 
 /// All that can be looked at.
@@ -32,13 +33,18 @@ pub(super) struct Looks {
     pub(super) metrics: Arc<Metrics>,
     /// `None`: nobody is asked about rules.
     pub(super) webhook: Option<Arc<Webhook>>,
+    /// Pages that take a while to draw.
+    pub(super) answers: Arc<SharedAnswers>,
 }
 
 /// What a listener is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Monitoring,
-    Page,
+    /// `open`: its address is not one of this host alone, so it is there for everybody.
+    Page {
+        open: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -49,12 +55,14 @@ pub(super) struct Monitor {
 
 impl Monitor {
     fn respond(&self, method: &Method, path: &str, query: &str) -> Answering {
-        let of = match path {
-            "/ready" | "/healthz" | "/metrics" | "/version" => Side::Monitoring,
-            "/" | "/debug" | "/debug/" | "/debug/configz" | "/configz" => Side::Page,
-            _ => return ready(text(StatusCode::NOT_FOUND, "not found")),
+        let is_there = match path {
+            "/ready" | "/healthz" | "/metrics" | "/version" => self.side == Side::Monitoring,
+            "/" | "/debug" | "/debug/" | "/debug/configz" | "/configz" => {
+                self.side != Side::Monitoring
+            }
+            _ => false,
         };
-        if of != self.side {
+        if !is_there {
             return ready(text(StatusCode::NOT_FOUND, "not found"));
         }
         if !matches!(*method, Method::GET | Method::HEAD) {
@@ -78,14 +86,15 @@ impl Monitor {
             }
             "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
             "/debug" | "/debug/" => {
-                return self.apart(|looks| {
+                return self.apart("/debug".to_owned(), |looks| {
                     let page = page::draw(looks);
                     full(StatusCode::OK, "text/html; charset=utf-8", page.into())
                 });
             }
             "/debug/configz" => {
                 let collection = Query::new(query).get("collection");
-                return self.apart(move |looks| match collection {
+                let key = format!("{path}?{}", collection.as_deref().unwrap_or_default());
+                return self.apart(key, move |looks| match collection {
                     Some(name) => collection_of(looks, &name),
                     None => as_json(&configz::document(looks)),
                 });
@@ -94,13 +103,18 @@ impl Monitor {
         })
     }
 
-    /// What may take a while to draw is drawn on a thread of its own, and others are served meanwhile.
-    fn apart(&self, draw: impl FnOnce(&Looks) -> Answer + Send + 'static) -> Answering {
+    /// What may take a while to draw is drawn on a thread of its own, one at a time, and others are served meanwhile.
+    fn apart(
+        &self,
+        key: String,
+        draw: impl FnOnce(&Looks) -> Answer + Send + 'static,
+    ) -> Answering {
         let looks = Arc::clone(&self.looks);
+        let shared = Arc::clone(&self.looks.answers);
         Box::pin(async move {
-            let drawn = tokio::task::spawn_blocking(move || draw(&looks)).await;
-            let failed = |_| text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this");
-            Ok(drawn.unwrap_or_else(failed))
+            let drawn = shared.get(Wanted { key, state: None }, move || draw(&looks));
+            let failed = || text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this");
+            Ok(drawn.await.unwrap_or_else(failed))
         })
     }
 }
@@ -112,7 +126,11 @@ fn standing(looks: &Looks) -> String {
         let since = log::stamp(engine.clock.wall(since));
         Some(format!("stale: {} since {since}", engine.settings.source))
     });
-    stale.unwrap_or_else(|| "ok".to_owned())
+    let lines: Vec<_> = stale.into_iter().chain(looks.readiness.lines()).collect();
+    match lines.is_empty() {
+        true => "ok".to_owned(),
+        false => lines.join("\n"),
+    }
 }
 
 fn collection_of(looks: &Looks, name: &str) -> Answer {
@@ -132,7 +150,12 @@ fn to_page() -> Answer {
 }
 
 impl Service for Monitor {
-    fn answer(self: Arc<Self>, request: Request<Incoming>, _: &Arc<Line>) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
+        if let Side::Page { open } = self.side
+            && let Err(refused) = guard(&request, line.peer.ip(), open)
+        {
+            return ready(refused);
+        }
         let uri = request.uri();
         self.respond(
             request.method(),
@@ -165,6 +188,7 @@ mod tests {
             registry: Registry::default(),
             metrics: Arc::new(Metrics::new(&mut Registry::default())),
             webhook: None,
+            answers: Arc::default(),
         };
         Monitor {
             looks: Arc::new(looks),
@@ -238,7 +262,7 @@ mod tests {
             });
         };
         tell(10_000);
-        let monitor = monitor(Arc::clone(&engine), Side::Page);
+        let monitor = monitor(Arc::clone(&engine), Side::Page { open: false });
         for (path, words) in [
             ("/debug/configz", "\"rejected_count\": 10000"),
             ("/debug", "Not served as it is written: 10000"),

@@ -14,6 +14,7 @@ use super::peers;
 use crate::cli::VERSION;
 use crate::html::{self, Bar, ROWS, escaped};
 use crate::log;
+use crate::tls::expiry;
 
 /// The whole page.
 pub(super) fn draw(looks: &Looks) -> String {
@@ -29,6 +30,9 @@ pub(super) fn draw(looks: &Looks) -> String {
         "<h1>gudgeon galley {VERSION}: {state}</h1><p>{} &middot; <a href=\"/debug/configz\">all of this</a> as JSON</p>",
         log::stamp(std::time::SystemTime::now())
     );
+    for line in looks.readiness.lines() {
+        let _written = writeln!(page, "<p class=\"bad\">{}</p>", escaped(&line));
+    }
     if let Some(engine) = &looks.engine {
         let moment = engine.moment();
         rejected(&mut page, &moment);
@@ -41,6 +45,7 @@ pub(super) fn draw(looks: &Looks) -> String {
     if let Some(webhook) = &looks.webhook {
         webhook.draw(&mut page);
     }
+    expiry::draw(&mut page);
     page.push_str("</body></html>\n");
     page
 }
@@ -137,7 +142,7 @@ fn described(engine: &Engine, publish: &Publish) -> String {
 
 fn collections(page: &mut String, moment: &Moment) {
     page.push_str(
-        "<h2>Collections</h2><table><tr><th>collection<th>resources<th>bytes<th>version</tr>\n",
+        "<h2>Collections</h2><table><tr><th>collection<th>resources<th>bytes<th>version<th>effect in gudgeon discovery</tr>\n",
     );
     let mut empty = 0;
     for published in &moment.published {
@@ -148,12 +153,19 @@ fn collections(page: &mut String, moment: &Moment) {
                 continue;
             }
             let name = escaped(one.name());
+            let effect = configz::effect(one).unwrap_or("-");
             let _written = writeln!(
                 page,
-                "<tr><td><a href=\"/debug/configz?collection={name}\">{name}</a><td>{}<td>{}<td><code>{}</code></tr>",
+                "<tr><td><a href=\"/debug/configz?collection={name}\">{name}</a><td>{}<td>{}<td><code>{}</code><td{}>{}</tr>",
                 one.members().len(),
                 one.bytes(),
-                one.version()
+                one.version(),
+                if effect == "none" {
+                    " class=\"bad\""
+                } else {
+                    ""
+                },
+                effect
             );
         }
     }

@@ -14,6 +14,8 @@ pub(crate) struct Parts {
     draining: bool,
     /// Why a part is not there.
     missing: BTreeMap<&'static str, String>,
+    /// Parts that are not there, and that nobody is kept waiting for.
+    optional: BTreeMap<&'static str, String>,
 }
 
 impl Parts {
@@ -41,10 +43,24 @@ impl Readiness {
         });
     }
 
+    /// A part is not there, and the role is ready without it.
+    pub(crate) fn does_without(&self, part: &'static str, why: impl Into<String>) {
+        let why = why.into();
+        self.0
+            .send_modify(|parts| drop(parts.optional.insert(part, why)));
+    }
+
     /// It is there.
     pub(crate) fn has(&self, part: &'static str) {
-        self.0
-            .send_if_modified(|parts| parts.missing.remove(part).is_some());
+        self.0.send_if_modified(|parts| {
+            let is_missed = parts.missing.remove(part).is_some();
+            parts.optional.remove(part).is_some() || is_missed
+        });
+    }
+
+    /// Why parts are not there that the role is ready without.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.borrow().optional.values().cloned().collect()
     }
 
     /// From now on not ready, whatever is there.
@@ -84,6 +100,11 @@ mod tests {
         readiness.has("b");
         assert!(changes.has_changed().unwrap());
         assert_eq!(readiness.why_not(), None);
+        readiness.does_without("b", "b is closed");
+        assert_eq!(readiness.why_not(), None);
+        assert_eq!(readiness.lines(), ["b is closed"]);
+        readiness.has("b");
+        assert!(readiness.lines().is_empty());
         readiness.drains();
         assert_eq!(readiness.why_not().as_deref(), Some("draining"));
     }

@@ -59,7 +59,9 @@ async fn serve(flags: &GalleyFlags) -> Result<Exit, Failure> {
     peers.register(&mut registry);
     let streams = match options.from {
         From::Nowhere => None,
-        From::Files(_) | From::Cluster(_) => Some(Streams::new(&flags.mcp)?),
+        From::Files(_) | From::Cluster(_) => {
+            Some(Streams::new(&flags.mcp, flags.webhook.self_signed)?)
+        }
     };
     let starts = async {
         let webhook = match options.validation {
@@ -88,6 +90,7 @@ async fn serve(flags: &GalleyFlags) -> Result<Exit, Failure> {
         registry,
         metrics,
         webhook,
+        answers: Arc::default(),
     });
     for (door, side) in doors {
         let looks = Arc::clone(&looks);
@@ -112,18 +115,17 @@ async fn serve(flags: &GalleyFlags) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Counts how often SIGUSR1 asked for everything to be read again.
+/// SIGUSR1 asks for everything to be read again, too, as it does of Galley.
 fn on_demand() -> Result<watch::Receiver<u64>, Failure> {
     let mut asked = signal(SignalKind::user_defined1())
         .map_err(|cause| Failure::system(format!("cannot handle signals: {cause}")))?;
-    let (count, again) = watch::channel(0);
     tokio::spawn(async move {
         while asked.recv().await.is_some() {
-            info!("asked to read everything again");
-            count.send_modify(|count: &mut u64| *count = count.wrapping_add(1));
+            info!("asked by USR1 to read all files again");
+            process::read_again();
         }
     });
-    Ok(again)
+    Ok(process::again())
 }
 
 /// Starts what is served; `None`: nothing is.
@@ -139,7 +141,7 @@ async fn sources(
         From::Files(_) => "files",
         From::Cluster(_) => "cluster",
     };
-    let (file, mesh) = mesh::File::open(flags)?;
+    let (file, mesh) = mesh::File::open(flags).await?;
     let settings = engine::Settings {
         source,
         domain: flags.domain.clone(),
@@ -149,7 +151,7 @@ async fn sources(
     engine.mesh(mesh);
     match &options.from {
         From::Files(path) => {
-            let files = Files::new(path, Arc::clone(&engine))?;
+            let files = Files::new(path, Arc::clone(&engine)).await?;
             tokio::spawn(files.follow(flags.watch_config_files, again.clone()));
         }
         From::Cluster(access) => {
@@ -196,7 +198,8 @@ async fn doors(flags: &GalleyFlags) -> Result<Vec<(Door, Side)>, Failure> {
         let listener = bind("ctrlz_address", &address).await?;
         info!("the page is at http://{}/debug", at(&listener));
         let bound = listener.local_addr();
-        if bound.is_ok_and(|bound| !bound.ip().is_loopback()) {
+        let open = bound.is_ok_and(|bound| !bound.ip().is_loopback());
+        if open {
             warn!("anybody who reaches it may read it: see --ctrlz_address");
         }
         let door = Door {
@@ -204,7 +207,7 @@ async fn doors(flags: &GalleyFlags) -> Result<Vec<(Door, Side)>, Failure> {
             tls: None,
             places: PLACES,
         };
-        doors.push((door, Side::Page));
+        doors.push((door, Side::Page { open }));
     }
     Ok(doors)
 }

@@ -11,7 +11,7 @@ use super::readiness::Readiness;
 use crate::cli::McpFlags;
 use crate::exit::Failure;
 use crate::grpc::Certificates;
-use crate::mcp::{CallOut, Files, Peers, Server, Settings};
+use crate::mcp::{CallOut, Files, Peers, Server, Settings, WithoutList};
 use crate::serve::Stage;
 
 /// What has to be there.
@@ -24,12 +24,14 @@ const NOWHERE: &str = "localhost:1";
 pub(super) struct Streams {
     server: Server,
     callout: Option<CallOut>,
+    /// What the port waits for, where the webhook makes its own certificate: that one is of use without the port.
+    optional: Option<String>,
 }
 
 impl Streams {
     /// # Errors
     /// A flag, or a file that it names, cannot be used.
-    pub(super) fn new(flags: &McpFlags) -> Result<Self, Failure> {
+    pub(super) fn new(flags: &McpFlags, self_signed: bool) -> Result<Self, Failure> {
         let received = usize::try_from(flags.server_max_received_message_size);
         let received = received.unwrap_or(usize::MAX);
         let certificates = Certificates {
@@ -49,19 +51,26 @@ impl Streams {
             "" => CallOut::new(NOWHERE, mode, files, meta, received).map(|_| None)?,
             address => Some(CallOut::new(address, mode, files, meta, received)?),
         };
+        let shown = certificates.chain.display();
+        let waits = format!("it takes client certificates, and waits for {shown}");
         let server = Server::new(Settings {
             flag: "server-address",
             address: flags.server_address.clone(),
             insecure: flags.insecure,
             certificates,
             access_list: flags.access_list_file.clone(),
+            without_list: WithoutList::Everyone,
             received,
             streams: flags.server_max_concurrent_streams,
             interval: flags.keepalive_interval,
             timeout: flags.keepalive_timeout,
             age: flags.keepalive_max_server_connection_age,
         })?;
-        Ok(Self { server, callout })
+        Ok(Self {
+            server,
+            callout,
+            optional: self_signed.then_some(waits),
+        })
     }
 
     /// Serves what the engine publishes.
@@ -75,7 +84,10 @@ impl Streams {
     ) {
         let catalog = Arc::new(Catalog::all());
         let at = self.server.shown();
-        readiness.lacks(PART, format!("{at} is not open"));
+        match self.optional {
+            Some(waits) => readiness.does_without(PART, format!("{at} is not open: {waits}")),
+            None => readiness.lacks(PART, format!("{at} is not open")),
+        }
         let mut open = self.server.is_open();
         let readiness = Arc::clone(readiness);
         tokio::spawn(async move {

@@ -22,6 +22,9 @@ pub(crate) trait Calls: Send + Sync + 'static {
 
     /// Somebody came who could not agree with us on a key.
     fn handshake_failed(&self);
+
+    /// A connection was closed because its address has as many as it may.
+    fn connection_refused(&self) {}
 }
 
 /// The body of an answer.

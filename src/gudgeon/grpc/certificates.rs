@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{error, info, warn};
 
 use super::connections::Acceptor;
-use crate::tls::{self, Flaw, Pair};
+use crate::tls::{self, Flaw, Pair, expiry};
 use crate::watch::Watcher;
 use crate::{file, log};
 
@@ -43,14 +43,16 @@ async fn keep(certificates: Certificates, current: watch::Sender<Option<Acceptor
     let mut seen: Option<[Vec<u8>; 3]> = None;
     let mut failed: u64 = 0;
     let chain = certificates.chain.display();
+    watcher.follow().await;
     loop {
         let mut pause = SELDOM;
-        match certificates.read() {
+        match certificates.read().await {
             Ok(files) if seen.as_ref() == Some(&files) => failed = 0,
             Ok(files) => match certificates.acceptor(&files) {
                 Ok(acceptor) => {
                     let first = current.borrow().is_none();
                     current.send_replace(Some(acceptor));
+                    certificates.loaded(&files);
                     seen = Some(files);
                     failed = 0;
                     let what = if first { "are there" } else { "have changed" };
@@ -76,7 +78,7 @@ async fn keep(certificates: Certificates, current: watch::Sender<Option<Acceptor
         }
         tokio::select! {
             () = watcher.changed() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(pause) => watcher.follow(),
+            () = tokio::time::sleep(pause) => watcher.follow().await,
             () = current.closed() => return,
         }
     }
@@ -89,13 +91,21 @@ impl Certificates {
 
     /// # Errors
     /// Which cannot be read, and why.
-    fn read(&self) -> Result<[Vec<u8>; 3], String> {
+    async fn read(&self) -> Result<[Vec<u8>; 3], String> {
         let mut files: [Vec<u8>; 3] = Default::default();
         for (path, file) in self.paths().into_iter().zip(&mut files) {
             *file = file::read(path)
+                .await
                 .map_err(|cause| format!("cannot read {}: {cause}", path.display()))?;
         }
         Ok(files)
+    }
+
+    /// What is in use now.
+    fn loaded(&self, [chain, _, roots]: &[Vec<u8>; 3]) {
+        for (path, pem) in [(&self.chain, chain), (&self.roots, roots)] {
+            expiry::loaded(path, &tls::certificates(pem).unwrap_or_default());
+        }
     }
 
     /// For the next handshakes.

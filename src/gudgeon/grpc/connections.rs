@@ -9,26 +9,28 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
+use super::addresses::AddressLimit;
 use super::calls::Calls;
+use super::idle::{IdleLimit, IdleSlot, Progress};
 use super::peer::{Address, Leaf, Peer};
-use crate::log;
 use crate::serve::Stage;
+use crate::{descriptors, log};
 
 /// Connections of one port at a time.
 const PLACES: usize = 20_000;
+/// Those of one address: a quarter, so that whoever has one address leaves room for the rest. Thousands of proxies may come
+/// through one translation of addresses, and two of each during a hot restart.
+const OF_ONE_ADDRESS: usize = PLACES / 4;
 /// For a handshake, and from it to the first request.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const OPENING: Duration = Duration::from_secs(10);
-/// Places of connections without a stream that were all taken for so long are not waited for: the next one is closed. Many may
-/// come at once, as after a restart; each of those has a stream in a moment, and its place is the next one's.
-const CROWDED: Duration = Duration::from_secs(1);
 /// What a connection that got old, and one that is told to go at the end, have for their streams.
 const FAREWELL: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(5);
@@ -55,9 +57,11 @@ pub(crate) struct Keeping {
     pub(crate) age: Option<Duration>,
     /// Of one connection.
     pub(crate) streams: u32,
-    /// Connections without a stream at a time, each for as long as one may take to its first request; one more is closed.
-    /// `None`: once it has asked for something, a connection may stay without.
-    pub(crate) strangers: Option<usize>,
+    /// Idle connections at a time, each for as long as one may take to its first request; one of them is evicted for one
+    /// more.
+    pub(crate) idle: usize,
+    /// Once it has asked for something, a connection is not idle any more, with or without a stream.
+    pub(crate) stays: bool,
 }
 
 /// What does the next handshakes.
@@ -78,18 +82,41 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    async fn accept(&self) -> std::io::Result<(Stream, Address)> {
+    async fn accept(&self) -> std::io::Result<(Accepted, Address)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 // Responses are one write each.
                 let _best = stream.set_nodelay(true);
-                Ok((Box::new(stream), Address::Ip(address)))
+                Ok((Accepted::Tcp(stream), Address::Ip(address)))
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Box::new(stream), Address::Unix))
+                Ok((Accepted::Unix(stream), Address::Unix))
             }
+        }
+    }
+}
+
+/// A connection of which nothing was read.
+enum Accepted {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Accepted {
+    /// Returns when the client has said something, or is gone. A socket's file is its owner's alone.
+    async fn first_byte(&self) -> std::io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.peek(&mut [0]).await.map(drop),
+            Self::Unix(_) => Ok(()),
+        }
+    }
+
+    fn into_stream(self) -> Stream {
+        match self {
+            Self::Tcp(stream) => Box::new(stream),
+            Self::Unix(stream) => Box::new(stream),
         }
     }
 }
@@ -105,8 +132,7 @@ pub(crate) struct Port {
 struct Common {
     calls: Arc<dyn Calls>,
     keeping: Keeping,
-    /// Places of connections without a stream.
-    strangers: Option<Arc<Semaphore>>,
+    idle: Arc<IdleLimit>,
     stage: watch::Receiver<Stage>,
 }
 
@@ -119,21 +145,22 @@ pub(crate) async fn run(
 ) {
     let Port { listener, tls } = port;
     let places = Arc::new(Semaphore::new(PLACES));
-    let mut strangers = keeping.strangers.map(Strangers::new);
     let common = Arc::new(Common {
         calls,
         keeping,
-        strangers: strangers.as_ref().map(|all| Arc::clone(&all.places)),
+        idle: IdleLimit::new(keeping.idle),
         stage: stage.clone(),
     });
+    let addresses = AddressLimit::new(OF_ONE_ADDRESS);
     let mut tasks = JoinSet::new();
     let mut refused: u64 = 0;
     loop {
         let next = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            if let Some(strangers) = &mut strangers {
-                strangers.room().await;
-            }
+            let place = (
+                Arc::clone(&places).acquire_owned().await,
+                descriptors::streams().acquire_owned().await,
+            );
+            common.idle.room().await;
             (listener.accept().await, place)
         };
         let (accepted, place) = tokio::select! {
@@ -144,12 +171,9 @@ pub(crate) async fn run(
         match accepted {
             Ok((stream, address)) => {
                 refused = 0;
-                let stranger = match &mut strangers {
-                    Some(strangers) => match strangers.take() {
-                        Some(stranger) => Some(stranger),
-                        None => continue,
-                    },
-                    None => None,
+                let Some(permit) = addresses.enter(&address) else {
+                    common.calls.connection_refused();
+                    continue;
                 };
                 let acceptor = match &tls {
                     Some(current) => match current.borrow().clone() {
@@ -159,12 +183,12 @@ pub(crate) async fn run(
                     },
                     None => None,
                 };
-                let patience = Patience::new(&common, stranger);
+                let patience = Patience::new(&common, &address);
                 let common = Arc::clone(&common);
                 // Begun within: a future that moves into the task is there twice, for as long as the connection lives.
                 tasks.spawn(async move {
                     one(stream, address, acceptor, patience, common).await;
-                    drop(place);
+                    drop((place, permit));
                 });
             }
             Err(cause) => {
@@ -172,6 +196,7 @@ pub(crate) async fn run(
                 if log::worth_a_line(refused) {
                     warn!("cannot accept a connection: {cause} ({refused} times)");
                 }
+                common.idle.evict();
                 tokio::time::sleep(NO_DESCRIPTORS).await;
             }
         }
@@ -182,120 +207,106 @@ pub(crate) async fn run(
     let _cut = timeout(END, all).await;
 }
 
-/// Places of connections without a stream.
-struct Strangers {
-    places: Arc<Semaphore>,
-    /// Since when none was free.
-    full: Option<Instant>,
-    closed: u64,
-}
-
-impl Strangers {
-    fn new(places: usize) -> Self {
-        Self {
-            places: Arc::new(Semaphore::new(places)),
-            full: None,
-            closed: 0,
-        }
-    }
-
-    /// Waits until there is one, unless there was none for too long. May be dropped while it waits.
-    async fn room(&mut self) {
-        let full = *self.full.get_or_insert_with(Instant::now);
-        if let Ok(_free) = timeout_at(full + CROWDED, self.places.acquire()).await {
-            self.full = None;
-        }
-    }
-
-    /// One for who has come; `None`: it is closed.
-    fn take(&mut self) -> Option<OwnedSemaphorePermit> {
-        let place = Arc::clone(&self.places).try_acquire_owned().ok();
-        if place.is_some() {
-            self.full = None;
-            return place;
-        }
-        self.closed += 1;
-        if log::worth_a_line(self.closed) {
-            let times = self.closed;
-            warn!("closed a connection: too many are without a stream ({times} times)");
-        }
-        None
-    }
-}
-
 async fn one(
-    stream: Stream,
+    accepted: Accepted,
     address: Address,
     tls: Option<TlsAcceptor>,
     patience: Patience,
     common: Arc<Common>,
 ) {
-    let (stream, leaf) = match tls {
-        None => (stream, None),
-        Some(acceptor) => match greeted(stream, acceptor).await {
-            Some((stream, leaf)) => (stream, Some(leaf)),
-            None => return common.calls.handshake_failed(),
-        },
+    let is_secured = tls.is_some();
+    let opened = tokio::select! {
+        opened = opened(accepted, tls, &patience) => opened,
+        () = patience.evicted() => None,
     };
-    serve(stream, Peer::new(address, leaf), patience, &common).await;
+    match opened {
+        Some((stream, leaf)) => {
+            serve(stream, Peer::new(address, leaf), patience, &common).await;
+        }
+        None if is_secured => common.calls.handshake_failed(),
+        None => {}
+    }
 }
 
-/// Does the handshake. A function of its own: a value that one function holds at two moments has two places in its task, for
-/// as long as the connection lives.
-async fn greeted(stream: Stream, acceptor: TlsAcceptor) -> Option<(Stream, Leaf)> {
-    let stream = timeout(HANDSHAKE, acceptor.accept(stream))
+/// Waits for the first bytes, and does the handshake. A function of its own: a value that one function holds at two moments
+/// has two places in its task, for as long as the connection lives.
+async fn opened(
+    accepted: Accepted,
+    tls: Option<TlsAcceptor>,
+    patience: &Patience,
+) -> Option<(Stream, Option<Leaf>)> {
+    let limit = if tls.is_some() { HANDSHAKE } else { OPENING };
+    let begun = Instant::now();
+    timeout_at(begun + limit, accepted.first_byte())
         .await
         .ok()?
         .ok()?;
+    patience.reaches(Progress::Speaking);
+    let Some(acceptor) = tls else {
+        return Some((accepted.into_stream(), None));
+    };
+    let stream = timeout_at(begun + limit, acceptor.accept(accepted.into_stream()));
+    let stream = stream.await.ok()?.ok()?;
     let (_, session) = stream.get_ref();
     let leaf = session.peer_certificates().and_then(<[_]>::first);
+    if leaf.is_some() {
+        patience.reaches(Progress::Known);
+    }
     let leaf = leaf.map(|leaf| Leaf::of(leaf)).unwrap_or_default();
-    Some((Box::new(stream), leaf))
+    Some((Box::new(stream), Some(leaf)))
 }
 
 /// How long a connection may be there for nothing.
 struct Patience {
-    strangers: Option<Arc<Semaphore>>,
-    stranger: Option<OwnedSemaphorePermit>,
+    limit: Arc<IdleLimit>,
+    /// While it is idle.
+    slot: Option<IdleSlot>,
+    stays: bool,
     since: Instant,
 }
 
 impl Patience {
-    fn new(common: &Common, stranger: Option<OwnedSemaphorePermit>) -> Self {
+    fn new(common: &Common, address: &Address) -> Self {
+        let limit = Arc::clone(&common.idle);
         Self {
-            strangers: common.strangers.clone(),
-            stranger,
+            slot: Some(IdleLimit::enter(&limit, address, Progress::Silent)),
+            limit,
+            stays: common.keeping.stays,
             since: Instant::now(),
         }
     }
 
-    /// It is there without a stream from now on; whether it may be.
-    fn waits(&mut self) -> bool {
-        self.since = Instant::now();
-        let Some(strangers) = &self.strangers else {
-            return true;
-        };
-        if self.stranger.is_none() {
-            self.stranger = Arc::clone(strangers).try_acquire_owned().ok();
+    fn reaches(&self, progress: Progress) {
+        if let Some(slot) = &self.slot {
+            slot.reaches(progress);
         }
-        self.stranger.is_some()
     }
 
-    /// The first stream has come, or the last one has gone; whether it may stay.
-    fn turns(&mut self, peer: &Peer) -> bool {
-        if peer.streams() == 0 {
-            return self.waits();
+    /// Returns when it has to go for others.
+    async fn evicted(&self) {
+        match &self.slot {
+            Some(slot) => slot.evicted().await,
+            None => std::future::pending().await,
         }
-        self.stranger = None;
-        true
     }
 
-    fn deadline(&self, peer: &Peer) -> Option<Instant> {
-        let waits = match self.strangers {
-            Some(_) => peer.streams() == 0,
-            None => !peer.has_asked(),
+    /// The first request or stream has come, or the last stream has gone.
+    fn turns(&mut self, peer: &Peer) {
+        let is_idle = match self.stays {
+            true => !peer.has_asked(),
+            false => peer.streams() == 0,
         };
-        waits.then(|| self.since + OPENING)
+        if !is_idle {
+            self.slot = None;
+        } else if self.slot.is_none() {
+            self.since = Instant::now();
+            let slot = IdleLimit::enter(&self.limit, &peer.address, Progress::Known);
+            self.slot = Some(slot);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.slot.as_ref().map(|_| self.since + OPENING)
     }
 }
 
@@ -322,7 +333,7 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
     let old = keeping.end_of_life().map(|age| Instant::now() + age);
     let mut told: Option<Instant> = None;
     loop {
-        let idle = patience.deadline(&peer);
+        let idle = patience.deadline();
         let next = match told {
             Some(told) => Some(told + FAREWELL),
             None => idle.into_iter().chain(old).min(),
@@ -337,17 +348,17 @@ async fn serve(stream: Stream, peer: Peer, mut patience: Patience, common: &Comm
             // How it ended is the client's business.
             _ended = connection.as_mut() => return,
             () = peer.is_cut() => return,
+            () = patience.evicted(), if told.is_none() => return,
             () = peer.turned() => {
-                if patience.turns(&peer) || told.is_some() {
-                    continue;
-                }
+                patience.turns(&peer);
+                continue;
             }
             () = due => {
                 if told.is_some() {
                     return;
                 }
                 let now = Instant::now();
-                if patience.deadline(&peer).is_some_and(|idle| now >= idle) {
+                if patience.deadline().is_some_and(|idle| now >= idle) {
                     return;
                 }
                 if old.is_none_or(|old| now < old) {
@@ -386,7 +397,8 @@ mod tests {
             timeout: Duration::ZERO,
             age,
             streams: 1,
-            strangers: None,
+            idle: 1,
+            stays: true,
         };
         for age in [None, Some(Duration::ZERO)] {
             assert_eq!(keeping(age).end_of_life(), None);

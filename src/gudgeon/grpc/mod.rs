@@ -9,11 +9,13 @@
 //! tonic says how a stream ends; its codec keeps the largest message's buffer for as long as a stream lives, and its services
 //! are written anew for each message.
 
+mod addresses;
 mod calls;
 mod certificates;
 mod connections;
 mod dial;
 mod frames;
+mod idle;
 mod outlet;
 mod peer;
 mod pieces;

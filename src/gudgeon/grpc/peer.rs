@@ -55,7 +55,7 @@ pub(crate) struct Peer {
     pub(crate) leaf: Option<Leaf>,
     asked: AtomicBool,
     streams: AtomicUsize,
-    /// The first stream has come, or the last one has gone.
+    /// The first request or stream has come, or the last stream has gone.
     turned: Notify,
     cut: Notify,
 }
@@ -73,7 +73,9 @@ impl Peer {
     }
 
     pub(super) fn asks(&self) {
-        self.asked.store(true, Ordering::Relaxed);
+        if !self.asked.swap(true, Ordering::Relaxed) {
+            self.turned.notify_one();
+        }
     }
 
     /// Whether there was ever a request.
@@ -98,7 +100,7 @@ impl Peer {
         self.streams.load(Ordering::Relaxed)
     }
 
-    /// Returns when the first stream has come or the last one has gone.
+    /// Returns when the first request or stream has come or the last stream has gone.
     pub(super) async fn turned(&self) {
         self.turned.notified().await;
     }

@@ -12,7 +12,8 @@ use tracing::warn;
 use super::engine::Engine;
 use super::metrics::Metrics;
 use crate::tls::{self, BundleFile, Looked, Pair, PairFiles, utf8};
-use crate::tracked::{Named, Tracked};
+use crate::tracked::{Named, SOON, Tracked};
+use crate::watch::Look;
 
 /// What there is to read; an absent text is the built-in one.
 #[derive(Debug, Default)]
@@ -89,7 +90,10 @@ impl<E: Engine> Files<E> {
         for (source, named) in named {
             let Some(named) = named else { continue };
             let mut file = Tracked::new(named);
-            let text = file.changed().unwrap_or_else(|| Err("not read".to_owned()));
+            let text = file
+                .changed()
+                .await
+                .unwrap_or_else(|| Err("not read".to_owned()));
             let text = text
                 .and_then(utf8)
                 .map_err(|cause| file.named.line(&cause))?;
@@ -129,7 +133,7 @@ impl<E: Engine> Files<E> {
             text.file.good(&*this.metrics, now);
         }
         this.first_pair().await?;
-        this.look_at_ca(now);
+        this.look_at_ca(now).await;
         let of_ca = this.ca.as_ref().map(|ca| &ca.0);
         if let Some((ca, cause)) = of_ca.and_then(|ca| Some((ca, ca.error.as_ref()?))) {
             return Err(ca.named.line(cause));
@@ -139,7 +143,11 @@ impl<E: Engine> Files<E> {
     }
 
     async fn first_pair(&mut self) -> Result<(), String> {
-        while let Some(pause) = self.look_at_pair(SystemTime::now()) {
+        while let Some(pause) = self.look_at_pair(SystemTime::now()).await {
+            // One that hangs is not waited for: it is wrong.
+            if self.all().any(|file| file.hangs) {
+                break;
+            }
             tokio::time::sleep(pause).await;
         }
         let flaw = self.pair.as_ref().and_then(PairFiles::flaw);
@@ -173,16 +181,6 @@ impl<E: Engine> Files<E> {
         self.all().map(|file| file.named.path.clone()).collect()
     }
 
-    /// Reads what has changed; when to look again, where something was seen half-way.
-    pub(crate) fn look(&mut self) -> Option<Duration> {
-        let now = SystemTime::now();
-        self.look_at_texts(now);
-        let again = self.look_at_pair(now);
-        self.look_at_ca(now);
-        self.publish();
-        again
-    }
-
     fn publish(&self) {
         let report = self.all().map(Tracked::json).collect();
         *self
@@ -192,10 +190,10 @@ impl<E: Engine> Files<E> {
             .unwrap_or_else(PoisonError::into_inner) = report;
     }
 
-    fn look_at_texts(&mut self, now: SystemTime) {
+    async fn look_at_texts(&mut self, now: SystemTime) {
         let mut fresh = vec![false; self.texts.len()];
         for (text, fresh) in self.texts.iter_mut().zip(&mut fresh) {
-            match text.file.changed().map(|read| read.and_then(utf8)) {
+            match text.file.changed().await.map(|read| read.and_then(utf8)) {
                 None => {}
                 Some(Ok(candidate)) => {
                     text.candidate = Some(candidate);
@@ -247,17 +245,30 @@ impl<E: Engine> Files<E> {
         }
     }
 
-    fn look_at_pair(&mut self, now: SystemTime) -> Option<Duration> {
-        self.pair.as_mut()?.look(&*self.metrics, now)
+    async fn look_at_pair(&mut self, now: SystemTime) -> Option<Duration> {
+        self.pair.as_mut()?.look(&*self.metrics, now).await
     }
 
-    fn look_at_ca(&mut self, now: SystemTime) {
+    async fn look_at_ca(&mut self, now: SystemTime) {
         let Some(ca) = &mut self.ca else { return };
-        match ca.look(&*self.metrics, now) {
+        match ca.look(&*self.metrics, now).await {
             Looked::Same => {}
             Looked::New(pem) => drop(self.served.ca.send_replace(Some(pem))),
             Looked::Broken => self.served.ca_unreadable.send_modify(|times| *times += 1),
         }
+    }
+}
+
+impl<E: Engine> Look for Files<E> {
+    /// When to look again, where something was seen half-way or did not answer.
+    async fn look(&mut self) -> Option<Duration> {
+        let now = SystemTime::now();
+        self.look_at_texts(now).await;
+        let again = self.look_at_pair(now).await;
+        self.look_at_ca(now).await;
+        self.publish();
+        let hangs = self.all().any(|file| file.hangs);
+        again.or_else(|| hangs.then_some(SOON))
     }
 }
 

@@ -13,7 +13,9 @@ use super::page;
 use super::status::Status;
 use super::webhook::{Webhook, health};
 use crate::cli::{REVISION, VERSION};
-use crate::serve::{Answer, Answering, Line, Service, as_json, full, not_allowed, ready, text};
+use crate::serve::{
+    Answer, Answering, Line, Service, as_json, full, guard, not_allowed, ready, text,
+};
 
 /// One of the plain listeners.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ pub(crate) struct Monitor<E> {
 }
 
 impl<E: Engine> Monitor<E> {
-    fn respond(&self, method: &Method, path: &str, local: bool) -> Answer {
+    fn respond(&self, method: &Method, path: &str, guarded: Result<(), Answer>) -> Answer {
         let debug = path == "/debug" || path.starts_with("/debug/");
         let known = debug || matches!(path, "/metrics" | "/ready" | "/healthz" | "/version");
         if !known {
@@ -34,8 +36,8 @@ impl<E: Engine> Monitor<E> {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return not_allowed("GET, HEAD");
         }
-        if debug && !local && !self.open {
-            return text(StatusCode::FORBIDDEN, "for this host only: see --debugAddr");
+        if debug && let Err(refused) = guarded {
+            return refused;
         }
         match path {
             "/metrics" => full(StatusCode::OK, CONTENT_TYPE, self.metrics().into()),
@@ -95,8 +97,8 @@ impl<E: Engine> Monitor<E> {
 
 impl<E: Engine> Service for Monitor<E> {
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
-        let local = line.peer.ip().to_canonical().is_loopback();
-        ready(self.respond(request.method(), request.uri().path(), local))
+        let guarded = guard(&request, line.peer.ip(), self.open);
+        ready(self.respond(request.method(), request.uri().path(), guarded))
     }
 
     fn panicked(&self) {

@@ -9,6 +9,7 @@ use super::decision::{Decision, Decisions, MINUTES, Verdict};
 use crate::cli::VERSION;
 use crate::html::{self, escaped};
 use crate::log;
+use crate::tls::expiry;
 
 /// What is drawn.
 #[derive(Debug)]
@@ -46,6 +47,7 @@ pub(crate) fn draw(shown: &Shown<'_>) -> String {
     files(&mut page, shown.config);
     templates(&mut page, shown.config);
     certificates(&mut page, shown.config);
+    expiry::draw(&mut page);
     decisions(&mut page, shown.decisions);
     page.push_str("</body></html>\n");
     page

@@ -287,8 +287,7 @@ impl<E: Engine> Tasks<'_, E> {
             }
         }
         let watcher = Watcher::new(files.paths());
-        let mut files = files;
-        tokio::spawn(async move { keep_looking(watcher, || files.look()).await });
+        tokio::spawn(keep_looking(watcher, files));
     }
 }
 

@@ -1,9 +1,9 @@
 //! The webhook: requests in, reviews answered, decisions noted.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use inject::{Injected, NativeSidecars, Outcome, Review};
@@ -18,19 +18,24 @@ use super::health::Health;
 use super::metrics::Metrics;
 use super::pairs::pairs;
 use super::secrets::Secrets;
-use crate::admission::{Manner, Question, Says, Taken, answered, take};
-use crate::serve::{Answer, Answering, Cut, Desks, Line, Service, not_allowed, ready, text};
+use crate::admission::{Manner, Question, Says, Taken, Unjudged, take};
+use crate::serve::{
+    Answer, Answering, Cut, Line, Permits, Service, Worker, not_allowed, ready, text,
+};
 
-/// Reviews that are read or answered at a time; the rest wait.
-const REVIEWS: usize = 64;
+/// Reviews at a time: an API server has a hundred streams of a connection.
+const REVIEWS: usize = 256;
 /// The largest review: twice what the API server takes in.
 const BODY_BYTES: usize = 6 << 20;
-/// Of large bodies, and the answers to them, together.
-const ROOM_BYTES: usize = 2 * BODY_BYTES;
+/// What all reviews under way take, as the contract has it: of the 64 MiB that the shipped manifest allows.
+const REVIEWS_BYTES: usize = 24 << 20;
+/// Of that, all bodies; the rest has the one review that is judged.
+const BODIES_BYTES: usize = 8 << 20;
 
 /// A pod of the size that etcd takes has some thousands of values.
 const MANNER: Manner = Manner {
     values: 100_000,
+    memory: REVIEWS_BYTES - BODIES_BYTES,
     strict: false,
 };
 
@@ -45,7 +50,8 @@ pub(crate) struct Webhook<E> {
     pub(crate) health: Arc<Health>,
     pub(crate) decisions: Mutex<Decisions>,
     pub(crate) native: Mutex<NativeSidecars>,
-    desks: Arc<Desks>,
+    permits: Arc<Permits>,
+    worker: Worker,
 }
 
 impl<E: Engine> Webhook<E> {
@@ -61,7 +67,8 @@ impl<E: Engine> Webhook<E> {
             health,
             decisions: Mutex::default(),
             native: Mutex::new(native),
-            desks: Desks::new(REVIEWS, ROOM_BYTES),
+            permits: Permits::new(BODIES_BYTES, REVIEWS),
+            worker: Worker::new(),
         }
     }
 
@@ -72,32 +79,28 @@ impl<E: Engine> Webhook<E> {
         line: Arc<Line>,
     ) -> Result<Answer, Cut> {
         self.metrics.asked();
-        let mut unfinished = Unfinished(Some(Arc::clone(&self.metrics)));
-        let post = match take(&self.desks, request, &line, BODY_BYTES).await? {
+        let mut unfinished = Unfinished::new(&self.metrics);
+        let post = match take(&self.permits, request, &line, BODY_BYTES).await? {
             Taken::Post(post) => post,
             Taken::Refused(answer) => return Ok(answer),
         };
-        let start = Instant::now();
-        unfinished.0 = None;
-        let decide = || self.decide(&post.path, &post.body, start);
-        let answer = catch_unwind(AssertUnwindSafe(decide));
-        self.metrics.took(start.elapsed());
-        Ok(match answer {
-            Ok(answer) => answered(post, answer),
-            Err(_told_by_the_hook) => {
-                self.metrics.panicked();
-                self.metrics.decided(Verdict::Failed, "panic");
-                text(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "this request was ended by a mistake of gudgeon",
-                )
-            }
-        })
+        let this = Arc::clone(&self);
+        let judged = post.judged(&self.worker, move |path, body| {
+            unfinished.ends_by(Undecided::Panic);
+            let start = Instant::now();
+            let answer = this.decide(path, body, start);
+            unfinished.ends_by(Undecided::None);
+            this.metrics.took(start.elapsed());
+            answer
+        });
+        Ok(judged.await.unwrap_or_else(Unjudged::answer))
     }
 
     /// Decides, and notes what was decided.
-    fn decide(&self, path: &str, body: &[u8], start: Instant) -> Vec<u8> {
-        let (question, read) = Question::read(body, MANNER);
+    fn decide(&self, path: &str, body: Bytes, start: Instant) -> Vec<u8> {
+        let (question, read) = Question::read(&body, MANNER);
+        // Only one of both is needed from here on.
+        drop(body);
         let mut warnings = Vec::new();
         let (says, mut decision) = match read {
             Err(flaw) => refused(400, BAD_REQUEST, flaw.to_string()),
@@ -221,14 +224,45 @@ impl<E: Engine> Service for Webhook<E> {
     }
 }
 
-/// Counts a review that ends without a decision: an HTTP error, or a client that went.
+/// Counts a review that ends without a decision.
 #[derive(Debug)]
-struct Unfinished(Option<Arc<Metrics>>);
+struct Unfinished {
+    metrics: Arc<Metrics>,
+    cause: Undecided,
+}
+
+/// Why it would end now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Undecided {
+    /// An HTTP error, or a client that went.
+    Client,
+    Panic,
+    /// It has its decision.
+    None,
+}
+
+impl Unfinished {
+    fn new(metrics: &Arc<Metrics>) -> Self {
+        Self {
+            metrics: Arc::clone(metrics),
+            cause: Undecided::Client,
+        }
+    }
+
+    fn ends_by(&mut self, cause: Undecided) {
+        self.cause = cause;
+    }
+}
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        if let Some(metrics) = &self.0 {
-            metrics.decided(Verdict::Failed, BAD_REQUEST);
+        match self.cause {
+            Undecided::Client => self.metrics.decided(Verdict::Failed, BAD_REQUEST),
+            Undecided::Panic => {
+                self.metrics.panicked();
+                self.metrics.decided(Verdict::Failed, "panic");
+            }
+            Undecided::None => {}
         }
     }
 }

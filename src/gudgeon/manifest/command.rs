@@ -9,6 +9,7 @@ use inject::{NativeSidecars, Parameters, Source, Sources};
 
 use super::input::Input;
 use super::job::inject_all;
+use super::out::Held;
 use crate::cli::{InjectFlags, KubeInjectFlags};
 use crate::exit::{Exit, Failure};
 use crate::injector::{Engine, native, native_for};
@@ -56,18 +57,28 @@ pub(crate) fn run<E: Engine>(flags: &InjectFlags) -> Result<Exit, Failure> {
         message,
     };
     let inputs = Input::read_all(&flags.files).map_err(failed)?;
-    let made = inject_all(&engine, native, &inputs).map_err(failed)?;
-    for text in &made.notes {
+    let mut held = Held::new();
+    let notes = inject_all(&engine, native, &inputs, &mut held).map_err(failed)?;
+    for text in &notes {
         note(text);
     }
-    write(&made.text, flags.output.as_deref())?;
+    drop(notes);
+    let output = flags.output.as_deref();
+    match held.whole() {
+        Some(bytes) => write(&bytes, output)?,
+        // All of it went well, and would again.
+        None => write_by(output, |to| {
+            let again = inject_all(&engine, native, &inputs, to);
+            again.map(drop).map_err(std::io::Error::other)
+        })?,
+    }
     Ok(Exit::Done)
 }
 
 /// Prints the configuration that nobody gave.
 fn emit(flags: &InjectFlags) -> Result<Exit, Failure> {
     let text = inject::builtin_configuration(&parameters(flags)).map_err(Failure::config)?;
-    write(&text, flags.output.as_deref())?;
+    write(text.as_bytes(), flags.output.as_deref())?;
     Ok(Exit::Done)
 }
 
@@ -125,7 +136,7 @@ impl Texts {
 fn read(flag: &str, path: &Path) -> Result<(String, String), Failure> {
     let name = format!("--{flag} {}", path.display());
     let cannot = |cause: &str| Failure::config(format!("cannot use {name}: {cause}"));
-    let bytes = file::read(path).map_err(|cause| cannot(&cause.to_string()))?;
+    let bytes = file::read_now(path).map_err(|cause| cannot(&cause.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8"))?;
     Ok((name, text))
 }
@@ -220,10 +231,10 @@ async fn config_map(cluster: &Cluster, namespace: &str, name: &str) -> Result<Ma
 /// What a configuration takes from flags.
 fn parameters(flags: &InjectFlags) -> Parameters {
     let mut parameters = parameters::of(flags.revision.as_ref(), &flags.builtin);
-    parameters.settings = settings(&flags.kube_inject)
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.clone()))
-        .collect();
+    let settings = settings(&flags.kube_inject).into_iter();
+    parameters
+        .settings
+        .extend(settings.map(|(name, value)| (name.to_owned(), value.clone())));
     parameters
 }
 
@@ -252,29 +263,34 @@ fn settings(of: &KubeInjectFlags) -> Vec<(&'static str, &String)> {
         ("readinessFailureThreshold", &of.readiness_failure_threshold),
         ("sidecarProxyUID", &of.sidecar_proxy_uid),
         ("rewriteAppProbe", &of.rewrite_app_probe),
-        ("coreDump", &of.core_dump),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some((name, value.as_ref()?)))
     .collect()
 }
 
+fn write(bytes: &[u8], output: Option<&Path>) -> Result<(), Failure> {
+    write_by(output, |to| to.write_all(bytes))
+}
+
 /// Writes the result where it is wanted: a file in one step, or stdout.
 ///
 /// # Errors
 /// What the operating system says.
-fn write(text: &str, output: Option<&Path>) -> Result<(), Failure> {
+fn write_by(
+    output: Option<&Path>,
+    write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>,
+) -> Result<(), Failure> {
     let failed = |what: String| Failure {
         exit: Exit::Failed,
         message: what,
     };
     match output {
-        Some(path) => file::replace(path, text.as_bytes())
+        Some(path) => file::replace_by(path, write)
             .map_err(|cause| failed(format!("cannot write {}: {cause}", path.display()))),
         None => {
             let mut stdout = std::io::stdout().lock();
-            stdout
-                .write_all(text.as_bytes())
+            write(&mut stdout)
                 .and_then(|()| stdout.flush())
                 .map_err(|cause| failed(format!("cannot write stdout: {cause}")))
         }

@@ -3,6 +3,7 @@
 use api::yaml::{self, Limits};
 use serde_json::Value;
 
+use super::out::Out;
 use crate::admission::strict;
 
 /// One document, its nesting, and its values after aliases.
@@ -28,11 +29,15 @@ impl Piece<'_> {
         })
     }
 
-    /// Writes `text` in the body's place, with the ends of lines that the body has.
-    pub(super) fn replace(&self, text: &str, out: &mut String) {
+    /// Before the body is another.
+    pub(super) fn begin(&self, out: &mut Out<'_>) {
         if !self.separator.is_empty() && !self.separator.ends_with(['\n', '\u{feff}']) {
-            out.push('\n');
+            out.push_str("\n");
         }
+    }
+
+    /// Writes `text` in the body's place, with the ends of lines that the body has.
+    pub(super) fn replace(&self, text: &str, out: &mut Out<'_>) {
         let windows = self
             .body
             .lines()
@@ -104,9 +109,9 @@ fn stands_for_nothing(line: &str) -> bool {
 }
 
 /// Makes sure that what follows begins a document.
-pub(super) fn separate(out: &mut String, next: &str) {
-    if !out.ends_with('\n') {
-        out.push('\n');
+pub(super) fn separate(out: &mut Out<'_>, next: &str) {
+    if !out.ends_line() {
+        out.push_str("\n");
     }
     let begins = next
         .trim_start_matches('\u{feff}')

@@ -3,8 +3,12 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// All of one input.
-const MAX_BYTES: u64 = 256 << 20;
+use crate::file;
+
+/// All of one input, as the contract has it for files on the command line.
+const MAX_BYTES: usize = 64 << 20;
+/// Read and looked at in one go.
+const CHUNK_BYTES: u64 = 64 << 10;
 /// Files of one directory.
 const MAX_FILES: usize = 10_000;
 
@@ -42,17 +46,31 @@ impl Input {
     fn file(path: &Path) -> Result<Self, String> {
         let name = path.display().to_string();
         let file =
-            std::fs::File::open(path).map_err(|cause| format!("cannot read {name}: {cause}"))?;
+            file::open_named(path).map_err(|cause| format!("cannot read {name}: {cause}"))?;
         Self::read(name, file)
     }
 
     fn read(name: String, from: impl std::io::Read) -> Result<Self, String> {
+        let mut from = from;
         let mut bytes = Vec::new();
-        from.take(MAX_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|cause| format!("cannot read {name}: {cause}"))?;
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(format!("cannot read {name}: larger than 256 MiB"));
+        loop {
+            let before = bytes.len();
+            from.by_ref()
+                .take(CHUNK_BYTES)
+                .read_to_end(&mut bytes)
+                .map_err(|cause| format!("cannot read {name}: {cause}"))?;
+            let chunk = bytes.get(before..).unwrap_or_default();
+            // A device or an image says so at once.
+            if chunk.contains(&0) {
+                return Err(format!("cannot read {name}: it is no text"));
+            }
+            if bytes.len() > MAX_BYTES {
+                let most = MAX_BYTES >> 20;
+                return Err(format!("cannot read {name}: larger than {most} MiB"));
+            }
+            if chunk.is_empty() {
+                break;
+            }
         }
         let text =
             String::from_utf8(bytes).map_err(|_| format!("cannot read {name}: it is not UTF-8"))?;
@@ -67,7 +85,8 @@ fn manifests(folder: &Path) -> Result<Vec<PathBuf>, String> {
     for entry in std::fs::read_dir(folder).map_err(cannot)? {
         let path = entry.map_err(cannot)?.path();
         let kind = path.extension().and_then(|extension| extension.to_str());
-        if matches!(kind, Some("yaml" | "yml" | "json")) && !path.is_dir() {
+        // A pipe would be waited for.
+        if matches!(kind, Some("yaml" | "yml" | "json")) && (path.is_file() || !path.exists()) {
             found.push(path);
         }
         if found.len() > MAX_FILES {

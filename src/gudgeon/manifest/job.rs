@@ -1,34 +1,32 @@
 //! Inputs through the engine: the documents that hold pods are injected into, the others pass. Nothing is read or written here.
 
+use std::io::Write;
+
 use inject::{Injected, NativeSidecars, Origin, Outcome, Request};
 use serde_json::{Map, Value, json};
 
+use super::documents::Piece;
 use super::input::Input;
 use super::kinds::{self, Found};
+use super::out::Out;
 use super::{documents, writer};
 use crate::injector::Engine;
 
-/// What was made of all inputs.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Made {
-    pub(crate) text: String,
-    /// For the person at the terminal.
-    pub(crate) notes: Vec<String>,
-}
-
-/// Injects into every document of every input.
+/// Injects into every document of every input; what is to be said of it to the person at the terminal.
 ///
 /// # Errors
-/// The first document that cannot be injected, with its place.
+/// The first document that cannot be injected, with its place; or what is written cannot be.
 pub(crate) fn inject_all<E: Engine>(
     engine: &E,
     native: NativeSidecars,
     inputs: &[Input],
-) -> Result<Made, String> {
-    let mut made = Made::default();
+    to: &mut dyn Write,
+) -> Result<Vec<String>, String> {
+    let mut out = Out::new(to);
+    let mut notes = Vec::new();
     for input in inputs {
-        if !made.text.is_empty() {
-            documents::separate(&mut made.text, &input.text);
+        if !out.is_empty() {
+            documents::separate(&mut out, &input.text);
         }
         let mut job = Job {
             engine,
@@ -36,10 +34,23 @@ pub(crate) fn inject_all<E: Engine>(
             input,
             notes: Vec::new(),
         };
-        job.run(&mut made.text)?;
-        made.notes.append(&mut job.notes);
+        job.run(&mut out)?;
+        notes.append(&mut job.notes);
     }
-    Ok(made)
+    let written = out.finish();
+    written.map_err(|cause| format!("cannot write: {cause}"))?;
+    Ok(notes)
+}
+
+/// Where a list has its items.
+const ITEMS: &str = "items";
+
+fn refused((object, cause): (String, String)) -> String {
+    format!(" ({object}): {cause}")
+}
+
+fn unwritten(cause: &str) -> String {
+    format!(": cannot write YAML: {cause}")
 }
 
 /// One input on its way.
@@ -52,7 +63,7 @@ struct Job<'a, E> {
 }
 
 impl<E: Engine> Job<'_, E> {
-    fn run(&mut self, out: &mut String) -> Result<(), String> {
+    fn run(&mut self, out: &mut Out<'_>) -> Result<(), String> {
         let mut number = 0;
         for piece in documents::pieces(&self.input.text) {
             out.push_str(piece.separator);
@@ -61,25 +72,76 @@ impl<E: Engine> Job<'_, E> {
                 continue;
             }
             number += 1;
-            let place = |inner: String| format!("{}: document {number}{inner}", self.input.name);
+            let name = &self.input.name;
+            let place = |inner: String| format!("{name}: document {number}{inner}");
             let value = documents::read(piece.body)
                 .map_err(|cause| place(format!(": cannot read YAML: {cause}")))?;
             let Some(mut value) = value else {
                 out.push_str(piece.body);
                 continue;
             };
-            let injected = self
-                .object(&mut value)
-                .map_err(|(object, cause)| place(format!(" ({object}): {cause}")))?;
-            if injected {
-                let text = writer::print(&value)
-                    .map_err(|cause| place(format!(": cannot write YAML: {cause}")))?;
-                piece.replace(&text, out);
-            } else {
+            let injected = match kinds::find(&value) {
+                Found::List => self.list(&mut value, &piece, out),
+                Found::Nothing | Found::Template(_) => self.whole(&mut value, &piece, out),
+            };
+            if !injected.map_err(place)? {
                 out.push_str(piece.body);
             }
         }
         Ok(())
+    }
+
+    /// Whether something was injected into an object, which is written then.
+    fn whole(
+        &mut self,
+        value: &mut Value,
+        piece: &Piece<'_>,
+        out: &mut Out<'_>,
+    ) -> Result<bool, String> {
+        let injected = self.object(value).map_err(refused)?;
+        if injected {
+            let text = writer::print(value).map_err(|cause| unwritten(&cause))?;
+            piece.begin(out);
+            piece.replace(&text, out);
+        }
+        Ok(injected)
+    }
+
+    /// The same of a list: item by item, so that one of them is in memory with its proxy.
+    fn list(
+        &mut self,
+        list: &mut Value,
+        piece: &Piece<'_>,
+        out: &mut Out<'_>,
+    ) -> Result<bool, String> {
+        let items = list.get_mut(ITEMS).and_then(Value::as_array_mut);
+        let items = items.map(std::mem::take).unwrap_or_default();
+        // Until something is injected, nothing is written anew.
+        let mut begin = Some(String::new());
+        let (before, behind) = if items.is_empty() {
+            return Ok(false);
+        } else {
+            writer::print_around(list, ITEMS).map_err(|cause| unwritten(&cause))?
+        };
+        for mut item in items {
+            let injected = self.object(&mut item).map_err(refused)?;
+            let text = writer::print_element(&item, ITEMS).map_err(|cause| unwritten(&cause))?;
+            if let Some(waiting) = begin.as_mut().filter(|_| !injected) {
+                waiting.push_str(&text);
+                continue;
+            }
+            if let Some(waiting) = begin.take() {
+                piece.begin(out);
+                piece.replace(&before, out);
+                piece.replace(&waiting, out);
+            }
+            piece.replace(&text, out);
+        }
+        if begin.is_some() {
+            return Ok(false);
+        }
+        piece.replace(&behind, out);
+        Ok(true)
     }
 
     /// Whether something was injected into an object, or into an item of a list.

@@ -8,6 +8,7 @@ pub(crate) mod documents;
 pub(crate) mod input;
 pub(crate) mod job;
 mod kinds;
+mod out;
 mod writer;
 
 pub(crate) use command::run;

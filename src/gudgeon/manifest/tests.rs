@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::documents;
 use super::input::Input;
-use super::job::{Made, inject_all};
+use super::job::inject_all;
 use crate::injector::Engine;
 
 /// Adds the label `in: OUTER-KIND`, skips pods that have it, refuses those named `bad`.
@@ -70,8 +70,49 @@ fn inputs(texts: &[&str]) -> Vec<Input> {
         .collect()
 }
 
+/// What was made of all inputs.
+#[derive(Debug, PartialEq, Eq)]
+struct Made {
+    text: String,
+    notes: Vec<String>,
+}
+
 fn run(texts: &[&str]) -> Result<Made, String> {
-    inject_all(&Label, NativeSidecars::Off, &inputs(texts))
+    let mut text = Vec::new();
+    let notes = inject_all(&Label, NativeSidecars::Off, &inputs(texts), &mut text)?;
+    let text = String::from_utf8(text).unwrap();
+    Ok(Made { text, notes })
+}
+
+/// As it is written whole, however many of the items are injected into, and wherever they stand.
+#[test]
+fn a_list_is_written_as_if_it_were_whole() {
+    let pod = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"text": "items: []\na\n", "l": [[1], {}]}});
+    let service = json!({"kind": "Service", "note": "items:\n- a\n"});
+    for items in [
+        vec![pod("a"), service.clone(), pod("b")],
+        vec![
+            service.clone(),
+            json!(7),
+            service.clone(),
+            pod("a"),
+            json!([]),
+        ],
+    ] {
+        let list = json!({"note": "items: []\n", "kind": "List", "items": items, "apiVersion": "v1", "metadata": {"items": []}});
+        let mut whole = list.clone();
+        for item in whole["items"].as_array_mut().unwrap() {
+            if item["kind"] == "Pod" {
+                item["metadata"]["labels"] = json!({"in": "Pod"});
+            }
+        }
+        let whole = super::writer::print(&whole).unwrap();
+        assert_eq!(run(&[&list.to_string()]).unwrap().text, whole);
+        let windows = run(&[&format!("---\r\n{list}\r\n")]).unwrap().text;
+        assert_eq!(windows, format!("---\n{whole}").replace('\n', "\r\n"));
+    }
+    let none = json!({"kind": "List", "apiVersion": "v1", "items": [service]}).to_string();
+    assert_eq!(run(&[&none]).unwrap().text, none);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! An object as block YAML: keys in their order, and each value read back as what it is, by readers of YAML 1.1 and 1.2.
 
 use serde::ser::{Error as _, Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
-use serde_json::{Number, Value};
+use serde_json::{Number, Value, json};
 
 /// The object, ending in a newline.
 pub(super) fn print(value: &Value) -> Result<String, String> {
@@ -15,6 +15,33 @@ pub(super) fn print(value: &Value) -> Result<String, String> {
         text.push('\n');
     }
     Ok(text)
+}
+
+/// An object but for one list in it: what stands before its elements, and what stands behind them.
+///
+/// # Errors
+/// It cannot be written, or not so.
+pub(super) fn print_around(value: &Value, list: &str) -> Result<(String, String), String> {
+    let text = print(value)?;
+    let empty = format!("{list}: []\n");
+    let mut found = text.match_indices(&empty).map(|(at, _)| at);
+    let at =
+        found.find(|at| *at == 0 || text.get(..*at).is_some_and(|before| before.ends_with('\n')));
+    let (before, behind) = at
+        .and_then(|at| Some((text.get(..at)?, text.get(at + empty.len()..)?)))
+        .ok_or_else(|| format!("no place for {list}"))?;
+    Ok((format!("{before}{list}:\n"), behind.to_owned()))
+}
+
+/// One element of such a list.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn print_element(value: &Value, list: &str) -> Result<String, String> {
+    let whole = print(&json!({list: [value]}))?;
+    let begin = format!("{list}:\n");
+    let text = whole.strip_prefix(&begin).map(ToOwned::to_owned);
+    text.ok_or_else(|| format!("no element of {list}"))
 }
 
 struct Ordered<'a>(&'a Value);

@@ -1,6 +1,6 @@
 //! The list of who may connect: a file that need not be there, watched for as long as somebody asks.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,43 +19,111 @@ const SETTLE: Duration = Duration::from_millis(100);
 const SELDOM: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_secs(2);
 
-/// Reads it, and follows it from then on.
+/// Whom a port lets in that has no list, with a verified certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WithoutList {
+    /// Clients only read.
+    Everyone,
+    /// Clients say what proxies do.
+    Nobody,
+}
+
+impl WithoutList {
+    fn list(self) -> AccessList {
+        match self {
+            Self::Everyone => AccessList::everyone(),
+            Self::Nobody => AccessList::nobody(),
+        }
+    }
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Everyone => "everyone with a verified certificate may connect",
+            Self::Nobody => "nobody may connect",
+        }
+    }
+}
+
+/// The list that holds at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CurrentList {
+    list: AccessList,
+    /// A file says it.
+    is_written: bool,
+}
+
+impl CurrentList {
+    fn new(written: Option<AccessList>, without: WithoutList) -> Self {
+        Self {
+            is_written: written.is_some(),
+            list: written.unwrap_or_else(|| without.list()),
+        }
+    }
+
+    /// Whether a certificate with these identities may connect.
+    pub(super) fn allows<'a>(&self, identities: impl IntoIterator<Item = &'a str>) -> bool {
+        self.list.allows(identities)
+    }
+
+    /// Why every client is refused; `None`: some are let in.
+    pub(super) fn why_nobody(&self, path: &Path) -> Option<String> {
+        let path = path.display();
+        self.list.is_nobody().then(|| match self.is_written {
+            true => format!("nobody may connect: the access list {path} allows nobody"),
+            false => format!("nobody may connect: there is no access list at {path}"),
+        })
+    }
+}
+
+/// Reads the list, and follows it from then on.
 ///
 /// # Errors
-/// It is there and cannot be used.
-pub(super) fn follow(path: &Path) -> Result<watch::Receiver<Arc<AccessList>>, Failure> {
+/// The file is there and cannot be used.
+pub(super) fn follow(
+    path: &Path,
+    without: WithoutList,
+) -> Result<watch::Receiver<Arc<CurrentList>>, Failure> {
     // Before the first look: what changes behind it is seen.
     let watcher = Watcher::new(vec![path.to_owned()]);
-    let list = read(path).map_err(|cause| {
+    let list = list(file::read_first(path)).map_err(|cause| {
         Failure::config(format!(
             "cannot use --accessListFile {}: {cause}",
             path.display()
         ))
     })?;
     if list.is_none() {
-        let path = path.display();
-        warn!("no access list at {path}: everyone with a verified certificate may connect");
+        let (path, words) = (path.display(), without.words());
+        warn!("no access list at {path}: {words}");
     }
-    let list = list.unwrap_or_else(AccessList::everyone);
+    let list = CurrentList::new(list, without);
     let (current, watched) = watch::channel(Arc::new(list));
-    tokio::spawn(keep(path.to_owned(), watcher, current));
+    tokio::spawn(keep(path.to_owned(), watcher, without, current));
     Ok(watched)
 }
 
-async fn keep(path: PathBuf, mut watcher: Watcher, current: watch::Sender<Arc<AccessList>>) {
+async fn keep(
+    path: PathBuf,
+    mut watcher: Watcher,
+    without: WithoutList,
+    current: watch::Sender<Arc<CurrentList>>,
+) {
     let mut complained = None;
+    let mut hangs = false;
     loop {
-        let pause = watcher.degraded().map_or(SELDOM, |_| OFTEN);
+        let often = hangs || watcher.degraded().is_some();
+        let pause = if often { OFTEN } else { SELDOM };
         tokio::select! {
             () = watcher.changed() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(pause) => watcher.follow(),
+            () = tokio::time::sleep(pause) => watcher.follow().await,
             () = current.closed() => return,
         }
-        match read(&path) {
+        let read = file::read(&path).await;
+        hangs = read.as_ref().is_err_and(file::is_hanging);
+        match list(read) {
             Ok(list) => {
                 complained = None;
-                let is_there = list.is_some();
-                let list = list.unwrap_or_else(AccessList::everyone);
+                let list = CurrentList::new(list, without);
+                let is_written = list.is_written;
                 let changed = current.send_if_modified(|known| {
                     let other = **known != list;
                     if other {
@@ -63,9 +131,11 @@ async fn keep(path: PathBuf, mut watcher: Watcher, current: watch::Sender<Arc<Ac
                     }
                     other
                 });
-                if changed {
-                    let what = if is_there { "has changed" } else { "is gone" };
-                    info!("access list {} {what}", path.display());
+                let shown = path.display();
+                match (changed, is_written) {
+                    (true, true) => info!("access list {shown} has changed"),
+                    (true, false) => warn!("access list {shown} is gone: {}", without.words()),
+                    (false, _) => {}
                 }
             }
             Err(cause) if complained.as_ref() == Some(&cause) => {}
@@ -79,8 +149,8 @@ async fn keep(path: PathBuf, mut watcher: Watcher, current: watch::Sender<Arc<Ac
 }
 
 /// `None`: there is none.
-fn read(path: &Path) -> Result<Option<AccessList>, String> {
-    let bytes = match file::read(path) {
+fn list(read: io::Result<Vec<u8>>) -> Result<Option<AccessList>, String> {
+    let bytes = match read {
         Ok(bytes) => bytes,
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
         Err(cause) => return Err(cause.to_string()),

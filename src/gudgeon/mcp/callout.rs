@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use hyper::header::{HeaderName, HeaderValue};
-use mcp::backoff::Backoff;
+use mcp::backoff::{Backoff, STEADY};
 use mcp::catalog::Catalog;
 use mcp::source::{Dialled, Source};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 use tracing::{info, warn};
 
@@ -15,6 +16,7 @@ use super::peers::{Direction, Peers};
 use super::secure::Files;
 use super::server::VALUES;
 use super::wire::Pieces;
+use super::withheld::without_secrets;
 use super::{METHOD, SINK, Snapshots, chance};
 use crate::cli::VERSION;
 use crate::exit::Failure;
@@ -91,6 +93,11 @@ impl CallOut {
         snapshots: watch::Receiver<Snapshots>,
         mut stage: watch::Receiver<Stage>,
     ) {
+        let is_known = self.tls.is_some() || matches!(self.place, Place::Unix(_));
+        let snapshots = match is_known {
+            true => snapshots,
+            false => without_secrets(snapshots),
+        };
         let common = Arc::new(Common {
             peers,
             pieces: Pieces::default(),
@@ -102,6 +109,7 @@ impl CallOut {
         let (begins, ends) = (Seldom::new(LINES), Seldom::new(LINES));
         let mut failed: u64 = 0;
         loop {
+            let begun = Instant::now();
             let once = self.once(&common, &catalog, &begins);
             let (status, answered) = tokio::select! {
                 ended = once => ended,
@@ -112,8 +120,10 @@ impl CallOut {
                 }
             };
             if answered {
-                backoff.reset();
                 failed = 0;
+            }
+            if begun.elapsed() >= STEADY {
+                backoff.reset();
             }
             failed += 1;
             if log::worth_a_line(failed)
@@ -138,7 +148,11 @@ impl CallOut {
         begins: &Seldom,
     ) -> (Status, bool) {
         let failed = |cause: String| (Status::unavailable(cause), false);
-        let tls = match self.tls.as_ref().map(Files::read).transpose() {
+        let tls = match &self.tls {
+            Some(files) => files.read().await.map(Some),
+            None => Ok(None),
+        };
+        let tls = match tls {
             Ok(tls) => tls,
             Err(cause) => return failed(cause),
         };

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use mcp::access::AccessList;
 use mcp::message::RequestResources;
 use mcp::source::Heard;
 use prost::Message as _;
@@ -14,6 +13,7 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use super::Snapshots;
+use super::access::CurrentList;
 use super::peers::{Joined, Peers};
 use super::wire::{Pieces, encode};
 use crate::grpc::{Ended, Inbound, Outlet, Peer};
@@ -40,7 +40,7 @@ pub(super) struct Giving<B> {
     pub(super) inbound: Inbound<B>,
     pub(super) outlet: Arc<Outlet>,
     /// `None`: nobody is asked for a name.
-    pub(super) access: Option<watch::Receiver<Arc<AccessList>>>,
+    pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
 }
 
 /// Tells the other side when the task ends by a mistake of this program.
@@ -62,7 +62,7 @@ impl Drop for Fallen {
 struct Waits {
     snapshots: watch::Receiver<Snapshots>,
     stage: watch::Receiver<Stage>,
-    access: Option<watch::Receiver<Arc<AccessList>>>,
+    access: Option<watch::Receiver<Arc<CurrentList>>>,
 }
 
 impl<B> Giving<B>
@@ -216,7 +216,7 @@ where
 pub(super) const REFUSED: &str = "the certificate's identities are not allowed";
 
 /// Whether this client is on the list.
-pub(super) fn may(access: Option<&watch::Receiver<Arc<AccessList>>>, peer: &Peer) -> bool {
+pub(super) fn may(access: Option<&watch::Receiver<Arc<CurrentList>>>, peer: &Peer) -> bool {
     let Some(list) = access else { return true };
     let uris = peer.leaf.iter().flat_map(|leaf| &leaf.uris);
     list.borrow().allows(uris.map(String::as_str))
@@ -241,7 +241,7 @@ async fn changed<T>(watched: &mut watch::Receiver<T>) {
     }
 }
 
-pub(super) async fn listed(access: &mut Option<watch::Receiver<Arc<AccessList>>>) {
+pub(super) async fn listed(access: &mut Option<watch::Receiver<Arc<CurrentList>>>) {
     match access {
         Some(access) => changed(access).await,
         None => std::future::pending().await,

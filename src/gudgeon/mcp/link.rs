@@ -96,7 +96,11 @@ impl Link {
 
     /// One stream; why it has ended.
     async fn once(&self, failed: &mut u64) -> String {
-        let tls = match self.wanted.tls.as_ref().map(Files::read).transpose() {
+        let tls = match &self.wanted.tls {
+            Some(files) => files.read().await.map(Some),
+            None => Ok(None),
+        };
+        let tls = match tls {
             Ok(tls) => tls,
             Err(cause) => return cause,
         };

@@ -25,14 +25,16 @@ mod taking;
 #[cfg(test)]
 mod tests;
 mod wire;
+mod withheld;
 
 use std::hash::{BuildHasher as _, RandomState};
 
+pub(crate) use access::WithoutList;
 pub(crate) use callout::CallOut;
 pub(crate) use link::{Link, State, Wanted};
 pub(crate) use peers::{Direction, Peers, Seen, Subscribed};
 pub(crate) use secure::Files;
-pub(crate) use server::{Server, Settings};
+pub(crate) use server::{PortAccess, Server, Settings};
 pub(crate) use snapshots::Snapshots;
 pub(crate) use taking::{Apply, Held, Taken};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::file;
-use crate::tls::{self, Flaw, Pair, Secure};
+use crate::tls::{self, Flaw, Pair, Secure, expiry};
 
 /// Where they are, and what a server has to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,22 +21,29 @@ pub(crate) struct Files {
 impl Files {
     /// # Errors
     /// What is missing or wrong.
-    pub(super) fn read(&self) -> Result<(Secure, Option<String>), String> {
+    pub(super) async fn read(&self) -> Result<(Secure, Option<String>), String> {
         let roots = match &self.roots {
-            Some(path) => Some(at(path, tls::roots(&read(path)?))?),
+            Some(path) => {
+                let pem = read(path).await?;
+                let roots = at(path, tls::roots(&pem))?;
+                expiry::loaded(path, &tls::certificates(&pem).unwrap_or_default());
+                Some(roots)
+            }
             None => None,
         };
         let pair = match &self.pair {
             Some((chain, key)) => {
-                let pair = Pair::parse(&read(chain)?, &read(key)?);
-                Some(pair.map_err(|flaw| match flaw {
+                let pair = Pair::parse(&read(chain).await?, &read(key).await?);
+                let pair = pair.map_err(|flaw| match flaw {
                     Flaw::Chain(cause) => format!("{}: {cause}", chain.display()),
                     Flaw::Key(cause) => format!("{}: {cause}", key.display()),
                     Flaw::Mismatch => {
                         let (chain, key) = (chain.display(), key.display());
                         format!("{chain} and {key} do not belong together")
                     }
-                })?)
+                })?;
+                expiry::loaded(chain, &pair.key.cert);
+                Some(pair)
             }
             None => None,
         };
@@ -49,8 +56,9 @@ impl Files {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    file::read(path).map_err(|cause| format!("cannot read {}: {cause}", path.display()))
+async fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let read = file::read(path).await;
+    read.map_err(|cause| format!("cannot read {}: {cause}", path.display()))
 }
 
 fn at<T>(path: &Path, read: Result<T, String>) -> Result<T, String> {

@@ -7,17 +7,18 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Request, Response};
-use mcp::access::AccessList;
 use mcp::catalog::Catalog;
 use mcp::source::{Dialled, Source};
 use tokio::sync::watch;
 use tonic::{Code, Status};
 use tracing::{error, info, warn};
 
+use super::access::{CurrentList, WithoutList};
 use super::giving::{Common, Giving, REFUSED, may};
 use super::peers::{Direction, Peers};
 use super::socket::Socket;
 use super::wire::Pieces;
+use super::withheld::without_secrets;
 use super::{METHOD, SOURCE, Snapshots, access};
 use crate::cli::VERSION;
 use crate::exit::Failure;
@@ -28,8 +29,8 @@ use crate::grpc::{
 use crate::seldom::Seldom;
 use crate::serve::Stage;
 
-/// Connections without a stream.
-const STRANGERS: usize = 64;
+/// Connections without a stream (galley.md, section 10).
+const IDLE: usize = 64;
 /// Values of one field of a request: more names than fit into one that is written well.
 pub(super) const VALUES: usize = 100_000;
 /// What flags say of it.
@@ -43,6 +44,7 @@ pub(crate) struct Settings {
     pub(crate) insecure: bool,
     pub(crate) certificates: Certificates,
     pub(crate) access_list: PathBuf,
+    pub(crate) without_list: WithoutList,
     /// Bytes of a request.
     pub(crate) received: usize,
     /// Of one connection, and of all of them.
@@ -58,7 +60,7 @@ pub(crate) struct Settings {
 pub(crate) struct Server {
     settings: Settings,
     socket: Socket,
-    access: Option<watch::Receiver<Arc<AccessList>>>,
+    access: Option<watch::Receiver<Arc<CurrentList>>>,
     open: watch::Sender<bool>,
 }
 
@@ -72,7 +74,10 @@ impl Server {
         let access = if settings.insecure || socket.is_unix() {
             None
         } else {
-            Some(access::follow(&settings.access_list)?)
+            Some(access::follow(
+                &settings.access_list,
+                settings.without_list,
+            )?)
         };
         Ok(Self {
             settings,
@@ -93,6 +98,15 @@ impl Server {
         self.socket.shown(self.access.is_some())
     }
 
+    /// Who is refused, for those who look at the port.
+    pub(crate) fn port_access(&self) -> PortAccess {
+        PortAccess {
+            at: self.shown(),
+            path: self.settings.access_list.clone(),
+            access: self.access.clone(),
+        }
+    }
+
     /// Whether anybody is served.
     pub(crate) fn is_open(&self) -> watch::Receiver<bool> {
         self.open.subscribe()
@@ -106,6 +120,12 @@ impl Server {
         snapshots: watch::Receiver<Snapshots>,
         stage: watch::Receiver<Stage>,
     ) {
+        // The file of a unix socket is its owner's alone.
+        let is_known = self.access.is_some() || self.socket.is_unix();
+        let snapshots = match is_known {
+            true => snapshots,
+            false => without_secrets(snapshots),
+        };
         let common = Common {
             peers,
             pieces: Pieces::default(),
@@ -162,16 +182,34 @@ impl Server {
             timeout: self.settings.timeout,
             age: self.settings.age,
             streams: self.settings.streams,
-            strangers: Some(STRANGERS),
+            idle: IDLE,
+            stays: false,
         };
         grpc::run(Port { listener, tls }, keeping, calls, stage).await;
         self.open.send_replace(false);
     }
 }
 
+/// The list of a port, for those who look.
+#[derive(Clone, Debug)]
+pub(crate) struct PortAccess {
+    at: String,
+    path: PathBuf,
+    access: Option<watch::Receiver<Arc<CurrentList>>>,
+}
+
+impl PortAccess {
+    /// Why the port refuses every client; `None`: it lets some in.
+    pub(crate) fn why_nobody(&self) -> Option<String> {
+        let access = self.access.as_ref()?;
+        let why = access.borrow().why_nobody(&self.path)?;
+        Some(format!("{}: {why}", self.at))
+    }
+}
+
 /// The list, and whom it has kept out.
 pub(super) struct Guard {
-    pub(super) access: Option<watch::Receiver<Arc<AccessList>>>,
+    pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
     refusals: Seldom,
 }
 

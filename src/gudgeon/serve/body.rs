@@ -6,12 +6,10 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
-use super::desk::Desk;
+use super::permit::{Permit, Progress, Rejected};
 
 /// From the end of the head to the end of the body.
 const BODY: Duration = Duration::from_secs(10);
-/// Bodies up to this size are read at once; larger ones wait for room.
-const SMALL_BYTES: usize = 64 << 10;
 
 /// Why there is no body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,47 +17,60 @@ pub(crate) enum Unread {
     TooLarge,
     /// Late, or the client went.
     Gone,
-    /// It comes slowly, and others wait for the desk.
-    SentAway,
+    /// There is no room for more of it.
+    Full,
+    /// It comes slowly, and others needed its room.
+    Evicted,
 }
 
-/// All of a body of at most `most` bytes, read at a desk.
-pub(crate) async fn read(desk: &Desk, mut body: Incoming, most: usize) -> Result<Bytes, Unread> {
+impl From<Rejected> for Unread {
+    fn from(_: Rejected) -> Self {
+        Self::Full
+    }
+}
+
+/// All of a body of at most `most` bytes; its permit grows with it.
+pub(crate) async fn read(permit: &Permit, body: Incoming, most: usize) -> Result<Bytes, Unread> {
     let declared = body.size_hint().exact();
     if declared.is_some_and(|bytes| bytes > most as u64) {
         return Err(Unread::TooLarge);
     }
-    let whole = tokio::time::timeout(BODY, async {
-        let mut roomy = false;
-        let mut all = BytesMut::new();
-        let expected = declared.and_then(|bytes| usize::try_from(bytes).ok());
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| Unread::Gone)?;
-            desk.came(frame.data_ref().map_or(0, Bytes::len));
-            // Trailers say nothing here.
-            let Ok(data) = frame.into_data() else {
-                continue;
-            };
-            let length = all.len() + data.len();
-            if length > most {
-                return Err(Unread::TooLarge);
-            }
-            if length > SMALL_BYTES && !roomy {
-                desk.room(expected.unwrap_or(most)).await;
-                roomy = true;
-                all.reserve(expected.unwrap_or(0).saturating_sub(all.len()));
-            }
-            all.extend_from_slice(&data);
-        }
-        Ok(all.freeze())
-    });
-    let read = tokio::select! {
+    let expected = declared.and_then(|bytes| usize::try_from(bytes).ok());
+    let whole = tokio::time::timeout(BODY, take(permit, body, expected.unwrap_or(most), most));
+    let all = tokio::select! {
         biased;
-        read = whole => read.unwrap_or(Err(Unread::Gone)),
-        () = desk.goes() => Err(Unread::SentAway),
-    };
-    if read.is_ok() {
-        desk.decides();
+        whole = whole => whole.unwrap_or(Err(Unread::Gone)),
+        () = permit.evicted() => Err(Unread::Evicted),
+    }?;
+    permit.begin(Progress::Queued)?;
+    Ok(all)
+}
+
+async fn take(
+    permit: &Permit,
+    mut body: Incoming,
+    expected: usize,
+    most: usize,
+) -> Result<Bytes, Unread> {
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Unread::Gone)?;
+        permit.came(frame.data_ref().map_or(0, Bytes::len));
+        // Trailers say nothing here.
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        let length = all.len() + data.len();
+        if length > most {
+            return Err(Unread::TooLarge);
+        }
+        if length > all.capacity() {
+            // Twice as much each time, and no more than will come.
+            let capacity = length.next_power_of_two().min(expected.max(length));
+            permit.grow(capacity)?;
+            all.reserve(capacity - all.len());
+        }
+        all.extend_from_slice(&data);
     }
-    read
+    Ok(all.freeze())
 }

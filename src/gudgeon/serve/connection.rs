@@ -18,14 +18,14 @@ use tokio_rustls::TlsAcceptor;
 use super::crowd::Place;
 use super::frames::Frames;
 use super::io::Io;
-use super::{Service, Stage};
+use super::{Answer, Cut, Service, Stage};
 
 /// For the handshake, and from the first byte of a head to its last; for the first head: since the handshake.
 const HEAD: Duration = Duration::from_secs(5);
 /// Longest request head.
 const HEAD_BYTES: u32 = 16 << 10;
 /// What HTTP/1.1 reads ahead: more than a head, and little enough for each of the connections.
-const BUFFER_BYTES: usize = 32 << 10;
+const BUFFER_BYTES: usize = 24 << 10;
 /// What HTTP/2 takes in before it was asked for: one stream, one connection.
 const STREAM_WINDOW: u32 = (64 << 10) - 1;
 const CONNECTION_WINDOW: u32 = 128 << 10;
@@ -94,9 +94,23 @@ impl Line {
         self.place.left().await;
     }
 
-    /// Among those of its listener.
-    pub(super) fn id(&self) -> u64 {
-        self.place.id()
+    /// Whether a request of it was answered, and none was too slow since.
+    pub(super) fn is_established(&self) -> bool {
+        self.place.is_established()
+    }
+
+    pub(super) fn establish(&self) {
+        self.place.establish(true);
+    }
+
+    /// It was too slow: it is a stranger again.
+    pub(super) fn demote(&self) {
+        self.place.establish(false);
+    }
+
+    /// A part of a body came that is worth something.
+    pub(super) fn moved(&self) {
+        self.place.moved();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -153,6 +167,15 @@ impl Work {
     fn new(line: &Arc<Line>) -> Self {
         line.begin();
         Self(Arc::clone(line))
+    }
+
+    fn over(self, answer: &Result<Answer, Cut>) {
+        if answer
+            .as_ref()
+            .is_ok_and(|answer| answer.status().is_success())
+        {
+            self.0.establish();
+        }
     }
 }
 
@@ -220,7 +243,7 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
             let answering = Arc::clone(&service).answer(request, &owner);
             async move {
                 let answer = answering.await;
-                drop(work);
+                work.over(&answer);
                 answer
             }
         }),
@@ -257,7 +280,7 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             let answering = Arc::clone(&service).answer(request, &owner);
             async move {
                 let answer = answering.await;
-                drop(work);
+                work.over(&answer);
                 answer
             }
         }),

@@ -1,13 +1,20 @@
 //! The connections of one listener: a fixed number of places, and who gives way.
 //!
-//! Those that have not asked anything yet go first, the longest waiting of them; then the longest idle. So a crowd that
-//! connects and keeps silent pushes out itself, not the API server's kept connections.
+//! Strangers go first, who were never answered: the one that has not moved for the longest time, be it silent or slow. Then
+//! who was answered before and has begun a request that does not come; then the longest idle. So a crowd pushes out itself,
+//! not the API server's kept connections.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// A request in which nothing moves for so long may be cut for a newcomer: the API server does not wait longer either.
+const STALLED: Duration = Duration::from_secs(5);
+/// Between two looks for somebody who may be cut, when nobody has become idle.
+const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub(super) struct Crowd {
@@ -25,11 +32,12 @@ struct Members {
 
 #[derive(Debug)]
 struct Member {
-    /// It has asked something before.
-    known: bool,
+    /// It has asked something, and was answered.
+    established: bool,
     /// Requests in work.
     busy: u32,
-    idle_since: Instant,
+    /// When it came, began or ended a request, or a part of one came that is worth something.
+    moved: Instant,
     leave: Arc<Notify>,
 }
 
@@ -60,13 +68,17 @@ impl Crowd {
             let moved = self.moved.notified();
             {
                 let members = self.members();
+                let now = Instant::now();
                 if members.all.len() < self.places
-                    || members.all.values().any(|member| member.busy == 0)
+                    || members
+                        .all
+                        .values()
+                        .any(|member| member.rank(now).is_some())
                 {
                     return;
                 }
             }
-            moved.await;
+            let _late = tokio::time::timeout(LOOK, moved).await;
         }
     }
 
@@ -82,9 +94,9 @@ impl Crowd {
         members.all.insert(
             id,
             Member {
-                known: false,
+                established: false,
                 busy: 0,
-                idle_since: Instant::now(),
+                moved: Instant::now(),
                 leave: Arc::clone(&leave),
             },
         );
@@ -95,17 +107,36 @@ impl Crowd {
         }
     }
 
-    /// Asks one that does nothing to leave.
+    /// Asks the one to leave that deserves its place least.
     pub(super) fn make_room(&self) {
+        let now = Instant::now();
         let mut members = self.members();
-        let chosen = members
+        let ranked = members
             .all
             .iter()
-            .filter(|(_, member)| member.busy == 0)
-            .min_by_key(|(id, member)| (member.known, member.idle_since, **id))
-            .map(|(id, _)| *id);
+            .filter_map(|(id, member)| Some((member.rank(now)?, member.moved, *id)));
+        let chosen = ranked.min().map(|(_, _, id)| id);
         if let Some(member) = chosen.and_then(|id| members.all.remove(&id)) {
             member.leave.notify_one();
+        }
+    }
+}
+
+/// In what order members give way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Stranger,
+    Stalled,
+    Idle,
+}
+
+impl Member {
+    /// `None`: it has its place for sure.
+    fn rank(&self, now: Instant) -> Option<Rank> {
+        match (self.established, self.busy) {
+            (false, _) => Some(Rank::Stranger),
+            (true, 0) => Some(Rank::Idle),
+            (true, _) => (now.duration_since(self.moved) >= STALLED).then_some(Rank::Stalled),
         }
     }
 }
@@ -123,23 +154,38 @@ impl Place {
         self.crowd.moved.notify_one();
     }
 
-    pub(super) const fn id(&self) -> u64 {
-        self.id
+    fn with(&self, change: impl FnOnce(&mut Member)) {
+        if let Some(member) = self.crowd.members().all.get_mut(&self.id) {
+            change(member);
+            member.moved = Instant::now();
+        }
     }
 
     pub(super) fn begin(&self) {
-        if let Some(member) = self.crowd.members().all.get_mut(&self.id) {
-            member.known = true;
-            member.busy += 1;
-        }
+        self.with(|member| member.busy += 1);
     }
 
     pub(super) fn end(&self) {
-        if let Some(member) = self.crowd.members().all.get_mut(&self.id) {
-            member.busy = member.busy.saturating_sub(1);
-            member.idle_since = Instant::now();
-        }
+        self.with(|member| member.busy = member.busy.saturating_sub(1));
         self.crowd.moved.notify_one();
+    }
+
+    /// Something came of what is waited for.
+    pub(super) fn moved(&self) {
+        self.with(|_| {});
+    }
+
+    /// Whether it was answered before counts from now on, or does not any more.
+    pub(super) fn establish(&self, established: bool) {
+        if let Some(member) = self.crowd.members().all.get_mut(&self.id) {
+            member.established = established;
+        }
+    }
+
+    pub(super) fn is_established(&self) -> bool {
+        let members = self.crowd.members();
+        let member = members.all.get(&self.id);
+        member.is_some_and(|member| member.established)
     }
 }
 
@@ -160,28 +206,81 @@ mod tests {
         !place.crowd.members().all.contains_key(&place.id)
     }
 
+    fn answered(place: &Place) {
+        place.begin();
+        place.end();
+        place.establish(true);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn strangers_go_before_the_idle_and_the_busy_stay() {
         let crowd = Arc::new(Crowd::new(3));
         let busy = Crowd::enter(&crowd);
+        answered(&busy);
         busy.begin();
         let known = Crowd::enter(&crowd);
-        known.begin();
-        known.end();
-        tokio::time::advance(Duration::from_secs(60)).await;
+        answered(&known);
         let stranger = Crowd::enter(&crowd);
         tokio::time::advance(Duration::from_secs(1)).await;
         let younger = Crowd::enter(&crowd);
         assert!(asked_to_leave(&stranger) && !asked_to_leave(&known));
         stranger.left().await;
+        answered(&younger);
         younger.begin();
         let last = Crowd::enter(&crowd);
         assert!(asked_to_leave(&known), "the longest idle");
+        answered(&last);
         last.begin();
         assert!(!asked_to_leave(&busy) && !asked_to_leave(&younger));
         let wait = tokio::time::timeout(Duration::from_secs(1), crowd.room());
         assert!(wait.await.is_err(), "all are busy");
         last.end();
         crowd.room().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stranger_that_is_slow_goes_before_one_that_has_just_come() {
+        let crowd = Arc::new(Crowd::new(3));
+        let known = Crowd::enter(&crowd);
+        answered(&known);
+        let [slow, moves] = [(), ()].map(|()| Crowd::enter(&crowd));
+        slow.begin();
+        moves.begin();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        moves.moved();
+        crowd.room().await;
+        let comes = Crowd::enter(&crowd);
+        assert!(asked_to_leave(&slow) && !asked_to_leave(&moves) && !asked_to_leave(&known));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        comes.moved();
+        let last = Crowd::enter(&crowd);
+        assert!(asked_to_leave(&moves) && !asked_to_leave(&comes) && !asked_to_leave(&known));
+        // As soon as it is answered it is none any more; until it loses that.
+        answered(&last);
+        last.begin();
+        last.establish(false);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        comes.moved();
+        let _next = Crowd::enter(&crowd);
+        assert!(asked_to_leave(&last) && !asked_to_leave(&known));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_does_not_come_keeps_nobody_out_for_long() {
+        let crowd = Arc::new(Crowd::new(2));
+        let all = [(), ()].map(|()| Crowd::enter(&crowd));
+        for place in &all {
+            answered(place);
+            place.begin();
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let [_, moves] = &all;
+        moves.moved();
+        let start = Instant::now();
+        crowd.room().await;
+        assert!(start.elapsed() <= STALLED);
+        let _comes = Crowd::enter(&crowd);
+        let [stalled, moves] = &all;
+        assert!(asked_to_leave(stalled) && !asked_to_leave(moves));
     }
 }

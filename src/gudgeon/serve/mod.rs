@@ -1,19 +1,22 @@
 //! Listeners: who is let in, for how long, and how they end.
 //!
-//! hyper speaks HTTP, rustls TLS. Here are the bounds: so many connections, of which those that never asked anything go first
-//! and then the longest idle; five seconds for a handshake and a head; ten for a body; and the end, where listeners stay for
-//! a while, connections are told to go, and only then are cut.
+//! hyper speaks HTTP, rustls TLS. Here are the bounds: so many connections, of which strangers go first and then the longest
+//! idle; five seconds for a handshake and a head; ten for a body, and permits for what bodies take together; a thread beside
+//! the loop for what takes long; and the end, where listeners stay for a while, connections are told to go, and only then are
+//! cut.
 
 mod answers;
 mod bind;
 mod body;
 mod connection;
 mod crowd;
-mod desk;
 mod frames;
+mod guard;
 mod io;
+mod permit;
 mod query;
-mod sitting;
+mod shared;
+mod worker;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -25,7 +28,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
@@ -35,10 +38,13 @@ pub(crate) use bind::{bind, everywhere, listen, reserve};
 pub(crate) use body::{Unread, read};
 pub(crate) use connection::Line;
 use crowd::Crowd;
-pub(crate) use desk::{Desk, Desks, NoDesk};
+pub(crate) use guard::guard;
+pub(crate) use permit::{Permit, Permits, Progress};
 pub(crate) use query::Query;
+pub(crate) use shared::{SharedAnswers, Wanted};
+pub(crate) use worker::Worker;
 
-use crate::log;
+use crate::{descriptors, log};
 
 /// How long connections have to finish what they began, once they were told to go.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -99,12 +105,15 @@ pub(crate) async fn run<S: Service>(
         tls,
         places,
     } = door;
+    let places = descriptors::places(places);
     let crowd = Arc::new(Crowd::new(places));
+    // Who gives way has its descriptor for a moment more: of such there is one at a time.
+    let open = Arc::new(Semaphore::new(places + 1));
     let mut tasks = JoinSet::new();
     let mut refused: u64 = 0;
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &crowd) => accepted,
+            accepted = accept(&listener, &crowd, &open) => accepted,
             Some(ended) = tasks.join_next() => {
                 note(&*service, &ended);
                 continue;
@@ -112,17 +121,15 @@ pub(crate) async fn run<S: Service>(
             _ = stage.wait_for(|stage| *stage == Stage::Leaving) => break,
         };
         match accepted {
-            Ok((stream, peer, place)) => {
+            Ok((stream, peer, place, open)) => {
                 refused = 0;
                 let line = Line::new(peer, place);
                 let service = Arc::clone(&service);
-                tasks.spawn(connection::run(
-                    stream,
-                    tls.clone(),
-                    line,
-                    service,
-                    stage.clone(),
-                ));
+                let (tls, stage) = (tls.clone(), stage.clone());
+                tasks.spawn(async move {
+                    connection::run(stream, tls, line, service, stage).await;
+                    drop(open);
+                });
             }
             Err(cause) => {
                 refused += 1;
@@ -154,13 +161,21 @@ fn note<S: Service>(service: &S, ended: &Result<(), JoinError>) {
 async fn accept(
     listener: &TcpListener,
     crowd: &Arc<Crowd>,
-) -> std::io::Result<(TcpStream, SocketAddr, crowd::Place)> {
+    open: &Arc<Semaphore>,
+) -> std::io::Result<(
+    TcpStream,
+    SocketAddr,
+    crowd::Place,
+    Option<OwnedSemaphorePermit>,
+)> {
     crowd.room().await;
+    // It is never closed.
+    let open = Arc::clone(open).acquire_owned().await.ok();
     let (stream, peer) = listener.accept().await?;
     // Answers are one write each.
     let _best = stream.set_nodelay(true);
     // A peer that vanished is noticed, and its place freed.
     let _best = rustix::net::sockopt::set_socket_keepalive(&stream, true);
     let place = Crowd::enter(crowd);
-    Ok((stream, peer, place))
+    Ok((stream, peer, place, open))
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Current, Flaw, Pair, is_bundle};
+use super::{Current, Flaw, Pair, certificates, expiry, is_bundle};
 use crate::file;
-use crate::tracked::{Counts, Named, Tracked};
+use crate::tracked::{Counts, Named, SOON, Tracked};
 
 /// A certificate and a key that do not match were seen half-way: tried again for so long.
 pub(crate) const HALF_WAY: Duration = Duration::from_secs(10);
@@ -62,21 +62,22 @@ impl PairFiles {
     }
 
     /// Reads what has changed; when to look again, where it was seen half-way.
-    pub(crate) fn look(&mut self, counts: &dyn Counts, now: SystemTime) -> Option<Duration> {
+    pub(crate) async fn look(&mut self, counts: &dyn Counts, now: SystemTime) -> Option<Duration> {
         let (chain, key) = (&mut self.chain, &mut self.key);
         let before = (chain.seen.clone(), key.seen.clone());
-        let (bytes_of_chain, bytes_of_key) = (chain.changed(), key.changed());
+        let (bytes_of_chain, bytes_of_key) = (chain.changed().await, key.changed().await);
+        let hangs = (chain.hangs || key.hangs).then_some(SOON);
         let fresh = bytes_of_chain.is_some() || bytes_of_key.is_some();
         if fresh && before != (None, None) {
             self.half_way_since = None;
         }
         if !fresh && self.half_way_since.is_none() {
-            return None;
+            return hangs;
         }
         let mut bytes = [Vec::new(), Vec::new()];
         let mut readable = true;
         for (file, bytes) in [&mut *chain, &mut *key].into_iter().zip(&mut bytes) {
-            match file::read(&file.named.path) {
+            match file::read(&file.named.path).await {
                 Ok(read) => *bytes = read,
                 Err(cause) => {
                     file.broken(counts, &cause.to_string());
@@ -85,7 +86,7 @@ impl PairFiles {
             }
         }
         if !readable {
-            return None;
+            return hangs;
         }
         let [bytes_of_chain, bytes_of_key] = &bytes;
         match Pair::parse(bytes_of_chain, bytes_of_key) {
@@ -93,6 +94,7 @@ impl PairFiles {
                 self.half_way_since = None;
                 chain.good(counts, now);
                 key.good(counts, now);
+                expiry::loaded(&chain.named.path, &pair.key.cert);
                 self.current.set(&pair);
                 self.pair.send_replace(Some(pair));
             }
@@ -134,8 +136,8 @@ impl BundleFile {
         Self(Tracked::new(named))
     }
 
-    pub(crate) fn look(&mut self, counts: &dyn Counts, now: SystemTime) -> Looked {
-        let read = match self.0.changed() {
+    pub(crate) async fn look(&mut self, counts: &dyn Counts, now: SystemTime) -> Looked {
+        let read = match self.0.changed().await {
             None => return Looked::Same,
             Some(read) => read
                 .and_then(utf8)
@@ -144,6 +146,9 @@ impl BundleFile {
         match read {
             Ok(pem) => {
                 self.0.good(counts, now);
+                // What is a bundle has certificates.
+                let all = certificates(pem.as_bytes()).unwrap_or_default();
+                expiry::loaded(&self.0.named.path, &all);
                 Looked::New(pem.into())
             }
             Err(cause) => {

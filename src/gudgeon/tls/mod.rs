@@ -1,6 +1,7 @@
 //! TLS of the webhook: a certificate that can be exchanged while connections go on, from files or made in memory.
 
 mod client;
+pub(crate) mod expiry;
 mod files;
 mod own;
 mod pair;

@@ -19,7 +19,7 @@ const MAX_CERTIFICATES: usize = 1000;
 /// What is served.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
-    pub(super) key: Arc<CertifiedKey>,
+    pub(crate) key: Arc<CertifiedKey>,
     pub(crate) not_after: SystemTime,
     /// Subject alternative names of the leaf.
     pub(crate) names: Vec<String>,

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use api::config::document::LIMITS;
 
+use crate::file;
+
 /// Of all arguments together.
 const MOST_FILES: usize = 100_000;
 /// Directories within each other.
@@ -142,7 +144,7 @@ impl File {
         };
         let bytes = match name.as_str() {
             "-" => take(std::io::stdin().lock()).map(Some),
-            _ => fs::File::open(path).and_then(|file| {
+            _ => file::open_named(path).and_then(|file| {
                 // What is known to be too long is not read at all.
                 if file.metadata()?.len() > LIMITS.bytes as u64 {
                     return Ok(None);

@@ -79,6 +79,9 @@ impl<'a> Sheet<'a> {
                     self.known.insert(key, here);
                 }
             }
+            if !findings.iter().any(Finding::is_error) {
+                findings.extend(config::notes(object.kind, &object.spec));
+            }
         }
         // What is left out is said last, so the order comes first.
         part.order(&mut findings);

@@ -2,56 +2,58 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use inotify::{EventMask, Inotify, WatchDescriptor};
+use inotify::{EventMask, Inotify, WatchDescriptor, Watches};
 use tokio::io::unix::AsyncFd;
 
-use super::{BATCHES, mask, open, refusal};
+use super::{Aside, BATCHES, HANGS, mask, open, refusal};
 
 /// Room for many events with names.
 const BUFFER_BYTES: usize = 4096;
 
 /// Watches all that is in some directories, not below them.
 #[derive(Debug)]
-pub(crate) struct Folders {
+pub(super) struct Folders {
     inotify: Result<AsyncFd<Inotify>, String>,
-    watches: HashMap<WatchDescriptor, PathBuf>,
+    watches: Watched,
     refused: Option<String>,
+    aside: Aside<(Watched, Option<String>)>,
 }
 
+type Watched = HashMap<WatchDescriptor, PathBuf>;
+
 impl Folders {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            inotify: open().map_err(|cause| format!("cannot start inotify: {cause}")),
-            watches: HashMap::new(),
+            inotify: start(),
+            watches: Watched::new(),
             refused: None,
+            aside: Aside::new(),
         }
     }
 
     /// Why changes may be missed; `None`: none is.
-    pub(crate) fn degraded(&self) -> Option<&str> {
+    pub(super) fn degraded(&self) -> Option<&str> {
         let broken = self.inotify.as_ref().err();
         broken.or(self.refused.as_ref()).map(String::as_str)
     }
 
-    /// These, and no others. Read them after this and no change is missed; `false`: they were watched all along.
-    pub(crate) fn follow(&mut self, folders: &[PathBuf]) -> bool {
+    /// These, and no others. Read them after this and no change is missed; `false`: they were watched all along. May be
+    /// dropped half-way.
+    pub(super) async fn follow(&mut self, folders: Vec<PathBuf>) -> bool {
+        // It may be possible now: descriptors come and go.
+        if self.inotify.is_err() {
+            self.inotify = start();
+        }
         let Ok(inotify) = &self.inotify else {
             return false;
         };
-        let mut refused = None;
-        let mut watches = HashMap::new();
-        for folder in folders {
-            match inotify.get_ref().watches().add(folder, mask()) {
-                Ok(id) => {
-                    watches.insert(id, folder.clone());
-                }
-                // It went while it was read: its parent tells.
-                Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
-                Err(cause) => refused = Some(refusal(Path::new(folder), &cause)),
-            }
-        }
+        let kernel = inotify.get_ref().watches();
+        let Some((watches, refused)) = self.aside.run(move || watch(folders, kernel)).await else {
+            self.refused = Some(HANGS.to_owned());
+            return false;
+        };
         let new = watches.keys().any(|id| !self.watches.contains_key(id));
         for (id, _) in self.watches.extract_if(|id, _| !watches.contains_key(id)) {
             // The kernel drops a watch by itself when its directory goes.
@@ -63,7 +65,7 @@ impl Folders {
     }
 
     /// Returns when something may have changed. Safe to be dropped half-way.
-    pub(crate) async fn changed(&mut self) {
+    pub(super) async fn changed(&mut self) {
         loop {
             let Ok(inotify) = &mut self.inotify else {
                 return std::future::pending().await;
@@ -99,6 +101,24 @@ impl Folders {
     }
 }
 
+fn start() -> Result<AsyncFd<Inotify>, String> {
+    open().map_err(|cause| format!("cannot start inotify: {cause}"))
+}
+
+fn watch(folders: Vec<PathBuf>, mut kernel: Watches) -> (Watched, Option<String>) {
+    let mut refused = None;
+    let mut watches = Watched::new();
+    for folder in folders {
+        match kernel.add(&folder, mask()) {
+            Ok(id) => drop(watches.insert(id, folder)),
+            // It went while it was read: its parent tells.
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+            Err(cause) => refused = Some(refusal(&folder, &cause)),
+        }
+    }
+    (watches, refused)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -116,14 +136,14 @@ mod tests {
         let below = root.path().join("below");
         std::fs::create_dir(&below).unwrap();
         let mut folders = Folders::new();
-        assert!(folders.follow(&[root.path().to_owned()]));
-        assert!(!folders.follow(&[root.path().to_owned()]));
+        assert!(folders.follow(vec![root.path().to_owned()]).await);
+        assert!(!folders.follow(vec![root.path().to_owned()]).await);
         assert!(!is_changed(&mut folders).await);
         std::fs::write(root.path().join("a"), "1").unwrap();
         assert!(is_changed(&mut folders).await);
         std::fs::write(below.join("a"), "1").unwrap();
         assert!(!is_changed(&mut folders).await);
-        assert!(folders.follow(std::slice::from_ref(&below)));
+        assert!(folders.follow(vec![below.clone()]).await);
         std::fs::write(root.path().join("a"), "2").unwrap();
         assert!(!is_changed(&mut folders).await);
         std::fs::write(below.join("a"), "2").unwrap();

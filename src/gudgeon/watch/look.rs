@@ -21,7 +21,13 @@ pub(crate) trait Tells {
     async fn changed(&mut self);
 
     /// Finds anew where the files are.
-    fn follow(&mut self);
+    async fn follow(&mut self);
+}
+
+/// Who looks at files.
+pub(crate) trait Look {
+    /// Reads what has changed. When the next look is due, where it cannot wait.
+    async fn look(&mut self) -> Option<Duration>;
 }
 
 impl Tells for Watcher {
@@ -33,19 +39,17 @@ impl Tells for Watcher {
         self.changed().await;
     }
 
-    fn follow(&mut self) {
-        self.follow();
+    async fn follow(&mut self) {
+        self.follow().await;
     }
 }
 
-/// Looks when it is told to and when it is time, for ever. A look says when the next one is due, where it cannot wait.
-pub(crate) async fn keep_looking(
-    mut watcher: impl Tells,
-    mut look: impl FnMut() -> Option<Duration>,
-) {
+/// Looks when it is told to and when it is time, for ever.
+pub(crate) async fn keep_looking(mut watcher: impl Tells, mut files: impl Look) {
     let mut warned = false;
+    watcher.follow().await;
     // What changed between the first look and the watch.
-    let mut again = look();
+    let mut again = files.look().await;
     loop {
         let mut pause = SELDOM;
         if let Some(why) = watcher.degraded() {
@@ -57,9 +61,9 @@ pub(crate) async fn keep_looking(
         }
         tokio::select! {
             () = watcher.changed() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(again.unwrap_or(pause)) => watcher.follow(),
+            () = tokio::time::sleep(again.unwrap_or(pause)) => watcher.follow().await,
         }
-        again = look();
+        again = files.look().await;
     }
 }
 
@@ -91,8 +95,24 @@ mod tests {
             self.tells = None;
         }
 
-        fn follow(&mut self) {
+        async fn follow(&mut self) {
             self.followed.set(self.followed.get() + 1);
+        }
+    }
+
+    /// Notes when it looks.
+    struct Looks<'a> {
+        start: Instant,
+        seen: &'a RefCell<Vec<u128>>,
+        again: &'a [Option<u64>],
+    }
+
+    impl Look for Looks<'_> {
+        async fn look(&mut self) -> Option<Duration> {
+            let mut seen = self.seen.borrow_mut();
+            seen.push(self.start.elapsed().as_millis());
+            let again = self.again.get(seen.len() - 1).copied().flatten();
+            again.map(Duration::from_millis)
         }
     }
 
@@ -104,20 +124,19 @@ mod tests {
         again: &[Option<u64>],
     ) -> (Vec<u128>, usize) {
         let start = Instant::now();
-        let seen = RefCell::default();
+        let seen = RefCell::<Vec<u128>>::default();
         let followed = Cell::new(0);
         let watch = Watch {
             degraded,
             tells: tells.map(|at| start + Duration::from_millis(at)),
             followed: &followed,
         };
-        let look = || {
-            let mut seen: std::cell::RefMut<'_, Vec<u128>> = seen.borrow_mut();
-            seen.push(start.elapsed().as_millis());
-            let again = again.get(seen.len() - 1).copied().flatten();
-            again.map(Duration::from_millis)
+        let files = Looks {
+            start,
+            seen: &seen,
+            again,
         };
-        let all = keep_looking(watch, look);
+        let all = keep_looking(watch, files);
         let over = tokio::time::timeout(Duration::from_secs(seconds), all).await;
         assert!(over.is_err(), "it goes on for ever");
         (seen.into_inner(), followed.get())
@@ -127,7 +146,7 @@ mod tests {
     async fn every_five_minutes_without_a_word() {
         let (at, followed) = looks(1000, false, None, &[]).await;
         assert_eq!(at, [0, 300_000, 600_000, 900_000]);
-        assert_eq!(followed, 3);
+        assert_eq!(followed, 4);
     }
 
     #[tokio::test(start_paused = true)]
@@ -140,7 +159,7 @@ mod tests {
     async fn a_moment_after_an_event() {
         let (at, followed) = looks(400, false, Some(7_000), &[]).await;
         assert_eq!(at, [0, 7_100, 307_100]);
-        assert_eq!(followed, 1);
+        assert_eq!(followed, 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,48 +2,90 @@
 //!
 //! Kubelet exchanges a whole volume by renaming one link, `..data`; other mounts chain links further. So every directory that
 //! a path goes through is watched for the one name in it that matters, and after each such event the paths are walked again.
-//! The kernel may refuse; then `degraded` says why, and the caller looks by itself.
+//! The kernel may refuse; then `degraded` says why, and the caller looks by itself. Paths are walked beside the loop, and not
+//! waited for beyond a deadline: a mount whose server is gone answers nothing.
 
 mod chain;
 mod folders;
 mod look;
+mod place;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
+use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
 use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 
-pub(crate) use folders::Folders;
-pub(crate) use look::keep_looking;
+use crate::process;
+
+pub(crate) use look::{Look, keep_looking};
+pub(crate) use place::PlaceWatcher;
 
 /// Room for 15 events with the longest names; the kernel never splits one.
 const BUFFER_BYTES: usize = 4096;
 /// Batches of events that are read before the paths are walked again, so that a busy directory does not hold that up.
 const BATCHES: usize = 64;
+/// For all paths to be walked and watched.
+const DEADLINE: Duration = Duration::from_secs(1);
+/// What is said of paths that were not walked in time.
+const HANGS: &str = "the file system does not answer";
+
+/// Names of the directories that are watched.
+type Names = HashMap<WatchDescriptor, BTreeSet<OsString>>;
 
 /// Watches some paths.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     paths: Vec<PathBuf>,
     inotify: Option<AsyncFd<Inotify>>,
-    watches: HashMap<WatchDescriptor, BTreeSet<OsString>>,
+    watches: Names,
     degraded: Option<String>,
+    /// The paths are to be walked before anything is waited for.
+    stale: bool,
+    /// Somebody asks for all files to be read again.
+    again: watch::Receiver<u64>,
+    aside: Aside<(Names, Option<String>)>,
+}
+
+/// Work on the file system that is not waited for beyond the deadline. Of one kind, one is under way at a time.
+#[derive(Debug)]
+struct Aside<T>(Option<JoinHandle<T>>);
+
+impl<T: Send + 'static> Aside<T> {
+    const fn new() -> Self {
+        Self(None)
+    }
+
+    /// `None`: it hangs, or what was begun before does. May be dropped half-way.
+    async fn run(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        if let Some(before) = &mut self.0 {
+            let _late = timeout(DEADLINE, before).await.ok()?;
+        }
+        let job = self.0.insert(spawn_blocking(work));
+        let done = timeout(DEADLINE, job).await.ok()?;
+        self.0 = None;
+        done.ok()
+    }
 }
 
 impl Watcher {
-    /// Watches from now on; read the files after this, not before, and no change is missed.
+    /// Watches from the first `follow` or `changed` on; read the files after that, not before, and no change is missed.
     pub(crate) fn new(paths: Vec<PathBuf>) -> Self {
-        let mut this = Self {
+        Self {
             paths,
             inotify: None,
             watches: HashMap::new(),
             degraded: None,
-        };
-        this.follow();
-        this
+            stale: true,
+            again: process::again(),
+            aside: Aside::new(),
+        }
     }
 
     /// Why changes may be missed; `None`: none is.
@@ -54,10 +96,22 @@ impl Watcher {
     /// Returns when something on a path may have changed. Safe to be dropped half-way.
     pub(crate) async fn changed(&mut self) {
         loop {
+            if self.stale {
+                return self.follow().await;
+            }
             let Some(inotify) = &mut self.inotify else {
-                return std::future::pending().await;
+                asked(&mut self.again).await;
+                self.stale = true;
+                continue;
             };
-            let Ok(mut guard) = inotify.readable_mut().await else {
+            let ready = tokio::select! {
+                ready = inotify.readable_mut() => ready,
+                () = asked(&mut self.again) => {
+                    self.stale = true;
+                    continue;
+                }
+            };
+            let Ok(mut guard) = ready else {
                 self.degraded = Some("inotify has ended".to_owned());
                 self.inotify = None;
                 continue;
@@ -87,36 +141,30 @@ impl Watcher {
                     Err(_would_block) => break,
                 }
             }
-            if relevant {
-                self.follow();
-                return;
-            }
+            self.stale = relevant;
         }
     }
 
-    /// Walks all paths anew.
-    pub(crate) fn follow(&mut self) {
-        let mut wanted: BTreeMap<PathBuf, BTreeSet<OsString>> = BTreeMap::new();
-        for path in &self.paths {
-            chain::walk(path, &mut wanted);
-        }
+    /// Walks all paths anew. May be dropped half-way.
+    pub(crate) async fn follow(&mut self) {
+        self.stale = true;
         if self.inotify.is_none() {
             match open() {
                 Ok(inotify) => self.inotify = Some(inotify),
                 Err(cause) => self.degraded = Some(format!("cannot start inotify: {cause}")),
             }
         }
-        let Some(inotify) = &self.inotify else { return };
-        let mut refused = None;
-        let mut watches: HashMap<WatchDescriptor, BTreeSet<OsString>> = HashMap::new();
-        for (folder, names) in wanted {
-            match inotify.get_ref().watches().add(&folder, mask()) {
-                Ok(id) => watches.entry(id).or_default().extend(names),
-                // It went while it was walked: its parent tells.
-                Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
-                Err(cause) => refused = Some(refusal(&folder, &cause)),
-            }
-        }
+        let Some(inotify) = &self.inotify else {
+            self.stale = false;
+            return;
+        };
+        let (paths, kernel) = (self.paths.clone(), inotify.get_ref().watches());
+        let walked = self.aside.run(move || watch_all(&paths, kernel)).await;
+        self.stale = false;
+        let Some((watches, refused)) = walked else {
+            self.degraded = Some(HANGS.to_owned());
+            return;
+        };
         for (id, _) in self.watches.extract_if(|id, _| !watches.contains_key(id)) {
             // The kernel drops a watch by itself when its directory goes.
             let _gone = inotify.get_ref().watches().remove(id);
@@ -124,6 +172,31 @@ impl Watcher {
         self.watches = watches;
         self.degraded = refused;
     }
+}
+
+async fn asked(again: &mut watch::Receiver<u64>) {
+    if again.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Watches all that paths go through; what was refused, and why.
+fn watch_all(paths: &[PathBuf], mut kernel: Watches) -> (Names, Option<String>) {
+    let mut wanted: BTreeMap<PathBuf, BTreeSet<OsString>> = BTreeMap::new();
+    for path in paths {
+        chain::walk(path, &mut wanted);
+    }
+    let mut refused = None;
+    let mut watches = Names::new();
+    for (folder, names) in wanted {
+        match kernel.add(&folder, mask()) {
+            Ok(id) => watches.entry(id).or_default().extend(names),
+            // It went while it was walked: its parent tells.
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+            Err(cause) => refused = Some(refusal(&folder, &cause)),
+        }
+    }
+    (watches, refused)
 }
 
 fn open() -> io::Result<AsyncFd<Inotify>> {

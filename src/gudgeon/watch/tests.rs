@@ -12,16 +12,14 @@ const SOON: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(100);
 
 async fn notices(watcher: &mut Watcher) -> bool {
-    let noticed = tokio::time::timeout(SOON, watcher.changed()).await.is_ok();
+    let noticed = timeout(SOON, watcher.changed()).await.is_ok();
     // One write is several events.
-    while tokio::time::timeout(QUIET, watcher.changed()).await.is_ok() {}
+    while timeout(QUIET, watcher.changed()).await.is_ok() {}
     noticed
 }
 
 async fn is_quiet(watcher: &mut Watcher) -> bool {
-    tokio::time::timeout(QUIET, watcher.changed())
-        .await
-        .is_err()
+    timeout(QUIET, watcher.changed()).await.is_err()
 }
 
 /// A volume as kubelet writes it: `config -> ..data/config`, `..data -> ..N`.
@@ -46,6 +44,7 @@ async fn kubelets_volume() {
     let file = elsewhere.path().join("link");
     symlink(root.path().join("config"), &file).unwrap();
     let mut watcher = Watcher::new(vec![file.clone()]);
+    watcher.follow().await;
     assert_eq!(watcher.degraded(), None);
     for number in 2..12 {
         volume(root.path(), number, "more");
@@ -67,6 +66,7 @@ async fn neighbours_are_not_noticed() {
     let file = root.path().join("config");
     fs::write(&file, "one").unwrap();
     let mut watcher = Watcher::new(vec![file.clone()]);
+    watcher.follow().await;
     fs::write(root.path().join("other"), "x").unwrap();
     assert!(is_quiet(&mut watcher).await);
     fs::write(&file, "two").unwrap();
@@ -78,6 +78,7 @@ async fn what_is_missing_is_waited_for() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("a/b");
     let mut watcher = Watcher::new(vec![folder.join("config")]);
+    watcher.follow().await;
     fs::create_dir_all(&folder).unwrap();
     assert!(notices(&mut watcher).await);
     fs::write(folder.join("config"), "x").unwrap();
@@ -92,5 +93,6 @@ async fn a_loop_of_links_ends() {
     symlink("two", root.path().join("one")).unwrap();
     symlink("one", root.path().join("two")).unwrap();
     let mut watcher = Watcher::new(vec![root.path().join("one")]);
+    watcher.follow().await;
     assert!(is_quiet(&mut watcher).await);
 }

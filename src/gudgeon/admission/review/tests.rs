@@ -5,6 +5,7 @@ use super::*;
 fn read(text: &str) -> (Question, Result<(), String>) {
     let manner = Manner {
         values: 100_000,
+        memory: usize::MAX,
         strict: false,
     };
     let (question, read) = Question::read(text.as_bytes(), manner);
@@ -146,6 +147,7 @@ fn what_is_beside_the_object_may_be_too_much() {
     let many = format!("[{}1]", "1,".repeat(100_000));
     let strict = Manner {
         values: 100_000,
+        memory: usize::MAX,
         strict: true,
     };
     let read = |request: &str| {
@@ -219,7 +221,14 @@ fn what_is_not_judged_may_be_too_much() {
             let text = format!(r#"{{{HEAD},"request":{{"uid":"u",{kind},{request}}}}}"#);
             let read = |strict| {
                 let values = 100_000;
-                Question::read(text.as_bytes(), Manner { values, strict })
+                Question::read(
+                    text.as_bytes(),
+                    Manner {
+                        values,
+                        memory: usize::MAX,
+                        strict,
+                    },
+                )
             };
             let (question, result) = read(true);
             assert_eq!(result.is_ok(), is_read, "{result:?}");
@@ -231,6 +240,7 @@ fn what_is_not_judged_may_be_too_much() {
     let text = format!(r#"{{"kind":"X","request":{{"operation":"DELETE","oldObject":{deep}}}}}"#);
     let manner = Manner {
         values: 100_000,
+        memory: usize::MAX,
         strict: true,
     };
     assert!(Question::read(text.as_bytes(), manner).1.is_err());

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use cluster::registry::{Registries, Standing, Status};
+use api::config::{self, Effect};
+use cluster::registry::{Registries, Standing, Status, Written};
 use serde_json::{Value, json};
 
 use crate::discovery::hub::Hub;
@@ -19,6 +20,8 @@ pub(super) fn clusters(hub: &Hub) -> Value {
             Standing::Stale { error } => ("stale", Some(error.clone())),
         };
         let objects = objects(hub, &status);
+        let error = error.or(fact.error);
+        let unreadable = fact.unreadable.as_deref().filter(|_| error.is_none());
         let since = since.get(&status.source).copied().unwrap_or_default();
         json!({
             "id": status.source.cluster.as_str(),
@@ -26,7 +29,7 @@ pub(super) fn clusters(hub: &Hub) -> Value {
             "state": state,
             "since": log::stamp(hub.clock.wall(since)),
             "objects": objects,
-            "error": error.or(fact.error).as_deref(),
+            "error": error.as_deref().or(unreadable),
         })
     });
     Value::Array(rows.collect())
@@ -59,10 +62,29 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
                 "apiVersion": &*written.api_version,
                 "kind": &*written.kind,
                 "metadata": written.metadata,
-                "spec": written.spec,
+                "spec": written.spec.value(),
                 "source": &*written.source,
-                "status": {"accepted": written.accepted, "messages": written.messages},
+                "status": status(&written),
             })
         });
     Value::Array(rows.collect())
+}
+
+/// What is known of an object, and what of it makes no difference.
+fn status(written: &Written) -> Value {
+    let group = written
+        .api_version
+        .split_once('/')
+        .map_or("", |(group, _)| group);
+    let mut messages = written.messages.clone();
+    let Some(kind) = config::named(group, &written.kind) else {
+        return json!({"accepted": written.accepted, "messages": messages});
+    };
+    if kind.effect == Effect::None {
+        messages.push(config::without_effect(kind));
+    } else {
+        let notes = config::notes(kind, &written.spec.value()).into_iter();
+        messages.extend(notes.map(|note| format!("{}: {}", note.path, note.message)));
+    }
+    json!({"accepted": written.accepted, "effect": kind.effect.word(), "messages": messages})
 }

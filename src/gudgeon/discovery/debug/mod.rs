@@ -50,6 +50,34 @@ pub(super) fn is_path(path: &str) -> bool {
     page.is_some_and(|page| PAGES.contains(&page))
 }
 
+/// Whether `?push=1` makes a push there.
+pub(super) fn is_pushed(path: &str) -> bool {
+    matches!(
+        path,
+        "/debug/adsz" | "/debug/cdsz" | "/debug/edsz" | "/debug/ldsz" | "/debug/rdsz"
+    )
+}
+
+/// Whether a document is made of the snapshot and of nothing else.
+pub(super) fn is_of_snapshot(path: &str) -> bool {
+    matches!(
+        path,
+        "/v1/registration" | "/debug/registryz" | "/debug/endpointz" | "/debug/endpointShardz"
+    )
+}
+
+/// What makes an answer another one than that of the same path. The rest of the query is nobody's business.
+pub(super) fn key(path: &str, query: &str) -> String {
+    let query = Query::new(query);
+    let word = match path {
+        "/debug/config_dump" => query.get("proxyID"),
+        "/debug/configz" => query.get("kind"),
+        "/debug/endpointz" => query.is_set("brief").then(String::new),
+        _ => None,
+    };
+    word.map_or_else(|| path.to_owned(), |word| format!("{path}?{word}"))
+}
+
 /// A path below /debug.
 pub(super) fn answer(hub: &Arc<Hub>, sources: &Sources, path: &str, query: &str) -> Answer {
     let query = Query::new(query);
@@ -60,12 +88,6 @@ pub(super) fn answer(hub: &Arc<Hub>, sources: &Sources, path: &str, query: &str)
         "/debug/rdsz" => Some(Type::Route),
         _ => None,
     };
-    if (kind.is_some() || path == "/debug/adsz") && query.is_set("push") {
-        return text(
-            StatusCode::OK,
-            &format!("Pushed to {} servers", hub.push_all()),
-        );
-    }
     if let Some(kind) = kind {
         return as_json(&streams::resources(hub, kind));
     }

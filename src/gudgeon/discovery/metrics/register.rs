@@ -168,6 +168,11 @@ impl Metrics {
                 &self.handshakes,
             ),
             (
+                "gudgeon_connections_refused",
+                "Connections of proxies that were closed because their address has as many as it may",
+                &self.refused_connections,
+            ),
+            (
                 "gudgeon_panics",
                 "Requests that a mistake of this program ended",
                 &self.panics,
@@ -181,6 +186,9 @@ impl Metrics {
         for (name, help, counter) in counters {
             r.register(name, help, counter.clone());
         }
+        let refused = "Streams that were refused for who their client is or what it says";
+        let streams = self.refused_streams.clone();
+        r.register("gudgeon_streams_refused", refused, streams);
         let debounce = "Seconds from the first change to its snapshot";
         r.register("gudgeon_debounce_seconds", debounce, self.debounce.clone());
         let snapshots = "Seconds to make a snapshot";
@@ -197,6 +205,8 @@ impl Metrics {
         r.register("gudgeon_resources_shared", shared, self.shared.clone());
         let stale = "For how long a source has been lost";
         r.register("gudgeon_source_stale_seconds", stale, self.stale.clone());
+        let inert = "Objects of kinds that nothing in this release acts on";
+        r.register("gudgeon_objects_without_effect", inert, self.inert.clone());
         let resident = "Resident memory";
         r.register(
             "process_resident_memory_bytes",

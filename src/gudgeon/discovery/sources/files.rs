@@ -13,34 +13,43 @@ use tracing::{error, info, warn};
 use super::{Shelf, names};
 use crate::discovery::facts::ROUTES;
 use crate::discovery::hub::Hub;
+use crate::discovery::inert::RuleCounts;
 use crate::exit::Failure;
-use crate::watch::Folders;
+use crate::process;
+use crate::watch::PlaceWatcher;
 
 /// From an event to the look: who writes a file often writes another. It counts towards the debounce.
 const SETTLE: Duration = Duration::from_millis(20);
 /// A look in any case.
 const SELDOM: Duration = Duration::from_secs(60);
+/// The same where the kernel does not tell, something does not answer, or there is nothing to watch.
+const OFTEN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Directory {
     hub: Arc<Hub>,
     id: SourceId,
     path: PathBuf,
+    kubernetes: bool,
     files: Files,
-    folders: Folders,
+    watcher: PlaceWatcher,
+    /// Somebody asks for all files to be read again.
+    again: watch::Receiver<u64>,
     shelf: Shelf,
     /// Whether what it says counts.
     counts: watch::Receiver<bool>,
     /// What was said of it already.
     told: BTreeSet<Message>,
     lost: bool,
+    /// Something in it does not answer.
+    hangs: bool,
 }
 
 /// Reads it once, and then keeps reading.
 ///
 /// # Errors
 /// It is not there.
-pub(super) fn start(
+pub(super) async fn start(
     hub: &Arc<Hub>,
     path: &Path,
     kubernetes: bool,
@@ -50,19 +59,23 @@ pub(super) fn start(
     let cluster = hub.options.settings.cluster.clone();
     let mut directory = Directory {
         hub: Arc::clone(hub),
-        files: Files::new(path, names(hub, cluster.clone()), kubernetes),
+        kubernetes,
+        files: files(hub, path, kubernetes),
         id: SourceId {
             registry: Registry::External,
             cluster,
         },
         path: path.to_owned(),
-        folders: Folders::new(),
+        watcher: PlaceWatcher::new(path),
+        again: process::again(),
         shelf,
         counts,
         told: BTreeSet::new(),
         lost: false,
+        hangs: false,
     };
-    directory.look().map_err(|cause| {
+    directory.watcher.follow_path().await;
+    directory.look().await.map_err(|cause| {
         Failure::config(format!(
             "cannot read --configDir {}: {cause}",
             path.display()
@@ -72,17 +85,22 @@ pub(super) fn start(
     Ok(())
 }
 
+/// Of which nothing is read yet.
+fn files(hub: &Hub, path: &Path, kubernetes: bool) -> Files {
+    let cluster = hub.options.settings.cluster.clone();
+    Files::new(path, names(hub, cluster), kubernetes)
+}
+
 impl Directory {
     async fn run(mut self) {
-        if let Some(why) = self.folders.degraded() {
-            warn!(
-                "looking at {} every {} s: {why}",
-                self.path.display(),
-                SELDOM.as_secs()
-            );
-        }
+        let mut warned = false;
         let mut trust = self.hub.trust_domains();
         loop {
+            if let Some(why) = self.watcher.degraded()
+                && !std::mem::replace(&mut warned, true)
+            {
+                warn!("looking at {} every second: {why}", self.path.display());
+            }
             if *self.counts.borrow_and_update() {
                 self.waits(&mut trust).await;
             } else if self.counts.wait_for(|counts| *counts).await.is_err() {
@@ -92,7 +110,7 @@ impl Directory {
             if !*self.counts.borrow() {
                 continue;
             }
-            if let Err(cause) = self.look() {
+            if let Err(cause) = self.look().await {
                 self.hub.stand(
                     &self.id,
                     Standing::Stale {
@@ -112,10 +130,13 @@ impl Directory {
 
     /// Until it is to be looked at.
     async fn waits(&mut self, trust: &mut watch::Receiver<Arc<str>>) {
+        let often = self.lost || self.hangs || self.watcher.degraded().is_some();
+        let pause = if often { OFTEN } else { SELDOM };
         tokio::select! {
             _ = self.counts.changed() => {}
-            () = self.folders.changed() => tokio::time::sleep(SETTLE).await,
-            () = tokio::time::sleep(SELDOM) => {}
+            Ok(()) = self.again.changed() => self.files.forget_stamps(),
+            () = self.watcher.changed() => tokio::time::sleep(SETTLE).await,
+            () = tokio::time::sleep(pause) => self.watcher.follow_path().await,
             Ok(()) = trust.changed() => {
                 let domain = trust.borrow_and_update().clone();
                 let said = self.files.set_trust_domain(&domain);
@@ -124,17 +145,34 @@ impl Directory {
         }
     }
 
-    fn look(&mut self) -> std::io::Result<()> {
-        let mut outcome = self.files.read()?;
-        if self.folders.follow(&outcome.folders) {
+    async fn look(&mut self) -> std::io::Result<()> {
+        loop {
+            let mut outcome = self.read().await?;
+            let folders = std::mem::take(&mut outcome.folders);
+            self.take(outcome);
             // What changed between the look and the watch.
-            outcome = self.files.read()?;
+            if !self.watcher.follow(folders).await {
+                return Ok(());
+            }
         }
-        self.take(outcome);
-        Ok(())
+    }
+
+    /// Reads it where nobody waits.
+    async fn read(&mut self) -> std::io::Result<Outcome> {
+        let fresh = files(&self.hub, &self.path, self.kubernetes);
+        let mut files = std::mem::replace(&mut self.files, fresh);
+        let read = tokio::task::spawn_blocking(move || {
+            let outcome = files.read();
+            (files, outcome)
+        });
+        // Where that panics all is read anew.
+        let (files, outcome) = read.await.map_err(std::io::Error::other)?;
+        self.files = files;
+        outcome
     }
 
     fn take(&mut self, outcome: Outcome) {
+        self.hangs = outcome.hangs;
         if self.lost {
             info!("{} can be read again", self.path.display());
             self.lost = false;
@@ -149,6 +187,15 @@ impl Directory {
         let routes = written.filter(|one| one.accepted && *one.kind == *ROUTES);
         self.hub.facts.route(&self.id, routes.count());
         self.hub.facts.count(&self.id, outcome.objects);
+        let mut rules = RuleCounts::default();
+        for one in &outcome.written {
+            let group = one
+                .api_version
+                .split_once('/')
+                .map_or("", |(group, _)| group);
+            rules.add(group, &one.kind, &one.namespace, &one.name);
+        }
+        self.hub.facts.rule(&self.id, rules);
         self.told = messages;
         *self.shelf.lock().unwrap_or_else(PoisonError::into_inner) = outcome.written;
         self.hub

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::names;
 use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
+use crate::discovery::inert::RuleCounts;
 use crate::exit::Failure;
 
 fn id(cluster: &ClusterId) -> SourceId {
@@ -93,6 +94,16 @@ pub(super) async fn start(
 fn tell(hub: &Hub, cluster: &ClusterId, told: &Told, with_rules: bool) {
     let id = id(cluster);
     hub.facts.put(&id, told);
+    let mut rules = RuleCounts::default();
+    if with_rules {
+        for (kind, count) in &told.counts {
+            rules.count(kind, *count);
+        }
+        for (kind, key) in told.others.security() {
+            rules.name(kind, &key.namespace, &key.name);
+        }
+    }
+    hub.facts.rule(&id, rules);
     let mut said = told.contribution.clone();
     if !with_rules {
         let none = Contribution::default();

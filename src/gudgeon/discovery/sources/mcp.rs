@@ -134,12 +134,17 @@ pub(super) fn start(flags: &DiscoveryFlags, hub: &Arc<Hub>) -> Result<Arc<Sinks>
     let port = match flags.mcp_sink_addr.as_deref() {
         Some(address) if !address.is_empty() => {
             named.push(Named::Dialling);
-            Some(port::open(address, hub, received)?)
+            let list = &flags.access_list_file;
+            Some(port::open(address, list, hub, received)?)
         }
         Some(_) | None => None,
     };
     let configured = all(&mesh.config_sources, received)
         .map_err(|cause| Failure::config(format!("cannot use configSources: {cause}")))?;
+    if let Some(server) = &port {
+        // It is opened once.
+        let _first = hub.port_access.set(server.port_access());
+    }
     let are_named = !(named.is_empty() && configured.is_empty());
     let id = |cluster: ClusterId| SourceId {
         registry: Registry::External,

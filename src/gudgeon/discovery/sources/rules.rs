@@ -11,6 +11,7 @@ use cluster::registry::{Contribution, SourceId, Written};
 use serde_json::{Value, json};
 
 use crate::discovery::facts::{Counts, Facts, ROUTES};
+use crate::discovery::inert::RuleCounts;
 use crate::mcp::Taken;
 use crate::secrets;
 
@@ -60,6 +61,17 @@ impl Rules {
             (object.kind.kind.into(), name)
         });
         facts.reject(source, rejected);
+        let mut counts = RuleCounts::default();
+        for known in self.known.values() {
+            let object = &known.taken.object;
+            counts.add(
+                object.kind.group,
+                object.kind.kind,
+                &object.namespace,
+                &object.name,
+            );
+        }
+        facts.rule(source, counts);
         let routes = used.into_iter();
         let routes = routes.filter(|known| known.taken.object.kind.kind == ROUTES);
         facts.route(source, routes.count());
@@ -169,7 +181,7 @@ impl Known {
             namespace,
             name,
             metadata: metadata(object),
-            spec,
+            spec: spec.into(),
             source: Arc::clone(&self.source),
             accepted: self.accepted,
             messages: self.messages.clone(),
@@ -241,7 +253,7 @@ mod tests {
         assert!(set(&mut rules, &entry("not a host")).is_err());
         assert!(Arc::ptr_eq(&said.entries, &rules.said().entries));
         let written = rules.written().next().unwrap();
-        assert!(!written.accepted && written.spec["hosts"][0] == "not a host");
+        assert!(!written.accepted && written.spec.value()["hosts"][0] == "not a host");
         assert_eq!(&*written.api_version, "networking.istio.io/v1");
         rules.remove(&collection, &name);
         assert!(rules.said().entries.is_empty() && rules.written().next().is_none());

@@ -81,7 +81,7 @@ mod tests {
                 namespace: "demo".into(),
                 name: name.into(),
                 metadata: Value::Null,
-                spec: Value::Null,
+                spec: Value::Null.into(),
                 source: "a.yaml".into(),
                 accepted,
                 messages: vec!["old".to_owned()],

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use cluster::config::{Directory, Look};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use super::{Said, Told, told};
 use crate::exit::Failure;
+use crate::file;
 use crate::galley::engine::{Engine, News};
 use crate::galley::processing::usable;
-use crate::watch::{Folders, Watcher};
+use crate::watch::PlaceWatcher;
 
 /// After an event: so long nothing else, and at most.
 const QUIET: Duration = Duration::from_millis(100);
@@ -31,6 +32,8 @@ pub(crate) struct Files {
     /// The next look gives all that there is.
     whole: bool,
     lost: bool,
+    /// Something in it does not answer.
+    hangs: bool,
     engine: Arc<Engine>,
 }
 
@@ -40,8 +43,8 @@ type Read = (Directory, std::io::Result<(Look, Vec<Told>)>);
 impl Files {
     /// # Errors
     /// There is nothing at the path.
-    pub(crate) fn new(path: &Path, engine: Arc<Engine>) -> Result<Self, Failure> {
-        std::fs::metadata(path).map_err(|cause| {
+    pub(crate) async fn new(path: &Path, engine: Arc<Engine>) -> Result<Self, Failure> {
+        file::is_there(path).await.map_err(|cause| {
             let path = path.display();
             Failure::config(format!("cannot read --configPath {path}: {cause}"))
         })?;
@@ -51,6 +54,7 @@ impl Files {
             said: Said::default(),
             whole: true,
             lost: false,
+            hangs: false,
             engine,
         })
     }
@@ -67,18 +71,24 @@ impl Files {
                 self.directory.forget_stamps();
             }
         }
-        let mut folders = Folders::new();
-        let mut chain = Watcher::new(vec![self.path.clone()]);
+        let mut watcher = PlaceWatcher::new(&self.path);
+        watcher.follow_path().await;
         let mut warned = false;
         loop {
             let (this, found) = self.look().await;
             self = this;
             // What is new among them may have changed between the look and the watch.
-            if found.is_some_and(|found| folders.follow(&found)) {
+            if let Some(found) = found
+                && watcher.follow(found).await
+            {
                 continue;
             }
-            let mut pause = if self.lost { OFTEN } else { SELDOM };
-            if let Some(why) = folders.degraded().or_else(|| chain.degraded()) {
+            let mut pause = if self.lost || self.hangs {
+                OFTEN
+            } else {
+                SELDOM
+            };
+            if let Some(why) = watcher.degraded() {
                 pause = OFTEN;
                 if !warned {
                     warn!("looking at {} every second: {why}", self.path.display());
@@ -86,9 +96,8 @@ impl Files {
                 }
             }
             tokio::select! {
-                () = folders.changed() => settle(&mut folders).await,
-                () = chain.changed() => settle(&mut folders).await,
-                () = sleep(pause) => chain.follow(),
+                () = watcher.changed() => watcher.settle(QUIET, MOST).await,
+                () = sleep(pause) => watcher.follow_path().await,
                 asked = again.changed() => {
                     if asked.is_err() {
                         return;
@@ -137,6 +146,7 @@ impl Files {
             info!("{} can be read again", self.path.display());
             self.engine.stand(None);
         }
+        self.hangs = look.hangs;
         let report = self.said.news(look.report);
         let whole = std::mem::take(&mut self.whole);
         if whole || report.is_some() || !changes.is_empty() {
@@ -162,17 +172,5 @@ impl Files {
         }
         self.lost = true;
         self.engine.stand(Some(cause.to_string()));
-    }
-}
-
-/// Waits until nothing happens any more, or for long enough.
-async fn settle(folders: &mut Folders) {
-    let end = Instant::now() + MOST;
-    loop {
-        tokio::select! {
-            () = sleep(QUIET) => return,
-            () = sleep_until(end) => return,
-            () = folders.changed() => {}
-        }
     }
 }

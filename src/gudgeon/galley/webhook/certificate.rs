@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::galley::readiness::Readiness;
 use crate::tls::{self, Authority, BundleFile, Current, Looked, Names, Pair, PairFiles};
 use crate::tracked::Named;
-use crate::watch::{Watcher, keep_looking};
+use crate::watch::{Look, Watcher, keep_looking};
 
 /// Files that are not there yet are looked for.
 const LOOK_FOR: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ impl Certificate {
             From::Files(pair, bundle) => {
                 let paths = pair.files().into_iter().chain([&bundle.0]);
                 let paths = paths.map(|file| file.named.path.clone()).collect();
-                let mut files = Files {
+                let files = Files {
                     seen: pair.pair.subscribe(),
                     pair: *pair,
                     bundle,
@@ -97,9 +97,7 @@ impl Certificate {
                     reviews,
                     readiness,
                 };
-                files.look();
-                let watcher = Watcher::new(paths);
-                tokio::spawn(async move { keep_looking(watcher, || files.look()).await });
+                tokio::spawn(keep_looking(Watcher::new(paths), files));
             }
         }
     }
@@ -151,12 +149,12 @@ struct Files {
     readiness: Arc<Readiness>,
 }
 
-impl Files {
-    /// Reads what has changed; when to look again, where something is not there.
-    fn look(&mut self) -> Option<Duration> {
+impl Look for Files {
+    /// When to look again, where something is not there.
+    async fn look(&mut self) -> Option<Duration> {
         let metrics = &self.reviews.metrics;
         let now = SystemTime::now();
-        let again = self.pair.look(metrics, now);
+        let again = self.pair.look(metrics, now).await;
         if self.seen.has_changed().unwrap_or_default() {
             metrics.new_pair();
         }
@@ -172,7 +170,7 @@ impl Files {
         }
         // Who keeps no webhook configuration needs no CA.
         if self.ca.pem.receiver_count() > 0 {
-            match self.bundle.look(metrics, now) {
+            match self.bundle.look(metrics, now).await {
                 Looked::Same => {}
                 Looked::New(pem) => {
                     metrics.loaded("ca_certificates", true);

@@ -165,7 +165,12 @@ pub(super) fn judge(
     let (kind, mut findings) = match elsewhere(object, scope) {
         Some(finding) => (None, vec![finding]),
         None => {
-            let (checked, findings) = check(object);
+            let (checked, mut findings) = check(object);
+            if let Some(object) = &checked
+                && !has_errors(&findings)
+            {
+                findings.extend(config::notes(object.kind, &object.spec));
+            }
             (checked.map(|object| object.kind), findings)
         }
     };

@@ -81,7 +81,7 @@ fn of_file(path: &Path, name: &str, service: Service) -> Result<Validation, Fail
             "cannot use --validation-webhook-config-file {path}: {cause}"
         ))
     };
-    let bytes = file::read(path).map_err(|cause| wrong(cause.to_string()))?;
+    let bytes = file::read_first(path).map_err(|cause| wrong(cause.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
     Validation::of_file(&text, name, service).map_err(wrong)
 }

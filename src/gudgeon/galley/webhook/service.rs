@@ -1,8 +1,8 @@
 //! The webhook as a service: requests in, reviews answered, decisions noted.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use tokio::time::Instant;
@@ -11,23 +11,25 @@ use tracing::{debug, info};
 use super::decisions::{Decision, Decisions};
 use super::judge::{Check, Scope, judge};
 use super::metrics::Metrics;
-use crate::admission::{Group, Manner, Question, Taken, answered, take};
+use crate::admission::{Group, Manner, Question, Taken, Unjudged, take};
 use crate::galley::metrics::Metrics as All;
 use crate::seldom::Seldom;
-use crate::serve::{Answer, Answering, Cut, Desks, Line, Service, not_allowed, ready, text};
+use crate::serve::{
+    Answer, Answering, Cut, Line, Permits, Service, Worker, not_allowed, ready, text,
+};
 
-/// Reviews that are read or answered at a time, and those that may wait for it.
-const REVIEWS: usize = 64;
-const WAITING: usize = 256;
+/// Reviews at a time: 64 that are read or answered, and 256 that wait for it, as the contract counts them.
+const REVIEWS: usize = 64 + 256;
 /// The largest review.
 const BODY_BYTES: usize = 8 << 20;
-/// Of large bodies, and the answers to them, together.
-const ROOM_BYTES: usize = 2 * BODY_BYTES;
+/// Of all bodies together.
+const BODIES_BYTES: usize = 2 * BODY_BYTES;
 /// Lines in a minute about what is no review at all: it says nothing of who sent it, and anybody may send it.
 const RUBBISH_LINES: u32 = 10;
 /// Of the object alone: more than one of 1.5 MiB has that anybody would write.
 const MANNER: Manner = Manner {
     values: 500_000,
+    memory: usize::MAX,
     strict: true,
 };
 
@@ -35,7 +37,8 @@ const MANNER: Manner = Manner {
 #[derive(Debug)]
 pub(crate) struct Reviews {
     check: Check,
-    desks: Arc<Desks>,
+    permits: Arc<Permits>,
+    worker: Worker,
     pub(super) metrics: Metrics,
     all: Arc<All>,
     decisions: Mutex<Decisions>,
@@ -46,7 +49,8 @@ impl Reviews {
     pub(super) fn new(check: Check, metrics: Metrics, all: Arc<All>) -> Self {
         Self {
             check,
-            desks: Desks::with_queue(REVIEWS, ROOM_BYTES, WAITING),
+            permits: Permits::new(BODIES_BYTES, REVIEWS),
+            worker: Worker::new(),
             metrics,
             all,
             decisions: Mutex::default(),
@@ -70,22 +74,18 @@ impl Reviews {
         request: Request<Incoming>,
         line: Arc<Line>,
     ) -> Result<Answer, Cut> {
-        let post = match take(&self.desks, request, &line, BODY_BYTES).await? {
+        let post = match take(&self.permits, request, &line, BODY_BYTES).await? {
             Taken::Post(post) => post,
             Taken::Refused(answer) => return Ok(self.failed(answer)),
         };
-        let decide = || self.decide(scope, &post.body);
-        let answer = catch_unwind(AssertUnwindSafe(decide));
-        Ok(match answer {
-            Ok(answer) => answered(post, answer),
-            Err(_told_by_the_hook) => {
+        let this = Arc::clone(&self);
+        let judged = post.judged(&self.worker, move |_, body| this.decide(scope, body));
+        Ok(judged.await.unwrap_or_else(|unjudged| {
+            if unjudged == Unjudged::Panicked {
                 self.all.panicked();
-                self.failed(text(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "this request was ended by a mistake of gudgeon",
-                ))
             }
-        })
+            self.failed(unjudged.answer())
+        }))
     }
 
     fn failed(&self, answer: Answer) -> Answer {
@@ -94,9 +94,11 @@ impl Reviews {
     }
 
     /// Decides, and notes what was decided.
-    fn decide(&self, scope: Scope, body: &[u8]) -> Vec<u8> {
+    fn decide(&self, scope: Scope, body: Bytes) -> Vec<u8> {
         let start = Instant::now();
-        let (mut question, read) = Question::read(body, MANNER);
+        let (mut question, read) = Question::read(&body, MANNER);
+        // Only one of both is needed from here on.
+        drop(body);
         let is_rubbish = read.is_err() && says_nothing(&question);
         let verdict = judge(&mut question, read, scope, self.check);
         let answer = question.answer(&verdict.says, &verdict.warnings);

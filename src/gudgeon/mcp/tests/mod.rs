@@ -52,6 +52,7 @@ fn settings() -> Settings {
             roots: path("roots"),
         },
         access_list: path("list"),
+        without_list: WithoutList::Everyone,
         received: 1 << 20,
         streams: 1024,
         interval: Duration::from_secs(30),

@@ -24,6 +24,67 @@ async fn a_request_before_the_first_snapshot_waits_for_it_and_an_empty_collectio
     );
 }
 
+/// What a handler says to its backend is for sinks that say who they are.
+#[tokio::test]
+async fn secrets_are_left_out_for_who_has_no_certificate() {
+    const HANDLERS: &str = "istio/policy/v1beta1/handlers";
+    let object = |params: serde_json::Value| {
+        let (object, findings) = api::config::check(&serde_json::json!({
+            "apiVersion": "config.istio.io/v1alpha2", "kind": "handler",
+            "metadata": {"name": "a", "namespace": "n", "labels": {"of": "redis"}},
+            "spec": {"compiledAdapter": "redisquota", "params": params},
+        }));
+        assert_eq!(findings, []);
+        Arc::new(mcp::objects::resource(&object.unwrap(), None))
+    };
+    let body = |response: &Resources| {
+        let [one] = &response.resources[..] else {
+            panic!("{response:?}")
+        };
+        assert_eq!(one.metadata.as_ref().unwrap().labels["of"], "redis");
+        String::from_utf8_lossy(&one.body.as_ref().unwrap().value).into_owned()
+    };
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("mcp");
+    let unix = Settings {
+        address: format!("unix://{}", path.display()),
+        ..settings()
+    };
+    for (settings, is_known) in [(settings(), false), (unix, true)] {
+        let mut server = Running::start(settings);
+        let channel = match is_known {
+            false => server.channel().await,
+            true => {
+                server.open.wait_for(|open| *open).await.unwrap();
+                let at = format!("unix://{}", path.display());
+                Endpoint::from_shared(at).unwrap().connect().await.unwrap()
+            }
+        };
+        let mut client = Client::open(&channel).await.unwrap();
+        client.ask(HANDLERS);
+        for secret in ["hunter2", "hunter3"] {
+            let params = serde_json::json!({"password": secret});
+            server.shelf.set(HANDLERS, object(params));
+            server.publish();
+            let response = client.next().await;
+            let said = body(&response);
+            assert!(said.contains("redisquota"), "{said}");
+            assert_eq!(said.contains(secret), is_known, "{said}");
+            client.answer(&response, None);
+            if !is_known {
+                // What differs in its secret alone is the same to them.
+                server.set(GATEWAYS, "n/a", b"1");
+                server
+                    .shelf
+                    .set(HANDLERS, object(serde_json::json!({"password": "other"})));
+                server.publish();
+                assert!(client.is_quiet().await);
+                break;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn answers_are_taken_by_their_nonces_and_the_newest_is_sent() {
     let mut server = Running::start(settings());
@@ -193,29 +254,83 @@ async fn connections_without_a_stream_are_few_and_go_after_ten_seconds() {
     server.publish();
     server.open.wait_for(|open| *open).await.unwrap();
     let address = ("127.0.0.1", server.port);
+    let begun = std::time::Instant::now();
+    let mut idle = Vec::new();
+    for _ in 0..64 {
+        idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
+    }
+    let mut oldest = idle.remove(0);
+    let one_more = tokio::net::TcpStream::connect(address).await.unwrap();
+    idle.push(one_more);
+    // It makes room, and who says nothing stays for ten seconds otherwise.
     let mut bytes = Vec::new();
-    let (begun, idle) = loop {
-        let begun = std::time::Instant::now();
-        let mut idle = Vec::new();
-        for _ in 0..64 {
-            idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
-        }
-        // Those before it were taken in first, and are there for longer.
-        let mut one_more = tokio::net::TcpStream::connect(address).await.unwrap();
-        let closed = one_more.read_to_end(&mut bytes);
-        let _end = tokio::time::timeout(SOON, closed).await.unwrap();
-        if begun.elapsed() < Duration::from_secs(10) {
-            break (begun, idle);
-        }
-        // On a machine so slow that theirs is over, too, it shows nothing.
-    };
-    // Who comes again is let in when they are gone.
-    let mut client = insisting(server.port).await;
-    assert!(begun.elapsed() > Duration::from_secs(5));
-    client.ask(GATEWAYS);
-    client.next().await;
+    let closed = oldest.read_to_end(&mut bytes);
+    let _end = tokio::time::timeout(SOON, closed).await.unwrap();
+    let made_room = begun.elapsed();
     for mut one in idle {
-        let _end = one.read_to_end(&mut bytes).await;
+        let closed = one.read_to_end(&mut bytes);
+        let _end = tokio::time::timeout(SOON, closed).await.unwrap();
+    }
+    assert!(begun.elapsed() > Duration::from_secs(9));
+    // On a machine so slow that its time is over, too, that shows nothing.
+    assert!(made_room < Duration::from_secs(9), "{made_room:?}");
+}
+
+/// Connects, waits for its end, and connects again.
+async fn keeps_coming(port: u16, first: &'static [u8]) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    loop {
+        if let Ok(mut stream) = tokio::net::TcpStream::connect(("127.0.0.1", port)).await {
+            let _gone = stream.write_all(first).await;
+            let _end = stream.read_to_end(&mut Vec::new()).await;
+        }
+    }
+}
+
+/// Of three hundred that say nothing each comes again when it is closed, and so do some that only begin. Who speaks is let in by
+/// them, at the first try: others have waited for ten seconds before him, and again.
+#[tokio::test]
+async fn three_hundred_silent_connections_keep_no_sink_out() {
+    const TRIES: u32 = 8;
+    let root = tempfile::tempdir().unwrap();
+    let authority = authority::Authority::new();
+    authority.write(root.path(), &authority.server());
+    for settings in [settings(), secured::secured(root.path())] {
+        let is_plain = settings.insecure;
+        let mut server = Running::start(settings);
+        server.open.wait_for(|open| *open).await.unwrap();
+        server.publish();
+        let port = server.port;
+        let mut crowd = tokio::task::JoinSet::new();
+        for number in 0..330 {
+            // The beginning of a handshake, or of a preface.
+            let first: &[u8] = match (number % 11, is_plain) {
+                (0, true) => b"PRI * HTTP/2",
+                (0, false) => &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3],
+                _ => b"",
+            };
+            crowd.spawn(keeps_coming(port, first));
+        }
+        tokio::time::sleep(QUIET).await;
+        let begun = std::time::Instant::now();
+        for _ in 0..TRIES {
+            if is_plain {
+                let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+                let channel = tokio::time::timeout(SOON, endpoint.connect()).await;
+                let channel = channel.unwrap().expect("it is let in");
+                let mut client = Client::open(&channel).await.expect("it is served");
+                client.ask(GATEWAYS);
+                client.next().await;
+            } else {
+                let dialled = authority.dial(port, Some("spiffe://x/ns/n/sa/a"));
+                let dialled = tokio::time::timeout(SOON, dialled).await.unwrap();
+                assert_eq!(dialled.expect("it is let in").code().await, Code::Ok);
+            }
+        }
+        let each = begun.elapsed() / TRIES;
+        // Generous: the crowd and the sink have this thread together.
+        assert!(each < Duration::from_secs(5), "{each:?}");
+        drop(crowd);
     }
 }
 

@@ -17,7 +17,7 @@ const BOUNDS: Bounds = Bounds {
 
 impl Authority {
     /// A connection of whoever has this identity.
-    async fn dial(&self, port: u16, id: Option<&str>) -> Result<Taken, String> {
+    pub(super) async fn dial(&self, port: u16, id: Option<&str>) -> Result<Taken, String> {
         self.dial_as(port, id, Some(self), &[]).await
     }
 
@@ -59,7 +59,7 @@ impl Authority {
     }
 }
 
-struct Taken(crate::grpc::Dialled);
+pub(super) struct Taken(crate::grpc::Dialled);
 
 impl Taken {
     async fn next(&mut self) -> Result<Option<Resources>, Status> {
@@ -69,7 +69,7 @@ impl Taken {
             .expect("waited in vain")
     }
 
-    async fn code(&mut self) -> Code {
+    pub(super) async fn code(&mut self) -> Code {
         match self.next().await {
             Ok(_) => Code::Ok,
             Err(status) => status.code(),
@@ -77,7 +77,7 @@ impl Taken {
     }
 }
 
-fn secured(place: &Path) -> Settings {
+pub(super) fn secured(place: &Path) -> Settings {
     Settings {
         insecure: false,
         certificates: Certificates {
@@ -166,6 +166,58 @@ async fn the_list_says_who_may_come_and_who_may_stay() {
             "without a list everyone may"
         );
     }
+}
+
+/// Who gives configuration says what every proxy does: without a list nobody may, and nobody stays when it is deleted.
+#[tokio::test]
+async fn a_port_that_takes_configuration_lets_nobody_in_without_a_list() {
+    let root = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    authority.write(root.path(), &authority.server());
+    let settings = Settings {
+        without_list: WithoutList::Nobody,
+        ..secured(root.path())
+    };
+    let server = Server::new(settings.clone()).unwrap();
+    let shown = server.port_access();
+    let why = shown.why_nobody().unwrap();
+    assert!(
+        why.contains("nobody may connect: there is no access list at ") && why.contains("/list"),
+        "{why}"
+    );
+    drop(server);
+    let mut server = Running::start(settings);
+    server.open.wait_for(|open| *open).await.unwrap();
+    server.publish();
+    let mut a = authority.dial(server.port, Some(A)).await.unwrap();
+    assert_eq!(a.code().await, Code::Unauthenticated);
+    let let_in = |text: String| {
+        write(root.path(), &text);
+        let (authority, port) = (&authority, server.port);
+        async move {
+            let end = std::time::Instant::now() + SOON;
+            loop {
+                let mut a = authority.dial(port, Some(A)).await.unwrap();
+                if a.code().await == Code::Ok {
+                    return a;
+                }
+                assert!(std::time::Instant::now() < end, "the list lets it in");
+            }
+        }
+    };
+    let mut a = let_in(format!("allowed: [\"{A}\"]")).await;
+    std::fs::remove_file(root.path().join("list")).unwrap();
+    assert_eq!(a.code().await, Code::Unauthenticated, "it may not stay");
+    let mut a = authority.dial(server.port, Some(A)).await.unwrap();
+    assert_eq!(a.code().await, Code::Unauthenticated);
+    // One that allows nobody says so.
+    write(root.path(), "allowed: []");
+    let empty = Server::new(Settings {
+        address: "tcp://127.0.0.1:0".to_owned(),
+        ..secured(root.path())
+    });
+    let why = empty.unwrap().port_access().why_nobody().unwrap();
+    assert!(why.contains("allows nobody"), "{why}");
 }
 
 #[tokio::test]

@@ -21,6 +21,9 @@ use crate::support::plain;
 const WHILE: Duration = Duration::from_millis(500);
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1";
+const SECURITY: &str = "/apis/security.istio.io/v1";
+/// Those of it that are installed, once there are any.
+const POLICIES: [&str; 2] = ["authorizationpolicies", "peerauthentications"];
 
 #[derive(Default)]
 struct State {
@@ -164,7 +167,14 @@ impl ApiServer {
             let asked = line.split(' ').nth(1).unwrap();
             let (path, query) = asked.split_once('?').unwrap_or((asked, ""));
             let kind = path.rsplit('/').next().unwrap();
-            let is_there = path.starts_with("/api/v1/") || path.starts_with(&format!("{SLICES}/"));
+            let is_there = path.starts_with("/api/v1/")
+                || path.starts_with(&format!("{SLICES}/"))
+                || path.starts_with(&format!("{SECURITY}/"));
+            let has_policies = self
+                .lock()
+                .events
+                .iter()
+                .any(|(_, kind, _)| POLICIES.contains(kind));
             if is_there && query.contains("watch=true") {
                 return self.watch(&mut stream, kind, query);
             }
@@ -178,6 +188,10 @@ impl ApiServer {
                     200,
                     json!({"kind": "APIResourceList", "resources": resources}).to_string(),
                 )
+            } else if path == SECURITY && has_policies {
+                let resources = POLICIES.map(|name| json!({"name": name}));
+                let list = json!({"kind": "APIResourceList", "resources": resources});
+                (200, list.to_string())
             } else if is_there {
                 (200, self.list(kind))
             } else {

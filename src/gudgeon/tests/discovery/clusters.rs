@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::apiserver::ApiServer;
 use crate::client::*;
-use crate::place::Discovery;
+use crate::place::{Discovery, until};
 
 const A: &str = "outbound|80||a.demo.svc.cluster.local";
 const B: &str = "outbound|80||b.demo.svc.cluster.local";
@@ -59,6 +59,45 @@ fn pushes(discovery: &Discovery) -> BTreeMap<String, String> {
         .filter_map(|line| line.split_once(' '))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
+}
+
+#[test]
+fn an_object_of_a_wrong_type_is_left_out_alone_and_said_everywhere() {
+    let server = ApiServer::new();
+    server.service("a", "10.96.0.1");
+    server.endpoints("a", &["10.0.0.1"]);
+    let wrong =
+        json!({"metadata": {"name": "w", "namespace": "demo"}, "spec": {"ports": "a secret"}});
+    server.put("services", wrong.clone());
+    let discovery = server.place().start();
+    let shown = |words: &str| {
+        let source = discovery.json("/debug/clusterz")[0].clone();
+        assert_eq!(source["state"], "synced", "{source}");
+        source["error"].as_str().unwrap_or_default().contains(words)
+    };
+    let is_served = |address: &str| {
+        discovery
+            .get("/debug/endpointz?brief=1")
+            .1
+            .contains(address)
+    };
+    let words = "1 objects are left out, or stay as they were: services demo/w: a value is not";
+    until("clusterz", || shown(words).then_some(()));
+    until("its endpoint", || is_served("10.0.0.1").then_some(()));
+    assert_eq!(
+        discovery.logged("cannot read services demo/w: a value is not"),
+        1
+    );
+    assert_eq!(discovery.logged("secret"), 0);
+    assert!(
+        discovery.metric("pilot_total_rejected_configs{type=\"services\",name=\"demo/w\"}") > 0.0
+    );
+    assert!(discovery.get("/debug").1.contains("services demo/w"));
+    // Others go on, and it may be mended.
+    server.endpoints("a", &["10.0.0.2"]);
+    until("a change", || is_served("10.0.0.2").then_some(()));
+    server.service("w", "10.96.0.9");
+    until("nothing is wrong", || (!shown("w")).then_some(()));
 }
 
 /// Case 35.

@@ -130,14 +130,19 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
         .arg("--registries=MCP")
         .arg("--mcpSinkAddr=127.0.0.1:0");
     let place = mounted(place, "lists", "/etc/config");
-    place.write("lists/accesslist.yaml", &format!("allowed: [\"{KNOWN}\"]"));
     root.write(&place.path("certs"), &root.server());
     for (folder, id) in [("known", KNOWN), ("other", OTHER)] {
         identity(&place, folder, &root, id);
     }
     let mut discovery = place.begin();
     let port = discovery.port_after("listening on mcps://");
-    assert_eq!(discovery.get("/ready").0, 503);
+    // Who dials says what all proxies do: without a list nobody may, and whoever looks reads why.
+    let why = "nobody may connect: there is no access list at /etc/config/accesslist.yaml";
+    let (status, ready) = discovery.get("/ready");
+    assert_eq!(status, 503);
+    assert!(ready.contains(why), "{ready}");
+    stands(&discovery, 0, "error", why);
+    assert!(discovery.get("/debug").1.contains(why));
     let dial = |folder: &str| {
         let address = format!("--sinkAddress=127.0.0.1:{port}");
         let pair = files(&discovery.place.path(folder));
@@ -151,20 +156,29 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
         flags.extend(pair.iter().map(String::as_str));
         Galley::start(config.path(), &flags)
     };
+    let refused = "Unauthenticated: the certificate's identities are not allowed";
+    let early = dial("known");
+    until("the refusal", || (early.logged(refused) > 0).then_some(()));
+    drop(early);
+    let list = format!("allowed: [\"{KNOWN}\"]");
+    discovery.place.write("lists/accesslist.yaml", &list);
+    until("the list is seen", || {
+        (!discovery.get("/ready").1.contains("nobody")).then_some(())
+    });
     let stranger = dial("other");
     until("the refusal", || {
-        (stranger.logged("Unauthenticated: the certificate's identities are not allowed") > 0)
-            .then_some(())
+        (stranger.logged(refused) > 0).then_some(())
     });
     until("its line", || {
         let words = "that the access list does not allow";
         (discovery.logged(words) == 1).then_some(())
     });
     assert_eq!(discovery.json("/debug/sinkz")[0]["synced"], false);
-    let _galley = dial("known");
+    let galley = dial("known");
     until("readiness", || {
         (discovery.get("/ready").0 == 200).then_some(())
     });
+    assert_eq!(discovery.get("/ready").1.trim(), "ok");
     assert_eq!(served(&discovery).as_deref(), Some("10.0.0.1"));
     put(config.path(), "a.yaml", &a("10.0.0.2"));
     until("a change", || {
@@ -176,6 +190,16 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
     let requests = shown["requests"].as_array().unwrap();
     let refused = requests.iter().find(|one| one["outcome"] == "nack 12");
     assert_eq!(refused.unwrap()["collection"], "$triggerCollection");
+    // The list is deleted: nobody stays, and what was said is served on.
+    std::fs::remove_file(discovery.place.path("lists/accesslist.yaml")).unwrap();
+    until("the end of its stream", || {
+        (galley.logged("identities are not allowed") > 0).then_some(())
+    });
+    put(config.path(), "a.yaml", &a("10.0.0.3"));
+    let (status, ready) = discovery.get("/ready");
+    assert_eq!(status, 200);
+    assert!(ready.contains(why), "{ready}");
+    assert_eq!(served(&discovery).as_deref(), Some("10.0.0.2"));
 }
 
 /// Over a file, which is the same after a restart.

@@ -40,6 +40,69 @@ fn methods_paths_and_who_may_look() {
     }
 }
 
+/// A browser may be led here by a page elsewhere, and Envoy passes on what comes from outside.
+#[tokio::test]
+async fn pages_are_for_those_on_this_host_who_know_it() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut discovery = Place::new()
+        .with("config/b.yaml", &b())
+        .arg("--registries=Mock")
+        .arg("--debugAddr=127.0.0.1:0")
+        .start();
+    let open = discovery.port_after("anybody who reaches http://");
+    let ask = async |port: u16, from: &str, line: &str, headers: &str| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        let mut stream = socket.connect(address).await.unwrap();
+        let body = "kind: none\n";
+        let length = body.len();
+        let head = format!(
+            "{line} HTTP/1.1\r\n{headers}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let _cut = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        answer.split(' ').nth(1).unwrap().parse::<u16>().unwrap()
+    };
+    let (here, evil) = ("Host: localhost", "Host: evil.example");
+    let led = "Host: localhost\r\nOrigin: http://evil.example";
+    for (line, may) in [
+        ("GET /debug", 200),
+        ("GET /debug/syncz", 200),
+        ("GET /v1/registration", 200),
+        ("POST /debug/adsz?push=1", 200),
+        ("PUT /debug/memory", 400),
+    ] {
+        for (from, headers, status) in [
+            ("127.0.0.1", here, may),
+            ("127.0.0.6", here, 403),
+            ("127.0.0.1", evil, 403),
+            ("127.0.0.1", led, 403),
+        ] {
+            let found = ask(discovery.http, from, line, headers).await;
+            assert_eq!(found, status, "{line} from {from}: {headers}");
+        }
+        // There everybody may look, and only a page of its own may change something.
+        let changes = !line.starts_with("GET");
+        for (headers, status) in [
+            (here, may),
+            (evil, may),
+            (led, if changes { 403 } else { may }),
+        ] {
+            let found = ask(open, "127.0.0.6", line, headers).await;
+            assert_eq!(found, status, "{line} on --debugAddr: {headers}");
+        }
+    }
+    for line in ["GET /ready", "GET /version", "GET /metrics"] {
+        let found = ask(discovery.http, "127.0.0.6", line, evil).await;
+        assert_eq!(found, 200, "{line}");
+    }
+    let pushed = || discovery.metric("pilot_push_triggers{type=\"debug\"}") > 0.0;
+    soon("the push", pushed).await;
+}
+
 /// An address of this machine that is none of loopback, if it has one.
 fn outside() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -156,8 +219,13 @@ async fn services_endpoints_and_streams() {
         (&json!(cds.version_info), &json!("sotw"))
     );
     assert_eq!(row["endpoint_percent"], 50);
+    let (status, words) = discovery.get("/debug/adsz?push=1");
+    assert_eq!(status, 405);
+    assert!(words.contains("use POST"), "{words}");
+    assert_eq!(request(discovery.http, "POST", "/debug/adsz").0, 405);
+    assert_eq!(discovery.metric("pilot_push_triggers{type=\"debug\"}"), 0.0);
     assert_eq!(
-        discovery.get("/debug/adsz?push=1"),
+        request(discovery.http, "POST", "/debug/adsz?push=1"),
         (200, "Pushed to 1 servers\n".to_owned())
     );
     stream.is_quiet().await;
@@ -228,7 +296,7 @@ fn what_is_put_into_memory_is_served_and_what_is_wrong_changes_nothing() {
         use std::io::{Read as _, Write as _};
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", discovery.http)).unwrap();
         let length = body.len();
-        write!(stream, "PUT /debug/memory HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n").unwrap();
+        write!(stream, "PUT /debug/memory HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n").unwrap();
         // It may have been answered before it was sent.
         let _sent = stream.write_all(body.as_bytes());
         let mut answer = String::new();

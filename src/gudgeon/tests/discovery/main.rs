@@ -24,6 +24,8 @@ mod farewell;
 mod faults;
 mod figures;
 mod galley;
+mod hostile_tenants;
+mod inert;
 mod limits;
 mod links;
 mod looks;
@@ -31,10 +33,12 @@ mod own;
 mod place;
 #[path = "../envoy/relay.rs"]
 mod relay;
+mod shipped;
 mod sinks;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
+mod surroundings;
 #[path = "../support/mcp.rs"]
 mod talk;
 mod tls;

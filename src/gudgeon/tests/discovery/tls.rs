@@ -85,6 +85,14 @@ fn place() -> Place {
         .arg("--secureGrpcAddr=127.0.0.1:0")
 }
 
+/// Its TLS port, once the certificates were read: that stands beside the start.
+async fn secure_port(discovery: &mut Discovery) -> u16 {
+    let port = discovery.port_after("listening on grpcs://");
+    let is_open = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+    soon("the TLS port", is_open).await;
+    port
+}
+
 /// How a stream ends whose client has this certificate; `None`: it goes on.
 async fn refusal(
     discovery: &Discovery,
@@ -92,8 +100,17 @@ async fn refusal(
     root: &Authority,
     id: &str,
 ) -> Option<(Code, String)> {
+    refusal_of(discovery, port, root, &root.client(id)).await
+}
+
+async fn refusal_of(
+    discovery: &Discovery,
+    port: u16,
+    root: &Authority,
+    client: &Signed,
+) -> Option<(Code, String)> {
     assert!(discovery.http > 0);
-    let config = trusting(root, Some(&root.client(id)));
+    let config = trusting(root, Some(client));
     let mut stream = Sotw::over(channel(port, config).await.unwrap()).await;
     stream.ask(CDS, &[]);
     match stream
@@ -113,7 +130,7 @@ async fn a_certificate_is_wanted_and_speaks_for_its_own() {
     let place = place();
     certify(&root, &place);
     let mut discovery = place.start();
-    let port = discovery.port_after("listening on grpcs://");
+    let port = secure_port(&mut discovery).await;
     let refused = async {
         let Ok(channel) = channel(port, trusting(&root, None)).await else {
             return true;
@@ -204,4 +221,79 @@ async fn the_port_opens_when_certificates_come() {
     soon("the port", open).await;
     let other = refusal(&discovery, port, &root, "https://b.example").await;
     assert_eq!(other, None, "with the check off");
+}
+
+/// One root may sign for several meshes, and a certificate may have several names.
+#[tokio::test]
+async fn only_one_name_of_this_mesh_speaks_for_a_node() {
+    let root = Authority::new();
+    let place = place();
+    certify(&root, &place);
+    let mut discovery = place.start();
+    let port = secure_port(&mut discovery).await;
+    let ask = async |uris: &[&str]| {
+        let client = root.sign(uris.iter().map(|id| crate::authority::uri(id)).collect());
+        refusal_of(&discovery, port, &root, &client).await
+    };
+    let (own, evil) = (
+        "spiffe://cluster.local/ns/demo/sa/b",
+        "spiffe://evil.example/ns/demo/sa/b",
+    );
+    for (uris, reason) in [
+        (&[evil][..], "trust_domain"),
+        (&["spiffe:///ns/demo/sa/b"], "certificate"),
+        (
+            &[own, "spiffe://cluster.local/ns/other/sa/b"],
+            "certificate",
+        ),
+        (
+            &["spiffe://cluster.local/ns/other/sa/b", own],
+            "certificate",
+        ),
+        (&["spiffe://cluster.local/ns/other/sa/b"], "namespace"),
+    ] {
+        let metric = format!("gudgeon_streams_refused_total{{reason=\"{reason}\"}}");
+        let before = discovery.metric(&metric);
+        let (code, said) = ask(uris).await.unwrap();
+        assert_eq!(code, Code::PermissionDenied, "{uris:?}: {said}");
+        assert_eq!(discovery.metric(&metric), before + 1.0, "{uris:?}");
+    }
+    let (_, page) = discovery.get("/debug");
+    assert!(
+        page.contains("evil.example") && page.contains("trust_domain"),
+        "{page}"
+    );
+    soon("the log", || {
+        discovery.logged("refused a stream of 127.0.0.1:") == 5
+    })
+    .await;
+    assert_eq!(ask(&[own]).await, None);
+
+    // The mesh's trust domain changes while it runs, and the old one stays an alias for a while.
+    let next = "spiffe://next.example/ns/demo/sa/b";
+    let mesh = "trustDomain: next.example\ntrustDomainAliases: [cluster.local]\n";
+    discovery.place.write("mesh", mesh);
+    until_none("the next trust domain", async || ask(&[next]).await).await;
+    assert_eq!(ask(&[own]).await, None, "an alias");
+    discovery.place.write("mesh", "trustDomain: next.example\n");
+    until_none("no alias", async || match ask(&[own]).await {
+        None => Some((Code::Ok, "it still counts".to_owned())),
+        Some((code, _)) => {
+            assert_eq!(code, Code::PermissionDenied);
+            None
+        }
+    })
+    .await;
+    assert_eq!(ask(&[next]).await, None);
+}
+
+async fn until_none(what: &str, ask: impl AsyncFn() -> Option<(Code, String)>) {
+    let end = std::time::Instant::now() + crate::place::SOON;
+    while let Some(said) = ask().await {
+        assert!(
+            std::time::Instant::now() < end,
+            "waited in vain: {what}: {said:?}"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
 }

@@ -264,7 +264,7 @@ impl Proxy {
     fn look(&self, port: u16, path: &str) -> Option<(u16, String)> {
         let mut stream = self.connect(self.own, port).ok()?;
         stream.set_read_timeout(Some(SOON)).unwrap();
-        exchange(&mut stream, "GET", path, "x")
+        exchange(&mut stream, "GET", path, "localhost")
     }
 
     /// The body of an answer through it, by the name of a service.

@@ -108,6 +108,8 @@ const RESOURCES: Rows = &[
             CAUGHT,
             BOTH,
             "taken.rs ports_of_envoys_own_listeners_are_not_taken_from_it",
+            "hostile_tenants.rs nobody_opens_a_proxys_own_ports",
+            "hostile_tenants.rs a_port_that_the_proxy_names_is_its_own",
         ],
     ),
     ("nothing intercepted", &[PORTS, INGRESS]),

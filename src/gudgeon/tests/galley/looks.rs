@@ -19,6 +19,12 @@ fn each_listener_answers_for_itself() {
         assert_eq!(galley.look(path).0, 404, "{path}");
     }
     assert_eq!(galley.look("/configz").0, 302);
+    // A page that a browser was shown elsewhere is not of this host.
+    for path in ["/debug", "/debug/configz", "/configz"] {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", galley.page)).unwrap();
+        let led = crate::support::program::exchange(&mut stream, "GET", path, "evil.example");
+        assert_eq!(led.unwrap().0, 403, "{path}");
+    }
     assert_eq!(galley.look("/debug/configz?collection=none").0, 404);
     assert_eq!(galley.post("/ready").0, 405);
     assert_eq!(galley.post("/debug").1, 405);

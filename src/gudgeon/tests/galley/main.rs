@@ -28,4 +28,5 @@ mod slow;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
+mod surroundings;
 mod webhook;

@@ -84,6 +84,12 @@ impl Place {
         self
     }
 
+    /// Run by another command line, of where its files are.
+    pub fn by(mut self, program: fn(&Path) -> Command) -> Self {
+        self.program = program;
+        self
+    }
+
     /// With a mesh configuration.
     pub fn mesh(self, text: &str) -> Self {
         let path = self.path("mesh").to_str().unwrap().to_owned();
@@ -183,7 +189,7 @@ pub struct Galley {
     pub place: Place,
     program: Program,
     monitoring: u16,
-    page: u16,
+    pub page: u16,
 }
 
 is_a_program!(Galley);

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
 use tonic::Code;
 
 use crate::client::*;
 use crate::place::{Galley, Place, SERVICES, service};
-use crate::streams::channel;
+use crate::streams::{channel, port};
 
 /// So long changes are made, in seconds, where somebody wants more than a few.
 const SECONDS: &str = "GUDGEON_SLOW_SINK_SECONDS";
@@ -99,6 +101,60 @@ async fn a_sink_that_reads_nothing_neither_delays_the_others_nor_costs_more_and_
         (&"1".into(), true)
     );
     drop(deaf);
+}
+
+/// Connects, says nothing, and comes again when it is closed.
+async fn says_nothing(port: u16) {
+    loop {
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)).await {
+            let _end = stream.read_to_end(&mut Vec::new()).await;
+        }
+    }
+}
+
+/// Beside three hundred who say nothing: new sinks, one that is there, who looks in, and what is left of it.
+#[tokio::test]
+async fn a_crowd_that_says_nothing_keeps_nobody_out() {
+    const NEW: u32 = 10;
+    // A push 2 s, health 100 ms, and room for a machine that has other things to do.
+    const PROMPT: Duration = Duration::from_secs(4);
+    let galley = Place::new().with("config/all.yaml", &services(0)).start();
+    let mut reader = Client::open(&channel(&galley).await).await.unwrap();
+    reader.ask(SERVICES);
+    let first = reader.next().await;
+    reader.answer(&first, None);
+    delays(&galley, &mut reader, 1, Duration::ZERO).await;
+    let before = galley.anonymous();
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..300 {
+        crowd.spawn(says_nothing(port(&galley)));
+    }
+    tokio::time::sleep(QUIET).await;
+    for turn in 1..=NEW {
+        let begun = Instant::now();
+        let mut new = Client::open(&channel(&galley).await).await.unwrap();
+        new.ask(SERVICES);
+        assert_eq!(new.next().await.resources.len(), COUNT as usize);
+        let took = begun.elapsed();
+        assert!(took < PROMPT, "a new sink waits for {took:?}");
+        if turn % 5 == 0 {
+            let took = delays(&galley, &mut reader, turn * 10, Duration::ZERO).await;
+            assert!(median(took.clone()) < PROMPT, "a change takes {took:?}");
+            let begun = Instant::now();
+            assert_eq!(galley.get("/healthz").0, 200);
+            assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+        }
+    }
+    assert!(galley.logged("too many are without a stream") > 0);
+    crowd.shutdown().await;
+    let end = Instant::now() + SOON;
+    // A fifth, and what an allocator keeps.
+    let most = before + before / 5 + (6 << 10);
+    while galley.anonymous() > most {
+        let now = galley.anonymous();
+        assert!(Instant::now() < end, "{before} KiB before, {now} KiB after");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ pub async fn channel(galley: &Galley) -> Channel {
     endpoint.connect().await.unwrap()
 }
 
-fn port(galley: &Galley) -> u16 {
+pub fn port(galley: &Galley) -> u16 {
     until("the port", || {
         let log = galley.log();
         let (_, address) = log

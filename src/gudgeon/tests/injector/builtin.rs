@@ -5,15 +5,15 @@ use std::process::Output;
 use crate::support::{Client, Injector, JSON, Place, client_config, pod, review, run};
 use serde_json::{Value, json};
 
-const POD: &str = "apiVersion: v1
+const POD: &str = r#"apiVersion: v1
 kind: Pod
-metadata: {name: web, namespace: ns, labels: {app: web}}
+metadata: {name: web, namespace: ns, labels: {app: web}, annotations: {sidecar.istio.io/enableCoreDump: "true"}}
 spec:
   containers:
   - name: web
     image: web:1
     readinessProbe: {httpGet: {path: /, port: 80}}
-";
+"#;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -24,7 +24,7 @@ fn said(done: &Output) -> String {
 }
 
 /// One that makes its certificate and has no configuration.
-fn own(more: &[&str]) -> (Injector, Client) {
+pub(crate) fn own(more: &[&str]) -> (Injector, Client) {
     let place = Place::new();
     let ca = place.path("ca.pem").to_str().unwrap().to_owned();
     let mut words: Vec<String> = [
@@ -45,7 +45,7 @@ fn own(more: &[&str]) -> (Injector, Client) {
 }
 
 /// The pod after the patch of an answer.
-fn patched(pod: &Value, answer: &Value) -> Value {
+pub(crate) fn patched(pod: &Value, answer: &Value) -> Value {
     use base64::Engine as _;
     let patch = answer["response"]["patch"]
         .as_str()
@@ -59,7 +59,7 @@ fn patched(pod: &Value, answer: &Value) -> Value {
     pod
 }
 
-fn container<'a>(pod: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
+pub(crate) fn container<'a>(pod: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
     pod["spec"][list]
         .as_array()?
         .iter()
@@ -94,6 +94,43 @@ fn it_works_at_once() {
         "sidecar"
     );
     assert_eq!(injector.logged("ignoring --"), 0);
+}
+
+/// The administrator allows core dumps, and the pod asks for them.
+#[test]
+fn core_dumps_by_flag() {
+    let mut pod = pod("web");
+    pod["metadata"]["annotations"] = json!({"sidecar.istio.io/enableCoreDump": "true"});
+    for (more, wanted) in [
+        (&[][..], false),
+        (&["--coreDump=false"], false),
+        (&["--coreDump"], true),
+    ] {
+        let (_injector, mut client) = own(more);
+        let answer = client.review(&review(&pod)).unwrap();
+        let injected = patched(&pod, &answer);
+        let found = container(&injected, "initContainers", "enable-core-dump");
+        assert_eq!(found.is_some(), wanted, "{more:?}");
+        let warnings = answer["response"]["warnings"].to_string();
+        assert_eq!(warnings.contains("--coreDump"), !wanted, "{warnings}");
+        let silent = patched(
+            &self::pod("web"),
+            &client.review(&review(&self::pod("web"))).unwrap(),
+        );
+        assert_eq!(
+            container(&silent, "initContainers", "enable-core-dump"),
+            None
+        );
+    }
+    let done = run(&[
+        "injector",
+        "--selfSigned",
+        "--port=0",
+        "--monitoringPort=-1",
+        "--coreDump=maybe",
+    ]);
+    assert_eq!(done.status.code(), Some(78), "{}", said(&done));
+    assert!(said(&done).contains("coreDump invalid"), "{}", said(&done));
 }
 
 /// What servers before 1.27 write beside each seccompProfile comes between two passes.
@@ -212,6 +249,11 @@ fn a_template_to_start_from() {
             said(&by_file)
         );
     }
+    let dumps = run(&["inject", "-f", &manifest, "--coreDump"]);
+    assert!(text(&dumps.stdout).contains("name: enable-core-dump\n"));
+    let none = run(&["inject", "-f", &manifest]);
+    assert!(!text(&none.stdout).contains("name: enable-core-dump\n"));
+    assert!(text(&none.stderr).contains("--coreDump"), "{}", said(&none));
     let direct = text(
         &run(&[
             "inject",

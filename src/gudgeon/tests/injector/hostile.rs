@@ -4,6 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
+use crate::builtin::{container, own, patched};
 use crate::support::{self, Client, Injector, client_config, h2, pod, review, until};
 
 fn tcp(injector: &Injector) -> TcpStream {
@@ -121,18 +124,21 @@ fn a_head_that_does_not_come_after_others_is_not_waited_for() {
 
 #[test]
 fn a_body_that_does_not_come_is_not_waited_for() {
+    // Reviews that may be under way at a time.
+    const REVIEWS: u16 = 256;
     let injector = Injector::new();
+    let mut late: Vec<Client> = (0..REVIEWS).map(|_| injector.client()).collect();
     let start = Instant::now();
-    let mut late: Vec<Client> = (0..64).map(|_| injector.client()).collect();
     for client in &mut late {
         client
             .send(b"POST /inject HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
             .unwrap();
     }
-    // All desks are taken: for this one the first of them is told to go, the others are waited for.
-    until("all have sat down", || {
-        injector.metric("sidecar_injection_requests_total") == Some(64.0)
+    // All permits are taken: for this one the first of them is told to go, the others are waited for.
+    until("all have begun", || {
+        injector.metric("sidecar_injection_requests_total") == Some(f64::from(REVIEWS))
     });
+    std::thread::sleep(Duration::from_millis(300));
     assert_eq!(injector.get("/ready").status, 200);
     let asked = Instant::now();
     assert_eq!(injector.client().image(), "proxy:1");
@@ -158,11 +164,11 @@ fn a_body_that_does_not_come_is_not_waited_for() {
     }
     assert_eq!(
         injector.metric("sidecar_injection_requests_total"),
-        Some(65.0)
+        Some(f64::from(REVIEWS + 1))
     );
     assert_eq!(
         injector.metric("sidecar_injection_failure_total"),
-        Some(64.0)
+        Some(f64::from(REVIEWS))
     );
 }
 
@@ -249,9 +255,97 @@ fn rubbish_after_the_handshake() {
     assert_eq!(answer["response"]["uid"], "u");
     assert_eq!(answer["response"]["allowed"], false);
     let mut huge = review(&pod("web"));
-    huge["request"]["object"]["metadata"]["annotations"] =
-        serde_json::json!({"a": "x".repeat(4 << 20)});
-    assert_eq!(client.review(&huge).unwrap()["response"]["allowed"], true);
+    huge["request"]["object"]["metadata"]["annotations"] = json!({"a": "x".repeat(4 << 20)});
+    let answer = client.review(&huge).unwrap();
+    assert_eq!(answer["response"]["allowed"], false);
+    let message = answer["response"]["status"]["message"].as_str().unwrap();
+    assert!(message.starts_with("metadata.annotations: "), "{message}");
     assert_eq!(client.image(), "proxy:1");
     assert_eq!(injector.metric("gudgeon_panics_total"), Some(0.0));
+}
+
+/// A pod's author against the built-in template: no shell, no line, no rights; and beside each attack one who means well.
+#[test]
+fn an_author_gets_no_rights() {
+    let (injector, mut client) = own(&["--coreDump"]);
+    let honest = pod("web");
+    let mut ask = |change: &dyn Fn(&mut Value)| {
+        let mut pod = honest.clone();
+        pod["metadata"]["annotations"] = json!({"sidecar.istio.io/enableCoreDump": "true"});
+        change(&mut pod);
+        let answer = client.review(&review(&pod)).unwrap();
+        let well = client.review(&review(&honest)).unwrap();
+        assert_eq!(well["response"]["allowed"], true);
+        (pod, answer)
+    };
+    let (sent, answer) = ask(&|_| {});
+    let plain = patched(&sent, &answer);
+    for config in [
+        "configPath: /x; id",
+        "configPath: \"/x\\n- name: evil\"",
+        "proxyMetadata: {\"A\\nB\": x}",
+    ] {
+        let (_, answer) = ask(&|pod| {
+            pod["metadata"]["annotations"]["proxy.istio.io/config"] = json!(config);
+        });
+        assert_eq!(answer["response"]["allowed"], false, "{config}");
+        assert_eq!(answer["response"]["status"]["code"], 400, "{config}");
+    }
+    let (sent, answer) = ask(&|pod| {
+        let names = ["istio-init", "enable-core-dump"];
+        pod["spec"]["initContainers"] = names
+            .map(|name| json!({"name": name, "image": "evil", "command": ["sh", "-c", "id"], "env": [{"name": "BASH_ENV", "value": "$(id)"}]}))
+            .into_iter()
+            .collect();
+    });
+    let made = patched(&sent, &answer);
+    for name in ["istio-init", "enable-core-dump"] {
+        let wanted = container(&plain, "initContainers", name);
+        assert_eq!(container(&made, "initContainers", name), wanted);
+    }
+    let warnings = answer["response"]["warnings"].to_string();
+    assert!(warnings.contains("is not used"), "{warnings}");
+    assert_eq!(injector.metric("gudgeon_panics_total"), Some(0.0));
+}
+
+/// The most that was ever resident, in kB, but for the pages of the program's file.
+fn most_resident(injector: &Injector) -> u64 {
+    let path = format!("/proc/{}/status", injector.child.id());
+    let status = std::fs::read_to_string(path).unwrap();
+    let kib = |name: &str| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|rest| rest.split_whitespace().next());
+        number.unwrap().parse().unwrap()
+    };
+    kib("VmHWM:") - kib("RssFile:")
+}
+
+/// One review of many small values: 0.8 MB of them ended the injector at the limit of the shipped manifest, 64 MiB.
+#[test]
+fn one_review_fits_the_shipped_memory() {
+    let (injector, mut client) = own(&[]);
+    let pod = pod("web");
+    for (list, one) in [
+        ("volumes", r#"{"name":"v","emptyDir":{}}"#),
+        ("volumes", r#"{"name":"a"}"#),
+        ("tolerations", r#"{"a":{"a":{"a":{"a":{"a":{}}}}}}"#),
+        ("tolerations", r#"{"key":"a"}"#),
+    ] {
+        let mut large = pod.clone();
+        // As many as are read of one: 100,000 values.
+        let count = 90_000 / (one.matches(':').count() + 1);
+        let items: Vec<Value> = (0..count)
+            .map(|_| serde_json::from_str(one).unwrap())
+            .collect();
+        large["spec"][list] = Value::Array(items);
+        let body = review(&large).to_string();
+        let answer = client
+            .request("POST", "/inject", support::JSON, body.as_bytes())
+            .unwrap();
+        // It may be too much at once, which is said; a review that means well is answered.
+        assert!(matches!(answer.status, 200 | 429), "{}", answer.status);
+        assert!(client.review(&review(&pod)).is_some());
+    }
+    let most = most_resident(&injector);
+    assert!(most < 64 << 10, "{most} kB");
 }

@@ -199,6 +199,10 @@ fn the_page_is_for_this_host_unless_it_is_opened() {
     for path in ["/debug", "/debug/inject", "/debug/config"] {
         let from_outside = |port| request_plain(SocketAddr::new(address, port), "GET", path).status;
         assert_eq!(injector.get(path).status, 200);
+        // A page that a browser was shown elsewhere is not of this host.
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", injector.monitoring)).unwrap();
+        let led = crate::support::program::exchange(&mut stream, "GET", path, "evil.example");
+        assert_eq!(led.unwrap().0, 403);
         assert_eq!(from_outside(injector.monitoring), 403);
         assert_eq!(from_outside(open), 200);
     }
@@ -215,9 +219,14 @@ fn the_page_is_for_this_host_unless_it_is_opened() {
 
 #[test]
 fn flags_of_the_built_in_template_mean_nothing_beside_a_configuration() {
-    let more = ["--proxyImage=x", "--cni", "--caOut=/none/ca.pem"];
+    let more = [
+        "--proxyImage=x",
+        "--cni",
+        "--coreDump",
+        "--caOut=/none/ca.pem",
+    ];
     let injector = Place::new().start(&more);
-    for flag in ["proxyImage", "cni", "caOut"] {
+    for flag in ["proxyImage", "cni", "coreDump", "caOut"] {
         assert_eq!(injector.logged(&format!("ignoring --{flag}: ")), 1);
     }
     assert_eq!(injector.client().image(), "proxy:1");

@@ -24,4 +24,5 @@ mod secrets;
 mod start;
 #[path = "../support/mod.rs"]
 mod support;
+mod surroundings;
 mod validate;

@@ -225,3 +225,53 @@ fn flags_of_the_built_in_template_count_beside_a_policy() {
     assert!(out(&done).contains("h/proxyv2:t"), "{}", out(&done));
     assert_eq!(out(&done), out(&built_in));
 }
+
+/// With so many MiB of memory.
+fn limited(mebibytes: usize, arguments: &[&str]) -> Output {
+    std::process::Command::new("sh")
+        .args(["-c", "ulimit -v \"$1\"; shift; exec \"$0\" \"$@\""])
+        .args([
+            env!("CARGO_BIN_EXE_gudgeon"),
+            &(mebibytes << 10).to_string(),
+        ])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn what_has_no_end_is_no_text() {
+    let done = limited(100, &["inject", "-f", "/dev/zero"]);
+    assert_eq!(done.status.code(), Some(1), "{}", err(&done));
+    assert_eq!(err(&done), "cannot read /dev/zero: it is no text\n");
+}
+
+/// More comes out than is held in memory, so it is made twice; and what comes out is the same.
+#[test]
+fn a_list_of_thousands_is_worked_on_item_by_item() {
+    let place = Place::new();
+    let long = "x".repeat(6000);
+    let config = format!(
+        "policy: enabled\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: proxy:1\n    args: [{long}]\n"
+    );
+    place.write("config", &config);
+    let items = (0..3000).map(|at| {
+        format!(
+            "- apiVersion: v1\n  kind: Pod\n  metadata: {{name: p{at}}}\n  spec: {{containers: [{{name: a, image: b}}]}}\n"
+        )
+    });
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n{}",
+        items.collect::<String>()
+    );
+    place.write("in.yaml", &list);
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let (from, to, config) = (path("in.yaml"), path("out.yaml"), path("config"));
+    let arguments = ["inject", "--injectConfigFile", &config, "-f", &from];
+    let done = limited(120, &[&arguments[..], &["-o", &to]].concat());
+    assert_eq!(done.status.code(), Some(0), "{}", err(&done));
+    let text = place.read("out.yaml");
+    assert_eq!(text.matches("\n- apiVersion: v1\n").count(), 3000);
+    assert_eq!(text.matches("name: istio-proxy\n").count(), 3000);
+    assert!(text.len() > 16 << 20, "{} bytes", text.len());
+}

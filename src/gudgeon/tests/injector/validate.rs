@@ -28,6 +28,10 @@ spec:
       weight: 25
 ";
 
+/// Of any VirtualService that is valid.
+const NOTE: &str = "warning: kind: VirtualService has no effect in this release: it is accepted, and gudgeon discovery does \
+                    not enforce it";
+
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -79,10 +83,16 @@ fn a_good_file_is_0_and_says_so() {
     let folder = Folder::new();
     let file = folder.write("good.yaml", GOOD);
     let done = run(&["validate", "-f", &file]);
-    assert_eq!((err(&done).as_str(), code(&done)), ("", Some(0)));
+    assert_eq!(
+        (err(&done), code(&done)),
+        (
+            format!("{file}:2: VirtualService ns/web: {NOTE}\n"),
+            Some(0)
+        )
+    );
     assert_eq!(
         out(&done),
-        "1 objects, 1 valid, 0 invalid, 0 warnings, 0 skipped\n"
+        "1 objects, 1 valid, 0 invalid, 1 warnings, 0 skipped\n"
     );
     let linked = folder.path("istioctl");
     symlink(env!("CARGO_BIN_EXE_gudgeon"), &linked).unwrap();
@@ -93,10 +103,39 @@ fn a_good_file_is_0_and_says_so() {
     assert_eq!(
         (out(&done).as_str(), code(&done)),
         (
-            "1 objects, 1 valid, 0 invalid, 0 warnings, 0 skipped\n",
+            "1 objects, 1 valid, 0 invalid, 1 warnings, 0 skipped\n",
             Some(0)
         )
     );
+    // What has an effect is not warned of, but for the field that has none.
+    let entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec:\n  hosts: [a.example]\n  \
+                 exportTo: ['.']\n  resolution: DNS\n  ports: [{number: 80, name: http, protocol: HTTP}]\n";
+    let done = piped(&["validate", "-f", "-"], entry);
+    assert_eq!(
+        err(&done),
+        "-:6: ServiceEntry default/a: warning: spec.exportTo: has no effect in this release\n"
+    );
+    assert_eq!(code(&done), Some(0));
+    let done = piped(&["validate", "-f", "-"], &entry.replace("'.'", "'*'"));
+    assert_eq!(
+        (err(&done).as_str(), out(&done).as_str()),
+        ("", "1 objects, 1 valid, 0 invalid, 0 warnings, 0 skipped\n")
+    );
+    // A deny-all, an abort of all, a route for nobody: nothing of it is enforced, and each says so.
+    let rules = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: deny-all}\nspec: {}\n---\n\
+                 apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v}\nspec: {hosts: [], http: [{route: \
+                 [{destination: {host: a}}]}]}\n";
+    let done = piped(&["validate", "-f", "-"], rules);
+    assert_eq!(
+        err(&done),
+        format!(
+            "-:2: AuthorizationPolicy default/deny-all: {}\n\
+             -:7: VirtualService default/v: {NOTE}\n\
+             -:9: VirtualService default/v: warning: spec.hosts: without hosts it only serves as a delegate\n",
+            NOTE.replace("VirtualService", "AuthorizationPolicy")
+        )
+    );
+    assert_eq!(code(&done), Some(0));
 }
 
 #[test]
@@ -124,14 +163,15 @@ fn each_finding_has_file_line_kind_name_path_and_message() {
     assert_eq!(
         err(&done),
         format!(
-            "{file}:28: VirtualService ns/other: spec.http[0].route: weights add up to 95, not 100\n\
+            "{file}:2: VirtualService ns/web: {NOTE}\n\
+             {file}:28: VirtualService ns/other: spec.http[0].route: weights add up to 95, not 100\n\
              {second}:6: VirtualService team/second: spec: needs http, tls or tcp\n\
              {second}:8: VirtualService team/second: spec.htp: unknown field, did you mean \"http\"?\n"
         )
     );
     assert_eq!(
         out(&done),
-        "4 objects, 1 valid, 2 invalid, 0 warnings, 1 skipped\n"
+        "4 objects, 1 valid, 2 invalid, 1 warnings, 1 skipped\n"
     );
     assert_eq!(code(&done), Some(1));
 }
@@ -173,7 +213,10 @@ fn json_is_one_array_and_nothing_else() {
     assert_eq!(rows.as_array().unwrap().len(), 4);
     let good = folder.write("good.yaml", GOOD);
     let done = run(&["validate", "-o", "json", "-f", &good]);
-    assert_eq!((out(&done).as_str(), code(&done)), ("[]\n", Some(0)));
+    let rows: Value = serde_json::from_str(&out(&done)).unwrap();
+    let found = (&rows[0]["severity"], &rows[0]["path"], &rows[0]["line"]);
+    assert_eq!(found, (&json!("warning"), &json!("kind"), &json!(2)));
+    assert_eq!((rows.as_array().unwrap().len(), code(&done)), (1, Some(0)));
 }
 
 #[test]
@@ -223,12 +266,13 @@ fn what_cannot_be_read_does_not_hide_the_rest() {
         format!(
             "{half}:7: VirtualService ns/web: spec.hosts[0]: \"w_\" is not a host name: \"w_\" is not a DNS label\n\
              {half}:16: the key \"a\" twice\n\
-             cannot read {missing}: No such file or directory (os error 2)\n"
+             cannot read {missing}: No such file or directory (os error 2)\n\
+             {good}:2: VirtualService ns/x: {NOTE}\n"
         )
     );
     assert_eq!(
         out(&done),
-        "2 objects, 1 valid, 1 invalid, 0 warnings, 0 skipped\n"
+        "2 objects, 1 valid, 1 invalid, 1 warnings, 0 skipped\n"
     );
     assert_eq!(code(&done), Some(1));
 }
@@ -242,7 +286,10 @@ fn the_same_name_twice_is_an_error_at_the_second() {
     let done = run(&["validate", "-f", &first, "-f", &second]);
     assert_eq!(
         err(&done),
-        format!("{second}:4: VirtualService ns/web: metadata.name: duplicate of {first}:2\n")
+        format!(
+            "{first}:3: VirtualService ns/web: {NOTE}\n\
+             {second}:4: VirtualService ns/web: metadata.name: duplicate of {first}:2\n"
+        )
     );
     assert_eq!(code(&done), Some(1));
     // One file twice is one file.
@@ -360,7 +407,7 @@ fn what_is_hostile_is_refused_in_time_and_space() {
         );
         assert_eq!(
             out(&done),
-            "1 objects, 1 valid, 0 invalid, 0 warnings, 0 skipped\n"
+            "1 objects, 1 valid, 0 invalid, 1 warnings, 0 skipped\n"
         );
         assert_eq!(code(&done), Some(1));
     }
@@ -392,7 +439,7 @@ fn a_thousand_files_are_read_while_nobody_waits() {
     let done = run(&["validate", "-f", folder.0.path().to_str().unwrap()]);
     assert_eq!(
         out(&done),
-        "1000 objects, 1000 valid, 0 invalid, 0 warnings, 0 skipped\n"
+        "1000 objects, 1000 valid, 0 invalid, 1000 warnings, 0 skipped\n"
     );
     // Far more than it takes, even where nothing is optimised and others work, too.
     assert!(

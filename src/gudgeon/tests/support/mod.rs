@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 #![forbid(unsafe_code)]
 
+pub mod beside;
 pub mod h2;
 pub mod plain;
 pub mod program;
@@ -35,9 +36,17 @@ pub const TEMPLATE: &str =
 
 /// A certificate for localhost and its key, PEM.
 pub fn pair() -> (String, String) {
+    pair_until(None)
+}
+
+/// The same, which ends so much after now.
+pub fn pair_until(end: Option<time::Duration>) -> (String, String) {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-    let params =
+    let mut params =
         CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    if let Some(end) = end {
+        params.not_after = time::OffsetDateTime::now_utc() + end;
+    }
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
@@ -58,6 +67,30 @@ pub fn apart(options: &str, before: &str) -> Command {
     let shell = format!("{before} exec \"$0\" \"$@\"");
     command.args([options, "sh", "-c", &shell, env!("CARGO_BIN_EXE_gudgeon")]);
     command
+}
+
+/// The program where `folder` is a mount whose server answers nothing, as one that has died: no call for anything in it returns
+/// while the program lives. `None` where this machine has no FUSE.
+pub fn beside_a_hung_mount(folder: &Path) -> Option<Command> {
+    const OPTIONS: &str = "fd=9,rootmode=40000,user_id=0,group_id=0";
+    fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .ok()?;
+    fs::create_dir_all(folder).unwrap();
+    let folder = folder.display();
+    let shell =
+        format!("exec 9<>/dev/fuse; mount -i -t fuse -o {OPTIONS} hung {folder} || exit 1;");
+    let mut command = apart("-mr", &shell);
+    command.env("PATH", std::env::var("PATH").unwrap());
+    Some(command)
+}
+
+/// A pipe that nobody writes into.
+pub fn pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.unwrap().success());
 }
 
 /// The program as somebody who is not let in everywhere, and to whom all below `root` belongs. Root may read everything: run
@@ -218,7 +251,7 @@ pub fn request_plain(address: SocketAddr, method: &str, path: &str) -> Answer {
     stream.set_read_timeout(Some(SOON)).unwrap();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     )
     .unwrap();
     Answer::read(&mut stream).unwrap()

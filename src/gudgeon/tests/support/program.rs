@@ -153,7 +153,7 @@ pub fn metric_in(text: &str, name: &str) -> Option<f64> {
 pub fn request(port: u16, method: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(SOON)).unwrap();
-    exchange(&mut stream, method, path, "x")
+    exchange(&mut stream, method, path, "localhost")
 }
 
 /// The status and body of an answer; `None` when there is none.

@@ -10,12 +10,13 @@ use cluster::config::{Change, Directory, Entry, Id, Look, Plain, Report};
 use mcp::objects;
 use mcp::sink::Changes;
 use mcp::version::{Sum, member};
-use tokio::time::{Instant, timeout};
+use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use crate::mcp::{Apply, Taken};
+use crate::process;
 use crate::secrets;
-use crate::watch::Folders;
+use crate::watch::PlaceWatcher;
 
 /// Who writes a file often writes another: so long nothing may happen, and so long it is waited for in any case.
 const QUIET: Duration = Duration::from_millis(100);
@@ -100,7 +101,9 @@ impl Folder {
 
     /// For ever.
     pub(super) async fn run(self: Arc<Self>, collections: Vec<String>, apply: Apply) {
-        let mut folders = Folders::new();
+        let mut watcher = PlaceWatcher::new(&self.path);
+        watcher.follow_path().await;
+        let mut again = process::again();
         let mut directory = Directory::new(&self.path, unused);
         let mut lost = false;
         loop {
@@ -116,27 +119,36 @@ impl Folder {
                 return error!("cannot go on reading {}", self.path.display());
             };
             directory = back;
-            let again = match look {
+            let mut pause = SELDOM;
+            match look {
                 Ok(look) => {
                     if std::mem::take(&mut lost) {
                         info!("{} can be read again", self.path.display());
                     }
-                    let again = folders.follow(&look.folders);
+                    if look.hangs {
+                        pause = OFTEN;
+                    }
                     self.take(&look, &collections, &apply);
-                    again
+                    // What changed between the look and the watch.
+                    if watcher.follow(look.folders).await {
+                        continue;
+                    }
                 }
                 Err(cause) => {
                     if !std::mem::replace(&mut lost, true) {
                         let path = self.path.display();
                         error!("cannot read {path}: {cause}: what it said last is served on");
                     }
-                    folders.follow(std::slice::from_ref(&self.path));
-                    false
+                    pause = OFTEN;
                 }
-            };
-            // What changed between the look and the watch.
-            if !again {
-                wait(&mut folders, lost).await;
+            }
+            if watcher.degraded().is_some() {
+                pause = OFTEN;
+            }
+            tokio::select! {
+                Ok(()) = again.changed() => directory.forget_stamps(),
+                () = watcher.changed() => watcher.settle(QUIET, MOST).await,
+                () = sleep(pause) => watcher.follow_path().await,
             }
         }
     }
@@ -154,7 +166,6 @@ impl Folder {
         if more > 0 {
             warn!("{}: and {more} more", self.path.display());
         }
-        self.synced.store(true, Ordering::Relaxed);
         for collection in collections {
             let mut changes = Changes {
                 collection: collection.as_str().into(),
@@ -183,6 +194,8 @@ impl Folder {
                 apply(&changes);
             }
         }
+        // Not before: what is served begins with all of it.
+        self.synced.store(true, Ordering::Relaxed);
         // Even nothing: it may be the last source that was missing.
         apply(&Changes {
             collection: "".into(),
@@ -191,19 +204,6 @@ impl Folder {
             broken: Vec::new(),
         });
     }
-}
-
-async fn wait(folders: &mut Folders, lost: bool) {
-    let seldom = if lost || folders.degraded().is_some() {
-        OFTEN
-    } else {
-        SELDOM
-    };
-    if timeout(seldom, folders.changed()).await.is_err() {
-        return;
-    }
-    let end = Instant::now() + MOST;
-    while Instant::now() < end && timeout(QUIET, folders.changed()).await.is_ok() {}
 }
 
 /// Objects of Kubernetes' own kinds are not configuration.

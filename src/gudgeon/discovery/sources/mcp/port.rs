@@ -1,5 +1,6 @@
 //! The port where sources may dial, instead of being dialled.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -7,26 +8,31 @@ use tokio::sync::watch;
 use crate::discovery::certificates;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
-use crate::mcp::{Held, Server, Settings};
+use crate::mcp::{Held, Server, Settings, WithoutList};
 use crate::serve::Stage;
 
-/// Who may dial.
-const ACCESS_LIST: &str = "/etc/config/accesslist.yaml";
 /// Of one connection.
 const STREAMS: u32 = 64;
 
-/// With certificates as every secured port of discovery has them, and the list that galley has.
+/// With certificates as every secured port of discovery has them, and a list without which nobody is let in: who dials says
+/// what every proxy of the mesh does.
 ///
 /// # Errors
 /// The address or the list cannot be used.
-pub(super) fn open(address: &str, hub: &Hub, received: usize) -> Result<Server, Failure> {
+pub(super) fn open(
+    address: &str,
+    list: &Path,
+    hub: &Hub,
+    received: usize,
+) -> Result<Server, Failure> {
     let keeping = hub.options.keeping;
     Server::new(Settings {
         flag: "mcpSinkAddr",
         address: address.to_owned(),
         insecure: false,
         certificates: certificates::inside(&hub.options.certificates),
-        access_list: ACCESS_LIST.into(),
+        access_list: list.to_owned(),
+        without_list: WithoutList::Nobody,
         received,
         streams: STREAMS,
         interval: keeping.interval,

@@ -14,6 +14,7 @@ use super::super::shown::Shown;
 use super::folder::Folder;
 use super::{Origin, Sinks, Source};
 use crate::discovery::facts::Object;
+use crate::discovery::sight::refuses_all;
 use crate::html::{self, ROWS, escaped};
 use crate::log::stamp;
 use crate::mcp::{Held, State};
@@ -121,7 +122,11 @@ impl Sinks {
                 }
                 Origin::Port(_, held) => {
                     let (objects, rejected) = counts(held);
-                    ("listening".to_owned(), objects, rejected)
+                    let state = match refuses_all(&self.hub) {
+                        Some(why) => format!("listening, {why}"),
+                        None => "listening".to_owned(),
+                    };
+                    (state, objects, rejected)
                 }
                 Origin::Folder(folder) => {
                     let report = folder.report();
@@ -177,7 +182,7 @@ impl Sinks {
             Origin::Folder(folder) => return of_folder(source, folder),
         };
         let (state, since, error) = match state {
-            None => ("listening", Value::Null, Value::Null),
+            None => ("listening", Value::Null, json!(refuses_all(&self.hub))),
             Some(State::Dialling) => ("dialling", Value::Null, Value::Null),
             Some(State::Connected(at)) => ("connected", time(at), Value::Null),
             Some(State::Broken(at, cause)) => ("broken", time(at), cause.into()),

@@ -28,6 +28,7 @@ fn review(version: &str, request: &Value) -> String {
 fn judged(text: &str, scope: Scope) -> (Value, Verdict, Decision) {
     let manner = Manner {
         values: 500_000,
+        memory: usize::MAX,
         strict: true,
     };
     let (mut question, read) = Question::read(text.as_bytes(), manner);
@@ -60,10 +61,15 @@ fn weights_are_added_up() {
         assert_eq!(verdict.reason, Some(Reason::Invalid));
         let text = review(version, &json!({"object": weights(75, 25)}));
         let (answer, verdict, _) = judged(&text, Scope::All);
+        let mut response = json!({"uid": "u-1", "allowed": true});
+        if version == "v1" {
+            response["warnings"] = json!([
+                "VirtualService has no effect in this release: it is accepted, and gudgeon discovery does not enforce it"
+            ]);
+        }
         assert_eq!(
             answer,
-            json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview",
-                "response": {"uid": "u-1", "allowed": true}})
+            json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "response": response})
         );
         assert_eq!(verdict.reason, None);
     }
@@ -373,8 +379,11 @@ fn warnings_are_short_and_as_many_as_fit() {
     object["spec"]["gateways"] = json!(vec!["a.b"; 60]);
     let (response, _) = answered(&json!({"object": object}));
     let warnings = response["warnings"].as_array().unwrap();
-    assert_eq!(warnings.len(), 60);
+    assert_eq!(warnings.len(), 61);
     assert_eq!(warnings[59], "spec.gateways[59]: write NAMESPACE/NAME");
+    // What concerns all of it is last.
+    let last = warnings[60].as_str().unwrap();
+    assert!(last.contains("no effect in this release"), "{last}");
 }
 
 #[test]

@@ -32,12 +32,12 @@ impl Served {
         Self::with(check, None).await
     }
 
-    async fn with(check: Check, desks: Option<Arc<Desks>>) -> Self {
+    async fn with(check: Check, permits: Option<Arc<Permits>>) -> Self {
         let mut registry = Registry::default();
         let all = Arc::new(All::new(&mut registry));
         let metrics = Metrics::new(&mut registry);
         let mut reviews = Reviews::new(check, metrics, all);
-        reviews.desks = desks.unwrap_or(reviews.desks);
+        reviews.permits = permits.unwrap_or(reviews.permits);
         let reviews = Arc::new(reviews);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -276,33 +276,42 @@ async fn random_bytes_are_answered() {
     assert!(served.metrics().contains("gudgeon_panics_total 0\n"));
 }
 
-/// A body that does not come has the only desk, and nobody may wait.
+const HEAD: &[u8] = b"POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 4000000\r\n\r\n";
+
+/// A body that goes on coming has the only permit.
 #[tokio::test]
-async fn who_comes_when_all_desks_and_the_queue_are_taken_is_told() {
-    let served = Served::with(api::config::check, Some(Desks::with_queue(1, 0, 0))).await;
-    let mut sits = TcpStream::connect(served.address).await.unwrap();
-    let head = b"POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n";
-    tokio::io::AsyncWriteExt::write_all(&mut sits, head)
-        .await
-        .unwrap();
-    let mut told = None;
-    for _ in 0..1000 {
-        let mut sender = served.connect().await;
-        let answer = ask(&mut sender, "POST", "/validate", JSON, review("a")).await;
-        if answer.0 != 200 {
-            told = Some(answer);
-            break;
+async fn who_comes_when_all_permits_are_taken_is_told() {
+    use tokio::io::AsyncWriteExt as _;
+    let permits = Permits::new(1 << 20, 1);
+    let served = Served::with(api::config::check, Some(permits)).await;
+    let mut sends = TcpStream::connect(served.address).await.unwrap();
+    sends.write_all(HEAD).await.unwrap();
+    let coming = async {
+        while sends.write_all(&[b' '; 5000]).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(told, Some((429, "too many reviews at once\n".to_owned())));
+    };
+    let others = async {
+        loop {
+            let mut sender = served.connect().await;
+            let answer = ask(&mut sender, "POST", "/validate", JSON, review("a")).await;
+            if answer.0 != 200 {
+                break answer;
+            }
+        }
+    };
+    let told = tokio::select! {
+        told = others => told,
+        () = coming => unreachable!("it was sent away"),
+    };
+    assert_eq!(told, (429, "too many reviews at once\n".to_owned()));
     assert!(
         served
             .metrics()
             .contains("http_error_total{status=\"429\"} 1\n")
     );
     // Whoever had it goes, and it goes on.
-    drop(sits);
+    drop(sends);
     for _ in 0..1000 {
         let mut sender = served.connect().await;
         if ask(&mut sender, "POST", "/validate", JSON, review("a"))
@@ -314,35 +323,39 @@ async fn who_comes_when_all_desks_and_the_queue_are_taken_is_told() {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("the desk is not free again");
+    panic!("the permit is not free again");
 }
 
-/// Half a body has the only desk, and others wait for it.
+/// Half a body has the only permit, and others want it.
 #[tokio::test]
-async fn who_does_not_send_its_body_while_others_wait_is_told() {
+async fn who_does_not_send_its_body_while_others_want_its_permit_is_told() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let desks = Desks::with_queue(1, 0, 40);
-    let served = Served::with(api::config::check, Some(desks)).await;
-    let mut sits = TcpStream::connect(served.address).await.unwrap();
-    let head = b"POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
-    sits.write_all(head).await.unwrap();
-    // Until it sits there nobody has to wait.
+    let permits = Permits::new(1 << 20, 1);
+    let served = Served::with(api::config::check, Some(permits)).await;
+    let mut slow = TcpStream::connect(served.address).await.unwrap();
+    slow.write_all(HEAD).await.unwrap();
+    slow.write_all(b"{").await.unwrap();
     let told = async {
         let mut told = String::new();
-        sits.read_to_string(&mut told).await.unwrap();
+        slow.read_to_string(&mut told).await.unwrap();
         told
     };
     let others = async {
+        let mut refused = 0;
         loop {
             let mut sender = served.connect().await;
             let answer = ask(&mut sender, "POST", "/validate", JSON, review("a")).await;
-            assert_eq!(answer.0, 200);
+            refused += u64::from(answer.0 == 429);
+            assert!(matches!(answer.0, 200 | 429), "{answer:?}");
+            // It had a moment to move on.
+            if answer.0 == 200 && refused > 0 {
+                return refused;
+            }
         }
     };
-    let told = tokio::select! {
-        told = tokio::time::timeout(Duration::from_secs(30), told) => told.unwrap(),
-        () = others => unreachable!("it has no end"),
-    };
+    let both = async { tokio::join!(told, others) };
+    let both = tokio::time::timeout(Duration::from_secs(30), both).await;
+    let (told, refused) = both.unwrap();
     assert!(told.starts_with("HTTP/1.1 429 "), "{told}");
     for words in [
         "connection: close\r\n",
@@ -351,6 +364,54 @@ async fn who_does_not_send_its_body_while_others_wait_is_told() {
         assert!(told.contains(words), "{told}");
     }
     let metrics = served.metrics();
-    let counted = "http_error_total{status=\"429\"} 1\n";
-    assert!(metrics.contains(counted), "{metrics}");
+    let counted = format!("http_error_total{{status=\"429\"}} {}\n", refused + 1);
+    assert!(metrics.contains(&counted), "{metrics}");
+}
+
+fn slow(object: &Value) -> (Option<Object>, Vec<Finding>) {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    if name == "slow" {
+        #[allow(clippy::disallowed_methods, reason = "it is what is tried")]
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert_ne!(name, "panic", "as it was asked to");
+    api::config::check(object)
+}
+
+/// A review as large as one that is judged beside the loop.
+fn large(name: &str) -> Vec<u8> {
+    let mut body = review(name);
+    body.extend(vec![b' '; 64 << 10]);
+    body
+}
+
+#[tokio::test]
+async fn a_large_review_is_judged_beside_the_loop_and_so_is_its_panic() {
+    let served = Served::new(slow).await;
+    let (mut author, mut other) = (served.connect().await, served.connect().await);
+    let begun = Instant::now();
+    let long = async {
+        let answer = ask(&mut author, "POST", "/validate", JSON, large("slow")).await;
+        assert_eq!(answer.0, 200);
+        assert!(begun.elapsed() >= Duration::from_secs(1));
+    };
+    let others = async {
+        let mut answers = 0;
+        loop {
+            let answer = ask(&mut other, "POST", "/validate", JSON, review("a")).await;
+            assert_eq!(answer.0, 200);
+            answers += 1;
+            // Until it is over somebody else is served, or nobody.
+            if answers == 20 {
+                return begun.elapsed();
+            }
+        }
+    };
+    let ((), took) = tokio::join!(long, others);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    for (name, status) in [("panic", 500), ("a", 200)] {
+        let (found, _) = ask(&mut author, "POST", "/validate", JSON, large(name)).await;
+        assert_eq!(found, status, "over the same connection");
+    }
+    assert!(served.metrics().contains("gudgeon_panics_total 1\n"));
 }

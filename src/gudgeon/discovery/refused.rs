@@ -1,0 +1,130 @@
+//! Streams that are refused for who their client is, or for what it says of itself: counted by cause, said in the log within
+//! bounds, and the last of them kept for the page.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tracing::warn;
+use xds::node::clipped;
+
+use super::hub::Hub;
+use crate::grpc::Address;
+
+/// Refused streams that the page shows: more than a screen is read by nobody, and anybody may add to them.
+const REMEMBERED: usize = 20;
+
+/// Why a stream is refused: the label `reason` of `gudgeon_streams_refused_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum RefusalReason {
+    /// The certificate has no SPIFFE ID, more than one, or one that is not complete.
+    Certificate,
+    /// It is of another mesh.
+    TrustDomain,
+    Namespace,
+    ServiceAccount,
+    /// The node is none that has a place in a mesh.
+    Node,
+    /// The node is beyond its bounds.
+    NodeSize,
+    /// It names more resources than it may.
+    Names,
+}
+
+impl RefusalReason {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Certificate,
+        Self::TrustDomain,
+        Self::Namespace,
+        Self::ServiceAccount,
+        Self::Node,
+        Self::NodeSize,
+        Self::Names,
+    ];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Certificate => "certificate",
+            Self::TrustDomain => "trust_domain",
+            Self::Namespace => "namespace",
+            Self::ServiceAccount => "service_account",
+            Self::Node => "node",
+            Self::NodeSize => "node_size",
+            Self::Names => "names",
+        }
+    }
+}
+
+/// One stream that was refused.
+#[derive(Clone, Debug)]
+pub(crate) struct RefusedStream {
+    pub(crate) at: Duration,
+    pub(crate) peer: Address,
+    pub(crate) reason: RefusalReason,
+    /// As its client was told it, cut.
+    pub(crate) message: String,
+}
+
+/// The last of them.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedStreams(Mutex<VecDeque<RefusedStream>>);
+
+impl RefusedStreams {
+    /// The newest first.
+    pub(crate) fn newest(&self) -> Vec<RefusedStream> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().rev().cloned().collect()
+    }
+
+    fn add(&self, stream: RefusedStream) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= REMEMBERED {
+            all.pop_front();
+        }
+        all.push_back(stream);
+    }
+}
+
+impl Hub {
+    /// A stream of this peer ends with these words.
+    pub(super) fn refuse(&self, peer: &Address, reason: RefusalReason, words: &str) {
+        self.metrics.stream_refused(reason);
+        if let Some(more) = self.lines.refused.more() {
+            warn!("refused a stream of {peer}: {words:.1000}{more}");
+        }
+        self.refused.add(RefusedStream {
+            at: self.clock.now(),
+            peer: peer.clone(),
+            reason,
+            message: clipped(words).to_owned(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::discovery::testing::hub;
+
+    #[test]
+    fn the_last_ones_are_kept_and_cut() {
+        let hub = hub();
+        let peer = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
+        for number in 0..100 {
+            let words = format!("{number}{}", "é".repeat(1000));
+            hub.refuse(&peer, RefusalReason::Node, &words);
+        }
+        let kept = hub.refused.newest();
+        assert_eq!(kept.len(), REMEMBERED);
+        assert!(kept[0].message.starts_with("99é") && kept[0].message.len() <= 256);
+    }
+
+    #[test]
+    fn each_reason_has_a_name_of_its_own() {
+        let names = RefusalReason::ALL.map(RefusalReason::as_str);
+        let all: std::collections::BTreeSet<_> = names.into_iter().collect();
+        assert_eq!(all.len(), RefusalReason::ALL.len());
+    }
+}

@@ -1,0 +1,73 @@
+//! Where documents go, piece by piece, and what has to be known of those before.
+
+use std::io::{self, Write};
+
+/// More of what comes out is not held in memory: it is made once more, straight to where it is wanted.
+const HELD_BYTES: usize = 16 << 20;
+
+/// What comes out, on its way.
+pub(super) struct Out<'a> {
+    to: &'a mut dyn Write,
+    last: Option<char>,
+    failed: io::Result<()>,
+}
+
+impl<'a> Out<'a> {
+    pub(super) fn new(to: &'a mut dyn Write) -> Self {
+        Self {
+            to,
+            last: None,
+            failed: Ok(()),
+        }
+    }
+
+    pub(super) fn push_str(&mut self, text: &str) {
+        if self.failed.is_ok() && !text.is_empty() {
+            self.last = text.chars().next_back();
+            self.failed = self.to.write_all(text.as_bytes());
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.last.is_none()
+    }
+
+    pub(super) fn ends_line(&self) -> bool {
+        self.last == Some('\n')
+    }
+
+    /// # Errors
+    /// Something could not be written.
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.failed
+    }
+}
+
+/// All that comes out, unless it is too much.
+#[derive(Debug)]
+pub(super) struct Held(Option<Vec<u8>>);
+
+impl Held {
+    pub(super) const fn new() -> Self {
+        Self(Some(Vec::new()))
+    }
+
+    /// `None`: it was too much.
+    pub(super) fn whole(self) -> Option<Vec<u8>> {
+        self.0
+    }
+}
+
+impl Write for Held {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.take().and_then(|mut held| {
+            held.extend_from_slice(bytes);
+            (held.len() <= HELD_BYTES).then_some(held)
+        });
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

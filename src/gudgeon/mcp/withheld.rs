@@ -1,0 +1,191 @@
+//! Snapshots for sinks that nobody knows: the same without the fields that hold secrets. Made once for all of them, and anew
+//! only for what has changed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use api::config::Object;
+use api::config::collections::kind_of;
+use api::{schema, wire};
+use mcp::message;
+use mcp::snapshot::{Collection, Origin, Resource, Snapshot};
+use mcp::version::Version;
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::Snapshots;
+use crate::secrets;
+
+/// Objects that are read on the loop: some 50 µs each.
+const AT_ONCE: usize = 100;
+
+/// What is published, without secrets, for as long as somebody follows it.
+pub(super) fn without_secrets(mut from: watch::Receiver<Snapshots>) -> watch::Receiver<Snapshots> {
+    let (to, watched) = watch::channel(Snapshots::default());
+    tokio::spawn(async move {
+        let mut redactor = Redactor::default();
+        from.mark_changed();
+        loop {
+            tokio::select! {
+                changed = from.changed() => if changed.is_err() { return },
+                () = to.closed() => return,
+            }
+            let published = from.borrow_and_update().clone();
+            if redactor.unread(&published) <= AT_ONCE {
+                to.send_replace(redactor.snapshots(&published));
+                continue;
+            }
+            // Thousands of objects are read again: not for the loop.
+            let made = tokio::task::spawn_blocking(move || {
+                let snapshots = redactor.snapshots(&published);
+                (redactor, snapshots)
+            });
+            // What cannot be made without secrets is not served at all.
+            let Ok((state, snapshots)) = made.await else {
+                return warn!("nothing more is served to sinks without a certificate");
+            };
+            redactor = state;
+            to.send_replace(snapshots);
+        }
+    });
+    watched
+}
+
+/// By name: the version that was read, and what is served in its place.
+type Resources = HashMap<Arc<str>, (Version, Arc<Resource>)>;
+
+/// What was made of each collection last.
+#[derive(Debug, Default)]
+struct Redactor {
+    collections: HashMap<Arc<str>, Redacted>,
+    has_warned: bool,
+}
+
+#[derive(Debug)]
+struct Redacted {
+    of: Arc<Collection>,
+    made: Arc<Collection>,
+    resources: Resources,
+}
+
+impl Redactor {
+    /// Objects of collections that are other ones than before.
+    fn unread(&self, published: &Snapshots) -> usize {
+        let all = published.all().flat_map(|snapshot| snapshot.collections());
+        let unread = all.filter(|collection| {
+            let known = self.collections.get(collection.name());
+            let is_known = known.is_some_and(|known| Arc::ptr_eq(&known.of, collection));
+            secrets::may_hold(collection.name()) && !is_known
+        });
+        unread.map(|collection| collection.members().len()).sum()
+    }
+
+    fn snapshots(&mut self, published: &Snapshots) -> Snapshots {
+        let mut snapshots = Snapshots::default();
+        for snapshot in published.all() {
+            snapshots.set(Arc::new(self.snapshot(snapshot)));
+        }
+        snapshots
+    }
+
+    fn snapshot(&mut self, snapshot: &Snapshot) -> Snapshot {
+        let mut withheld = 0_usize;
+        let made = snapshot.map(|collection| match secrets::may_hold(collection.name()) {
+            true => self.collection(collection, &mut withheld),
+            false => Arc::clone(collection),
+        });
+        if withheld > 0 && !self.has_warned {
+            self.has_warned = true;
+            warn!(
+                "sinks without a certificate are sent {withheld} objects without the fields that hold secrets"
+            );
+        }
+        made
+    }
+
+    fn collection(
+        &mut self,
+        collection: &Arc<Collection>,
+        withheld: &mut usize,
+    ) -> Arc<Collection> {
+        let name = collection.name();
+        let is_known = |known: &Redacted| Arc::ptr_eq(&known.of, collection);
+        if !self.collections.get(name).is_some_and(is_known) {
+            let before = self.collections.remove(name);
+            let before = before.map(|before| before.resources).unwrap_or_default();
+            let made = Redacted::new(collection, &before);
+            self.collections.insert(Arc::clone(name), made);
+        }
+        let Some(known) = self.collections.get(name) else {
+            return Arc::new(Collection::empty(Arc::clone(name)));
+        };
+        *withheld += known.withheld();
+        Arc::clone(&known.made)
+    }
+}
+
+impl Redacted {
+    fn new(of: &Arc<Collection>, before: &Resources) -> Self {
+        let mut resources = Resources::with_capacity(of.members().len());
+        for member in of.members() {
+            let known = before.get(&member.name);
+            let known = known.filter(|(version, _)| *version == member.version);
+            let one = match known {
+                Some((_, one)) => Arc::clone(one),
+                None => redacted(of.name(), member),
+            };
+            resources.insert(Arc::clone(&member.name), (member.version, one));
+        }
+        // By name, as they are in the collection.
+        let members = of.members().iter();
+        let members = members.filter_map(|member| resources.get(&member.name));
+        let members = members.map(|(_, one)| Arc::clone(one)).collect();
+        Self {
+            of: Arc::clone(of),
+            made: Arc::new(Collection::of_sorted(Arc::clone(of.name()), members)),
+            resources,
+        }
+    }
+
+    /// Objects that say less than they were written with.
+    fn withheld(&self) -> usize {
+        let resources = self.resources.values();
+        resources
+            .filter(|(version, one)| *version != one.version)
+            .count()
+    }
+}
+
+/// The resource without its secrets; itself where it has none.
+fn redacted(collection: &str, resource: &Arc<Resource>) -> Arc<Resource> {
+    let message::Resource { metadata, body } = resource.message();
+    let (metadata, body) = (metadata.unwrap_or_default(), body.unwrap_or_default());
+    let (message, value) = match kind_of(collection) {
+        Some(kind) => {
+            let read = Object::of_resource(kind, &resource.name, body.value);
+            (kind.message, read.map(|object| object.spec))
+        }
+        None => {
+            let mesh = &schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG;
+            (mesh, wire::decode(mesh, &body.value))
+        }
+    };
+    let value = match value {
+        Ok(mut value) => {
+            if !secrets::withhold(collection, &mut value) {
+                return Arc::clone(resource);
+            }
+            wire::encode(message, &value)
+        }
+        // Nobody can tell what is in it.
+        Err(_) => Vec::new(),
+    };
+    Arc::new(Resource::new(Origin {
+        name: resource.name.to_string(),
+        create_time: metadata.create_time,
+        labels: metadata.labels,
+        annotations: metadata.annotations,
+        type_url: body.type_url,
+        body: value.into(),
+    }))
+}

@@ -1,0 +1,202 @@
+//! Pages that are for those who are on this host: who may ask for them.
+//!
+//! A browser there may be led to them by a page elsewhere: what comes from it says so in `Origin`, and in `Host` where the page's
+//! own name was made to mean loopback.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use hyper::header::{HOST, HeaderName, ORIGIN};
+use hyper::http::uri::Authority;
+use hyper::{Method, Request, StatusCode};
+
+use super::{Answer, text};
+
+/// From here Envoy passes on what came to the pod from outside. Its other address, `::6`, is no loopback address.
+const PASS_THROUGH: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
+const LOCAL_ONLY: &str = "for this host only: see --debugAddr";
+const FOREIGN: &str = "only a Host and an Origin of localhost are allowed";
+const FOREIGN_CHANGE: &str = "a page of another Origin may change nothing";
+
+/// Checks whether a request may have a page. `open`: the listener is there for everybody.
+///
+/// # Errors
+/// The answer that it gets instead.
+#[expect(clippy::result_large_err, reason = "it is an answer, and sent as one")]
+pub(crate) fn guard<B>(request: &Request<B>, peer: IpAddr, open: bool) -> Result<(), Answer> {
+    let refused = |words| Err(text(StatusCode::FORBIDDEN, words));
+    if open {
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        if !reads && !is_of_same_origin(request) {
+            return refused(FOREIGN_CHANGE);
+        }
+        return Ok(());
+    }
+    if !is_local(peer) {
+        return refused(LOCAL_ONLY);
+    }
+    let named = request.uri().authority().into_iter().map(Authority::as_str);
+    let hosts = values(request, HOST).chain(named);
+    let origins = values(request, ORIGIN).map(|origin| page_of(origin).unwrap_or_default());
+    if hosts.chain(origins).all(means_this_host) {
+        Ok(())
+    } else {
+        refused(FOREIGN)
+    }
+}
+
+fn is_local(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    address.is_loopback() && address != PASS_THROUGH
+}
+
+/// The header's values; one that is no text is none that means this host.
+fn values<B>(request: &Request<B>, name: HeaderName) -> impl Iterator<Item = &str> {
+    let values = request.headers().get_all(name).into_iter();
+    values.map(|value| value.to_str().unwrap_or_default().trim())
+}
+
+/// The authority of an origin.
+fn page_of(origin: &str) -> Option<&str> {
+    origin.split_once("://").map(|(_, authority)| authority)
+}
+
+/// What no browser sends has no origin.
+fn is_of_same_origin<B>(request: &Request<B>) -> bool {
+    let host = values(request, HOST).next();
+    values(request, ORIGIN).all(|origin| {
+        let page = page_of(origin);
+        page.is_some_and(|page| host.is_some_and(|host| host.eq_ignore_ascii_case(page)))
+    })
+}
+
+/// Whether `host[:port]` can only mean this host.
+fn means_this_host(text: &str) -> bool {
+    let Ok(authority) = text.parse::<Authority>() else {
+        return false;
+    };
+    let host = authority.host();
+    let has_port = authority.port_u16().is_some();
+    if text.contains('@') || (!has_port && text != host) {
+        return false;
+    }
+    let address = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    match address.unwrap_or(host).parse() {
+        Ok(address) => is_local(address),
+        Err(_) => host.eq_ignore_ascii_case("localhost"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: &str, uri: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap()
+    }
+
+    fn may(request: &Request<()>, peer: &str, open: bool) -> bool {
+        let found = guard(request, peer.parse().unwrap(), open);
+        assert!(
+            found
+                .as_ref()
+                .err()
+                .is_none_or(|answer| answer.status() == StatusCode::FORBIDDEN)
+        );
+        found.is_ok()
+    }
+
+    /// Envoy's inbound pass-through connects from 127.0.0.6 and from ::6.
+    #[test]
+    fn who_is_in_the_pod() {
+        let request = asked("GET", "/debug", &[("host", "localhost")]);
+        for (peer, local) in [
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("127.0.0.6", false),
+            ("::ffff:127.0.0.6", false),
+            ("::6", false),
+            ("10.0.0.7", false),
+            ("fe80::1", false),
+        ] {
+            assert_eq!(may(&request, peer, false), local, "{peer}");
+            assert!(may(&request, peer, true), "{peer}");
+        }
+    }
+
+    #[test]
+    fn a_request_names_no_host_but_this_one() {
+        for (uri, headers, allowed) in [
+            ("/debug", &[][..], true),
+            ("/debug", &[("host", "localhost")], true),
+            ("/debug", &[("host", "LOCALHOST:8080")], true),
+            ("/debug", &[("host", "127.0.0.1:8080")], true),
+            ("/debug", &[("host", "127.9.9.9")], true),
+            ("/debug", &[("host", "[::1]:8080")], true),
+            ("http://localhost/debug", &[("host", "localhost")], true),
+            (
+                "/debug",
+                &[("host", "localhost:80"), ("origin", "http://localhost:80")],
+                true,
+            ),
+            // DNS rebinding: a page's own name resolves to 127.0.0.1, so the browser sends no Origin.
+            ("/debug", &[("host", "evil.example:8080")], false),
+            ("/debug", &[("host", "localhost.evil.example")], false),
+            ("/debug", &[("host", "127.0.0.1.evil.example")], false),
+            ("/debug", &[("host", "localhost:x@evil.example")], false),
+            ("/debug", &[("host", "evil@localhost")], false),
+            ("/debug", &[("host", "localhost:x")], false),
+            ("/debug", &[("host", "127.0.0.6:8080")], false),
+            ("/debug", &[("host", "10.0.0.7")], false),
+            ("/debug", &[("host", "[::6]")], false),
+            ("/debug", &[("host", "")], false),
+            (
+                "/debug",
+                &[("host", "localhost"), ("host", "evil.example")],
+                false,
+            ),
+            ("http://evil.example/debug", &[("host", "localhost")], false),
+            (
+                "/debug",
+                &[("host", "localhost"), ("origin", "http://evil.example")],
+                false,
+            ),
+            (
+                "/debug",
+                &[("host", "localhost"), ("origin", "null")],
+                false,
+            ),
+        ] {
+            let request = asked("GET", uri, headers);
+            assert_eq!(
+                may(&request, "127.0.0.1", false),
+                allowed,
+                "{uri} {headers:?}"
+            );
+            assert!(may(&request, "127.0.0.1", true), "{uri} {headers:?}");
+        }
+    }
+
+    /// Who opens a listener for everybody does not open it for the pages that a browser is shown.
+    #[test]
+    fn another_page_changes_nothing_even_where_everybody_may_look() {
+        let host = ("host", "discovery.example:9090");
+        for (headers, allowed) in [
+            (&[host][..], true),
+            (&[host, ("origin", "http://discovery.example:9090")], true),
+            (&[host, ("origin", "http://evil.example")], false),
+            (&[host, ("origin", "null")], false),
+            (&[("origin", "http://evil.example")], false),
+        ] {
+            let change = asked("POST", "/debug/adsz?push=1", headers);
+            assert_eq!(may(&change, "10.0.0.7", true), allowed, "{headers:?}");
+        }
+    }
+}

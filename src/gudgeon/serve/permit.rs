@@ -1,0 +1,378 @@
+//! Permits: how many requests with a body are under way at a time, and how many bytes their bodies take together.
+//!
+//! Nobody waits for a permit. A request gets one at once, or 429: so no queue can be filled by those who are slow. Where there is
+//! none left, a request evicts another one that deserves it less: one whose body has not moved for a while; where it comes over a
+//! connection that was answered before, one of strangers; and among equals one that holds much more.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::connection::Line;
+
+/// A body of which nothing came in this time gives way to any other.
+pub(super) const STALE: Duration = Duration::from_millis(250);
+/// Less of a body is no move: otherwise a byte now and then would be enough.
+pub(super) const STEP: usize = 4 << 10;
+/// Among equals a permit is taken from who holds so many times as much.
+const MUCH: usize = 4;
+
+/// All permits of a listener.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    /// What each takes at least.
+    floor: usize,
+    state: Mutex<State>,
+}
+
+/// There is no permit, or it was given to another request: as many are under way as may be, or as many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rejected;
+
+#[derive(Debug)]
+struct State {
+    next: u64,
+    free: usize,
+    holders: BTreeMap<u64, Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    connection: Arc<Line>,
+    bytes: usize,
+    progress: Progress,
+    /// When a part of the body came that is worth something, or the progress began.
+    moved: Instant,
+    /// Bytes of the body since then.
+    came: usize,
+    evicted: Arc<Notify>,
+}
+
+/// How far a request with a permit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The body comes.
+    Reading,
+    /// The body is there, and others are before it.
+    Queued,
+    /// The program works on it: it keeps its permit whatever happens.
+    Working,
+    /// The answer is to be taken.
+    Answering,
+}
+
+/// Leave to be under way, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    permits: Arc<Permits>,
+    connection: Arc<Line>,
+    id: u64,
+    evicted: Arc<Notify>,
+}
+
+impl Permits {
+    /// For so many bytes, and so many requests.
+    pub(crate) fn new(bytes: usize, requests: usize) -> Arc<Self> {
+        Arc::new(Self {
+            floor: bytes.checked_div(requests).unwrap_or(bytes).max(1),
+            state: Mutex::new(State {
+                next: 0,
+                free: bytes,
+                holders: BTreeMap::new(),
+            }),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A permit for a request of this connection.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn acquire(self: &Arc<Self>, connection: &Arc<Line>) -> Result<Permit, Rejected> {
+        let now = Instant::now();
+        let evicted = Arc::new(Notify::new());
+        let id = {
+            let mut state = self.state();
+            let id = state.next;
+            state.make_room(id, connection, self.floor, self.floor, now)?;
+            state.next += 1;
+            state.free -= self.floor;
+            state.holders.insert(
+                id,
+                Holder {
+                    connection: Arc::clone(connection),
+                    bytes: self.floor,
+                    progress: Progress::Reading,
+                    moved: now,
+                    came: 0,
+                    evicted: Arc::clone(&evicted),
+                },
+            );
+            id
+        };
+        Ok(Permit {
+            permits: Arc::clone(self),
+            connection: Arc::clone(connection),
+            id,
+            evicted,
+        })
+    }
+}
+
+impl State {
+    /// Evicts as many as have to go so that `wanted` bytes are free, or nobody. Who wants them will hold `all` then.
+    fn make_room(
+        &mut self,
+        own: u64,
+        connection: &Line,
+        wanted: usize,
+        all: usize,
+        now: Instant,
+    ) -> Result<(), Rejected> {
+        if self.free >= wanted {
+            return Ok(());
+        }
+        let known = connection.is_established();
+        let mut chosen = Vec::new();
+        for (id, holder) in &self.holders {
+            let stale = holder.is_stale(now);
+            let established = !stale && holder.connection.is_established();
+            let less = (known && !established)
+                || (established == known && (stale || holder.bytes / MUCH >= all));
+            if *id != own && holder.progress != Progress::Working && less {
+                // Those that are not stale go last, the largest first.
+                let rest = if stale { 0 } else { holder.bytes };
+                let order = (established, !stale, Reverse(rest), holder.moved);
+                chosen.push((order, *id, holder.bytes));
+            }
+        }
+        chosen.sort_unstable();
+        let mut free = self.free;
+        let enough = chosen.iter().position(|(_, _, bytes)| {
+            free += bytes;
+            free >= wanted
+        });
+        let count = enough.ok_or(Rejected)? + 1;
+        for (_, id, _) in chosen.into_iter().take(count) {
+            if let Some(holder) = self.holders.remove(&id) {
+                self.free += holder.bytes;
+                holder.evict(now);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Holder {
+    /// Tells it; where nobody would hear, its connection is cut.
+    fn evict(self, now: Instant) {
+        match self.progress {
+            Progress::Answering => self.connection.cut(),
+            Progress::Reading | Progress::Queued | Progress::Working => self.evicted.notify_one(),
+        }
+        if self.is_stale(now) {
+            self.connection.demote();
+        }
+    }
+
+    /// Its client is waited for.
+    fn is_stale(&self, now: Instant) -> bool {
+        matches!(self.progress, Progress::Reading | Progress::Answering)
+            && now.duration_since(self.moved) >= STALE
+    }
+}
+
+impl Permit {
+    /// So much of the body came.
+    pub(super) fn came(&self, bytes: usize) {
+        let mut state = self.permits.state();
+        let Some(holder) = state.holders.get_mut(&self.id) else {
+            return;
+        };
+        holder.came = holder.came.saturating_add(bytes);
+        if holder.came >= STEP {
+            (holder.came, holder.moved) = (0, Instant::now());
+            self.connection.moved();
+        }
+    }
+
+    /// Room for so many bytes of the body.
+    ///
+    /// # Errors
+    /// There is none: what it has is to be given back.
+    pub(super) fn grow(&self, bytes: usize) -> Result<(), Rejected> {
+        let mut state = self.permits.state();
+        let has = state.holders.get(&self.id).map(|holder| holder.bytes);
+        let has = has.ok_or(Rejected)?;
+        let wanted = bytes.saturating_sub(has);
+        if wanted == 0 {
+            return Ok(());
+        }
+        state.make_room(self.id, &self.connection, wanted, bytes, Instant::now())?;
+        state.free -= wanted;
+        if let Some(holder) = state.holders.get_mut(&self.id) {
+            holder.bytes = bytes;
+        }
+        Ok(())
+    }
+
+    /// The next progress begins.
+    ///
+    /// # Errors
+    /// It was evicted, and has not heard of it yet.
+    pub(crate) fn begin(&self, progress: Progress) -> Result<(), Rejected> {
+        let mut state = self.permits.state();
+        let holder = state.holders.get_mut(&self.id).ok_or(Rejected)?;
+        (holder.progress, holder.moved) = (progress, Instant::now());
+        Ok(())
+    }
+
+    /// Returns when the permit was given to another request.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// Is told when the permit was given to another request.
+    pub(crate) fn eviction(&self) -> Arc<Notify> {
+        Arc::clone(&self.evicted)
+    }
+
+    /// Whether its connection has been answered before.
+    pub(crate) fn is_established(&self) -> bool {
+        self.connection.is_established()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.permits.state();
+        if let Some(holder) = state.holders.remove(&self.id) {
+            state.free += holder.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use super::super::crowd::Crowd;
+    use super::*;
+
+    const MORE: Duration = STALE.saturating_add(Duration::from_millis(1));
+
+    /// The first `known` of them were answered before.
+    fn lines<const COUNT: usize>(known: usize) -> [Arc<Line>; COUNT] {
+        let crowd = Arc::new(Crowd::new(COUNT));
+        std::array::from_fn(|at| {
+            let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+            let line = Line::new(peer, Crowd::enter(&crowd));
+            if at < known {
+                line.establish();
+            }
+            line
+        })
+    }
+
+    async fn happens(what: impl Future) -> bool {
+        tokio::time::timeout(Duration::ZERO, what).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_answered_before_takes_it_from_strangers() {
+        let [kept, one, two, three] = lines(1);
+        let permits = Permits::new(20, 2);
+        let first = permits.acquire(&one).unwrap();
+        let second = permits.acquire(&two).unwrap();
+        // Both are as good as a third.
+        assert_eq!(permits.acquire(&three).unwrap_err(), Rejected);
+        let third = permits.acquire(&kept).unwrap();
+        assert!(happens(first.evicted()).await && !happens(second.evicted()).await);
+        assert_eq!(first.begin(Progress::Queued), Err(Rejected));
+        assert_eq!(first.grow(11), Err(Rejected));
+        drop(first);
+        let fourth = permits.acquire(&kept).unwrap();
+        assert!(happens(second.evicted()).await && !happens(third.evicted()).await);
+        // Nobody takes it from a kept one, unless that does not move.
+        assert_eq!(permits.acquire(&three).unwrap_err(), Rejected);
+        tokio::time::advance(MORE).await;
+        fourth.came(STEP);
+        let fifth = permits.acquire(&three).unwrap();
+        assert!(happens(third.evicted()).await && !happens(fourth.evicted()).await);
+        drop((second, third, fourth, fifth));
+        assert_eq!(permits.state().free, 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn among_equals_who_does_not_move_gives_way() {
+        let [one, two, three, four] = lines(0);
+        let permits = Permits::new(20_000, 2);
+        let slow = permits.acquire(&one).unwrap();
+        let moves = permits.acquire(&two).unwrap();
+        for _ in 0..4 {
+            tokio::time::advance(STALE / 2).await;
+            slow.came(1);
+            moves.came(STEP);
+        }
+        let third = permits.acquire(&three).unwrap();
+        assert!(happens(slow.evicted()).await && !happens(moves.evicted()).await);
+        assert!(!happens(one.left()).await, "it is told over its connection");
+        // Its body is there: what takes time now is this program.
+        for progress in [Progress::Queued, Progress::Working] {
+            moves.begin(progress).unwrap();
+            third.begin(progress).unwrap();
+            tokio::time::advance(MORE).await;
+            assert_eq!(permits.acquire(&four).unwrap_err(), Rejected);
+        }
+        // Nobody takes its answer.
+        moves.begin(Progress::Answering).unwrap();
+        assert_eq!(permits.acquire(&four).unwrap_err(), Rejected);
+        tokio::time::advance(MORE).await;
+        permits.acquire(&four).unwrap();
+        assert!(happens(two.left()).await && !happens(three.left()).await);
+        assert!(!happens(moves.evicted()).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_much_gives_way_to_who_needs_little() {
+        let [one, two, three, kept] = lines(4);
+        let permits = Permits::new(40, 8);
+        let large = permits.acquire(&one).unwrap();
+        large.grow(25).unwrap();
+        let small = permits.acquire(&two).unwrap();
+        assert_eq!(small.grow(20), Err(Rejected), "half of them is not little");
+        assert!(
+            !happens(small.evicted()).await,
+            "nobody had to go for nothing"
+        );
+        small.grow(15).unwrap();
+        let third = permits.acquire(&three).unwrap();
+        assert!(happens(large.evicted()).await && !happens(small.evicted()).await);
+        drop((large, small, third));
+        assert_eq!(permits.state().free, 40);
+        // What is worked on stays, whoever comes.
+        let [stranger, _, _, _] = lines(0);
+        let working = permits.acquire(&stranger).unwrap();
+        working.grow(40).unwrap();
+        working.begin(Progress::Working).unwrap();
+        assert_eq!(permits.acquire(&kept).unwrap_err(), Rejected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kept_connection_that_was_too_slow_is_a_stranger() {
+        let [one, other] = lines(2);
+        let permits = Permits::new(10, 1);
+        let slow = permits.acquire(&one).unwrap();
+        tokio::time::advance(MORE).await;
+        let _taken = permits.acquire(&other).unwrap();
+        assert!(happens(slow.evicted()).await);
+        assert!(!one.is_established() && other.is_established());
+    }
+}

@@ -1,0 +1,249 @@
+//! Answers that take long to make: made beside the loop, one at a time, and shared by all who wait for the same.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::StatusCode;
+use hyper::header::{HeaderValue, RETRY_AFTER};
+use tokio::sync::Mutex as Turn;
+use tokio::time::{Instant, sleep};
+
+use super::{Answer, text};
+
+/// Requests that wait for an answer. More are told to come again: half of a listener's places stay for others, for whoever waits
+/// gives his place to nobody.
+const WAITING: usize = 32;
+/// Answers that are kept for others.
+const KEPT: usize = 4;
+/// For how long after they were made: long enough for all who wait, and nothing for those who look once a minute.
+const KEEP: Duration = Duration::from_secs(5);
+
+/// Answers of one program.
+#[derive(Debug, Default)]
+pub(crate) struct SharedAnswers {
+    turn: Arc<Turn<()>>,
+    waiting: AtomicUsize,
+    made: Mutex<Vec<Made>>,
+}
+
+#[derive(Debug)]
+struct Made {
+    key: String,
+    state: Option<u64>,
+    begun: Instant,
+    ended: Instant,
+    answer: Answer,
+}
+
+/// One that is asked for.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// Answers of one key are the same, if they are made at the same time.
+    pub(crate) key: String,
+    /// The number of the state that it is made of, where it depends on nothing else: then it is right for as long as that number
+    /// stands. `None`: one is right for all who came before it was begun.
+    pub(crate) state: Option<u64>,
+}
+
+/// One that waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl SharedAnswers {
+    fn made(&self) -> MutexGuard<'_, Vec<Made>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, wanted: &Wanted, came: Instant) -> Option<Answer> {
+        let made = self.made();
+        let found = made.iter().find(|made| {
+            let same_state = wanted.state.is_some() && made.state == wanted.state;
+            made.key == wanted.key && (same_state || made.begun >= came)
+        });
+        found.map(|made| made.answer.clone())
+    }
+
+    /// The answer; `None` where making it has panicked.
+    pub(crate) async fn get(
+        self: Arc<Self>,
+        wanted: Wanted,
+        make: impl FnOnce() -> Answer + Send + 'static,
+    ) -> Option<Answer> {
+        let came = Instant::now();
+        if let Some(answer) = self.find(&wanted, came) {
+            return Some(answer);
+        }
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.waiting);
+        if before >= WAITING {
+            return Some(busy());
+        }
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        if let Some(answer) = self.find(&wanted, came) {
+            return Some(answer);
+        }
+        let this = Arc::clone(&self);
+        let made = tokio::task::spawn_blocking(move || {
+            let begun = Instant::now();
+            let answer = make();
+            this.keep(Made {
+                key: wanted.key,
+                state: wanted.state,
+                begun,
+                ended: Instant::now(),
+                answer: answer.clone(),
+            });
+            // Whoever asked may be gone by now; the next one has waited all the same.
+            drop(turn);
+            answer
+        });
+        made.await.ok()
+    }
+
+    fn keep(self: &Arc<Self>, new: Made) {
+        let mut made = self.made();
+        made.retain(|made| made.key != new.key);
+        if made.len() >= KEPT {
+            made.remove(0);
+        }
+        made.push(new);
+        drop(made);
+        // Weak, so that the end of the program does not wait for it.
+        let this = Arc::downgrade(self);
+        tokio::spawn(async move {
+            sleep(KEEP).await;
+            if let Some(this) = this.upgrade() {
+                this.made().retain(|made| made.ended.elapsed() < KEEP);
+            }
+        });
+    }
+}
+
+fn busy() -> Answer {
+    let words = "too many requests wait for an answer";
+    let mut answer = text(StatusCode::TOO_MANY_REQUESTS, words);
+    let headers = answer.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    fn wanted(key: &str, state: Option<u64>) -> Wanted {
+        Wanted {
+            key: key.to_owned(),
+            state,
+        }
+    }
+
+    fn counted(count: &Arc<AtomicUsize>) -> impl FnOnce() -> Answer + Send + 'static {
+        let count = Arc::clone(count);
+        move || {
+            let number = count.fetch_add(1, Ordering::Relaxed);
+            text(StatusCode::OK, &number.to_string())
+        }
+    }
+
+    #[tokio::test]
+    async fn all_who_wait_for_the_same_have_one_answer() {
+        let shared = Arc::new(SharedAnswers::default());
+        let count = Arc::new(AtomicUsize::new(0));
+        let mut all = JoinSet::new();
+        for _ in 0..WAITING {
+            all.spawn(Arc::clone(&shared).get(wanted("a", None), counted(&count)));
+        }
+        let all = all.join_all().await;
+        assert!(
+            all.iter()
+                .all(|one| one.as_ref().unwrap().status() == StatusCode::OK)
+        );
+        // The first had begun before the others came.
+        let first = count.load(Ordering::Relaxed);
+        assert!(first <= 2, "{first}");
+        // Later it may be another one, but where it depends on a state that stands.
+        for (state, more) in [(None, 1), (Some(7), 2), (Some(7), 2), (Some(8), 3)] {
+            let answer = Arc::clone(&shared).get(wanted("a", state), counted(&count));
+            assert!(answer.await.is_some());
+            assert_eq!(count.load(Ordering::Relaxed), first + more);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_is_made_at_a_time_and_few_wait() {
+        let shared = Arc::new(SharedAnswers::default());
+        let at_once = Arc::new(AtomicUsize::new(0));
+        let mut all = JoinSet::new();
+        for number in 0..2 * WAITING {
+            let at_once = Arc::clone(&at_once);
+            let key = wanted(&number.to_string(), None);
+            all.spawn(Arc::clone(&shared).get(key, move || {
+                let before = at_once.fetch_add(1, Ordering::SeqCst);
+                std::thread::yield_now();
+                at_once.fetch_sub(1, Ordering::SeqCst);
+                assert_eq!(before, 0);
+                text(StatusCode::OK, "made")
+            }));
+        }
+        let all = all.join_all().await;
+        let of = |status: StatusCode| {
+            let all = all.iter().flatten();
+            all.filter(|one| one.status() == status).count()
+        };
+        assert_eq!(of(StatusCode::OK), WAITING);
+        assert_eq!(of(StatusCode::TOO_MANY_REQUESTS), WAITING);
+        assert_eq!(shared.waiting.load(Ordering::Relaxed), 0);
+        assert!(shared.made().len() <= KEPT);
+    }
+
+    #[tokio::test]
+    async fn whoever_goes_makes_no_room_before_his_answer_is_made() {
+        let shared = Arc::new(SharedAnswers::default());
+        let (free, taken) = std::sync::mpsc::channel::<()>();
+        let asked = Arc::clone(&shared).get(wanted("a", Some(1)), move || {
+            taken.recv().unwrap();
+            text(StatusCode::OK, "made")
+        });
+        let asked = tokio::spawn(asked);
+        while shared.turn.try_lock().is_ok() {
+            tokio::task::yield_now().await;
+        }
+        asked.abort();
+        assert!(asked.await.unwrap_err().is_cancelled());
+        assert!(shared.turn.try_lock().is_err(), "it is still being made");
+        free.send(()).unwrap();
+        let next = Arc::clone(&shared).get(wanted("a", Some(1)), || panic!("it is there"));
+        assert!(next.await.is_some());
+    }
+
+    #[tokio::test]
+    async fn what_panics_is_nobodys_answer_and_the_next_is_made() {
+        let shared = Arc::new(SharedAnswers::default());
+        let fails = Arc::clone(&shared).get(wanted("a", Some(1)), || panic!("a mistake"));
+        assert!(fails.await.is_none());
+        let works = shared.get(wanted("a", Some(1)), || text(StatusCode::OK, "made"));
+        assert!(works.await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_kept_for_long() {
+        let shared = Arc::new(SharedAnswers::default());
+        for key in ["a", "b"] {
+            let made = Arc::clone(&shared).get(wanted(key, Some(1)), || text(StatusCode::OK, "x"));
+            assert!(made.await.is_some());
+            sleep(KEEP / 2).await;
+        }
+        assert_eq!(shared.made().len(), 2);
+        sleep(2 * KEEP).await;
+        assert!(shared.made().is_empty());
+    }
+}

@@ -1,0 +1,227 @@
+//! What `build/kubernetes` ships: who may connect, and galley and discovery beside each other by its command lines and by the
+//! certificates that the guide makes.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use api::config::document::documents;
+use serde_json::{Value, json};
+
+use crate::place::{Place, put, until};
+use crate::sinks::{a, address};
+use crate::support::program::{Program, free, gudgeon, request};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/kubernetes")
+}
+
+/// All objects of a manifest.
+fn objects(name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(folder().join(name)).unwrap();
+    let read = documents(&text).map(Result::unwrap);
+    let parts = read.flat_map(|document| {
+        let parts = document.parts();
+        let values = parts.into_iter().map(|part| part.value());
+        values.collect::<Vec<_>>()
+    });
+    parts.collect()
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    let found: Vec<_> = objects.iter().filter(|one| one["kind"] == kind).collect();
+    let [one] = found[..] else {
+        panic!("{kind}: {found:?}")
+    };
+    one
+}
+
+/// Each pod has a policy of its own, which names all its ports and lets nobody else's in.
+#[test]
+fn every_manifest_says_who_may_connect() {
+    let everybody = json!(null);
+    let of_mesh = json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "istio-system"}}}]);
+    for (name, wanted) in [
+        (
+            "injector.yaml",
+            vec![(&everybody, vec![9443]), (&of_mesh, vec![15014])],
+        ),
+        (
+            "discovery.yaml",
+            vec![
+                (&json!([{"namespaceSelector": {}}]), vec![15010, 15012]),
+                (&of_mesh, vec![8080, 15014]),
+            ],
+        ),
+        (
+            "galley.yaml",
+            vec![
+                (&everybody, vec![9443]),
+                (
+                    &json!([{"podSelector": {"matchLabels": {"app": "pilot"}}}]),
+                    vec![9901],
+                ),
+                (&of_mesh, vec![15014]),
+            ],
+        ),
+    ] {
+        let objects = objects(name);
+        let policy = of_kind(&objects, "NetworkPolicy");
+        let template = &of_kind(&objects, "Deployment")["spec"]["template"];
+        let selected = &policy["spec"]["podSelector"]["matchLabels"];
+        for (label, value) in selected.as_object().unwrap() {
+            assert_eq!(template["metadata"]["labels"][label], *value, "{name}");
+        }
+        assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress"]));
+        let rules = policy["spec"]["ingress"].as_array().unwrap();
+        let rules: Vec<(&Value, Vec<u64>)> = rules
+            .iter()
+            .map(|rule| {
+                let ports = rule["ports"].as_array().unwrap().iter();
+                let ports = ports.map(|port| port["port"].as_u64().unwrap());
+                (&rule["from"], ports.collect())
+            })
+            .collect();
+        assert_eq!(rules, wanted, "{name}");
+        // All that the pod listens on, and no more.
+        let mut named: Vec<u64> = rules.iter().flat_map(|(_, ports)| ports.clone()).collect();
+        let listed = template["spec"]["containers"][0]["ports"]
+            .as_array()
+            .unwrap();
+        let mut listed: Vec<_> = listed
+            .iter()
+            .map(|port| port["containerPort"].as_u64().unwrap())
+            .collect();
+        named.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(named, listed, "{name}");
+    }
+}
+
+/// The container's arguments.
+fn arguments(name: &str) -> Vec<String> {
+    let objects = objects(name);
+    let deployment = of_kind(&objects, "Deployment");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let arguments = container["args"].as_array().unwrap().iter();
+    arguments
+        .map(|one| one.as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// Runs the commands of the guide. What they would give to the cluster is in a folder of each Secret's name.
+fn certificates(root: &Path) {
+    let guide = fs::read_to_string(folder().join("coming-from-galley.md")).unwrap();
+    let (_, script) = guide.split_once("```sh\nopenssl ").unwrap();
+    let (script, _) = script.split_once("\n```").unwrap();
+    let kubectl = "#!/bin/sh\nset -e\n[ \"$3 $4 $5\" = 'create secret generic' ]\nmkdir \"$6\"\n\
+                   cp cert-chain.pem key.pem root-cert.pem \"$6\"\n";
+    let path = root.join("kubectl");
+    fs::write(&path, kubectl).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let ran = Command::new("/bin/sh")
+        .args(["-e", "-c", &format!("openssl {script}")])
+        .env("PATH", format!("{}:/usr/bin:/bin", root.display()))
+        .current_dir(root)
+        .output()
+        .unwrap();
+    assert!(
+        ran.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+}
+
+#[test]
+fn galley_and_discovery_as_they_ship_are_source_and_sink_by_certificates() {
+    let root = tempfile::tempdir().unwrap();
+    let config = tempfile::tempdir().unwrap();
+    put(config.path(), "a.yaml", &a("10.0.0.1"));
+    let path = |name: &str| root.path().join(name).display().to_string();
+    let shipped = arguments("galley.yaml");
+    assert!(
+        !shipped.iter().any(|one| one.contains("insecure")),
+        "{shipped:?}"
+    );
+    let secret = "istio.istio-galley-service-account";
+    let (port, monitoring) = (free(), free());
+    let galley = Program::start(
+        gudgeon()
+            .args(&shipped)
+            // Where a pod of the cluster has it, here.
+            .arg(format!("--server-address=tcp://127.0.0.1:{port}"))
+            .arg(format!("--monitoringPort={monitoring}"))
+            .args([
+                "--validation-port=0",
+                "--ctrlz_port=0",
+                "--drainDuration=0s",
+            ])
+            .arg(format!("--livenessProbePath={}", path("live")))
+            .arg(format!("--readinessProbePath={}", path("ready")))
+            .arg(format!("--configPath={}", config.path().display()))
+            .arg(format!(
+                "--tlsCertFile={}/{secret}/cert-chain.pem",
+                root.path().display()
+            ))
+            .arg(format!(
+                "--tlsKeyFile={}/{secret}/key.pem",
+                root.path().display()
+            ))
+            .arg(format!(
+                "--caCertFile={}/{secret}/root-cert.pem",
+                root.path().display()
+            ))
+            .arg(format!("--accessListFile={}", path("list")))
+            .env_clear(),
+    );
+    // The webhook does without: it is served by a certificate of its own.
+    let said = until("readiness without certificates", || {
+        request(monitoring, "GET", "/ready").filter(|(status, _)| *status == 200)
+    });
+    assert!(
+        said.1
+            .contains("is not open: it takes client certificates, and waits for"),
+        "{}",
+        said.1
+    );
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "closed");
+    certificates(root.path());
+    until("the port", || TcpStream::connect(("127.0.0.1", port)).ok());
+    let said = until("the line goes", || {
+        request(monitoring, "GET", "/ready").filter(|(_, said)| !said.contains("not open"))
+    });
+    assert_eq!((said.0, said.1.trim()), (200, "ok"));
+
+    let pilot = path("istio.istio-pilot-service-account");
+    let place = Place::new().arg("--registries=MCP");
+    let mesh = |mode: &str| {
+        format!(
+            "configSources: [{{address: 'mcp://127.0.0.1:{port}', tlsSettings: {{mode: {mode}}}}}]\n"
+        )
+    };
+    // By the name that its Service has.
+    let mutual = format!(
+        "MUTUAL, clientCertificate: {pilot}/cert-chain.pem, privateKey: {pilot}/key.pem, \
+         caCertificates: {pilot}/root-cert.pem, sni: istio-galley.istio-system"
+    );
+    place.write("mesh", &mesh(&mutual));
+    let discovery = place.start();
+    let served = || address(&discovery.json("/debug/endpointz"));
+    assert_eq!(served().as_deref(), Some("10.0.0.1"));
+    put(config.path(), "a.yaml", &a("10.0.0.2"));
+    until("a change", || (served()? == "10.0.0.2").then_some(()));
+    // Who has no certificate is told nothing.
+    let source = |field: &str| discovery.json("/debug/sinkz")[0][field].to_string();
+    for mode in [
+        "DISABLE".to_owned(),
+        format!("SIMPLE, caCertificates: {pilot}/root-cert.pem, sni: istio-galley.istio-system"),
+    ] {
+        discovery.place.write("mesh", &mesh(&mode));
+        until("the refusal", || {
+            (source("state").contains("broken") && source("synced") == "false").then_some(())
+        });
+    }
+    drop(galley);
+}

@@ -1,0 +1,241 @@
+//! Hostile proxies and clients of the pages of discovery: each says something else than the last, names what there is not, or
+//! asks for everything at once. Beside them a proxy has its updates, and health answers.
+
+#![allow(
+    clippy::await_holding_lock,
+    reason = "each test has a runtime of its own, and one runs at a time"
+)]
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use envoy_types::pb::envoy::config::core::v3::{Locality, Node};
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{Struct, Value};
+use tonic::Code;
+
+use crate::alone;
+use crate::client::{request as request_of, *};
+use crate::place::{Discovery, Place, documents, request};
+use crate::support::beside::Beside;
+use crate::support::program::until;
+
+/// Whoever looks at its health has an answer by then, whatever others do: 100 ms of the program that ships. The one under test is
+/// not optimised, and its clients need the cores, too.
+const HEALTH: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1000 } else { 100 });
+/// And a proxy its update.
+const PROMPT: Duration = Duration::from_secs(2);
+
+fn mesh(services: usize) -> Place {
+    let many: Vec<String> = (0..services)
+        .map(|number| {
+            let endpoints: Vec<String> = (1..=10).map(|at| format!("10.1.{at}.1")).collect();
+            let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+            service(&format!("s{number}"), &endpoints)
+        })
+        .collect();
+    Place::new()
+        .with("mesh", "enableAutoMtls: true\n")
+        .with("config/b.yaml", &service("b", &["10.0.0.1"]))
+        .with("config/many.yaml", &documents(&many))
+}
+
+/// A proxy that wants nothing but its updates, and whoever looks whether the program lives.
+struct WellBehaved {
+    stream: Sotw,
+    updates: u8,
+    health: Beside,
+}
+
+impl WellBehaved {
+    async fn of(discovery: &Discovery) -> Self {
+        let mut stream = Sotw::open(discovery.grpc).await;
+        stream.settle(&[B], &["8080"]).await;
+        let port = discovery.http;
+        let health = Beside::start("health", move || {
+            assert_eq!(request(port, "GET", "/ready").0, 200);
+        });
+        Self {
+            stream,
+            updates: 1,
+            health,
+        }
+    }
+
+    async fn has_an_update(&mut self, discovery: &Discovery) {
+        self.updates += 1;
+        let address = format!("10.0.0.{}", self.updates);
+        let begun = Instant::now();
+        let text = service("b", &[&address]);
+        discovery.place.write("config/b.yaml", &text);
+        let heard = self.stream.hear(EDS).await;
+        let took = begun.elapsed();
+        assert_eq!(endpoints(&heard, B), [format!("{address}:80")]);
+        assert!(took < PROMPT, "an update: {took:?}");
+        self.stream.ack(&heard, &[B]);
+    }
+
+    /// And the program ends as it is told.
+    fn ends(self, mut discovery: Discovery) {
+        self.health.was_answered_within(HEALTH);
+        assert_eq!(discovery.metric("gudgeon_panics_total"), 0.0);
+        discovery.signal("TERM");
+        assert_eq!(discovery.wait().code(), Some(0));
+    }
+}
+
+fn text(text: &str) -> Value {
+    Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    }
+}
+
+/// One that says everything about itself in another way than all others.
+fn other_node(number: usize, length: usize) -> Node {
+    let id = format!("sidecar~10.9.0.1~x.demo~d{number}.svc.cluster.local");
+    let file = |key: &str| {
+        let name = format!("/{}/{number}", "x".repeat(length));
+        (format!("TLS_CLIENT_{key}"), text(&name))
+    };
+    let fields = ["CERT_CHAIN", "KEY", "ROOT_CERT"].map(file);
+    Node {
+        id,
+        metadata: Some(Struct {
+            fields: fields.into(),
+        }),
+        locality: Some(Locality {
+            region: format!("r{number}"),
+            ..Locality::default()
+        }),
+        ..Node::default()
+    }
+}
+
+/// Without a bound each left its resources behind: 596 of them 513 MiB.
+#[tokio::test]
+async fn whoever_says_something_else_each_time_leaves_little_behind() {
+    let _alone = alone();
+    let discovery = mesh(100).start();
+    let mut good = WellBehaved::of(&discovery).await;
+    let mut memory = Vec::new();
+    for number in 0..210 {
+        let mut stream = Sotw::open(discovery.grpc).await;
+        stream.ask_as(other_node(number, 1000), CDS, &[]);
+        stream.hear(CDS).await;
+        stream.say(request_of(LDS, &[]));
+        stream.hear(LDS).await;
+        stream.say(request_of(RDS, &["8080"]));
+        stream.hear(RDS).await;
+        if number % 70 == 69 {
+            good.has_an_update(&discovery).await;
+            memory.push(discovery.anonymous());
+        }
+    }
+    soon("they are gone", || discovery.streams() == 1).await;
+    let (first, last) = (memory[0], memory[2]);
+    assert!(last * 10 < first * 12, "KiB: {memory:?}");
+
+    // What is longer than anybody needs is refused before anything is made of it.
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.ask_as(other_node(1, 500_000), CDS, &[]);
+    let status = stream.end().await;
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    let refused = "gudgeon_streams_refused_total{reason=\"node_size\"}";
+    assert_eq!(discovery.metric(refused), 1.0);
+    good.has_an_update(&discovery).await;
+    good.ends(discovery);
+}
+
+/// 24 clients with 99,000 names each took more than the 512 MiB that the manifest allows.
+#[tokio::test]
+async fn names_of_nothing_are_not_remembered() {
+    let _alone = alone();
+    let discovery = mesh(100).start();
+    let mut good = WellBehaved::of(&discovery).await;
+    good.has_an_update(&discovery).await;
+    let before = discovery.anonymous();
+    let names: Vec<String> = (0..99_000).map(|at| format!("outbound|{at}||no")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut open = Vec::new();
+    for number in 0..8 {
+        let url = [EDS, RDS, CDS, LDS][number % 4];
+        let mut stream = Sotw::open(discovery.grpc).await;
+        stream.ask(url, &names);
+        let status = stream.end().await;
+        assert_eq!(status.code(), Code::InvalidArgument, "{url}: {status:?}");
+        open.push(stream);
+    }
+    let versions: Vec<_> = names.iter().map(|name| (*name, "v")).collect();
+    for (url, names, versions) in [
+        (EDS, &*names, &[][..]),
+        (CDS, &[], &*versions),
+        (LDS, &[], &versions),
+    ] {
+        let mut stream = Delta::open(discovery.grpc).await;
+        let version = |(name, version): &(&str, &str)| ((*name).to_owned(), (*version).to_owned());
+        stream.say(DeltaDiscoveryRequest {
+            node: Some(node()),
+            type_url: url.to_owned(),
+            resource_names_subscribe: names.iter().map(|&name| name.to_owned()).collect(),
+            initial_resource_versions: versions.iter().map(version).collect(),
+            ..DeltaDiscoveryRequest::default()
+        });
+        if !versions.is_empty() {
+            // So many are gone, and the client need not name them on its next stream.
+            assert_eq!(stream.hear(url).await.removed_resources.len(), 1000);
+        }
+        let status = stream.end().await;
+        assert_eq!(status.code(), Code::InvalidArgument, "{url}: {status:?}");
+    }
+    good.has_an_update(&discovery).await;
+    assert_eq!(discovery.streams(), 1);
+    let refused = "gudgeon_streams_refused_total{reason=\"names\"}";
+    assert_eq!(discovery.metric(refused), 11.0);
+    until("memory is back", || {
+        let now = discovery.anonymous();
+        // One request is 4 MiB, and is read as strings.
+        (now * 10 <= before * 12 + 10 * (32 << 10)).then_some(())
+    });
+    drop(open);
+    good.ends(discovery);
+}
+
+/// 54 kB of HTTP held the loop for 98 s: each of these answers was made anew, and health stood behind them.
+#[tokio::test]
+async fn pages_are_made_once_and_beside_health() {
+    let _alone = alone();
+    let discovery = mesh(1000).start();
+    let mut good = WellBehaved::of(&discovery).await;
+    let mut flood = Vec::new();
+    for number in 0..64 {
+        let path = [
+            "/v1/registration",
+            "/debug/endpointz",
+            "/metrics",
+            "/debug/syncz",
+        ][number % 4];
+        let one = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let mut client = TcpStream::connect(("127.0.0.1", discovery.http)).unwrap();
+        client.write_all(one.repeat(20).as_bytes()).unwrap();
+        flood.push(client);
+    }
+    for _ in 0..3 {
+        good.has_an_update(&discovery).await;
+    }
+    // Each of them has an answer, if it was not one of too many, or gave its place to others.
+    let mut answered = 0;
+    for client in &mut flood {
+        client.set_read_timeout(Some(PROMPT)).unwrap();
+        let mut head = [0; 12];
+        if client.read_exact(&mut head).is_ok() {
+            assert!(head == *b"HTTP/1.1 200" || head == *b"HTTP/1.1 429");
+            answered += 1;
+        }
+    }
+    assert!(answered > 16, "{answered}");
+    drop(flood);
+    good.has_an_update(&discovery).await;
+    good.ends(discovery);
+}

@@ -1,0 +1,174 @@
+//! Files of every kind in every place: what blocks, what hangs, what goes and comes back, what is too much. Beside each a good
+//! one goes on.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::place::{Galley, Place, SERVICES, service, until};
+use crate::support::{beside_a_hung_mount, gudgeon, pipe};
+
+/// An update, on a machine that does something else as well.
+const UPDATE: Duration = Duration::from_secs(6);
+
+/// Where the test's own folder `hung` is a mount that hangs, if there can be one.
+fn beside_hung(root: &Path) -> Command {
+    beside_a_hung_mount(&root.join("hung")).unwrap_or_else(gudgeon)
+}
+
+fn goes_on(mut galley: Galley) {
+    let begin = Instant::now();
+    galley
+        .place
+        .write("config/other.yaml", &service("other", [75, 25]));
+    until("another file", || {
+        let names = galley.names(SERVICES);
+        names.contains(&"shop/other".to_owned()).then_some(())
+    });
+    assert!(begin.elapsed() < UPDATE, "{:?}", begin.elapsed());
+    assert_eq!(galley.get("/ready").0, 200);
+    let begin = Instant::now();
+    galley.signal("TERM");
+    assert!(galley.wait().success());
+    assert!(begin.elapsed() < UPDATE, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn files_that_block_hold_up_only_themselves() {
+    let place = Place::new()
+        .by(beside_hung)
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .mesh("enableTracing: true\n");
+    let config = place.path("config");
+    symlink("/proc/kmsg", config.join("kmsg.yaml")).unwrap();
+    symlink(place.path("hung/b.yaml"), config.join("hung.yaml")).unwrap();
+    symlink(place.path("hung"), config.join("hung")).unwrap();
+    pipe(&config.join("pipe.yaml"));
+    let hangs = beside_a_hung_mount(&place.path("hung")).is_some();
+    let galley = place.start();
+    assert_eq!(galley.names(SERVICES), ["shop/a"]);
+    let rejected = galley.configz()["rejected"].to_string();
+    assert!(rejected.contains("kmsg.yaml"), "{rejected}");
+    if hangs {
+        assert_eq!(
+            rejected.matches("reading it hangs").count(),
+            2,
+            "{rejected}"
+        );
+    }
+    // One that was good begins to hang, and is good again.
+    let a = config.join("a.yaml");
+    let to = if hangs { "../hung/a" } else { "/proc/kmsg" };
+    symlink(to, config.join(".new")).unwrap();
+    fs::rename(config.join(".new"), &a).unwrap();
+    until("what hangs is shown", || {
+        let rejected = galley.configz()["rejected"].to_string();
+        rejected.contains("/a.yaml").then_some(())
+    });
+    assert_eq!(galley.names(SERVICES), ["shop/a"]);
+    galley.place.write("config/a.yaml", &service("b", [75, 25]));
+    until("it is a file again", || {
+        (galley.names(SERVICES) == ["shop/b"]).then_some(())
+    });
+    // The mesh's file, too.
+    let mesh = galley.place.path("mesh");
+    symlink(to.replace("..", "."), mesh.with_extension("new")).unwrap();
+    fs::rename(mesh.with_extension("new"), &mesh).unwrap();
+    until("that is said", || {
+        (galley.logged("cannot use --meshConfigFile") == 1).then_some(())
+    });
+    galley.place.write("mesh", "enableTracing: false\n");
+    until("it is a file again", || {
+        (galley.logged("mesh has changed") == 1).then_some(())
+    });
+    goes_on(galley);
+}
+
+#[test]
+fn a_folder_that_goes_changes_nothing_and_its_return_is_seen() {
+    let galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .start();
+    let (config, away) = (galley.place.path("config"), galley.place.path("away"));
+    for (name, in_its_place) in [("b", "nothing"), ("c", "a file"), ("d", "a pipe")] {
+        fs::rename(&config, &away).unwrap();
+        match in_its_place {
+            "a file" => fs::write(&config, service("wrong", [75, 25])).unwrap(),
+            "a pipe" => pipe(&config),
+            _ => {}
+        }
+        until("it is known to be gone", || {
+            galley.configz()["source"]["stale_since"].as_str().map(drop)
+        });
+        assert!(galley.names(SERVICES).contains(&"shop/a".to_owned()));
+        assert!(!galley.names(SERVICES).contains(&"shop/wrong".to_owned()));
+        fs::write(away.join(format!("{name}.yaml")), service(name, [75, 25])).unwrap();
+        let _absent = fs::remove_file(&config);
+        fs::rename(&away, &config).unwrap();
+        let begin = Instant::now();
+        until("its return", || {
+            let names = galley.names(SERVICES);
+            names.contains(&format!("shop/{name}")).then_some(())
+        });
+        assert!(
+            begin.elapsed() < UPDATE,
+            "{in_its_place}: {:?}",
+            begin.elapsed()
+        );
+    }
+    goes_on(galley);
+}
+
+/// Documents that say next to nothing, or that are wrong: what is kept of them has a bound. (15 MB of each took 1.5 GB before;
+/// these here 90 MB.)
+#[test]
+fn many_tiny_documents_take_bounded_memory() {
+    const MANY: usize = 20_000;
+    let nameless = "kind: VirtualService\napiVersion: networking.istio.io/v1\n---\n";
+    let named = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: NAME}\nspec: {x: 1}\n---\n";
+    let named = (0..MANY).map(|at| named.replace("NAME", &format!("n{at}")));
+    let galley = Place::new()
+        .with("config/a.yaml", &service("a", [75, 25]))
+        .with("config/empty.yaml", &"a: 1\n---\n".repeat(MANY))
+        .with("config/nameless.yaml", &nameless.repeat(MANY))
+        .with("config/wrong.yaml", &named.collect::<String>())
+        .start();
+    assert_eq!(galley.names(SERVICES), ["shop/a"]);
+    assert!(galley.anonymous() < 48 << 10, "{} KiB", galley.anonymous());
+    let rejected = galley.configz()["rejected"].to_string();
+    for words in [
+        "and 19900 more documents that are no objects",
+        "more objects are refused: validate the files to see why",
+    ] {
+        assert!(rejected.contains(words), "{words}");
+    }
+    goes_on(galley);
+}
+
+#[test]
+fn signals_do_what_they_ask_for_and_end_nothing() {
+    let place = Place::new().with("config/a.yaml", &service("a", [75, 25]));
+    let log = place.path("log");
+    let to_file = format!("--log_target={}", log.display());
+    let galley = place.arg("--log_target=stdout").arg(&to_file).start();
+    fs::rename(&log, log.with_extension("old")).unwrap();
+    galley.signal("USR1");
+    until("the log's new file", || {
+        let text = fs::read_to_string(&log).ok()?;
+        text.contains("the log is opened again").then_some(())
+    });
+    until("all files are read again", || {
+        (galley.logged("asked by USR1 to read all files again") == 1).then_some(())
+    });
+    for (name, words) in [
+        ("HUP", "asked by HUP to read all files again"),
+        ("USR2", "ignoring the signal USR2"),
+        ("ALRM", "ignoring the signal ALRM"),
+    ] {
+        galley.signal(name);
+        until(words, || (galley.logged(words) == 1).then_some(()));
+    }
+    goes_on(galley);
+}

@@ -1,0 +1,96 @@
+//! Files of every kind in the place of its own: what blocks, what hangs, what expires; and signals.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::support::{Injector, Place, TEMPLATE, beside_a_hung_mount, gudgeon, pair_until, until};
+
+/// It injects, and obeys.
+fn goes_on(mut injector: Injector) {
+    let mut client = injector.client();
+    assert_eq!(client.image(), "proxy:2");
+    assert_eq!(injector.get("/ready").status, 200);
+    injector.signal("TERM");
+    assert!(injector.wait().success());
+}
+
+#[test]
+fn files_that_block_hold_up_only_themselves() {
+    let place = Place::new();
+    let hung = place.path("hung");
+    let possible = beside_a_hung_mount(&hung);
+    let to = match possible {
+        Some(_) => hung.join("x"),
+        None => "/proc/kmsg".into(),
+    };
+    let arguments = place.arguments();
+    let injector = place.start_as(possible.unwrap_or_else(gudgeon), &arguments);
+    let mut client = injector.client();
+    assert_eq!(client.image(), "proxy:1");
+    let link = |name: &str, to: &Path| {
+        let path = injector.place.path(name);
+        let new = path.with_extension("link");
+        symlink(to, &new).unwrap();
+        fs::rename(new, path).unwrap();
+    };
+    let (chain, key) = (
+        injector.place.read("chain.pem"),
+        injector.place.read("key.pem"),
+    );
+    for name in ["chain.pem", "key.pem", "config"] {
+        link(name, &to);
+    }
+    for flag in ["injectConfig", "tlsCertFile"] {
+        let words = format!("cannot use --{flag}");
+        until(&words, || injector.logged(&words) >= 1);
+    }
+    // What was good is used on.
+    assert_eq!(client.image(), "proxy:1");
+    injector.place.write("chain.pem", &chain);
+    injector.place.write("key.pem", &key);
+    injector
+        .place
+        .write("config", &TEMPLATE.replace("proxy:1", "proxy:2"));
+    until("they are files again", || client.image() == "proxy:2");
+    goes_on(injector);
+}
+
+#[test]
+fn certificates_that_end_are_said_and_shown() {
+    let place = Place::new();
+    let (chain, key) = pair_until(Some(time::Duration::hours(3)));
+    place.write("chain.pem", &chain);
+    place.write("key.pem", &key);
+    place.write("config", &TEMPLATE.replace("proxy:1", "proxy:2"));
+    let injector = place.start(&["--debugAddr=127.0.0.1:0"]);
+    assert_eq!(injector.logged("chain.pem ends within a day: "), 1);
+    let page = |words: &str| injector.get("/debug").text().contains(words);
+    assert!(page("within a day"), "{}", injector.get("/debug").text());
+    // It comes to its end while it is loaded.
+    let (chain, key) = pair_until(Some(time::Duration::seconds(3)));
+    injector.place.write("key.pem", &key);
+    injector.place.write("chain.pem", &chain);
+    until("its end", || {
+        injector.logged("chain.pem has expired: ") == 1
+    });
+    assert!(page("it has expired"));
+    // Read again it is the same.
+    injector.signal("HUP");
+    until("HUP", || {
+        injector.logged("asked by HUP to read all files again") == 1
+    });
+    let (chain, key) = pair_until(Some(time::Duration::days(3)));
+    injector.place.write("key.pem", &key);
+    injector.place.write("chain.pem", &chain);
+    until("another", || !page("it has expired"));
+    assert_eq!(injector.logged("chain.pem has expired: "), 1);
+    for name in ["USR1", "USR2"] {
+        injector.signal(name);
+    }
+    until("signals", || {
+        injector.logged("it goes to no file") == 1
+            && injector.logged("ignoring the signal USR2") == 1
+    });
+    goes_on(injector);
+}

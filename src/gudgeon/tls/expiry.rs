@@ -1,0 +1,203 @@
+//! When certificates end: each that is loaded is known by its file, and what has ended, or will within a day, is said when it
+//! is loaded and when it comes to that.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::pki_types::CertificateDer;
+use tokio::sync::Notify;
+use tracing::warn;
+use x509_cert::Certificate;
+use x509_cert::der::Decode as _;
+
+use crate::html::escaped;
+use crate::log;
+
+/// So long before its end it is said: whoever renews by hand does so by day.
+const SOON: Duration = Duration::from_secs(24 * 3600);
+/// A look in any case: clocks are set.
+const SELDOM: Duration = Duration::from_secs(3600);
+/// Files that are known: those that flags and sources name.
+const MOST: usize = 256;
+
+/// By the files that they are loaded from.
+static LOADED: Mutex<Loaded> = Mutex::new(Loaded(BTreeMap::new()));
+/// Others have been loaded.
+static NEWS: Notify = Notify::const_new();
+
+fn all() -> MutexGuard<'static, Loaded> {
+    LOADED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file's certificates, by the first that ends.
+#[derive(Debug)]
+struct Loaded(BTreeMap<PathBuf, (SystemTime, Standing)>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Good,
+    Soon,
+    Over,
+}
+
+impl Standing {
+    fn of(end: SystemTime, now: SystemTime) -> Self {
+        if end <= now {
+            Self::Over
+        } else if end <= now + SOON {
+            Self::Soon
+        } else {
+            Self::Good
+        }
+    }
+}
+
+impl Loaded {
+    /// What is to be said of a file that was loaded.
+    fn put(&mut self, path: &Path, end: SystemTime, now: SystemTime) -> Option<String> {
+        let standing = Standing::of(end, now);
+        if self.0.len() >= MOST && !self.0.contains_key(path) {
+            self.0.pop_first();
+        }
+        let before = self.0.insert(path.to_owned(), (end, standing));
+        if before == Some((end, standing)) {
+            return None;
+        }
+        said(path, end, standing)
+    }
+
+    /// What has come to its end since it was looked at last.
+    fn check(&mut self, now: SystemTime) -> Vec<String> {
+        let mut words = Vec::new();
+        for (path, (end, standing)) in &mut self.0 {
+            let is = Standing::of(*end, now);
+            if std::mem::replace(standing, is) != is {
+                words.extend(said(path, *end, is));
+            }
+        }
+        words
+    }
+
+    /// When something is to be said next.
+    fn next(&self, now: SystemTime) -> Duration {
+        let ends = self.0.values().flat_map(|(end, _)| [*end - SOON, *end]);
+        let next = ends.filter_map(|at| at.duration_since(now).ok()).min();
+        // Just after it.
+        next.map_or(SELDOM, |wait| (wait + Duration::from_millis(1)).min(SELDOM))
+    }
+}
+
+fn said(path: &Path, end: SystemTime, standing: Standing) -> Option<String> {
+    let (path, end) = (path.display(), log::stamp(end));
+    match standing {
+        Standing::Good => None,
+        Standing::Soon => Some(format!(
+            "the certificate in {path} ends within a day: {end}"
+        )),
+        Standing::Over => Some(format!("the certificate in {path} has expired: {end}")),
+    }
+}
+
+/// These are in use from now on.
+pub(crate) fn loaded(path: &Path, certificates: &[CertificateDer<'_>]) {
+    let ends = certificates.iter().filter_map(end);
+    let Some(first) = ends.min() else { return };
+    let words = all().put(path, first, SystemTime::now());
+    if let Some(words) = words {
+        warn!("{words}");
+    }
+    NEWS.notify_one();
+}
+
+fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
+    let read = Certificate::from_der(certificate).ok()?;
+    let after = read.tbs_certificate().validity().not_after;
+    UNIX_EPOCH.checked_add(after.to_unix_duration())
+}
+
+/// Says what comes to its end, for ever.
+pub(crate) async fn watch() {
+    loop {
+        let now = SystemTime::now();
+        let (words, wait) = {
+            let mut all = all();
+            (all.check(now), all.next(now))
+        };
+        for words in words {
+            warn!("{words}");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = NEWS.notified() => {}
+        }
+    }
+}
+
+/// The part of a page.
+pub(crate) fn draw(page: &mut String) {
+    let now = SystemTime::now();
+    let all = all();
+    if all.0.is_empty() {
+        return;
+    }
+    page.push_str("<h2>Files of certificates</h2><table><tr><th>file<th>until</tr>\n");
+    for (path, (end, _)) in &all.0 {
+        let (class, words) = match Standing::of(*end, now) {
+            Standing::Good => ("good", ""),
+            Standing::Soon => ("bad", ": within a day"),
+            Standing::Over => ("bad", ": it has expired"),
+        };
+        // Writing to a string cannot fail.
+        let _written = writeln!(
+            page,
+            "<tr><td>{}<td class=\"{class}\">{}{words}</tr>",
+            escaped(&path.display().to_string()),
+            log::stamp(*end)
+        );
+    }
+    page.push_str("</table>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_said_once_when_it_is_loaded_and_when_it_comes_to_it() {
+        let now = UNIX_EPOCH + Duration::from_secs(2_000_000_000);
+        let mut all = Loaded(BTreeMap::new());
+        let (path, end) = (Path::new("/a"), now + SOON * 2);
+        assert_eq!(all.next(now), SELDOM);
+        assert_eq!(all.put(path, end, now), None);
+        assert_eq!(all.check(now + SOON / 2), Vec::<String>::new());
+        let near = end - SOON - Duration::from_secs(60);
+        assert_eq!(all.next(near), Duration::from_millis(60_001));
+        let soon = all.check(end - SOON);
+        let words = "the certificate in /a ends within a day: 2033-05-20T03:33:20.000000Z";
+        assert_eq!(soon, [words]);
+        assert_eq!(all.check(end - SOON / 2), Vec::<String>::new());
+        assert_eq!(all.put(path, end, end - SOON / 2), None);
+        let over = all.check(end);
+        assert!(
+            over.len() == 1 && over[0].contains("has expired"),
+            "{over:?}"
+        );
+        assert_eq!(all.check(end + SOON), Vec::<String>::new());
+        // Another one is news.
+        assert_eq!(all.put(path, end + SOON * 9, end), None);
+        assert!(all.put(path, end, end + SOON).is_some());
+    }
+
+    #[test]
+    fn files_that_are_known_have_a_bound() {
+        let now = UNIX_EPOCH + Duration::from_secs(2_000_000_000);
+        let mut all = Loaded(BTreeMap::new());
+        for at in 0..MOST * 2 {
+            all.put(Path::new(&format!("/{at}")), now, now);
+        }
+        assert_eq!(all.0.len(), MOST);
+    }
+}

@@ -1,0 +1,61 @@
+//! Notices that something in a directory, or below it, may have changed; or that one file has.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::Watcher;
+use super::folders::Folders;
+
+/// Watches the directories that a look has found, and the path itself: it may go, come back, or lead somewhere else.
+#[derive(Debug)]
+pub(crate) struct PlaceWatcher {
+    path: Watcher,
+    folders: Folders,
+}
+
+impl PlaceWatcher {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            path: Watcher::new(vec![path.to_owned()]),
+            folders: Folders::new(),
+        }
+    }
+
+    /// Why changes may be missed; `None`: none is.
+    pub(crate) fn degraded(&self) -> Option<&str> {
+        self.folders.degraded().or_else(|| self.path.degraded())
+    }
+
+    /// Watches these directories and no others. Read them after this and no change is missed; `false`: they were watched all
+    /// along.
+    pub(crate) async fn follow(&mut self, folders: Vec<PathBuf>) -> bool {
+        self.folders.follow(folders).await
+    }
+
+    /// Finds anew where the path leads.
+    pub(crate) async fn follow_path(&mut self) {
+        self.path.follow().await;
+    }
+
+    /// Returns when something may have changed. Safe to be dropped half-way.
+    pub(crate) async fn changed(&mut self) {
+        tokio::select! {
+            () = self.folders.changed() => {}
+            () = self.path.changed() => {}
+        }
+    }
+
+    /// Waits until nothing has changed for a while, or for long enough: whoever writes a file often writes another.
+    pub(crate) async fn settle(&mut self, quiet: Duration, most: Duration) {
+        let end = Instant::now() + most;
+        loop {
+            tokio::select! {
+                () = sleep(quiet) => return,
+                () = sleep_until(end) => return,
+                () = self.changed() => {}
+            }
+        }
+    }
+}
