@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::config::Finding;
 use api::config::collections::MESH;
 use cluster::config::Report;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::hidden::{HIDDEN, quotations};
 
@@ -52,21 +52,26 @@ fn is_secret(name: &str) -> bool {
     NAMES.contains(&name.as_str()) || ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Where a key is, not what it is.
-fn is_path(value: &Value) -> bool {
-    value
-        .as_str()
-        .is_some_and(|text| text.starts_with('/') && text.len() < 4096)
+/// Fields that say where a secret lies: a TLS key's, and the OAuth secret of a handler's connection.
+const PATHS: [&str; 2] = ["clientsecret", "privatekey"];
+
+/// Where a key is, not what it is. Any other secret may begin with a slash, too: base64 does.
+fn is_path(name: &str, value: &Value) -> bool {
+    let path = |text: &str| text.starts_with('/') && text.len() < 4096;
+    value.as_str().is_some_and(path) && PATHS.contains(&plain(name).as_str())
 }
 
 /// Hides them, wherever in a document they are. Nesting is what it was when the document was read: bounded.
 pub(crate) fn hide(value: &mut Value) {
     match value {
         Value::Object(fields) => {
+            let is_pair = is_secret_pair(fields);
             for (name, value) in fields {
-                if plain(name) == "jwks" {
+                if is_pair && VALUES.contains(&plain(name).as_str()) {
+                    *value = HIDDEN.into();
+                } else if plain(name) == "jwks" {
                     keys(value);
-                } else if is_secret(name) && !is_path(value) && !value.is_null() {
+                } else if is_secret(name) && !is_path(name, value) && !value.is_null() {
                     *value = HIDDEN.into();
                 } else {
                     hide(value);
@@ -116,10 +121,11 @@ pub(crate) fn withhold(collection: &str, value: &mut Value) -> bool {
 
 const ROUTES: &str = "istio/networking/v1alpha3/virtualservices";
 const HANDLERS: &str = "istio/policy/v1beta1/handlers";
+const FILTERS: &str = "istio/networking/v1alpha3/envoyfilters";
 const WITHHELD: [&str; 6] = [
     ROUTES,
     HANDLERS,
-    "istio/networking/v1alpha3/envoyfilters",
+    FILTERS,
     "istio/security/v1beta1/requestauthentications",
     "istio/authentication/v1alpha1/policies",
     "istio/authentication/v1alpha1/meshpolicies",
@@ -133,8 +139,30 @@ const WRITTEN_HEADERS: [&str; 5] = [
     "appendRequestHeaders",
     "appendResponseHeaders",
 ];
-/// Of headers and of filters: names of what somebody may have to see, or to match.
-const NOT_WITHHELD: [&str; 2] = ["inlinebytes", "inlinestring"];
+/// Envoy's fields for a file's content in place of the file: code, pages and certificates as well as secrets.
+const INLINE: [&str; 2] = ["inlinebytes", "inlinestring"];
+/// Names of Envoy's that say nothing of a secret, and below which such content is one: hashes of passwords, keys of sessions.
+const OF_INLINE_SECRETS: [&str; 3] = ["pkcs12", "sessionticketkeys", "users"];
+/// No key at all: without the field, a sink would look for keys at the issuer's.
+const NO_KEYS: &str = r#"{"keys":[]}"#;
+
+fn has_inline(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .any(|(name, value)| INLINE.contains(&plain(name).as_str()) || has_inline(value)),
+        Value::Array(items) => items.iter().any(has_inline),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Envoy writes a header as a name beside a value.
+const VALUES: [&str; 2] = ["rawvalue", "value"];
+
+fn is_secret_pair(fields: &Map<String, Value>) -> bool {
+    let key = fields.get("key").and_then(Value::as_str);
+    key.is_some_and(is_secret)
+}
 
 fn take_out(value: &mut Value, in_headers: bool, of_handler: bool) -> bool {
     let fields = match value {
@@ -149,7 +177,12 @@ fn take_out(value: &mut Value, in_headers: bool, of_handler: bool) -> bool {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return false,
     };
     let mut any = false;
+    let is_pair = is_secret_pair(fields);
     fields.retain(|name, value| {
+        if is_pair && VALUES.contains(&plain(name).as_str()) {
+            any = true;
+            return false;
+        }
         if in_headers {
             if WRITTEN_HEADERS.contains(&name.as_str()) {
                 any |= take_headers(value);
@@ -158,18 +191,22 @@ fn take_out(value: &mut Value, in_headers: bool, of_handler: bool) -> bool {
             }
             return true;
         }
-        if plain(name) == "jwks" {
-            let (kept, changed) = public_keys(value);
-            any |= changed;
-            return kept;
-        }
         let is_named = match plain(name).as_str() {
+            "jwks" => {
+                any |= public_keys(value);
+                return true;
+            }
+            "localjwks" => {
+                any |= local_keys(value);
+                return true;
+            }
             "params" => of_handler,
-            name if NOT_WITHHELD.contains(&name) => false,
-            _ => is_secret(name),
+            name if INLINE.contains(&name) => false,
+            name if OF_INLINE_SECRETS.contains(&name) => has_inline(value),
+            name => is_secret(name),
         };
         let is_key = matches!(value, Value::String(text) if text.contains("PRIVATE KEY"));
-        let leaves = is_key || is_named && !is_path(value) && !value.is_null();
+        let leaves = is_key || is_named && !is_path(name, value) && !value.is_null();
         any |= leaves || take_out(value, in_headers, of_handler);
         !leaves
     });
@@ -185,24 +222,25 @@ fn take_headers(value: &mut Value) -> bool {
     headers.len() != before
 }
 
-/// Leaves the public keys of a set. Whether something is left, and whether anything went.
-fn public_keys(value: &mut Value) -> (bool, bool) {
+/// Leaves the public keys of a set, and an empty one where nobody can tell what is in it. Whether anything went.
+fn public_keys(value: &mut Value) -> bool {
     let read = value
         .as_str()
         .and_then(|text| serde_json::from_str(text).ok());
-    // Nobody can tell what it is.
     let Some(Value::Object(mut set)) = read else {
-        return (false, true);
+        *value = NO_KEYS.into();
+        return true;
     };
     let Some(all) = set.get_mut("keys").and_then(Value::as_array_mut) else {
-        return (false, true);
+        *value = NO_KEYS.into();
+        return true;
     };
     let is_private = |key: &Value| {
         let fields = key.as_object();
         fields.is_none_or(|fields| fields.keys().any(|name| PRIVATE.contains(&name.as_str())))
     };
     if !all.iter().any(is_private) {
-        return (true, false);
+        return false;
     }
     // A key that is the same on both sides is nothing without its secret.
     all.retain_mut(|key| {
@@ -212,9 +250,26 @@ fn public_keys(value: &mut Value) -> (bool, bool) {
         fields.retain(|name, _| !PRIVATE.contains(&name.as_str()));
         fields.get("kty").is_none_or(|kind| kind != "oct")
     });
-    let is_left = !all.is_empty();
     *value = Value::Object(set).to_string().into();
-    (is_left, true)
+    true
+}
+
+/// The same of a set that Envoy's own configuration holds, as text or as bytes.
+fn local_keys(value: &mut Value) -> bool {
+    let Value::Object(fields) = value else {
+        return false;
+    };
+    let mut any = false;
+    for (name, value) in fields.iter_mut() {
+        any |= plain(name) == "inlinestring" && public_keys(value);
+    }
+    let before = fields.len();
+    fields.retain(|name, _| plain(name) != "inlinebytes");
+    if fields.len() != before {
+        fields.insert("inline_string".to_owned(), NO_KEYS.into());
+        any = true;
+    }
+    any
 }
 
 /// What is wrong with an object, without what it quotes of a place where a secret may be.
@@ -248,127 +303,4 @@ pub(crate) fn words(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn secrets_go_and_the_rest_stays() {
-        let mut value = json!({
-            "tls": {"privateKey": "/etc/certs/key.pem", "credentialName": "web"},
-            "http": [{"headers": {"request": {"set": {"Authorization": "Bearer abc", "x-api-key": "abc", "x": "y"}}}}],
-            "params": {"url": "https://u:abc@h", "n": 1},
-            "client_secret": {"a": "abc"},
-            "pem": "-----BEGIN PRIVATE KEY-----abc",
-            "privateKey": "abc",
-            "password": null,
-            "tokens": ["kept"],
-            "jwtRules": [
-                {"issuer": "i", "jwks": "{\"keys\":[{\"kty\":\"RSA\",\"n\":\"1\",\"e\":\"AQAB\",\"d\":\"abc\",\"p\":\"abc\"},\"abc\"],\"abc\":1}"},
-                {"jwks": "abc"},
-                {"jwks": "[\"abc\"]"},
-                {"jwksUri": "https://keys"},
-            ],
-        });
-        hide(&mut value);
-        let text = value.to_string();
-        assert!(!text.contains("abc"), "{text}");
-        for kept in [
-            "/etc/certs/key.pem",
-            "\"credentialName\":\"web\"",
-            "\"x\":\"y\"",
-            "kept",
-            "AQAB",
-            "https://keys",
-            "\"password\":null",
-            "\"issuer\":\"i\"",
-        ] {
-            assert!(text.contains(kept), "{kept} {text}");
-        }
-    }
-
-    #[test]
-    fn a_sink_that_nobody_knows_is_sent_no_secret_and_every_condition() {
-        let rsa = r#"{"keys":[{"kty":"RSA","n":"1","e":"AQAB"}]}"#;
-        let mixed = r#"{"keys":[{"kty":"RSA","n":"1","d":"abc"},{"kty":"oct","k":"abc"}]}"#;
-        let rows = [
-            (
-                HANDLERS,
-                json!({"compiledAdapter": "redis", "params": {"password": "abc", "n": 1}, "connection": {"address": "a:1"}}),
-                json!({"compiledAdapter": "redis", "connection": {"address": "a:1"}}),
-            ),
-            (
-                "istio/security/v1beta1/requestauthentications",
-                json!({"jwtRules": [{"issuer": "i", "jwks": mixed}, {"jwks": rsa}, {"jwks": "abc"},
-                    {"jwks": r#"{"keys":[{"kty":"oct","k":"abc"}]}"#}]}),
-                json!({"jwtRules": [{"issuer": "i", "jwks": r#"{"keys":[{"kty":"RSA","n":"1"}]}"#}, {"jwks": rsa}, {}, {}]}),
-            ),
-            (
-                ROUTES,
-                json!({"http": [{"match": [{"headers": {"cookie": {"exact": "user"}}}],
-                    "headers": {"request": {"set": {"Authorization": "abc", "x": "y"}, "remove": ["authorization"]}}}]}),
-                json!({"http": [{"match": [{"headers": {"cookie": {"exact": "user"}}}],
-                    "headers": {"request": {"set": {"x": "y"}, "remove": ["authorization"]}}}]}),
-            ),
-            (
-                "istio/networking/v1alpha3/envoyfilters",
-                json!({"configPatches": [{"patch": {"value": {"private_key": {"inline_string": "abc"}, "code": {"inline_string": "lua"}}}}]}),
-                json!({"configPatches": [{"patch": {"value": {"code": {"inline_string": "lua"}}}}]}),
-            ),
-            (
-                MESH,
-                json!({"defaultConfig": {"tracing": {"lightstep": {"address": "a:1", "accessToken": "abc"}}}}),
-                json!({"defaultConfig": {"tracing": {"lightstep": {"address": "a:1"}}}}),
-            ),
-        ];
-        for (collection, mut value, left) in rows {
-            assert!(may_hold(collection) && withhold(collection, &mut value));
-            assert_eq!(value, left, "{collection}");
-            assert!(!withhold(collection, &mut value), "{collection}");
-        }
-        let mut path = json!({"value": {"privateKey": "/etc/certs/key.pem"}});
-        assert!(!withhold(
-            "istio/networking/v1alpha3/envoyfilters",
-            &mut path
-        ));
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_secret_is_said_without_it() {
-        for (path, message, shown) in [
-            (
-                "spec.jwtRules[0].jwks",
-                "\"abc\" is no JSON",
-                "\"…\" is no JSON",
-            ),
-            (
-                "spec.http[0].headers.set[\"authorization\"]",
-                "got \"abc\"",
-                "got \"…\"",
-            ),
-            ("spec.params.password", "\"abc", "\"…"),
-            ("spec.hosts[0]", "\"a_b\" is not", "\"a_b\" is not"),
-        ] {
-            let found = finding(&Finding::error(path, message));
-            assert_eq!((found.path.as_str(), found.message.as_str()), (path, shown));
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_secret_does_not_quote_it() {
-        for (text, said) in [
-            (
-                "spec.jwtRules[0].jwks: \"abc\" is no key",
-                "spec.jwtRules[0].jwks: \"…\" is no key",
-            ),
-            (
-                "spec.hosts[0]: \"abc\" is no host",
-                "spec.hosts[0]: \"abc\" is no host",
-            ),
-            ("no path", "no path"),
-        ] {
-            assert_eq!(words(text), said);
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,148 @@
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn secrets_go_and_the_rest_stays() {
+    let mut value = json!({
+        "tls": {"privateKey": "/etc/certs/key.pem", "credentialName": "web"},
+        "http": [{"headers": {"request": {"set": {"Authorization": "Bearer abc", "x-api-key": "abc", "x": "y"}}}}],
+        "params": {"url": "https://u:abc@h", "n": 1},
+        "client_secret": {"a": "abc"},
+        "accessToken": "/abc", "header": {"key": "authorization", "value": "abc"}, "items": [{"apiKey": "/abc"}, {"clientSecret": "/etc/oauth"}],
+        "pem": "-----BEGIN PRIVATE KEY-----abc",
+        "privateKey": "abc",
+        "password": null,
+        "tokens": ["kept"],
+        "jwtRules": [
+            {"issuer": "i", "jwks": "{\"keys\":[{\"kty\":\"RSA\",\"n\":\"1\",\"e\":\"AQAB\",\"d\":\"abc\",\"p\":\"abc\"},\"abc\"],\"abc\":1}"},
+            {"jwks": "abc"},
+            {"jwks": "[\"abc\"]"},
+            {"jwksUri": "https://keys"},
+        ],
+    });
+    hide(&mut value);
+    let text = value.to_string();
+    assert!(!text.contains("abc"), "{text}");
+    for kept in [
+        "/etc/certs/key.pem",
+        "/etc/oauth",
+        "\"credentialName\":\"web\"",
+        "\"x\":\"y\"",
+        "kept",
+        "AQAB",
+        "https://keys",
+        "\"password\":null",
+        "\"issuer\":\"i\"",
+    ] {
+        assert!(text.contains(kept), "{kept} {text}");
+    }
+}
+
+#[test]
+fn a_sink_that_nobody_knows_is_sent_no_secret_and_every_condition() {
+    let rsa = r#"{"keys":[{"kty":"RSA","n":"1","e":"AQAB"}]}"#;
+    let mixed = r#"{"keys":[{"kty":"RSA","n":"1","d":"abc"},{"kty":"oct","k":"abc"}]}"#;
+    let rows = [
+        (
+            HANDLERS,
+            json!({"compiledAdapter": "redis", "params": {"password": "abc", "n": 1}, "connection": {"address": "a:1"}}),
+            json!({"compiledAdapter": "redis", "connection": {"address": "a:1"}}),
+        ),
+        (
+            "istio/security/v1beta1/requestauthentications",
+            json!({"jwtRules": [{"issuer": "i", "jwks": mixed}, {"jwks": rsa}, {"jwks": "abc"},
+                {"jwks": r#"{"keys":[{"kty":"oct","k":"abc"}]}"#}]}),
+            json!({"jwtRules": [{"issuer": "i", "jwks": r#"{"keys":[{"kty":"RSA","n":"1"}]}"#}, {"jwks": rsa},
+                {"jwks": NO_KEYS}, {"jwks": NO_KEYS}]}),
+        ),
+        (
+            ROUTES,
+            json!({"http": [{"match": [{"headers": {"cookie": {"exact": "user"}}}],
+                "headers": {"request": {"set": {"Authorization": "abc", "x": "y"}, "remove": ["authorization"]}}}]}),
+            json!({"http": [{"match": [{"headers": {"cookie": {"exact": "user"}}}],
+                "headers": {"request": {"set": {"x": "y"}, "remove": ["authorization"]}}}]}),
+        ),
+        (
+            FILTERS,
+            json!({"configPatches": [{"patch": {"value": {"private_key": {"inline_string": "abc"}, "code": {"inline_string": "lua"}}}}]}),
+            json!({"configPatches": [{"patch": {"value": {"code": {"inline_string": "lua"}}}}]}),
+        ),
+        (
+            FILTERS,
+            json!({"providers": {"a": {"issuer": "i", "local_jwks": {"inline_string": mixed}},
+                "b": {"localJwks": {"inlineString": r#"{"keys":[{"kty":"oct","k":"abc"}]}"#}},
+                "c": {"local_jwks": {"inline_bytes": "YWJj"}}, "d": {"local_jwks": {"filename": "/keys"}},
+                "e": {"local_jwks": {"inline_string": rsa}}}}),
+            json!({"providers": {"a": {"issuer": "i", "local_jwks": {"inline_string": r#"{"keys":[{"kty":"RSA","n":"1"}]}"#}},
+                "b": {"localJwks": {"inlineString": NO_KEYS}},
+                "c": {"local_jwks": {"inline_string": NO_KEYS}}, "d": {"local_jwks": {"filename": "/keys"}},
+                "e": {"local_jwks": {"inline_string": rsa}}}}),
+        ),
+        (
+            FILTERS,
+            json!({"basic": {"users": {"inline_string": "u:abc"}}, "other": {"users": {"filename": "/users"}},
+                "tls": {"session_ticket_keys": {"keys": [{"inline_bytes": "abc"}]}, "certificate_chain": {"inline_string": "pem"}},
+                "pkcs12": {"inline_bytes": "abc"}, "redis": {"auth_password": {"inline_string": "abc"}}}),
+            json!({"basic": {}, "other": {"users": {"filename": "/users"}},
+                "tls": {"certificate_chain": {"inline_string": "pem"}}, "redis": {}}),
+        ),
+        (
+            FILTERS,
+            json!({"add": [{"header": {"key": "Authorization", "value": "Basic abc"}}, {"header": {"key": "x", "value": "y"}}],
+                "password": "/abc", "private_key": "/etc/certs/key.pem", "access_token": "/9j"}),
+            json!({"add": [{"header": {"key": "Authorization"}}, {"header": {"key": "x", "value": "y"}}],
+                "private_key": "/etc/certs/key.pem"}),
+        ),
+        (
+            MESH,
+            json!({"defaultConfig": {"tracing": {"lightstep": {"address": "a:1", "accessToken": "abc"}}}}),
+            json!({"defaultConfig": {"tracing": {"lightstep": {"address": "a:1"}}}}),
+        ),
+    ];
+    for (collection, mut value, left) in rows {
+        assert!(may_hold(collection) && withhold(collection, &mut value));
+        assert_eq!(value, left, "{collection}");
+        assert!(!withhold(collection, &mut value), "{collection}");
+    }
+    let mut path = json!({"value": {"privateKey": "/etc/certs/key.pem"}});
+    assert!(!withhold(FILTERS, &mut path));
+}
+
+#[test]
+fn what_is_wrong_with_a_secret_is_said_without_it() {
+    for (path, message, shown) in [
+        (
+            "spec.jwtRules[0].jwks",
+            "\"abc\" is no JSON",
+            "\"…\" is no JSON",
+        ),
+        (
+            "spec.http[0].headers.set[\"authorization\"]",
+            "got \"abc\"",
+            "got \"…\"",
+        ),
+        ("spec.params.password", "\"abc", "\"…"),
+        ("spec.hosts[0]", "\"a_b\" is not", "\"a_b\" is not"),
+    ] {
+        let found = finding(&Finding::error(path, message));
+        assert_eq!((found.path.as_str(), found.message.as_str()), (path, shown));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_secret_does_not_quote_it() {
+    for (text, said) in [
+        (
+            "spec.jwtRules[0].jwks: \"abc\" is no key",
+            "spec.jwtRules[0].jwks: \"…\" is no key",
+        ),
+        (
+            "spec.hosts[0]: \"abc\" is no host",
+            "spec.hosts[0]: \"abc\" is no host",
+        ),
+        ("no path", "no path"),
+    ] {
+        assert_eq!(words(text), said);
+    }
+}
