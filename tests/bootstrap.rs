@@ -111,6 +111,29 @@ fn a_json_file_of_the_users_is_rendered_with_its_override() {
     );
 }
 
+/// Somebody edits it, or replaces it: Envoy would refuse it, and a command line would have shown the override meanwhile.
+#[test]
+fn a_file_that_was_json_before_and_is_not_makes_no_argument() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("override"), r#"{"node": {"cluster": "b"}}"#).unwrap();
+    let source = custom(path("envoy"), Some(path("override")));
+    for (content, cause) in [
+        (r#"{"node": {"id": "#, "cannot parse custom configuration "),
+        ("node: {}\n", "cannot parse custom configuration "),
+        ("[]", "cannot use custom configuration "),
+    ] {
+        std::fs::write(path("envoy"), content).unwrap();
+        let said = render(&source, 1, Override::InFileOnly).unwrap_err();
+        assert!(said.to_string().starts_with(cause), "{said}");
+        let before = render(&source, 0, Override::InFile).unwrap();
+        assert!(before.config_yaml.is_some(), "{content}");
+    }
+    std::fs::write(path("envoy"), "{}").unwrap();
+    let result = render(&source, 1, Override::InFileOnly).unwrap();
+    assert!(result.document.is_some() && result.config_yaml.is_none());
+}
+
 #[test]
 fn files_that_cannot_be_used_are_named_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();

@@ -366,6 +366,12 @@ fn an_override_of_a_json_file_stands_in_no_command_line() {
     assert_hidden(1);
     agent.wait_log("epoch 0 exited with code 0");
     assert!(!file.exists());
+    // Half of an edit is neither started nor shown to anybody.
+    let whole = fs::read_to_string(agent.path("envoy.json")).unwrap();
+    agent.write("envoy.json", whole.split_at(whole.len() / 2).0);
+    agent.signal(libc::SIGHUP);
+    agent.wait_log("cannot parse custom configuration ");
+    assert_eq!(agent.get().as_deref(), Ok("hello"));
     let (log, file) = (agent.log(), agent.path("run/envoy-rev1.json"));
     assert!(file.exists());
     assert!(
@@ -395,6 +401,11 @@ fn an_override_of_another_file_is_an_argument_and_that_is_said() {
     agent.wait_log("epoch 0 is LIVE");
     agent.wait_log("ISTIO_BOOTSTRAP_OVERRIDE stands in the proxy's command line");
     assert!(command_line(agent.proxy_pid(0)).contains("--config-yaml"));
+    agent.signal(libc::SIGHUP);
+    agent.wait_log("epoch 1 is LIVE");
+    let said = agent.log();
+    let told = said.matches("stands in the proxy's command line");
+    assert_eq!(told.count(), 2, "{said}");
     agent.stop();
 }
 
@@ -404,7 +415,11 @@ fn overridden(file: &str, over: &Value) -> Value {
     let mut own = setup.configuration("hello");
     own["node"]["metadata"] = json!({"A": {"b": 1}, "B": [1]});
     own["node"]["locality"] = json!({"region": "r", "zone": "z"});
-    own["stats_config"] = json!({"statsTags": [{"tag_name": "one", "regex": "a(b)"}]});
+    own["stats_config"] = json!({
+        "statsTags": [{"tag_name": "one", "regex": "a(b)"}],
+        "stats_matcher": {"reject_all": false},
+    });
+    own["application_log_config"] = json!({"log_format": {"text_format": "%v"}});
     own["dynamic_resources"] = json!({"lds_config": {"path": "/dev/null"}});
     own["default_socket_interface"] = json!("");
     own["bootstrap_extensions"] = json!([]);
@@ -454,7 +469,9 @@ fn overridden(file: &str, over: &Value) -> Value {
 fn an_override_means_the_same_in_a_file_as_in_an_argument() {
     let over = json!({
         "node": {"metadata": {"A": {"c": 2}, "C": null}, "locality": {"zone": "y"}, "cluster": null},
-        "stats_config": {"stats_tags": [{"tagName": "two", "regex": "c(d)"}], "useAllDefaultTags": false},
+        "stats_config": {"stats_tags": [{"tagName": "two", "regex": "c(d)"}], "useAllDefaultTags": false,
+            "statsMatcher": {"exclusionList": {"patterns": [{"prefix": "x."}]}}},
+        "applicationLogConfig": {"logFormat": {"jsonFormat": {"said": "%v"}}},
         "dynamicResources": {"ldsConfig": {"pathConfigSource": {"path": "/dev/null"}}},
         "statsFlushInterval": "3s",
         "static_resources": {"clusters": [{"name": "more", "connect_timeout": "1s"}]},
@@ -466,6 +483,12 @@ fn an_override_means_the_same_in_a_file_as_in_an_argument() {
         file["node"]["metadata"],
         json!({"A": {"c": 2}, "B": [1], "C": null})
     );
+    assert_eq!(
+        file["application_log_config"],
+        json!({"log_format": {"json_format": {"said": "%v"}}})
+    );
+    let matcher = &file["stats_config"]["stats_matcher"];
+    assert!(matcher["exclusion_list"].is_object(), "{matcher}");
 }
 
 #[test]

@@ -40,14 +40,18 @@ pub(super) fn merge(target: &mut Value, patch: Value) {
     target.extend(added);
 }
 
-/// Names of a message that exclude each other, without underscores and capitals: of an `Address` and of a `ConfigSource`, all
-/// that stand in a bootstrap outside of lists.
-const ALTERNATIVES: [&str; 2] = [
-    " socketaddress pipe ",
+/// Names of a message that exclude each other, without underscores and capitals: all that stand in a bootstrap outside of
+/// lists, which are an `Address`'s, a `SocketAddress`'s, a `ConfigSource`'s, a `StatsMatcher`'s, a `LogFormat`'s and a `Node`'s.
+const ALTERNATIVES: [&str; 6] = [
+    " socketaddress pipe envoyinternaladdress ",
+    " portvalue namedport ",
     " path pathconfigsource apiconfigsource ads self ",
+    " rejectall exclusionlist inclusionlist ",
+    " textformat jsonformat ",
+    " useragentversion useragentbuildversion ",
 ];
-/// In it, every entry is one value: a `Struct`.
-const METADATA: &str = "metadata";
+/// Every entry of these is one value: a `Struct`'s, or a map's.
+const ENTRIES: &str = " metadata jsonformat certificateproviderinstances dynamicparameters ";
 
 /// Adds `more` to `target` as protobuf merges messages: fields one by one, lists end to end, anything else replaces, `null` is
 /// nothing. An `Any` is one value.
@@ -80,7 +84,7 @@ fn add_fields(target: &mut Map, more: Map) {
                 .iter()
                 .zip(replaced)
                 .any(|(set, replaced)| replaced && is_one_of(&name, set)),
-            (Value::Object(old), Some(Value::Object(new))) if name == METADATA => {
+            (Value::Object(old), Some(Value::Object(new))) if is_one_of(&name, ENTRIES) => {
                 old.extend(new.into_iter().collect());
                 true
             }
@@ -120,7 +124,7 @@ mod tests {
     use crate::json;
 
     /// Target, more, result.
-    const ADDED: [(&str, &str, &str); 15] = [
+    const ADDED: [(&str, &str, &str); 23] = [
         (r#"{"a":1}"#, r#"{"b":2}"#, r#"{"a":1,"b":2}"#),
         (r#"{"a":1}"#, r#"{"a":2}"#, r#"{"a":2}"#),
         (r#"{"a":1}"#, r#"{"a":null,"b":null}"#, r#"{"a":1}"#),
@@ -160,6 +164,46 @@ mod tests {
             r#"{"metadata":{"a":1,"b":{"c":1}}}"#,
             r#"{"metadata":{"a":null,"b":{}}}"#,
             r#"{"metadata":{"a":null,"b":{}}}"#,
+        ),
+        (
+            r#"{"stats_matcher":{"reject_all":true}}"#,
+            r#"{"statsMatcher":{"inclusionList":{"patterns":[1]}}}"#,
+            r#"{"stats_matcher":{"inclusionList":{"patterns":[1]}}}"#,
+        ),
+        (
+            r#"{"inclusion_list":{"patterns":[1]}}"#,
+            r#"{"exclusionList":{"patterns":[2]}}"#,
+            r#"{"exclusionList":{"patterns":[2]}}"#,
+        ),
+        (
+            r#"{"log_format":{"text_format":"%v"}}"#,
+            r#"{"log_format":{"json_format":{"a":"b"}}}"#,
+            r#"{"log_format":{"json_format":{"a":"b"}}}"#,
+        ),
+        (
+            r#"{"json_format":{"a":{"b":1},"c":1}}"#,
+            r#"{"jsonFormat":{"a":{"d":1}}}"#,
+            r#"{"json_format":{"a":{"d":1},"c":1}}"#,
+        ),
+        (
+            r#"{"node":{"user_agent_version":"1","id":"i"}}"#,
+            r#"{"node":{"user_agent_build_version":{"version":{}}}}"#,
+            r#"{"node":{"id":"i","user_agent_build_version":{"version":{}}}}"#,
+        ),
+        (
+            r#"{"socket_address":{"address":"a","port_value":1}}"#,
+            r#"{"socket_address":{"named_port":"x"}}"#,
+            r#"{"socket_address":{"address":"a","named_port":"x"}}"#,
+        ),
+        (
+            r#"{"certificate_provider_instances":{"a":{"name":"x"},"b":{}}}"#,
+            r#"{"certificate_provider_instances":{"a":{"typed_config":{}}}}"#,
+            r#"{"certificate_provider_instances":{"a":{"typed_config":{}},"b":{}}}"#,
+        ),
+        (
+            r#"{"dynamic_parameters":{"t":{"params":{"a":"1"}}}}"#,
+            r#"{"dynamic_parameters":{"t":{"params":{"b":"2"}}}}"#,
+            r#"{"dynamic_parameters":{"t":{"params":{"b":"2"}}}}"#,
         ),
         (r#"{"path":"/x"}"#, r#"{"ads":null}"#, r#"{"path":"/x"}"#),
         (r#"{"a":{"b":1}}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),

@@ -51,6 +51,9 @@ pub enum Source {
 pub enum Override {
     /// Added to the file's content, if that is JSON.
     InFile,
+    /// The same, and the file was JSON before: one that is not, or cannot be read, is on its way to something else, and what an
+    /// override holds is shown to nobody for that.
+    InFileOnly,
     /// As `--config-yaml`: nothing can be written.
     InArgument,
 }
@@ -138,13 +141,16 @@ fn hand_over(
     };
     if let Some(path) = override_file {
         let more = files::read_object(files::OVERRIDE, path)?;
-        match files::read_object(files::CUSTOM, file) {
-            Ok(mut document) if way == Override::InFile => {
+        match (way, files::read_object(files::CUSTOM, file)) {
+            (Override::InFile | Override::InFileOnly, Ok(mut document)) => {
                 merge::add(&mut document, more);
                 rendered.document = Some(readable(&document));
             }
+            (Override::InFileOnly, Err(error)) => return Err(error),
             // YAML, say: whatever Envoy reads.
-            _ => rendered.config_yaml = Some(as_argument(path, &more)?),
+            (Override::InFile, Err(_)) | (Override::InArgument, _) => {
+                rendered.config_yaml = Some(as_argument(path, &more)?);
+            }
         }
     }
     Ok(rendered)

@@ -47,9 +47,9 @@ impl EventLoop {
         if self.starting.is_some() {
             // Not before the proxy has been started.
             timeline::introduce(self.config);
-            if yaml.is_some() {
-                log::warning!("{IN_ARGUMENT}");
-            }
+        }
+        if yaml.is_some() {
+            log::warning!("{IN_ARGUMENT}");
         }
         match spawned {
             Ok(pid) => {
@@ -118,10 +118,10 @@ impl EventLoop {
             Of::Epoch(epoch) => epoch.0,
             Of::Validator => 0,
         };
-        let way = if self.store.is_open() {
-            Override::InFile
-        } else {
-            Override::InArgument
+        let way = match (self.store.is_open(), self.has_written) {
+            (true, true) => Override::InFileOnly,
+            (true, false) => Override::InFile,
+            (false, _) => Override::InArgument,
         };
         let rendered = match bootstrap::render(&self.config.source, number, way) {
             Ok(rendered) => rendered,
@@ -131,7 +131,10 @@ impl EventLoop {
         match (&self.config.source, rendered.document) {
             (Source::Custom { file, .. }, None) => Ok((file.clone(), yaml)),
             (_, document) => match self.store.write(of, &document.unwrap_or_default()) {
-                Ok(path) => Ok((path, yaml)),
+                Ok(path) => {
+                    self.has_written = true;
+                    Ok((path, yaml))
+                }
                 Err(error) => {
                     let what = format!("write to {}", self.config.launch.directory.display());
                     let error = StartError::os_but(what, OTHER_PATH)(error);
