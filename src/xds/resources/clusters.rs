@@ -49,6 +49,8 @@ pub(crate) struct Client {
     pub(crate) headless_eds: bool,
     /// A program with gRPC in it: it knows nothing but EDS, and no TLS by endpoint.
     pub(crate) grpc: bool,
+    /// Its namespace, where services of that are beside their proxies.
+    pub(crate) beside: Option<Arc<str>>,
 }
 
 /// How the endpoints of a cluster are found by this client.

@@ -23,6 +23,8 @@ pub(crate) struct Viewer {
     pub(crate) network: Option<Arc<str>>,
     /// Unknown where localities make no difference.
     pub(crate) locality: Locality,
+    /// Its namespace, where services of that are beside their proxies.
+    pub(crate) beside: Option<Arc<str>>,
 }
 
 /// What becomes of endpoints that have a name in place of an address.
@@ -191,12 +193,16 @@ pub(super) fn named(name: &str, port: u16) -> core::Address {
     }
 }
 
-/// What an entry outside of the mesh resolves when it names no endpoints: its own name.
-pub(crate) fn itself(outlet: &Outlet) -> Vec<Group> {
-    let port = match outlet.port.target {
+/// What an entry outside of the mesh resolves when it names no endpoints: its own name, on this port.
+pub(crate) fn own_port(outlet: &Outlet) -> u16 {
+    match outlet.port.target {
         Target::Number(number) if number > 0 => number,
         Target::Number(_) | Target::Name(_) => outlet.port.number,
-    };
+    }
+}
+
+pub(crate) fn itself(outlet: &Outlet) -> Vec<Group> {
+    let port = own_port(outlet);
     let place = match outlet.host().parse::<IpAddr>() {
         Ok(address) => wire::address(address, port),
         Err(_) => named(outlet.host(), port),

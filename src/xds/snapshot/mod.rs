@@ -15,7 +15,7 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::model::{ClusterId, Endpoint, Service, World};
+use api::model::{ClusterId, Endpoint, EndpointAddress, Service, World};
 
 use self::cache::{Cache, Shared};
 use self::variants::Variants;
@@ -23,8 +23,8 @@ use crate::node::Node;
 use crate::resources::clusters::Client;
 use crate::resources::endpoints::Viewer;
 use crate::resources::instances::Directory;
-use crate::resources::listeners::fixed;
 use crate::resources::listeners::outbound::{Outbound, Place};
+use crate::resources::listeners::{fixed, is_beside};
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::networks::Networks;
 use crate::resources::outlets::Outlets;
@@ -57,6 +57,8 @@ struct Base {
     networks: Networks,
     /// Names that proxies resolve have several localities, and it matters which is near.
     resolved_near: bool,
+    /// Namespaces of services that are beside whatever proxy calls them: nobody else's proxies are led there.
+    beside: BTreeSet<Arc<str>>,
 }
 
 /// What a set was made of: the key of its shared part, and its own parts by name and version.
@@ -295,9 +297,12 @@ impl Snapshot {
             && services_of(world, hosts).all(|service| self.carried_by_eds(world, service))
     }
 
-    fn carried_by_eds(&self, world: &World, service: &Service) -> bool {
+    fn carried_by_eds(&self, world: &World, service: &Arc<Service>) -> bool {
         let has_connections = service.ports.iter().any(|port| !port.protocol.is_http());
         if service.resolution.is_dns() {
+            return false;
+        }
+        if !beside(world, [service]).is_subset(&self.base.beside) {
             return false;
         }
         if service.is_headless() && self.settings.headless.listeners && has_connections {
@@ -348,6 +353,7 @@ impl Base {
             outlets: Outlets::new(world, settings),
             networks: Networks::new(world),
             resolved_near: resolved_near(world),
+            beside: beside(world, world.services.values()),
         }
     }
 }
@@ -438,6 +444,19 @@ fn resolved_near(world: &World) -> bool {
         let first = endpoints.next().filter(|_| near);
         first.is_some_and(|(_, first)| endpoints.any(|(_, other)| other.locality != first.locality))
     })
+}
+
+fn beside<'a>(
+    world: &World,
+    services: impl IntoIterator<Item = &'a Arc<Service>>,
+) -> BTreeSet<Arc<str>> {
+    let keys = services.into_iter().map(|service| &service.key);
+    let keys = keys.filter(|key| {
+        let mut endpoints = world.endpoints_of(key);
+        endpoints.any(|(_, endpoint)| is_beside(&endpoint.address))
+            || is_beside(&EndpointAddress::read(&key.hostname))
+    });
+    keys.map(|key| key.namespace.clone()).collect()
 }
 
 fn services_of<'a>(

@@ -50,6 +50,7 @@ impl ProxyView {
                 families: self.proxy.families,
                 network: snapshot.replaces().then(|| self.proxy.network.clone()),
                 locality,
+                beside: self.client.beside.clone(),
             };
             let groups = endpoints::groups(
                 outlet,

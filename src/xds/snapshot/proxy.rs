@@ -19,7 +19,7 @@ use crate::resources::instances::Instance;
 use crate::resources::listeners::fixed;
 use crate::resources::listeners::inbound::{self, Door};
 use crate::resources::listeners::outbound::{self, Outbound, Place};
-use crate::resources::listeners::{is_every_proxys, name};
+use crate::resources::listeners::{is_beside, is_every_proxys, name};
 use crate::resources::locality::{self, Preference};
 use crate::resources::mesh::Mesh;
 use crate::resources::outlets::Outlet;
@@ -86,6 +86,7 @@ impl ProxyView {
             files: node.client.clone(),
             headless_eds: snapshot.settings.headless.eds,
             grpc: node.grpc,
+            beside: snapshot.base.beside.get(&node.namespace).cloned(),
         };
         let caller = Caller {
             domain: node.domain.clone(),
@@ -139,23 +140,39 @@ impl ProxyView {
         locality::preference(setting, &outlet.service, &self.proxy.locality)
     }
 
-    /// The endpoints of a port that a cluster may have: what stands for every proxy itself is none.
+    /// Why a cluster may not lead to a place; `None`: it may. What stands for every proxy itself is for nobody, and what is
+    /// beside it is for those of the service's namespace.
+    fn refuses(&self, outlet: &Outlet, address: &EndpointAddress, port: u16) -> Option<Conflict> {
+        let key = &outlet.service.key;
+        let why = if is_every_proxys(address, port, self.mesh()) {
+            "each proxy itself listens there"
+        } else if is_beside(address) && key.namespace != self.proxy.node.namespace {
+            "it is beside each proxy, and for those of the namespace alone"
+        } else {
+            return None;
+        };
+        let (namespace, hostname) = (&key.namespace, &key.hostname);
+        let message = format!(
+            "the endpoint {address}, port {port}, of {namespace}/{hostname} is left out: {why}"
+        );
+        Some(Conflict::new(INVALID_LISTENER, &*outlet.name, message))
+    }
+
+    /// The endpoints of a port that a cluster may have.
     pub(super) fn endpoints(&self, outlet: &Outlet) -> Vec<(&ClusterId, &Endpoint)> {
         let key = &outlet.service.key;
         let of_port = self.snapshot.world.endpoints_of(key);
         let of_port = of_port.filter(|(_, endpoint)| endpoint.port_name == outlet.port.name);
-        let (proxys, others): (Vec<_>, Vec<_>) =
-            of_port.partition(|(_, endpoint)| is_every_proxys(endpoint, self.mesh()));
-        let lost = proxys.iter().map(|(_, endpoint)| {
-            let (namespace, address, port) = (&key.namespace, &endpoint.address, endpoint.port);
-            let message = format!(
-                "the endpoint {address}, port {port}, of {namespace}/{} is left out: each proxy itself listens there",
-                key.hostname
-            );
-            Conflict::new(INVALID_LISTENER, &*outlet.name, message)
+        let mut lost = Vec::new();
+        let kept = of_port.filter(|(_, endpoint)| {
+            let why = self.refuses(outlet, &endpoint.address, endpoint.port);
+            let is_kept = why.is_none();
+            lost.extend(why);
+            is_kept
         });
+        let kept = kept.collect();
         self.snapshot.made.tell(lost, &self.proxy.node.id);
-        others
+        kept
     }
 
     pub(super) fn cluster(&self, outlet: &Outlet) -> Resource {
@@ -181,12 +198,19 @@ impl ProxyView {
         let service = &outlet.service;
         let endpoints = || self.snapshot.world.endpoints_of(&service.key);
         if endpoints().next().is_none() && service.selector.is_empty() {
+            let address = EndpointAddress::read(outlet.host());
+            let lost = self.refuses(outlet, &address, endpoints::own_port(outlet));
+            if lost.is_some() {
+                self.snapshot.made.tell(lost, &self.proxy.node.id);
+                return Vec::new();
+            }
             return endpoints::itself(outlet);
         }
         let viewer = Viewer {
             families: self.proxy.families,
             network: None,
             locality: Locality::default(),
+            beside: None,
         };
         endpoints::groups(
             outlet,
@@ -470,6 +494,7 @@ impl Parts {
                 families: proxy.families,
                 network: snapshot.replaces().then(|| proxy.network.clone()),
                 locality,
+                beside: client.beside.clone(),
             })
         };
         let assignments = viewer(Locality::default());

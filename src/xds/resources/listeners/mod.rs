@@ -8,7 +8,7 @@ pub(crate) mod outbound;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use api::model::{Endpoint, EndpointAddress};
+use api::model::EndpointAddress;
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Listener};
 use prost::Message;
@@ -42,9 +42,17 @@ fn is_usual(port: u16, mesh: &Mesh) -> bool {
             .any(|other| *other == port)
 }
 
-/// Whether an endpoint means whatever proxy calls it, and there a port that the proxy itself has.
-pub(crate) fn is_every_proxys(endpoint: &Endpoint, mesh: &Mesh) -> bool {
-    let is_itself = match &endpoint.address {
+/// Whether a place means whatever proxy calls it, and there a port that the proxy itself has.
+pub(crate) fn is_every_proxys(address: &EndpointAddress, port: u16, mesh: &Mesh) -> bool {
+    let is_pipe = matches!(address, EndpointAddress::Pipe(_));
+    !is_pipe && is_beside(address) && is_usual(port, mesh)
+}
+
+/// Whether a place is beside whatever proxy calls it: on the loopback of its pod, or a socket of its files. What is there is
+/// nobody else's: applications listen so that the network does not reach them, and interception as Istio 1.1 had it looks for
+/// what comes in among the listeners of services.
+pub(crate) fn is_beside(address: &EndpointAddress) -> bool {
+    match address {
         EndpointAddress::Ip(address) => {
             let address = address.to_canonical();
             address.is_loopback() || address.is_unspecified()
@@ -54,9 +62,8 @@ pub(crate) fn is_every_proxys(endpoint: &Endpoint, mesh: &Mesh) -> bool {
             let last = name.rsplit('.').next().unwrap_or(name);
             last.eq_ignore_ascii_case("localhost")
         }
-        EndpointAddress::Pipe(_) => false,
-    };
-    is_itself && is_usual(endpoint.port, mesh)
+        EndpointAddress::Pipe(_) => true,
+    }
 }
 
 /// Whether a listener on all addresses would be in the way of one that Envoy has there: its own two for intercepted traffic

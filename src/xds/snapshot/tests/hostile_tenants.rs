@@ -2,6 +2,7 @@
 //! where the proxy itself listens.
 
 use api::model::Locality;
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 
 use super::*;
 
@@ -27,6 +28,8 @@ fn inbound(view: &dyn View) -> Vec<String> {
     names.filter(|name| name.starts_with("inbound|")).collect()
 }
 
+/// A proxy of that namespace.
+const TENANT: &str = "sidecar~10.0.0.3~c-1.attacker~x";
 const OWN: &str = "inbound|80|p80|web.demo.svc.cluster.local";
 
 #[test]
@@ -251,6 +254,12 @@ fn no_endpoint_is_every_proxys_own() {
     let view = snapshot.view(&node(FIRST, "REDIRECT"));
     assert_eq!(
         super::places(&*view, "outbound|80||evil.attacker"),
+        ["10.0.0.2 -"]
+    );
+    // A tenant's own may lead its own proxies beside them.
+    let tenant = snapshot.view(&node(TENANT, "REDIRECT"));
+    assert_eq!(
+        super::places(&*tenant, "outbound|80||evil.attacker"),
         ["10.0.0.2 -", "127.0.0.1 -"]
     );
     let named = view
@@ -264,4 +273,66 @@ fn no_endpoint_is_every_proxys_own() {
         .collect();
     let both = ["evil", "named"].map(|name| format!("outbound|80||{name}.attacker"));
     assert_eq!(keys, both.into());
+}
+
+/// An entry that names no endpoints resolves its own name, which may be every proxy's loopback.
+#[test]
+fn no_name_of_an_entry_is_every_proxys_own() {
+    let mut world = world("");
+    let hosts = ["localhost", "x.localhost", "127.0.0.9"];
+    for host in hosts {
+        let mut entry = foreign("x", &[(80, "TCP"), (81, "TCP")]);
+        entry.resolution = Resolution::Dns;
+        entry.key = ServiceKey::new(host, "attacker");
+        entry.ports[0].target = Target::Number(15000);
+        entry.ports[1].target = Target::Number(8099);
+        Arc::make_mut(&mut world.services).insert(entry.key.clone(), Arc::new(entry));
+    }
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    for (proxy, kept) in [(FIRST, [0, 0]), (TENANT, [0, 1])] {
+        let view = snapshot.view(&node(proxy, "REDIRECT"));
+        for host in hosts {
+            let counts = [80, 81].map(|port| {
+                let name = format!("outbound|{port}||{host}");
+                let cluster = view.get(Type::Cluster, &name).unwrap();
+                let places = Cluster::decode(&*cluster.body).unwrap().load_assignment;
+                places.map_or(0, |places| places.endpoints.len())
+            });
+            assert_eq!(counts, kept, "{host} for {proxy}");
+        }
+    }
+}
+
+/// What comes to be beside its proxies later is for those of its namespace alone, too.
+#[test]
+fn an_endpoint_that_comes_to_be_beside_a_proxy_is_for_its_namespace() {
+    let mut world = world("");
+    let evil = foreign("evil", &[(80, "TCP")]);
+    let name = "outbound|80||evil.attacker";
+    add(
+        &mut world,
+        evil.clone(),
+        vec![endpoint("10.0.0.2", 80, "p80")],
+    );
+    let mut snapshot = Snapshot::new(world.clone(), Arc::new(Settings::default()));
+    let proxies = [FIRST, TENANT].map(|id| node(id, "REDIRECT"));
+    for proxy in &proxies {
+        assert_eq!(super::places(&*snapshot.view(proxy), name), ["10.0.0.2 -"]);
+    }
+    let hosts = BTreeSet::from(["evil.attacker".into()]);
+    for beside in ["127.0.0.1", "unix:///run/docker.sock"] {
+        add(
+            &mut world,
+            evil.clone(),
+            vec![endpoint(beside, 8099, "p80")],
+        );
+        snapshot = snapshot.next(world.clone(), Some(&hosts)).snapshot;
+        let has = proxies.each_ref().map(|proxy| {
+            let view = snapshot.view(proxy);
+            let body = view.get(Type::Endpoint, name).unwrap().body.clone();
+            let place = beside.trim_start_matches("unix://");
+            String::from_utf8_lossy(&body).contains(place)
+        });
+        assert_eq!(has, [false, true], "{beside}");
+    }
 }
