@@ -6,6 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -154,9 +155,12 @@ fn a_draining_parent_that_somebody_stops_is_replaced_at_once() {
     let parent = agent.proxy_pid(0);
     agent.signal(libc::SIGHUP);
     agent.wait_log("epoch 0 has handed over and drains");
+    let stopped = Instant::now();
     kill(parent, libc::SIGSTOP);
     agent.wait_log("epoch 0 was stopped, killing it for epoch 1");
     agent.wait_log("answering for epoch 0, so that epoch 1 lives");
+    let took = stopped.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
     agent.signal(libc::SIGHUP);
     agent.wait_log("epoch 2 is LIVE");
     agent.wait_readiness(200, "ready");
