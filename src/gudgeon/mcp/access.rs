@@ -48,6 +48,7 @@ impl WithoutList {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CurrentList {
     list: AccessList,
+    without: WithoutList,
     /// A file says it.
     is_written: bool,
 }
@@ -55,14 +56,20 @@ pub(super) struct CurrentList {
 impl CurrentList {
     fn new(written: Option<AccessList>, without: WithoutList) -> Self {
         Self {
+            without,
             is_written: written.is_some(),
             list: written.unwrap_or_else(|| without.list()),
         }
     }
 
-    /// Whether a certificate with these identities may connect.
-    pub(super) fn allows<'a>(&self, identities: impl IntoIterator<Item = &'a str>) -> bool {
-        self.list.allows(identities)
+    /// Whether a certificate with these identities may connect. Who says what proxies do has just one: of several, it is
+    /// anybody's guess for which the certificate was signed.
+    pub(super) fn allows(&self, identities: &[String]) -> bool {
+        let is_clear = match self.without {
+            WithoutList::Everyone => true,
+            WithoutList::Nobody => identities.len() == 1,
+        };
+        is_clear && self.list.allows(identities.iter().map(String::as_str))
     }
 
     /// Why every client is refused; `None`: some are let in.
@@ -157,4 +164,37 @@ fn list(read: io::Result<Vec<u8>>) -> Result<Option<AccessList>, String> {
     };
     let text = String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
     AccessList::parse(&text).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "spiffe://x/ns/n/sa/a";
+    const B: &str = "spiffe://x/ns/n/sa/b";
+
+    #[test]
+    fn who_gives_configuration_has_one_identity_and_it_is_listed() {
+        let white = format!("allowed: [\"{A}\"]");
+        let black = format!("isBlackList: true\nallowed: [\"{B}\"]");
+        for (identities, by_white, by_black) in [
+            (&[A][..], [true, true], [true, true]),
+            (&[B], [false, false], [false, false]),
+            (&[A, B], [true, false], [false, false]),
+            (&[B, A], [true, false], [false, false]),
+            (&[A, A], [true, false], [true, false]),
+            (&[], [false, false], [true, false]),
+        ] {
+            let named: Vec<String> = identities.iter().map(|&one| one.to_owned()).collect();
+            for (text, allowed) in [(&white, by_white), (&black, by_black)] {
+                let told = [WithoutList::Everyone, WithoutList::Nobody].map(|without| {
+                    let list = AccessList::parse(text).unwrap();
+                    CurrentList::new(Some(list), without).allows(&named)
+                });
+                assert_eq!(told, allowed, "{identities:?} by {text}");
+            }
+            let nobody = CurrentList::new(None, WithoutList::Nobody);
+            assert!(!nobody.allows(&named), "{identities:?}");
+        }
+    }
 }
