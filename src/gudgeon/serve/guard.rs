@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use hyper::header::{HOST, HeaderName, ORIGIN};
 use hyper::http::uri::Authority;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Request, StatusCode};
 
 use super::{Answer, text};
 
@@ -15,7 +15,7 @@ use super::{Answer, text};
 const PASS_THROUGH: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
 const LOCAL_ONLY: &str = "for this host only: see --debugAddr";
 const FOREIGN: &str = "only a Host and an Origin of localhost are allowed";
-const FOREIGN_CHANGE: &str = "a page of another Origin may change nothing";
+const FOREIGN_PAGE: &str = "a page of another Origin may read and change nothing";
 
 /// Checks whether a request may have a page. `open`: the listener is there for everybody.
 ///
@@ -25,11 +25,10 @@ const FOREIGN_CHANGE: &str = "a page of another Origin may change nothing";
 pub(crate) fn guard<B>(request: &Request<B>, peer: IpAddr, open: bool) -> Result<(), Answer> {
     let refused = |words| Err(text(StatusCode::FORBIDDEN, words));
     if open {
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        if !reads && !is_of_same_origin(request) {
-            return refused(FOREIGN_CHANGE);
-        }
-        return Ok(());
+        return match is_of_same_origin(request) {
+            true => Ok(()),
+            false => refused(FOREIGN_PAGE),
+        };
     }
     if !is_local(peer) {
         return refused(LOCAL_ONLY);
@@ -180,13 +179,15 @@ mod tests {
                 allowed,
                 "{uri} {headers:?}"
             );
-            assert!(may(&request, "127.0.0.1", true), "{uri} {headers:?}");
+            // Where everybody may look, other pages may not.
+            let open = allowed || headers.iter().all(|(name, _)| *name != "origin");
+            assert_eq!(may(&request, "127.0.0.1", true), open, "{uri} {headers:?}");
         }
     }
 
     /// Who opens a listener for everybody does not open it for the pages that a browser is shown.
     #[test]
-    fn another_page_changes_nothing_even_where_everybody_may_look() {
+    fn another_page_sees_and_changes_nothing_even_where_everybody_may_look() {
         let host = ("host", "discovery.example:9090");
         for (headers, allowed) in [
             (&[host][..], true),
@@ -195,8 +196,14 @@ mod tests {
             (&[host, ("origin", "null")], false),
             (&[("origin", "http://evil.example")], false),
         ] {
-            let change = asked("POST", "/debug/adsz?push=1", headers);
-            assert_eq!(may(&change, "10.0.0.7", true), allowed, "{headers:?}");
+            for (method, uri) in [("POST", "/debug/adsz?push=1"), ("GET", "/debug/configz")] {
+                let asked = asked(method, uri, headers);
+                assert_eq!(
+                    may(&asked, "10.0.0.7", true),
+                    allowed,
+                    "{method} {headers:?}"
+                );
+            }
         }
     }
 }
