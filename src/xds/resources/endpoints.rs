@@ -193,7 +193,7 @@ pub(super) fn named(name: &str, port: u16) -> core::Address {
     }
 }
 
-/// What an entry outside of the mesh resolves when it names no endpoints: its own name, on this port.
+/// The port that goes with an entry's own name, where it names no endpoints.
 pub(crate) fn own_port(outlet: &Outlet) -> u16 {
     match outlet.port.target {
         Target::Number(number) if number > 0 => number,
@@ -201,6 +201,7 @@ pub(crate) fn own_port(outlet: &Outlet) -> u16 {
     }
 }
 
+/// An entry outside of the mesh that names no endpoints resolves its own name.
 pub(crate) fn itself(outlet: &Outlet) -> Vec<Group> {
     let port = own_port(outlet);
     let place = match outlet.host().parse::<IpAddr>() {

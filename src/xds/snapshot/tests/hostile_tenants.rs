@@ -303,7 +303,7 @@ fn no_name_of_an_entry_is_every_proxys_own() {
     }
 }
 
-/// What comes to be beside its proxies later is for those of its namespace alone, too.
+/// An endpoint that comes to be beside its proxies later is for those of its namespace alone, too.
 #[test]
 fn an_endpoint_that_comes_to_be_beside_a_proxy_is_for_its_namespace() {
     let mut world = world("");
