@@ -134,6 +134,29 @@ fn certificates(root: &Path) {
     );
 }
 
+/// The shipped list, from where galley looks for it.
+fn access_list() -> String {
+    let objects = objects("galley.yaml");
+    let map = of_kind(&objects, "ConfigMap");
+    let spec = &of_kind(&objects, "Deployment")["spec"]["template"]["spec"];
+    let named = |list: &Value, name: &str| {
+        let found = list.as_array().unwrap().iter();
+        let mut found = found.filter(|one| one["name"] == name);
+        found.next().unwrap().clone()
+    };
+    // Not optional: who deletes it lets nobody in.
+    let volume = named(&spec["volumes"], "list");
+    assert_eq!(
+        volume["configMap"],
+        json!({"name": map["metadata"]["name"]})
+    );
+    let mount = named(&spec["containers"][0]["volumeMounts"], "list");
+    assert_eq!(mount["mountPath"], "/etc/config");
+    let shipped = arguments("galley.yaml");
+    assert!(!shipped.iter().any(|one| one.contains("accessListFile")));
+    map["data"]["accesslist.yaml"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn galley_and_discovery_as_they_ship_are_source_and_sink_by_certificates() {
     let root = tempfile::tempdir().unwrap();
@@ -146,6 +169,7 @@ fn galley_and_discovery_as_they_ship_are_source_and_sink_by_certificates() {
         "{shipped:?}"
     );
     let secret = "istio.istio-galley-service-account";
+    fs::write(path("list"), access_list()).unwrap();
     let (port, monitoring) = (free(), free());
     let galley = Program::start(
         gudgeon()
@@ -212,11 +236,12 @@ fn galley_and_discovery_as_they_ship_are_source_and_sink_by_certificates() {
     assert_eq!(served().as_deref(), Some("10.0.0.1"));
     put(config.path(), "a.yaml", &a("10.0.0.2"));
     until("a change", || (served()? == "10.0.0.2").then_some(()));
-    // Who has no certificate is told nothing.
+    // Who has no certificate is told nothing, nor who has another's.
     let source = |field: &str| discovery.json("/debug/sinkz")[0][field].to_string();
     for mode in [
         "DISABLE".to_owned(),
         format!("SIMPLE, caCertificates: {pilot}/root-cert.pem, sni: istio-galley.istio-system"),
+        mutual.replace(&format!("{pilot}/"), &format!("{}/", path(secret))),
     ] {
         discovery.place.write("mesh", &mesh(&mode));
         until("the refusal", || {
