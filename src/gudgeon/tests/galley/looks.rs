@@ -24,6 +24,9 @@ fn each_listener_answers_for_itself() {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", galley.page)).unwrap();
         let led = crate::support::program::exchange(&mut stream, "GET", path, "evil.example");
         assert_eq!(led.unwrap().0, 403, "{path}");
+        let mut stream = crate::support::program::passed_through(galley.page);
+        let passed = crate::support::program::exchange(&mut stream, "GET", path, "localhost");
+        assert_eq!(passed.unwrap().0, 403, "{path}");
     }
     assert_eq!(galley.look("/debug/configz?collection=none").0, 404);
     assert_eq!(galley.post("/ready").0, 405);

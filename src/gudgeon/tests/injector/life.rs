@@ -203,6 +203,9 @@ fn the_page_is_for_this_host_unless_it_is_opened() {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", injector.monitoring)).unwrap();
         let led = crate::support::program::exchange(&mut stream, "GET", path, "evil.example");
         assert_eq!(led.unwrap().0, 403);
+        let mut stream = crate::support::program::passed_through(injector.monitoring);
+        let passed = crate::support::program::exchange(&mut stream, "GET", path, "localhost");
+        assert_eq!(passed.unwrap().0, 403);
         assert_eq!(from_outside(injector.monitoring), 403);
         assert_eq!(from_outside(open), 200);
     }

@@ -156,6 +156,18 @@ pub fn request(port: u16, method: &str, path: &str) -> Option<(u16, String)> {
     exchange(&mut stream, method, path, "localhost")
 }
 
+/// A connection to a port of this host from where Envoy passes on what came to a pod from outside.
+pub fn passed_through(port: u16) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let from = Ipv4Addr::new(127, 0, 0, 6);
+    bind(&socket, &SocketAddrV4::new(from, 0)).unwrap();
+    connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).unwrap();
+    TcpStream::from(socket)
+}
+
 /// The status and body of an answer; `None` when there is none.
 pub fn exchange(
     stream: &mut TcpStream,
