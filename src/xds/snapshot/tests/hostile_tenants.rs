@@ -317,7 +317,7 @@ fn an_endpoint_that_comes_to_be_beside_a_proxy_is_for_its_namespace() {
     let mut snapshot = Snapshot::new(world.clone(), Arc::new(Settings::default()));
     let proxies = [FIRST, TENANT].map(|id| node(id, "REDIRECT"));
     for proxy in &proxies {
-        assert_eq!(super::places(&*snapshot.view(proxy), name), ["10.0.0.2 -"]);
+        assert_eq!(places(&*snapshot.view(proxy), name), ["10.0.0.2 -"]);
     }
     let hosts = BTreeSet::from(["evil.attacker".into()]);
     for beside in ["127.0.0.1", "unix:///run/docker.sock"] {
