@@ -24,6 +24,8 @@ pub(crate) struct Store {
     user: Option<User>,
     /// The directory, locked as long as we live.
     lock: Option<File>,
+    /// A bootstrap was written into it: a file of the user's was JSON then.
+    pub(crate) has_written: bool,
 }
 
 /// Whose file it is.
@@ -44,6 +46,7 @@ impl Store {
             directory: directory.to_path_buf(),
             user,
             lock: None,
+            has_written: false,
         };
         this.make_directory()?;
         Ok(this)
@@ -113,6 +116,7 @@ impl Store {
                 .map_or(Ok(()), |user| fchown(&file, Some(user.uid), Some(user.gid)))?;
             fs::rename(&temporary, &path)
         });
+        self.has_written |= written.is_ok();
         if written.is_err() {
             drop(fs::remove_file(&temporary));
         }

@@ -80,8 +80,6 @@ pub(crate) struct EventLoop {
     admin: AdminClient,
     hot_restart: HotRestart,
     store: Store,
-    /// A bootstrap was written into it: a file of the user's was JSON then.
-    has_written: bool,
     /// Answers the child of a dead parent.
     stand_in: Option<(StandIn, Epoch)>,
     /// It could not, and that was said of this parent.
@@ -154,7 +152,6 @@ impl EventLoop {
             children: Children::at_start(),
             hot_restart,
             store,
-            has_written: false,
             stand_in: None,
             stand_in_refused: None,
             queue: VecDeque::new(),

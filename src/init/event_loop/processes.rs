@@ -118,7 +118,7 @@ impl EventLoop {
             Of::Epoch(epoch) => epoch.0,
             Of::Validator => 0,
         };
-        let way = match (self.store.is_open(), self.has_written) {
+        let way = match (self.store.is_open(), self.store.has_written) {
             (true, true) => Override::InFileOnly,
             (true, false) => Override::InFile,
             (false, _) => Override::InArgument,
@@ -131,10 +131,7 @@ impl EventLoop {
         match (&self.config.source, rendered.document) {
             (Source::Custom { file, .. }, None) => Ok((file.clone(), yaml)),
             (_, document) => match self.store.write(of, &document.unwrap_or_default()) {
-                Ok(path) => {
-                    self.has_written = true;
-                    Ok((path, yaml))
-                }
+                Ok(path) => Ok((path, yaml)),
                 Err(error) => {
                     let what = format!("write to {}", self.config.launch.directory.display());
                     let error = StartError::os_but(what, OTHER_PATH)(error);
