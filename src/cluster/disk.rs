@@ -2,15 +2,16 @@
 //! gone answers no call, not even that for a name's kind.
 //!
 //! A thread that hangs cannot be ended. It is left behind with the path that it hangs at, that path is an error until the
-//! call returns or the path leads elsewhere, and another thread goes on with all the others.
+//! call returns or the path leads elsewhere, and another thread goes on with all the others. Whatever goes through the name
+//! that does not answer is an error as well, without a thread: one mount that is gone holds one, however many links lead there.
 
+mod job;
 mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::Metadata;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -18,14 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
 use trace::{Step, Trace};
 
 /// One call of the kernel: a disk that spins up, or a network's retry, takes less. An update has 2 s in all.
 const CALL: Duration = Duration::from_secs(1);
 /// So often it is looked whether a call has returned meanwhile.
 const PARTS: u32 = 4;
-/// All of one file: 16 MiB from a card of 2 MB a second.
+/// All of one file, 16 MiB from a card of 2 MB a second; or of one directory.
 const FILE: Duration = Duration::from_secs(10);
 /// Paths that may hang, with two threads each that hold some kilobytes.
 const MOST_HANGING: usize = 16;
@@ -35,6 +35,11 @@ const AGAIN: Duration = Duration::from_secs(2);
 const SELDOM: Duration = Duration::from_secs(600);
 /// Threads that were left behind: with so many nothing is tried once more before one comes back.
 const MOST_LEFT: usize = 32;
+/// What took too long is left alone for a while, and longer each time; not for as long as what hangs, because nobody looks
+/// whether it is another one by now.
+const SLOW: Duration = Duration::from_secs(60);
+/// Paths that are known to be slow.
+const MOST_SLOW: usize = 256;
 /// What is read by one call.
 const CHUNK: usize = 64 << 10;
 /// For a path and its buffers.
@@ -87,7 +92,9 @@ struct Job {
     path: PathBuf,
     call: Call,
     /// What hangs already, and is not touched.
-    hanging: Arc<BTreeSet<PathBuf>>,
+    hanging: BTreeSet<PathBuf>,
+    /// All of it.
+    within: Duration,
 }
 
 /// Where a thread is.
@@ -127,16 +134,23 @@ struct Worker {
 }
 
 /// The file system.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Disk {
     worker: Option<Worker>,
     hanging: BTreeMap<PathBuf, Hanging>,
-    /// The paths of those.
-    skipped: Option<Arc<BTreeSet<PathBuf>>>,
     /// All threads that were left behind.
     left: Vec<Arc<Progress>>,
     /// What is tried once more, and when it would be the next time.
     tried: BTreeMap<PathBuf, Duration>,
+    /// What took too long, until when it is left alone, and for how long that is.
+    slow: BTreeMap<PathBuf, (Instant, Duration)>,
+    within: Duration,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// A path that did not answer.
@@ -156,15 +170,16 @@ impl Disk {
         Self {
             worker: None,
             hanging: BTreeMap::new(),
-            skipped: None,
             left: Vec::new(),
             tried: BTreeMap::new(),
+            slow: BTreeMap::new(),
+            within: FILE,
         }
     }
 
     /// Whether something does not answer at this moment: it is to be asked again soon.
     pub(crate) fn hangs(&self) -> bool {
-        !self.hanging.is_empty()
+        !self.hanging.is_empty() || !self.slow.is_empty()
     }
 
     /// What there is at a path, links followed.
@@ -230,21 +245,64 @@ impl Disk {
         }
         if !changed.is_empty() {
             self.hanging.retain(|path, _| !changed.contains(path));
-            self.skipped = None;
         }
     }
 
     fn ask(&mut self, path: &Path, call: &Call) -> io::Result<Answer> {
         loop {
             self.forget_ended();
-            if !matches!(call, Call::Same(_)) && self.hanging.contains_key(path) {
-                return Err(hangs());
+            if !matches!(call, Call::Same(_)) {
+                if self.hanging.contains_key(path) {
+                    return Err(hangs());
+                }
+                if self.is_slow(path) {
+                    return Err(slow(self.within));
+                }
             }
             if let Some(answer) = self.once(path, call)? {
+                self.remember(path, call, &answer);
                 return answer;
             }
             // A name in a directory hangs: the directory is read again without it.
         }
+    }
+
+    /// Whether it took too long lately.
+    fn is_slow(&self, path: &Path) -> bool {
+        let known = self.slow.get(path);
+        known.is_some_and(|(until, _)| Instant::now() < *until)
+    }
+
+    /// What took too long, and what was read to its end.
+    fn remember(&mut self, path: &Path, call: &Call, answer: &io::Result<Answer>) {
+        let hangs_or_slow = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+        match answer {
+            // Through a name that hangs, which is known elsewhere.
+            Err(error) if error.to_string() == HANGS => {}
+            Err(error) if hangs_or_slow(error) => {
+                let before = self.slow.get(path).map(|(_, wait)| *wait);
+                let wait = before.map_or(AGAIN, |wait| wait.saturating_mul(2).min(SLOW));
+                if self.slow.len() >= MOST_SLOW && before.is_none() {
+                    self.slow.pop_first();
+                }
+                let until = Instant::now() + wait;
+                self.slow.insert(path.to_path_buf(), (until, wait));
+            }
+            // Its kind alone is known fast.
+            _ if matches!(call, Call::Stat | Call::Same(_)) && answer.is_ok() => {}
+            _ => {
+                self.slow.remove(path);
+            }
+        }
+    }
+
+    /// What is not touched: the paths that hang, and the names that they hang at.
+    fn skipped(&self) -> BTreeSet<PathBuf> {
+        let paths = self.hanging.keys().cloned();
+        let stuck = self.hanging.values();
+        paths
+            .chain(stuck.filter_map(|hanging| hanging.trace.stuck()))
+            .collect()
     }
 
     /// `None`: something else than what was asked for hangs.
@@ -257,13 +315,11 @@ impl Disk {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, words));
             }
         };
-        let skipped = self
-            .skipped
-            .get_or_insert_with(|| Arc::new(self.hanging.keys().cloned().collect()));
         let job = Job {
             path: path.to_path_buf(),
             call: call.clone(),
-            hanging: Arc::clone(skipped),
+            hanging: self.skipped(),
+            within: self.within,
         };
         if worker.jobs.send(job).is_err() {
             return Err(io::Error::other("the thread that reads has ended"));
@@ -296,22 +352,23 @@ impl Disk {
                 again: self.tried.remove(&at).unwrap_or(AGAIN),
             };
             self.left.push(Arc::clone(&worker.progress));
+            hanging.trace.settle(CALL / PARTS);
             self.hanging.insert(at, hanging);
-            self.skipped = None;
             return if is_it { Err(hangs()) } else { Ok(None) };
         }
     }
 
     fn forget_ended(&mut self) {
-        let before = self.hanging.len();
         self.left
             .retain(|progress| !progress.has_ended.load(Ordering::Acquire));
         self.hanging
             .retain(|_, hanging| !hanging.progress.has_ended.load(Ordering::Acquire));
-        if self.hanging.len() != before {
-            self.skipped = None;
-        }
     }
+}
+
+fn slow(within: Duration) -> io::Error {
+    let words = format!("reading it takes more than {} s", within.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, words)
 }
 
 fn hangs() -> io::Error {
@@ -350,104 +407,6 @@ struct Ends(Arc<Progress>);
 impl Drop for Ends {
     fn drop(&mut self) {
         self.0.has_ended.store(true, Ordering::Release);
-    }
-}
-
-impl Job {
-    fn work(&self, progress: &Progress, buffer: &mut [u8]) -> io::Result<Answer> {
-        progress.at(&self.path);
-        match &self.call {
-            Call::Stat => fs::metadata(&self.path).map(Answer::Stat),
-            Call::List(most) => self.list(*most, progress).map(Answer::List),
-            Call::Read(most) => self.read(*most, progress, buffer),
-            Call::Same(steps) => Ok(Answer::Same(steps.iter().all(Step::is_same))),
-        }
-    }
-
-    fn list(&self, most: usize, progress: &Progress) -> io::Result<Vec<Name>> {
-        let mut names = Vec::new();
-        let mut seen = 0_usize;
-        for entry in fs::read_dir(&self.path)? {
-            progress.goes_on();
-            let entry = entry?;
-            seen = seen.saturating_add(1);
-            if seen > most {
-                return Err(io::Error::other(format!("more than {most} names")));
-            }
-            let name = entry.file_name();
-            if !name.as_encoded_bytes().starts_with(b".") {
-                names.push(name);
-            }
-        }
-        names.sort();
-        let named = names.into_iter().filter_map(|name| {
-            let is = self.is(&self.path.join(&name), progress)?;
-            Some(Name { name, is })
-        });
-        Ok(named.collect())
-    }
-
-    /// `None`: it is gone meanwhile.
-    fn is(&self, path: &Path, progress: &Progress) -> Option<Is> {
-        if self.hanging.contains(path) {
-            return Some(Is::Unknown(HANGS.to_owned()));
-        }
-        progress.at(path);
-        let is_link = fs::symlink_metadata(path).ok()?.is_symlink();
-        let Ok(data) = fs::metadata(path) else {
-            return Some(Is::Dangling);
-        };
-        let folder = match is_link && data.is_file() {
-            true => fs::canonicalize(path).ok(),
-            false => None,
-        };
-        let folder = folder.as_deref().and_then(Path::parent);
-        Some(Is::Known(data, folder.map(Path::to_path_buf)))
-    }
-
-    fn read(&self, most: usize, progress: &Progress, buffer: &mut [u8]) -> io::Result<Answer> {
-        let begin = Instant::now();
-        let mut file = open(&self.path)?;
-        let data = file.metadata()?;
-        let mut bytes = Vec::new();
-        while bytes.len() <= most {
-            progress.goes_on();
-            let count = match file.read(buffer) {
-                Ok(0) => break,
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(io::Error::other("it is read by waiting for it"));
-                }
-                Err(error) => return Err(error),
-            };
-            let room = most.saturating_add(1).saturating_sub(bytes.len());
-            bytes.extend_from_slice(buffer.get(..count.min(room)).unwrap_or_default());
-            if begin.elapsed() > FILE {
-                let words = format!("reading it takes more than {} s", FILE.as_secs());
-                return Err(io::Error::new(io::ErrorKind::TimedOut, words));
-            }
-        }
-        Ok(Answer::Read(bytes, data))
-    }
-}
-
-/// A regular file, or an error: nobody waits for one who writes into a pipe, and no device is even opened.
-fn open(path: &Path) -> io::Result<File> {
-    let irregular = || io::Error::other("not a regular file");
-    if !fs::metadata(path)?.is_file() {
-        return Err(irregular());
-    }
-    let mut options = OpenOptions::new();
-    #[expect(clippy::cast_possible_wrap, reason = "the flags are the kernel's int")]
-    let file = options
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits() as i32)
-        .open(path)?;
-    // It may be another one than a moment ago.
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(irregular()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Files that block, and a mount whose server answers nothing: what is below it hangs until that server is gone.
 
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
@@ -36,6 +37,38 @@ fn what_would_be_waited_for_is_an_error() {
     assert_eq!(read(&mut disk, 3), b"1234");
     disk.rest();
     assert_eq!(read(&mut disk, 5), b"12345");
+}
+
+/// Each call is fast, and there is no end of them: of a directory (which had no deadline) as of a file.
+#[test]
+fn what_takes_too_long_in_all_is_left_alone_for_a_while() {
+    let root = tempfile::tempdir().unwrap();
+    let (folder, file) = (root.path().join("folder"), root.path().join("file"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("a"), "1").unwrap();
+    fs::write(&file, "1").unwrap();
+    let mut disk = Disk {
+        within: Duration::ZERO,
+        ..Disk::new()
+    };
+    let slow = |error: io::Error| {
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(error.to_string().contains("takes more than"), "{error}");
+    };
+    slow(disk.list(&folder, 10).unwrap_err());
+    slow(disk.read(&file, 10).unwrap_err());
+    assert!(disk.hangs());
+    // Nobody waits for it again at once.
+    disk.within = FILE;
+    slow(disk.list(&folder, 10).unwrap_err());
+    slow(disk.read(&file, 10).unwrap_err());
+    assert_eq!(disk.list(root.path(), 10).unwrap().len(), 2);
+    let end = Instant::now() + AGAIN * 5;
+    while disk.read(&file, 10).is_err() || disk.list(&folder, 10).is_err() {
+        assert!(Instant::now() < end, "it is never read again");
+        thread::yield_now();
+    }
+    assert!(!disk.hangs());
 }
 
 #[test]
@@ -91,6 +124,24 @@ fn beside_a_hung_mount() {
         });
         shown.collect::<Vec<_>>()
     };
+    // One mount that is gone, and many links there: one of them is waited for.
+    let many = root.join("many");
+    fs::create_dir(&many).unwrap();
+    for at in 0..MOST_HANGING * 2 {
+        symlink(format!("../hung/{at}"), many.join(format!("l{at}"))).unwrap();
+    }
+    symlink("many", root.join("way")).unwrap();
+    fs::write(many.join("z"), "1").unwrap();
+    let mut other = Disk::default();
+    let begin = Instant::now();
+    let names = shown(other.list(&root.join("way"), 99).unwrap());
+    assert!(begin.elapsed() < CALL * 5, "{:?}", begin.elapsed());
+    let hanging = names.iter().filter(|name| name.ends_with(" hangs"));
+    assert_eq!((names.len(), hanging.count()), (33, MOST_HANGING * 2));
+    assert_eq!(other.hanging.len(), 1, "{other:?}");
+    assert_eq!(other.read(&many.join("z"), 10).unwrap().0, b"1");
+    assert!(other.read(&many.join("l7"), 10).is_err());
+    drop(other);
     let all = ["a", "m hangs", "n hangs", "z"];
     let begin = Instant::now();
     assert_eq!(shown(disk.list(&folder, 10).unwrap()), all);

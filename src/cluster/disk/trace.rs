@@ -1,12 +1,13 @@
 //! What a path goes through, as far as it answers: when one of its names is something else, it leads elsewhere.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::STACK;
 
@@ -34,7 +35,18 @@ fn mark(path: &Path) -> Option<Mark> {
 
 /// Filled by a thread of its own, which hangs where the path does.
 #[derive(Debug, Default)]
-pub(super) struct Trace(Mutex<Vec<Step>>);
+pub(super) struct Trace(Mutex<Way>);
+
+#[derive(Debug, Default)]
+struct Way {
+    steps: Vec<Step>,
+    /// The name that is asked for at this moment.
+    at: Option<PathBuf>,
+    has_ended: bool,
+}
+
+/// So often it is looked how far a trace is.
+const LOOK: Duration = Duration::from_millis(5);
 
 impl Trace {
     pub(super) fn start(path: &Path) -> Arc<Self> {
@@ -48,43 +60,85 @@ impl Trace {
         this
     }
 
+    fn way(&self) -> MutexGuard<'_, Way> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn steps(&self) -> Vec<Step> {
-        let steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        steps.clone()
+        self.way().steps.clone()
+    }
+
+    /// The name that does not answer, by the directory that it really is in: all that goes through it hangs. `None`: each name
+    /// answers, and only what is behind the last one hangs.
+    pub(super) fn stuck(&self) -> Option<PathBuf> {
+        self.way().at.clone()
+    }
+
+    /// Waits until it is known which name that is, but not for longer than `most`.
+    pub(super) fn settle(&self, most: Duration) {
+        let end = Instant::now() + most;
+        while !self.way().has_ended && Instant::now() < end {
+            thread::sleep(LOOK);
+        }
     }
 
     fn follow(&self, path: &Path) {
-        let Ok(path) = std::path::absolute(path) else {
-            return;
-        };
-        let mut folder = PathBuf::from("/");
-        let mut rest = names(&path);
-        let mut links = 0;
-        while let Some(name) = rest.pop_front() {
-            if name == ".." {
-                folder.pop();
-                continue;
-            }
-            let next = folder.join(&name);
-            let step = Step(next.clone(), mark(&next));
-            let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            steps.push(step);
-            drop(steps);
-            let Ok(target) = fs::read_link(&next) else {
-                folder = next;
-                continue;
-            };
-            links += 1;
-            if links > MOST_LINKS {
-                return;
-            }
-            if target.is_absolute() {
-                folder = PathBuf::from("/");
-            }
-            let mut ahead = names(&target);
-            ahead.append(&mut rest);
-            rest = ahead;
+        walk(path, |name| {
+            self.way().at = Some(name.to_path_buf());
+            let step = Step(name.to_path_buf(), mark(name));
+            self.way().steps.push(step);
+            true
+        });
+        let mut way = self.way();
+        way.at = None;
+        way.has_ended = true;
+    }
+}
+
+/// Whether a path goes through one of these names.
+pub(super) fn passes(path: &Path, names: &BTreeSet<PathBuf>) -> bool {
+    let mut found = false;
+    if !names.is_empty() {
+        walk(path, |name| {
+            found |= names.contains(name);
+            !found
+        });
+    }
+    found
+}
+
+/// Shows each name that the kernel would look up for a path, links followed, as long as `go_on` says so. Nothing is asked of a
+/// name before it was shown.
+fn walk(path: &Path, mut go_on: impl FnMut(&Path) -> bool) {
+    let Ok(path) = std::path::absolute(path) else {
+        return;
+    };
+    let mut folder = PathBuf::from("/");
+    let mut rest = names(&path);
+    let mut links = 0;
+    while let Some(name) = rest.pop_front() {
+        if name == ".." {
+            folder.pop();
+            continue;
         }
+        let next = folder.join(&name);
+        if !go_on(&next) {
+            return;
+        }
+        let Ok(target) = fs::read_link(&next) else {
+            folder = next;
+            continue;
+        };
+        links += 1;
+        if links > MOST_LINKS {
+            return;
+        }
+        if target.is_absolute() {
+            folder = PathBuf::from("/");
+        }
+        let mut ahead = names(&target);
+        ahead.append(&mut rest);
+        rest = ahead;
     }
 }
 

@@ -1,0 +1,123 @@
+//! The calls themselves, made by the thread that may hang in each of them.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::fs::OFlags;
+
+use super::trace::{Step, passes};
+use super::{Answer, Call, HANGS, Is, Job, Name, Progress, hangs, slow};
+
+impl Job {
+    pub(super) fn work(&self, progress: &Progress, buffer: &mut [u8]) -> io::Result<Answer> {
+        progress.at(&self.path);
+        if !matches!(self.call, Call::Same(_)) && passes(&self.path, &self.hanging) {
+            return Err(hangs());
+        }
+        match &self.call {
+            Call::Stat => fs::metadata(&self.path).map(Answer::Stat),
+            Call::List(most) => self.list(*most, progress).map(Answer::List),
+            Call::Read(most) => self.read(*most, progress, buffer),
+            Call::Same(steps) => Ok(Answer::Same(steps.iter().all(Step::is_same))),
+        }
+    }
+
+    fn list(&self, most: usize, progress: &Progress) -> io::Result<Vec<Name>> {
+        let begin = Instant::now();
+        let mut names = Vec::new();
+        let mut seen = 0_usize;
+        for entry in fs::read_dir(&self.path)? {
+            progress.goes_on();
+            let entry = entry?;
+            self.goes_on(begin)?;
+            seen = seen.saturating_add(1);
+            if seen > most {
+                return Err(io::Error::other(format!("more than {most} names")));
+            }
+            let name = entry.file_name();
+            if !name.as_encoded_bytes().starts_with(b".") {
+                names.push(name);
+            }
+        }
+        names.sort();
+        let mut named = Vec::with_capacity(names.len());
+        for name in names {
+            self.goes_on(begin)?;
+            if let Some(is) = self.is(&self.path.join(&name), progress) {
+                named.push(Name { name, is });
+            }
+        }
+        Ok(named)
+    }
+
+    /// Unless it takes too long in all, however fast each call is.
+    fn goes_on(&self, begin: Instant) -> io::Result<()> {
+        match begin.elapsed() > self.within {
+            true => Err(slow(self.within)),
+            false => Ok(()),
+        }
+    }
+
+    /// `None`: it is gone meanwhile.
+    fn is(&self, path: &Path, progress: &Progress) -> Option<Is> {
+        progress.at(path);
+        if self.hanging.contains(path) || passes(path, &self.hanging) {
+            return Some(Is::Unknown(HANGS.to_owned()));
+        }
+        let is_link = fs::symlink_metadata(path).ok()?.is_symlink();
+        let Ok(data) = fs::metadata(path) else {
+            return Some(Is::Dangling);
+        };
+        let folder = match is_link && data.is_file() {
+            true => fs::canonicalize(path).ok(),
+            false => None,
+        };
+        let folder = folder.as_deref().and_then(Path::parent);
+        Some(Is::Known(data, folder.map(Path::to_path_buf)))
+    }
+
+    fn read(&self, most: usize, progress: &Progress, buffer: &mut [u8]) -> io::Result<Answer> {
+        let begin = Instant::now();
+        let mut file = open(&self.path)?;
+        let data = file.metadata()?;
+        let mut bytes = Vec::new();
+        while bytes.len() <= most {
+            progress.goes_on();
+            let count = match file.read(buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(io::Error::other("it is read by waiting for it"));
+                }
+                Err(error) => return Err(error),
+            };
+            let room = most.saturating_add(1).saturating_sub(bytes.len());
+            bytes.extend_from_slice(buffer.get(..count.min(room)).unwrap_or_default());
+            self.goes_on(begin)?;
+        }
+        Ok(Answer::Read(bytes, data))
+    }
+}
+
+/// A regular file, or an error: nobody waits for one who writes into a pipe, and no device is even opened.
+fn open(path: &Path) -> io::Result<File> {
+    let irregular = || io::Error::other("not a regular file");
+    if !fs::metadata(path)?.is_file() {
+        return Err(irregular());
+    }
+    let mut options = OpenOptions::new();
+    #[expect(clippy::cast_possible_wrap, reason = "the flags are the kernel's int")]
+    let file = options
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(path)?;
+    // It may be another one than a moment ago.
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(irregular()),
+    }
+}
