@@ -42,5 +42,13 @@ wait_beside() {
     return "$status"
 }
 
-# finish: a run changes no file of the repository: a lock that does not fit, say. The binaries would name another revision.
-finish() { git diff --exit-code --stat; }
+# finish: a run changes no file of the repository, a lock that does not fit, say, and leaves no new one. The binaries would name
+# another revision.
+finish() {
+    local changed
+    changed=$(git status --porcelain)
+    [ -z "$changed" ] || {
+        printf 'ci: the run has changed files:\n%s\n' "$changed"
+        return 1
+    }
+}
