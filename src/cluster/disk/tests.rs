@@ -113,35 +113,7 @@ fn beside_a_hung_mount() {
     symlink("../hung/x", folder.join("m")).unwrap();
     symlink("../hung", folder.join("n")).unwrap();
     let mut disk = Disk::default();
-    let shown = |names: Vec<Name>| {
-        let shown = names.into_iter().map(|Name { name, is }| {
-            let is = match is {
-                Is::Known(..) => "",
-                Is::Dangling => " dangles",
-                Is::Unknown(_) => " hangs",
-            };
-            format!("{}{is}", name.display())
-        });
-        shown.collect::<Vec<_>>()
-    };
-    // One mount that is gone, and many links there: one of them is waited for.
-    let many = root.join("many");
-    fs::create_dir(&many).unwrap();
-    for at in 0..MOST_HANGING * 2 {
-        symlink(format!("../hung/{at}"), many.join(format!("l{at}"))).unwrap();
-    }
-    symlink("many", root.join("way")).unwrap();
-    fs::write(many.join("z"), "1").unwrap();
-    let mut other = Disk::default();
-    let begin = Instant::now();
-    let names = shown(other.list(&root.join("way"), 99).unwrap());
-    assert!(begin.elapsed() < CALL * 5, "{:?}", begin.elapsed());
-    let hanging = names.iter().filter(|name| name.ends_with(" hangs"));
-    assert_eq!((names.len(), hanging.count()), (33, MOST_HANGING * 2));
-    assert_eq!(other.hanging.len(), 1, "{other:?}");
-    assert_eq!(other.read(&many.join("z"), 10).unwrap().0, b"1");
-    assert!(other.read(&many.join("l7"), 10).is_err());
-    drop(other);
+    many_links_hold_one_thread(&root);
     let all = ["a", "m hangs", "n hangs", "z"];
     let begin = Instant::now();
     assert_eq!(shown(disk.list(&folder, 10).unwrap()), all);
@@ -193,4 +165,37 @@ fn beside_a_hung_mount() {
     disk.rest();
     let error = disk.stat(&folder).unwrap_err();
     assert!(error.to_string().starts_with("16 files hang"), "{error}");
+}
+
+fn shown(names: Vec<Name>) -> Vec<String> {
+    let shown = names.into_iter().map(|Name { name, is }| {
+        let is = match is {
+            Is::Known(..) => "",
+            Is::Dangling => " dangles",
+            Is::Unknown(_) => " hangs",
+        };
+        format!("{}{is}", name.display())
+    });
+    shown.collect()
+}
+
+/// One mount that is gone, and many links there: one of them is waited for.
+fn many_links_hold_one_thread(root: &Path) {
+    let many = root.join("many");
+    fs::create_dir(&many).unwrap();
+    for at in 0..MOST_HANGING * 2 {
+        symlink(format!("../hung/{at}"), many.join(format!("l{at}"))).unwrap();
+    }
+    symlink("many", root.join("way")).unwrap();
+    fs::write(many.join("z"), "1").unwrap();
+    let mut other = Disk::default();
+    let begin = Instant::now();
+    let names = shown(other.list(&root.join("way"), 99).unwrap());
+    assert!(begin.elapsed() < CALL * 5, "{:?}", begin.elapsed());
+    let hanging = names.iter().filter(|name| name.ends_with(" hangs"));
+    assert_eq!((names.len(), hanging.count()), (33, MOST_HANGING * 2));
+    assert_eq!(other.hanging.len(), 1, "{other:?}");
+    assert_eq!(other.read(&many.join("z"), 10).unwrap().0, b"1");
+    assert!(other.read(&many.join("l7"), 10).is_err());
+    drop(other);
 }

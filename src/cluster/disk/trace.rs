@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::STACK;
 
@@ -35,7 +35,10 @@ fn mark(path: &Path) -> Option<Mark> {
 
 /// Filled by a thread of its own, which hangs where the path does.
 #[derive(Debug, Default)]
-pub(super) struct Trace(Mutex<Way>);
+pub(super) struct Trace {
+    way: Mutex<Way>,
+    ends: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Way {
@@ -44,9 +47,6 @@ struct Way {
     at: Option<PathBuf>,
     has_ended: bool,
 }
-
-/// So often it is looked how far a trace is.
-const LOOK: Duration = Duration::from_millis(5);
 
 impl Trace {
     pub(super) fn start(path: &Path) -> Arc<Self> {
@@ -61,7 +61,7 @@ impl Trace {
     }
 
     fn way(&self) -> MutexGuard<'_, Way> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn steps(&self) -> Vec<Step> {
@@ -76,10 +76,10 @@ impl Trace {
 
     /// Waits until it is known which name that is, but not for longer than `most`.
     pub(super) fn settle(&self, most: Duration) {
-        let end = Instant::now() + most;
-        while !self.way().has_ended && Instant::now() < end {
-            thread::sleep(LOOK);
-        }
+        // Either is as good.
+        let _ended_or_not = self
+            .ends
+            .wait_timeout_while(self.way(), most, |way| !way.has_ended);
     }
 
     fn follow(&self, path: &Path) {
@@ -92,6 +92,7 @@ impl Trace {
         let mut way = self.way();
         way.at = None;
         way.has_ended = true;
+        self.ends.notify_all();
     }
 }
 
