@@ -107,18 +107,18 @@ impl Cluster {
     /// # Errors
     /// A file that is missing or not valid.
     pub async fn open(access: &Access) -> Result<Self, CannotConnect> {
-        let config = match access {
+        let access = access.clone();
+        let runtime = tokio::runtime::Handle::current();
+        // Of a pod's account as of a kubeconfig: it names files, and each may be where nothing answers.
+        let read = move || match access {
             Access::InCluster => Config::incluster()
-                .map_err(|error| CannotConnect::because("cannot use the pod's account", &error))?,
+                .map_err(|error| CannotConnect::because("cannot use the pod's account", &error)),
             Access::Kubeconfig { file, context } => {
-                let (file, context) = (file.clone(), context.clone());
-                let runtime = tokio::runtime::Handle::current();
-                // It names files, and each may be where nothing answers.
-                let read = move || runtime.block_on(from_kubeconfig(file.as_ref(), context));
-                let read = tokio::task::spawn_blocking(read).await;
-                read.map_err(|error| CannotConnect::because(WHAT, &error))??
+                runtime.block_on(from_kubeconfig(file.as_ref(), context))
             }
         };
+        let config = tokio::task::spawn_blocking(read).await;
+        let config = config.map_err(|error| CannotConnect::because(WHAT, &error))??;
         // A kubeconfig may name a program that says who we are: it is run to its end meanwhile.
         let made = tokio::task::spawn_blocking(move || Self::by(&config)).await;
         made.map_err(|error| CannotConnect::because(WHAT, &error))?
