@@ -7,6 +7,9 @@ use crate::file;
 
 /// All of one input, as the contract has it for files on the command line.
 const MAX_BYTES: usize = 64 << 20;
+/// All inputs together. Each is held until the end: what is too much to be held comes out of them a second time, and a pipe is
+/// read once.
+const ALL_BYTES: usize = 2 * MAX_BYTES;
 /// Read and looked at in one go.
 const CHUNK_BYTES: u64 = 64 << 10;
 /// Files of one directory.
@@ -25,32 +28,49 @@ impl Input {
     /// # Errors
     /// The first that cannot be read.
     pub(crate) fn read_all(arguments: &[String]) -> Result<Vec<Self>, String> {
-        let mut inputs = Vec::new();
+        Self::read_within(arguments, ALL_BYTES)
+    }
+
+    pub(super) fn read_within(arguments: &[String], most: usize) -> Result<Vec<Self>, String> {
+        let mut inputs = Inputs {
+            read: Vec::new(),
+            most,
+            room: most,
+        };
         for argument in arguments {
             if argument == "-" {
-                inputs.push(Self::read("-".to_owned(), std::io::stdin().lock())?);
+                inputs.add("-".to_owned(), std::io::stdin().lock())?;
                 continue;
             }
             let path = Path::new(argument);
             if path.is_dir() {
                 for file in manifests(path)? {
-                    inputs.push(Self::file(&file)?);
+                    inputs.file(&file)?;
                 }
             } else {
-                inputs.push(Self::file(path)?);
+                inputs.file(path)?;
             }
         }
-        Ok(inputs)
+        Ok(inputs.read)
     }
+}
 
-    fn file(path: &Path) -> Result<Self, String> {
+/// What was read so far, and how much more may be.
+struct Inputs {
+    read: Vec<Input>,
+    most: usize,
+    room: usize,
+}
+
+impl Inputs {
+    fn file(&mut self, path: &Path) -> Result<(), String> {
         let name = path.display().to_string();
         let file =
             file::open_named(path).map_err(|cause| format!("cannot read {name}: {cause}"))?;
-        Self::read(name, file)
+        self.add(name, file)
     }
 
-    fn read(name: String, from: impl std::io::Read) -> Result<Self, String> {
+    fn add(&mut self, name: String, from: impl std::io::Read) -> Result<(), String> {
         let mut from = from;
         let mut bytes = Vec::new();
         loop {
@@ -68,13 +88,21 @@ impl Input {
                 let most = MAX_BYTES >> 20;
                 return Err(format!("cannot read {name}: larger than {most} MiB"));
             }
+            if bytes.len() > self.room {
+                let most = self.most >> 20;
+                return Err(format!(
+                    "cannot read {name}: all inputs together are larger than {most} MiB"
+                ));
+            }
             if chunk.is_empty() {
                 break;
             }
         }
         let text =
             String::from_utf8(bytes).map_err(|_| format!("cannot read {name}: it is not UTF-8"))?;
-        Ok(Self { name, text })
+        self.room -= text.len();
+        self.read.push(Input { name, text });
+        Ok(())
     }
 }
 
@@ -98,4 +126,40 @@ fn manifests(folder: &Path) -> Result<Vec<PathBuf>, String> {
     }
     found.sort_unstable();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_end_is_given_up() {
+        let mut inputs = Inputs {
+            read: Vec::new(),
+            most: ALL_BYTES,
+            room: ALL_BYTES,
+        };
+        let endless = inputs.add("yes".to_owned(), std::io::repeat(b'y'));
+        assert_eq!(
+            endless,
+            Err("cannot read yes: larger than 64 MiB".to_owned())
+        );
+        let nothing = inputs.add("zero".to_owned(), std::io::repeat(0));
+        assert_eq!(nothing, Err("cannot read zero: it is no text".to_owned()));
+    }
+
+    #[test]
+    fn all_inputs_together_have_a_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.yaml", "b.yaml", "c.yaml"] {
+            std::fs::write(folder.path().join(name), "#".repeat(1 << 20)).unwrap();
+        }
+        let folder = [folder.path().to_str().unwrap().to_owned()];
+        assert_eq!(Input::read_within(&folder, 3 << 20).unwrap().len(), 3);
+        let cause = Input::read_within(&folder, 2 << 20).unwrap_err();
+        assert!(
+            cause.ends_with("c.yaml: all inputs together are larger than 2 MiB"),
+            "{cause}"
+        );
+    }
 }
