@@ -3,6 +3,7 @@
 //! Everything logs through `tracing`; this is the subscriber. Writing never waits: a sink that takes no line loses it, and the
 //! next line that it takes is how many it has lost. What libraries say is let through from "warn" on.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -11,12 +12,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use serde_json::json;
 use time::OffsetDateTime;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span;
@@ -107,20 +110,71 @@ fn open_file(path: &Path) -> Result<File, String> {
     opened.map_err(|cause| format!("cannot open log {}: {cause}", path.display()))
 }
 
-/// Opens the log's files again, by their names: whoever has renamed them gets new ones. How many there are.
-///
-/// # Errors
-/// One that cannot be opened: it goes on where it was.
-pub(crate) fn reopen() -> Result<usize, String> {
-    let mut sinks = SINKS.lock().map_err(|_| "cannot open the log".to_owned())?;
-    let mut count = 0;
-    for sink in sinks.iter_mut() {
-        if let Target::File(file, path) = &mut sink.target {
-            *file = open_file(path)?;
-            count += 1;
+/// For a log's file to be opened: nobody waits for a mount whose server is gone.
+const OPENED: Duration = Duration::from_secs(10);
+
+/// Opens the log's files again, by their names, beside the loop: whoever has renamed them gets new ones.
+#[derive(Debug)]
+pub(crate) struct Reopening {
+    sinks: &'static Mutex<Vec<Sink>>,
+    /// By the number of the sink: what does not answer is not asked once more before it does.
+    under_way: BTreeMap<usize, JoinHandle<Result<File, String>>>,
+}
+
+impl Reopening {
+    pub(crate) const fn new() -> Self {
+        Self {
+            sinks: &SINKS,
+            under_way: BTreeMap::new(),
         }
     }
-    Ok(count)
+
+    /// How many were opened, and what is wrong with each of the others, which go on where they were.
+    pub(crate) async fn again(&mut self) -> (usize, Vec<String>) {
+        let mut count = 0;
+        let mut wrong = Vec::new();
+        for (at, path) in self.files() {
+            match self.opened(at, path).await {
+                Ok(opened) => {
+                    self.put(at, opened);
+                    count += 1;
+                }
+                Err(cause) => wrong.push(cause),
+            }
+        }
+        (count, wrong)
+    }
+
+    /// The lock is not held while something is opened: everybody logs.
+    fn files(&self) -> Vec<(usize, PathBuf)> {
+        let Ok(sinks) = self.sinks.lock() else {
+            return Vec::new();
+        };
+        let files = sinks.iter().enumerate();
+        let files = files.filter_map(|(at, sink)| match &sink.target {
+            Target::File(_, path) => Some((at, path.clone())),
+            Target::Stdout | Target::Stderr => None,
+        });
+        files.collect()
+    }
+
+    async fn opened(&mut self, at: usize, path: PathBuf) -> Result<File, String> {
+        let hangs = format!("cannot open log {}: it hangs", path.display());
+        let task = self.under_way.entry(at);
+        let task = task.or_insert_with(|| spawn_blocking(move || open_file(&path)));
+        let opened = timeout(OPENED, task).await.map_err(|_| hangs)?;
+        self.under_way.remove(&at);
+        opened.map_err(|cause| format!("cannot open log: {cause}"))?
+    }
+
+    fn put(&self, at: usize, opened: File) {
+        if let Ok(mut sinks) = self.sinks.lock()
+            && let Some(sink) = sinks.get_mut(at)
+            && let Target::File(file, _) = &mut sink.target
+        {
+            *file = opened;
+        }
+    }
 }
 
 /// `info`, or Istio's `default:info,model:debug`: of the scopes only `default` and `all` count.
@@ -345,7 +399,7 @@ impl Sink {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     use super::*;
 
@@ -387,6 +441,34 @@ mod tests {
                 assert!(String::from_utf8(line).is_ok());
             }
         }
+    }
+
+    #[tokio::test]
+    async fn each_file_is_opened_again_whatever_the_others_say() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = ["gone/a", "b", "pipe"].map(|name| root.path().join(name));
+        std::fs::create_dir(root.path().join("gone")).unwrap();
+        let sinks = paths.iter().map(|path| Sink {
+            target: Target::File(open_file(path).unwrap(), path.clone()),
+            lost: 0,
+        });
+        let sinks = Box::leak(Box::new(Mutex::new(sinks.collect())));
+        let mut log = Reopening {
+            sinks,
+            under_way: BTreeMap::new(),
+        };
+        std::fs::remove_dir_all(root.path().join("gone")).unwrap();
+        std::fs::rename(&paths[1], root.path().join("old")).unwrap();
+        std::fs::remove_file(&paths[2]).unwrap();
+        let (cwd, fifo) = (rustix::fs::CWD, rustix::fs::FileType::Fifo);
+        rustix::fs::mknodat(cwd, &paths[2], fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        let (count, wrong) = log.again().await;
+        assert_eq!((count, wrong.len()), (1, 2), "{wrong:?}");
+        assert!(wrong[0].contains("gone/a") && wrong[1].contains("pipe"));
+        for sink in log.sinks.lock().unwrap().iter_mut() {
+            sink.put(b"line\n");
+        }
+        assert_eq!(std::fs::read(&paths[1]).unwrap(), b"line\n");
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::tls::expiry;
 
 /// Signals that would end the program without a word, and ask for nothing here; as Linux numbers them on x86_64 and on
 /// aarch64.
-const OTHERS: [(i32, &str); 8] = [
+const OTHERS: [(i32, &str); 9] = [
+    (3, "QUIT"),
     (12, "USR2"),
     (14, "ALRM"),
     (16, "STKFLT"),
@@ -24,6 +25,9 @@ const OTHERS: [(i32, &str); 8] = [
     (29, "IO"),
     (30, "PWR"),
 ];
+
+/// Real-time signals have numbers for names. The first ones may be the C library's own, which gives them to nobody.
+const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
 
 /// Counts how often somebody asked for all files to be read again.
 static AGAIN: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
@@ -55,17 +59,16 @@ impl Ends {
             info!("asked by HUP to read all files again");
             read_again();
         }));
-        tokio::spawn(each(
-            of(SignalKind::user_defined1())?,
-            || match log::reopen() {
-                Ok(0) => info!("asked by USR1 to open the log again: it goes to no file"),
-                Ok(_) => info!("asked by USR1: the log is opened again"),
-                Err(cause) => warn!("asked by USR1: {cause}: it goes on where it was"),
-            },
-        ));
+        tokio::spawn(reopen(of(SignalKind::user_defined1())?));
         for (number, name) in OTHERS {
             let ignore = move || info!("ignoring the signal {name}");
             tokio::spawn(each(of(SignalKind::from_raw(number))?, ignore));
+        }
+        for number in REAL_TIME {
+            let ignore = move || info!("ignoring the signal {number}");
+            if let Ok(signal) = signal(SignalKind::from_raw(number)) {
+                tokio::spawn(each(signal, ignore));
+            }
         }
         tokio::spawn(expiry::watch());
         Ok(Self {
@@ -79,6 +82,22 @@ impl Ends {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
+        }
+    }
+}
+
+/// Opens the log again whenever it is asked for.
+async fn reopen(mut signal: Signal) {
+    let mut log = log::Reopening::new();
+    while signal.recv().await.is_some() {
+        let (opened, wrong) = log.again().await;
+        for cause in &wrong {
+            warn!("asked by USR1: {cause}: it goes on where it was");
+        }
+        match (opened, wrong.len()) {
+            (0, 0) => info!("asked by USR1 to open the log again: it goes to no file"),
+            (0, _) => {}
+            _ => info!("asked by USR1: the log is opened again"),
         }
     }
 }

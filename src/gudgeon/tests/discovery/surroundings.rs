@@ -240,3 +240,21 @@ fn with_few_descriptors_files_are_still_seen() {
     assert_eq!(discovery.logged("Too many open files"), 0);
     goes_on(discovery);
 }
+
+#[test]
+fn signals_do_what_they_ask_for_and_end_nothing() {
+    let (place, _) = place();
+    place.write("config/a.yaml", &service("a", "10.0.0.1"));
+    let discovery = place.start();
+    for (name, words) in [
+        ("HUP", "asked by HUP to read all files again"),
+        ("USR1", "it goes to no file"),
+        ("USR2", "ignoring the signal USR2"),
+        ("QUIT", "ignoring the signal QUIT"),
+        ("50", "ignoring the signal 50"),
+    ] {
+        discovery.signal(name);
+        until(words, || (discovery.logged(words) == 1).then_some(()));
+    }
+    goes_on(discovery);
+}
