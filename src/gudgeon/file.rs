@@ -11,6 +11,8 @@ use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 
+use crate::beside::open_at_once;
+
 /// What a ConfigMap can hold, six times over.
 pub(crate) const MAX_BYTES: u64 = 6 << 20;
 
@@ -127,15 +129,23 @@ pub(crate) fn open_named(path: &Path) -> io::Result<File> {
 }
 
 /// Leaves `bytes` at `path` in one step, readable for all: a temporary file beside it, renamed. What is no file (`/dev/null`,
-/// `/dev/stdout`) is written to, and stays what it is.
+/// `/dev/stdout`) is written to, and stays what it is; of a pipe nobody waits for a reader.
 ///
 /// # Errors
 /// What the operating system says; no temporary file stays.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if is_written_to(path) {
+        return open_at_once(&mut OpenOptions::new(), path)?.write_all(bytes);
+    }
     replace_by(path, |to| to.write_all(bytes))
 }
 
-/// The same with what is written bit by bit.
+/// What is there and neither a file nor a directory.
+fn is_written_to(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|at| !at.is_file() && !at.is_dir())
+}
+
+/// The same with what is written bit by bit, for as long as whoever reads a pipe takes.
 ///
 /// # Errors
 /// What the operating system says, or who writes; no temporary file stays.
@@ -143,7 +153,7 @@ pub(crate) fn replace_by(
     path: &Path,
     write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    if std::fs::metadata(path).is_ok_and(|at| !at.is_file() && !at.is_dir()) {
+    if is_written_to(path) {
         return write(&mut OpenOptions::new().write(true).open(path)?);
     }
     let mut name = path
@@ -220,6 +230,18 @@ mod tests {
         let link = folder.path().join("null");
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
         replace(&link, b"new").unwrap();
+        // Nobody reads from this one.
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        let error = replace(&pipe, b"new").unwrap_err();
+        assert_eq!(error.to_string(), "nobody reads from it");
         assert!(link.is_symlink());
         assert!(!std::fs::metadata(&link).unwrap().is_file());
     }

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod beside;
 mod classic;
 pub mod cli;
 mod clock;

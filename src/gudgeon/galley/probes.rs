@@ -1,13 +1,15 @@
 //! The probe files: their age says that the loop turns, and that the role is ready.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::error;
 
 use super::readiness::Parts;
+use crate::beside::Beside;
 use crate::cli::GalleyFlags;
 
 /// Intervals of zero are as short as this.
@@ -16,7 +18,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 /// One of the two; not there where its flag is empty.
 #[derive(Debug)]
 struct Probe {
-    path: PathBuf,
+    file: Beside,
     every: Duration,
     /// That it cannot be written was said.
     complained: bool,
@@ -25,71 +27,99 @@ struct Probe {
 impl Probe {
     fn new(path: &Path, every: Duration) -> Option<Self> {
         (!path.as_os_str().is_empty()).then(|| Self {
-            path: path.to_owned(),
+            file: Beside::new(path.to_owned()),
             every: every.max(SHORTEST),
             complained: false,
         })
     }
 
-    fn touch(&mut self) {
-        match std::fs::write(&self.path, b"ok") {
+    async fn touch(&mut self) {
+        match self.file.touch(b"ok").await {
             Ok(()) => self.complained = false,
             Err(cause) if !self.complained => {
-                error!("cannot write probe file {}: {cause}", self.path.display());
+                let path = self.file.path().display();
+                error!("cannot write probe file {path}: {cause}");
                 self.complained = true;
             }
             Err(_) => {}
         }
     }
 
-    fn remove(&self) {
-        // It may never have been there.
-        let _gone = std::fs::remove_file(&self.path);
+    async fn remove(&mut self) {
+        // Where it cannot be removed its age says the same, later.
+        let _gone = self.file.remove().await;
     }
 }
 
-impl Drop for Probe {
-    fn drop(&mut self) {
-        self.remove();
+/// Both, until the role ends.
+#[derive(Debug)]
+pub(super) struct Probes {
+    tasks: Vec<JoinHandle<()>>,
+    stop: watch::Sender<()>,
+}
+
+impl Probes {
+    /// The files go, unless they do not answer.
+    pub(super) async fn stop(self) {
+        drop(self.stop);
+        for task in self.tasks {
+            // It may have panicked.
+            let _ended = task.await;
+        }
     }
 }
 
-/// Starts both; the files go with the tasks, which end when `parts` does.
-pub(super) fn start(
-    flags: &GalleyFlags,
-    parts: &watch::Receiver<Parts>,
-) -> tokio::task::JoinSet<()> {
-    let mut tasks = tokio::task::JoinSet::new();
+/// Starts both.
+pub(super) fn start(flags: &GalleyFlags, parts: &watch::Receiver<Parts>) -> Probes {
+    let (stop, stopped) = watch::channel(());
+    let mut tasks = Vec::new();
     if let Some(probe) = Probe::new(&flags.liveness_probe_path, flags.liveness_probe_interval) {
-        tasks.spawn(live(probe));
+        tasks.push(tokio::spawn(live(probe, stopped.clone())));
     }
     if let Some(probe) = Probe::new(&flags.readiness_probe_path, flags.readiness_probe_interval) {
-        tasks.spawn(ready(probe, parts.clone()));
+        tasks.push(tokio::spawn(ready(probe, parts.clone(), stopped)));
     }
-    tasks
+    Probes { tasks, stop }
 }
 
 /// While the loop turns, this does.
-async fn live(mut probe: Probe) {
+async fn live(mut probe: Probe, mut stop: watch::Receiver<()>) {
     let mut beats = interval(probe.every);
     // After a pause one beat is enough.
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        beats.tick().await;
-        probe.touch();
+    let beat = async {
+        loop {
+            beats.tick().await;
+            probe.touch().await;
+        }
+    };
+    tokio::select! {
+        () = beat => {}
+        // Nobody sends: the sender goes.
+        _ = stop.changed() => {}
     }
+    probe.remove().await;
 }
 
 /// While nothing is missing; what an earlier process has left says nothing of this one.
-async fn ready(mut probe: Probe, mut parts: watch::Receiver<Parts>) {
+async fn ready(mut probe: Probe, parts: watch::Receiver<Parts>, mut stop: watch::Receiver<()>) {
+    tokio::select! {
+        () = follow(&mut probe, parts) => {}
+        _ = stop.changed() => {}
+    }
+    probe.remove().await;
+}
+
+/// Until `parts` ends.
+async fn follow(probe: &mut Probe, mut parts: watch::Receiver<Parts>) {
     let mut due = Instant::now();
     loop {
         let is_ready = parts.borrow_and_update().why_not().is_none();
         if !is_ready {
-            probe.remove();
+            probe.remove().await;
             due = Instant::now();
         } else if Instant::now() >= due {
-            probe.touch();
+            probe.touch().await;
             due = Instant::now() + probe.every;
         }
         tokio::select! {
@@ -112,7 +142,9 @@ mod tests {
         let readiness = Readiness::new();
         readiness.lacks("a", "a is late");
         let probe = Probe::new(&path, Duration::from_secs(1)).unwrap();
-        let task = tokio::spawn(ready(probe, readiness.changes()));
+        let (_stop, stopped) = watch::channel(());
+        let task = tokio::spawn(ready(probe, readiness.changes(), stopped));
+        // Time goes on when no thread is at work any more.
         let turn = || tokio::time::sleep(Duration::from_millis(1));
         turn().await;
         assert!(!path.exists());
@@ -137,15 +169,17 @@ mod tests {
     async fn the_file_is_there_while_the_loop_turns_and_not_afterwards() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("live");
-        let task = tokio::spawn(live(Probe::new(&path, Duration::ZERO).unwrap()));
+        let (stop, stopped) = watch::channel(());
+        let probe = Probe::new(&path, Duration::ZERO).unwrap();
+        let tasks = vec![tokio::spawn(live(probe, stopped))];
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(path.exists());
-        task.abort();
-        assert!(task.await.is_err() && !path.exists());
+        Probes { tasks, stop }.stop().await;
+        assert!(!path.exists());
         assert!(Probe::new(Path::new(""), Duration::ZERO).is_none());
         // No more than a complaint.
         let mut nowhere = Probe::new(&path.join("x"), Duration::ZERO).unwrap();
-        nowhere.touch();
+        nowhere.touch().await;
         assert!(nowhere.complained);
     }
 }

@@ -101,7 +101,7 @@ async fn serve(flags: &GalleyFlags) -> Result<Exit, Failure> {
         let reviews = Arc::clone(&webhook.reviews);
         serving.spawn(serve::run(door, reviews, watched.clone()));
     }
-    let mut probes = probes::start(flags, &readiness.changes());
+    let probes = probes::start(flags, &readiness.changes());
     tokio::spawn(rest_after_start());
 
     ends.next().await;
@@ -111,7 +111,7 @@ async fn serve(flags: &GalleyFlags) -> Result<Exit, Failure> {
     };
     let all = "streams are closed";
     process::drain(&mut ends, flags.drain_duration, serving, leave, all).await;
-    probes.shutdown().await;
+    probes.stop().await;
     Ok(Exit::Done)
 }
 

@@ -1,11 +1,11 @@
 //! Whether it is ready, and why not; and the health file, which says that the loop turns.
 
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tracing::error;
 
+use crate::beside::Beside;
 use crate::cli::ProbeFlags;
 use crate::exit::{Exit, Failure};
 use crate::log;
@@ -57,14 +57,14 @@ impl Health {
 }
 
 /// Writes the health file at intervals, for ever.
-pub(crate) async fn beat(path: PathBuf, interval: Duration) {
+pub(crate) async fn beat(mut file: Beside, interval: Duration) {
     let mut beats = tokio::time::interval(interval);
     // After a pause one beat is enough.
     beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut failed: u64 = 0;
     loop {
         beats.tick().await;
-        match write(&path) {
+        match write(&mut file).await {
             Ok(()) => failed = 0,
             Err(cause) => {
                 failed += 1;
@@ -77,9 +77,14 @@ pub(crate) async fn beat(path: PathBuf, interval: Duration) {
 }
 
 /// Writes it once.
-pub(crate) fn write(path: &PathBuf) -> Result<(), String> {
-    std::fs::write(path, b"ok")
-        .map_err(|cause| format!("cannot write health file {}: {cause}", path.display()))
+pub(crate) async fn write(file: &mut Beside) -> Result<(), String> {
+    let written = file.touch(b"ok").await;
+    written.map_err(|cause| {
+        format!(
+            "cannot write health file {}: {cause}",
+            file.path().display()
+        )
+    })
 }
 
 /// How far in the future a change may seem to be.
@@ -122,6 +127,8 @@ pub(crate) fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::cli::LogFlags;
 
@@ -138,8 +145,8 @@ mod tests {
         assert_eq!(health.why_not_ready().as_deref(), Some("draining"));
     }
 
-    #[test]
-    fn a_probe_asks_for_the_files_age() {
+    #[tokio::test]
+    async fn a_probe_asks_for_the_files_age() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("health");
         let ask = |path: &PathBuf, interval: u64| {
@@ -151,7 +158,7 @@ mod tests {
             probe(&flags).map_err(|failure| failure.exit)
         };
         assert_eq!(ask(&path, 5), Err(Exit::Failed));
-        write(&path).unwrap();
+        write(&mut Beside::new(path.clone())).await.unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"ok");
         assert_eq!(ask(&path, 5), Ok(()));
         let old = SystemTime::now() - Duration::from_secs(60);

@@ -20,6 +20,7 @@ use super::metrics::Metrics;
 use super::monitor::Monitor;
 use super::status::{Status, Telling};
 use super::webhook::Webhook;
+use crate::beside::Beside;
 use crate::cli::{INJECT_CONFIG, INJECT_VALUES, InjectorFlags, MESH_CONFIG};
 use crate::exit::{Exit, Failure};
 use crate::process::{self, Ends, rest_after_start, tell_of_panics};
@@ -70,7 +71,8 @@ async fn serve<E: Engine>(flags: InjectorFlags) -> Result<Exit, Failure> {
     process::drain(&mut ends, flags.drain_duration, serving, leave, all).await;
     if !flags.health_check_file.is_empty() {
         // It says that the loop turns, which is over.
-        let _gone = std::fs::remove_file(&flags.health_check_file);
+        let mut file = Beside::new(flags.health_check_file.into());
+        let _gone = file.remove().await;
     }
     Ok(Exit::Done)
 }
@@ -83,7 +85,7 @@ struct Prepared<E> {
     webhook: Arc<Webhook<E>>,
     status: Arc<Status>,
     doors: Doors,
-    beats: Option<(PathBuf, Duration)>,
+    beats: Option<(Beside, Duration)>,
     access: Option<Access>,
 }
 
@@ -131,9 +133,11 @@ impl<E: Engine> Prepared<E> {
         let doors = Doors::bind(flags, current).await?;
         // Now that no other one has the port: what stands in the file may be the CA of that one.
         if let Some(path) = &flags.ca_out {
-            write_ca(path, served.ca.borrow().as_deref()).map_err(Failure::system)?;
+            let ca = served.ca.borrow().clone();
+            let mut file = Beside::new(path.clone());
+            write_ca(&mut file, ca).await.map_err(Failure::system)?;
         }
-        let beats = heartbeat(flags)?;
+        let beats = heartbeat(flags).await?;
         let native = native(&flags.native_sidecars);
         Ok(Self {
             files,
@@ -244,13 +248,13 @@ fn authority(flags: &InjectorFlags) -> Result<Option<Authority>, Failure> {
 }
 
 /// The health file is written at once, then by a task.
-fn heartbeat(flags: &InjectorFlags) -> Result<Option<(PathBuf, Duration)>, Failure> {
+async fn heartbeat(flags: &InjectorFlags) -> Result<Option<(Beside, Duration)>, Failure> {
     if flags.health_check_file.is_empty() || flags.health_check_interval.is_zero() {
         return Ok(None);
     }
-    let path = PathBuf::from(&flags.health_check_file);
-    health::write(&path).map_err(Failure::system)?;
-    Ok(Some((path, flags.health_check_interval)))
+    let mut file = Beside::new(PathBuf::from(&flags.health_check_file));
+    health::write(&mut file).await.map_err(Failure::system)?;
+    Ok(Some((file, flags.health_check_interval)))
 }
 
 /// What runs beside the listeners.
@@ -265,10 +269,10 @@ impl<E: Engine> Tasks<'_, E> {
         self,
         files: Files<E>,
         authority: Option<Authority>,
-        beats: Option<(PathBuf, Duration)>,
+        beats: Option<(Beside, Duration)>,
     ) {
-        if let Some((path, interval)) = beats {
-            tokio::spawn(health::beat(path, interval));
+        if let Some((file, interval)) = beats {
+            tokio::spawn(health::beat(file, interval));
         }
         if let Some(path) = self.flags.ca_out.clone() {
             tokio::spawn(keep_ca(path, self.served.ca.subscribe()));
@@ -335,19 +339,20 @@ async fn follow(mut pairs: watch::Receiver<Option<tls::Pair>>, telling: Telling)
     }
 }
 
-fn write_ca(path: &Path, ca: Option<&str>) -> Result<(), String> {
+async fn write_ca(to: &mut Beside, ca: Option<Arc<str>>) -> Result<(), String> {
     let Some(ca) = ca else { return Ok(()) };
-    file::replace(path, ca.as_bytes())
-        .map_err(|cause| format!("cannot write --caOut {}: {cause}", path.display()))
+    let written = to.replace(ca.as_bytes().to_vec(), file::replace).await;
+    written.map_err(|cause| format!("cannot write --caOut {}: {cause}", to.path().display()))
 }
 
 /// Writes the CA whenever it changes; one that cannot be written is tried again.
 async fn keep_ca(path: PathBuf, mut ca: watch::Receiver<Option<Arc<str>>>) {
     let mut failed: u64 = 0;
+    let mut file = Beside::new(path);
     while ca.changed().await.is_ok() {
         loop {
             let bundle = ca.borrow_and_update().clone();
-            let Err(cause) = write_ca(&path, bundle.as_deref()) else {
+            let Err(cause) = write_ca(&mut file, bundle).await else {
                 failed = 0;
                 break;
             };

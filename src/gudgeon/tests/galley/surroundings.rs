@@ -147,6 +147,28 @@ fn many_tiny_documents_take_bounded_memory() {
     goes_on(galley);
 }
 
+/// A pipe that nobody reads from, in the places of files that are written: the loop waited for a reader, and TERM with it.
+#[test]
+fn places_that_block_a_writer_hold_up_nothing() {
+    let place = Place::new()
+        .by(beside_hung)
+        .with("config/a.yaml", &service("a", [75, 25]));
+    let (live, ready) = (place.path("live"), place.path("hung/ready"));
+    pipe(&live);
+    let flags = [
+        format!("--livenessProbePath={}", live.display()),
+        format!("--readinessProbePath={}", ready.display()),
+        "--livenessProbeInterval=100ms".to_owned(),
+        "--readinessProbeInterval=100ms".to_owned(),
+    ];
+    let place = flags.iter().fold(place, |place, flag| place.arg(flag));
+    let galley = place.start();
+    until("it is said", || {
+        (galley.logged("cannot write probe file") >= 1).then_some(())
+    });
+    goes_on(galley);
+}
+
 #[test]
 fn signals_do_what_they_ask_for_and_end_nothing() {
     let place = Place::new().with("config/a.yaml", &service("a", [75, 25]));
@@ -166,6 +188,8 @@ fn signals_do_what_they_ask_for_and_end_nothing() {
         ("HUP", "asked by HUP to read all files again"),
         ("USR2", "ignoring the signal USR2"),
         ("ALRM", "ignoring the signal ALRM"),
+        ("QUIT", "ignoring the signal QUIT"),
+        ("50", "ignoring the signal 50"),
     ] {
         galley.signal(name);
         until(words, || (galley.logged(words) == 1).then_some(()));

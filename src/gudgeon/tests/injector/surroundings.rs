@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::support::{Injector, Place, TEMPLATE, beside_a_hung_mount, gudgeon, pair_until, until};
+use crate::support::{
+    Injector, Place, TEMPLATE, beside_a_hung_mount, gudgeon, pair_until, pipe, until,
+};
 
 /// It injects, and obeys.
 fn goes_on(mut injector: Injector) {
@@ -54,6 +56,25 @@ fn files_that_block_hold_up_only_themselves() {
         .write("config", &TEMPLATE.replace("proxy:1", "proxy:2"));
     until("they are files again", || client.image() == "proxy:2");
     goes_on(injector);
+}
+
+/// A pipe that nobody reads from, in the places of files that are written: the loop waited for a reader, and TERM with it.
+#[test]
+fn places_that_block_a_writer_are_errors_at_once() {
+    for (flag, words) in [
+        ("healthCheckFile", "cannot write health file"),
+        ("caOut", "cannot write --caOut"),
+    ] {
+        let place = Place::new();
+        let path = place.path("pipe");
+        pipe(&path);
+        let mut arguments = place.arguments();
+        arguments.push(format!("--{flag}={}", path.display()));
+        arguments.extend(["--selfSigned", "--healthCheckInterval=1s"].map(str::to_owned));
+        let ended = gudgeon().args(&arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(!ended.status.success() && said.contains(words), "{said}");
+    }
 }
 
 #[test]
