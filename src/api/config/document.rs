@@ -3,6 +3,7 @@
 //! Plain words are what kubectl makes of them (`yes` is a boolean), so that a file means here what it means there.
 
 mod json;
+mod lists;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +15,8 @@ use serde_json::Value as Json;
 use super::envelope::MOST_DEPTH;
 use super::finding::Finding;
 use super::path::Path;
-use crate::yaml::{self, Limits, Malformed, Node, Plain, Scalar, Value};
+use crate::yaml::{Limits, Malformed, Node, Plain, Scalar, Value};
+use lists::Objects;
 
 /// A file, and what one document of it may become.
 pub const LIMITS: Limits = Limits {
@@ -24,42 +26,31 @@ pub const LIMITS: Limits = Limits {
     nodes: 200_000,
 };
 
+/// The same on the command line, where one file may hold the configuration of a cluster.
+pub const COMMAND_LINE: Limits = Limits {
+    bytes: 64 << 20,
+    ..LIMITS
+};
+
 /// The documents of a text, in order; blank ones are left out. What cannot be read ends it.
 pub fn documents(text: &str) -> impl Iterator<Item = Result<Document, Malformed>> + '_ {
+    documents_within(text, LIMITS)
+}
+
+/// The same with other limits. Of a list, each item is a document.
+pub fn documents_within(
+    text: &str,
+    limits: Limits,
+) -> impl Iterator<Item = Result<Document, Malformed>> + '_ {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let json = json::documents(text);
-    let yaml = json.is_none().then(|| yaml::documents(text, LIMITS));
+    let json = json::documents(text, limits);
+    let yaml = json.is_none().then(|| Objects::new(text, limits));
     let mut ended = false;
     json.into_iter()
         .flatten()
         .chain(yaml.into_iter().flatten())
-        .filter(|read| !read.as_ref().is_ok_and(Node::is_null))
-        .map(|read| {
-            let node = read?;
-            items(&node)?;
-            Ok(Document { node })
-        })
+        .map(|read| read.map(|node| Document { node }))
         .take_while(move |read| !mem::replace(&mut ended, read.is_err()))
-}
-
-/// Whether each List has items: one that lost them in a typing error would pass for something of somebody else.
-fn items(node: &Node) -> Result<(), Malformed> {
-    if !is_list(node) {
-        return Ok(());
-    }
-    let wrong = |line, cause: &str| {
-        let cause = format!("items: {cause}");
-        Err(Malformed { line, cause })
-    };
-    match field(node, "items") {
-        None => wrong(node.line, "is required"),
-        Some(Node {
-            value: Value::List(all),
-            ..
-        }) => all.iter().try_for_each(items),
-        Some(none) if none.is_null() => Ok(()),
-        Some(other) => wrong(other.line, "expected a list"),
-    }
 }
 
 /// One document of a text.
@@ -79,18 +70,11 @@ impl Document {
 }
 
 fn flatten<'a>(node: &'a Node, found: &mut Vec<Part<'a>>) {
-    if !is_list(node) {
-        return found.push(Part::new(node));
+    match lists::items(node) {
+        Ok(Some((_, items))) => items.iter().for_each(|item| flatten(item, found)),
+        // One that is no list as it should be was refused as a document.
+        Ok(None) | Err(_) => found.push(Part::new(node)),
     }
-    if let Some(Value::List(items)) = field(node, "items").map(|items| &items.value) {
-        items.iter().for_each(|item| flatten(item, found));
-    }
-}
-
-/// Whether it says that it is Kubernetes' List of any objects.
-fn is_list(node: &Node) -> bool {
-    let is = |name: &str, text: &str| matches!(field(node, name).map(|node| &node.value), Some(Value::Scalar(scalar)) if scalar.text == text);
-    is("kind", "List") && is("apiVersion", "v1")
 }
 
 /// More of them are no more help.
@@ -120,16 +104,6 @@ fn endless(node: &Node, path: &mut Path, found: &mut Vec<Finding>) {
                 path.back(length);
             }
         }
-    }
-}
-
-fn field<'a>(node: &'a Node, name: &str) -> Option<&'a Node> {
-    match &node.value {
-        Value::Map(entries) => entries
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, node)| node),
-        Value::List(_) | Value::Scalar(_) => None,
     }
 }
 
@@ -310,249 +284,4 @@ fn word(scalar: &Scalar) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn all(text: &str) -> Vec<Document> {
-        documents(text).collect::<Result<_, _>>().unwrap()
-    }
-
-    fn values(text: &str) -> Vec<Json> {
-        all(text)
-            .iter()
-            .flat_map(|document| document.parts().iter().map(Part::value).collect::<Vec<_>>())
-            .collect()
-    }
-
-    fn cause(text: &str) -> String {
-        let last = documents(text).last().unwrap();
-        last.unwrap_err().to_string()
-    }
-
-    #[test]
-    fn documents_lists_and_json_are_objects() {
-        for (text, objects) in [
-            ("", vec![]),
-            ("# words\n---\n---\n", vec![]),
-            (
-                "a: 1\n---\n# b\n---\nb: 2\n...\n",
-                vec![json!({"a": 1}), json!({"b": 2})],
-            ),
-            (
-                "\u{feff}a: &x [1]\n---\nb: 2",
-                vec![json!({"a": [1]}), json!({"b": 2})],
-            ),
-            (
-                "apiVersion: v1\nkind: List\nitems: [{a: 1}, {apiVersion: v1, kind: List, items: [{b: 2}]}]",
-                vec![json!({"a": 1}), json!({"b": 2})],
-            ),
-            (
-                "{\"a\": {\"b\": [1, \"\\u00e9\\/\"]}}",
-                vec![json!({"a": {"b": [1, "é/"]}})],
-            ),
-            (
-                "{\n\t\"a\"\t:\t[\t1\t]\n,\"c\": \"\\ud83d\\ude00\\\\ud83d\\t\"}",
-                vec![json!({"a": [1], "c": "😀\\ud83d\t"})],
-            ),
-            (
-                "{\"a\": 1}{\"b\": 2}\n\n [3] {\n\t\"c\": \"\\t\"}",
-                vec![
-                    json!({"a": 1}),
-                    json!({"b": 2}),
-                    json!([3]),
-                    json!({"c": "\t"}),
-                ],
-            ),
-        ] {
-            assert_eq!(values(text), objects, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_string_of_json_has_every_character() {
-        for odd in ["", "\t"] {
-            let all: String = ('\0'..=char::MAX).collect();
-            let all = json!({ "a": all });
-            assert!(values(&format!("{odd}{all}{odd}")) == [all], "{odd:?}");
-        }
-    }
-
-    #[test]
-    fn words_are_booleans_as_kubectl_has_them() {
-        assert_eq!(
-            values("[yes, No, ON, off, true, TRUE, y, 'yes', !!str no, ~, 1.5, 0x10]"),
-            [json!([
-                true, false, true, false, true, true, "y", "yes", "no", null, 1.5, 16
-            ])]
-        );
-    }
-
-    #[test]
-    fn what_cannot_be_read_says_its_line() {
-        for (text, expected) in [
-            ("a: 1\n---\nb: 1\nb: 2\n", "line 4: the key \"b\" twice"),
-            ("a: 1\nb: !x 1\n", "line 2: cannot use the tag \"!x\""),
-            ("a: !!set {x: ~}\n", "line 1: cannot use the tag \"!!set\""),
-            ("a: !!int x\n", "line 1: \"x\" is not what its tag says"),
-            ("a: !!str {x: 1}\n", "line 1: cannot use the tag \"!!str\""),
-            ("a: !!map [1]\n", "line 1: cannot use the tag \"!!map\""),
-            (
-                "kind: List\napiVersion: v1\nitems: {a: 1}\n",
-                "line 3: items: expected a list",
-            ),
-            (
-                "kind: List\napiVersion: v1\nitem: []\n",
-                "line 1: items: is required",
-            ),
-            (
-                "kind: List\napiVersion: v1\nitems:\n- {kind: List, apiVersion: v1, items: x}\n",
-                "line 4: items: expected a list",
-            ),
-            ("{\"a\": 1,\n\t\"a\": 2}", "line 2: the key \"a\" twice"),
-            (
-                "{\"a\": 1}\n{\"b\": 1}\n{\n\"c\": 1,\n\"c\": 2} {}",
-                "line 5: the key \"c\" twice",
-            ),
-        ] {
-            assert_eq!(cause(text), expected, "{text}");
-        }
-        assert!(cause("a: [\n---\n").starts_with("line "));
-        // Nothing comes after it.
-        let list = "kind: List\napiVersion: v1\n";
-        assert_eq!(
-            documents(&format!("{list}---\n{list}---\na: 1\n")).count(),
-            1
-        );
-        // What stands before it is read.
-        let first = documents("a: 1\n---\nb: [\n").next().unwrap();
-        assert_eq!(first.unwrap().parts()[0].value(), json!({"a": 1}));
-    }
-
-    #[test]
-    fn numbers_that_json_does_not_have_are_found() {
-        let text = "a: [1, .inf]\nb: {'c.d': -.INF, e: .nan, f: '.inf', g: 1e999}\n";
-        let document = &all(text)[0];
-        let part = &document.parts()[0];
-        let mut findings = vec![Finding::error("b.e", "not a number")];
-        part.complain(&mut findings);
-        let said: Vec<_> = findings.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            said,
-            [
-                "b.e: not a number",
-                "a[1]: .inf is no number of JSON; quote the value",
-                "b[\"c.d\"]: -.INF is no number of JSON; quote the value",
-            ]
-        );
-        // As kubectl reads it: the short name of a commit may look so.
-        assert_eq!(part.value()["b"]["g"], "1e999");
-    }
-
-    #[test]
-    fn values_that_follow_each_other_have_their_lines() {
-        let all = all("{\"a\": 1}\n{\n \"b\": {\n\"c\": [1]}}{\"d\":\n1}\n");
-        let lines = |at: usize, path: &str| {
-            let document: &Document = &all[at];
-            document.parts()[0].line(path)
-        };
-        assert_eq!(
-            [lines(0, "a"), lines(1, ""), lines(1, "b.c"), lines(2, "d")],
-            [1, 2, 4, 5]
-        );
-    }
-
-    #[test]
-    fn bombs_are_refused_before_they_are_made() {
-        let mut bomb = String::from("a: &a [x,x,x,x,x,x,x,x,x,x]\n");
-        for (name, before) in ('b'..='h').zip('a'..) {
-            bomb += &format!("{name}: &{name} [{}]\n", format!("*{before},").repeat(10));
-        }
-        assert_eq!(cause(&bomb), "line 5: more than 200000 values");
-        assert!(cause(&"[".repeat(200)).contains("recursion limit"));
-        let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        // Deeper than an object may be: that is said of the object.
-        assert_eq!(values(&deep(128)).len(), 1);
-        assert!(documents(&deep(129)).any(|read| read.is_err()));
-        let long = format!("a: {}", "x".repeat(16 << 20));
-        assert_eq!(cause(&long), "longer than 16777216 bytes");
-        let many = |count: usize| format!("[{}]", "1,".repeat(count));
-        assert_eq!(values(&many(199_999)).len(), 1);
-        assert_eq!(cause(&many(200_000)), "line 1: more than 200000 values");
-        // Each document has its own account.
-        assert_eq!(
-            values(&format!("{}\n---\n{}", many(150_000), many(150_000))).len(),
-            2
-        );
-    }
-
-    #[test]
-    fn a_path_leads_to_its_line_or_to_what_is_above_it() {
-        let text = "metadata:\n  labels:\n    a/b: x\n    'q\"]': y\n  a_b: z\nspec:\n  http:\n  - match: []\n  - route:\n    - weight: 1\n";
-        let document = &all(text)[0];
-        let part = &document.parts()[0];
-        for (path, line) in [
-            ("", 1),
-            ("kind", 1),
-            ("metadata.name", 2),
-            ("metadata.labels[\"a/b\"]", 3),
-            ("metadata.labels[\"q\\\"]\"].x", 4),
-            ("metadata.aB", 5),
-            ("spec.http", 8),
-            ("spec.http[0].match", 8),
-            ("spec.http[1].route[0].weight", 10),
-            ("spec.http[1].route[0].destination.host", 10),
-            ("spec.http[7]", 8),
-            ("spec.http[x", 8),
-        ] {
-            assert_eq!(part.line(path), line, "{path}");
-        }
-        let of = |path: &str| Finding::error(path, "x");
-        let mut findings = [
-            of("spec.http[1]"),
-            of("spec.http[0].match"),
-            of("metadata.aB"),
-            of("spec"),
-            of("spec.http[1].route"),
-            of("kind"),
-            of(""),
-            of("metadata.labels[\"a/b\"]"),
-        ];
-        part.order(&mut findings);
-        let paths: Vec<_> = findings
-            .iter()
-            .map(|finding| finding.path.as_str())
-            .collect();
-        assert_eq!(
-            paths,
-            [
-                "",
-                "kind",
-                "metadata.labels[\"a/b\"]",
-                "metadata.aB",
-                "spec",
-                "spec.http[0].match",
-                "spec.http[1]",
-                "spec.http[1].route",
-            ]
-        );
-    }
-
-    #[test]
-    fn many_findings_in_a_wide_map_cost_no_square() {
-        let text: String = (0..20_000).map(|at| format!("k{at}: 1\n")).collect();
-        let document = &all(&text)[0];
-        let part = &document.parts()[0];
-        let mut findings: Vec<_> = (0..20_000)
-            .rev()
-            .map(|at| Finding::error(format!("k{at}"), "x"))
-            .collect();
-        part.order(&mut findings);
-        assert!(
-            findings
-                .iter()
-                .enumerate()
-                .all(|(at, found)| part.line(&found.path) == at + 1)
-        );
-    }
-}
+mod tests;

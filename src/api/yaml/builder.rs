@@ -14,6 +14,19 @@ pub(super) struct Built {
 }
 
 #[derive(Clone, Copy, Default)]
+struct Account {
+    nodes: usize,
+    bytes: usize,
+}
+
+impl Account {
+    fn add(&mut self, cost: Cost) {
+        self.nodes = self.nodes.saturating_add(cost.nodes);
+        self.bytes = self.bytes.saturating_add(cost.bytes);
+    }
+}
+
+#[derive(Clone, Copy, Default)]
 struct Cost {
     nodes: usize,
     /// Of text.
@@ -56,21 +69,29 @@ pub(super) struct Builder {
     anchors: BTreeMap<usize, Built>,
     /// There was an anchor: what follows may be a part of it.
     anchored: bool,
-    nodes: usize,
-    bytes: usize,
+    /// Items of the document's own `items` are handed out as they come.
+    splits: bool,
+    item: Option<Node>,
+    /// What is paid for.
+    account: Account,
+    /// Of that, copies that wait for aliases: they stay from item to item.
+    kept: Account,
     pub(super) root: Option<Built>,
 }
 
 impl Builder {
-    pub(super) fn new(limits: Limits, strict: bool) -> Self {
+    /// `splits`: its `items` come by [`Self::item`], and not with the root.
+    pub(super) fn new(limits: Limits, strict: bool, splits: bool) -> Self {
         Self {
             limits,
             strict,
             open: Vec::new(),
             anchors: BTreeMap::new(),
             anchored: false,
-            nodes: 0,
-            bytes: 0,
+            splits,
+            item: None,
+            account: Account::default(),
+            kept: Account::default(),
             root: None,
         }
     }
@@ -151,19 +172,22 @@ impl Builder {
         }
     }
 
+    /// An item that is whole. What comes next has an account of its own.
+    pub(super) fn item(&mut self) -> Option<Node> {
+        let item = self.item.take()?;
+        self.account = self.kept;
+        Some(item)
+    }
+
     /// Before anything is kept.
     fn pay(&mut self, line: usize, cost: Cost) -> Result<(), Malformed> {
-        self.nodes = self.nodes.saturating_add(cost.nodes);
-        if self.nodes > self.limits.nodes {
-            return Err(malformed(
-                line,
-                format!("more than {} values", self.limits.nodes),
-            ));
+        self.account.add(cost);
+        if self.account.nodes > self.limits.nodes {
+            return Err(malformed(line, self.limits.too_many()));
         }
         // Without aliases a text has hardly more bytes than its source.
-        self.bytes = self.bytes.saturating_add(cost.bytes);
         let most = self.limits.bytes.saturating_mul(2);
-        if self.bytes > most {
+        if self.account.bytes > most {
             return Err(malformed(line, format!("more than {most} bytes of text")));
         }
         if self.open.len().saturating_add(cost.levels) > self.limits.depth {
@@ -227,13 +251,28 @@ impl Builder {
         if anchor != 0 {
             // A copy waits for its aliases.
             self.pay(line, built.cost)?;
+            self.kept.add(built.cost);
             self.anchors.insert(anchor, built.clone());
         }
         self.place(built, line)
     }
 
+    /// Whether what comes is an item of the document's own `items`.
+    fn is_in_items(&self) -> bool {
+        let [Open { parts: root, .. }, Open { parts, .. }] = self.open.as_slice() else {
+            return false;
+        };
+        let is_items = |key: &Key| matches!(key, Key::Name(name) if name == "items");
+        matches!(parts, Parts::List(_))
+            && matches!(root, Parts::Map { key: Some(key), .. } if is_items(key))
+    }
+
     /// `line`: where it stands, which for an alias is not where it was written.
     fn place(&mut self, built: Built, line: usize) -> Result<(), Malformed> {
+        if self.splits && self.is_in_items() {
+            self.item = Some(built.node);
+            return Ok(());
+        }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(built);
             return Ok(());

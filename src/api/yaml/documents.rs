@@ -1,21 +1,38 @@
 //! The documents of a text, one after the other.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use granit_parser::{Event, Parser, StrInput};
+use granit_parser::{ErrorKind, Event, Options, Parser, ScanError};
 
 use super::builder::Builder;
+use super::input::Text;
 use super::{Limits, Malformed, Node, malformed};
 
 /// Each with its own account of values; what is no YAML ends it.
 pub struct Documents<'a> {
-    parser: Parser<'a, StrInput<'a>>,
+    parser: Parser<'a, Text<'a>>,
     limits: Limits,
     strict: bool,
     /// Where the current one begins.
     line: usize,
+    /// Whose `items` come one by one.
+    split: BTreeSet<usize>,
+    /// Of such a one, between two items.
+    builder: Option<Builder>,
+    /// How many are behind.
+    behind: usize,
     too_long: bool,
     ended: bool,
+}
+
+/// A document, or an item of one that is split.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    pub node: Node,
+    /// How many documents stand before it.
+    pub document: usize,
+    pub is_item: bool,
 }
 
 /// The documents of a text, with no tags but those of the core.
@@ -24,22 +41,49 @@ pub fn documents(text: &str, limits: Limits) -> Documents<'_> {
     Documents::new(text, limits, true)
 }
 
+pub(super) fn options(limits: Limits) -> Options {
+    let mut options = granit_parser::options! {
+        flow_nesting_limit: limits.depth,
+        block_nesting_limit: limits.depth,
+    };
+    // Else a long comment is an error, where another crate has switched them on.
+    options.set_emit_comments(false);
+    options
+}
+
+/// The parser's words, with the remedy of a mistake that stars and ampersands invite to.
+pub(super) fn wrong(error: &ScanError) -> Malformed {
+    let cause = match error.kind() {
+        ErrorKind::UnknownAnchor | ErrorKind::MissingAnchorOrAliasName => {
+            "an alias (`*`) or an anchor (`&`) that leads nowhere; if it is text, quote it"
+                .to_owned()
+        }
+        _ => error.info(),
+    };
+    malformed(error.marker().line(), cause)
+}
+
 impl<'a> Documents<'a> {
     pub(super) fn new(text: &'a str, limits: Limits, strict: bool) -> Self {
-        let mut options = granit_parser::options! {
-            flow_nesting_limit: limits.depth,
-            block_nesting_limit: limits.depth,
-        };
-        // Else a long comment is an error, where another crate has switched them on.
-        options.set_emit_comments(false);
         Self {
-            parser: Parser::new_from_str_with_options(text, options),
+            parser: Parser::with_options(Text::new(text), options(limits)),
             limits,
             strict,
             line: 0,
+            split: BTreeSet::new(),
+            builder: None,
+            behind: 0,
             too_long: text.len() > limits.bytes,
             ended: false,
         }
+    }
+
+    /// The items of these documents come one by one, each with its own account; what else stands in them is not kept. By
+    /// how many documents stand before each, and only for those that [`outlines`](super::outlines) says have items.
+    #[must_use]
+    pub fn split(mut self, documents: BTreeSet<usize>) -> Self {
+        self.split = documents;
+        self
     }
 
     /// Where the document that came last begins.
@@ -48,24 +92,67 @@ impl<'a> Documents<'a> {
         self.line
     }
 
-    fn read(&mut self) -> Result<Option<Node>, Malformed> {
+    /// How many documents have come to their end.
+    #[must_use]
+    pub fn behind(&self) -> usize {
+        self.behind
+    }
+
+    /// The next, with its place.
+    pub fn piece(&mut self) -> Option<Result<Piece, Malformed>> {
+        if self.ended {
+            return None;
+        }
+        let read = self.read().transpose();
+        self.ended = !matches!(read, Some(Ok(_)));
+        read
+    }
+
+    fn read(&mut self) -> Result<Option<Piece>, Malformed> {
         if self.too_long {
             let cause = format!("longer than {} bytes", self.limits.bytes);
             return Err(malformed(0, cause));
         }
-        let mut builder = Builder::new(self.limits, self.strict);
+        let mut builder = match self.builder.take() {
+            Some(builder) => builder,
+            None => self.fresh(),
+        };
         while let Some(event) = self.parser.next_event() {
-            let (event, span) =
-                event.map_err(|error| malformed(error.marker().line(), error.info()))?;
-            if matches!(event, Event::DocumentEnd) {
-                return Ok(builder.root.map(|built| built.node));
-            }
+            let (event, span) = event.map_err(|error| wrong(&error))?;
             if matches!(event, Event::DocumentStart(..)) {
                 self.line = span.start.line();
             }
+            let document = self.behind;
+            if matches!(event, Event::DocumentEnd) {
+                self.behind = self.behind.saturating_add(1);
+                if self.split.contains(&document) {
+                    builder = self.fresh();
+                    continue;
+                }
+                let root = builder.root.map(|built| built.node);
+                return Ok(root.map(|node| Piece {
+                    node,
+                    document,
+                    is_item: false,
+                }));
+            }
             builder.take(event, span)?;
+            if let Some(node) = builder.item() {
+                self.builder = Some(builder);
+                return Ok(Some(Piece {
+                    node,
+                    document,
+                    is_item: true,
+                }));
+            }
         }
         Ok(None)
+    }
+
+    /// For the next document.
+    fn fresh(&self) -> Builder {
+        let splits = self.split.contains(&self.behind);
+        Builder::new(self.limits, self.strict, splits)
     }
 }
 
@@ -73,12 +160,8 @@ impl Iterator for Documents<'_> {
     type Item = Result<Node, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let read = self.read().transpose();
-        self.ended = !matches!(read, Some(Ok(_)));
-        read
+        let piece = self.piece()?;
+        Some(piece.map(|piece| piece.node))
     }
 }
 

@@ -5,12 +5,15 @@
 
 mod builder;
 mod documents;
+mod input;
 mod json;
+mod outline;
 mod scalar;
 
 use std::fmt;
 
-pub use documents::{Documents, documents};
+pub use documents::{Documents, Piece, documents};
+pub use outline::{Outline, Outlines, outlines};
 
 pub use scalar::{Plain, Scalar};
 
@@ -21,6 +24,13 @@ pub struct Limits {
     pub depth: usize,
     /// After aliases.
     pub nodes: usize,
+}
+
+impl Limits {
+    /// The cause where there are more values than may be.
+    pub(crate) fn too_many(&self) -> String {
+        format!("more than {} values", self.nodes)
+    }
 }
 
 /// A value, and the line where it begins.

@@ -62,6 +62,13 @@ fn what_is_read_is_what_was_written() {
         ("a:\r\n- b\r\n", "{a:[b]}"),
         ("\u{feff}a: b", "{a:b}"),
         ("1: x\nnull: y", "{1:x,null:y}"),
+        // As kubectl reads it: a colon before the end of a flow scalar is a part of it.
+        ("[2001:db8::, 10.0.0.1]", "[2001:db8::,10.0.0.1]"),
+        ("[2001:db8::]", "[2001:db8::]"),
+        ("{a: 2001:db8::, b: [::]}", "{a:2001:db8::,b:[::]}"),
+        ("{a: ::}", "{a:::}"),
+        ("[\n  2001:db8::,\n  x y::]", "[2001:db8::,x y::]"),
+        ("[a: , 'b':, {\"c\":1}]", "[{a:~},{b:~},{c:1}]"),
     ] {
         assert_eq!(shown(text), tree, "{text}");
     }
@@ -89,6 +96,11 @@ fn what_is_wrong_is_said_with_its_line() {
         ("a: {<<: 1}\n", "line 1: `<<` wants an object"),
         ("a: {<<: [1]}\n", "line 1: `<<` wants an object"),
     ] {
+        assert_eq!(cause(text), expected, "{text}");
+    }
+    for text in ["a: *.b.c", "[*]", "[\"*\", *]", "{a: &}"] {
+        let expected =
+            "line 1: an alias (`*`) or an anchor (`&`) that leads nowhere; if it is text, quote it";
         assert_eq!(cause(text), expected, "{text}");
     }
     for (text, line) in [

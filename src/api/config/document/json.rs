@@ -1,49 +1,133 @@
 //! Documents of JSON that are not YAML as they stand.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::iter;
+use std::vec;
 
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::de::{StrRead, StreamDeserializer};
+use serde_json::value::RawValue;
 
-use super::LIMITS;
-use crate::yaml::{self, Malformed, Node};
+use super::lists::{self, ItemType};
+use crate::yaml::{self, Limits, Malformed, Node};
 
 /// JSON is YAML, but for halves of characters (`\ud83d\ude00`), for tabs and characters that YAML has as escapes only, which all
 /// stand nowhere else in it, and for values that follow each other with nothing between them, which kubectl takes.
-pub(super) fn documents(text: &str) -> Option<impl Iterator<Item = Result<Node, Malformed>> + '_> {
-    if !text.trim_start().starts_with(['{', '[']) || text.len() > LIMITS.bytes {
+pub(super) fn documents(
+    text: &str,
+    limits: Limits,
+) -> Option<impl Iterator<Item = Result<Node, Malformed>> + '_> {
+    if !text.trim_start().starts_with(['{', '[']) || text.len() > limits.bytes {
         return None;
     }
     let mut count = 0;
-    for value in values(text) {
+    for value in values::<IgnoredAny>(text) {
         value.ok()?;
         count += 1;
     }
     let odd = text.contains(is_only_json) || text.contains("\\ud") || text.contains("\\uD");
-    (odd || count > 1).then(|| each(text))
+    (odd || count > 1).then(|| Values::new(text, limits).filter(is_there))
 }
 
-fn values(text: &str) -> StreamDeserializer<'_, StrRead<'_>, IgnoredAny> {
+/// What is none is left out, as a blank document of YAML.
+fn is_there(read: &Result<Node, Malformed>) -> bool {
+    !read.as_ref().is_ok_and(Node::is_null)
+}
+
+fn values<'a, T: Deserialize<'a>>(text: &'a str) -> StreamDeserializer<'a, StrRead<'a>, T> {
     serde_json::Deserializer::from_str(text).into_iter()
 }
 
+/// The top of a value that may be a list.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Top<'a> {
+    #[serde(borrow)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
+}
+
 /// One after the other: all of them together may take many times the text.
-fn each(text: &str) -> impl Iterator<Item = Result<Node, Malformed>> + '_ {
-    let mut values = values(text);
-    let (mut begin, mut above) = (0, 0);
-    iter::from_fn(move || {
-        values.next()?.ok()?;
-        let piece = text.get(begin..values.byte_offset())?;
-        begin = values.byte_offset();
-        let mut read = yaml::documents(&whole(piece), LIMITS).next()?;
-        match &mut read {
-            Ok(node) => node.move_down(above),
-            Err(malformed) => malformed.line += above,
+struct Values<'a> {
+    text: &'a str,
+    limits: Limits,
+    values: StreamDeserializer<'a, StrRead<'a>, &'a RawValue>,
+    /// Of the list that came last.
+    items: vec::IntoIter<&'a RawValue>,
+    of: ItemType,
+    /// Up to where lines are counted, and how many there are.
+    counted: (usize, usize),
+}
+
+impl<'a> Values<'a> {
+    fn new(text: &'a str, limits: Limits) -> Self {
+        Self {
+            text,
+            limits,
+            values: values(text),
+            items: Vec::new().into_iter(),
+            of: ItemType::default(),
+            counted: (0, 0),
         }
-        above += piece.matches('\n').count();
-        Some(read)
-    })
+    }
+
+    /// How many lines stand above a piece of the text; they come in order.
+    fn above(&mut self, piece: &str) -> usize {
+        let begin = piece
+            .as_ptr()
+            .addr()
+            .saturating_sub(self.text.as_ptr().addr());
+        let (counted, lines) = self.counted;
+        let between = self.text.get(counted..begin).unwrap_or_default();
+        let lines = lines.saturating_add(between.matches('\n').count());
+        self.counted = (begin.max(counted), lines);
+        lines
+    }
+
+    fn node(&mut self, piece: &str, is_item: bool) -> Option<Result<Node, Malformed>> {
+        let above = self.above(piece);
+        let read = yaml::documents(&whole(piece), self.limits).next()?;
+        let read = read.and_then(|mut node| {
+            if is_item {
+                self.of.complete(&mut node);
+            }
+            lists::complete(&mut node)?;
+            Ok(node)
+        });
+        Some(match read {
+            Ok(mut node) => {
+                node.move_down(above);
+                Ok(node)
+            }
+            Err(mut malformed) => {
+                malformed.line = malformed.line.saturating_add(above);
+                Err(lists::divisible(malformed, self.limits, is_item))
+            }
+        })
+    }
+}
+
+impl Iterator for Values<'_> {
+    type Item = Result<Node, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(item) = self.items.next() {
+                return self.node(item.get(), true);
+            }
+            let value = self.values.next()?.ok()?.get();
+            match serde_json::from_str::<Top<'_>>(value) {
+                Ok(top) if let Some(of) = ItemType::of(&top.api_version, &top.kind, true) => {
+                    (self.of, self.items) = (of, top.items.into_iter());
+                }
+                Ok(_) | Err(_) => return self.node(value, false),
+            }
+        }
+    }
 }
 
 /// Whether JSON may have it where YAML does not.
