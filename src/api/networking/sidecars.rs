@@ -116,7 +116,8 @@ fn check_egress(egress: &IstioEgressListener) -> Result<(), Wrong> {
     }
     for (at, host) in egress.hosts.iter().enumerate() {
         let fits = host.split_once('/').is_some_and(|(namespace, host)| {
-            let namespace_fits = matches!(namespace, "." | "*" | "~") || is_label(namespace);
+            let name = namespace.strip_prefix('~').unwrap_or(namespace);
+            let namespace_fits = matches!(namespace, "." | "*" | "~") || is_label(name);
             namespace_fits && (host == "*" || is_host_pattern(host))
         });
         if !fits {

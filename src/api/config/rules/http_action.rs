@@ -6,7 +6,8 @@ use crate::config::finding::quoted;
 
 pub(super) fn redirect(at: &At<'_>) {
     let known = ["uri", "authority", "scheme", "port", "derivePort"];
-    if at.lacks(&known) {
+    at.apart("uri", "prefixRewrite");
+    if at.lacks(&known) && at.lacks(&["prefixRewrite"]) {
         at.fail("needs uri, authority, scheme or port");
     }
     let code = at.get("redirectCode");

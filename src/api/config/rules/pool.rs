@@ -25,6 +25,15 @@ pub(super) fn check(at: &At<'_>) {
         ],
     );
     parts::duration(&http.get("idleTimeout"));
+    let pings = http.get("http2KeepAlive");
+    if pings.is_set() {
+        for name in ["interval", "timeout"] {
+            let duration = pings.get(name);
+            if duration.required() {
+                parts::duration(&duration);
+            }
+        }
+    }
     if http.get("useClientProtocol").flag() && http.get("h2UpgradePolicy").text() == "UPGRADE" {
         http.fail("useClientProtocol and h2UpgradePolicy UPGRADE exclude each other");
     }

@@ -184,7 +184,10 @@ fn egress_hosts(hosts: &At<'_>) {
     for (at, namespace, host) in good {
         let own = known.get(namespace).and_then(|own| own.wider(host));
         let own = own.map(|other| format!("{namespace}/{other}"));
-        let all = known.get("*").filter(|_| namespace != "*");
+        // What is taken out of all is not one more of them.
+        let all = known
+            .get("*")
+            .filter(|_| namespace != "*" && !namespace.starts_with('~'));
         let all = all.and_then(|all| all.covering(host));
         let all = all.map(|other| format!("*/{other}"));
         let same = !earlier.insert((namespace, host));
@@ -195,13 +198,19 @@ fn egress_hosts(hosts: &At<'_>) {
     }
 }
 
+/// A namespace, any, the own, or none; with `~` before it, one whose hosts are taken out.
+fn is_egress_namespace(written: &str) -> bool {
+    let name = written.strip_prefix('~').unwrap_or(written);
+    matches!(written, "*" | "." | "~") || is::is_label(name)
+}
+
 /// `NS/HOST`.
 fn egress_host<'a>(at: &At<'a>) -> Option<(&'a str, &'a str)> {
     let Some((namespace, host)) = at.text().split_once('/') else {
         at.fail(format!("{} is not NAMESPACE/HOST", quoted(at.text())));
         return None;
     };
-    if !matches!(namespace, "*" | "." | "~") && !is::is_label(namespace) {
+    if !is_egress_namespace(namespace) {
         let shown = quoted(namespace);
         at.fail(format!("{shown} is not \".\", \"*\", \"~\" or a namespace"));
         return None;

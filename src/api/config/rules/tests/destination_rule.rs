@@ -57,6 +57,11 @@ rows! { "DestinationRule" "x"
     }
     connection_pool {
         + policy("connectionPool: {tcp: {maxConnections: 0, connectTimeout: 1s, maxConnectionDuration: 1s, idleTimeout: 0s, tcpKeepalive: {time: 1s, interval: 1s}}, http: {maxRetries: 1, idleTimeout: 1s, useClientProtocol: true, h2UpgradePolicy: DEFAULT}}");
+        + policy("connectionPool: {http: {http2KeepAlive: {interval: 15s, timeout: 5s}}}");
+        - policy("connectionPool: {http: {http2KeepAlive: {interval: 0s}}}") => [
+            &*format!("{AT}.connectionPool.http.http2KeepAlive.timeout: is required"),
+            &*format!("{AT}.connectionPool.http.http2KeepAlive.interval: duration 0s is less than 1ms"),
+        ];
         - policy("connectionPool: {}") => ["spec.trafficPolicy.connectionPool: needs tcp or http"];
         - policy("connectionPool: {tcp: {maxConnections: -1, connectTimeout: 0s, maxConnectionDuration: 0s, idleTimeout: 0.5ms, tcpKeepalive: {time: 0s, interval: 0s}}, http: {http1MaxPendingRequests: -1, http2MaxRequests: -1, maxRequestsPerConnection: -1, maxRetries: -1, maxConcurrentStreams: -1, idleTimeout: 0s}}") => [
             &*format!("{AT}.connectionPool.tcp.maxConnections: -1 is less than 0"),
@@ -78,6 +83,8 @@ rows! { "DestinationRule" "x"
     }
     outlier_detection {
         + policy("outlierDetection: {consecutiveErrors: 0, consecutive5xxErrors: 5}");
+        + policy("outlierDetection: {outlierDetectionHttpErrorCodes: [429]}, retryBudget: {budgetInterval: 10s}");
+        + policy("outlierDetection: {}, loadBalancer: {zoneAwareLbSetting: {enabled: true, minClusterSize: 3}}");
         + policy("outlierDetection: {interval: 1s, baseEjectionTime: 1ms, maxEjectionPercent: 100, minHealthPercent: 0, consecutive5xxErrors: 5, consecutiveLocalOriginFailures: 3, splitExternalLocalOriginErrors: true}");
         - policy("outlierDetection: {interval: 0s, baseEjectionTime: 0s, maxEjectionPercent: 101, minHealthPercent: -1, consecutiveLocalOriginFailures: 3}") => [
             "spec.trafficPolicy.outlierDetection.interval: duration 0s is less than 1ms",

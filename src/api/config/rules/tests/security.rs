@@ -35,6 +35,7 @@ pub(super) mod request {
         jwt_rules {
             + rule("issuer: i, audiences: [a], fromParams: [p], fromCookies: [c], jwksUri: 'https://a:443/x', fromHeaders: [{name: x}], outputClaimToHeaders: [{header: x-a, claim: c}], timeout: 5s");
             + rule("jwksUri: 'http://a'");
+            + rule("issuer: i, presence: REQUIRED, spaceDelimitedClaims: [scope]");
             + rule("issuer: i, jwks: '{\"keys\": [{\"kty\": \"RSA\", \"n\": \"x\", \"e\": \"AQAB\"}]}'");
             - rule("audiences: [''], fromParams: [''], fromCookies: ['']") => [
                 "spec.jwtRules[0]: needs issuer or jwksUri",

@@ -82,6 +82,7 @@ pub(super) mod listeners {
             ];
         }
         egress_hosts {
+            + hosts("'*/*', '~prod/*', '~test/a.b', '~/c.d'");
             + hosts("'*/a.b', './c.d', '~/*', ns/*.e");
             - hosts("") => ["spec.egress[0].hosts: must not be empty"];
             - hosts("foo/bar, a.b, 'a_/b.c', foo/10.0.0.1, foo/*b.c") => [
@@ -90,6 +91,10 @@ pub(super) mod listeners {
                 "spec.egress[0].hosts[2]: \"a_\" is not \".\", \"*\", \"~\" or a namespace",
                 "spec.egress[0].hosts[3]: \"10.0.0.1\" is not a host name: its last label is a number",
                 "spec.egress[0].hosts[4]: \"*b.c\" is not a host name: a wildcard only as \"*.\"",
+            ];
+            - hosts("'~*/*', '~a_/b.c'") => [
+                "spec.egress[0].hosts[0]: \"~*\" is not \".\", \"*\", \"~\" or a namespace",
+                "spec.egress[0].hosts[1]: \"~a_\" is not \".\", \"*\", \"~\" or a namespace",
             ];
             - hosts("ns/a.b, ns/*.b, './a.b', '*/a.b', '*/a.b'") => [
                 "warning: spec.egress[0].hosts[0]: covered by \"ns/*.b\"",

@@ -19,8 +19,10 @@ fn to(rest: &str) -> String {
 rows! { "VirtualService" "x"
     http_one_action {
         + alone("redirect: {uri: /}");
+        + alone("redirect: {prefixRewrite: /}");
         + alone("directResponse: {status: 200}");
         + alone("delegate: {name: d}");
+        - alone("redirect: {uri: /, prefixRewrite: /}") => ["spec.http[0].redirect: uri and prefixRewrite exclude each other"];
         - alone("timeout: 1s") => ["spec.http[0]: needs route, redirect, directResponse or delegate"];
         - http("redirect: {uri: /}, fault: {delay: {fixedDelay: 1s}}, rewrite: {uri: /}") => [
             "spec.http[0]: redirect and route exclude each other",
