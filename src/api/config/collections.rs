@@ -1,6 +1,6 @@
 //! What a sink may ask for: the collections of kinds, two that are made here, and those of older releases that stay empty.
 
-use super::kinds::{KINDS, Kind, TYPE_URL_PREFIX};
+use super::kinds::{EARLIER, KINDS, Kind, TYPE_URL_PREFIX};
 use crate::schema;
 
 /// The mesh configuration, as one resource.
@@ -22,42 +22,12 @@ const KUBERNETES: [&str; 6] = [
     "k8s/extensions/v1beta1/ingresses",
 ];
 
-const LEGACY_PREFIX: &str = "istio/config/v1alpha2/legacy/";
+/// Of the kind that 1.2 had for a release, before it came as `istio/security/v1beta1/authorizationpolicies`. Pilot of 1.2 asks
+/// for it.
+const EARLY_POLICIES: &str = "istio/rbac/v1alpha1/authorizationpolicies";
 
-/// Of Mixer's adapters and templates, before they were handlers and instances.
-const LEGACY: [&str; 31] = [
-    "apikeys",
-    "authorizations",
-    "bypasses",
-    "checknothings",
-    "circonuses",
-    "cloudwatches",
-    "deniers",
-    "dogstatsds",
-    "edges",
-    "fluentds",
-    "kubernetesenvs",
-    "kuberneteses",
-    "listcheckers",
-    "listentries",
-    "logentries",
-    "memquotas",
-    "metrics",
-    "noops",
-    "opas",
-    "prometheuses",
-    "quotas",
-    "rbacs",
-    "redisquotas",
-    "reportnothings",
-    "signalfxs",
-    "solarwindses",
-    "stackdrivers",
-    "statsds",
-    "stdios",
-    "tracespans",
-    "zipkins",
-];
+/// Of [`EARLIER`].
+const LEGACY_PREFIX: &str = "istio/config/v1alpha2/legacy/";
 
 /// The kind that a collection is of; `None` for those that no object is written for.
 #[must_use]
@@ -75,9 +45,12 @@ pub fn served() -> impl Iterator<Item = &'static str> {
 
 /// Those that a sink may ask for and that never have anything in them.
 pub fn always_empty() -> impl Iterator<Item = String> {
-    let legacy = LEGACY.iter().map(|name| format!("{LEGACY_PREFIX}{name}"));
+    let legacy = EARLIER
+        .iter()
+        .map(|row| format!("{LEGACY_PREFIX}{}", row.plural));
     KUBERNETES
         .iter()
+        .chain([&EARLY_POLICIES])
         .map(|name| (*name).to_owned())
         .chain(legacy)
 }
@@ -86,9 +59,10 @@ pub fn always_empty() -> impl Iterator<Item = String> {
 #[must_use]
 pub fn is_always_empty(collection: &str) -> bool {
     KUBERNETES.contains(&collection)
+        || collection == EARLY_POLICIES
         || collection
             .strip_prefix(LEGACY_PREFIX)
-            .is_some_and(|name| LEGACY.contains(&name))
+            .is_some_and(|name| EARLIER.iter().any(|row| row.plural == name))
 }
 
 /// Whether a sink may ask for it.
@@ -121,6 +95,7 @@ mod tests {
         }
         for collection in [
             "k8s/core/v1/pods",
+            "istio/rbac/v1alpha1/authorizationpolicies",
             "k8s/extensions/v1beta1/ingresses",
             "istio/config/v1alpha2/legacy/zipkins",
             "istio/config/v1alpha2/legacy/apikeys",
@@ -128,7 +103,7 @@ mod tests {
             assert!(is_known(collection) && is_always_empty(collection));
             assert!(type_url_of(collection).is_none());
         }
-        assert_eq!(always_empty().count(), 6 + 31);
+        assert_eq!(always_empty().count(), 6 + 1 + 31);
         assert!(always_empty().all(|collection| is_always_empty(&collection)));
         for collection in [
             "",

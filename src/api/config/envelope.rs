@@ -132,7 +132,7 @@ fn kind(written: &Map<String, Json>, walker: &mut Walker) -> Option<&'static Kin
     let name = word(written, "kind", walker);
     match kinds::kind(api_version?, name?) {
         Ok(row) if row.check == Check::Unused => {
-            let message = format!("{} is not used by gudgeon and was not checked", row.kind);
+            let message = kinds::unchecked(row);
             let length = walker.path.enter("kind");
             walker.say(Severity::Warning, message);
             walker.path.back(length);

@@ -205,6 +205,7 @@ pub static KINDS: &[Kind] = kinds! {
     }
 };
 
+/// A kind that is accepted and not looked at.
 const fn later(group: &'static str, kind: &'static str, plural: &'static str) -> Kind {
     Kind {
         group,
@@ -233,10 +234,56 @@ pub static LATER: &[Kind] = &[
     ),
 ];
 
+/// What releases up to 1.2 had for each of Mixer's adapters and templates, before there were handlers and instances: accepted,
+/// and not looked at. A cluster that was moved on has objects of them still.
+pub static EARLIER: &[Kind] = &[
+    later(MIXER, "apikey", "apikeys"),
+    later(MIXER, "authorization", "authorizations"),
+    later(MIXER, "bypass", "bypasses"),
+    later(MIXER, "checknothing", "checknothings"),
+    later(MIXER, "circonus", "circonuses"),
+    later(MIXER, "cloudwatch", "cloudwatches"),
+    later(MIXER, "denier", "deniers"),
+    later(MIXER, "dogstatsd", "dogstatsds"),
+    later(MIXER, "edge", "edges"),
+    later(MIXER, "fluentd", "fluentds"),
+    later(MIXER, "kubernetesenv", "kubernetesenvs"),
+    later(MIXER, "kubernetes", "kuberneteses"),
+    later(MIXER, "listchecker", "listcheckers"),
+    later(MIXER, "listentry", "listentries"),
+    later(MIXER, "logentry", "logentries"),
+    later(MIXER, "memquota", "memquotas"),
+    later(MIXER, "metric", "metrics"),
+    later(MIXER, "noop", "noops"),
+    later(MIXER, "opa", "opas"),
+    later(MIXER, "prometheus", "prometheuses"),
+    later(MIXER, "quota", "quotas"),
+    later(MIXER, "rbac", "rbacs"),
+    later(MIXER, "redisquota", "redisquotas"),
+    later(MIXER, "reportnothing", "reportnothings"),
+    later(MIXER, "signalfx", "signalfxs"),
+    later(MIXER, "solarwinds", "solarwindses"),
+    later(MIXER, "stackdriver", "stackdrivers"),
+    later(MIXER, "statsd", "statsds"),
+    later(MIXER, "stdio", "stdios"),
+    later(MIXER, "tracespan", "tracespans"),
+    later(MIXER, "zipkin", "zipkins"),
+];
+
+/// What somebody may mean who writes something today.
+fn current() -> impl Iterator<Item = &'static Kind> {
+    KINDS.iter().chain(LATER)
+}
+
+/// All that is known, checked or not.
+fn known() -> impl Iterator<Item = &'static Kind> {
+    current().chain(EARLIER)
+}
+
 /// The row of a kind, in whichever version it is written.
 #[must_use]
 pub fn named(group: &str, kind: &str) -> Option<&'static Kind> {
-    let mut all = KINDS.iter().chain(LATER);
+    let mut all = known();
     all.find(|row| row.group == group && row.kind == kind)
 }
 
@@ -255,6 +302,14 @@ pub fn notes(kind: &Kind, spec: &Json) -> Vec<Finding> {
         unused(path, spec, "spec", &mut found);
     }
     found
+}
+
+/// In one sentence, of a kind with [`Check::Unused`].
+pub(super) fn unchecked(kind: &Kind) -> String {
+    match kind.group {
+        MIXER => without_effect(kind),
+        _ => format!("{} is not used by gudgeon and was not checked", kind.kind),
+    }
 }
 
 /// In one sentence, of a kind with [`Effect::None`].
@@ -340,25 +395,24 @@ fn group_of(api_version: &str) -> &str {
 /// A kind that does not exist, with the nearest that does.
 pub fn kind(api_version: &str, kind: &str) -> Result<&'static Kind, Finding> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let all = || KINDS.iter().chain(LATER);
     let is_it = |row: &&Kind| {
         row.group == group
             && row.kind == kind
             && (row.versions.is_empty() || row.versions.contains(&version))
     };
-    if let Some(row) = all().find(is_it) {
+    if let Some(row) = known().find(is_it) {
         return Ok(row);
     }
-    let meant = match all().find(|row| row.kind == kind) {
+    let meant = match current().find(|row| row.kind == kind) {
         Some(row) => match row.versions.first() {
             Some(version) => Some(format!("{}/{version} {kind}", row.group)),
             None => Some(format!("{} {kind}", row.group)),
         },
         None => nearest(
             kind,
-            all()
+            current()
                 .filter(|row| row.group == group)
-                .chain(all())
+                .chain(current())
                 .map(|row| row.kind),
         )
         .map(str::to_owned),
@@ -433,6 +487,18 @@ mod tests {
             of("config.istio.io/v1alpha2", "adapter"),
             "type.googleapis.com/google.protobuf.Struct"
         );
+    }
+
+    #[test]
+    fn kinds_that_are_gone_are_known_by_what_they_belonged_to() {
+        for row in EARLIER {
+            assert_eq!(kind("config.istio.io/v1alpha2", row.kind).unwrap(), row);
+            let words = format!("{} belonged to Mixer and is not used", row.kind);
+            assert_eq!(unchecked(row), words);
+            let collection = format!("istio/config/v1alpha2/legacy/{}", row.plural);
+            assert!(super::super::collections::is_always_empty(&collection));
+        }
+        assert_eq!(EARLIER.len(), 31);
     }
 
     #[test]

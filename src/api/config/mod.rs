@@ -38,7 +38,7 @@ use fields::{Unknown, Walker};
 pub use envelope::{MOST_BYTES, MOST_DEPTH};
 pub use finding::{Finding, Severity, push_index, push_key, quoted};
 pub use kinds::{
-    Check, Effect, KINDS, Kind, LATER, Role, TYPE_URL_PREFIX, is_ours, kind, named, notes,
+    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, TYPE_URL_PREFIX, is_ours, kind, named, notes,
     without_effect,
 };
 pub(crate) use scalars::{BASE64, canonical};

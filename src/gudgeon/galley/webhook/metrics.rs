@@ -180,7 +180,8 @@ impl Counts for Metrics {
 
 /// What was asked about, where it is of a kind that is known: anybody may send other names, as many as he likes.
 fn labels(asked: &Group) -> [(&'static str, String); 3] {
-    let mut kinds = api::config::KINDS.iter().chain(api::config::LATER);
+    let (now, later) = (api::config::KINDS.iter(), api::config::LATER);
+    let mut kinds = now.chain(later).chain(api::config::EARLIER);
     let is_known = kinds.any(|kind| kind.group == asked.group && kind.plural == asked.name)
         && matches!(
             asked.version.as_str(),
