@@ -75,8 +75,12 @@ pub struct Standing {
     pub error: Option<String>,
     /// What happens where the webhook is away: `Fail` or `Ignore`.
     pub policy: Option<&'static str>,
+    /// Entries that lead elsewhere.
+    pub others: Vec<String>,
     /// What has to be seen before that is `Fail`.
     pub waits: Option<String>,
+    /// It was not seen for so long that somebody should know.
+    pub overdue: bool,
     /// Writes sent; those of them that followed one that failed, and those that the server took.
     pub attempts: u64,
     pub retries: u64,

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use kube::core::Request;
+use kube::core::params::ListParams;
 use serde::Deserialize;
-
+use serde::de::IgnoredAny;
 use tokio::time::sleep;
 
 use crate::backoff::Backoff;
@@ -57,6 +59,33 @@ impl Cluster {
         loop {
             match self.serves(resource.group, resource.version).await {
                 Ok(names) => return names.contains(resource.name),
+                Err(failure) => {
+                    repeats.say(&failure);
+                    sleep(backoff.after(&failure, fastrand::f64())).await;
+                }
+            }
+        }
+    }
+
+    /// Whether we may list a kind that it has, in all namespaces. It is asked until it answers.
+    pub(crate) async fn may_list(&self, resource: Resource, pace: Pace) -> bool {
+        let mut backoff = Backoff::new(pace.bounds());
+        let mut repeats = Repeats::default();
+        let action = Action {
+            verb: "list",
+            resource: resource.to_string(),
+            name: None,
+        };
+        let params = ListParams {
+            limit: Some(1),
+            ..ListParams::default()
+        };
+        loop {
+            let request = Request::new(resource.path(None)).list(&params);
+            let asked = self.exchange(&action, pace.request);
+            match asked.json::<IgnoredAny>(request).await {
+                Ok(IgnoredAny) => return true,
+                Err(failure) if matches!(failure.code(), Some(403 | 404)) => return false,
                 Err(failure) => {
                     repeats.say(&failure);
                     sleep(backoff.after(&failure, fastrand::f64())).await;

@@ -52,6 +52,14 @@ impl Goal {
         })
     }
 
+    /// Names of entries that are somebody else's, in a configuration where others have a part.
+    pub(super) fn others(&self, seen: &WebhookConfiguration) -> Vec<String> {
+        match self {
+            Self::Validation(wanted) => validation::others(wanted, seen),
+            Self::Bundle { .. } => Vec::new(),
+        }
+    }
+
     /// Whether somebody else has to make the configuration.
     pub(super) const fn waits(&self) -> bool {
         matches!(self, Self::Bundle { .. })

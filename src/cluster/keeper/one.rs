@@ -55,6 +55,8 @@ pub(super) struct One {
     /// When it was written of late.
     recent: Vec<Instant>,
     pub(super) repeats: Repeats,
+    /// Entries that lead elsewhere, as they were told last.
+    pub(super) others: Vec<String>,
     /// What the store showed when a write was answered, and the answer, which is newer.
     answered: Option<(Option<Arc<WebhookConfiguration>>, Seen)>,
 }
@@ -80,6 +82,7 @@ impl One {
             again: None,
             recent: Vec::new(),
             repeats: Repeats::default(),
+            others: Vec::new(),
             answered: None,
         }
     }

@@ -7,13 +7,25 @@ use crate::repeats::times;
 use crate::webhook::{Webhook, WebhookConfiguration};
 
 impl One {
-    pub(super) fn policy(&self, seen: Option<&WebhookConfiguration>) {
-        let mut entries = seen.iter().flat_map(|seen| seen.webhooks.iter().flatten());
-        let policy = seen.map(|_| match entries.any(Webhook::ignores) {
-            true => "Ignore",
-            false => "Fail",
+    /// What happens where we are away, and which entries that does not hold for.
+    pub(super) fn policy(&mut self, seen: Option<&WebhookConfiguration>) {
+        let others = seen.map_or_else(Vec::new, |seen| self.goal.others(seen));
+        let is_ours = |entry: &&Webhook| !others.iter().any(|other| other == entry.name());
+        let entries = seen.iter().flat_map(|seen| seen.webhooks.iter().flatten());
+        let ignores = entries.filter(is_ours).any(Webhook::ignores);
+        let policy = seen.map(|_| if ignores { "Ignore" } else { "Fail" });
+        if !others.is_empty() && others != self.others {
+            tracing::warn!(
+                "entries of {} lead elsewhere and are left as they are: {}",
+                self.name,
+                others.join(", ")
+            );
+        }
+        self.others.clone_from(&others);
+        self.note(|standing| {
+            standing.policy = policy;
+            standing.others = others;
         });
-        self.note(|standing| standing.policy = policy);
     }
 
     pub(super) fn missing(&mut self) {

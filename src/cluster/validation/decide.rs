@@ -6,6 +6,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
 use super::Validation;
+use super::coverage::{self, Rest};
 use crate::bundle::Bundle;
 use crate::decide::{Decision, Write, patched};
 use crate::webhook::{Webhook, WebhookConfiguration};
@@ -31,32 +32,67 @@ pub(crate) fn decide(
         return Decision::Write(Write::Delete);
     }
     let present = configuration.webhooks.as_deref().unwrap_or_default();
-    let said = if wanted.held || present.is_empty() {
-        wanted.entries()
-    } else {
-        Vec::new()
-    };
+    let said = coverage::said(wanted, configuration);
+    let ours = present
+        .iter()
+        .filter(|entry| coverage::is_ours(wanted, &said, entry));
     let mut patches = Vec::new();
-    for entry in present {
+    for entry in ours.clone() {
         let said = said.iter().find(|said| said.name() == entry.name());
         patches.extend(mended(entry, said, bundle, fail, now));
     }
-    for said in &said {
-        if present.iter().all(|entry| entry.name() != said.name()) {
-            patches.push(made(said, bundle, fail, now));
-        }
+    let lacking = said
+        .iter()
+        .filter(|said| present.iter().all(|entry| entry.name() != said.name()));
+    patches.extend(lacking.clone().map(|said| made(said, bundle, fail, now)));
+    // As they will be.
+    let entries = ours.clone().map(|entry| {
+        let said = said.iter().find(|said| said.name() == entry.name());
+        ruled(entry, said)
+    });
+    let entries: Vec<Webhook> = entries.chain(lacking.cloned()).collect();
+    let known: Vec<&str> = present.iter().map(Webhook::name).collect();
+    match coverage::rest(wanted, &entries, &known) {
+        None => {}
+        Some(Rest::Entry(entry)) => patches.push(made(&entry, bundle, fail, now)),
+        Some(Rest::Rules(name, rules)) => set_rules(&mut patches, &name, rules),
     }
-    let names = present.iter().map(|entry| entry.name().to_owned());
+    let names = ours.map(|entry| entry.name().to_owned());
     patched(configuration, names.collect(), &patches)
+}
+
+/// An entry that is there, with the rules that are said of it.
+fn ruled(entry: &Webhook, said: Option<&Webhook>) -> Webhook {
+    let mut ruled = entry.clone();
+    let rules = said.and_then(|said| said.0.get("rules"));
+    if let (Some(entry), Some(rules)) = (ruled.0.as_object_mut(), rules) {
+        entry.insert("rules".to_owned(), rules.clone());
+    }
+    ruled
+}
+
+/// Of an entry that may have a patch already.
+fn set_rules(patches: &mut Vec<Value>, name: &str, rules: Vec<Value>) {
+    let known = patches.iter_mut().find(|patch| {
+        let patched = patch.get("name").and_then(Value::as_str);
+        patched == Some(name)
+    });
+    match known.and_then(Value::as_object_mut) {
+        Some(patch) => drop(patch.insert("rules".to_owned(), Value::Array(rules))),
+        None => patches.push(json!({"name": name, "rules": rules})),
+    }
 }
 
 /// The object as it is sent where there is none.
 fn created(wanted: &Validation, bundle: &Bundle, fail: bool, now: SystemTime) -> Value {
-    let entries: Vec<Value> = wanted
-        .entries()
-        .iter()
-        .map(|entry| made(entry, bundle, fail, now))
-        .collect();
+    let mut all = wanted.entries();
+    let known: Vec<String> = all.iter().map(|entry| entry.name().to_owned()).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    if let Some(Rest::Entry(entry)) = coverage::rest(wanted, &all, &known) {
+        all.push(entry);
+    }
+    let entries = all.iter().map(|entry| made(entry, bundle, fail, now));
+    let entries: Vec<Value> = entries.collect();
     let mut whole = wanted.whole.clone();
     if let Some(whole) = whole.as_object_mut() {
         whole.insert("webhooks".to_owned(), Value::Array(entries));

@@ -4,6 +4,7 @@
 //! anything, the API server is told to go on without it: a control plane that is installed in the wrong order must not lock
 //! out its own rules.
 
+mod coverage;
 mod decide;
 mod refusal;
 mod written;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::webhook::Webhook;
 
+pub(crate) use coverage::others;
 pub(crate) use decide::{complete, decide};
 pub(crate) use refusal::Refusal;
 
@@ -39,23 +41,7 @@ impl Validation {
     /// One entry for all kinds of rules.
     #[must_use]
     pub fn built_in(name: &str, service: Service) -> Self {
-        let mut groups: Vec<&str> = Vec::new();
-        for kind in api::config::KINDS {
-            if !groups.contains(&kind.group) {
-                groups.push(kind.group);
-            }
-        }
-        let rules: Vec<Value> = groups.into_iter().map(rule).collect();
-        let entry = json!({
-            "name": "validation.istio.io",
-            "clientConfig": {"service": {
-                "name": service.name, "namespace": service.namespace, "path": "/validate", "port": 443}},
-            "rules": rules,
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1", "v1beta1"],
-            "namespaceSelector": {},
-            "timeoutSeconds": 10,
-        });
+        let Webhook(entry) = coverage::whole(&service);
         Self {
             whole: whole(name, &Value::Null, &[entry]),
             name: name.to_owned(),
@@ -102,12 +88,6 @@ impl Validation {
             .map(Webhook)
             .collect()
     }
-}
-
-fn rule(group: &str) -> Value {
-    let kinds = api::config::KINDS.iter().filter(|kind| kind.group == group);
-    let plurals: Vec<&str> = kinds.map(|kind| kind.plural).collect();
-    json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": plurals})
 }
 
 fn whole(name: &str, metadata: &Value, entries: &[Value]) -> Value {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::Service;
 use crate::backoff::{Backoff, Bounds};
@@ -28,6 +29,8 @@ const GROUP: &str = "networking.istio.io";
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
 /// Between two tries.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long it may take until somebody should know that nothing is enforced yet.
+const OVERDUE: Duration = Duration::from_secs(60);
 /// The same after a failure.
 const BOUNDS: Bounds = Bounds {
     first: AGAIN,
@@ -96,6 +99,7 @@ impl Refusal {
     pub(crate) async fn run(self, seen: watch::Sender<bool>) {
         let mut repeats = Repeats::default();
         let mut backoff = Backoff::new(BOUNDS);
+        let begin = Instant::now();
         loop {
             let mut wait = AGAIN;
             let words = match self.missing().await {
@@ -113,16 +117,36 @@ impl Refusal {
                     words
                 }
             };
-            let waits = Some(words);
-            self.ledger.of(&self.configuration, |standing| {
-                standing.waits.clone_from(&waits);
-            });
+            self.note(&words, begin.elapsed() >= OVERDUE);
             tokio::time::sleep(wait).await;
         }
-        tracing::info!("the webhook is ready to refuse: nothing passes without it from now on");
-        self.ledger
-            .of(&self.configuration, |standing| standing.waits = None);
+        tracing::info!(
+            "the webhook was seen to refuse: its entries in {} say Fail from now on",
+            self.configuration
+        );
+        self.ledger.of(&self.configuration, |standing| {
+            standing.waits = None;
+            standing.overdue = false;
+        });
         seen.send_replace(true);
+    }
+
+    /// What is waited for; `late`: it should have come by now.
+    fn note(&self, words: &str, late: bool) {
+        let mut is_news = false;
+        self.ledger.of(&self.configuration, |standing| {
+            // Another replica may have seen it.
+            let overdue = late && standing.policy != Some("Fail");
+            is_news = overdue && !standing.overdue;
+            standing.overdue = overdue;
+            standing.waits = Some(words.to_owned());
+        });
+        if is_news {
+            tracing::warn!(
+                "the entries of {} say Ignore still, so that what is broken passes where the webhook does not answer: {words}",
+                self.configuration
+            );
+        }
     }
 
     /// What has not been seen yet.
@@ -164,8 +188,9 @@ impl Refusal {
                 // Who says nothing of it is.
                 return Ok(all.flatten().any(|one| one.conditions.ready != Some(false)));
             }
-            Err(failure) if failure.code() != Some(404) => return Err(failure),
-            Err(_unknown) => {}
+            // Not served, or not for us: roles of old charts have Endpoints alone.
+            Err(failure) if matches!(failure.code(), Some(403 | 404)) => {}
+            Err(failure) => return Err(failure),
         }
         let action = self::action("get", ENDPOINTS, Some(format!("{namespace}/{name}")));
         let request =

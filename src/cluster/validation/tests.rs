@@ -53,8 +53,15 @@ fn patch(wanted: &Validation, webhooks: &Value, fail: bool) -> Value {
     }
 }
 
+/// One of ours, for all kinds.
 fn entry(name: &str, policy: &str, bundle: &str) -> Value {
-    json!({"name": name, "failurePolicy": policy, "clientConfig": {"service": {"name": "x", "namespace": "y", "port": 443}, "caBundle": base64(bundle)}})
+    json!({"name": name, "failurePolicy": policy, "rules": coverage::rules(api::config::KINDS.iter()),
+        "clientConfig": {"service": {"name": "istio-galley", "namespace": "istio-system", "port": 443}, "caBundle": base64(bundle)}})
+}
+
+/// One of somebody else's.
+fn other(name: &str, client: Value) -> Value {
+    json!({"name": name, "failurePolicy": "Ignore", "clientConfig": client, "rules": coverage::rules(api::config::KINDS.iter())})
 }
 
 #[test]
@@ -121,17 +128,108 @@ fn there_is_one_rule_for_each_group() {
 }
 
 #[test]
-fn of_one_that_is_there_only_bundle_and_policy_are_changed() {
-    let all = json!([entry("a", "Ignore", "old"), entry("b", "Fail", PEM), {"name": "c", "clientConfig": {"url": "https://x"}}]);
+fn of_one_that_is_there_only_bundle_and_policy_of_our_entries_are_changed() {
+    let all = json!([
+        entry("a", "Ignore", "old"),
+        entry("b", "Fail", PEM),
+        other("c", json!({"url": "https://x/validate"})),
+        other(
+            "d",
+            json!({"service": {"name": "istiod", "namespace": "istio-system"}})
+        ),
+        other(
+            "e",
+            json!({"service": {"name": "istio-galley", "namespace": "other"}})
+        ),
+        other(
+            "f",
+            json!({"url": "https://istio-galley.istio-system-2.svc"})
+        ),
+    ]);
     let bundle = json!({"caBundle": base64(PEM)});
     assert_eq!(
         patch(&built_in(), &all, false),
-        json!([{"name": "a", "clientConfig": bundle}, {"name": "c", "clientConfig": bundle}])
+        json!([{"name": "a", "clientConfig": bundle}])
     );
     assert_eq!(
         patch(&built_in(), &all, true),
-        json!([{"name": "a", "clientConfig": bundle, "failurePolicy": "Fail"}, {"name": "c", "clientConfig": bundle}])
+        json!([{"name": "a", "clientConfig": bundle, "failurePolicy": "Fail"}])
     );
+    assert_eq!(others(&built_in(), &seen(&all)), ["c", "d", "e", "f"]);
+    for url in [
+        "https://istio-galley.istio-system.svc:443/admitpilot",
+        "https://istio-galley.istio-system.svc.cluster.local",
+        "https://istio-galley.istio-system/x",
+    ] {
+        let all = json!([other("u", json!({"url": url}))]);
+        assert_eq!(others(&built_in(), &seen(&all)), [""; 0], "{url}");
+        let patch = patch(&built_in(), &all, true);
+        assert_eq!(patch[0]["failurePolicy"], "Fail", "{url}");
+    }
+}
+
+/// As the charts of 1.1 to 1.4 left it, where another program is no more.
+fn left_over() -> Value {
+    let rule = |group: &str, versions: &str, plurals: &[&str]| json!({"apiGroups": [group], "apiVersions": [versions], "operations": ["CREATE", "UPDATE"], "resources": plurals, "scope": "*"});
+    let service = |path: &str| json!({"service": {"name": "istio-galley", "namespace": "istio-system", "path": path, "port": 443}, "caBundle": base64(PEM)});
+    json!([
+        {"name": "pilot.validation.istio.io", "failurePolicy": "Fail", "matchPolicy": "Exact", "clientConfig": service("/admitpilot"), "rules": [
+            rule("config.istio.io", "v1alpha2", &["httpapispecs", "httpapispecbindings", "quotaspecs", "quotaspecbindings"]),
+            rule("rbac.istio.io", "*", &["*"]),
+            rule("authentication.istio.io", "*", &["*"]),
+            rule("networking.istio.io", "*", &["destinationrules", "envoyfilters", "gateways", "serviceentries", "sidecars", "virtualservices"]),
+        ]},
+        {"name": "mixer.validation.istio.io", "failurePolicy": "Fail", "matchPolicy": "Exact", "clientConfig": service("/admitmixer"), "rules": [
+            rule("config.istio.io", "v1alpha2", &["rules", "attributemanifests", "circonuses", "apikeys"]),
+        ]},
+    ])
+}
+
+#[test]
+fn kinds_that_no_entry_of_ours_takes_are_one_entry_more() {
+    let rest = json!([
+        {"apiGroups": ["networking.istio.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["workloadentries"]},
+        {"apiGroups": ["security.istio.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+            "resources": ["authorizationpolicies", "peerauthentications", "requestauthentications"]},
+        {"apiGroups": ["config.istio.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+            "resources": ["adapters", "templates", "handlers", "instances"]},
+    ]);
+    let mut all = left_over();
+    let made = patch(&built_in(), &all, false);
+    let [made] = &made.as_array().unwrap()[..] else {
+        panic!("{made}");
+    };
+    assert_eq!(made["name"], "validation.istio.io");
+    assert_eq!(made["failurePolicy"], "Ignore");
+    assert_eq!(made["rules"], rest);
+    assert_eq!(made["clientConfig"]["service"]["path"], "/validate");
+    assert_eq!(made["clientConfig"]["caBundle"], base64(PEM));
+    // Then nothing is left to do.
+    all.as_array_mut().unwrap().push(made.clone());
+    assert_eq!(patch(&built_in(), &all, false), json!([]));
+    // The entry grows with the kinds that there are.
+    all[2]["rules"].as_array_mut().unwrap().pop();
+    let mut expected = rest.as_array().unwrap().clone();
+    assert_eq!(
+        patch(&built_in(), &all, true),
+        json!([{"name": "validation.istio.io", "failurePolicy": "Fail", "rules": expected}])
+    );
+    // Its name may be somebody else's.
+    all[2] = other("validation.istio.io", json!({"url": "https://x"}));
+    let made = patch(&built_in(), &all, false);
+    assert_eq!(made[0]["name"], "gudgeon.validation.istio.io");
+    // A version alone is enough where the API server converts.
+    all = left_over();
+    all[0]["rules"][3]["apiVersions"] = json!(["v1alpha3"]);
+    let made = patch(&built_in(), &all, false);
+    assert_eq!(
+        made[0]["rules"][0]["resources"].as_array().unwrap().len(),
+        6
+    );
+    all[0]["matchPolicy"] = json!("Equivalent");
+    let made = patch(&built_in(), &all, false);
+    expected.truncate(1);
+    assert_eq!(made[0]["rules"][0], expected[0]);
 }
 
 #[test]
@@ -283,6 +381,7 @@ fn shown() -> Value {
     }
     entries[0]["rules"][0]["scope"] = json!("*");
     entries[1].as_object_mut().unwrap().remove("objectSelector");
+    entries.push(entry("validation.istio.io", "Ignore", PEM));
     json!(entries)
 }
 
@@ -330,9 +429,44 @@ fn entries_are_held_to_what_a_file_says_of_them() {
         |entries| entries[0]["timeoutSeconds"] = json!(30),
         json!([]),
     );
+    // What it leaves out is taken, too; where it has a name for that, by another name.
+    let mut entries = shown();
+    entries.as_array_mut().unwrap().pop();
+    let made = patch(&wanted, &entries, false);
+    assert_eq!(made[0]["name"], "validation.istio.io");
+    let text = FILE.replace("mixer.validation.istio.io", "validation.istio.io");
+    let Decision::Write(Write::Create(made)) = decided(&of_file(&text), None, false) else {
+        panic!("nothing is made");
+    };
+    let names = made["webhooks"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|entry| entry["name"].clone()).collect();
+    assert_eq!(
+        names,
+        [
+            "pilot.validation.istio.io",
+            "validation.istio.io",
+            "gudgeon.validation.istio.io"
+        ]
+    );
+    // It goes the way that the others go, which may be none by a Service.
+    let text = FILE.replace(
+        "service: {path: /admitpilot}",
+        "url: 'https://10.0.0.1:99/admitpilot'",
+    );
+    let Decision::Write(Write::Create(made)) = decided(&of_file(&text), None, false) else {
+        panic!("nothing is made");
+    };
+    let client = json!({"url": "https://10.0.0.1:99/validate", "caBundle": base64(PEM)});
+    assert_eq!(made["webhooks"][2]["clientConfig"], client);
     // One is gone, and one is somebody else's.
     let mut entries = shown();
     entries[1]["name"] = json!("other.example.com");
+    let made = patch(&wanted, &entries, true);
+    let mine = made.as_array().unwrap().iter();
+    assert!(
+        mine.clone()
+            .all(|entry| entry["name"] != "other.example.com")
+    );
     let made = patch(&wanted, &entries, false);
     assert_eq!(made.as_array().unwrap().len(), 1);
     assert_eq!(made[0]["name"], "mixer.validation.istio.io");

@@ -167,6 +167,7 @@ impl Server {
             peers: self.peers.clone(),
             again,
             unless,
+            replaceable: resource == SLICES,
         };
         let task = self.tasks.spawn(watching.run(self.number, self.to.clone()));
         let kind = Kind {

@@ -356,6 +356,19 @@ async fn services_are_read_where_they_are_wanted() {
     }
 }
 
+/// The role of an old chart has a right to Endpoints alone.
+#[tokio::test]
+async fn endpoints_stand_in_where_slices_are_forbidden() {
+    let fake = fake().await;
+    fake.knows("/apis/discovery.k8s.io/v1", &["endpointslices"]);
+    fake.forbid(&["endpointslices"]);
+    let named = |name: &str| json!({"metadata": {"name": name, "namespace": "n"}});
+    fake.put_in("endpoints", named("e"));
+    fake.put_in("endpointslices", named("s"));
+    let mut play = Play::new(&fake, true);
+    assert_eq!(play.synced().await, ["Endpoints n/e"]);
+}
+
 #[tokio::test]
 async fn an_old_server_has_no_ingresses_of_this_version() {
     let fake = fake().await;

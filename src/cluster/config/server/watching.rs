@@ -26,8 +26,10 @@ pub(super) struct Watching {
     pub(super) peers: Peers,
     /// When the server does not have it, it is asked again after so long. `None`: it is known to have it.
     pub(super) again: Option<Duration>,
-    /// Where the server has this, nothing is read.
+    /// Where the server has this, and lets us list it, nothing is read.
     pub(super) unless: Option<Resource>,
+    /// Another kind stands in where the server does not let us list this one.
+    pub(super) replaceable: bool,
 }
 
 impl Watching {
@@ -41,9 +43,21 @@ impl Watching {
     }
 
     async fn read(self, mut store: Writer<Seen>) {
-        if let Some(other) = self.unless
-            && self.cluster.has(other, self.pace).await
-        {
+        let other_is_read = match self.unless {
+            Some(other) => {
+                self.cluster.has(other, self.pace).await
+                    && self.cluster.may_list(other, self.pace).await
+            }
+            None => false,
+        };
+        let is_replaced = self.replaceable
+            && self.cluster.has(self.resource, self.pace).await
+            && !self.cluster.may_list(self.resource, self.pace).await;
+        if is_replaced {
+            let resource = self.resource;
+            tracing::warn!("may not list {resource}: another kind stands in");
+        }
+        if other_is_read || is_replaced {
             store.replace(Vec::new());
             return std::future::pending().await;
         }

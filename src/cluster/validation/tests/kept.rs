@@ -134,6 +134,50 @@ async fn endpoints_do_where_there_are_no_slices_and_no_gateways_are_none_to_refu
     until("it fails", || policy(&fake) == "Fail").await;
 }
 
+/// Roles of old charts have a right to Endpoints, and not to EndpointSlices.
+#[tokio::test]
+async fn endpoints_do_where_slices_are_forbidden() {
+    let fake = Fake::start().await;
+    ready(&fake);
+    fake.denies();
+    fake.forbid(&["endpointslices"]);
+    fake.put_in(
+        "endpoints",
+        json!({"metadata": {"name": "istio-galley", "namespace": "istio-system"}, "subsets": [{"addresses": [{"ip": "10.0.0.1"}]}]}),
+    );
+    let (_running, _handle) = run(&fake, built_in());
+    until("it fails", || policy(&fake) == "Fail").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_never_seen_to_refuse_is_told_of_after_a_minute() {
+    let ledger = crate::ledger::Ledger::new(&["istio-galley".to_owned()]);
+    let fake = Fake::start().await;
+    let refusal = Refusal {
+        cluster: fake.cluster(),
+        service: service(),
+        within: Duration::from_secs(20),
+        configuration: "istio-galley".to_owned(),
+        ledger: ledger.clone(),
+    };
+    let (seen, _) = tokio::sync::watch::channel(false);
+    let _running = Running(tokio::spawn(refusal.run(seen)));
+    let begin = tokio::time::Instant::now();
+    let is_overdue = || ledger.all()[0].overdue;
+    while !is_overdue() && begin.elapsed() < Duration::from_secs(120) {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(is_overdue());
+    assert!(begin.elapsed() >= Duration::from_secs(60));
+    assert!(ledger.all()[0].waits.is_some());
+    // Another replica has seen it.
+    ledger.of("istio-galley", |standing| standing.policy = Some("Fail"));
+    while is_overdue() && begin.elapsed() < Duration::from_secs(180) {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(!is_overdue());
+}
+
 #[tokio::test]
 async fn what_others_change_or_delete_comes_back() {
     let fake = Fake::start().await;

@@ -1,0 +1,187 @@
+//! Whose an entry is, and which kinds the entries leave out. Pure.
+
+use api::config::{KINDS, Kind};
+use serde_json::{Value, json};
+
+use super::{Service, Validation};
+use crate::webhook::{Webhook, WebhookConfiguration};
+
+/// Asked for, so that nothing passes unseen.
+const OPERATIONS: [&str; 2] = ["CREATE", "UPDATE"];
+
+/// Where all kinds are taken.
+const PATH: &str = "/validate";
+
+/// Names for the entry that takes what all others leave out. The second is for where the first is somebody else's, or a
+/// file says what it is.
+const REST: [&str; 2] = ["validation.istio.io", "gudgeon.validation.istio.io"];
+
+/// Whether an entry leads to a Service.
+fn leads_to(entry: &Webhook, service: &Service) -> bool {
+    let Service { namespace, name } = service;
+    let client = entry.0.get("clientConfig");
+    let says = |path: &str, word: &str| {
+        client.and_then(|client| client.pointer(path)?.as_str()) == Some(word)
+    };
+    if says("/service/name", name) && says("/service/namespace", namespace) {
+        return true;
+    }
+    let url = client.and_then(|client| client.get("url")?.as_str());
+    let host = url
+        .and_then(|url| url.split_once("://"))
+        .map(|(_, rest)| rest.split(['/', ':', '?']).next().unwrap_or_default());
+    host.is_some_and(|host| {
+        let rest = host
+            .strip_prefix(name.as_str())
+            .and_then(|rest| rest.strip_prefix('.')?.strip_prefix(namespace.as_str()));
+        rest.is_some_and(|rest| rest.is_empty() || rest == ".svc" || rest.starts_with(".svc."))
+    })
+}
+
+/// Whether an entry is ours: a file says what it is, or it leads to us.
+pub(super) fn is_ours(wanted: &Validation, said: &[Webhook], entry: &Webhook) -> bool {
+    said.iter().any(|said| said.name() == entry.name()) || leads_to(entry, &wanted.service)
+}
+
+/// Names of the entries that are somebody else's.
+pub(crate) fn others(wanted: &Validation, configuration: &WebhookConfiguration) -> Vec<String> {
+    let said = said(wanted, configuration);
+    let entries = configuration.webhooks.iter().flatten();
+    entries
+        .filter(|entry| !is_ours(wanted, &said, entry))
+        .map(|entry| entry.name().to_owned())
+        .collect()
+}
+
+/// What is said of entries beside that they are ours.
+pub(super) fn said(wanted: &Validation, configuration: &WebhookConfiguration) -> Vec<Webhook> {
+    let is_empty = configuration.webhooks.iter().flatten().next().is_none();
+    match wanted.held || is_empty {
+        true => wanted.entries(),
+        false => Vec::new(),
+    }
+}
+
+/// Whether what an entry asks for takes a kind in.
+fn takes(entry: &Webhook, kind: &Kind) -> bool {
+    let rules = entry.0.get("rules").and_then(Value::as_array);
+    let by_any_version = entry.0.get("matchPolicy") != Some(&json!("Exact"));
+    rules.into_iter().flatten().any(|rule| {
+        let has = |field: &str, word: &str| {
+            let all = rule.get(field).and_then(Value::as_array);
+            all.is_some_and(|all| all.iter().any(|one| one == word || one == "*"))
+        };
+        let versions = match by_any_version {
+            true => kind
+                .versions
+                .iter()
+                .any(|version| has("apiVersions", version)),
+            false => kind
+                .versions
+                .iter()
+                .all(|version| has("apiVersions", version)),
+        };
+        versions
+            && has("apiGroups", kind.group)
+            && (has("resources", kind.plural) || has("resources", "*/*"))
+            && OPERATIONS.iter().all(|one| has("operations", one))
+    })
+}
+
+/// Rules for some kinds: one for each group, in all versions.
+pub(super) fn rules<'a>(kinds: impl Iterator<Item = &'a Kind>) -> Vec<Value> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for kind in kinds {
+        match groups.iter_mut().find(|(group, _)| *group == kind.group) {
+            Some((_, plurals)) => plurals.push(kind.plural),
+            None => groups.push((kind.group, vec![kind.plural])),
+        }
+    }
+    groups
+        .into_iter()
+        .map(|(group, plurals)| {
+            json!({"apiGroups": [group], "apiVersions": ["*"], "operations": OPERATIONS, "resources": plurals})
+        })
+        .collect()
+}
+
+/// What takes what these entries leave out.
+#[derive(Debug)]
+pub(super) enum Rest {
+    /// An entry that is there gets these rules.
+    Rules(String, Vec<Value>),
+    /// One more entry.
+    Entry(Webhook),
+}
+
+/// `entries`: those of ours, as they are to be; `known`: names that are taken, too.
+pub(super) fn rest(wanted: &Validation, entries: &[Webhook], known: &[&str]) -> Option<Rest> {
+    let left_out = KINDS
+        .iter()
+        .filter(|kind| !entries.iter().any(|entry| takes(entry, kind)));
+    let missing = rules(left_out);
+    if missing.is_empty() {
+        return None;
+    }
+    let said = if wanted.held {
+        wanted.entries()
+    } else {
+        Vec::new()
+    };
+    let is_said = |name: &str| said.iter().any(|said| said.name() == name);
+    let mut own = REST.into_iter().filter(|name| !is_said(name));
+    let there = own
+        .clone()
+        .find_map(|name| entries.iter().find(|entry| entry.name() == name));
+    if let Some(there) = there {
+        let rules = there.0.get("rules").and_then(Value::as_array);
+        let mut rules = rules.cloned().unwrap_or_default();
+        rules.extend(missing);
+        return Some(Rest::Rules(there.name().to_owned(), rules));
+    }
+    let name = own.find(|name| !known.contains(name))?;
+    // The way that the others have is the one that leads to us: there may be no Service.
+    let client = entries.iter().find_map(beside);
+    let client = client.unwrap_or_else(|| client_of(&wanted.service));
+    Some(Rest::Entry(entry(&client, name, &missing)))
+}
+
+/// Where an entry leads, for all kinds.
+fn beside(entry: &Webhook) -> Option<Value> {
+    let client = entry.0.get("clientConfig")?;
+    if let Some(url) = client.get("url").and_then(Value::as_str) {
+        let (scheme, rest) = url.split_once("://")?;
+        let host = rest.split('/').next()?;
+        return Some(json!({"url": format!("{scheme}://{host}{PATH}")}));
+    }
+    let mut service = client.get("service")?.clone();
+    service
+        .as_object_mut()?
+        .insert("path".to_owned(), json!(PATH));
+    Some(json!({"service": service}))
+}
+
+/// The way by a Service.
+fn client_of(service: &Service) -> Value {
+    let Service { namespace, name } = service;
+    json!({"service": {"name": name, "namespace": namespace, "path": PATH, "port": 443}})
+}
+
+/// An entry with some rules.
+fn entry(client: &Value, name: &str, rules: &[Value]) -> Webhook {
+    Webhook(json!({
+        "name": name,
+        "clientConfig": client,
+        "rules": rules,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1", "v1beta1"],
+        "namespaceSelector": {},
+        "timeoutSeconds": 10,
+    }))
+}
+
+/// The entry for all kinds, where nobody says anything else.
+pub(super) fn whole(service: &Service) -> Webhook {
+    let [name, _] = REST;
+    entry(&client_of(service), name, &rules(KINDS.iter()))
+}
