@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 use super::envelope::MOST_DEPTH;
 use super::finding::Finding;
 use super::path::Path;
-use crate::yaml::{Limits, Malformed, Node, Plain, Scalar, Value};
+use crate::yaml::{self, Limits, Malformed, Node, Plain, Scalar, Value};
 use lists::Objects;
 
 /// A file, and what one document of it may become.
@@ -51,6 +51,14 @@ pub fn documents_within(
         .chain(yaml.into_iter().flatten())
         .map(|read| read.map(|node| Document { node }))
         .take_while(move |read| !mem::replace(&mut ended, read.is_err()))
+}
+
+/// Whether there is no object in a text, and no list of them that might be empty.
+#[must_use]
+pub fn is_blank(text: &str) -> bool {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut tops = yaml::outlines(text, COMMAND_LINE);
+    tops.all(|top| top.is_ok_and(|top| top.kind.is_empty()))
 }
 
 /// One document of a text.
@@ -154,6 +162,17 @@ impl<'a> Part<'a> {
         line
     }
 
+    /// The text of a scalar that a path leads to.
+    #[must_use]
+    pub fn text(&self, path: &str) -> Option<&'a str> {
+        let mut at = self.node;
+        let is_there = self.walk(path, |_, node| at = node);
+        match &at.value {
+            Value::Scalar(scalar) if is_there => Some(&scalar.text),
+            Value::Scalar(_) | Value::List(_) | Value::Map(_) => None,
+        }
+    }
+
     /// Puts findings into the order of the document.
     pub fn order(&self, findings: &mut [Finding]) {
         findings.sort_by_cached_key(|finding| {
@@ -165,7 +184,7 @@ impl<'a> Part<'a> {
     }
 
     /// Each step of a path, as far as the tree goes; whether that is all of it.
-    fn walk(&self, path: &str, mut step: impl FnMut(usize, &Node)) -> bool {
+    fn walk(&self, path: &str, mut step: impl FnMut(usize, &'a Node)) -> bool {
         let mut at = self.node;
         for key in keys(path) {
             let found = match (&at.value, key) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
-use super::fields::{Walker, unknown_field};
+use super::fields::{Walker, unknown_field, wanted};
 use super::finding::quoted;
 use super::kinds::{self, Check, Kind};
 use super::nearest::nearest;
@@ -172,7 +172,7 @@ impl Metadata {
     fn read(value: &Json, walker: &mut Walker) -> Self {
         let mut metadata = Self::default();
         let Json::Object(fields) = value else {
-            walker.error("expected an object");
+            walker.error(wanted("an object", value));
             return metadata;
         };
         let is_there = |name| {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value as Json};
 
-use super::finding::Findings;
+use super::finding::{Findings, quoted};
 use super::nearest::distance;
 use super::path::Path;
 use super::scalars;
@@ -16,6 +16,9 @@ use crate::schema::{Field, Key, Kind, Message, Shape};
 
 /// So many errors of one object are kept, and so many warnings, which is more than anybody reads.
 const MOST: usize = 10_000;
+
+/// Digits of a number in a message.
+const SHOWN: usize = 64;
 
 pub(super) const QUOTE: &str = "expected a string; quote the value";
 
@@ -72,7 +75,7 @@ impl Walker {
 
     pub(super) fn message(&mut self, message: &'static Message, value: &Json) -> Json {
         let Json::Object(written) = value else {
-            self.error("expected an object");
+            self.error(wanted("an object", value));
             return Json::Null;
         };
         let known: Vec<_> = written
@@ -160,7 +163,7 @@ impl Walker {
             Shape::One => self.one(field.kind, value),
             Shape::List => {
                 let Json::Array(items) = value else {
-                    self.error("expected a list");
+                    self.error(wanted("a list", value));
                     return Json::Null;
                 };
                 let mut out = Vec::with_capacity(items.len());
@@ -177,7 +180,7 @@ impl Walker {
 
     pub(super) fn map(&mut self, by: Key, kind: Kind, value: &Json) -> Json {
         let Json::Object(entries) = value else {
-            self.error("expected an object");
+            self.error(wanted("an object", value));
             return Json::Null;
         };
         let mut out = Map::new();
@@ -216,7 +219,7 @@ impl Walker {
             Kind::Message(message) => self.message(message, value),
             Kind::Wrapper(kind) => self.one(*kind, value),
             Kind::Struct if !value.is_object() => {
-                self.error("expected an object");
+                self.error(wanted("an object", value));
                 Json::Null
             }
             Kind::Struct => self.free(value),
@@ -278,6 +281,19 @@ impl Walker {
             }
         }
     }
+}
+
+/// What is wrong where something else stands, in the words of the API server.
+pub(super) fn wanted(what: &str, value: &Json) -> String {
+    let got = match value {
+        Json::Null => "null".to_owned(),
+        Json::Bool(value) => value.to_string(),
+        Json::Number(number) => number.to_string().chars().take(SHOWN).collect(),
+        Json::String(text) => quoted(text),
+        Json::Array(_) => "a list".to_owned(),
+        Json::Object(_) => "an object".to_owned(),
+    };
+    format!("want {what}, got {got}")
 }
 
 fn null_is_empty(message: &Message, field: &Field) -> bool {

@@ -120,10 +120,14 @@ fn the_outside_of_an_object_is_checked() {
             vec!["spce: unknown field, did you mean \"spec\"?"],
         ),
         ("spec", json!(null), vec![]),
-        ("spec", json!([]), vec!["spec: expected an object"]),
+        ("spec", json!([]), vec!["spec: want an object, got a list"]),
         ("status", json!(7), vec![]),
         ("metadata", json!(null), vec!["metadata.name: is required"]),
-        ("metadata", json!(1), vec!["metadata: expected an object"]),
+        (
+            "metadata",
+            json!(1),
+            vec!["metadata: want an object, got 1"],
+        ),
         ("metadata", json!({}), vec!["metadata.name: is required"]),
         ("metadata", json!({"generateName": "a-"}), vec![]),
         (
@@ -378,7 +382,7 @@ fn what_is_text_and_what_is_not_says_to_quote() {
     }
     assert_eq!(
         said_of("VirtualService", json!({"hosts": "a"})),
-        ["spec.hosts: expected a list"]
+        ["spec.hosts: want a list, got \"a\""]
     );
     assert_eq!(
         said_of(
@@ -389,7 +393,7 @@ fn what_is_text_and_what_is_not_says_to_quote() {
             "spec.selector[\"a b\"]: expected a string; quote the value",
             "spec.selector.c: expected a string",
             "spec.servers[0]: must not be null",
-            "spec.servers[1].port: expected an object",
+            "spec.servers[1].port: want an object, got \"http\"",
         ]
     );
     assert_eq!(
@@ -515,7 +519,7 @@ fn a_struct_is_any_object() {
     assert_eq!(again.spec, read_back.spec);
     assert_eq!(
         said(&patch(json!([1]))),
-        ["spec.configPatches[0].patch.value: expected an object"]
+        ["spec.configPatches[0].patch.value: want an object, got a list"]
     );
 }
 

@@ -118,7 +118,7 @@ mod tests {
         let unread = said(route(&json!([{"destination": 5}])));
         assert_eq!(
             unread,
-            ["spec.http[0].route[0].destination: expected an object"]
+            ["spec.http[0].route[0].destination: want an object, got 5"]
         );
         let unread = said(route(&json!([null])));
         assert_eq!(unread, ["spec.http[0].route[0]: must not be null"]);

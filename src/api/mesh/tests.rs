@@ -186,8 +186,8 @@ fn unknown_fields_are_named_in_one_warning() {
 
 /// Text and what is said of it.
 const WRONG: &[(&str, &str)] = &[
-    ("5", "line 1: expected an object"),
-    ("- a", "line 1: expected an object"),
+    ("5", "line 1: want an object, got 5"),
+    ("- a", "line 1: want an object, got a list"),
     (
         "trustDomain: 5",
         "line 1: trustDomain: expected a string; quote the value",
