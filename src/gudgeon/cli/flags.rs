@@ -196,6 +196,9 @@ pub struct ValidateFlags {
     /// Manifests: a file, a directory with all below it, or `-`; repeatable.
     #[arg(short = 'f', long = "filename", value_name = "FILE", action = ArgAction::Append)]
     pub files: Vec<String>,
+    /// The same without -f.
+    #[arg(value_name = "FILE")]
+    pub more: Vec<String>,
     /// Where objects belong that do not say it [default: default].
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,

@@ -17,8 +17,9 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
         exit: Exit::Usage,
         message,
     };
-    if flags.files.is_empty() {
-        return Err(usage("cannot validate: no -f names a manifest".to_owned()));
+    let arguments: Vec<String> = flags.files.iter().chain(&flags.more).cloned().collect();
+    if arguments.is_empty() {
+        return Err(usage("cannot validate: no manifest is named".to_owned()));
     }
     if let Some(namespace) = &flags.namespace
         && !api::names::is_label(namespace)
@@ -33,8 +34,8 @@ pub(crate) fn run(flags: &ValidateFlags) -> Result<Exit, Failure> {
         _ => Format::Text,
     };
     let mut sheet = Sheet::new(flags.namespace.as_deref(), Report::new(format));
-    for found in files::named(&flags.files).map_err(usage)? {
-        match found.and_then(|path| File::read(&path)) {
+    for found in files::named(&arguments).map_err(usage)? {
+        match found.and_then(|found| File::read(&found)) {
             Ok(file) => sheet.read(&file),
             Err(unread) => sheet.report.unread(&unread),
         }
@@ -65,6 +66,7 @@ mod tests {
         let exit = |files: &[&str], namespace: Option<&str>| {
             let flags = ValidateFlags {
                 files: files.iter().map(|file| (*file).to_owned()).collect(),
+                more: Vec::new(),
                 namespace: namespace.map(ToOwned::to_owned),
                 output: "text".to_owned(),
             };

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use api::config::document::LIMITS;
+use api::config::document::COMMAND_LINE;
 
 use crate::file;
 
@@ -14,11 +14,21 @@ const MOST_FILES: usize = 100_000;
 /// Directories within each other.
 const DEEPEST: usize = 64;
 
+/// A file that an argument leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+    /// The argument is a directory above it: it may be a file of somebody else.
+    pub(super) below: bool,
+}
+
 /// A text and what it is called in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) name: String,
     pub(super) text: String,
+    /// As of [`Found`].
+    pub(super) below: bool,
 }
 
 /// A file that was not read, and why.
@@ -32,14 +42,17 @@ pub(super) struct Unread {
 ///
 /// # Errors
 /// A directory that has no manifests.
-pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<PathBuf, Unread>>, String> {
+pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<Found, Unread>>, String> {
     let mut all = Vec::new();
     let mut known = HashSet::new();
     for argument in arguments {
         let path = Path::new(argument);
         if argument == "-" || !path.is_dir() {
             if known.insert(place(path)) {
-                all.push(Ok(path.to_path_buf()));
+                all.push(Ok(Found {
+                    path: path.to_path_buf(),
+                    below: false,
+                }));
             }
             continue;
         }
@@ -56,7 +69,7 @@ pub(super) fn named(arguments: &[String]) -> Result<Vec<Result<PathBuf, Unread>>
         for (path, unread) in walk.found {
             match unread {
                 Some(unread) => all.push(Err(unread)),
-                None if known.insert(place(&path)) => all.push(Ok(path)),
+                None if known.insert(place(&path)) => all.push(Ok(Found { path, below: true })),
                 None => {}
             }
         }
@@ -136,7 +149,8 @@ fn shown(path: &Path) -> String {
 }
 
 impl File {
-    pub(super) fn read(path: &Path) -> Result<Self, Unread> {
+    pub(super) fn read(found: &Found) -> Result<Self, Unread> {
+        let Found { path, below } = found;
         let name = shown(path);
         let unread = |cause: String| Unread {
             name: name.clone(),
@@ -146,7 +160,7 @@ impl File {
             "-" => take(std::io::stdin().lock()).map(Some),
             _ => file::open_named(path).and_then(|file| {
                 // What is known to be too long is not read at all.
-                if file.metadata()?.len() > LIMITS.bytes as u64 {
+                if file.metadata()?.len() > COMMAND_LINE.bytes as u64 {
                     return Ok(None);
                 }
                 take(file).map(Some)
@@ -154,16 +168,26 @@ impl File {
         };
         let bytes = bytes
             .map_err(|cause| unread(cause.to_string()))?
-            .filter(|bytes| bytes.len() <= LIMITS.bytes)
-            .ok_or_else(|| unread(format!("longer than {} MiB", LIMITS.bytes >> 20)))?;
+            .filter(|bytes| bytes.len() <= COMMAND_LINE.bytes)
+            .ok_or_else(|| {
+                let most = COMMAND_LINE.bytes >> 20;
+                unread(format!(
+                    "longer than {most} MiB: split it into several files"
+                ))
+            })?;
         let text = String::from_utf8(bytes).map_err(|_| unread("it is not UTF-8".to_owned()))?;
-        Ok(Self { name, text })
+        Ok(Self {
+            name,
+            text,
+            below: *below,
+        })
     }
 }
 
 fn take(from: impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    from.take(LIMITS.bytes as u64 + 1).read_to_end(&mut bytes)?;
+    from.take(COMMAND_LINE.bytes as u64 + 1)
+        .read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -181,10 +205,18 @@ mod tests {
         }
         let argument = root.path().to_str().unwrap().to_owned();
         let found = named(&[argument]).unwrap().into_iter();
-        let found: Vec<PathBuf> = found.map(Result::unwrap).collect();
+        let found: Vec<Found> = found.map(Result::unwrap).collect();
+        assert!(found.iter().all(|found| found.below));
         let found: Vec<_> = found
             .iter()
-            .map(|path| path.strip_prefix(root.path()).unwrap().to_str().unwrap())
+            .map(|found| {
+                found
+                    .path
+                    .strip_prefix(root.path())
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+            })
             .collect();
         assert_eq!(found, names);
     }

@@ -167,11 +167,11 @@ impl Report {
                 rows.unwrap_or_default() + "\n"
             }
             Format::Text => format!(
-                "{} objects, {} valid, {} invalid, {} warnings, {} skipped\n",
-                self.valid + self.invalid + self.skipped,
+                "{}, {} valid, {} invalid, {}, {} skipped\n",
+                counted(self.valid + self.invalid + self.skipped, "object"),
                 self.valid,
                 self.invalid,
-                self.warnings,
+                counted(self.warnings, "warning"),
                 self.skipped
             ),
         }
@@ -179,6 +179,13 @@ impl Report {
 
     pub(super) fn is_good(&self) -> bool {
         self.invalid == 0 && self.unreadable == 0
+    }
+}
+
+fn counted(count: usize, word: &str) -> String {
+    match count {
+        1 => format!("1 {word}"),
+        _ => format!("{count} {word}s"),
     }
 }
 

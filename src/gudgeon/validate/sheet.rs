@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use api::config::document::{self, Part};
+use api::config::document::{self, COMMAND_LINE, Part};
 use api::config::{self, Finding};
 use serde_json::{Map, Value};
 
@@ -32,12 +32,17 @@ impl<'a> Sheet<'a> {
 
     /// All documents up to one that cannot be read.
     pub(super) fn read(&mut self, file: &File) {
-        for document in document::documents(&file.text) {
+        let mut is_empty = true;
+        for document in document::documents_within(&file.text, COMMAND_LINE) {
+            is_empty = false;
             match document {
                 Ok(document) => {
                     for part in document.parts() {
-                        self.object(file, &part);
+                        self.part(file, &part);
                     }
+                }
+                Err(malformed) if file.below && is_template(&file.text, malformed.line) => {
+                    self.report.skipped();
                 }
                 Err(malformed) => {
                     self.report
@@ -45,19 +50,33 @@ impl<'a> Sheet<'a> {
                 }
             }
         }
+        if is_empty && !file.below && document::is_blank(&file.text) {
+            self.report
+                .malformed(&file.name, 1, "there is no object in it");
+        }
     }
 
-    fn object(&mut self, file: &File, part: &Part<'_>) {
-        let mut value = part.value();
-        if is_anothers(&value) {
+    /// Below a directory may be the values of a chart, a `package.json` or a template: they are counted, and are no mistake.
+    fn part(&mut self, file: &File, part: &Part<'_>) {
+        let value = part.value();
+        let is_no_object = file.below && says_no_kind(&value);
+        if is_anothers(&value) || is_no_object {
             self.report.skipped();
             return;
         }
+        self.object(file, part, value);
+    }
+
+    fn object(&mut self, file: &File, part: &Part<'_>, mut value: Value) {
         if let Some(namespace) = self.namespace {
             place(&mut value, namespace);
         }
         let (object, mut findings) = config::check_all(&value);
         part.complain(&mut findings);
+        if file.below && is_filled_in_later(part, &findings) {
+            self.report.skipped();
+            return;
+        }
         let name_path = "metadata.name";
         let mut subject = Subject::of(&value);
         if object.is_none() {
@@ -88,6 +107,31 @@ impl<'a> Sheet<'a> {
         config::limit(&mut findings);
         self.report.object(&file.name, part, &subject, &findings);
     }
+}
+
+/// Whether it says neither version nor kind.
+fn says_no_kind(value: &Value) -> bool {
+    let says = |key: &str| value.get(key).is_some_and(|said| !said.is_null());
+    !says("apiVersion") && !says("kind")
+}
+
+/// What Helm, and others, begin an action with.
+const ACTION: &str = "{{";
+
+/// Whether text that is no YAML from a line on may be some when it is filled in.
+fn is_template(text: &str, line: usize) -> bool {
+    // The parser may find one line later what an action has broken.
+    let mut before = text.lines().take(line.saturating_add(1));
+    before.any(|line| line.contains(ACTION))
+}
+
+/// Whether what is wrong with an object is text that is filled in later.
+fn is_filled_in_later(part: &Part<'_>, findings: &[Finding]) -> bool {
+    let mut errors = findings.iter().filter(|found| found.is_error());
+    errors.any(|found| {
+        part.text(&found.path)
+            .is_some_and(|text| text.contains(ACTION))
+    })
 }
 
 /// Whether it says that it is of a group that is not ours.
@@ -176,6 +220,7 @@ mod tests {
         let file = File {
             name: "a.yaml".to_owned(),
             text: text.join("---\n"),
+            below: false,
         };
         let places = |namespace: Option<&str>| -> Vec<String> {
             let mut sheet = Sheet::new(namespace, Report::new(Format::Json));
@@ -207,6 +252,7 @@ mod tests {
         let file = File {
             name: "a.yaml".to_owned(),
             text: [object("a", &deep), object("b", "{serverz: []}")].join("---\n"),
+            below: false,
         };
         let mut sheet = Sheet::new(None, Report::new(Format::Json));
         sheet.read(&file);
@@ -234,6 +280,7 @@ mod tests {
         let file = File {
             name: "a.yaml".to_owned(),
             text: format!("{service}---\n{service}"),
+            below: false,
         };
         let mut sheet = Sheet::new(None, Report::new(Format::Json));
         sheet.read(&file);

@@ -92,7 +92,7 @@ fn a_good_file_is_0_and_says_so() {
     );
     assert_eq!(
         out(&done),
-        "1 objects, 1 valid, 0 invalid, 1 warnings, 0 skipped\n"
+        "1 object, 1 valid, 0 invalid, 1 warning, 0 skipped\n"
     );
     let linked = folder.path("istioctl");
     symlink(env!("CARGO_BIN_EXE_gudgeon"), &linked).unwrap();
@@ -103,7 +103,7 @@ fn a_good_file_is_0_and_says_so() {
     assert_eq!(
         (out(&done).as_str(), code(&done)),
         (
-            "1 objects, 1 valid, 0 invalid, 1 warnings, 0 skipped\n",
+            "1 object, 1 valid, 0 invalid, 1 warning, 0 skipped\n",
             Some(0)
         )
     );
@@ -119,7 +119,7 @@ fn a_good_file_is_0_and_says_so() {
     let done = piped(&["validate", "-f", "-"], &entry.replace("'.'", "'*'"));
     assert_eq!(
         (err(&done).as_str(), out(&done).as_str()),
-        ("", "1 objects, 1 valid, 0 invalid, 0 warnings, 0 skipped\n")
+        ("", "1 object, 1 valid, 0 invalid, 0 warnings, 0 skipped\n")
     );
     // A deny-all, an abort of all, a route for nobody: nothing of it is enforced, and each says so.
     let rules = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: deny-all}\nspec: {}\n---\n\
@@ -171,7 +171,7 @@ fn each_finding_has_file_line_kind_name_path_and_message() {
     );
     assert_eq!(
         out(&done),
-        "4 objects, 1 valid, 2 invalid, 1 warnings, 1 skipped\n"
+        "4 objects, 1 valid, 2 invalid, 1 warning, 1 skipped\n"
     );
     assert_eq!(code(&done), Some(1));
 }
@@ -242,10 +242,126 @@ fn stdin_lists_and_json_are_read() {
     assert_eq!(
         (out(&done).as_str(), code(&done)),
         (
-            "1 objects, 1 valid, 0 invalid, 1 warnings, 0 skipped\n",
+            "1 object, 1 valid, 0 invalid, 1 warning, 0 skipped\n",
             Some(0)
         )
     );
+}
+
+/// As kubectl writes a cluster: more values than an object may have, and what they are comes last.
+#[test]
+fn a_whole_cluster_in_one_list_is_checked() {
+    let item = |number: usize, weight: u32| {
+        let object = GOOD
+            .replace("name: web\n", &format!("name: web-{number}\n"))
+            .replace("weight: 25", &format!("weight: {weight}"));
+        let object: Vec<_> = object.lines().collect();
+        format!("- {}\n", object.join("\n  "))
+    };
+    let mut items: String = (0..20_000).map(|number| item(number, 25)).collect();
+    items += &item(20_000, 20);
+    let list =
+        format!("apiVersion: v1\nitems:\n{items}kind: List\nmetadata:\n  resourceVersion: \"\"\n");
+    let done = piped(&["validate", "-f", "-"], &list);
+    let lines = list.lines().count();
+    let said = err(&done);
+    let last = said.lines().last().unwrap();
+    assert_eq!(
+        last,
+        format!(
+            "-:{}: VirtualService ns/web-20000: spec.http[0].route: weights add up to 95, not 100",
+            lines - 6
+        )
+    );
+    assert_eq!(
+        out(&done),
+        "20001 objects, 20000 valid, 1 invalid, 20000 warnings, 0 skipped\n"
+    );
+    // Of one kind, items say nothing of it.
+    let items = "- metadata: {name: a, namespace: ns}\n  spec: {servers: []}\n";
+    let list = format!("apiVersion: networking.istio.io/v1\nkind: GatewayList\nitems:\n{items}");
+    let done = piped(&["validate", "-"], &list);
+    assert_eq!(
+        err(&done),
+        "-:5: Gateway ns/a: spec.servers: must not be empty\n"
+    );
+    let none = "apiVersion: v1\nitems: []\nkind: List\n";
+    let done = piped(&["validate", "-"], none);
+    assert_eq!(
+        (out(&done).as_str(), code(&done)),
+        (
+            "0 objects, 0 valid, 0 invalid, 0 warnings, 0 skipped\n",
+            Some(0)
+        )
+    );
+}
+
+/// A chart, its values, and what else is there; all of it is told, and none of it is a mistake.
+#[test]
+fn a_repository_of_many_things_is_checked_as_it_is() {
+    let folder = Folder::new();
+    let named = |name: &str| GOOD.replace("name: web\n", &format!("name: {name}\n"));
+    folder.write("good.yaml", GOOD);
+    folder.write("chart/Chart.yaml", "apiVersion: v2\nname: shop\n");
+    let values = folder.write("chart/values.yaml", "replicas: 2\nhosts: [a]\n---\n- 1\n");
+    folder.write("package.json", "{\"name\": \"shop\", \"private\": true}");
+    let action = folder.write(
+        "chart/templates/a.yaml",
+        &format!("{{{{- if .Values.x }}}}\n{GOOD}{{{{- end }}}}\n"),
+    );
+    folder.write("chart/templates/b.yaml", &named("{{ .Release.Name }}"));
+    folder.write(
+        "chart/templates/c.yaml",
+        &named("c").replace("[web]", "['{{ .Values.host }}']"),
+    );
+    let root = folder.0.path().to_str().unwrap();
+    let done = run(&["validate", root]);
+    assert_eq!(
+        (out(&done).as_str(), code(&done)),
+        (
+            "8 objects, 1 valid, 0 invalid, 1 warning, 7 skipped\n",
+            Some(0)
+        ),
+        "{}",
+        err(&done)
+    );
+    // Who names a file means it.
+    for (file, words) in [
+        (&values, "apiVersion: is required"),
+        (&action, ":1: "),
+        (
+            &folder.write("empty.yaml", "# words\n"),
+            ":1: there is no object in it",
+        ),
+    ] {
+        let done = run(&["validate", file]);
+        assert!(err(&done).contains(words), "{file}: {}", err(&done));
+        assert_eq!(code(&done), Some(1), "{file}");
+    }
+    // What is wrong with an object is said, whatever braces stand in it.
+    let lua = "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: a}\nspec:\n  configPatches:\n  \
+               - applyTo: HTTP_FILTERS\n    patch: {operation: ADD, value: {inlineCode: 'x = {{1}}'}}\n";
+    folder.write("lua.yaml", lua);
+    let done = run(&["validate", root]);
+    assert!(
+        err(&done).contains("spec.configPatches[0].applyTo: \"HTTP_FILTERS\" is not one of"),
+        "{}",
+        err(&done)
+    );
+    assert_eq!(code(&done), Some(1));
+}
+
+/// In files of releases up to 1.2.
+#[test]
+fn kinds_of_mixer_are_named() {
+    let text =
+        "apiVersion: config.istio.io/v1alpha2\nkind: logentry\nmetadata: {name: a}\nspec: {x: 1}\n";
+    let done = piped(&["validate", "-"], text);
+    assert_eq!(
+        err(&done),
+        "-:2: logentry default/a: warning: kind: logentry belonged to Mixer and is not used\n"
+    );
+    assert_eq!(code(&done), Some(0));
 }
 
 #[test]
@@ -272,7 +388,7 @@ fn what_cannot_be_read_does_not_hide_the_rest() {
     );
     assert_eq!(
         out(&done),
-        "2 objects, 1 valid, 1 invalid, 1 warnings, 0 skipped\n"
+        "2 objects, 1 valid, 1 invalid, 1 warning, 0 skipped\n"
     );
     assert_eq!(code(&done), Some(1));
 }
@@ -353,6 +469,7 @@ fn usage_is_64() {
     for line in [
         &["validate"][..],
         &["validate", "-f", &empty],
+        &["validate", &empty],
         &["validate", "--fil=x"],
     ] {
         let done = run(line);
@@ -390,9 +507,10 @@ fn what_is_hostile_is_refused_in_time_and_space() {
         .unwrap();
     }
     let deep = "[".repeat(200) + &"]".repeat(200);
-    let long = format!("a: {}\n", "x".repeat(20 << 20));
     let folder = Folder::new();
-    let long = folder.write("long.yaml", &long);
+    let long = folder.write("long.yaml", "");
+    let file = fs::File::options().write(true).open(&long).unwrap();
+    file.set_len(65 << 20).unwrap();
     let good = folder.write("good.yaml", GOOD);
     for (text, words) in [
         (bomb.as_str(), "more than 200000 values"),
@@ -402,12 +520,13 @@ fn what_is_hostile_is_refused_in_time_and_space() {
         let done = limited(&["validate", "-f", &file, "-f", &long, "-f", &good]);
         let said = err(&done);
         assert!(
-            said.contains(words) && said.contains("longer than 16 MiB"),
+            said.contains(words)
+                && said.contains("longer than 64 MiB: split it into several files"),
             "{said}"
         );
         assert_eq!(
             out(&done),
-            "1 objects, 1 valid, 0 invalid, 1 warnings, 0 skipped\n"
+            "1 object, 1 valid, 0 invalid, 1 warning, 0 skipped\n"
         );
         assert_eq!(code(&done), Some(1));
     }
@@ -482,7 +601,7 @@ fn a_directory_that_may_not_be_read_is_said_and_the_others_are_checked() {
     }
     assert_eq!(
         out(&done),
-        "1 objects, 0 valid, 1 invalid, 0 warnings, 0 skipped\n"
+        "1 object, 0 valid, 1 invalid, 0 warnings, 0 skipped\n"
     );
     assert_eq!(code(&done), Some(1));
 }
