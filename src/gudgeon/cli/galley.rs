@@ -207,6 +207,14 @@ pub struct McpFlags {
     pub keepalive_max_server_connection_age: Option<Duration>,
 }
 
+impl ValidationFlags {
+    /// Charts of 1.1 to 1.4 name no port. Their Service, which knows none but its own, leads to 443; and they give the file.
+    pub(crate) fn port(&self) -> u16 {
+        let of_chart = !self.webhook_config_file.as_os_str().is_empty();
+        self.port.unwrap_or(if of_chart { 443 } else { 9443 })
+    }
+}
+
 /// Of the webhook.
 #[derive(Args, Clone, Debug)]
 pub struct ValidationFlags {
@@ -225,9 +233,9 @@ pub struct ValidationFlags {
     /// CA bundle of the webhook configuration [default: that of --caCertFile].
     #[arg(long = "validation.tls.caCertificates", value_name = "FILE")]
     pub ca_certificates: Option<PathBuf>,
-    /// HTTPS port; 0: a free one.
-    #[arg(long = "validation-port", value_name = "PORT", default_value_t = 9443)]
-    pub port: u16,
+    /// HTTPS port; 0: a free one [default: 9443; with --validation-webhook-config-file 443, where charts of 1.1 to 1.4 send to].
+    #[arg(long = "validation-port", value_name = "PORT")]
+    pub port: Option<u16>,
     /// What the webhook configuration is made from.
     #[arg(long = "validation-webhook-config-file", value_name = "FILE", default_value = "", hide_default_value = true, value_parser = path)]
     pub webhook_config_file: PathBuf,

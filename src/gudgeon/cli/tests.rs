@@ -98,7 +98,7 @@ fn defaults_of_galley_are_the_originals() {
             Path::new("/etc/config/accesslist.yaml")
         );
         assert_eq!(
-            (webhook.port, &*webhook.webhook_name),
+            (webhook.port(), &*webhook.webhook_name),
             (9443, "istio-galley")
         );
         assert_eq!(flags.liveness_probe_path, Path::new("/healthLiveness"));
@@ -116,12 +116,12 @@ fn command_lines_of_the_charts_are_taken() {
         "/usr/local/bin/galley server --meshConfigFile=/etc/mesh-config/mesh --livenessProbeInterval=1s \
          --livenessProbePath=/healthliveness --readinessProbePath=/healthready --readinessProbeInterval=1s \
          --deployment-namespace=istio-system --insecure=true --validation-webhook-config-file \
-         /etc/config/validatingwebhookconfiguration.yaml --monitoringPort=15014 --validation-port=443 \
+         /etc/config/validatingwebhookconfiguration.yaml --monitoringPort=15014 \
          --log_output_level=default:info",
     );
     assert_eq!(warnings, [""; 0]);
     assert!(flags.mcp.insecure);
-    assert_eq!(flags.webhook.port, 443);
+    assert_eq!(flags.webhook.port(), 443);
     assert_eq!(
         flags.webhook.webhook_config_file,
         Path::new("/etc/config/validatingwebhookconfiguration.yaml")

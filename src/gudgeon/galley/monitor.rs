@@ -126,7 +126,9 @@ fn standing(looks: &Looks) -> String {
         let since = log::stamp(engine.clock.wall(since));
         Some(format!("stale: {} since {since}", engine.settings.source))
     });
-    let lines: Vec<_> = stale.into_iter().chain(looks.readiness.lines()).collect();
+    let overdue = looks.webhook.as_deref().and_then(Webhook::overdue);
+    let lines = stale.into_iter().chain(overdue);
+    let lines: Vec<_> = lines.chain(looks.readiness.lines()).collect();
     match lines.is_empty() {
         true => "ok".to_owned(),
         false => lines.join("\n"),

@@ -99,11 +99,40 @@ pub(crate) async fn everywhere(flag: &str, port: u16, places: usize) -> Result<D
         }
         bound => bound,
     };
-    let listener = bound
-        .map_err(|cause| Failure::system(format!("cannot listen on --{flag} {port}: {cause}")))?;
+    let listener = bound.map_err(|cause| {
+        let remedy = remedy(flag, port, &cause);
+        Failure::system(format!("cannot listen on --{flag} {port}: {cause}{remedy}"))
+    })?;
     Ok(Door {
         listener,
         tls: None,
         places,
     })
+}
+
+/// For who may not have a low port: three ways to another end.
+fn remedy(flag: &str, port: u16, cause: &io::Error) -> String {
+    /// Ports that are the kernel's to give.
+    const LOW: u16 = 1024;
+    if port >= LOW || cause.kind() != io::ErrorKind::PermissionDenied {
+        return String::new();
+    }
+    format!(
+        ": give the container NET_BIND_SERVICE or the pod the sysctl net.ipv4.ip_unprivileged_port_start=0, or --{flag} 9443 with \
+         that targetPort in its Service"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_low_port_that_may_not_be_had_has_a_remedy() {
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let taken = io::Error::from(io::ErrorKind::AddrInUse);
+        assert!(remedy("validation-port", 443, &denied).contains("--validation-port 9443"));
+        assert_eq!(remedy("validation-port", 443, &taken), "");
+        assert_eq!(remedy("validation-port", 9443, &denied), "");
+    }
 }

@@ -57,7 +57,7 @@ impl Webhook {
         let certificate = Certificate::new(flags)?;
         let config = tls::server(Arc::clone(&certificate.current))
             .map_err(|cause| Failure::system(format!("cannot set up TLS: {cause}")))?;
-        let mut door = everywhere("validation-port", flags.webhook.port, PLACES).await?;
+        let mut door = everywhere("validation-port", flags.webhook.port(), PLACES).await?;
         door.tls = Some(TlsAcceptor::from(config));
         let metrics = Metrics::new(registry);
         let keeper = reconcile::start(flags, &certificate.ca, &metrics)?;
@@ -73,6 +73,16 @@ impl Webhook {
     /// How it stands with the webhook configuration, if one is kept.
     fn standing(&self) -> Option<Standing> {
         self.keeper.as_ref()?.standings().pop()
+    }
+
+    /// Why what is broken may pass, where it should not by now.
+    pub(super) fn overdue(&self) -> Option<String> {
+        let standing = self.standing().filter(|standing| standing.overdue)?;
+        let waits = standing.waits.unwrap_or_default();
+        let name = standing.configuration;
+        Some(format!(
+            "webhook: the entries of {name} say Ignore still: {waits}"
+        ))
     }
 
     /// Brings the counters up to what is known elsewhere.

@@ -70,7 +70,9 @@ fn of(standing: &Standing) -> Value {
         "state": standing.state.as_str(),
         "failurePolicy": standing.policy,
         "waits": standing.waits,
+        "overdue": standing.overdue,
         "entries": standing.entries,
+        "others": standing.others,
         "error": standing.error,
     })
 }
@@ -87,6 +89,14 @@ fn configuration(page: &mut String, standing: &Standing) {
     }
     if let Some(waits) = &standing.waits {
         let _written = write!(page, " until it was seen to work: {}", escaped(waits));
+    }
+    if !standing.others.is_empty() {
+        let names = standing.others.join(", ");
+        let _written = write!(
+            page,
+            "; left as they are, because they lead elsewhere: {}",
+            escaped(&names)
+        );
     }
     if let Some(error) = &standing.error {
         let _written = write!(page, " <span class=\"bad\">{}</span>", escaped(error));

@@ -55,7 +55,8 @@ fn weights_are_added_up() {
                 "uid": "u-1", "allowed": false, "status": {
                     "code": 422, "reason": "Invalid",
                     "message": "configuration is invalid: spec.http[0].route: weights add up to 95, not 100",
-                    "details": {"causes": [{"reason": "FieldValueInvalid", "field": "spec.http[0].route",
+                    "details": {"kind": "VirtualService", "group": "networking.istio.io", "name": "web",
+                        "causes": [{"reason": "FieldValueInvalid", "field": "spec.http[0].route",
                         "message": "weights add up to 95, not 100"}]}}}})
         );
         assert_eq!(verdict.reason, Some(Reason::Invalid));
