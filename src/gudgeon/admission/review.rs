@@ -17,6 +17,9 @@ use super::object;
 /// What the API server shows of one warning.
 const WARNING_BYTES: usize = 256;
 
+/// Of a kind, a group or a name.
+const NAME_BYTES: usize = 253;
+
 /// Where an object says that it is being deleted.
 const DELETION: &str = "/metadata/deletionTimestamp";
 
@@ -226,8 +229,8 @@ impl Question {
                 response.insert("allowed".to_owned(), json!(false));
                 let mut status = json!({"message": message, "reason": reason, "code": code});
                 if let Some(status) = status.as_object_mut().filter(|_| !causes.is_empty()) {
-                    let causes: Vec<Value> = causes.iter().map(Cause::json).collect();
-                    status.insert("details".to_owned(), json!({"causes": causes}));
+                    let causes = causes.iter().map(Cause::json).collect();
+                    status.insert("details".to_owned(), self.details(causes));
                 }
                 response.insert("status".to_owned(), status);
             }
@@ -247,6 +250,40 @@ impl Question {
         json!({"apiVersion": version, "kind": "AdmissionReview", "response": response})
             .to_string()
             .into_bytes()
+    }
+}
+
+impl Question {
+    /// By which kubectl names the object: without them it can only say that something was invalid.
+    fn details(&self, causes: Vec<Value>) -> Value {
+        let text = |path: &str| self.object.pointer(path).and_then(Value::as_str);
+        let first = |all: [Option<&str>; 3]| {
+            let there = all.into_iter().flatten().find(|text| !text.is_empty());
+            cut(there.unwrap_or_default(), NAME_BYTES).to_owned()
+        };
+        let version = text("/apiVersion").and_then(|version| version.split_once('/'));
+        let Group { group, name, .. } = &self.object_kind;
+        let all = [
+            ("kind", first([Some(name.as_str()), text("/kind"), None])),
+            (
+                "group",
+                first([Some(group.as_str()), version.map(|(group, _)| group), None]),
+            ),
+            (
+                "name",
+                first([
+                    Some(&self.name),
+                    text("/metadata/name"),
+                    text("/metadata/generateName"),
+                ]),
+            ),
+        ];
+        let said = all.into_iter().filter(|(_, text)| !text.is_empty());
+        let mut details: Map<String, Value> = said
+            .map(|(key, text)| (key.to_owned(), json!(text)))
+            .collect();
+        details.insert("causes".to_owned(), Value::Array(causes));
+        Value::Object(details)
     }
 }
 
