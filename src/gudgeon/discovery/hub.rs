@@ -56,6 +56,8 @@ pub(crate) struct Hub {
     pub(crate) lines: Lines,
     /// The port where sources of configuration dial, where there is one.
     pub(crate) port_access: OnceLock<PortAccess>,
+    /// Of sources that are waited for, what has not come, by the names that somebody has given it.
+    pub(crate) awaited: Mutex<BTreeMap<SourceId, String>>,
     pub(crate) refused: RefusedStreams,
     /// Streams that may begin with a push at once.
     pub(crate) throttle: Arc<Semaphore>,
@@ -115,6 +117,7 @@ impl Hub {
             facts: Facts::default(),
             lines: Lines::default(),
             port_access: OnceLock::new(),
+            awaited: Mutex::default(),
             refused: RefusedStreams::default(),
             throttle: Arc::new(Semaphore::new(options.throttle)),
             options,

@@ -1,6 +1,7 @@
 //! What can be seen of the whole: whether it is ready, and the figures that are counted when somebody asks.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use api::model::{Resolution, Service};
@@ -25,10 +26,12 @@ pub(super) fn standing(hub: &Hub) -> Result<String, String> {
     }
     if !hub.serves() {
         let missing: Vec<String> = hub.look(|registries| {
-            let missing = registries.missing();
-            missing
-                .map(|source| format!("waiting for {source}"))
-                .collect()
+            let awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+            let words = |source| match awaited.get(source) {
+                Some(what) => format!("waiting for {source}: {what}"),
+                None => format!("waiting for {source}"),
+            };
+            registries.missing().map(words).collect()
         });
         if missing.is_empty() {
             return Err("starting".to_owned());

@@ -1,6 +1,7 @@
 //! The gRPC ports: HTTP/2 connections that live for days, their pings, their age and their end.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use super::addresses::AddressLimit;
 use super::calls::Calls;
 use super::idle::{IdleLimit, IdleSlot, Progress};
 use super::peer::{Address, Leaf, Peer};
+use crate::seldom::Seldom;
 use crate::serve::Stage;
 use crate::{descriptors, log};
 
@@ -44,6 +46,8 @@ const STREAM_WINDOW: u32 = (64 << 10) - 1;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// What of one stream waits in its connection to be written; the rest waits where it costs nothing.
 const WRITTEN_AHEAD: usize = 64 << 10;
+/// Lines of a minute of handshakes that fail.
+const FAILURES: u32 = 10;
 /// Between two tries to accept when the process has no descriptors.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
 
@@ -134,6 +138,8 @@ struct Common {
     keeping: Keeping,
     idle: Arc<IdleLimit>,
     stage: watch::Receiver<Stage>,
+    /// Handshakes that fail: the other side may not say it.
+    failures: Seldom,
 }
 
 /// Serves until the stage is `Leaving` and all have left.
@@ -150,6 +156,7 @@ pub(crate) async fn run(
         keeping,
         idle: IdleLimit::new(keeping.idle),
         stage: stage.clone(),
+        failures: Seldom::new(FAILURES),
     });
     let addresses = AddressLimit::new(OF_ONE_ADDRESS);
     let mut tasks = JoinSet::new();
@@ -217,43 +224,57 @@ async fn one(
     let is_secured = tls.is_some();
     let opened = tokio::select! {
         opened = opened(accepted, tls, &patience) => opened,
-        () = patience.evicted() => None,
+        () = patience.evicted() => Err(None),
     };
     match opened {
-        Some((stream, leaf)) => {
+        Ok((stream, leaf)) => {
             serve(stream, Peer::new(address, leaf), patience, &common).await;
         }
-        None if is_secured => common.calls.handshake_failed(),
-        None => {}
+        Err(cause) => {
+            if let Some(cause) = cause
+                && let Some(more) = common.failures.more()
+            {
+                warn!("no TLS with {address}: {cause}{more}");
+            }
+            if is_secured {
+                common.calls.handshake_failed();
+            }
+        }
     }
 }
 
 /// Waits for the first bytes, and does the handshake. A function of its own: a value that one function holds at two moments
-/// has two places in its task, for as long as the connection lives.
+/// has two places in its task, for as long as the connection lives. The cause is there where the client has spoken TLS.
 async fn opened(
     accepted: Accepted,
     tls: Option<TlsAcceptor>,
     patience: &Patience,
-) -> Option<(Stream, Option<Leaf>)> {
+) -> Result<(Stream, Option<Leaf>), Option<String>> {
     let limit = if tls.is_some() { HANDSHAKE } else { OPENING };
     let begun = Instant::now();
-    timeout_at(begun + limit, accepted.first_byte())
-        .await
-        .ok()?
-        .ok()?;
+    let first = timeout_at(begun + limit, accepted.first_byte()).await;
+    if !matches!(first, Ok(Ok(()))) {
+        return Err(None);
+    }
     patience.reaches(Progress::Speaking);
     let Some(acceptor) = tls else {
-        return Some((accepted.into_stream(), None));
+        return Ok((accepted.into_stream(), None));
     };
     let stream = timeout_at(begun + limit, acceptor.accept(accepted.into_stream()));
-    let stream = stream.await.ok()?.ok()?;
+    let stream = match stream.await {
+        Ok(Ok(stream)) => stream,
+        // A port was looked at, and nothing was said.
+        Ok(Err(cause)) if cause.kind() == ErrorKind::UnexpectedEof => return Err(None),
+        Ok(Err(cause)) => return Err(Some(cause.to_string())),
+        Err(_) => return Err(Some("the handshake took too long".to_owned())),
+    };
     let (_, session) = stream.get_ref();
     let leaf = session.peer_certificates().and_then(<[_]>::first);
     if leaf.is_some() {
         patience.reaches(Progress::Known);
     }
     let leaf = leaf.map(|leaf| Leaf::of(leaf)).unwrap_or_default();
-    Some((Box::new(stream), Some(leaf)))
+    Ok((Box::new(stream), Some(leaf)))
 }
 
 /// How long a connection may be there for nothing.

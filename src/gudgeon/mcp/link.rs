@@ -17,6 +17,8 @@ use crate::log;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) place: Place,
+    /// The same as somebody has named it.
+    pub(crate) named: String,
     pub(crate) tls: Option<Files>,
     /// What we call ourselves.
     pub(crate) id: String,
@@ -60,6 +62,11 @@ impl Link {
             wanted,
             state: Mutex::new(State::Dialling),
         })
+    }
+
+    /// As somebody has named it.
+    pub(crate) fn named(&self) -> &str {
+        &self.wanted.named
     }
 
     pub(crate) fn state(&self) -> State {

@@ -220,6 +220,8 @@ where
                 // Even nothing: it may be the last collection that was missing.
                 (self.held.apply)(changes);
             }
+            // A source that dials says so first, and minds no answer.
+            (None, Some(_)) if collection == TRIGGER => {}
             (None, Some(error)) => {
                 self.peers.counters.nacked(counted, error.code);
                 if let Some(more) = self.held.lines.refused.more() {

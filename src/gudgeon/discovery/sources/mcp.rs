@@ -98,6 +98,14 @@ impl Source {
         }
     }
 
+    /// As whoever wrote the configuration knows it.
+    fn shown(&self) -> String {
+        match &self.origin {
+            Origin::Link(link) => link.named().to_owned(),
+            Origin::Folder(_) | Origin::Port(..) => self.name(),
+        }
+    }
+
     fn is_synced(&self) -> bool {
         match &self.origin {
             Origin::Link(link) => link.held.is_synced(),
@@ -361,7 +369,11 @@ impl Sinks {
             },
             (false, false) => Standing::Syncing,
         };
+        let missing = missing(&state.sources);
         drop(state);
+        let mut awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        awaited.insert(self.rules.clone(), missing);
+        drop(awaited);
         hub.update(|registries| registries.put(&self.rules, rules));
         if has_services {
             hub.update(|registries| registries.put(&self.services, services));
@@ -389,7 +401,7 @@ impl Sinks {
 fn missing(sources: &[Source]) -> String {
     let stay = sources.iter().filter(|source| !source.leaves);
     let missing = stay.filter(|source| !source.is_synced());
-    let names: BTreeSet<_> = missing.map(Source::name).collect();
+    let names: BTreeSet<_> = missing.map(Source::shown).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     if names.is_empty() {
         return String::new();

@@ -27,6 +27,7 @@ fn entry(host: &str) -> Arc<Resource> {
 
 fn link(port: u16) -> (Arc<Link>, Arc<Peers>, Log) {
     let wanted = Wanted {
+        named: String::new(),
         place: Place::Tcp {
             host: "127.0.0.1".to_owned(),
             port,

@@ -1,5 +1,7 @@
 //! Sources over the network, a galley at the other end: with certificates, from either side, and as a registry of services.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::Path;
 
 use crate::authority::Authority;
@@ -143,6 +145,12 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
     assert!(ready.contains(why), "{ready}");
     stands(&discovery, 0, "error", why);
     assert!(discovery.get("/debug").1.contains(why));
+    // Who speaks no TLS is told nothing, so that the log has to say it here.
+    let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    plain.write_all(b"PRI * HTTP/2.0\r\n\r\n").unwrap();
+    until("the line of the handshake", || {
+        (discovery.logged("no TLS with 127.0.0.1") == 1).then_some(())
+    });
     let dial = |folder: &str| {
         let address = format!("--sinkAddress=127.0.0.1:{port}");
         let pair = files(&discovery.place.path(folder));
@@ -190,6 +198,7 @@ fn galley_dials_a_discovery_that_takes_with_certificates_and_by_its_list() {
     let requests = shown["requests"].as_array().unwrap();
     let refused = requests.iter().find(|one| one["outcome"] == "nack 12");
     assert_eq!(refused.unwrap()["collection"], "$triggerCollection");
+    assert_eq!(discovery.logged("refused a response"), 0);
     // The list is deleted: nobody stays, and what was said is served on.
     std::fs::remove_file(discovery.place.path("lists/accesslist.yaml")).unwrap();
     until("the end of its stream", || {

@@ -75,6 +75,7 @@ fn wanted(source: &ConfigSource, received: usize) -> Result<Wanted, String> {
     }
     Ok(Wanted {
         place,
+        named: source.address.clone(),
         tls,
         id: if services { SERVICES } else { ID }.to_owned(),
         collections,
