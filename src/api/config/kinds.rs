@@ -1,12 +1,14 @@
 //! The table of kinds: everything that asks what a kind is called, where it is served, by which table it is read and how far
 //! it is checked, and what it changes, reads it here. A new kind is a `.proto` file, a row and a file of rules.
 
+mod earlier;
+
 use serde_json::Value as Json;
 
+use super::{Finding, nearest::nearest};
 use crate::schema::{self, Message};
 
-use super::Finding;
-use super::nearest::nearest;
+pub use earlier::EARLIER;
 
 /// How far an object is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,42 +234,6 @@ pub static LATER: &[Kind] = &[
         "TrafficExtension",
         "trafficextensions",
     ),
-];
-
-/// What releases up to 1.2 had for each of Mixer's adapters and templates, before there were handlers and instances: accepted,
-/// and not looked at. A cluster that was moved on has objects of them still.
-pub static EARLIER: &[Kind] = &[
-    later(MIXER, "apikey", "apikeys"),
-    later(MIXER, "authorization", "authorizations"),
-    later(MIXER, "bypass", "bypasses"),
-    later(MIXER, "checknothing", "checknothings"),
-    later(MIXER, "circonus", "circonuses"),
-    later(MIXER, "cloudwatch", "cloudwatches"),
-    later(MIXER, "denier", "deniers"),
-    later(MIXER, "dogstatsd", "dogstatsds"),
-    later(MIXER, "edge", "edges"),
-    later(MIXER, "fluentd", "fluentds"),
-    later(MIXER, "kubernetesenv", "kubernetesenvs"),
-    later(MIXER, "kubernetes", "kuberneteses"),
-    later(MIXER, "listchecker", "listcheckers"),
-    later(MIXER, "listentry", "listentries"),
-    later(MIXER, "logentry", "logentries"),
-    later(MIXER, "memquota", "memquotas"),
-    later(MIXER, "metric", "metrics"),
-    later(MIXER, "noop", "noops"),
-    later(MIXER, "opa", "opas"),
-    later(MIXER, "prometheus", "prometheuses"),
-    later(MIXER, "quota", "quotas"),
-    later(MIXER, "rbac", "rbacs"),
-    later(MIXER, "redisquota", "redisquotas"),
-    later(MIXER, "reportnothing", "reportnothings"),
-    later(MIXER, "signalfx", "signalfxs"),
-    later(MIXER, "solarwinds", "solarwindses"),
-    later(MIXER, "stackdriver", "stackdrivers"),
-    later(MIXER, "statsd", "statsds"),
-    later(MIXER, "stdio", "stdios"),
-    later(MIXER, "tracespan", "tracespans"),
-    later(MIXER, "zipkin", "zipkins"),
 ];
 
 /// What somebody may mean who writes something today.

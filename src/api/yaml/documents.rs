@@ -53,12 +53,14 @@ pub(super) fn options(limits: Limits) -> Options {
 
 /// The parser's words, with the remedy of a mistake that stars and ampersands invite to.
 pub(super) fn wrong(error: &ScanError) -> Malformed {
-    let cause = match error.kind() {
-        ErrorKind::UnknownAnchor | ErrorKind::MissingAnchorOrAliasName => {
-            "an alias (`*`) or an anchor (`&`) that leads nowhere; if it is text, quote it"
-                .to_owned()
-        }
-        _ => error.info(),
+    let leads_nowhere = matches!(
+        error.kind(),
+        ErrorKind::UnknownAnchor | ErrorKind::MissingAnchorOrAliasName
+    );
+    let cause = match leads_nowhere {
+        true => "an alias (`*`) or an anchor (`&`) that leads nowhere; if it is text, quote it"
+            .to_owned(),
+        false => error.info(),
     };
     malformed(error.marker().line(), cause)
 }

@@ -60,7 +60,7 @@ fn entry(name: &str, policy: &str, bundle: &str) -> Value {
 }
 
 /// One of somebody else's.
-fn other(name: &str, client: Value) -> Value {
+fn other(name: &str, client: &Value) -> Value {
     json!({"name": name, "failurePolicy": "Ignore", "clientConfig": client, "rules": coverage::rules(api::config::KINDS.iter())})
 }
 
@@ -132,18 +132,18 @@ fn of_one_that_is_there_only_bundle_and_policy_of_our_entries_are_changed() {
     let all = json!([
         entry("a", "Ignore", "old"),
         entry("b", "Fail", PEM),
-        other("c", json!({"url": "https://x/validate"})),
+        other("c", &json!({"url": "https://x/validate"})),
         other(
             "d",
-            json!({"service": {"name": "istiod", "namespace": "istio-system"}})
+            &json!({"service": {"name": "istiod", "namespace": "istio-system"}})
         ),
         other(
             "e",
-            json!({"service": {"name": "istio-galley", "namespace": "other"}})
+            &json!({"service": {"name": "istio-galley", "namespace": "other"}})
         ),
         other(
             "f",
-            json!({"url": "https://istio-galley.istio-system-2.svc"})
+            &json!({"url": "https://istio-galley.istio-system-2.svc"})
         ),
     ]);
     let bundle = json!({"caBundle": base64(PEM)});
@@ -161,7 +161,7 @@ fn of_one_that_is_there_only_bundle_and_policy_of_our_entries_are_changed() {
         "https://istio-galley.istio-system.svc.cluster.local",
         "https://istio-galley.istio-system/x",
     ] {
-        let all = json!([other("u", json!({"url": url}))]);
+        let all = json!([other("u", &json!({"url": url}))]);
         assert_eq!(others(&built_in(), &seen(&all)), [""; 0], "{url}");
         let patch = patch(&built_in(), &all, true);
         assert_eq!(patch[0]["failurePolicy"], "Fail", "{url}");
@@ -215,7 +215,7 @@ fn kinds_that_no_entry_of_ours_takes_are_one_entry_more() {
         json!([{"name": "validation.istio.io", "failurePolicy": "Fail", "rules": expected}])
     );
     // Its name may be somebody else's.
-    all[2] = other("validation.istio.io", json!({"url": "https://x"}));
+    all[2] = other("validation.istio.io", &json!({"url": "https://x"}));
     let made = patch(&built_in(), &all, false);
     assert_eq!(made[0]["name"], "gudgeon.validation.istio.io");
     // A version alone is enough where the API server converts.
@@ -429,7 +429,24 @@ fn entries_are_held_to_what_a_file_says_of_them() {
         |entries| entries[0]["timeoutSeconds"] = json!(30),
         json!([]),
     );
-    // What it leaves out is taken, too; where it has a name for that, by another name.
+    // One is gone, and one is somebody else's.
+    let mut entries = shown();
+    entries[1]["name"] = json!("other.example.com");
+    let made = patch(&wanted, &entries, true);
+    let mine = made.as_array().unwrap().iter();
+    assert!(
+        mine.clone()
+            .all(|entry| entry["name"] != "other.example.com")
+    );
+    let made = patch(&wanted, &entries, false);
+    assert_eq!(made.as_array().unwrap().len(), 1);
+    assert_eq!(made[0]["name"], "mixer.validation.istio.io");
+    assert_eq!(made[0]["failurePolicy"], "Ignore");
+}
+
+#[test]
+fn what_a_file_leaves_out_is_taken_by_the_way_that_it_says() {
+    let wanted = of_file(FILE);
     let mut entries = shown();
     entries.as_array_mut().unwrap().pop();
     let made = patch(&wanted, &entries, false);
@@ -458,17 +475,4 @@ fn entries_are_held_to_what_a_file_says_of_them() {
     };
     let client = json!({"url": "https://10.0.0.1:99/validate", "caBundle": base64(PEM)});
     assert_eq!(made["webhooks"][2]["clientConfig"], client);
-    // One is gone, and one is somebody else's.
-    let mut entries = shown();
-    entries[1]["name"] = json!("other.example.com");
-    let made = patch(&wanted, &entries, true);
-    let mine = made.as_array().unwrap().iter();
-    assert!(
-        mine.clone()
-            .all(|entry| entry["name"] != "other.example.com")
-    );
-    let made = patch(&wanted, &entries, false);
-    assert_eq!(made.as_array().unwrap().len(), 1);
-    assert_eq!(made[0]["name"], "mixer.validation.istio.io");
-    assert_eq!(made[0]["failurePolicy"], "Ignore");
 }
