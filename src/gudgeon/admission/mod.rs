@@ -1,5 +1,6 @@
 //! What admission webhooks share: a review taken in with bounds, read as far as it can be read, and answered in its own version.
 
+mod details;
 mod group;
 mod object;
 mod post;

@@ -17,9 +17,6 @@ use super::object;
 /// What the API server shows of one warning.
 const WARNING_BYTES: usize = 256;
 
-/// Of a kind, a group or a name.
-const NAME_BYTES: usize = 253;
-
 /// Where an object says that it is being deleted.
 const DELETION: &str = "/metadata/deletionTimestamp";
 
@@ -250,40 +247,6 @@ impl Question {
         json!({"apiVersion": version, "kind": "AdmissionReview", "response": response})
             .to_string()
             .into_bytes()
-    }
-}
-
-impl Question {
-    /// By which kubectl names the object: without them it can only say that something was invalid.
-    fn details(&self, causes: Vec<Value>) -> Value {
-        let text = |path: &str| self.object.pointer(path).and_then(Value::as_str);
-        let first = |all: [Option<&str>; 3]| {
-            let there = all.into_iter().flatten().find(|text| !text.is_empty());
-            cut(there.unwrap_or_default(), NAME_BYTES).to_owned()
-        };
-        let version = text("/apiVersion").and_then(|version| version.split_once('/'));
-        let Group { group, name, .. } = &self.object_kind;
-        let all = [
-            ("kind", first([Some(name.as_str()), text("/kind"), None])),
-            (
-                "group",
-                first([Some(group.as_str()), version.map(|(group, _)| group), None]),
-            ),
-            (
-                "name",
-                first([
-                    Some(&self.name),
-                    text("/metadata/name"),
-                    text("/metadata/generateName"),
-                ]),
-            ),
-        ];
-        let said = all.into_iter().filter(|(_, text)| !text.is_empty());
-        let mut details: Map<String, Value> = said
-            .map(|(key, text)| (key.to_owned(), json!(text)))
-            .collect();
-        details.insert("causes".to_owned(), Value::Array(causes));
-        Value::Object(details)
     }
 }
 

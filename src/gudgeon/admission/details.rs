@@ -1,0 +1,43 @@
+//! What a refusal says of its object, so that a client can name it.
+
+use serde_json::{Map, Value, json};
+
+use super::group::Group;
+use super::review::{Question, cut};
+
+/// Of a kind, a group or a name.
+const NAME_BYTES: usize = 253;
+
+impl Question {
+    /// By which kubectl names the object: without them it can only say that something was invalid.
+    pub(super) fn details(&self, causes: Vec<Value>) -> Value {
+        let text = |path: &str| self.object.pointer(path).and_then(Value::as_str);
+        let first = |all: [Option<&str>; 3]| {
+            let there = all.into_iter().flatten().find(|text| !text.is_empty());
+            cut(there.unwrap_or_default(), NAME_BYTES).to_owned()
+        };
+        let version = text("/apiVersion").and_then(|version| version.split_once('/'));
+        let Group { group, name, .. } = &self.object_kind;
+        let all = [
+            ("kind", first([Some(name.as_str()), text("/kind"), None])),
+            (
+                "group",
+                first([Some(group.as_str()), version.map(|(group, _)| group), None]),
+            ),
+            (
+                "name",
+                first([
+                    Some(&self.name),
+                    text("/metadata/name"),
+                    text("/metadata/generateName"),
+                ]),
+            ),
+        ];
+        let said = all.into_iter().filter(|(_, text)| !text.is_empty());
+        let mut details: Map<String, Value> = said
+            .map(|(key, text)| (key.to_owned(), json!(text)))
+            .collect();
+        details.insert("causes".to_owned(), Value::Array(causes));
+        Value::Object(details)
+    }
+}
