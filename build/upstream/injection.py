@@ -1,0 +1,69 @@
+"""Gives each golden to `gudgeon inject`, and judges what came of it."""
+
+import dataclasses
+import hashlib
+import os
+import subprocess
+
+import compare
+import rules
+
+
+@dataclasses.dataclass
+class Verdict:
+    golden: object
+    # Differences that no rule explains, as text; then it failed.
+    failed: list
+    # Sentences of the contract that want the others.
+    sentences: set
+    differences: list
+
+    @property
+    def word(self):
+        return "failed" if self.failed else "different" if self.sentences else "equal"
+
+
+class Injector:
+    def __init__(self, program, folder):
+        self.program, self.folder = program, folder
+
+    def file(self, name, text):
+        """A file of that text: the same one for the same text."""
+        path = f"{self.folder}/{hashlib.sha256(text.encode()).hexdigest()[:24]}.{name}.yaml"
+        if not os.path.exists(path):
+            with open(path, "w", encoding="utf-8") as out:
+                out.write(text)
+        return path
+
+    def run(self, golden):
+        command = [self.program, "inject", f"--nativeSidecars={golden.native}"]
+        for flag in ("config", "values", "mesh"):
+            named = {"config": "--injectConfigFile", "values": "--valuesFile", "mesh": "--meshConfigFile"}[flag]
+            command += [named, self.file(flag, getattr(golden, flag))]
+        command += ["-f", self.file("input", golden.given)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **golden.variables})
+
+    def judge(self, golden, minor):
+        done = self.run(golden)
+        if golden.refusal:
+            # 1 says that the input is at fault; upstream's words, in any case, are what a person looks for.
+            right = done.returncode == 1 and golden.refusal.lower() in done.stderr.lower()
+            return Verdict(golden, [] if right else [f"want a refusal with {golden.refusal!r}, got {shortly(done)}"], set(), [])
+        if done.returncode != 0:
+            return Verdict(golden, [f"refused: {shortly(done)}"], set(), [])
+        found = compare.manifests(golden.wanted, done.stdout)
+        if golden.loose:
+            found = [one for one in found if not rules.loose(one)]
+        verdict = Verdict(golden, [], set(), [compare.shown(one) for one in found])
+        for one in found:
+            sentence = rules.sentence(one, golden, minor)
+            if sentence:
+                verdict.sentences.add(sentence)
+            else:
+                verdict.failed.append(compare.shown(one))
+        return verdict
+
+
+def shortly(done):
+    last = done.stderr.strip().splitlines()[-1:] or ["nothing on stderr"]
+    return f"exit {done.returncode}: {last[0][:400]}"
