@@ -16,14 +16,14 @@ NAMESPACE = "istio-system"
 
 
 class Chart:
-    def __init__(self, repository, release, minor):
-        self.repository, self.release, self.minor = repository, release, minor
+    def __init__(self, repository, release, minor, base):
+        self.repository, self.release, self.minor, self.base = repository, release, minor, base
         if minor <= 4:
             self.folder = "install/kubernetes/helm/istio"
         elif minor == 5:
             self.folder = "manifests/istio-control/istio-discovery"
         else:
-            self.folder = "manifests/charts/istio-control/istio-discovery"
+            self.folder = f"{base}/charts/istio-control/istio-discovery"
         self.parsed = {}
 
     def text(self, path):
@@ -43,7 +43,7 @@ class Chart:
 
     def profile(self):
         """What the operator has under `spec` before anybody says anything."""
-        folder = "operator/data/profiles" if self.minor == 5 else "manifests/profiles"
+        folder = "operator/data/profiles" if self.minor == 5 else f"{self.base}/profiles"
         found = load(self.repository.must(self.release, f"{folder}/default.yaml"))["spec"]
         if self.minor >= 9:
             found = laid_over(found, load(self.repository.must(self.release, f"{folder}/empty.yaml"))["spec"])
@@ -60,6 +60,8 @@ class Chart:
             if whole.get(name) and not (said.get("global") or {}).get(name):
                 put(said, ["global", name], whole[name])
         put(said, ["global", "istioNamespace"], (said.get("global") or {}).get("istioNamespace") or NAMESPACE)
+        if self.minor <= 8:
+            put(said, ["global", "telemetryNamespace"], NAMESPACE)
         if whole.get("meshConfig"):
             said["meshConfig"] = laid_over(whole["meshConfig"], said.get("meshConfig"))
         cni = bool(((whole.get("components") or {}).get("cni") or {}).get("enabled"))

@@ -8,6 +8,18 @@ from documents import compact, load, parts
 
 # Written by Go's types although nobody set them.
 EMPTY = ("status", "strategy", "updateStrategy", "resources")
+SWITCHES = ("test", "paused", "minReadySeconds")
+# What the API server takes for absent: what holds it, key, value.
+DEFAULTS = (
+    ("env", "value", ""),
+    ("fieldRef", "apiVersion", "v1"),
+    ("resourceFieldRef", "divisor", "0"),
+    ("readinessProbe", "initialDelaySeconds", 0),
+    ("startupProbe", "initialDelaySeconds", 0),
+    ("livenessProbe", "initialDelaySeconds", 0),
+)
+# Lists in whose order nothing is said.
+SETS = ("volumes", "volumeMounts")
 KEYS = {
     "containers": "name",
     "initContainers": "name",
@@ -21,6 +33,7 @@ QUANTITY = re.compile(r"([+-]?[\d.]+)([eE][+-]?\d+|[kKMGTPE]i?|[num])?")
 POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 ABSENT = type("Absent", (), {"__repr__": lambda _: "absent"})()
 STATUS = "sidecar.istio.io/status"
+OVERRIDES = "proxy.istio.io/overrides"
 
 
 def quantity(value):
@@ -37,40 +50,65 @@ def quantity(value):
     return f"quantity {number.normalize():f}"
 
 
-def meaning(value, path=()):
-    """The value without what says nothing."""
-    if isinstance(value, dict):
-        found = {}
-        for key, one in value.items():
-            if one is None or (key in EMPTY and (one == {} or (key == "status" and not path))):
-                continue
-            if key == "apiVersion" and path[-1:] == ("fieldRef",) and one == "v1":
-                continue
-            found[key] = meaning(one, (*path, key))
-        return found
-    if isinstance(value, list):
-        return [meaning(one, path) for one in value]
-    if path[-2:-1] in (("limits",), ("requests",)) or path[-1:] == ("sizeLimit",):
-        return quantity(value)
-    if isinstance(value, str) and value[:1] in "{[" and (path[-1:] == ("value",) or "annotations" in path):
-        try:
-            return {"JSON": status(json.loads(value)) if path[-1] == STATUS else json.loads(value)}
-        except ValueError:
-            return value
-    return value
+class Meaning:
+    """Values without what says nothing. `defaults` is what this release's agent has before it reads PROXY_CONFIG."""
+
+    def __init__(self, defaults):
+        self.defaults = defaults
+
+    def of(self, value, path=()):
+        if isinstance(value, dict):
+            found = {key: self.of(one, (*path, key)) for key, one in value.items() if not self.nothing(value, key, one, path)}
+            return self.variable(found) if path[-1:] == ("env",) else found
+        if isinstance(value, list):
+            # Of variables those with something to say.
+            return [one for one in (self.of(one, path) for one in value) if one]
+        if path[-2:-1] in (("limits",), ("requests",)) or path[-1:] == ("sizeLimit",):
+            return quantity(value)
+        if isinstance(value, str) and value[:1] in ("{", "[") and (path[-1:] == ("value",) or "annotations" in path):
+            try:
+                read = json.loads(value)
+                return {"JSON": status(read) if path[-1] == STATUS else self.of(read) if path[-1] == OVERRIDES else read}
+            except ValueError:
+                return value
+        return value
+
+    @staticmethod
+    def nothing(whole, key, one, path):
+        """Null, an empty list, what Go's types write although nobody set it."""
+        if one is None or one == [] or (key in EMPTY and (one == {} or (key == "status" and not path))):
+            return True
+        if path == ("spec",) and key in SWITCHES and not one:
+            return True
+        return not isinstance(one, (dict, list)) and (path[-1] if path else "", key, one) in DEFAULTS
+
+    def variable(self, one):
+        """A variable, or nothing where it says nothing to the agent: no probes, or what is its default already."""
+        said = one.get("value")
+        if not isinstance(said, dict) or not isinstance(said["JSON"], dict):
+            return one
+        if one["name"] == "ISTIO_KUBE_APP_PROBERS" and not said["JSON"]:
+            return None
+        if one["name"] == "PROXY_CONFIG":
+            left = {key: value for key, value in said["JSON"].items() if self.defaults.get(key) != value}
+            return {**one, "value": {"JSON": left}}
+        return one
 
 
 def status(value):
-    """The status without the template's hash, which upstream's tests strip, and without the two lists that are ours alone (§11)."""
+    """The names in a status: its hash, and all else in it, upstream's tests strip too."""
     if isinstance(value, dict):
-        return {key: one for key, one in value.items() if key not in ("version", "labels", "annotations")}
+        return {key: one for key, one in value.items() if key not in ("version", "revision", "labels", "annotations")}
     return value
 
 
-def documents(text):
-    """The meaning of each document that has one."""
-    found = [load(one) for one in parts(text)]
-    return [meaning(one) for one in found if one not in (None, {})]
+def documents(text, defaults):
+    """The meaning of each object, in a list or not."""
+    found = []
+    for one in map(load, parts(text)):
+        if one not in (None, {}):
+            found += (one.get("items") or []) if one.get("kind") == "List" else [one]
+    return [Meaning(defaults).of(one) for one in found]
 
 
 def differences(want, got, path=""):
@@ -96,15 +134,16 @@ def in_lists(want, got, path):
             for name in [*left, *(name for name in right if name not in left)]:
                 found += differences(left.get(name, ABSENT), right.get(name, ABSENT), f"{path}[{name}]")
             common = [[name for name in side if name in left and name in right] for side in names]
-            return found + ([(f"{path} order", *common)] if common[0] != common[1] else [])
+            ordered = common[0] == common[1] or path.endswith(SETS)
+            return found + ([] if ordered else [(f"{path} order", *common)])
     if len(want) == len(got):
         return [one for at, (a, b) in enumerate(zip(want, got)) for one in differences(a, b, f"{path}[{at}]")]
     return [] if want == got else [(path, want, got)]
 
 
-def manifests(want, got):
+def manifests(want, got, defaults):
     """What differs between two files, each path behind the kind and name of its document."""
-    left, right = documents(want), documents(got)
+    left, right = documents(want, defaults), documents(got, defaults)
     if len(left) != len(right):
         return [("documents", len(left), len(right))]
     found = []

@@ -6,8 +6,9 @@ import re
 import gotest
 import settings
 from charts import Chart
+from compare import differences, shown
 from documents import compact, copied, dump, laid_over, load, parts, put
-from gotemplate import Run, parse
+from gotemplate import Broken, Run, parse
 from sprig import FUNCTIONS
 
 # Where a kind of object keeps its pod.
@@ -37,12 +38,25 @@ class Release:
     def __init__(self, repository, name):
         self.repository, self.name = repository, name
         self.minor = 1000 if name == "master" else int(name.split(".")[1])
-        self.chart = Chart(repository, name, self.minor)
         self.folder = "pilot/pkg/kube/inject" if self.minor <= 3 else "pkg/kube/inject"
         self.files = set(repository.files(name, f"{self.folder}/testdata"))
         self.tests = self.source("inject_test.go")
         self.webhook = self.source("webhook_test.go")
+        # Where this release's test has its charts from.
+        found = re.search(r'Join\(wd, "\.\./\.\./\.\./([^"]*)"\)', self.webhook)
+        self.chart = Chart(repository, name, self.minor, found[1].rstrip("/") if found else "manifests")
+        self.defaults = self.of_the_agent()
         self.made = {}
+
+    def of_the_agent(self):
+        """What the agent of this release has without being told."""
+        body = gotest.function(self.repository.read(self.name, "pkg/config/mesh/mesh.go") or "", "DefaultProxyConfig")
+        found = {}
+        if address := re.search(r'DiscoveryAddress:\s*"([^"]*)"', body or ""):
+            found["discoveryAddress"] = address[1]
+        if zipkin := re.search(r'Tracing_Zipkin\{\s*Address:\s*"([^"]*)"', body or ""):
+            found["tracing"] = {"zipkin": {"address": zipkin[1]}}
+        return found
 
     def source(self, name):
         return self.repository.must(self.name, f"{self.folder}/{name}")
@@ -56,6 +70,16 @@ class Release:
         if key not in self.made:
             self.made[key] = self.chart.injection(spec)
         return self.made[key]
+
+    def check(self):
+        """Where a release keeps what Helm made of its chart: ours must say the same."""
+        for name, made in zip(("template", "values"), self.injection({})):
+            path = f"inputs/default.{name}.gen.yaml"
+            if path in self.files:
+                # The operator of then wrote two values more, which no template asks for.
+                found = [one for one in differences(load(self.data(path)), load(made)) if one[0] not in ("global.enabled", "global.namespace")]
+                if found:
+                    raise Broken(f"the chart is rendered otherwise than by Helm: {shown(found[0])[:300]}")
 
     def goldens(self):
         found = []
@@ -154,12 +178,14 @@ class Release:
         return dump(mesh)
 
     def of_webhook(self, body):
-        config, values, mesh = self.injection({})
+        config, values, _ = self.injection({})
         found = []
         for case in gotest.table(body):
             given, wanted = (gotest.text_of(case[one]) for one in ("inputFile", "wantFile"))
             left, right = (bare_pods(self.data(f"webhook/{one}")) for one in (given, wanted))
-            found.append(Golden(f"TestHelmInject: {wanted}", config, values, self.mesh(mesh, {}, False), left, right, loose=True))
+            # Upstream's test passes over a golden that is empty, as those of 1.6 are. Its mesh is the default one.
+            if right:
+                found.append(Golden(f"TestHelmInject: {wanted}", config, values, self.mesh("{}", {}, False), left, right, loose=True))
         return found
 
     def of_patches(self, body):
@@ -184,11 +210,13 @@ def bare_pods(text):
     """Each pod template of a manifest as a pod of no owner, as upstream's test of the webhook sends them."""
     found = []
     for one in map(load, parts(text)):
-        items = one.get("items", []) if one and one.get("kind") == "List" else [one]
+        items = one.get("items", []) if one and "items" in one else [one]
         for item in items:
-            if item and item.get("kind") in INJECTED:
+            # A golden may be without its kind.
+            kind = (item or {}).get("kind", "Deployment")
+            if item and kind in INJECTED:
                 pod = item
-                for key in POD.get(item["kind"], ("spec", "template")):
+                for key in POD.get(kind, ("spec", "template")):
                     pod = pod[key]
                 found.append(dump({"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata") or {}, "spec": pod["spec"]}))
     return "---\n".join(found)

@@ -43,20 +43,21 @@ class Injector:
         command += ["-f", self.file("input", golden.given)]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **golden.variables})
 
-    def judge(self, golden, minor):
+    def judge(self, golden, release):
         done = self.run(golden)
         if golden.refusal:
             # 1 says that the input is at fault; upstream's words, in any case, are what a person looks for.
             right = done.returncode == 1 and golden.refusal.lower() in done.stderr.lower()
             return Verdict(golden, [] if right else [f"want a refusal with {golden.refusal!r}, got {shortly(done)}"], set(), [])
         if done.returncode != 0:
-            return Verdict(golden, [f"refused: {shortly(done)}"], set(), [])
-        found = compare.manifests(golden.wanted, done.stdout)
+            found = [("refused", "a manifest", shortly(done))]
+        else:
+            found = compare.manifests(golden.wanted, done.stdout, release.defaults)
         if golden.loose:
             found = [one for one in found if not rules.loose(one)]
         verdict = Verdict(golden, [], set(), [compare.shown(one) for one in found])
         for one in found:
-            sentence = rules.sentence(one, golden, minor)
+            sentence = rules.sentence(one, golden, release.minor)
             if sentence:
                 verdict.sentences.add(sentence)
             else:

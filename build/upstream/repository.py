@@ -52,5 +52,5 @@ class Repository:
         """Paths below a folder, relative to it."""
         if release not in self.listed:
             self.listed[release] = self.run("ls-tree", "-r", "--name-only", self.commit(release)).splitlines()
-        folder = folder.rstrip("/") + "/"
+        folder = folder.rstrip("/") + "/" if folder else ""
         return [path[len(folder) :] for path in self.listed[release] if path.startswith(folder)]

@@ -22,10 +22,22 @@ def left_out(_, got, __):
     return got is ABSENT
 
 
+def forbidden(_, got, golden):
+    return got is ABSENT and re.search(r"sidecar\.istio\.io/inject: [\"']?false", golden.given)
+
+
+def revision(want, got, _):
+    return want in ("", ABSENT) and got == "default"
+
+
 RULES = [
     Rule("§7 restartPolicy trap", r"initContainers\[(istio-init|istio-validation|enable-core-dump)\]\.restartPolicy$", left_out),
     Rule("§18 fsGroup is added", r"securityContext$", lambda want, got, _: isinstance(got, dict) and isinstance(want, dict)),
     Rule("§18 probe operations after the removals", r"Probe", lambda want, got, golden: golden.broken),
+    Rule("§18 inject false is honoured", r"^Deployment/spec\.template\.", forbidden),
+    Rule("§18 CronJob: the pod template", r"^CronJob/spec\.jobTemplate\.(metadata|spec\.template\.metadata)"),
+    Rule("§8.5 overrides keep what the user wrote", r"overrides\.JSON\.\w+\[.*\]\.image$", lambda want, got, _: want is ABSENT and got == "auto"),
+    Rule("§4 drain shorter than the shutdown", r"^refused", lambda _, got, __: "want less than parentShutdownDuration" in got),
 ]
 
 # What the test of the webhook up to 1.7 makes equal, or takes away, before it compares.
