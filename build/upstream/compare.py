@@ -134,11 +134,20 @@ def in_lists(want, got, path):
             for name in [*left, *(name for name in right if name not in left)]:
                 found += differences(left.get(name, ABSENT), right.get(name, ABSENT), f"{path}[{name}]")
             common = [[name for name in side if name in left and name in right] for side in names]
-            ordered = common[0] == common[1] or path.endswith(SETS)
+            ordered = common[0] == common[1] or path.endswith(SETS) or (path.endswith("env") and not overtaken(got))
             return found + ([] if ordered else [(f"{path} order", *common)])
     if len(want) == len(got):
         return [one for at, (a, b) in enumerate(zip(want, got)) for one in differences(a, b, f"{path}[{at}]")]
     return [] if want == got else [(path, want, got)]
+
+
+def overtaken(variables):
+    """Whether one names another that comes after it: the order of others says nothing."""
+    names = [one["name"] for one in variables]
+    for at, one in enumerate(variables):
+        if set(re.findall(r"\$\((\w+)\)", compact(one.get("value") or ""))) & set(names[at + 1 :]):
+            return True
+    return False
 
 
 def manifests(want, got, defaults):

@@ -26,18 +26,29 @@ def forbidden(_, got, golden):
     return got is ABSENT and re.search(r"sidecar\.istio\.io/inject: [\"']?false", golden.given)
 
 
-def revision(want, got, _):
-    return want in ("", ABSENT) and got == "default"
+def again(_, __, golden):
+    return "sidecar.istio.io/status" in golden.given
 
 
+def switched(name):
+    return lambda _, __, golden: name in golden.variables
+
+
+PROXY = r"(initContainers|containers)\[istio-proxy\]\."
 RULES = [
-    Rule("§7 restartPolicy trap", r"initContainers\[(istio-init|istio-validation|enable-core-dump)\]\.restartPolicy$", left_out),
-    Rule("§18 fsGroup is added", r"securityContext$", lambda want, got, _: isinstance(got, dict) and isinstance(want, dict)),
-    Rule("§18 probe operations after the removals", r"Probe", lambda want, got, golden: golden.broken),
-    Rule("§18 inject false is honoured", r"^Deployment/spec\.template\.", forbidden),
-    Rule("§18 CronJob: the pod template", r"^CronJob/spec\.jobTemplate\.(metadata|spec\.template\.metadata)"),
-    Rule("§8.5 overrides keep what the user wrote", r"overrides\.JSON\.\w+\[.*\]\.image$", lambda want, got, _: want is ABSENT and got == "auto"),
     Rule("§4 drain shorter than the shutdown", r"^refused", lambda _, got, __: "want less than parentShutdownDuration" in got),
+    Rule("§6.2 otelResourceAttributes", PROXY + r"env\[OTEL_RESOURCE_ATTRIBUTES\]$", left_out),
+    Rule("§7 restartPolicy trap", r"initContainers\[(istio-init|istio-validation|enable-core-dump)\]\.restartPolicy$", left_out),
+    Rule("§8.5 rights of istio-init", r"initContainers\[istio-init\]\.(args|image)$", lambda want, _, golden: "fake/custom-image" in golden.given),
+    Rule("§8.5 overrides keep what the user wrote", r"proxy\.istio\.io/overrides\.JSON\."),
+    Rule("§8.6 the status port", r"annotations\.prometheus\.io/port$", lambda _, got, golden: got is not ABSENT and f'"{got}"' in golden.given),
+    Rule("§8.6 the status port", r"annotations\.prometheus\.io/\w+$", lambda _, got, golden: got is ABSENT and 'sidecar.istio.io/port: "0"' in golden.given),
+    Rule("§8.6 no istio-proxy", r"annotations\.prometheus\.io/\w+$", lambda _, got, golden: got is ABSENT and "grpc-simple" in golden.name),
+    Rule("§9 which probes", r"Probe|ISTIO_KUBE_APP_PROBERS", switched("REWRITE_TCP_PROBES")),
+    Rule("§11 second pass", r".", again),
+    Rule("§18 CronJob: the pod template", r"^CronJob/spec\.jobTemplate\.(metadata|spec\.template\.metadata)"),
+    Rule("§18 inject false is honoured", r"^Deployment/spec\.template\.", forbidden),
+    Rule("§18 probe operations after the removals", r"Probe", lambda want, got, golden: golden.broken),
 ]
 
 # What the test of the webhook up to 1.7 makes equal, or takes away, before it compares.
