@@ -10,7 +10,7 @@ import subprocess
 import verdicts
 from documents import parts
 
-VALIDATION = re.compile(r"(^|/)(validation|galley)/.*\.ya?ml$")
+VALIDATION = re.compile(r"(^|/)(validation|galley/testdata)/.*\.ya?ml$")
 ANALYZERS = re.compile(r"config/analysis/analyzers/testdata/.*\.ya?ml$")
 
 
@@ -35,7 +35,10 @@ def samples(repository, release):
         elif ANALYZERS.search(path):
             found["analyzers"].append(Sample(path, repository.must(release, path), None))
         elif path.startswith("samples/"):
-            found["samples"].append(Sample(path, repository.must(release, path)))
+            text = repository.must(release, path)
+            # Others are no objects of Kubernetes, which is refused where a file is named itself.
+            if re.search(r"^apiVersion:", text, re.M):
+                found["samples"].append(Sample(path, text))
     return found
 
 
