@@ -1,38 +1,92 @@
 //! How much an object may come to, where its lists multiply: a small file must not be a large answer to every proxy.
 
 /// hosts × ports of one ServiceEntry, and ports of one Service, each of which is a cluster, an assignment and a virtual host of
-/// every proxy: 4,096 are some 6 MB of them. `discovery.md` §5.2.
+/// every proxy: 4,096 are some 6 MB of them. So are ports that are not HTTP × addresses, each of which is a listener of its own.
+/// `discovery.md` §5.2.
 pub const SERVICE_PORTS: usize = 4_096;
 
-/// hosts × ports × endpoints of one, and the same with addresses, each of which is a place in an answer: 100,000 are some
-/// 5 MB in every proxy. Chosen with the former: ten times what the largest mesh that is promised has.
+/// hosts × ports × endpoints of one, and the same with addresses and with names of who may answer, each of which is a place in
+/// an answer: 100,000 are some 5 MB in every proxy. Chosen with the former: ten times what the largest mesh that is promised
+/// has.
 pub const SERVICE_PLACES: usize = 100_000;
 
-/// What of a ServiceEntry is too much, by the lengths of its lists: the field, and the cause. Every reader of ServiceEntries
-/// refuses it in these words.
-pub(crate) fn service_entry(
-    hosts: usize,
-    ports: usize,
-    endpoints: usize,
-    addresses: usize,
-) -> Option<(&'static str, String)> {
-    let pairs = hosts.saturating_mul(ports);
-    if pairs > SERVICE_PORTS {
-        let cause = format!(
-            "{hosts} hosts with {ports} ports are {pairs} ports of services, more than {SERVICE_PORTS}: split the entry"
-        );
-        return Some(("hosts", cause));
-    }
-    let lists = [("endpoints", endpoints), ("addresses", addresses)];
-    lists.into_iter().find_map(|(field, count)| {
-        let places = pairs.saturating_mul(count);
-        (places > SERVICE_PLACES).then(|| {
+/// What a text may have that stands in an answer for each place: longer is no name, no locality and no identity.
+pub const TEXT: usize = 1 << 10;
+
+/// A text of so many bytes is as much as the place that it stands at.
+const STEP: usize = 64;
+
+/// How many places texts that stand in each cluster, or at each endpoint, come to.
+#[must_use]
+pub fn weight<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
+    let texts = texts.into_iter();
+    texts.map(|text| text.len().div_ceil(STEP)).sum()
+}
+
+/// How many places an endpoint with these texts comes to, for each port: one, where they are as short as they are meant to be.
+#[must_use]
+pub fn endpoint<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
+    let bytes: usize = texts.into_iter().map(str::len).sum();
+    bytes.div_ceil(STEP * 4).max(1)
+}
+
+/// What is said of a text that is too long to stand at each place.
+pub(crate) fn text(text: &str) -> Option<String> {
+    let length = text.len();
+    (length > TEXT).then(|| format!("want at most {TEXT} bytes, got {length}"))
+}
+
+/// The lengths of a ServiceEntry's lists.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ServiceEntry {
+    pub(crate) hosts: usize,
+    pub(crate) ports: usize,
+    /// Those of the ports that are not HTTP.
+    pub(crate) streams: usize,
+    /// In places, as [`endpoint`] counts them.
+    pub(crate) endpoints: usize,
+    pub(crate) addresses: usize,
+    /// Those of the addresses that are no ranges.
+    pub(crate) plain: usize,
+    /// `subjectAltNames` in places, as [`weight`] counts them.
+    pub(crate) names: usize,
+}
+
+impl ServiceEntry {
+    /// What of it is too much: the field, and the cause. Every reader of ServiceEntries refuses it in these words.
+    pub(crate) fn too_much(&self) -> Option<(&'static str, String)> {
+        let Self { hosts, ports, .. } = *self;
+        let pairs = hosts.saturating_mul(ports);
+        if pairs > SERVICE_PORTS {
             let cause = format!(
-                "{hosts} hosts with {ports} ports and {count} {field} are {places} places, more than {SERVICE_PLACES}: split the entry"
+                "{hosts} hosts with {ports} ports are {pairs} ports of services, more than {SERVICE_PORTS}: split the entry"
             );
-            (field, cause)
+            return Some(("hosts", cause));
+        }
+        let Self { streams, plain, .. } = *self;
+        let listeners = streams.saturating_mul(plain);
+        if listeners > SERVICE_PORTS {
+            let cause = format!(
+                "{plain} addresses with {streams} ports that are not HTTP are {listeners} listeners, more than \
+                 {SERVICE_PORTS}: split the entry"
+            );
+            return Some(("addresses", cause));
+        }
+        let lists = [
+            ("endpoints", self.endpoints),
+            ("addresses", self.addresses),
+            ("subjectAltNames", self.names),
+        ];
+        lists.into_iter().find_map(|(field, count)| {
+            let places = pairs.saturating_mul(count);
+            (places > SERVICE_PLACES).then(|| {
+                let cause = format!(
+                    "{hosts} hosts with {ports} ports and {count} {field} are {places} places, more than {SERVICE_PLACES}: split the entry"
+                );
+                (field, cause)
+            })
         })
-    })
+    }
 }
 
 /// How many addresses or selected workloads count, of a service of so many hosts and ports.
@@ -49,7 +103,14 @@ mod tests {
     fn the_last_that_fits_and_the_first_that_does_not() {
         let field = |sizes: [usize; 4]| {
             let [hosts, ports, endpoints, addresses] = sizes;
-            service_entry(hosts, ports, endpoints, addresses).map(|(field, _)| field)
+            let sizes = ServiceEntry {
+                hosts,
+                ports,
+                endpoints,
+                addresses,
+                ..ServiceEntry::default()
+            };
+            sizes.too_much().map(|(field, _)| field)
         };
         for (sizes, expected) in [
             ([64, 64, 0, 0], None),
@@ -67,5 +128,50 @@ mod tests {
         }
         assert_eq!(places(64, 64), 24);
         assert_eq!(places(0, 0), SERVICE_PLACES);
+    }
+
+    #[test]
+    fn listeners_and_names_have_a_bound_of_their_own() {
+        let one = ServiceEntry {
+            hosts: 1,
+            ports: 4_096,
+            ..ServiceEntry::default()
+        };
+        let field = |one: ServiceEntry| one.too_much().map(|(field, _)| field);
+        for (streams, plain, expected) in [
+            (4_096, 1, None),
+            (4_096, 2, Some("addresses")),
+            (2, 2_048, None),
+            (2, 2_049, Some("addresses")),
+            (0, 24, None),
+        ] {
+            let addresses = plain.min(24);
+            let one = ServiceEntry {
+                streams,
+                plain,
+                addresses,
+                ..one
+            };
+            assert_eq!(field(one), expected, "{streams} × {plain}");
+        }
+        for (names, expected) in [(24, None), (25, Some("subjectAltNames"))] {
+            assert_eq!(field(ServiceEntry { names, ..one }), expected, "{names}");
+        }
+    }
+
+    #[test]
+    fn long_texts_count_for_more() {
+        let long = "x".repeat(TEXT);
+        assert_eq!(weight(["spiffe://cluster.local/ns/demo/sa/a", ""]), 1);
+        assert_eq!(weight([&*long, "a"]), 17);
+        assert_eq!(endpoint([]), 1);
+        assert_eq!(
+            endpoint(["europe-west1/europe-west1-b/rack-1", "network-1", "a"]),
+            1
+        );
+        assert_eq!(endpoint([&*long, &*long, "a"]), 9);
+        assert_eq!(text(&long), None);
+        let words = text(&format!("{long}x")).unwrap();
+        assert_eq!(words, "want at most 1024 bytes, got 1025");
     }
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::service_entry::Resolution;
-use super::workloads::{check_address, check_ports};
-use super::{ServiceEntry, ServicePort, Wrong, check_port, check_selector, sealed, wrong};
-use crate::model::{Address, EndpointAddress};
+use super::workloads::{check_address, check_ports, check_texts};
+use super::{
+    ServiceEntry, ServicePort, WorkloadEntry, Wrong, check_port, check_selector, sealed, wrong,
+};
+use crate::model::{Address, EndpointAddress, Protocol};
 use crate::names::{is_host_pattern, is_label};
 use crate::size;
 
@@ -14,14 +16,13 @@ impl sealed::Rules for ServiceEntry {
         if self.resolution() == Resolution::DynamicDns {
             return wrong("resolution", "DYNAMIC_DNS is not served");
         }
-        let too_much = size::service_entry(
-            self.hosts.len(),
-            self.ports.len(),
-            self.endpoints.len(),
-            self.addresses.len(),
-        );
-        if let Some((field, cause)) = too_much {
+        if let Some((field, cause)) = self.sizes().too_much() {
             return wrong(field, cause);
+        }
+        for (at, name) in self.subject_alt_names.iter().enumerate() {
+            if let Some(cause) = size::text(name) {
+                return wrong(format!("subjectAltNames[{at}]"), cause);
+            }
         }
         self.check_hosts()?;
         self.check_addresses()?;
@@ -35,6 +36,26 @@ impl sealed::Rules for ServiceEntry {
 }
 
 impl ServiceEntry {
+    fn sizes(&self) -> size::ServiceEntry {
+        let is_stream = |port: &&ServicePort| {
+            let protocol = Protocol::of_service_entry(&port.protocol);
+            protocol.is_none_or(|protocol| !protocol.is_http())
+        };
+        size::ServiceEntry {
+            hosts: self.hosts.len(),
+            ports: self.ports.len(),
+            streams: self.ports.iter().filter(is_stream).count(),
+            endpoints: self.endpoints.iter().map(WorkloadEntry::places).sum(),
+            addresses: self.addresses.len(),
+            plain: self
+                .addresses
+                .iter()
+                .filter(|text| !text.contains('/'))
+                .count(),
+            names: size::weight(self.subject_alt_names.iter().map(String::as_str)),
+        }
+    }
+
     fn check_hosts(&self) -> Result<(), Wrong> {
         if self.hosts.is_empty() {
             return wrong("hosts", "want at least one");
@@ -106,6 +127,7 @@ impl ServiceEntry {
                     _ => Ok(()),
                 })
                 .map_err(|cause| (path("address"), cause))?;
+            check_texts(endpoint).map_err(|(field, cause)| (path(&field), cause))?;
             check_ports(endpoint).map_err(|(field, cause)| (path(&field), cause))?;
             if let Some(name) = endpoint
                 .ports

@@ -160,6 +160,53 @@ fn a_service_entry_that_comes_to_too_much_is_refused() {
         refused.contains("addresses: 64 hosts with 64 ports and 25 addresses "),
         "{refused}"
     );
+    let refused = of(1, 164, 25).unwrap_err();
+    assert!(
+        refused.contains("addresses: 25 addresses with 164 ports that are not HTTP are 4100 "),
+        "{refused}"
+    );
+}
+
+#[test]
+fn texts_that_stand_in_every_answer_are_bounded() {
+    let long = "x".repeat(1025);
+    let head = "hosts: [a.example]\nports: [{number: 80, name: a}]\nresolution: STATIC";
+    let read_entry = |text: &str| {
+        let spec = yaml::read(text, LIMITS).unwrap().unwrap();
+        read::<ServiceEntry>(&spec)
+            .map(drop)
+            .map_err(|invalid| invalid.to_string())
+    };
+    for (rest, field) in [
+        (
+            format!("subjectAltNames: [a, {long}]"),
+            "subjectAltNames[1]",
+        ),
+        (
+            format!("endpoints: [{{address: 10.0.0.1, locality: {long}}}]"),
+            "endpoints[0].locality",
+        ),
+        (
+            format!("endpoints: [{{address: 10.0.0.1, serviceAccount: {long}}}]"),
+            "endpoints[0].serviceAccount",
+        ),
+    ] {
+        let refused = read_entry(&format!("{head}\n{rest}\n")).unwrap_err();
+        let words = format!("{field}: want at most 1024 bytes, got 1025");
+        assert!(refused.contains(&words), "{refused}");
+        assert_eq!(
+            read_entry(&format!("{head}\n{}\n", rest.replace(&long, &long[1..]))),
+            Ok(())
+        );
+    }
+    let spec = yaml::read(&format!("address: 10.0.0.1\nnetwork: {long}\n"), LIMITS)
+        .unwrap()
+        .unwrap();
+    let refused = read::<WorkloadEntry>(&spec).unwrap_err().to_string();
+    assert!(
+        refused.contains("network: want at most 1024 bytes"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -3,12 +3,40 @@
 use super::{WorkloadEntry, Wrong, check_port, sealed};
 use crate::model::EndpointAddress;
 use crate::names::{LONGEST_SOCKET, ROOM_FOR_SOCKET, is_name};
+use crate::size;
 
 impl sealed::Rules for WorkloadEntry {
     fn check(&self) -> Result<(), Wrong> {
         check_address(&self.address).map_err(|cause| ("address".to_owned(), cause))?;
+        check_texts(self)?;
         check_ports(self)
     }
+}
+
+impl WorkloadEntry {
+    /// What of it stands in an answer for each port that it serves.
+    fn texts(&self) -> [(&'static str, &str); 3] {
+        [
+            ("locality", &self.locality),
+            ("network", &self.network),
+            ("serviceAccount", &self.service_account),
+        ]
+    }
+
+    /// How many places it is, for each port that it serves.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        size::endpoint(self.texts().map(|(_, text)| text))
+    }
+}
+
+pub(super) fn check_texts(entry: &WorkloadEntry) -> Result<(), Wrong> {
+    for (field, text) in entry.texts() {
+        if let Some(cause) = size::text(text) {
+            return super::wrong(field, cause);
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn check_address(text: &str) -> Result<EndpointAddress, String> {

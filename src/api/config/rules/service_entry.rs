@@ -18,15 +18,11 @@ pub(super) fn check(context: &Context<'_>) {
     };
     let hosts = spec.get("hosts");
     hosts.not_empty();
-    let length = |field| spec.get(field).list().len();
-    let too_much = size::service_entry(
-        length("hosts"),
-        length("ports"),
-        length("endpoints"),
-        length("addresses"),
-    );
-    if let Some((field, cause)) = too_much {
+    if let Some((field, cause)) = sizes(spec).too_much() {
         spec.get(field).fail(cause);
+    }
+    for name in spec.get("subjectAltNames").items() {
+        name.check(size::text(name.text()));
     }
     for host in hosts.items() {
         if host.text() == "*" {
@@ -55,6 +51,7 @@ pub(super) fn check(context: &Context<'_>) {
     }
     for endpoint in endpoints.items() {
         workload_entry::ports(&endpoint.get("ports"), names.as_ref());
+        workload_entry::texts(&endpoint);
         parts::labels(&endpoint.get("labels"));
     }
     if hosts.list().len() > 1 && !matches!(resolution, "" | "NONE") {
@@ -67,6 +64,23 @@ pub(super) fn check(context: &Context<'_>) {
         }
     }
     parts::export_to(&spec.get("exportTo"), context.namespace, true);
+}
+
+fn sizes(spec: &At<'_>) -> size::ServiceEntry {
+    let length = |field| spec.get(field).list().len();
+    let ports = spec.get("ports").items();
+    let streams = ports.filter(|port| !is::is_http(port.get("protocol").text()));
+    let endpoints = spec.get("endpoints").items();
+    let plain = spec.get("addresses").texts();
+    size::ServiceEntry {
+        hosts: length("hosts"),
+        ports: length("ports"),
+        streams: streams.count(),
+        endpoints: endpoints.map(|one| workload_entry::places(&one)).sum(),
+        addresses: length("addresses"),
+        plain: plain.filter(|text| !text.contains('/')).count(),
+        names: size::weight(spec.get("subjectAltNames").texts()),
+    }
 }
 
 fn addresses(addresses: &At<'_>, resolution: &str) {

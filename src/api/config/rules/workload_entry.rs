@@ -6,6 +6,7 @@ use super::at::At;
 use super::context::Context;
 use super::{parts, predicates as is, service_entry};
 use crate::config::finding::quoted;
+use crate::size;
 
 pub(super) fn check(context: &Context<'_>) {
     let spec = &context.spec;
@@ -20,8 +21,24 @@ pub(super) fn check(context: &Context<'_>) {
     } else {
         address.check(is::fqdn_or_ip(address.text()));
     }
+    texts(spec);
     ports(&spec.get("ports"), None);
     parts::labels(&spec.get("labels"));
+}
+
+/// What of it stands in an answer for each port that it serves.
+const TEXTS: [&str; 3] = ["locality", "network", "serviceAccount"];
+
+pub(super) fn texts(entry: &At<'_>) {
+    for field in TEXTS {
+        let text = entry.get(field);
+        text.check(size::text(text.text()));
+    }
+}
+
+/// How many places it is, for each port that it serves.
+pub(super) fn places(entry: &At<'_>) -> usize {
+    size::endpoint(TEXTS.map(|field| entry.get(field).text()))
 }
 
 /// `known`: what a service calls its ports.

@@ -166,7 +166,13 @@ pub(super) fn used(
         places.chain(pods)
     });
     let mut backends: Vec<_> = backends.collect();
-    let most = size::places(entry.spec.hosts.len(), entry.spec.ports.len());
+    let mut room = size::places(entry.spec.hosts.len(), entry.spec.ports.len());
+    let fits = |backend: &&Backend<'_>| {
+        let left = room.checked_sub(backend.places());
+        room = left.unwrap_or_default();
+        left.is_some()
+    };
+    let most = backends.iter().take_while(fits).count();
     if backends.len() > most {
         unresolved.push(Report {
             source: source.clone(),

@@ -9,12 +9,31 @@ use api::model::{
 };
 use api::networking::service_entry::{Location, Resolution as Declared};
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry};
+use api::size;
 
 /// What a ServiceEntry may select by labels.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Backend<'a> {
     Entry(&'a ClusterId, &'a Configured<WorkloadEntry>),
     Pod(&'a Workload),
+}
+
+impl Backend<'_> {
+    /// How many places it is, for each port that it serves.
+    pub(super) fn places(&self) -> usize {
+        match self {
+            Self::Entry(_, place) => place.spec.places(),
+            Self::Pod(pod) => {
+                let texts = [
+                    Some(pod.locality.as_str()),
+                    pod.network.as_deref(),
+                    pod.account.as_deref(),
+                ];
+                let each = size::endpoint(texts.into_iter().flatten());
+                each.saturating_mul(pod.addresses.len().max(1))
+            }
+        }
+    }
 }
 
 /// The labels that an entry selects its backends by; `None` where it does not.

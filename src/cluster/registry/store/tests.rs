@@ -541,6 +541,44 @@ fn a_name_that_nobody_resolves_is_told() {
 }
 
 #[test]
+fn long_texts_of_what_is_selected_take_more_room() {
+    let mut registries = registries("");
+    let ports: Vec<_> = (1..=1_000)
+        .map(|at| format!("{{number: {at}, name: p{at}, protocol: HTTP}}"))
+        .collect();
+    let entry = format!(
+        "{{hosts: [h1.example], ports: [{}], resolution: STATIC, workloadSelector: {{labels: {{a: b}}}}}}",
+        ports.join(", ")
+    );
+    let mut said = Said::default().entry("e", &entry);
+    let long = "x".repeat(1024);
+    for at in 10..30 {
+        let place = format!(
+            "{{address: 10.0.0.{at}, labels: {{a: b}}, locality: {long}, network: {long}, serviceAccount: {long}}}"
+        );
+        said = said.place(&format!("w{at}"), &place);
+    }
+    put(&mut registries, &source(Registry::External, "local"), said);
+    let world = registries.world();
+    let key = ServiceKey::new("h1.example", "demo");
+    let served: usize = world.endpoints[&key]
+        .values()
+        .map(|shard| shard.len())
+        .sum();
+    // Each is 12 places for each port.
+    assert_eq!(served, 8 * 1_000);
+    let told: Vec<_> = registries
+        .news()
+        .into_iter()
+        .map(|report| report.message)
+        .collect();
+    assert!(
+        told[0].starts_with("selects 20 workloads, and the first 8 are used: "),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn what_is_left_out_is_news_once() {
     let mut registries = registries("");
     let files = source(Registry::External, "local");

@@ -166,9 +166,46 @@ pub(super) mod service_entry {
         )
     }
 
+    /// So many ports, with so many names of who may answer, each of so many bytes.
+    fn named(ports: usize, names: usize, bytes: usize) -> String {
+        let ports = (1..=ports).map(|at| format!("{{number: {at}, name: p{at}, protocol: HTTP}}"));
+        let ports: Vec<_> = ports.collect();
+        let names = vec!["x".repeat(bytes); names].join(", ");
+        format!(
+            "{{hosts: [a.b], ports: [{}], subjectAltNames: [{names}]}}",
+            ports.join(", ")
+        )
+    }
+
+    /// So many ports and addresses.
+    fn at(ports: usize, protocol: &str, addresses: usize) -> String {
+        let ports =
+            (1..=ports).map(|at| format!("{{number: {at}, name: p{at}, protocol: {protocol}}}"));
+        let ports: Vec<_> = ports.collect();
+        let addresses = vec!["10.0.0.1"; addresses].join(", ");
+        format!(
+            "{{hosts: [a.b], ports: [{}], addresses: [{addresses}]}}",
+            ports.join(", ")
+        )
+    }
+
     rows! { "ServiceEntry" "x"
         too_much {
+            + at(64, "TCP", 64);
+            + at(64, "GRPC", 65);
+            + named(100, 1000, 64);
+            + named(1, 1, 1024);
             + many(64, 64, 24);
+            - at(64, "TLS", 65) => [
+                "spec.addresses: 65 addresses with 64 ports that are not HTTP are 4160 listeners, more than 4096: split the entry",
+            ];
+            - named(100, 1001, 1) => [
+                "spec.subjectAltNames: 1 hosts with 100 ports and 1001 subjectAltNames are 100100 places, more than 100000: split the entry",
+            ];
+            - named(1, 1, 1025) => ["spec.subjectAltNames[0]: want at most 1024 bytes, got 1025"];
+            - fixed(&format!("{{address: 10.0.0.1, network: {}}}", "x".repeat(1025))) => [
+                "spec.endpoints[0].network: want at most 1024 bytes, got 1025",
+            ];
             - many(65, 64, 0) => ["spec.hosts: 65 hosts with 64 ports are 4160 ports of services, more than 4096: split the entry"];
             - many(64, 64, 25) => [
                 "spec.endpoints: 64 hosts with 64 ports and 25 endpoints are 102400 places, more than 100000: split the entry",
@@ -286,6 +323,9 @@ pub(super) mod workload_entry {
             + "{address: '::1'}";
             + "{address: 'unix://@a'}";
             - "{}" => ["spec.address: is required"];
+            - format!("{{address: a.b, locality: {}}}", "x".repeat(1025)) => [
+                "spec.locality: want at most 1024 bytes, got 1025",
+            ];
             - "{network: n}" => ["warning: spec.address: only the gateways of its network are reached"];
             - "{address: a_, ports: {a.b: 0}, labels: {'': b}}" => [
                 "spec.address: \"a_\" is not a host name: \"a_\" is not a DNS label",
