@@ -96,10 +96,18 @@ pub trait Kind: DeserializeOwned + PartialEq + fmt::Debug + Send + Sync + 'stati
 
     fn key(&self) -> Key;
 
-    /// Bytes that it holds, where its type does not bound them.
+    /// Bytes that it holds, where its type does not bound them: near enough for a bound on all of a kind.
     fn size(&self) -> usize {
         size_of::<Self>()
     }
+}
+
+/// Bytes of texts, each with what holds it.
+pub(crate) fn bytes<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
+    let texts = texts.into_iter();
+    texts
+        .map(|text| text.len().saturating_add(size_of::<Box<str>>()))
+        .sum()
 }
 
 #[cfg(test)]

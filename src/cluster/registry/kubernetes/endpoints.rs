@@ -1,12 +1,13 @@
 //! A Service becomes a service, and what its slices name becomes its endpoints.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::model::{
     Endpoint, EndpointAddress, Health, Labels, Registry, Resolution, Service, ServiceKey, TlsMode,
     Workload,
 };
+use api::size;
 
 use super::held::Tables;
 use super::links::Target;
@@ -77,12 +78,34 @@ pub(super) struct Places {
     pub(super) targets: BTreeSet<Target>,
     /// Places that name a pod which is not there.
     pub(super) podless: usize,
+    /// There is no room for some: how many addresses there are, and how many of them are used.
+    pub(super) crowded: Option<(usize, usize)>,
+}
+
+impl Places {
+    /// What is said where there is no room for all.
+    pub(super) fn problem(&self) -> Option<Arc<str>> {
+        let (all, used) = self.crowded?;
+        let most = size::SERVICE_PLACES;
+        let words = format!(
+            "the first {used} of {all} addresses are used: more than {most} places with its ports: split the service"
+        );
+        Some(words.into())
+    }
 }
 
 pub(super) fn of(objects: &Objects, service: &wire::Service) -> Places {
     let mut gathered = Gathered {
         objects,
         service,
+        ports: service
+            .ports
+            .iter()
+            .map(|port| (&*port.name, &port.name))
+            .collect(),
+        room: size::SERVICE_PLACES,
+        seen: 0,
+        used: 0,
         places: Places::default(),
     };
     if let Some(name) = &service.external_name {
@@ -90,7 +113,9 @@ pub(super) fn of(objects: &Objects, service: &wire::Service) -> Places {
     } else {
         gathered.all();
     }
+    let Gathered { seen, used, .. } = gathered;
     let mut places = gathered.places;
+    places.crowded = (used < seen).then_some((seen, used));
     let endpoints = &mut places.endpoints;
     // One that is moved from slice to slice is in both for a while: the better of the two counts.
     let rank = |endpoint: &Endpoint| match endpoint.health {
@@ -114,6 +139,13 @@ pub(super) fn of(objects: &Objects, service: &wire::Service) -> Places {
 struct Gathered<'a> {
     objects: &'a Objects,
     service: &'a wire::Service,
+    /// The names of its ports.
+    ports: HashMap<&'a str, &'a Arc<str>>,
+    /// Places that more may take.
+    room: usize,
+    /// Addresses that serve a port of it, and those for which there was room.
+    seen: usize,
+    used: usize,
     places: Places,
 }
 
@@ -134,8 +166,9 @@ impl<'a> Gathered<'a> {
         let mut any = false;
         for slice in self.objects.slices_of(&self.service.key) {
             any = true;
+            let ports = self.ports(&slice.subset.ports);
             for place in &slice.subset.places {
-                self.place(&slice.subset.ports, place, place.health);
+                self.place(&ports, place, place.health);
             }
         }
         let endpoints = tables.endpoints.get(&self.service.key);
@@ -144,33 +177,47 @@ impl<'a> Gathered<'a> {
             .iter()
             .flat_map(|one| &one.subsets)
         {
+            let ports = self.ports(&subset.ports);
             for place in &subset.places {
                 let health = if self.service.publishes_not_ready {
                     Health::Ready
                 } else {
                     place.health
                 };
-                self.place(&subset.ports, place, health);
+                self.place(&ports, place, health);
             }
         }
     }
 
+    /// Those of them that the service has.
+    fn ports(&self, ports: &[(Arc<str>, u16)]) -> Vec<(Arc<str>, u16)> {
+        let own = |(name, number): &(Arc<str>, u16)| {
+            let name = self.ports.get(&**name)?;
+            Some((Arc::clone(name), *number))
+        };
+        ports.iter().filter_map(own).collect()
+    }
+
+    /// Each costs as much as if it served all ports: who may answer stands in the cluster of each.
     fn place(&mut self, ports: &[(Arc<str>, u16)], place: &Place, health: Health) {
-        let mut endpoint = None;
-        for (name, number) in ports {
-            let Some(port) = self.service.ports.iter().find(|port| port.name == *name) else {
-                continue;
-            };
-            let filled = match &endpoint {
-                Some(filled) => filled,
-                None => endpoint.insert(self.filled(place, health)),
-            };
-            self.places.endpoints.push(Endpoint {
-                port: *number,
-                port_name: Arc::clone(&port.name),
-                ..filled.clone()
-            });
+        if ports.is_empty() {
+            return;
         }
+        self.seen += 1;
+        let cost = ports.len().max(self.ports.len());
+        let Some(room) = self.room.checked_sub(cost) else {
+            self.room = 0;
+            return;
+        };
+        self.room = room;
+        self.used += 1;
+        let filled = self.filled(place, health);
+        let served = ports.iter().map(|(name, number)| Endpoint {
+            port: *number,
+            port_name: Arc::clone(name),
+            ..filled.clone()
+        });
+        self.places.endpoints.extend(served);
     }
 
     /// All but its port.

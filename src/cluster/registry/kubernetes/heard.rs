@@ -263,13 +263,6 @@ impl Heard {
             *counts.entry(kind).or_default() += 1;
         }
         counts.retain(|_, count| *count > 0);
-        let of_objects = self.objects.problems();
-        let problems = of_objects
-            .chain(self.entries.problems())
-            .chain(self.workload_entries.problems())
-            .chain(self.sidecars.problems())
-            .chain(self.unreadable())
-            .collect();
         let contribution = if self.synced {
             Contribution {
                 entries: self.entries.said(),
@@ -280,6 +273,13 @@ impl Heard {
         } else {
             Contribution::default()
         };
+        let of_objects = self.objects.problems();
+        let problems = of_objects
+            .chain(self.entries.problems())
+            .chain(self.workload_entries.problems())
+            .chain(self.sidecars.problems())
+            .chain(self.unreadable())
+            .collect();
         Some(Told {
             contribution,
             standing,

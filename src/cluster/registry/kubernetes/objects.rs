@@ -80,6 +80,8 @@ pub struct Objects {
     problems: BTreeMap<(&'static str, Key), Arc<str>>,
     /// Places that name a pod which is not there, by service.
     podless: BTreeMap<Key, usize>,
+    /// Services with more places than there is room for, and what is said of them.
+    crowded: BTreeMap<Key, Arc<str>>,
     ever_podless: u64,
     events: BTreeMap<(&'static str, Event), u64>,
     said: Contribution,
@@ -99,6 +101,7 @@ impl Objects {
             touched_services: BTreeSet::new(),
             problems: BTreeMap::new(),
             podless: BTreeMap::new(),
+            crowded: BTreeMap::new(),
             ever_podless: 0,
             events: BTreeMap::new(),
             said: Contribution::default(),
@@ -218,14 +221,20 @@ impl Objects {
         *count = count.saturating_add(1);
     }
 
-    /// What cannot be used now.
+    /// What cannot be used, when it was last asked what all comes to.
     pub fn problems(&self) -> impl Iterator<Item = Problem> {
-        self.problems.iter().map(|((kind, object), words)| Problem {
-            kind,
-            object: object.clone(),
-            words: Arc::clone(words),
-            is_unreadable: false,
-        })
+        let of_objects = self.problems.iter();
+        let of_objects = of_objects.map(|((kind, object), words)| (*kind, object, words));
+        let crowded = self.crowded.iter();
+        let crowded = crowded.map(|(object, words)| (<Service as Sealed>::NAME, object, words));
+        of_objects
+            .chain(crowded)
+            .map(|(kind, object, words)| Problem {
+                kind,
+                object: object.clone(),
+                words: Arc::clone(words),
+                is_unreadable: false,
+            })
     }
 
     /// All that the objects come to. Only what was touched since the last time is computed.
@@ -277,10 +286,15 @@ impl Objects {
             Some((from, service)) => (Some(service), endpoints::of(self, from)),
             None => (None, Places::default()),
         };
+        match places.problem() {
+            Some(words) => self.crowded.insert(key.clone(), words),
+            None => self.crowded.remove(key),
+        };
         let Places {
             endpoints: found,
             targets,
             podless,
+            ..
         } = places;
         self.services.set(key, targets);
         let before = match podless {
@@ -348,5 +362,6 @@ impl Objects {
             && self.services.is_empty()
             && self.problems.is_empty()
             && self.podless.is_empty()
+            && self.crowded.is_empty()
     }
 }

@@ -329,3 +329,75 @@ fn a_list_takes_the_place_of_what_was_there() {
     let events: Vec<_> = objects.events().values().copied().collect();
     assert_eq!(events, [3, 1]);
 }
+
+/// A service with so many ports, `p1` to `pN`.
+fn of_ports(count: usize) -> (Value, Vec<Value>) {
+    let ports: Vec<_> = (1..=count)
+        .map(|at| json!({"name": format!("p{at}"), "port": at}))
+        .collect();
+    let spec = json!({"clusterIP": "10.96.0.1", "ports": ports});
+    (service("a", spec), ports)
+}
+
+fn addresses(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|at| format!("10.{}.{}.{}", at >> 16, at >> 8 & 255, at & 255))
+}
+
+#[test]
+fn a_service_has_as_many_places_as_there_is_room_for() {
+    for (count, used) in [(250, 400), (4_096, 24)] {
+        for slices in [false, true] {
+            let mut objects = objects();
+            let (mut one, ports) = of_ports(count);
+            set(&mut objects, one.clone());
+            for (more, expected) in [(0, None), (1, Some(used + 1))] {
+                let all = addresses(used + more);
+                let object = if slices {
+                    let all: Vec<_> = all.map(|text| json!({"addresses": [text]})).collect();
+                    let mut object = slice("a-1", "a", json!(all));
+                    object["ports"] = json!(ports);
+                    object
+                } else {
+                    let all: Vec<_> = all.map(|text| json!({"ip": text})).collect();
+                    let name = json!({"name": "a", "namespace": "demo"});
+                    json!({
+                        "kind": "Endpoints", "metadata": name,
+                        "subsets": [{"addresses": all, "ports": ports}],
+                    })
+                };
+                set(&mut objects, object);
+                assert_eq!(endpoints(&mut objects, "a").len(), count * used);
+                let problems: Vec<_> = objects.problems().collect();
+                let said: Vec<_> = problems.iter().map(|one| (one.kind, &*one.words)).collect();
+                let words = expected.map(|all| {
+                    format!(
+                        "the first {used} of {all} addresses are used: more than 100000 places with its ports: split the service"
+                    )
+                });
+                let words: Vec<_> = words.iter().map(|words| ("Service", &**words)).collect();
+                assert_eq!(said, words);
+            }
+            // With fewer ports there is room for all.
+            one["spec"]["ports"] = json!(ports[..1]);
+            set(&mut objects, one);
+            assert_eq!(endpoints(&mut objects, "a").len(), used + 1);
+            assert_eq!(objects.problems().count(), 0);
+        }
+    }
+}
+
+#[test]
+fn ports_that_a_service_does_not_have_take_no_room() {
+    let mut objects = objects();
+    let (one, ports) = of_ports(2);
+    set(&mut objects, one);
+    let all: Vec<_> = addresses(2)
+        .map(|text| json!({"addresses": [text]}))
+        .collect();
+    let mut object = slice("a-1", "a", json!(all));
+    let others = (1..100_000).map(|at| json!({"name": format!("x{at}"), "port": 1}));
+    object["ports"] = json!(others.chain(ports).collect::<Vec<_>>());
+    set(&mut objects, object);
+    assert_eq!(endpoints(&mut objects, "a").len(), 4);
+    assert_eq!(objects.problems().count(), 0);
+}

@@ -271,3 +271,79 @@ fn what_nobody_serves_changes_nothing() {
     let after = objects.contribution();
     assert_eq!(after.services.keys().collect::<Vec<_>>(), [&place("b")]);
 }
+
+#[test]
+fn who_may_answer_and_where_is_bounded_by_the_ports() {
+    let with = |ports: usize, names: usize, addresses: usize, protocol: &str| {
+        let ports: Vec<_> = (1..=ports)
+            .map(|at| json!({"name": format!("{protocol}-{at}"), "port": at}))
+            .collect();
+        let addresses: Vec<_> = (0..addresses)
+            .map(|at| format!("10.1.{}.{}", at >> 8, at & 255))
+            .collect();
+        let spec = json!({"clusterIP": "10.96.0.1", "externalIPs": addresses, "ports": ports});
+        let mut one = service("a", spec);
+        let names: Vec<_> = (0..names).map(|at| format!("n{at}")).collect();
+        one["metadata"]["annotations"] = json!({
+            "alpha.istio.io/canonical-serviceaccounts": names.join(","),
+            "alpha.istio.io/kubernetes-serviceaccounts": "last",
+        });
+        one
+    };
+    let canonical = "alpha.istio.io/canonical-serviceaccounts";
+    let kubernetes = "alpha.istio.io/kubernetes-serviceaccounts";
+    for (ports, names, addresses, protocol, expected, words) in [
+        (1_000, 99, 99, "http", (100, 100), None),
+        (
+            1_000,
+            100,
+            99,
+            "http",
+            (100, 100),
+            Some(format!("{kubernetes}: the first 0 of 1")),
+        ),
+        (
+            1_000,
+            101,
+            99,
+            "http",
+            (100, 100),
+            Some(format!("{canonical}: the first 100 of 101")),
+        ),
+        (
+            1_000,
+            1,
+            100,
+            "http",
+            (2, 100),
+            Some("spec.externalIPs: the first 100 of 101".to_owned()),
+        ),
+        (64, 1, 63, "tcp", (2, 64), None),
+        (
+            64,
+            1,
+            64,
+            "tcp",
+            (2, 64),
+            Some("spec.externalIPs: the first 64 of 65".to_owned()),
+        ),
+        (4_096, 1, 1, "tcp", (2, 2), None),
+    ] {
+        let mut objects = objects();
+        set(&mut objects, with(ports, names, addresses, protocol));
+        let one = served(&mut objects, "a");
+        let found = (one.accounts.len(), one.addresses_in("here").len());
+        assert_eq!(found, expected, "{ports} {names} {addresses}");
+        let said = objects.problems().next();
+        let said = said.map(|one| one.words.split(" are used").next().unwrap().to_owned());
+        assert_eq!(said, words);
+    }
+    // One that is too long is no identity.
+    let mut one = with(1, 1, 0, "tcp");
+    one["metadata"]["annotations"][canonical] = json!(format!("n1,{}", "x".repeat(1025)));
+    let mut objects = objects();
+    set(&mut objects, one);
+    let one = served(&mut objects, "a");
+    assert!(one.accounts.iter().all(|name| name.len() < 100));
+    assert_eq!(objects.problems().count(), 1);
+}

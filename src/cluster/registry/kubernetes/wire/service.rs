@@ -9,7 +9,7 @@ use api::size;
 use serde::Deserialize;
 
 use super::{RawMetadata, Texts, Wrong, labels, or_default};
-use crate::kind::{Key, Kind, Resource};
+use crate::kind::{Key, Kind, Resource, bytes};
 
 const CANONICAL_ACCOUNTS: &str = "alpha.istio.io/canonical-serviceaccounts";
 const KUBERNETES_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
@@ -48,6 +48,27 @@ impl Kind for Service {
 
     fn key(&self) -> Key {
         self.key.clone()
+    }
+
+    fn size(&self) -> usize {
+        let ports = self
+            .ports
+            .iter()
+            .map(|port| size_of::<Port>() + port.name.len());
+        let addresses = self.addresses.len().saturating_add(self.balancers.len());
+        let pairs = self.selector.iter();
+        let texts = pairs.flat_map(|(name, value)| [&**name, &**value]);
+        let texts = texts
+            .chain(self.identities.iter().map(|name| &**name))
+            .chain(self.accounts.iter().map(|name| &**name))
+            .chain(self.exported_to.iter().map(|name| &**name));
+        [
+            ports.sum(),
+            size_of::<IpAddr>().saturating_mul(addresses),
+            bytes(texts),
+        ]
+        .into_iter()
+        .fold(size_of::<Self>(), usize::saturating_add)
     }
 }
 
@@ -155,8 +176,20 @@ impl From<Raw> for Service {
         let mut ports = ports(spec.ports, &mut wrong);
         bound("spec.ports", &mut ports, size::SERVICE_PORTS, &mut wrong);
         let mut addresses = once(addresses);
-        let most = size::places(1, ports.len());
+        // Each with each port that is not HTTP is a listener. A cluster gives two at most.
+        let streams = ports.iter().filter(|port| !port.protocol.is_http()).count();
+        let listeners = (size::SERVICE_PORTS / streams.max(1)).max(2);
+        let most = listeners.min(size::places(1, ports.len()));
         bound("spec.externalIPs", &mut addresses, most, &mut wrong);
+        let mut room = size::places(1, ports.len());
+        let mut who = |annotation| {
+            let mut all = listed(metadata.annotation(annotation));
+            let most = fitting(&all, &mut room);
+            bound(annotation, &mut all, most, &mut wrong);
+            all
+        };
+        let identities = who(CANONICAL_ACCOUNTS);
+        let accounts = who(KUBERNETES_ACCOUNTS);
         let balancers = status.load_balancer.ingress.into_iter();
         let balancers = balancers
             .filter_map(|ingress| wrong.address("status.loadBalancer.ingress.ip", &ingress.ip?));
@@ -178,14 +211,28 @@ impl From<Raw> for Service {
             },
             ports,
             selector: labels(spec.selector),
-            identities: listed(metadata.annotation(CANONICAL_ACCOUNTS)),
-            accounts: listed(metadata.annotation(KUBERNETES_ACCOUNTS)),
+            identities: identities.into_iter().map(Arc::from).collect(),
+            accounts: accounts.into_iter().map(Box::from).collect(),
             prefers_close,
-            exported_to: listed(metadata.annotation(EXPORT_TO)),
+            exported_to: listed(metadata.annotation(EXPORT_TO))
+                .into_iter()
+                .map(Arc::from)
+                .collect(),
             publishes_not_ready: spec.publish_not_ready_addresses == Some(true),
             problem: wrong.0,
         }
     }
+}
+
+/// So many of these stand in the cluster of each port.
+fn fitting(texts: &[&str], room: &mut usize) -> usize {
+    let fits = |text: &&&str| {
+        let left = room.checked_sub(size::weight([**text]));
+        let left = left.filter(|_| text.len() <= size::TEXT);
+        *room = left.unwrap_or_default();
+        left.is_some()
+    };
+    texts.iter().take_while(fits).count()
 }
 
 /// Leaves out what is more than that.
@@ -246,13 +293,9 @@ fn target(raw: Option<RawTarget>, number: u16, wrong: &mut Wrong) -> Option<Targ
 }
 
 /// The items of a list with commas.
-fn listed<T: for<'a> From<&'a str>>(text: Option<&str>) -> Vec<T> {
-    text.unwrap_or_default()
-        .split(',')
-        .map(str::trim)
-        .filter(|item| !item.is_empty())
-        .map(T::from)
-        .collect()
+fn listed(text: Option<&str>) -> Vec<&str> {
+    let items = text.unwrap_or_default().split(',').map(str::trim);
+    items.filter(|item| !item.is_empty()).collect()
 }
 
 /// In their order, each only where it comes first.
