@@ -82,18 +82,18 @@ impl Directory {
         }
         let mut services: Vec<_> = services.into_values().collect();
         services.sort_by(|one, other| one.precedence(other));
-        services
-            .iter()
-            .flat_map(|service| {
-                service.ports.iter().filter_map(|port| {
-                    Some(Instance {
-                        service: service.clone(),
-                        port: port.clone(),
-                        target: target(proxy, world, service, port)?,
-                    })
+        let mut instances = Vec::new();
+        for service in &services {
+            let said = said(proxy, world, service);
+            instances.extend(service.ports.iter().filter_map(|port| {
+                Some(Instance {
+                    service: service.clone(),
+                    port: port.clone(),
+                    target: target(proxy, &said, port)?,
                 })
-            })
-            .collect()
+            }));
+        }
+        instances
     }
 
     /// Where an entry outside of Kubernetes says that this node is.
@@ -156,14 +156,20 @@ fn may_be(node: &Node, endpoint: &Endpoint) -> bool {
     either_is_silent || selects(&endpoint.labels, &node.labels)
 }
 
+/// Where the workload listens, as its endpoints say it: the first of each port counts. Looked through once for all ports.
+fn said<'a>(proxy: &Proxy, world: &'a World, service: &Service) -> HashMap<&'a str, u16> {
+    let mut said = HashMap::new();
+    for (cluster, endpoint) in world.endpoints_of(&service.key) {
+        if is_of(proxy, cluster, endpoint) {
+            said.entry(&*endpoint.port_name).or_insert(endpoint.port);
+        }
+    }
+    said
+}
+
 /// What an endpoint says, else the service, by the workload's names of ports.
-fn target(proxy: &Proxy, world: &World, service: &Service, port: &Port) -> Option<u16> {
-    let said = world
-        .endpoints_of(&service.key)
-        .find(|(cluster, endpoint)| {
-            endpoint.port_name == port.name && is_of(proxy, cluster, endpoint)
-        })
-        .map(|(_, endpoint)| endpoint.port);
+fn target(proxy: &Proxy, said: &HashMap<&str, u16>, port: &Port) -> Option<u16> {
+    let said = said.get(&*port.name).copied();
     let target = said.or_else(|| match &port.target {
         Target::Number(number) => Some(*number),
         Target::Name(name) => proxy.workload.as_ref()?.ports.get(name).copied(),

@@ -31,6 +31,11 @@ impl Outlet {
         format!("{}:{}", self.host(), self.port.number)
     }
 
+    /// Whether each of its endpoints may have a listener.
+    pub(crate) fn has_listeners(&self) -> bool {
+        self.service.is_headless() && !self.protocol.is_http()
+    }
+
     /// The addresses that a proxy of this cluster and these families sees.
     pub(crate) fn addresses(&self, cluster: &str, families: Families) -> Vec<Address> {
         let mut seen = HashSet::new();
@@ -81,6 +86,8 @@ pub(crate) struct Outlets {
     /// By number of port.
     pub(crate) by_port: BTreeMap<u16, Vec<Arc<Outlet>>>,
     pub(crate) conflicts: Vec<Conflict>,
+    /// Ports, their addresses, and names of who may answer: each is a part of something that is made.
+    pub(crate) size: usize,
 }
 
 impl Outlets {
@@ -134,6 +141,8 @@ impl Outlets {
                 Address::Range(_) => None,
             })
             .collect();
+        let parts = plain.len().saturating_add(service.accounts.len());
+        self.size = self.size.saturating_add(1).saturating_add(parts);
         for address in plain {
             let outlets = self.by_address.entry(address).or_default();
             outlets.push(outlet.clone());

@@ -5,19 +5,21 @@
 
 mod cache;
 mod named;
+mod ports;
 mod proxy;
 #[cfg(test)]
 mod tests;
 mod variants;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::hash::Hash;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use api::model::{ClusterId, Endpoint, EndpointAddress, Service, World};
 
 use self::cache::{Cache, Shared};
+use self::ports::ByPort;
 use self::variants::Variants;
 use crate::node::Node;
 use crate::resources::clusters::Client;
@@ -43,6 +45,9 @@ pub struct Snapshot {
     settings: Arc<Settings>,
     base: Arc<Base>,
     directory: OnceLock<Directory>,
+    by_port: OnceLock<ByPort>,
+    /// Likenesses of the proxies for which all was made ahead.
+    ahead: OnceLock<HashSet<u64>>,
     made: Arc<Made>,
     assignments: Variants<Viewer, Assignments>,
     /// Services whose assignments differ from those of the snapshot before; `None`: all may.
@@ -127,6 +132,8 @@ impl Snapshot {
             settings,
             base,
             directory: OnceLock::new(),
+            by_port: OnceLock::new(),
+            ahead: OnceLock::new(),
             made: Arc::default(),
             assignments: Variants::default(),
             changed: None,
@@ -156,6 +163,8 @@ impl Snapshot {
             settings: self.settings.clone(),
             base: self.base.clone(),
             directory: OnceLock::new(),
+            by_port: OnceLock::new(),
+            ahead: OnceLock::new(),
             made: self.made.clone(),
             assignments: self.assignments.after(),
             changed: Some(hosts.clone()),
@@ -169,6 +178,8 @@ impl Snapshot {
             settings: self.settings.clone(),
             base,
             directory: OnceLock::new(),
+            by_port: OnceLock::new(),
+            ahead: OnceLock::new(),
             made: Arc::new(self.made.after()),
             assignments: self.assignments.after(),
             changed: None,
@@ -195,7 +206,7 @@ impl Snapshot {
         let names = self.assignments_ahead(earlier);
         let mut known = HashSet::new();
         for node in nodes.iter().filter(|node| !node.grpc) {
-            if known.len() < KINDS_AHEAD && known.insert(likeness(node)) {
+            if known.len() < KINDS_AHEAD && known.insert(hash(&likeness(node))) {
                 let view = proxy::ProxyView::new(self, node);
                 view.make_ahead(Type::Cluster, &[]);
                 view.make_ahead(Type::Listener, &[]);
@@ -203,6 +214,14 @@ impl Snapshot {
                 drop(view.all(Type::Route));
             }
         }
+        let _first = self.ahead.set(known);
+    }
+
+    /// Whether all was made ahead for proxies like this one: whoever serves it need not ask for how much is to be made.
+    #[must_use]
+    pub fn is_ahead(&self, node: &Node) -> bool {
+        let ahead = self.ahead.get();
+        ahead.is_some_and(|ahead| ahead.contains(&hash(&likeness(node))))
     }
 
     fn assignments_ahead(&self, earlier: &Self) -> Vec<String> {
@@ -273,6 +292,10 @@ impl Snapshot {
 
     fn directory(&self) -> &Directory {
         self.directory.get_or_init(|| Directory::new(&self.world))
+    }
+
+    fn by_port(&self) -> &ByPort {
+        self.by_port.get_or_init(|| ByPort::new(&self.world))
     }
 
     /// Whether gateways stand for what is in other networks: they take nothing but mutual TLS.
@@ -417,7 +440,7 @@ impl Shared for Routes {
 const KINDS_AHEAD: usize = variants::SPARE / 2;
 
 /// What proxies have in common that are given the same, but for what is each one's own.
-fn likeness(node: &Node) -> impl Eq + Hash + use<> {
+fn likeness(node: &Node) -> impl Hash + use<> {
     let options = (node.idle_timeout, node.http10);
     let place = (
         node.cluster.clone(),
@@ -432,6 +455,12 @@ fn likeness(node: &Node) -> impl Eq + Hash + use<> {
         node.client.clone(),
     );
     (options, place, families, who)
+}
+
+fn hash(what: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn resolved_near(world: &World) -> bool {

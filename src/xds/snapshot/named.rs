@@ -30,8 +30,31 @@ impl ProxyView {
             .filter_map(|name| snapshot.base.outlets.by_name(name));
         outlets
             .filter(|outlet| !self.assignments_of(outlet).has(&outlet.name))
-            .map(|outlet| 1 + snapshot.world.endpoints_of(&outlet.service.key).count())
+            .map(|outlet| {
+                let key = &outlet.service.key;
+                let endpoints = snapshot
+                    .by_port()
+                    .count(&snapshot.world, key, &outlet.port.name);
+                endpoints.saturating_add(1)
+            })
             .sum()
+    }
+
+    /// Ports of all services, with what each of them has that makes more of it: addresses, and names of who may answer. Where
+    /// endpoints have listeners of their own, those, too.
+    pub(super) fn unmade_of_services(&self) -> usize {
+        let snapshot = &self.snapshot;
+        let outlets = &snapshot.base.outlets;
+        let headless = snapshot.settings.headless.listeners;
+        let headless = outlets
+            .all
+            .iter()
+            .filter(|outlet| headless && outlet.has_listeners());
+        let endpoints = headless.map(|outlet| {
+            let (key, port) = (&outlet.service.key, &outlet.port.name);
+            snapshot.by_port().count(&snapshot.world, key, port)
+        });
+        outlets.size.saturating_add(endpoints.sum())
     }
 
     pub(super) fn assignment(&self, name: &str) -> Option<Arc<Resource>> {

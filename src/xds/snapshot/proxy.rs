@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use api::model::{ClusterId, Endpoint, EndpointAddress, Locality};
 
 use super::cache::{Cache, Shared};
-use super::{Assignments, ClientKey, Clusters, Conflict, Own, Routes, Snapshot, accounts};
+use super::{Assignments, ClientKey, Clusters, Conflict, Own, Routes, Snapshot};
 use crate::node::{Kind, Mode, Node};
 use crate::resources::clusters::{self, Client, Inputs};
 use crate::resources::conflict::INVALID_LISTENER;
@@ -161,8 +161,10 @@ impl ProxyView {
     /// The endpoints of a port that a cluster may have.
     pub(super) fn endpoints(&self, outlet: &Outlet) -> Vec<(&ClusterId, &Endpoint)> {
         let key = &outlet.service.key;
-        let of_port = self.snapshot.world.endpoints_of(key);
-        let of_port = of_port.filter(|(_, endpoint)| endpoint.port_name == outlet.port.name);
+        let snapshot = &self.snapshot;
+        let of_port = snapshot
+            .by_port()
+            .of(&snapshot.world, key, &outlet.port.name);
         let mut lost = Vec::new();
         let kept = of_port.filter(|(_, endpoint)| {
             let why = self.refuses(outlet, &endpoint.address, endpoint.port);
@@ -186,7 +188,7 @@ impl ProxyView {
         let inputs = Inputs {
             mesh: self.mesh(),
             client: &self.client,
-            accounts: &accounts(world, &outlet.service),
+            accounts: &self.snapshot.by_port().accounts(world, &outlet.service),
             weighted: self.preference(outlet).is_weighted(),
             groups,
         };
@@ -267,11 +269,9 @@ impl ProxyView {
         let snapshot = &self.snapshot;
         self.parts.listeners.get((), || {
             let endpoints = |outlet: &Outlet| {
-                let of_service = snapshot.world.endpoints_of(&outlet.service.key);
-                of_service
-                    .map(|(_, endpoint)| endpoint)
-                    .filter(|endpoint| endpoint.port_name == outlet.port.name)
-                    .collect()
+                let (key, port) = (&outlet.service.key, &outlet.port.name);
+                let of_port = snapshot.by_port().of(&snapshot.world, key, port);
+                of_port.map(|(_, endpoint)| endpoint).collect()
             };
             let outlets = &snapshot.base.outlets;
             let mut built = outbound::build(outlets, self.mesh(), &self.place, endpoints);
@@ -448,7 +448,6 @@ impl View for ProxyView {
         if self.proxy.node.grpc {
             return 0;
         }
-        let outlets = &self.snapshot.base.outlets.all;
         let is_made = match kind {
             Type::Endpoint => return self.unmade_assignments(names),
             Type::Cluster => self.parts.clusters.all.has(&()),
@@ -458,7 +457,11 @@ impl View for ProxyView {
                 !self.is_sidecar() || names.iter().all(has)
             }
         };
-        if is_made { 0 } else { outlets.len() }
+        if is_made {
+            0
+        } else {
+            self.unmade_of_services()
+        }
     }
 
     fn make_ahead(&self, kind: Type, names: &[String]) {

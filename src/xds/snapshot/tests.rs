@@ -1,5 +1,6 @@
 //! Snapshots of small worlds.
 
+mod ahead;
 mod hostile_tenants;
 mod networks;
 mod ports;
