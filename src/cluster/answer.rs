@@ -133,13 +133,18 @@ impl Exchange<'_> {
     }
 }
 
+/// How long a server wants to be left alone; a date is none of its ways to say that.
+fn left_alone(text: &str) -> Option<Duration> {
+    let seconds = text.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(AFTER))
+}
+
 async fn refusal(response: Response<Body>, deadline: Instant, within: Duration) -> Cause {
     let code = response.status();
     let after = response
         .headers()
         .get(http::header::RETRY_AFTER)
-        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-        .map(|seconds| Duration::from_secs(seconds).min(AFTER));
+        .and_then(|value| left_alone(value.to_str().ok()?));
     // What cannot be read is not worth another error: the code says enough.
     let bytes = collect(response.into_body(), REFUSAL_BYTES, deadline, within)
         .await
@@ -205,6 +210,27 @@ mod tests {
         let plain = plain(&text);
         assert!(plain.starts_with("a bx"));
         assert_eq!(plain.len(), REFUSAL_CHARACTERS);
+    }
+
+    #[test]
+    fn a_server_is_left_alone_for_a_minute_at_most() {
+        for (text, seconds) in [
+            ("0", Some(0)),
+            (" 7 ", Some(7)),
+            ("60", Some(60)),
+            ("61", Some(60)),
+            ("18446744073709551615", Some(60)),
+            ("18446744073709551616", None),
+            ("-1", None),
+            ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+            ("", None),
+        ] {
+            assert_eq!(
+                left_alone(text),
+                seconds.map(Duration::from_secs),
+                "{text:?}"
+            );
+        }
     }
 
     #[test]

@@ -37,8 +37,6 @@ pub enum Cause {
     Silent(Duration),
     /// More than so many bytes.
     TooLarge(usize),
-    /// More than so many objects.
-    TooMany(usize),
     /// Not what an API server says.
     Malformed(String),
 }
@@ -47,11 +45,7 @@ impl Cause {
     pub(crate) const fn code(&self) -> Option<u16> {
         match self {
             Self::Status { code, .. } => Some(*code),
-            Self::Broken(_)
-            | Self::Silent(_)
-            | Self::TooLarge(_)
-            | Self::TooMany(_)
-            | Self::Malformed(_) => None,
+            Self::Broken(_) | Self::Silent(_) | Self::TooLarge(_) | Self::Malformed(_) => None,
         }
     }
 }
@@ -63,7 +57,6 @@ impl fmt::Display for Cause {
             Self::Broken(why) => formatter.write_str(why),
             Self::Silent(long) => write!(formatter, "nothing came for {} s", long.as_secs_f32()),
             Self::TooLarge(most) => write!(formatter, "the answer is larger than {most} bytes"),
-            Self::TooMany(most) => write!(formatter, "there are more than {most} objects"),
             Self::Malformed(why) => write!(formatter, "the answer cannot be understood: {why}"),
         }
     }
@@ -84,11 +77,7 @@ impl Failure {
     pub(crate) const fn after(&self) -> Option<Duration> {
         match self.cause {
             Cause::Status { after, .. } => after,
-            Cause::Broken(_)
-            | Cause::Silent(_)
-            | Cause::TooLarge(_)
-            | Cause::TooMany(_)
-            | Cause::Malformed(_) => None,
+            Cause::Broken(_) | Cause::Silent(_) | Cause::TooLarge(_) | Cause::Malformed(_) => None,
         }
     }
 

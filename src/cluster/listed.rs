@@ -28,7 +28,7 @@ use crate::failure::{Action, Cause, Failure};
 use crate::kind::{Key, Kind, Resource};
 use crate::lines::Lines;
 use crate::repeats::Repeats;
-use crate::store::Writer;
+use crate::store::{Room, Writer};
 use items::{Any, Items, Unreadable};
 
 /// Objects in a page. An endpoint slice has 30 kB, and a page is in memory as a whole.
@@ -36,10 +36,12 @@ const PAGE: u32 = 100;
 /// An event: an object of at most 1.5 MiB in etcd, and what JSON adds.
 const EVENT_BYTES: usize = 4 << 20;
 
-/// More objects of one kind than a cluster has: Kubernetes is made for 150,000 Pods.
-const OBJECTS: usize = 200_000;
-/// What all of them hold here: a fourth of what the smallest role may have.
-const LIST_BYTES: usize = 64 << 20;
+/// More objects of one kind than a cluster has: Kubernetes is made for 150,000 Pods. What all of them hold here is a fourth of
+/// what the smallest role may have. The rest is left out, so that one tenant keeps nobody else's objects out.
+const ROOM: Room = Room {
+    objects: 200_000,
+    bytes: 64 << 20,
+};
 /// All pages of a list: 150,000 Pods in pages of 100, of 300 ms each.
 const LIST: Duration = Duration::from_secs(450);
 /// Pages that are not half full, of one list. A server may leave out what a selector does not select.
@@ -122,6 +124,7 @@ pub struct Listed<K> {
     peers: Peers,
     /// Objects in a page: fewer where a page was too large.
     page: u32,
+    room: Room,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -139,6 +142,9 @@ struct PageMetadata {
     resource_version: String,
     #[serde(default, rename = "continue")]
     more: Option<String>,
+    /// As far as the server counts them.
+    #[serde(default)]
+    remaining_item_count: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -166,6 +172,7 @@ impl<K: Kind> Listed<K> {
             pace,
             peers: Peers::default(),
             page: PAGE,
+            room: ROOM,
             kind: PhantomData,
         }
     }
@@ -235,17 +242,20 @@ impl<K: Kind> Listed<K> {
                 }
             };
             let count = page.items.len();
-            all.extend(page.items);
+            all.extend(page.items, self.room);
             let next = page.metadata.more.filter(|token| !token.is_empty());
             let Some(next) = next else {
                 return Ok((all, page.metadata.resource_version));
             };
+            // Nothing of what follows has room.
+            if all.left_out > 0 {
+                let more = page.metadata.remaining_item_count.unwrap_or_default();
+                let more = usize::try_from(more).unwrap_or(usize::MAX);
+                all.left_out = all.left_out.saturating_add(more);
+                return Ok((all, page.metadata.resource_version));
+            }
             short += u32::from(count < self.page as usize / 2 || count == 0);
-            let cause = if all.len() > OBJECTS {
-                Cause::TooMany(OBJECTS)
-            } else if all.size() > LIST_BYTES {
-                Cause::TooLarge(LIST_BYTES)
-            } else if begun.elapsed() > LIST {
+            let cause = if begun.elapsed() > LIST {
                 Cause::Malformed(format!("a list has no end within {} s", LIST.as_secs()))
             } else if short > SHORT_PAGES {
                 Cause::Malformed("a list has no end, in pages with hardly anything".to_owned())
@@ -296,8 +306,10 @@ impl<K: Kind> Listed<K> {
             lines.push(&bytes);
             while let Some(line) = lines.next().map_err(failure)? {
                 let event = Event::read(&line).map_err(failure)?;
-                if let Some(unreadable) = event.apply(store, version).map_err(failure)? {
-                    self.tell(store, &unreadable, &mut health.unreadable);
+                match event.apply(store, version, self.room).map_err(failure)? {
+                    Heard::All => {}
+                    Heard::Unreadable(one) => self.tell(store, &one, &mut health.unreadable),
+                    Heard::NoRoom => self.no_room(store.leave_out(), &mut health.left_out),
                 }
             }
         }
@@ -314,12 +326,16 @@ impl<K: Kind> Listed<K> {
         let Items {
             objects,
             unreadable,
+            left_out,
             ..
         } = items;
         if let Some((key, why)) = unreadable.first_key_value() {
             self.warn(key, why, unreadable.len(), &mut health.unreadable);
         }
-        store.replace_but(objects, unreadable);
+        if left_out > 0 {
+            self.no_room(left_out, &mut health.left_out);
+        }
+        store.replace_but(objects, unreadable, left_out);
         loop {
             health.opened = None;
             let ended = self.watch(store, &mut version, health).await;
@@ -328,9 +344,22 @@ impl<K: Kind> Listed<K> {
                 .is_some_and(|at| at.elapsed() >= self.pace.steady);
             health.lasted |= lasted;
             match ended? {
+                // For what was left out there may be room now.
+                End::InTime if store.leaves_out() => return Ok(()),
                 End::InTime => {}
                 End::Early => return Ok(()),
             }
+        }
+    }
+
+    /// Of objects that are more than is kept of a kind.
+    fn no_room(&self, count: usize, said: &mut Repeats) {
+        let action = self.action("keep all objects of");
+        if let Some(times) = said.worth_saying(&action.to_string()) {
+            let Room { objects, bytes } = self.room;
+            tracing::warn!(
+                "cannot {action}: there are more than {objects}, or they hold more than {bytes} bytes: {count} are left out, or stay as they were ({times} times)"
+            );
         }
     }
 
@@ -421,6 +450,7 @@ struct Health {
     told: bool,
     /// What was said of objects.
     unreadable: Repeats,
+    left_out: Repeats,
 }
 
 impl Health {
@@ -434,17 +464,25 @@ impl Health {
     }
 }
 
+/// What came of an event.
+enum Heard {
+    All,
+    Unreadable(Unreadable),
+    NoRoom,
+}
+
 impl<'a> Event<'a> {
     fn read(line: &'a [u8]) -> Result<Self, Cause> {
         serde_json::from_slice(line).map_err(|error| Cause::Malformed(error.to_string()))
     }
 
-    /// What it says of the store, and the version that it is of; an object that is no such thing.
+    /// What it says of the store, and the version that it is of.
     fn apply<K: Kind>(
         &self,
         store: &mut Writer<K>,
         version: &mut String,
-    ) -> Result<Option<Unreadable>, Cause> {
+        room: Room,
+    ) -> Result<Heard, Cause> {
         fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Cause> {
             serde_json::from_str(text).map_err(|error| Cause::Malformed(error.to_string()))
         }
@@ -453,14 +491,14 @@ impl<'a> Event<'a> {
             return Err(decode::<Status>(object)?.cause(None, None));
         }
         let metadata = decode::<Any>(object)?.metadata;
-        let mut unreadable = None;
+        let mut heard = Heard::All;
         match &*self.what {
             "ADDED" | "MODIFIED" => match items::object::<K>(object) {
-                Ok(_) if store.is_full_for(&metadata.key(), OBJECTS) => {
-                    return Err(Cause::TooMany(OBJECTS));
+                Ok(object) if store.has_room(&object.key(), object.size(), room) => {
+                    store.set(object);
                 }
-                Ok(object) => store.set(object),
-                Err(wrong) => unreadable = Some(wrong),
+                Ok(_) => heard = Heard::NoRoom,
+                Err(wrong) => heard = Heard::Unreadable(wrong),
             },
             "DELETED" => store.remove(&metadata.key()),
             // Kinds of events yet to come, and bookmarks: the version is all they say.
@@ -469,7 +507,7 @@ impl<'a> Event<'a> {
         if !metadata.resource_version.is_empty() {
             *version = metadata.resource_version.into();
         }
-        Ok(unreadable)
+        Ok(heard)
     }
 }
 

@@ -15,6 +15,24 @@ use crate::kind::{Key, Kind};
 /// Keys of so many changes are remembered. A reader that is further behind is told everything.
 const JOURNAL: usize = 4096;
 
+/// Objects that are no such thing, of which each is remembered by its name; others are counted.
+const NAMED: usize = 1_000;
+
+/// How much of a kind there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) objects: usize,
+    /// What they hold here.
+    pub(crate) bytes: usize,
+}
+
+impl Room {
+    pub(crate) const ALL: Self = Self {
+        objects: usize::MAX,
+        bytes: usize::MAX,
+    };
+}
+
 /// How far what is there can be trusted. What is there is served in any case.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Freshness {
@@ -26,6 +44,10 @@ pub struct Freshness {
     pub refused: bool,
     /// Objects that are no such thing, and why: of each the last version that was one is served on.
     pub unreadable: Arc<BTreeMap<Key, Box<str>>>,
+    /// How many more there are of those; what came and went since the last list counts each time.
+    pub more_unreadable: usize,
+    /// Objects for which there is no room, counted likewise.
+    pub left_out: usize,
 }
 
 #[derive(Debug, PartialEq)]
@@ -56,6 +78,8 @@ pub struct Changes<K> {
 #[derive(Debug)]
 struct Inner<K> {
     objects: BTreeMap<Key, Arc<K>>,
+    /// Bytes that they hold.
+    bytes: usize,
     /// Counts writes that changed something.
     generation: u64,
     /// Which keys changed in which generation, oldest first.
@@ -63,6 +87,22 @@ struct Inner<K> {
     /// The journal is complete for what came after this generation.
     complete_since: u64,
     freshness: Freshness,
+}
+
+impl<K: Kind> Inner<K> {
+    fn insert(&mut self, key: Key, object: Arc<K>) {
+        self.bytes = self.bytes.saturating_add(object.size());
+        if let Some(old) = self.objects.insert(key, object) {
+            self.bytes = self.bytes.saturating_sub(old.size());
+        }
+    }
+
+    fn remove(&mut self, key: &Key) -> bool {
+        let old = self.objects.remove(key);
+        let size = old.as_ref().map_or(0, |old| old.size());
+        self.bytes = self.bytes.saturating_sub(size);
+        old.is_some()
+    }
 }
 
 impl<K> Inner<K> {
@@ -127,6 +167,7 @@ impl<K> Inner<K> {
 pub fn store<K: Kind>() -> (Writer<K>, Reader<K>) {
     let (sender, receiver) = watch::channel(Inner {
         objects: BTreeMap::new(),
+        bytes: 0,
         generation: 0,
         journal: VecDeque::new(),
         complete_since: 0,
@@ -147,13 +188,20 @@ pub struct Writer<K> {
 impl<K: Kind> Writer<K> {
     /// These are all objects there are, and they are so now.
     pub fn replace(&mut self, objects: Vec<K>) {
-        self.replace_but(objects, BTreeMap::new());
+        self.replace_but(objects, BTreeMap::new(), 0);
     }
 
-    /// These are all objects there are, but for some that cannot be read: they stay as they were.
-    pub(crate) fn replace_but(&mut self, objects: Vec<K>, unreadable: BTreeMap<Key, Box<str>>) {
+    /// These are all objects there are, but for some that cannot be read, which stay as they were, and for so many for which
+    /// there is no room.
+    pub(crate) fn replace_but(
+        &mut self,
+        objects: Vec<K>,
+        mut unreadable: BTreeMap<Key, Box<str>>,
+        left_out: usize,
+    ) {
         self.sender.send_modify(|inner| {
             let mut before = std::mem::take(&mut inner.objects);
+            inner.bytes = 0;
             let mut changed = Vec::new();
             for object in objects {
                 let key = object.key();
@@ -165,18 +213,24 @@ impl<K: Kind> Writer<K> {
                         Arc::new(object)
                     }
                 };
-                inner.objects.insert(key, kept);
+                inner.insert(key, kept);
             }
             for key in unreadable.keys() {
                 if let Some((key, old)) = before.remove_entry(key) {
-                    inner.objects.insert(key, old);
+                    inner.insert(key, old);
                 }
+            }
+            let more_unreadable = unreadable.len().saturating_sub(NAMED);
+            for _ in 0..more_unreadable {
+                unreadable.pop_last();
             }
             changed.extend(before.into_keys());
             inner.record(changed);
             inner.freshness = Freshness {
                 listed: true,
-                unreadable: Arc::new(unreadable),
+                unreadable: Arc::new(std::mem::take(&mut unreadable)),
+                more_unreadable,
+                left_out,
                 ..Freshness::default()
             };
         });
@@ -190,7 +244,7 @@ impl<K: Kind> Writer<K> {
             if inner.objects.get(&key).is_some_and(|old| **old == object) {
                 return repaired;
             }
-            inner.objects.insert(key.clone(), Arc::new(object));
+            inner.insert(key.clone(), Arc::new(object));
             inner.record(vec![key]);
             true
         });
@@ -199,7 +253,7 @@ impl<K: Kind> Writer<K> {
     pub fn remove(&mut self, key: &Key) {
         self.sender.send_if_modified(|inner| {
             let repaired = inner.can_read(key);
-            let removed = inner.objects.remove(key).is_some();
+            let removed = inner.remove(key);
             if removed {
                 inner.record(vec![key.clone()]);
             }
@@ -211,18 +265,48 @@ impl<K: Kind> Writer<K> {
     pub(crate) fn cannot_read(&mut self, key: &Key, why: &str) -> usize {
         let mut count = 0;
         self.sender.send_if_modified(|inner| {
-            let all = Arc::make_mut(&mut inner.freshness.unreadable);
-            let before = all.insert(key.clone(), why.into());
-            count = all.len();
-            before.is_none_or(|before| *before != *why)
+            let Freshness {
+                unreadable,
+                more_unreadable,
+                ..
+            } = &mut inner.freshness;
+            let known = unreadable.get(key);
+            let is_same = known.is_some_and(|before| **before == *why);
+            if known.is_none() && unreadable.len() >= NAMED {
+                *more_unreadable = more_unreadable.saturating_add(1);
+            } else if !is_same {
+                // Readers hold the one before: no more than so many are copied.
+                Arc::make_mut(unreadable).insert(key.clone(), why.into());
+            }
+            count = unreadable.len().saturating_add(*more_unreadable);
+            !is_same
         });
         count
     }
 
-    /// Whether one more object of this name would be more than so many.
-    pub(crate) fn is_full_for(&self, key: &Key, most: usize) -> bool {
+    /// There is no room for an object, or for what it is now: its last version stays. How many there are.
+    pub(crate) fn leave_out(&mut self) -> usize {
+        let mut count = 0;
+        self.sender.send_modify(|inner| {
+            let left_out = &mut inner.freshness.left_out;
+            *left_out = left_out.saturating_add(1);
+            count = *left_out;
+        });
+        count
+    }
+
+    /// Whether there are objects for which there was no room.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.sender.borrow().freshness.left_out > 0
+    }
+
+    /// Whether there is room for an object of this name and size.
+    pub(crate) fn has_room(&self, key: &Key, size: usize, room: Room) -> bool {
         let inner = self.sender.borrow();
-        inner.objects.len() >= most && !inner.objects.contains_key(key)
+        let old = inner.objects.get(key);
+        let others = inner.bytes.saturating_sub(old.map_or(0, |old| old.size()));
+        let is_one_more = old.is_none() && inner.objects.len() >= room.objects;
+        !is_one_more && others.saturating_add(size) <= room.bytes
     }
 
     /// The source is not heard: what is there is served on, and was last known to be so at `now`, or before.

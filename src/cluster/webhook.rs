@@ -61,4 +61,24 @@ impl Kind for WebhookConfiguration {
     fn key(&self) -> Key {
         self.metadata.key()
     }
+
+    fn size(&self) -> usize {
+        let webhooks = self.webhooks.iter().flatten();
+        let webhooks = webhooks.map(|Webhook(value)| held(value));
+        webhooks.sum::<usize>().saturating_add(size_of::<Self>())
+    }
+}
+
+/// Bytes that a value holds.
+fn held(value: &Value) -> usize {
+    let inner = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(held).sum(),
+        Value::Object(entries) => entries
+            .iter()
+            .map(|(name, value)| name.len() + held(value))
+            .sum(),
+    };
+    size_of::<Value>() + inner
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::kind::{Key, Kind, Metadata};
+use crate::store::Room;
 
 /// An object that is no such thing, as far as its name is known, and why.
 pub(super) type Unreadable = (Key, Box<str>);
@@ -19,10 +20,15 @@ pub(super) struct Any {
     pub(super) metadata: Metadata,
 }
 
+/// What is remembered of the name and of the fault of an object that is none.
+const WORDS: usize = 256;
+
 /// Objects, and those that are none.
 pub(super) struct Items<K> {
     pub(super) objects: Vec<K>,
     pub(super) unreadable: BTreeMap<Key, Box<str>>,
+    /// Those for which there was no room.
+    pub(super) left_out: usize,
     size: usize,
 }
 
@@ -31,6 +37,7 @@ impl<K> Default for Items<K> {
         Self {
             objects: Vec::new(),
             unreadable: BTreeMap::new(),
+            left_out: 0,
             size: 0,
         }
     }
@@ -41,15 +48,33 @@ impl<K: Kind> Items<K> {
         self.objects.len().saturating_add(self.unreadable.len())
     }
 
-    /// Bytes that they hold.
-    pub(super) const fn size(&self) -> usize {
-        self.size
+    /// Takes one more, where there is room for it.
+    fn add(&mut self, one: Result<K, Unreadable>, room: Room) {
+        let size = match &one {
+            Ok(object) => object.size(),
+            Err((Key { namespace, name }, why)) => namespace.len() + name.len() + why.len(),
+        };
+        let size = self.size.saturating_add(size);
+        if self.len() >= room.objects || size > room.bytes {
+            self.left_out = self.left_out.saturating_add(1);
+            return;
+        }
+        self.size = size;
+        match one {
+            Ok(object) => self.objects.push(object),
+            Err((key, why)) => drop(self.unreadable.insert(key, why)),
+        }
     }
 
-    pub(super) fn extend(&mut self, more: Self) {
-        self.objects.extend(more.objects);
-        self.unreadable.extend(more.unreadable);
-        self.size = self.size.saturating_add(more.size);
+    /// Takes those of one more page, as far as there is room for them.
+    pub(super) fn extend(&mut self, more: Self, room: Room) {
+        self.left_out = self.left_out.saturating_add(more.left_out);
+        for object in more.objects {
+            self.add(Ok(object), room);
+        }
+        for unreadable in more.unreadable {
+            self.add(Err(unreadable), room);
+        }
     }
 }
 
@@ -64,9 +89,16 @@ pub(super) fn object<K: Kind>(text: &str) -> Result<K, Unreadable> {
         Err(error) => {
             let any = serde_json::from_str::<Any>(text);
             let key = any.map_or_else(|_| Key::default(), |any| any.metadata.key());
-            Err((key, misread(&error).into()))
+            let Key { namespace, name } = key;
+            let key = Key::new(clipped(&namespace), clipped(&name));
+            Err((key, clipped(&misread(&error)).into()))
         }
     }
+}
+
+fn clipped(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(WORDS))
+        .unwrap_or_default()
 }
 
 /// Without the value: it may be a secret.
@@ -96,13 +128,7 @@ impl<'de, K: Kind> Deserialize<'de> for Items<K> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Items<K>, A::Error> {
                 let mut items = Items::default();
                 while let Some(text) = list.next_element::<Box<RawValue>>()? {
-                    match object::<K>(text.get()) {
-                        Ok(object) => {
-                            items.size = items.size.saturating_add(object.size());
-                            items.objects.push(object);
-                        }
-                        Err((key, why)) => drop(items.unreadable.insert(key, why)),
-                    }
+                    items.add(object::<K>(text.get()), Room::ALL);
                 }
                 Ok(items)
             }

@@ -453,3 +453,83 @@ async fn peers_do_not_wake_each_other_again_and_again() {
     // 100, 200, 400, 800 ms, and one try more of each because of the other.
     assert!(fake.count("list") <= 12, "{:?}", fake.log());
 }
+
+/// What there is now, by its names.
+fn names(reader: &Reader<Thing>) -> String {
+    let there = |name: &&str| reader.get(&Key::new("", name)).is_some();
+    ["a", "b", "c", "d", "e", "f", "g"]
+        .into_iter()
+        .filter(there)
+        .collect()
+}
+
+#[tokio::test]
+async fn what_has_no_room_is_left_out_alone() {
+    let size = size_of::<Thing>();
+    for room in [
+        Room {
+            objects: 3,
+            bytes: usize::MAX,
+        },
+        Room {
+            objects: usize::MAX,
+            bytes: 3 * size,
+        },
+    ] {
+        let fake = Fake::start().await;
+        for name in ["a", "b", "c", "d", "e"] {
+            fake.put(thing(name, 1));
+        }
+        let (writer, mut reader) = store();
+        // No list but those that are meant.
+        let pace = Pace {
+            request: Duration::from_secs(10),
+            ..PACE
+        };
+        let mut source = Listed::<Thing>::new(fake.cluster(), Selection::default(), pace);
+        source.room = room;
+        let _running = Running(tokio::spawn(source.in_pages_of(4).run(writer)));
+        assert_eq!(next(&mut reader).await, ["a=1", "b=1", "c=1"]);
+        let fresh = reader.freshness();
+        assert!(fresh.listed && fresh.stale.is_none(), "{fresh:?}");
+        assert_eq!(fresh.left_out, 1, "of what was read");
+        // By a watch: what is there changes, and what is new is left out until there is room.
+        until(|| fake.count("watch") == 1).await;
+        fake.put(thing("f", 1));
+        fake.put(thing("a", 2));
+        assert_eq!(next(&mut reader).await, ["a=2"]);
+        until(|| reader.freshness().left_out == 2).await;
+        fake.delete("b");
+        fake.put(thing("g", 1));
+        until(|| names(&reader) == "acg").await;
+        // Another list has the first ones.
+        fake.end_watches();
+        until(|| names(&reader) == "acd").await;
+        assert_eq!(fake.count("list"), 2);
+        fake.delete("e");
+        fake.delete("f");
+        fake.delete("g");
+        fake.end_watches();
+        until(|| reader.freshness().left_out == 0).await;
+        assert_eq!(names(&reader), "acd");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_ends_in_time_lists_again_what_had_no_room() {
+    let fake = Fake::start().await;
+    fake.put(thing("a", 1));
+    fake.put(thing("b", 1));
+    let pace = Pace {
+        watch: Duration::from_secs(1),
+        ..PACE
+    };
+    let (writer, reader) = store();
+    let mut source = Listed::<Thing>::new(fake.cluster(), Selection::default(), pace);
+    source.room.objects = 1;
+    let _running = Running(tokio::spawn(source.run(writer)));
+    until(|| names(&reader) == "a").await;
+    until(|| fake.count("watch") == 1).await;
+    fake.delete("a");
+    until(|| names(&reader) == "b").await;
+}

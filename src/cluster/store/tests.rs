@@ -203,3 +203,60 @@ proptest! {
         }
     }
 }
+
+#[tokio::test]
+async fn objects_that_cannot_be_read_are_named_up_to_a_bound() {
+    let (mut writer, reader) = store::<Thing>();
+    let key = |at: usize| Key::new("", &format!("t{at:05}"));
+    let all = (0..NAMED + 5).map(|at| thing(&key(at).name, 1));
+    writer.replace(all.collect());
+    let said = |reader: &Reader<Thing>| {
+        let fresh = reader.freshness();
+        (fresh.unreadable.len(), fresh.more_unreadable)
+    };
+    for at in 0..NAMED + 5 {
+        // Somebody holds what was said before.
+        let held = reader.freshness();
+        assert_eq!(writer.cannot_read(&key(at), "no"), at + 1);
+        drop(held);
+    }
+    assert_eq!(said(&reader), (NAMED, 5));
+    assert!(
+        reader.get(&key(NAMED + 4)).is_some(),
+        "its last version stays"
+    );
+    writer.set(thing(&key(0).name, 2));
+    assert_eq!(said(&reader), (NAMED - 1, 5));
+    // By a list, too.
+    let unreadable = (0..NAMED + 3).map(|at| (key(at), "no".into())).collect();
+    writer.replace_but(Vec::new(), unreadable, 2);
+    assert_eq!(said(&reader), (NAMED, 3));
+    assert_eq!(reader.freshness().left_out, 2);
+    assert!(
+        reader.get(&key(NAMED + 2)).is_some(),
+        "its last version stays"
+    );
+    assert!(reader.get(&key(NAMED + 3)).is_none());
+}
+
+#[tokio::test]
+async fn room_is_for_objects_and_for_bytes() {
+    let (mut writer, _reader) = store::<Thing>();
+    let size = size_of::<Thing>();
+    let room = Room {
+        objects: 2,
+        bytes: 2 * size,
+    };
+    let key = |name| Key::new("", name);
+    writer.set(thing("a", 1));
+    assert!(writer.has_room(&key("b"), size, room));
+    assert!(!writer.has_room(&key("b"), size + 1, room));
+    writer.set(thing("b", 1));
+    assert!(!writer.has_room(&key("c"), 0, room));
+    assert!(writer.has_room(&key("b"), size, room) && !writer.has_room(&key("b"), size + 1, room));
+    writer.remove(&key("a"));
+    assert!(writer.has_room(&key("c"), size, room));
+    writer.replace(vec![thing("a", 1)]);
+    writer.set(thing("a", 2));
+    assert!(writer.has_room(&key("c"), size, room));
+}

@@ -11,7 +11,7 @@ use super::custom::{Configs, Spec};
 use super::objects::{Event, Names, Objects, Problem};
 use super::others::{self, Others};
 use super::wire::{Namespace, Node};
-use crate::kind::Kind as _;
+use crate::kind::{Key, Kind as _};
 use crate::registry::{Contribution, Standing};
 use crate::store::Freshness;
 
@@ -151,7 +151,9 @@ impl Heard {
         let Some(before) = self.fresh.get(kind) else {
             return false;
         };
-        let is_other = before.unreadable != freshness.unreadable;
+        let what = |fresh: &Freshness| (fresh.more_unreadable, fresh.left_out);
+        let is_other =
+            before.unreadable != freshness.unreadable || what(before) != what(&freshness);
         let freshness = self.without(kind, freshness);
         let back = freshness.stale.is_none();
         let was = self.fresh.insert(kind, freshness);
@@ -170,10 +172,20 @@ impl Heard {
         let kinds = self.fresh.iter();
         kinds.flat_map(|(kind, fresh)| {
             let all = fresh.unreadable.iter();
-            all.map(|(object, words)| Problem {
+            let named = all.map(|(object, words)| (object.clone(), (&**words).into()));
+            let more = [
+                (fresh.more_unreadable, "cannot be read, either"),
+                (fresh.left_out, "have no room"),
+            ];
+            let more = more.into_iter().filter(|(count, _)| *count > 0);
+            let more = more.map(|(count, words)| {
+                let words = format!("{count} objects of this kind {words}");
+                (Key::new("", "*"), words.into())
+            });
+            named.chain(more).map(|(object, words)| Problem {
                 kind,
-                object: object.clone(),
-                words: (&**words).into(),
+                object,
+                words,
                 is_unreadable: true,
             })
         })
@@ -298,7 +310,6 @@ impl Heard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kind::Key;
     use crate::registry::kubernetes::Namespace;
 
     const PATIENCE: Duration = Duration::from_secs(5);
@@ -338,6 +349,31 @@ mod tests {
         };
         heard.objects.set(Arc::new(namespace));
         heard.changed(now);
+    }
+
+    #[test]
+    fn objects_without_room_are_told_as_a_number() {
+        let (mut heard, now) = synced();
+        let fresh = Freshness {
+            more_unreadable: 7,
+            left_out: 2,
+            ..listed(None)
+        };
+        assert!(heard.freshness("a", fresh.clone(), now));
+        assert!(!heard.freshness("a", fresh, now));
+        heard.changed(now);
+        let told = heard.tell(now + GATHER).unwrap();
+        assert_eq!(told.standing, Standing::Synced);
+        let said: Vec<_> = told
+            .problems
+            .iter()
+            .map(|one| (one.kind, &*one.words))
+            .collect();
+        let expected = [
+            ("a", "7 objects of this kind cannot be read, either"),
+            ("a", "2 objects of this kind have no room"),
+        ];
+        assert_eq!(said, expected);
     }
 
     #[test]

@@ -72,6 +72,12 @@ impl Kind for Secret {
     fn key(&self) -> Key {
         self.key.clone()
     }
+
+    fn size(&self) -> usize {
+        let data = self.kubeconfigs.iter();
+        let data = data.map(|(name, ByteString(text))| name.len().saturating_add(text.len()));
+        data.sum::<usize>().saturating_add(size_of::<Self>())
+    }
 }
 
 /// Follows the Secrets of a namespace, reads the clusters that they name as `settings` say, which are those of the local one,

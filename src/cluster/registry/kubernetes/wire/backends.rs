@@ -7,7 +7,7 @@ use api::model::Health;
 use serde::Deserialize;
 
 use super::{RawMetadata, Wrong, or_default, said};
-use crate::kind::{Key, Kind, Resource};
+use crate::kind::{Key, Kind, Resource, bytes};
 
 const SERVICE: &str = "kubernetes.io/service-name";
 
@@ -26,6 +26,23 @@ pub(crate) struct Place {
     pub(crate) pod: Option<Key>,
     pub(crate) node: Option<Box<str>>,
     pub(crate) zone: Option<Box<str>>,
+}
+
+impl Subset {
+    /// Bytes that it holds.
+    fn size(&self) -> usize {
+        let ports = bytes(self.ports.iter().map(|(name, _)| &**name));
+        let places = self.places.iter().map(|place| {
+            let pod = place.pod.as_ref();
+            let pod = pod.map(|pod| [&*pod.namespace, &*pod.name]);
+            let texts = pod.into_iter().flatten();
+            let texts = texts
+                .chain(place.node.as_deref())
+                .chain(place.zone.as_deref());
+            bytes(texts).saturating_add(size_of::<Place>())
+        });
+        places.sum::<usize>().saturating_add(ports)
+    }
 }
 
 /// An EndpointSlice.
@@ -49,6 +66,10 @@ impl Kind for Slice {
     fn key(&self) -> Key {
         self.key.clone()
     }
+
+    fn size(&self) -> usize {
+        self.subset.size().saturating_add(size_of::<Self>())
+    }
 }
 
 /// Endpoints: of the Service of the same name.
@@ -69,6 +90,11 @@ impl Kind for Endpoints {
 
     fn key(&self) -> Key {
         self.key.clone()
+    }
+
+    fn size(&self) -> usize {
+        let subsets = self.subsets.iter().map(Subset::size).sum::<usize>();
+        subsets.saturating_add(size_of::<Self>())
     }
 }
 

@@ -8,7 +8,7 @@ use api::model::{Health, Labels};
 use serde::Deserialize;
 
 use super::{RawMetadata, Wrong, labels, or_default, said, shared};
-use crate::kind::{Key, Kind, Resource};
+use crate::kind::{Key, Kind, Resource, bytes};
 
 const IDENTITY: &str = "alpha.istio.io/identity";
 
@@ -44,6 +44,19 @@ impl Kind for Pod {
 
     fn key(&self) -> Key {
         self.key.clone()
+    }
+
+    fn size(&self) -> usize {
+        let pairs = self.labels.iter();
+        let texts = pairs.flat_map(|(name, value)| [&**name, &**value]);
+        let texts = texts
+            .chain(self.ports.keys().map(|name| &**name))
+            .chain([&*self.account, &*self.owner])
+            .chain(self.identity.as_deref());
+        let addresses = size_of::<IpAddr>().saturating_mul(self.addresses.len());
+        bytes(texts)
+            .saturating_add(addresses)
+            .saturating_add(size_of::<Self>())
     }
 }
 
