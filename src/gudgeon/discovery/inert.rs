@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::config::{Effect, Kind, named};
+use api::config::{Effect, KINDS, Kind, LATER, named};
 
 /// Objects of security that are known by their names, of one source; all are counted.
 const MOST_NAMED: usize = 1000;
@@ -34,10 +34,9 @@ impl RuleCounts {
         }
     }
 
-    /// So many of a kind of `networking.istio.io` or `security.istio.io`, whose names are not told here.
+    /// So many of a kind, whose names are not told here: no two groups of the mesh's have one of the same name.
     pub(crate) fn count(&mut self, kind: &str, count: usize) {
-        let groups = ["networking.istio.io", "security.istio.io"];
-        if let Some(kind) = groups.iter().find_map(|group| named(group, kind)) {
+        if let Some(kind) = KINDS.iter().chain(LATER).find(|row| row.kind == kind) {
             *self.kinds.entry((kind.group, kind.kind)).or_default() += count;
         }
     }
@@ -152,5 +151,22 @@ mod tests {
             "{refusal}"
         );
         assert_eq!(all.kinds().count(), 4);
+    }
+    #[test]
+    fn kinds_of_older_releases_are_counted_too() {
+        let mut one = RuleCounts::default();
+        for kind in [
+            "MeshPolicy",
+            "ServiceRole",
+            "rule",
+            "Telemetry",
+            "Pod",
+            "Service",
+        ] {
+            one.count(kind, 1);
+        }
+        let words =
+            "1 MeshPolicy, 1 rule, 1 ServiceRole, 1 Telemetry have no effect in this release";
+        assert_eq!((one.line().as_deref(), one.refusal()), (Some(words), None));
     }
 }

@@ -271,8 +271,8 @@ impl Heard {
         ];
         let mut counts = self.objects.counts();
         counts.extend(configs);
-        for (_, kind, ..) in self.others.iter() {
-            *counts.entry(kind).or_default() += 1;
+        for (inert, ..) in self.others.iter() {
+            *counts.entry(inert.kind.kind).or_default() += 1;
         }
         counts.retain(|_, count| *count > 0);
         let contribution = if self.synced {

@@ -12,35 +12,57 @@ use super::custom::{GROUP, Raw, VERSIONS};
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
 
-/// Groups that an API server has them of.
-const GROUPS: [&str; 2] = [GROUP, "security.istio.io"];
+/// One of them, and the versions that a server may have it in, the newest first.
+#[derive(Debug)]
+pub(super) struct Inert {
+    pub(super) kind: &'static api::config::Kind,
+    pub(super) versions: Vec<&'static str>,
+}
+
+impl Inert {
+    pub(super) fn api_version(&self) -> String {
+        let version = self.versions.first().copied().unwrap_or_default();
+        format!("{}/{version}", self.kind.group)
+    }
+}
+
+/// Versions of kinds of later releases: they have none in the table.
+const LATER_VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
 
 /// All of them, by group and kind.
-static INERT: LazyLock<Vec<&'static api::config::Kind>> = LazyLock::new(|| {
+static INERT: LazyLock<Vec<Inert>> = LazyLock::new(|| {
     let all = KINDS.iter().chain(LATER);
-    let mut inert: Vec<_> = all
-        .filter(|kind| GROUPS.contains(&kind.group) && kind.effect == Effect::None)
+    let inert = all.filter(|kind| kind.effect == Effect::None);
+    let mut inert: Vec<_> = inert
+        .map(|kind| Inert {
+            kind,
+            versions: match kind.versions {
+                [] if kind.group == GROUP => VERSIONS.to_vec(),
+                [] => LATER_VERSIONS.to_vec(),
+                all => all.iter().rev().copied().collect(),
+            },
+        })
         .collect();
-    inert.sort_by_key(|kind| (kind.group, kind.kind));
+    inert.sort_by_key(|inert| (inert.kind.group, inert.kind.kind));
     inert
 });
 
-/// Where each of them stands in the API, with its place among them.
-pub(super) fn resources() -> impl Iterator<Item = (usize, Resource)> {
-    INERT.iter().enumerate().map(|(at, kind)| {
-        let version = VERSIONS[0];
+/// Where each of them stands in the API, with its place among them, and the versions that a server may have it in.
+pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'static str])> {
+    INERT.iter().enumerate().map(|(at, inert)| {
         let resource = Resource {
-            group: kind.group,
-            version,
-            name: kind.plural,
+            group: inert.kind.group,
+            version: inert.versions.first().copied().unwrap_or_default(),
+            name: inert.kind.plural,
         };
-        (at, resource)
+        (at, resource, inert.versions.as_slice())
     })
 }
 
 /// Those that say who may do what, by their names in paths: whether there are any has to be known before anything is served.
 pub(super) fn of_security() -> impl Iterator<Item = &'static str> {
-    let security = INERT.iter().filter(|kind| kind.is_security());
+    let kinds = INERT.iter().map(|inert| inert.kind);
+    let security = kinds.filter(|kind| kind.is_security());
     security.map(|kind| kind.plural)
 }
 
@@ -56,14 +78,27 @@ pub(super) struct Other {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plain {
     pub(super) created: Option<i64>,
-    /// JSON, as the server wrote it.
-    spec: Box<str>,
+    /// JSON, as the server wrote it; how long it is where that is more than is kept: only people look at it.
+    spec: Result<Box<str>, usize>,
 }
 
+/// Of a spec that has no effect.
+const SPEC: usize = 16 << 10;
+
 impl Plain {
+    /// Whether it was small enough for that.
+    pub(super) const fn is_kept(&self) -> bool {
+        self.spec.is_ok()
+    }
+
     /// What it says, or why that cannot be shown.
     pub(super) fn spec(&self) -> Result<Value, String> {
-        serde_json::from_str(&self.spec).map_err(|error| error.to_string())
+        match &self.spec {
+            Ok(spec) => serde_json::from_str(spec).map_err(|error| error.to_string()),
+            Err(length) => Err(format!(
+                "{length} bytes of what has no effect: more than {SPEC} are not kept"
+            )),
+        }
     }
 }
 
@@ -78,15 +113,21 @@ impl Kind for Other {
     fn key(&self) -> Key {
         self.key.clone()
     }
+
+    fn size(&self) -> usize {
+        let spec = self.plain.spec.as_ref().map_or(0, |spec| spec.len());
+        size_of::<Self>() + size_of::<Plain>() + spec
+    }
 }
 
 impl From<Raw> for Other {
     fn from(raw: Raw) -> Self {
         let plain = Plain {
             created: raw.metadata.created(),
-            spec: raw
-                .spec
-                .map_or_else(|| "null".into(), |spec| spec.get().into()),
+            spec: match raw.spec.as_ref().map_or("null", |spec| spec.get()) {
+                spec if spec.len() > SPEC => Err(spec.len()),
+                spec => Ok(spec.into()),
+            },
         };
         Self {
             key: raw.metadata.key(),
@@ -118,17 +159,17 @@ impl Others {
         }
     }
 
-    /// Group, kind, and which one it is, in the order of the kinds' names.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, &Key, &Plain)> {
+    /// Of what kind, and which one it is, in the order of the kinds' names.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Inert, &Key, &Plain)> {
         self.0.iter().filter_map(|((at, key), plain)| {
-            let kind = INERT.get(*at)?;
-            Some((kind.group, kind.kind, key, &**plain))
+            let inert = INERT.get(*at)?;
+            Some((inert, key, &**plain))
         })
     }
 
     /// Objects that say who may do what: the kind, and which one it is.
     pub fn security(&self) -> impl Iterator<Item = (&'static str, &Key)> {
-        let kinds = INERT.iter().enumerate();
+        let kinds = INERT.iter().map(|inert| inert.kind).enumerate();
         let kinds = kinds.filter(|(_, kind)| kind.is_security());
         kinds.flat_map(|(at, kind)| {
             let first = (at, Key::new("", ""));
@@ -138,5 +179,76 @@ impl Others {
                 .take_while(move |((other, _), _)| *other == at);
             all.map(|((_, key), _)| (kind.kind, key))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(length: usize) -> Other {
+        let spec = serde_json::json!({"text": "x".repeat(length)});
+        let object = serde_json::json!({"metadata": {"name": "a"}, "spec": spec});
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    #[test]
+    fn kinds_of_all_releases_are_looked_for() {
+        let all: Vec<_> = INERT
+            .iter()
+            .map(|inert| format!("{} {}", inert.api_version(), inert.kind.kind))
+            .collect();
+        for expected in [
+            "authentication.istio.io/v1alpha1 MeshPolicy",
+            "authentication.istio.io/v1alpha1 Policy",
+            "config.istio.io/v1alpha2 rule",
+            "extensions.istio.io/v1 WasmPlugin",
+            "networking.istio.io/v1 VirtualService",
+            "networking.istio.io/v1 WorkloadGroup",
+            "networking.istio.io/v1alpha3 EnvoyFilter",
+            "rbac.istio.io/v1alpha1 ClusterRbacConfig",
+            "rbac.istio.io/v1alpha1 ServiceRoleBinding",
+            "security.istio.io/v1 PeerAuthentication",
+            "telemetry.istio.io/v1 Telemetry",
+        ] {
+            assert!(all.iter().any(|one| one == expected), "{expected}: {all:?}");
+        }
+        assert!(
+            all.iter().all(|one| !one.ends_with(" ServiceEntry")),
+            "{all:?}"
+        );
+    }
+
+    /// Who is told of by name has to be allowed to be read.
+    #[test]
+    fn the_manifest_gives_the_right_to_read_each_of_them() {
+        let manifest = include_str!("../../../../build/kubernetes/discovery.yaml");
+        let rules: Vec<_> = manifest.split("  - apiGroups: [").collect();
+        for Inert { kind, .. } in INERT.iter() {
+            let of_group = rules
+                .iter()
+                .find(|rule| rule.starts_with(&format!("{}]", kind.group)));
+            let rule = of_group.unwrap_or_else(|| panic!("no rule for {}", kind.group));
+            let mut words = rule.split(|letter: char| !letter.is_ascii_alphanumeric());
+            assert!(
+                words.any(|word| word == kind.plural),
+                "{}: {rule}",
+                kind.plural
+            );
+        }
+    }
+
+    #[test]
+    fn a_large_spec_without_effect_is_not_kept() {
+        let small = of(SPEC - 11);
+        assert_eq!(
+            small.plain.spec().unwrap()["text"].as_str().unwrap().len(),
+            SPEC - 11
+        );
+        assert!(small.size() > SPEC);
+        let large = of(SPEC - 10);
+        let words = "16385 bytes of what has no effect: more than 16384 are not kept";
+        assert_eq!(large.plain.spec(), Err(words.to_owned()));
+        assert!(large.size() < 1024);
     }
 }

@@ -26,20 +26,20 @@ impl Told {
     }
 
     fn others(&self, source: &str) -> impl Iterator<Item = Written> {
-        self.others.iter().map(move |(group, kind, key, plain)| {
+        self.others.iter().map(move |(inert, key, plain)| {
             let (spec, message) = match plain.spec() {
                 Ok(spec) => (spec, None),
                 Err(words) => (Value::Null, Some(words)),
             };
             Written {
-                api_version: format!("{group}/{}", VERSIONS[0]).into(),
-                kind: kind.into(),
+                api_version: inert.api_version().into(),
+                kind: inert.kind.kind.into(),
                 namespace: (*key.namespace).into(),
                 name: (*key.name).into(),
                 metadata: metadata(&key.namespace, &key.name, plain.created),
                 spec: spec.into(),
                 source: source.into(),
-                accepted: message.is_none(),
+                accepted: message.is_none() || !plain.is_kept(),
                 messages: message.into_iter().collect(),
             }
         })

@@ -210,13 +210,15 @@ impl Watching {
 
     fn configuration<T: Part>(&mut self) {
         let resource = Custom::<T>::RESOURCE;
-        self.looking::<Custom<T>>(resource, |heard, changes| T::of(heard).apply(changes));
+        self.looking::<Custom<T>>(resource, &VERSIONS, |heard, changes| {
+            T::of(heard).apply(changes)
+        });
     }
 
     fn others(&mut self) {
-        for (at, resource) in others::resources() {
+        for (at, resource, versions) in others::resources() {
             // One type for all of them: each one more is 30 kB of the program.
-            self.looking::<Other>(resource, move |heard, changes| {
+            self.looking::<Other>(resource, versions, move |heard, changes| {
                 heard.others.apply(at, changes);
             });
         }
@@ -226,11 +228,13 @@ impl Watching {
     fn looking<K: Kind>(
         &mut self,
         resource: Resource,
+        versions: &'static [&'static str],
         apply: impl Fn(&mut Heard, Changes<K>) + Copy + Send + 'static,
     ) {
         let (writer, reader) = store();
         let looking = Looking {
             resource,
+            versions,
             cluster: self.cluster.clone(),
             pace: self.settings.pace,
             again: self.settings.look_again,
@@ -286,6 +290,8 @@ async fn forward<K: Kind>(
 /// For a kind that comes and goes.
 struct Looking {
     resource: Resource,
+    /// Those that a server may have it in, the newest first.
+    versions: &'static [&'static str],
     cluster: Cluster,
     pace: Pace,
     again: Duration,
@@ -346,7 +352,7 @@ impl Looking {
     /// In which version the server has the kind.
     async fn version(&self) -> Result<Option<&'static str>, Failure> {
         let Resource { group, name, .. } = self.resource;
-        for version in VERSIONS {
+        for &version in self.versions {
             if self.cluster.serves(group, version).await?.contains(name) {
                 return Ok(Some(version));
             }
