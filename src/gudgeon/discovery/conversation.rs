@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 use xds::node::{BadNode, Node, clipped};
 use xds::snapshot::Snapshot;
 use xds::stream::{Fault, Heard, Protocol, Stall};
-use xds::view::Type;
+use xds::view::{Type, View};
 
 use super::hub::{Hub, Joined, LARGE};
 use super::identity;
@@ -198,6 +198,7 @@ where
                 Event::End(status) => Err(status),
                 Event::Turn(permit) => {
                     self.open(permit);
+                    self.make_pushed().await;
                     Ok(())
                 }
                 Event::Look => Ok(()),
@@ -221,12 +222,44 @@ where
             return;
         };
         let view = self.joined.session.look(|stream| Arc::clone(stream.view()));
-        let size = view.unmade(request.kind, &request.names);
+        if view.unmade(request.kind, &request.names) < LARGE {
+            return;
+        }
+        self.make_beside(view, vec![(request.kind, request.names.clone())])
+            .await;
+    }
+
+    /// The same for what a push brings, where the proxy is like none of those for which that was made with the snapshot.
+    async fn make_pushed(&self) {
+        let session = &self.joined.session;
+        let ahead = |(mail, _): &(Mail, Turn)| mail.snapshot.is_ahead(&session.node);
+        if self.push.as_ref().is_none_or(ahead) {
+            return;
+        }
+        let (view, asked) = session.look(|stream| {
+            let asked = Type::ALL.into_iter();
+            let asked = asked
+                .filter(|kind| stream.status(*kind).is_some())
+                .map(|kind| {
+                    let names = stream.watches(kind).names;
+                    (kind, names.iter().map(ToString::to_string).collect())
+                });
+            (Arc::clone(stream.view()), asked.collect())
+        });
+        self.make_beside(view, asked).await;
+    }
+
+    async fn make_beside(&self, view: Arc<dyn View>, asked: Vec<(Type, Vec<String>)>) {
+        let unmade = asked.iter().map(|(kind, names)| view.unmade(*kind, names));
+        let size = unmade.fold(0, usize::saturating_add);
         if size < LARGE {
             return;
         }
-        let (kind, names) = (request.kind, request.names.clone());
-        let make = move || view.make_ahead(kind, &names);
+        let make = move || {
+            asked
+                .iter()
+                .for_each(|(kind, names)| view.make_ahead(*kind, names))
+        };
         // What cannot be made is found again, and counted, by the stream.
         let make = move || catch_unwind(AssertUnwindSafe(make)).is_ok();
         let _made = self.hub.beside(size, make).await;
@@ -408,7 +441,7 @@ mod tests {
     use http_body_util::BodyExt as _;
     use hyper::body::Frame;
     use tokio::time::Instant;
-    use xds::view::{Resource, Set, View};
+    use xds::view::{Resource, Set};
 
     use super::*;
     use crate::discovery::grpc::BOUNDS;
