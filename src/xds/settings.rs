@@ -18,6 +18,8 @@ pub struct Settings {
     /// HTTP/1.0 is taken from every proxy's clients.
     pub http10: bool,
     pub headless: Headless,
+    /// Port 443 of all addresses is left to TLS: a service without an address that is HTTP there, or undeclared, has no listener.
+    pub block_http_on_443: bool,
 }
 
 /// Of undeclared ports.
@@ -51,6 +53,7 @@ impl Default for Settings {
                 listeners: true,
                 eds: false,
             },
+            block_http_on_443: true,
         }
     }
 }

@@ -101,6 +101,7 @@ impl Options {
                 listeners: variables.boolean("PILOT_ENABLE_HEADLESS_SERVICE", true)?,
                 eds: variables.boolean("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", false)?,
             },
+            block_http_on_443: variables.boolean("PILOT_BLOCK_HTTP_ON_443", true)?,
         };
         let usual = Quiet::default();
         let options = Self {
@@ -302,6 +303,7 @@ mod tests {
             ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_INBOUND", "false"),
             ("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", "true"),
             ("PILOT_ENABLE_CLUSTER_METRICS", "true"),
+            ("PILOT_BLOCK_HTTP_ON_443", "false"),
         ];
         let (options, _) = read("gudgeon discovery", &environment).unwrap();
         let expected = Settings {
@@ -313,6 +315,7 @@ mod tests {
                 listeners: true,
                 eds: true,
             },
+            block_http_on_443: false,
             ..Settings::default()
         };
         assert_eq!(*options.settings, expected);

@@ -59,6 +59,7 @@ async fn serve(flags: &DiscoveryFlags) -> Result<Exit, Failure> {
         cluster: options.settings.cluster.clone(),
         trust_domain: Arc::clone(&options.trust_domain),
         order: options.registries.clone(),
+        block_http_on_443: options.settings.block_http_on_443,
     };
     let hub = Hub::new(options, Registries::new(settings, mesh, networks));
     let starts = async {

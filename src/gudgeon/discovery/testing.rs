@@ -18,6 +18,7 @@ pub(super) fn hub() -> Arc<Hub> {
         cluster: options.settings.cluster.clone(),
         trust_domain: Arc::clone(&options.trust_domain),
         order: options.registries.clone(),
+        block_http_on_443: options.settings.block_http_on_443,
     };
     let mesh = Arc::new(api::mesh::discovery_defaults());
     let hub = Hub::new(options, Registries::new(settings, mesh, Arc::default()));

@@ -19,7 +19,13 @@ pub(crate) struct Outlet {
     pub(crate) protocol: Protocol,
     /// Of its cluster and its assignment.
     pub(crate) name: Arc<str>,
+    /// HTTP, or undeclared, where clients speak TLS: it must not have all connections to that port, for its listener would
+    /// break those of every client to whatever else is there.
+    pub(crate) is_plain_on_https: bool,
 }
+
+/// Where clients speak TLS to the world outside.
+const HTTPS: u16 = 443;
 
 impl Outlet {
     pub(crate) fn host(&self) -> &str {
@@ -125,11 +131,13 @@ impl Outlets {
         } else {
             port.protocol
         };
+        let is_plain = port.protocol.is_http() || port.protocol.is_auto();
         let outlet = Arc::new(Outlet {
             service: service.clone(),
             port: port.clone(),
             protocol,
             name: name.clone(),
+            is_plain_on_https: is_plain && port.number == HTTPS && settings.block_http_on_443,
         });
         self.by_name.insert(name, outlet.clone());
         let host = service.key.hostname.to_ascii_lowercase();

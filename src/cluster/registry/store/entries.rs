@@ -23,8 +23,8 @@ pub(super) struct Used {
     pub(super) services: Vec<Arc<Service>>,
     /// All its services have the same.
     pub(super) shards: Arc<Shards>,
-    /// What it selects and cannot use.
-    pub(super) unresolved: Vec<Report>,
+    /// What of it, or of what it selects, is not used as it was meant.
+    pub(super) notes: Vec<Report>,
     selector: Option<Labels>,
 }
 
@@ -156,7 +156,17 @@ pub(super) fn used(
             whole: false,
         })
     });
-    let mut unresolved: Vec<_> = unresolved.collect();
+    let mut notes: Vec<_> = unresolved.collect();
+    if settings.block_http_on_443 {
+        notes.extend(meaning::left_to_tls(entry).map(|message| Report {
+            source: source.clone(),
+            kind: "ServiceEntry",
+            namespace: entry.namespace.clone(),
+            name: entry.name.clone(),
+            message,
+            whole: false,
+        }));
+    }
     let backends = selector.iter().flat_map(|selector| {
         let places = selected.iter();
         let places = places.map(|(source, place)| Backend::Entry(&source.cluster, place));
@@ -174,7 +184,7 @@ pub(super) fn used(
     };
     let most = backends.iter().take_while(fits).count();
     if backends.len() > most {
-        unresolved.push(Report {
+        notes.push(Report {
             source: source.clone(),
             kind: "ServiceEntry",
             namespace: entry.namespace.clone(),
@@ -197,7 +207,7 @@ pub(super) fn used(
         entry: entry.clone(),
         services: services.into_iter().map(Arc::new).collect(),
         shards: Arc::new(shards),
-        unresolved,
+        notes,
         selector,
     })
 }

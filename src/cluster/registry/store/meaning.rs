@@ -110,6 +110,30 @@ fn port(port: &ServicePort) -> Option<Port> {
     })
 }
 
+/// Its ports that make no listener for clients: without an address they would take the TLS connections of every proxy.
+pub(super) fn left_to_tls(entry: &Configured<ServiceEntry>) -> impl Iterator<Item = String> {
+    const HTTPS: u32 = 443;
+    let mut addresses = entry.spec.addresses.iter();
+    let has_address = addresses.any(|text| match text.parse() {
+        Ok(Address::Plain(address)) => !address.is_unspecified(),
+        Ok(Address::Range(_)) => true,
+        Err(_) => false,
+    });
+    let ports = entry.spec.ports.iter();
+    let ports = ports.filter(move |port| {
+        let protocol = Protocol::of_service_entry(&port.protocol);
+        let is_plain = protocol.is_some_and(|protocol| protocol.is_http() || protocol.is_auto());
+        port.number == HTTPS && is_plain && !has_address
+    });
+    ports.map(|port| {
+        format!(
+            "port {} makes no outbound listener: without an address it would take the TLS connections of every proxy to port \
+             {HTTPS}; declare HTTPS or TLS there, or give the entry an address",
+            port.name
+        )
+    })
+}
+
 /// Where a backend listens that says nothing of the port.
 fn target(port: &ServicePort) -> Option<u16> {
     let number = match port.target_port {

@@ -38,6 +38,8 @@ pub struct Settings {
     pub trust_domain: Arc<str>,
     /// Which registry comes first.
     pub order: Vec<Registry>,
+    /// Entries without an address that are HTTP on 443, or undeclared there, make no listener (`xds::settings`): that is told.
+    pub block_http_on_443: bool,
 }
 
 /// Namespace and name.

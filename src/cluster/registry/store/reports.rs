@@ -46,7 +46,7 @@ impl Registries {
         let mut reports: Vec<_> = self.left_out.values().flatten().cloned().collect();
         self.weigh(&mut reports);
         let used = self.entries.used.values();
-        reports.extend(used.flat_map(|used| &used.unresolved).cloned());
+        reports.extend(used.flat_map(|used| &used.notes).cloned());
         let (settings, sources) = (&self.settings, &self.sources);
         reports.extend(differ::doubles(settings, sources, "ServiceEntry", |said| {
             &said.entries

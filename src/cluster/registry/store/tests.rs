@@ -26,6 +26,7 @@ pub(super) fn settings() -> Settings {
         cluster: "local".into(),
         trust_domain: "cluster.local".into(),
         order: vec![Registry::Kubernetes, Registry::Consul, Registry::Memory],
+        block_http_on_443: true,
     }
 }
 
@@ -538,6 +539,60 @@ fn a_name_that_nobody_resolves_is_told() {
             .place("named", &place("10.0.0.2")),
     );
     assert!(registries.reports().is_empty());
+}
+
+/// Discovery makes no listener of such a port, and says so where it was written.
+#[test]
+fn a_port_that_would_take_all_tls_is_told_at_its_entry() {
+    let files = source(Registry::External, "local");
+    for (protocol, more, told) in [
+        ("protocol: HTTP", "", true),
+        ("protocol: GRPC", "", true),
+        ("protocol: HTTP2", "", true),
+        ("protocol: GRPC-WEB", "", true),
+        ("targetPort: 8443", "", true),
+        ("protocol: FOO", "", true),
+        ("protocol: HTTP", "addresses: [0.0.0.0],", true),
+        ("protocol: HTTP", "addresses: [10.9.0.1],", false),
+        ("protocol: HTTP", "addresses: [10.9.0.0/16],", false),
+        ("protocol: TLS", "", false),
+        ("protocol: HTTPS", "", false),
+        ("protocol: TCP", "", false),
+    ] {
+        let mut registries = registries("");
+        let entry = format!(
+            "{{hosts: [b.example], {more} ports: [{{number: 443, name: https, {protocol}}}, {{number: 80, name: web, protocol: \
+             HTTP}}], resolution: DNS}}"
+        );
+        put(&mut registries, &files, Said::default().entry("e", &entry));
+        let reports = registries.news();
+        let words: Vec<_> = reports.iter().map(|report| &*report.message).collect();
+        assert_eq!(
+            words.len(),
+            usize::from(told),
+            "{protocol} {more}: {words:?}"
+        );
+        for report in reports {
+            assert!(
+                report
+                    .message
+                    .starts_with("port https makes no outbound listener: "),
+                "{report:?}"
+            );
+            assert_eq!(
+                (report.kind, &*report.name, report.whole),
+                ("ServiceEntry", "e", false)
+            );
+        }
+    }
+    let settings = Settings {
+        block_http_on_443: false,
+        ..settings()
+    };
+    let mut registries = Registries::new(settings, Arc::default(), Arc::default());
+    let entry = "{hosts: [b.example], ports: [{number: 443, name: https, protocol: HTTP}], resolution: DNS}";
+    put(&mut registries, &files, Said::default().entry("e", entry));
+    assert_eq!(registries.news(), []);
 }
 
 #[test]

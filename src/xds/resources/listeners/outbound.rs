@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 use super::chain::{self, Match};
 use super::{Draft, Inspect, encode, fixed, is_envoys, is_own, name};
 use crate::resources::conflict::{
-    Conflict, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
+    Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
 };
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
 use crate::resources::mesh::Mesh;
@@ -65,6 +65,8 @@ struct Shared {
     names: BTreeSet<String>,
     grpc_web: bool,
     inspect: Inspect,
+    /// Requests of ranges have the routes of the port.
+    routed: bool,
 }
 
 struct Builder<'a> {
@@ -93,6 +95,13 @@ pub(crate) fn build<'a>(
     builder.finish()
 }
 
+fn extras(outlet: &Outlet) -> Extras {
+    Extras {
+        grpc_web: outlet.protocol == Protocol::GrpcWeb,
+        ..Extras::default()
+    }
+}
+
 impl<'a> Builder<'a> {
     /// Whether its port may be one of the address that all share: there the proxy needs some for itself.
     fn may_share(&mut self, outlet: &Outlet) -> bool {
@@ -114,7 +123,9 @@ impl<'a> Builder<'a> {
 
     fn outlet(&mut self, outlet: &Arc<Outlet>, endpoints: &impl Fn(&Outlet) -> Vec<&'a Endpoint>) {
         let protocol = outlet.protocol;
-        if protocol.is_http() {
+        // Where it may not have all connections to its port it has those to its own addresses.
+        let has_own = outlet.is_plain_on_https && self.place.loopback.is_none();
+        if protocol.is_http() && !(has_own && self.has_address(outlet)) {
             return self.claim_http(outlet);
         }
         if self.place.loopback.is_some() {
@@ -140,8 +151,29 @@ impl<'a> Builder<'a> {
         }
     }
 
+    fn has_address(&self, outlet: &Outlet) -> bool {
+        outlet.has_address(self.place.cluster.as_str())
+    }
+
+    /// Whether it may have all connections to its port that no other service is meant by.
+    fn may_have_all(&mut self, outlet: &Outlet) -> bool {
+        let takes_tls = outlet.is_plain_on_https && !self.has_address(outlet);
+        if takes_tls {
+            let message = format!(
+                "{}/{} is left out: its listener would take the TLS connections of all proxies to port {}; declare HTTPS or TLS \
+                 there, or give it an address",
+                outlet.service.key.namespace,
+                outlet.authority(),
+                outlet.port.number
+            );
+            let conflict = Conflict::new(HTTP_OVER_HTTPS, outlet.host(), message);
+            self.out.conflicts.push(conflict);
+        }
+        !takes_tls && self.may_share(outlet)
+    }
+
     fn without_address(&mut self, outlet: &Arc<Outlet>) {
-        if !self.may_share(outlet) {
+        if !self.may_have_all(outlet) {
             return;
         }
         if outlet.protocol.has_server_name() {
@@ -166,7 +198,7 @@ impl<'a> Builder<'a> {
     }
 
     fn claim_http(&mut self, outlet: &Arc<Outlet>) {
-        if !self.may_share(outlet) {
+        if !self.may_have_all(outlet) {
             return;
         }
         let port = outlet.port.number;
@@ -232,17 +264,23 @@ impl<'a> Builder<'a> {
         }
         let matching = Match::any().ranges(&own);
         let tcp = filters::tcp(self.mesh, &outlet.name);
-        let chains = if outlet.protocol.is_auto() {
+        let auto = outlet.protocol.is_auto();
+        let http = outlet.protocol.is_http();
+        let chains = if auto || http {
             let name = name(self.wildcard().0, port);
-            let http = self.http(&name, port.to_string(), Extras::default());
-            chain::sniffed(&matching, http, tcp)
+            let requests = self.http(&name, port.to_string(), extras(outlet));
+            if http {
+                vec![matching.chain(requests)]
+            } else {
+                chain::sniffed(&matching, requests, tcp)
+            }
         } else {
             vec![matching.chain(tcp)]
         };
-        let auto = outlet.protocol.is_auto();
         let shared = self.shared.entry(port).or_default();
         shared.inspect.tls |= auto;
         shared.inspect.http |= auto;
+        shared.routed |= auto || http;
         shared.chains.extend(chains);
     }
 
@@ -281,7 +319,12 @@ impl<'a> Builder<'a> {
         let tcp = filters::tcp(self.mesh, &outlet.name);
         let mut routes = Vec::new();
         let sniffs = outlet.protocol.is_auto() && !endpoint;
-        let chains = if sniffs {
+        let chains = if outlet.protocol.is_http() {
+            let route = port.to_string();
+            routes.push(route.as_str().into());
+            let http = self.http(&name, route, extras(outlet));
+            vec![Match::any().chain(http)]
+        } else if sniffs {
             let route = outlet.authority();
             routes.push(route.as_str().into());
             let http = self.http(&name, route, Extras::default());
@@ -353,8 +396,7 @@ impl<'a> Builder<'a> {
             grpc_web: shared.grpc_web,
             ..Extras::default()
         };
-        // A range without a declared protocol has its requests from there, too.
-        if inspect.http || matches!(shared.claim, Some(Claim::Http | Claim::Auto(_))) {
+        if shared.routed || matches!(shared.claim, Some(Claim::Http | Claim::Auto(_))) {
             routes.push(port.to_string().into());
         }
         match shared.claim {

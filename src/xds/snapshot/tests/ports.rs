@@ -133,3 +133,96 @@ fn a_service_with_an_address_of_the_other_family_is_not_told_by_its_name() {
     assert!(view.get(Type::Listener, "2001:db8::1_443").is_some());
     assert!(view.get(Type::Listener, "::_443").is_none());
 }
+
+/// One listener on all addresses would take every proxy's TLS connections to that port, wherever they go.
+#[test]
+fn port_443_of_all_addresses_is_left_to_tls() {
+    // Protocol, addresses, listeners besides the proxy's own, whether it is told; and the listener where nothing is caught.
+    let rows: [(&str, &[&str], &str, bool, &str); 12] = [
+        ("HTTP", &[], "", true, ""),
+        ("HTTP2", &[], "", true, ""),
+        ("GRPC", &[], "", true, ""),
+        ("GRPC-WEB", &[], "", true, ""),
+        ("", &[], "", true, ""),
+        ("HTTP", &["0.0.0.0"], "", true, ""),
+        // Its own address is nobody else's.
+        (
+            "HTTP",
+            &["10.9.0.1"],
+            "10.9.0.1_443",
+            false,
+            "127.0.0.2_443",
+        ),
+        (
+            "GRPC",
+            &["10.8.0.0/16"],
+            "0.0.0.0_443",
+            false,
+            "127.0.0.2_443",
+        ),
+        ("", &["10.9.0.1"], "10.9.0.1_443", false, "127.0.0.2_443"),
+        // That says what it is.
+        ("HTTPS", &[], "0.0.0.0_443", false, "127.0.0.2_443"),
+        ("TLS", &[], "0.0.0.0_443", false, "127.0.0.2_443"),
+        ("TCP", &[], "0.0.0.0_443", false, "127.0.0.2_443"),
+    ];
+    for (word, addresses, intercepted, told, bound) in rows {
+        for (id, mode, expected) in [(FIRST, "REDIRECT", intercepted), (CLIENT, "NONE", bound)] {
+            for blocks in [true, false] {
+                let mut world = world("");
+                let mut b = service("api.example", &[(443, word)], Resolution::Dns);
+                at(&mut b, addresses);
+                add(&mut world, b, Vec::new());
+                let settings = Settings {
+                    block_http_on_443: blocks,
+                    ..Settings::default()
+                };
+                let snapshot = Snapshot::new(world, Arc::new(settings));
+                let view = snapshot.view(&node(id, mode));
+                let all = names(&*view, Type::Listener);
+                let own = |name: &&str| !name.starts_with("virtual");
+                let listeners: Vec<_> = all.split(' ').filter(own).collect();
+                let told_of: Vec<_> = snapshot
+                    .conflicts()
+                    .into_iter()
+                    .map(|conflict| (conflict.metric, conflict.key))
+                    .collect();
+                let row = format!("{word:?} {addresses:?} {mode} {blocks}");
+                if blocks {
+                    assert_eq!(listeners.join(" "), expected, "{row}");
+                    let metric = "pilot_conflict_outbound_listener_http_over_https";
+                    let one = (metric, "api.example".to_owned());
+                    assert_eq!(told_of, Vec::from_iter(told.then_some(one)), "{row}");
+                } else {
+                    assert_eq!((listeners.len(), told_of.len()), (1, 0), "{row}");
+                }
+            }
+        }
+    }
+}
+
+/// Where it has its own addresses there, requests have the routes of the port, and what is not for them goes its way.
+#[test]
+fn requests_to_an_address_on_port_443_find_their_routes() {
+    for (address, name) in [("10.9.0.1", "10.9.0.1_443"), ("10.8.0.0/16", "0.0.0.0_443")] {
+        let mut world = world("");
+        let mut b = service("api.example", &[(443, "HTTP")], Resolution::Dns);
+        at(&mut b, &[address]);
+        add(&mut world, b, Vec::new());
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        let view = snapshot.view(&node(FIRST, "REDIRECT"));
+        assert_eq!(names(&*view, Type::Route), "443");
+        let listener = view.get(Type::Listener, name).unwrap();
+        let listener = Listener::decode(&*listener.body).unwrap();
+        let [chain] = listener.filter_chains.as_slice() else {
+            panic!("one chain: {listener:?}");
+        };
+        assert_eq!(
+            chain.filters[0].name,
+            "envoy.filters.network.http_connection_manager"
+        );
+        let is_range = address.contains('/');
+        assert_eq!(chain.filter_chain_match.is_some(), is_range);
+        assert_eq!(listener.default_filter_chain.is_some(), is_range);
+    }
+}
