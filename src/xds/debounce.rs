@@ -56,6 +56,9 @@ pub struct Quiet {
     pub endpoints: bool,
 }
 
+/// Endpoints wait no longer, whatever else changes: one that left must not be served for as long as services come and go.
+const ENDPOINTS_MAX: Duration = Duration::from_secs(1);
+
 impl Default for Quiet {
     fn default() -> Self {
         Self {
@@ -74,13 +77,21 @@ struct Waiting {
     last: Duration,
 }
 
+/// Endpoints that wait, and since when.
+#[derive(Debug)]
+struct Endpoints {
+    hosts: BTreeSet<Arc<str>>,
+    first: Duration,
+    last: Duration,
+}
+
 /// Collects changes; the program asks it when to push.
 #[derive(Debug)]
 pub struct Debounce {
     quiet: Quiet,
+    /// All changes, but for the hosts of those of endpoints.
     waiting: Option<Waiting>,
-    /// Endpoints that do not wait, with the time of the first.
-    at_once: Option<(Batch, Duration)>,
+    endpoints: Option<Endpoints>,
     /// A snapshot is being made.
     busy: bool,
 }
@@ -90,6 +101,8 @@ pub struct Debounce {
 pub struct Due {
     pub batch: Batch,
     pub since: Duration,
+    /// Other changes wait on: only these endpoints are pushed, with all else as it was.
+    pub partial: bool,
 }
 
 impl Debounce {
@@ -97,20 +110,30 @@ impl Debounce {
         Self {
             quiet,
             waiting: None,
-            at_once: None,
+            endpoints: None,
             busy: false,
         }
     }
 
     pub fn change(&mut self, now: Duration, change: Change) {
-        if !self.quiet.endpoints && matches!(change, Change::Endpoints(_)) {
-            let (batch, _) = self.at_once.get_or_insert_with(|| (Batch::default(), now));
-            batch.add(change);
+        if let Change::Endpoints(hosts) = change {
+            let endpoints = self.endpoints.get_or_insert_with(|| Endpoints {
+                hosts: BTreeSet::new(),
+                first: now,
+                last: now,
+            });
+            endpoints.hosts.extend(hosts);
+            endpoints.last = now;
+            if let Some(waiting) = self.waiting.as_mut().filter(|_| self.quiet.endpoints) {
+                waiting.last = now;
+            }
             return;
         }
+        let earlier = self.endpoints.as_ref().filter(|_| self.quiet.endpoints);
+        let first = earlier.map_or(now, |endpoints| endpoints.first);
         let waiting = self.waiting.get_or_insert_with(|| Waiting {
             batch: Batch::default(),
-            first: now,
+            first,
             last: now,
         });
         waiting.batch.add(change);
@@ -123,13 +146,21 @@ impl Debounce {
             return None;
         }
         self.busy = true;
-        if let Some((batch, since)) = self.at_once.take() {
-            return Some(Due { batch, since });
+        let is_whole = self.others_due().is_none_or(|at| at <= now);
+        let waiting = self.waiting.take_if(|_| is_whole);
+        let endpoints = self.endpoints.take();
+        let firsts = [
+            waiting.as_ref().map(|waiting| waiting.first),
+            endpoints.as_ref().map(|endpoints| endpoints.first),
+        ];
+        let mut batch = waiting.map(|waiting| waiting.batch).unwrap_or_default();
+        if let Some(endpoints) = endpoints {
+            batch.add(Change::Endpoints(endpoints.hosts));
         }
-        let waiting = self.waiting.take()?;
         Some(Due {
-            batch: waiting.batch,
-            since: waiting.first,
+            batch,
+            since: firsts.into_iter().flatten().min()?,
+            partial: self.waiting.is_some(),
         })
     }
 
@@ -143,13 +174,34 @@ impl Debounce {
         if self.busy {
             return None;
         }
-        if let Some((_, since)) = &self.at_once {
-            return Some(*since);
+        [self.others_due(), self.endpoints_due()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// When everything goes out, because something that is more than endpoints does.
+    fn others_due(&self) -> Option<Duration> {
+        self.waiting
+            .as_ref()
+            .map(|waiting| self.at(waiting.first, waiting.last, self.quiet.max))
+    }
+
+    fn endpoints_due(&self) -> Option<Duration> {
+        let endpoints = self.endpoints.as_ref()?;
+        if !self.quiet.endpoints {
+            return Some(endpoints.first);
         }
-        self.waiting.as_ref().map(|waiting| {
-            let quiet = waiting.last.saturating_add(self.quiet.after);
-            quiet.min(waiting.first.saturating_add(self.quiet.max))
-        })
+        let last = self
+            .waiting
+            .as_ref()
+            .map_or(endpoints.last, |waiting| waiting.last.max(endpoints.last));
+        Some(self.at(endpoints.first, last, self.quiet.max.min(ENDPOINTS_MAX)))
+    }
+
+    fn at(&self, first: Duration, last: Duration, max: Duration) -> Duration {
+        let quiet = last.saturating_add(self.quiet.after);
+        quiet.min(first.saturating_add(max))
     }
 }
 
@@ -195,7 +247,8 @@ mod tests {
             assert_eq!(due.is_some(), expected, "{now}");
             if let Some(due) = due {
                 assert!(!due.batch.is_empty());
-                log.push((now, text(&due.batch)));
+                let partly = if due.partial { "partly " } else { "" };
+                log.push((now, format!("{partly}{}", text(&due.batch))));
                 done = Some(now + making);
             }
         }
@@ -221,9 +274,44 @@ mod tests {
 
     #[test]
     fn changes_without_end_go_out_after_ten_seconds() {
-        let script: Vec<_> = (0..240).map(|n| (n * 50, endpoints("a"))).collect();
+        let script: Vec<_> = (0..240).map(|n| (n * 50, SERVICE)).collect();
         let sent = play(Quiet::default(), 1, &script, 15_000);
-        assert_eq!(sent, log(&[(10_000, "a"), (12_050, "a")]));
+        assert_eq!(sent, log(&[(10_000, "full"), (12_050, "full")]));
+    }
+
+    #[test]
+    fn endpoints_without_end_go_out_each_second() {
+        let script: Vec<_> = (0..60).map(|n| (n * 50, endpoints("a"))).collect();
+        let sent = play(Quiet::default(), 1, &script, 5_000);
+        assert_eq!(sent, log(&[(1_000, "a"), (2_050, "a"), (3_050, "a")]));
+    }
+
+    /// A service that comes and goes all the time holds up no endpoint of another one, and is not pushed more often for it.
+    #[test]
+    fn endpoints_wait_a_second_at_most_whatever_else_changes() {
+        let mut script: Vec<_> = (0..240).map(|n| (n * 50, SERVICE)).collect();
+        script.extend([
+            (320, endpoints("a")),
+            (700, endpoints("b")),
+            (5_010, endpoints("c")),
+        ]);
+        let sent = play(Quiet::default(), 1, &script, 15_000);
+        assert_eq!(
+            sent,
+            log(&[
+                (1_320, "partly a b"),
+                (6_010, "partly c"),
+                (10_000, "full"),
+                (12_050, "full")
+            ])
+        );
+        // A shorter limit of everything is one of endpoints, too.
+        let quiet = Quiet {
+            max: Duration::from_millis(400),
+            ..Quiet::default()
+        };
+        let script: Vec<_> = (0..20).map(|n| (n * 50, endpoints("a"))).collect();
+        assert_eq!(play(quiet, 1, &script, 600)[0], (400, "a".to_owned()));
     }
 
     #[test]
@@ -284,7 +372,12 @@ mod tests {
         let sent = play(quiet, 20, &script, 1_000);
         assert_eq!(
             sent,
-            log(&[(50, "a"), (70, "b"), (100, "full"), (300, "c")])
+            log(&[
+                (50, "partly a"),
+                (70, "partly b"),
+                (100, "full"),
+                (300, "c")
+            ])
         );
     }
 }

@@ -416,6 +416,11 @@ impl Hub {
             return;
         };
         let begun = self.clock.now();
+        let world = if due.partial {
+            current.world_with_endpoints(&world, &due.batch.hosts)
+        } else {
+            world
+        };
         let hosts = (!due.batch.full).then(|| due.batch.hosts.clone());
         let size = Snapshot::size(&world);
         let nodes: Vec<_> = if size < LARGE {

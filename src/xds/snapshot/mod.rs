@@ -157,6 +157,26 @@ impl Snapshot {
         }
     }
 
+    /// The world of this snapshot with the endpoints that `later` has of these services; all else stays as it is, and so does a
+    /// service of which more than endpoints differs.
+    #[must_use]
+    pub fn world_with_endpoints(&self, later: &World, hosts: &BTreeSet<Arc<str>>) -> World {
+        let mut world = self.world.clone();
+        for service in services_of(&self.world, hosts) {
+            let key = &service.key;
+            let is_same = later.services.get(key) == Some(service);
+            if !is_same || !self.carried_by_eds(later, service) {
+                continue;
+            }
+            let endpoints = Arc::make_mut(&mut world.endpoints);
+            match later.endpoints.get(key) {
+                Some(shards) => endpoints.insert(key.clone(), Arc::clone(shards)),
+                None => endpoints.remove(key),
+            };
+        }
+        world
+    }
+
     fn with_endpoints(&self, world: World, hosts: &BTreeSet<Arc<str>>) -> Self {
         Self {
             world,

@@ -3,6 +3,7 @@
 mod ahead;
 mod hostile_tenants;
 mod networks;
+mod partial;
 mod ports;
 mod targets;
 mod variants;
