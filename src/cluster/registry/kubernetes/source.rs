@@ -1,11 +1,11 @@
 //! One API server as a source: all its kinds are listed and watched side by side, and told of as one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -38,8 +38,10 @@ pub struct Settings {
     pub patience: Duration,
     /// A remote cluster that was not read after so long is not waited for.
     pub late: Duration,
-    /// When to look again for a kind that the server does not have.
+    /// When to look again for a kind that the server does not have: somebody may install it.
     pub look_again: Duration,
+    /// A kind that the server had and has not is gone after so long, with its objects.
+    pub gone: Duration,
 }
 
 impl Settings {
@@ -56,7 +58,8 @@ impl Settings {
             },
             patience: Duration::from_secs(5),
             late: Duration::from_secs(30),
-            look_again: Duration::from_secs(60),
+            look_again: Duration::from_secs(8),
+            gone: Duration::from_secs(60),
         }
     }
 }
@@ -144,6 +147,7 @@ struct Watching {
     cluster: Cluster,
     settings: Settings,
     peers: Peers,
+    served: Served,
     to: mpsc::Sender<Word>,
 }
 
@@ -157,6 +161,7 @@ impl Watching {
             cluster,
             settings,
             peers: Peers::default(),
+            served: Served::default(),
             to,
         };
         watching.held::<Service>();
@@ -238,6 +243,8 @@ impl Watching {
             cluster: self.cluster.clone(),
             pace: self.settings.pace,
             again: self.settings.look_again,
+            gone: self.settings.gone,
+            served: self.served.clone(),
             selection: Selection {
                 namespace: self.settings.namespace.clone(),
                 ..Selection::default()
@@ -295,6 +302,8 @@ struct Looking {
     cluster: Cluster,
     pace: Pace,
     again: Duration,
+    gone: Duration,
+    served: Served,
     selection: Selection,
     peers: Peers,
 }
@@ -327,7 +336,7 @@ impl Looking {
                     backoff.next(fastrand::f64())
                 }
                 // A server that starts knows kinds of its own before it knows others'.
-                Ok(None) if lost.is_some_and(|lost| lost.elapsed() < self.again) => {
+                Ok(None) if lost.is_some_and(|lost| lost.elapsed() < self.gone) => {
                     let why = format!("{} does not serve {name}", self.cluster.address());
                     store.stale(Instant::now(), why);
                     backoff.next(fastrand::f64())
@@ -351,12 +360,46 @@ impl Looking {
 
     /// In which version the server has the kind.
     async fn version(&self) -> Result<Option<&'static str>, Failure> {
-        let Resource { group, name, .. } = self.resource;
         for &version in self.versions {
-            if self.cluster.serves(group, version).await?.contains(name) {
+            let resource = Resource {
+                version,
+                ..self.resource
+            };
+            // Together with `again`: whatever is installed is seen within ten seconds.
+            let fresh = self.again / 8;
+            if self.served.has(&self.cluster, resource, fresh).await? {
                 return Ok(Some(version));
             }
         }
         Ok(None)
+    }
+}
+
+/// The kinds that a server has, asked for once for all that look for one of theirs at about the same time.
+#[derive(Clone, Debug, Default)]
+struct Served(Arc<Mutex<BTreeMap<(&'static str, &'static str), KnownKinds>>>);
+
+/// The kinds of one version of a group, and when the server said them.
+type KnownKinds = (Instant, BTreeSet<String>);
+
+impl Served {
+    /// Whether the server has it, or had it so short a time ago.
+    async fn has(
+        &self,
+        cluster: &Cluster,
+        resource: Resource,
+        fresh: Duration,
+    ) -> Result<bool, Failure> {
+        let mut known = self.0.lock().await;
+        let of = (resource.group, resource.version);
+        if let Some((at, names)) = known.get(&of)
+            && at.elapsed() < fresh
+        {
+            return Ok(names.contains(resource.name));
+        }
+        let names = cluster.serves(resource.group, resource.version).await?;
+        let has = names.contains(resource.name);
+        known.insert(of, (Instant::now(), names));
+        Ok(has)
     }
 }

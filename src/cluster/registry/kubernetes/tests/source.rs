@@ -29,6 +29,7 @@ pub(super) fn settings() -> Settings {
         patience: Duration::from_millis(300),
         late: Duration::from_millis(300),
         look_again: Duration::from_millis(300),
+        gone: Duration::from_millis(300),
         ..Settings::new(Names {
             cluster: "here".into(),
             domain: "cluster.local".into(),
@@ -390,6 +391,36 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     fake.delete_in("virtualservices", "demo/v");
     let last = source.until(|told| told.others.iter().count() == 1).await;
     assert_eq!(last.contribution, told.contribution);
+}
+
+/// A server that has none of them is asked for all of them at once.
+#[tokio::test]
+async fn kinds_that_are_not_installed_are_looked_for_together() {
+    let fake = fake("10.0.0.1").await;
+    let settings = Settings {
+        look_again: Duration::from_secs(600),
+        ..settings()
+    };
+    let mut source = Source::start(&fake, settings);
+    source.synced().await;
+    let mut paths = fake.paths();
+    paths.retain(|path| path.contains("istio.io"));
+    paths.sort();
+    let versions = |group: &str| {
+        ["v1", "v1alpha3", "v1beta1"].map(|version| format!("/apis/{group}.istio.io/{version}"))
+    };
+    assert_eq!(
+        paths,
+        [versions("networking"), versions("security")].concat()
+    );
+}
+
+#[test]
+fn a_kind_that_is_installed_later_is_seen_within_ten_seconds() {
+    let settings = Settings::new(settings().names);
+    let latest = settings.look_again + settings.look_again / 8 + Duration::from_millis(500);
+    assert!(latest < Duration::from_secs(10), "{latest:?}");
+    assert_eq!(settings.gone, Duration::from_secs(60));
 }
 
 /// A role for one namespace cannot allow kinds that have none.
