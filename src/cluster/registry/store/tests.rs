@@ -562,7 +562,7 @@ fn a_port_that_would_take_all_tls_is_told_at_its_entry() {
         let mut registries = registries("");
         let entry = format!(
             "{{hosts: [b.example], {more} ports: [{{number: 443, name: https, {protocol}}}, {{number: 80, name: web, protocol: \
-             HTTP}}], resolution: DNS}}"
+             HTTP}}], resolution: NONE}}"
         );
         put(&mut registries, &files, Said::default().entry("e", &entry));
         let reports = registries.news();
