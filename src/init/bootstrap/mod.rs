@@ -15,6 +15,7 @@ pub mod node;
 mod parts;
 mod template;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -72,15 +73,37 @@ pub struct Rendered {
 /// # Errors
 /// A file that cannot be read or is not what it should be, with its name.
 pub fn render(source: &Source, epoch: u32, way: Override) -> Result<Rendered, BootstrapError> {
+    render_for(source, epoch, way, ClientCertificates::Present)
+}
+
+/// The same for a proxy whose certificates as a client may be missing: its metadata tells the control plane so.
+///
+/// # Errors
+/// As [`render`].
+pub fn render_for(
+    source: &Source,
+    epoch: u32,
+    way: Override,
+    certificates: ClientCertificates,
+) -> Result<Rendered, BootstrapError> {
     match source {
         Source::Generated {
             inputs,
             override_file,
-        } => generated(document::build(inputs), override_file.as_deref()),
+        } => {
+            let mut metadata = Cow::Borrowed(&inputs.metadata);
+            if certificates == ClientCertificates::Missing {
+                add_missing(metadata.to_mut());
+            }
+            generated(document::build(inputs, &metadata), override_file.as_deref())
+        }
         Source::Template {
             template,
             override_file,
-        } => finish(from_template(template, epoch)?, override_file.as_deref()),
+        } => {
+            let document = from_template(template, epoch, certificates)?;
+            finish(document, override_file.as_deref())
+        }
         Source::Custom {
             file,
             override_file,
@@ -88,10 +111,52 @@ pub fn render(source: &Source, epoch: u32, way: Override) -> Result<Rendered, Bo
     }
 }
 
-fn from_template(template: &Template, epoch: u32) -> Result<Value, BootstrapError> {
+/// Whether the files are there that make the proxy somebody as a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    Present,
+    Missing,
+}
+
+impl Source {
+    /// The first of the client's files that is not there, by the metadata that the control plane names them by. `None`: all
+    /// are, or the metadata is the user's own.
+    #[must_use]
+    pub fn missing_certificate(&self) -> Option<PathBuf> {
+        match self {
+            Self::Generated { inputs, .. } => files::missing_certificate(&inputs.metadata),
+            Self::Template { template, .. } => {
+                let mut values = template.values.iter();
+                let metadata = values.find(|(name, _)| *name == NODE_METADATA);
+                files::missing_certificate(metadata?.1.as_object()?)
+            }
+            Self::Custom { .. } => None,
+        }
+    }
+}
+
+/// The name of the metadata in a template.
+const NODE_METADATA: &str = "node-metadata";
+
+fn add_missing(metadata: &mut Map) {
+    metadata.insert("CERTIFICATES", "none".into());
+}
+
+fn from_template(
+    template: &Template,
+    epoch: u32,
+    certificates: ClientCertificates,
+) -> Result<Value, BootstrapError> {
     let document = files::read_object(files::TEMPLATE, &template.file)?;
     let mut values = template.values.clone();
     values.push(("epoch", epoch.into()));
+    for (name, value) in &mut values {
+        if let (NODE_METADATA, Value::Object(metadata), ClientCertificates::Missing) =
+            (*name, value, certificates)
+        {
+            add_missing(metadata);
+        }
+    }
     template::fill(document, &values).map_err(|unfilled| {
         BootstrapError::new(
             "fill",

@@ -4,10 +4,11 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{EventLoop, STAND_IN};
-use crate::bootstrap::{self, BootstrapError, Override, Source};
+use crate::bootstrap::{self, BootstrapError, ClientCertificates, Override, Source};
 use crate::children::{self, Kind, Run};
 use crate::config::{Config, Launch};
 use crate::error::{Refused, StartError};
@@ -123,7 +124,15 @@ impl EventLoop {
             (true, false) => Override::InFile,
             (false, _) => Override::InArgument,
         };
-        let rendered = match bootstrap::render(&self.config.source, number, way) {
+        let source = &self.config.source;
+        let certificates = match source.missing_certificate() {
+            Some(path) => {
+                say_without_certificates(&path);
+                ClientCertificates::Missing
+            }
+            None => ClientCertificates::Present,
+        };
+        let rendered = match bootstrap::render_for(source, number, way, certificates) {
             Ok(rendered) => rendered,
             Err(error) => return Err(self.no_bootstrap(&error)),
         };
@@ -298,6 +307,17 @@ const IN_ARGUMENT: &str =
 
 /// For a configuration path that does not serve.
 const OTHER_PATH: &str = "--config-path chooses another";
+
+/// Once: each epoch is rendered anew, and a mesh without mutual TLS never has any.
+fn say_without_certificates(missing: &Path) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        log::info!(
+            "{} is missing: the control plane is told that the proxy has no certificates",
+            missing.display()
+        );
+    }
+}
 
 /// For a proxy that cannot be started.
 fn remedy(launch: &Launch, error: &io::Error) -> &'static str {
