@@ -1,5 +1,7 @@
 //! Several sources, one service: who wins, what adds up, and what is left out.
 
+mod together;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -48,6 +50,11 @@ impl Candidate<'_> {
     /// Services of Kubernetes are one, wherever they are. What a request put into memory stands alone.
     fn is_shared(&self) -> bool {
         self.service.registry == Registry::Kubernetes && self.source.registry != Registry::Memory
+    }
+
+    /// Entries of one source with one name are one service.
+    fn is_written_with(&self, other: &Self) -> bool {
+        self.made.is_some() && other.made.is_some() && self.source == other.source
     }
 
     fn report(&self, winner: &Self) -> Report {
@@ -113,17 +120,31 @@ pub(super) fn merge<'a>(
         return Merged::default();
     };
     let shared = winner.is_shared();
-    let (allies, losers): (Vec<_>, Vec<_>) =
-        others.iter().partition(|other| shared && other.is_shared());
+    let (allies, losers): (Vec<_>, Vec<_>) = others
+        .iter()
+        .partition(|other| shared && other.is_shared() || winner.is_written_with(other));
+    let mut left_out: Vec<_> = losers.iter().map(|loser| loser.report(winner)).collect();
     let shards = match winner.made {
-        Some(used) => used.shards.clone(),
+        Some(used) if allies.is_empty() => used.shards.clone(),
+        Some(_) => {
+            left_out.extend(
+                allies
+                    .iter()
+                    .flat_map(|ally| together::differences(winner, ally)),
+            );
+            Arc::new(together::shards(winner, &allies))
+        }
         None if shared => Arc::new(of_all(sources, &losers, key)),
         None => Arc::new(of_one(sources, winner.source, key)),
     };
+    let service = match winner.made {
+        Some(_) => together::service(winner, &allies),
+        None => joined(winner, &allies),
+    };
     Merged {
-        service: Some(joined(winner, &allies)),
+        service: Some(service),
         shards: Some(shards).filter(|shards| !shards.is_empty()),
-        left_out: losers.iter().map(|loser| loser.report(winner)).collect(),
+        left_out,
     }
 }
 

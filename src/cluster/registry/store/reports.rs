@@ -93,7 +93,8 @@ impl Registries {
     fn weigh(&self, reports: &mut [Report]) {
         let mut lost: BTreeMap<_, usize> = BTreeMap::new();
         let key = |report: &Report| (report.namespace.clone(), report.name.clone());
-        let is_entry = |report: &&mut Report| report.kind == "ServiceEntry";
+        // What another entry adds to is used in part in any case.
+        let is_entry = |report: &&mut Report| report.kind == "ServiceEntry" && report.whole;
         for report in reports.iter_mut().filter(is_entry) {
             *lost.entry(key(report)).or_default() += 1;
         }

@@ -439,10 +439,7 @@ fn of_one_name_in_other_registries_the_first_counts() {
         ]
     );
     registries.remove(&consul);
-    assert_eq!(
-        said(&registries),
-        ["External/local ServiceEntry b: b.example is not used: ServiceEntry demo/a has it"]
-    );
+    assert_eq!(said(&registries), [""; 0]);
     let memory = source(Registry::Memory, "v2-debug");
     put(&mut registries, &memory, Said::default().entry("a", &entry));
     assert_eq!(
@@ -539,6 +536,117 @@ fn a_name_that_nobody_resolves_is_told() {
             .place("named", &place("10.0.0.2")),
     );
     assert!(registries.reports().is_empty());
+}
+
+/// As two teams write them, each for its own backends.
+#[test]
+fn entries_of_one_host_and_namespace_are_one_service() {
+    let mut registries = registries("");
+    let files = source(Registry::External, "local");
+    let entry = |more: &str, port: &str, address: &str| {
+        format!(
+            "{{hosts: [b.example], location: MESH_INTERNAL, {more} ports: [{port}], resolution: STATIC, endpoints: \
+             [{{address: {address}}}]}}"
+        )
+    };
+    let said = Said::default()
+        .entry(
+            "a",
+            &entry(
+                "subjectAltNames: [one], addresses: [10.9.0.1],",
+                "{number: 80, name: http, protocol: HTTP}",
+                "10.0.0.1",
+            ),
+        )
+        .entry(
+            "b",
+            &entry(
+                "subjectAltNames: [two], addresses: [10.9.0.2, 10.9.0.1],",
+                "{number: 80, name: web, protocol: HTTP, targetPort: 8080}",
+                "10.0.0.2",
+            ),
+        )
+        .entry(
+            "c",
+            &entry("", "{number: 90, name: tcp, protocol: TCP}", "10.0.0.3"),
+        );
+    put(&mut registries, &files, said.clone());
+    let world = registries.world();
+    assert_eq!(
+        shown(&world),
+        [
+            "b.example STATIC http:80:Http:Number(80) local=10.9.0.1,10.9.0.2",
+            "  local 10.0.0.1:80 http  w1  ",
+            "  local 10.0.0.2:8080 http  w1  ",
+        ]
+    );
+    let service = world.services.values().next().unwrap();
+    let accounts: Vec<_> = service.accounts.iter().map(|account| &**account).collect();
+    assert_eq!(accounts, ["one", "two"]);
+    let told: Vec<_> = registries
+        .news()
+        .into_iter()
+        .map(|report| (report.name.to_string(), report.message, report.whole))
+        .collect();
+    let words = "port tcp 90 TCP of b.example is not used: ServiceEntry demo/a, which is older, has the ports of that name";
+    assert_eq!(told, [("c".to_owned(), words.to_owned(), false)]);
+    // An endpoint of one of them leaves: nothing but endpoints changes.
+    let less = said.clone().entry("b", "{hosts: [b.example], location: MESH_INTERNAL, subjectAltNames: [two], addresses: [10.9.0.2], ports: [{number: 80, name: web, protocol: HTTP, targetPort: 8080}], resolution: STATIC}");
+    assert_eq!(
+        put(&mut registries, &files, less).changes,
+        [hosts(&["b.example"])]
+    );
+    // The oldest goes: the next one says what the ports are.
+    let mut rest = Said::default();
+    for (name, port, address) in [
+        ("b", "{number: 80, name: web, protocol: TCP}", "10.0.0.2"),
+        ("c", "{number: 90, name: tcp, protocol: TCP}", "10.0.0.3"),
+    ] {
+        rest = rest.entry(name, &entry("", port, address));
+    }
+    put(&mut registries, &files, rest);
+    assert_eq!(
+        shown(&registries.world()),
+        [
+            "b.example STATIC web:80:Tcp:Number(80) ",
+            "  local 10.0.0.2:80 web  w1  "
+        ]
+    );
+}
+
+/// Envoy refuses an assignment with a name in it.
+#[test]
+fn names_of_a_younger_entry_are_no_endpoints_of_an_older_one_with_addresses() {
+    let mut registries = registries("");
+    let files = source(Registry::External, "local");
+    let entry = |resolution: &str, address: &str| {
+        format!(
+            "{{hosts: [b.example], ports: [{{number: 80, name: http, protocol: HTTP}}], resolution: {resolution}, endpoints: \
+             [{{address: {address}}}]}}"
+        )
+    };
+    let said = Said::default()
+        .entry("a", &entry("STATIC", "10.0.0.1"))
+        .entry("b", &entry("DNS", "x.example"));
+    put(&mut registries, &files, said);
+    assert_eq!(
+        shown(&registries.world()),
+        [
+            "b.example STATIC http:80:Http:Number(80)  external",
+            "  local 10.0.0.1:80 http  w1  "
+        ]
+    );
+    let told: Vec<_> = registries
+        .reports()
+        .into_iter()
+        .map(|report| report.message)
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "resolution DNS of b.example is not used: ServiceEntry demo/a, which is older, says STATIC"
+        ]
+    );
 }
 
 /// Discovery makes no listener of such a port, and says so where it was written.
@@ -664,9 +772,9 @@ fn what_is_left_out_is_news_once() {
     put(&mut registries, &files, said.clone());
     put(&mut registries, &cluster, service);
     assert_eq!(told(&mut registries), []);
-    // Of two that say the same the other one is left out, now that the first is gone.
+    // Those that are left are one service.
     registries.remove(&cluster);
-    assert_eq!(told(&mut registries), [("b".to_owned(), true)]);
+    assert_eq!(told(&mut registries), []);
     let memory = source(Registry::Memory, "v2-debug");
     put(&mut registries, &memory, Said::default().sidecar("s", "{}"));
     put(&mut registries, &files, said.sidecar("s", "{}"));
