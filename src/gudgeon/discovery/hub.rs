@@ -267,6 +267,7 @@ impl Hub {
     }
 
     fn serve(&self, snapshot: Arc<Snapshot>) {
+        self.lines.lost_gateways(&snapshot);
         // Behind the snapshot: what is made of it meanwhile has the number before, and is made once more.
         self.snapshot.send_replace(Some(snapshot));
         self.snapshots.fetch_add(1, Ordering::SeqCst);

@@ -1,8 +1,12 @@
 //! What others make the log say, all of them together: whoever reaches the port may begin as many streams as he likes, and
 //! whoever writes objects may let each of them lose against another one.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use cluster::registry::Report;
 use tracing::warn;
+use xds::snapshot::Snapshot;
 
 use crate::seldom::Seldom;
 
@@ -22,9 +26,21 @@ pub(crate) struct Lines {
     /// Rules that nothing enforces, by their number; and policies that came later.
     pub(crate) rules: Seldom,
     pub(crate) security: Seldom,
+    /// Gateways between networks that were said to be of no use.
+    gateways: Mutex<BTreeSet<String>>,
 }
 
 impl Lines {
+    /// Gateways between networks that this snapshot has no address of, each once for as long as that is so.
+    pub(super) fn lost_gateways(&self, snapshot: &Snapshot) {
+        let now: BTreeSet<String> = snapshot.lost_gateways().map(str::to_owned).collect();
+        let mut said = self.gateways.lock().unwrap_or_else(PoisonError::into_inner);
+        for words in now.difference(&said) {
+            warn!("{words}");
+        }
+        *said = now;
+    }
+
     /// What another object is in the place of, from now on.
     pub(super) fn left_out(&self, reports: &[Report]) {
         for report in reports {
@@ -54,6 +70,7 @@ impl Default for Lines {
             lost: Seldom::new(100),
             rules: Seldom::new(10),
             security: Seldom::new(10),
+            gateways: Mutex::default(),
         }
     }
 }

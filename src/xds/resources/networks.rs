@@ -8,6 +8,7 @@ use api::istio::mesh::v1alpha1::network::network_endpoints::Ne;
 use api::mesh::MeshNetworks;
 use api::model::{self, ClusterId, Endpoint, World};
 
+use super::conflict::{Conflict, GATEWAY_WITHOUT_ADDRESS};
 use super::proxy::Families;
 
 /// The networks of a mesh, ready for look-ups.
@@ -17,6 +18,8 @@ pub(crate) struct Networks {
     clusters: BTreeMap<String, String>,
     /// Only networks that have any; sorted.
     gateways: BTreeMap<String, Vec<(IpAddr, u16)>>,
+    /// Gateways that nobody can be sent to.
+    pub(crate) conflicts: Vec<Conflict>,
 }
 
 impl Networks {
@@ -47,7 +50,11 @@ impl Networks {
                         places.extend(address.parse().ok().map(|address| (address, port)));
                     }
                     Some(Gw::RegistryServiceName(host)) => {
+                        let before = places.len();
                         places.extend(balancers(world, host).map(|address| (address, port)));
+                        if places.len() == before {
+                            all.conflicts.push(without_address(name, host));
+                        }
                     }
                     None => {}
                 }
@@ -107,6 +114,19 @@ impl Networks {
             .filter_map(|all| u128::try_from(of_families(all, families).len()).ok())
             .fold(1, u128::saturating_mul)
     }
+}
+
+/// Endpoints are given to proxies by addresses; a load balancer that has a name only is in no such list.
+fn without_address(network: &str, host: &str) -> Conflict {
+    let message = format!(
+        "the gateway {host} of network {network} is left out: it is no service whose load balancer has an IP address, and names \
+         are not resolved; write its address into meshNetworks"
+    );
+    Conflict::new(
+        GATEWAY_WITHOUT_ADDRESS,
+        format!("{network} {host}"),
+        message,
+    )
 }
 
 fn of_families(all: &[(IpAddr, u16)], families: Families) -> Vec<(IpAddr, u16)> {

@@ -286,6 +286,7 @@ impl Snapshot {
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut all: BTreeSet<Conflict> = self.base.outlets.conflicts.iter().cloned().collect();
         all.extend(fixed::no_http_proxy(&self.base.mesh));
+        all.extend(self.base.networks.conflicts.iter().cloned());
         all.extend(self.made.lost().values().cloned());
         let listeners = self.made.listeners.all();
         for outbound in listeners.iter().flat_map(|place| place.values()) {
@@ -301,6 +302,12 @@ impl Snapshot {
             (later.metric, &later.key, &later.message) == (first.metric, &first.key, &first.message)
         });
         all
+    }
+
+    /// Gateways between networks that nobody can be sent to, in words.
+    pub fn lost_gateways(&self) -> impl Iterator<Item = &str> {
+        let all = self.base.networks.conflicts.iter();
+        all.map(|conflict| conflict.message.as_str())
     }
 
     /// Assignments that were made and are kept, each for all proxies that see the same.

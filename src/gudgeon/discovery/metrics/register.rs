@@ -7,7 +7,7 @@ use super::{Metrics, Standing};
 use crate::cli::VERSION;
 
 /// Gauges that conflicts are counted in.
-const CONFLICTS: [(&str, &str); 7] = [
+const CONFLICTS: [(&str, &str); 8] = [
     (
         "pilot_conflict_outbound_listener_tcp_over_current_tcp",
         "TCP ports that another TCP port keeps from having a listener",
@@ -23,6 +23,10 @@ const CONFLICTS: [(&str, &str); 7] = [
     (
         "pilot_conflict_outbound_listener_http_over_https",
         "HTTP and undeclared ports without an address that have no listener on port 443",
+    ),
+    (
+        "gudgeon_network_gateways_without_address",
+        "Gateways between networks that have a name and no address",
     ),
     (
         "pilot_invalid_out_listeners",

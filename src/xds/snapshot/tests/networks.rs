@@ -184,3 +184,37 @@ fn families_count_for_whom_the_proxy_calls() {
     assert_eq!(seen(&["9.9.9.9"], &direct, v4), ["10.2.0.2 -", "1"]);
     assert_eq!(seen(&["9.9.9.9"], &direct[..1], v4), ["2001:db8::8 -", "1"]);
 }
+
+/// A load balancer may have a name only; it is told, and the others of the network serve.
+#[test]
+fn a_gateway_without_an_address_is_told() {
+    let mut world = two_networks(|_| ());
+    networks(
+        &mut world,
+        "networks:\n  vm: {gateways: [{address: 9.9.9.9, port: 15443}, {registryServiceName: gw.demo.svc.cluster.local, port: \
+         15443}, {registryServiceName: gone.demo.svc.cluster.local, port: 15443}]}\n",
+    );
+    let told = |world: &World| {
+        let snapshot = Snapshot::new(world.clone(), Arc::new(Settings::default()));
+        let all = snapshot.conflicts().into_iter();
+        let told: Vec<_> = all
+            .map(|conflict| (conflict.metric, conflict.key))
+            .collect();
+        assert_eq!(snapshot.lost_gateways().count(), told.len());
+        let places = places(&*snapshot.view(&node(CLIENT, "REDIRECT")), B);
+        (told, places.len())
+    };
+    let metric = "gudgeon_network_gateways_without_address";
+    let of = |name: &str| (metric, format!("vm {name}.demo.svc.cluster.local"));
+    add(
+        &mut world,
+        service("gw", &[(15443, "TLS")], Resolution::Static),
+        Vec::new(),
+    );
+    assert_eq!(told(&world), (vec![of("gone"), of("gw")], 2));
+    let mut gateway = service("gw", &[(15443, "TLS")], Resolution::Static);
+    let address = "9.9.9.8".parse().unwrap();
+    gateway.balancers.insert("Kubernetes".into(), vec![address]);
+    add(&mut world, gateway, Vec::new());
+    assert_eq!(told(&world), (vec![of("gone")], 3));
+}
