@@ -10,7 +10,7 @@ use cluster::registry::{Registries, Standing};
 use xds::node::clipped;
 use xds::view::Type;
 
-use super::debug::{objects, sorted};
+use super::debug::{objects, sorted, unserved_reason};
 use super::hub::Hub;
 use super::inert;
 use super::pushed::Pushed;
@@ -229,15 +229,21 @@ fn services(page: &mut String, hub: &Hub) {
             .flatten()
             .map(ToString::to_string)
             .collect();
+        let unserved = service.ports.iter().filter_map(|port| {
+            let reason = unserved_reason(world, service, port)?;
+            Some(format!("{}: {reason}", port.number))
+        });
+        let unserved: Vec<_> = unserved.collect();
         let _written = writeln!(
             page,
-            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{} <span class=\"bad\">{}</span></tr>",
             escaped(&service.key.hostname),
             service.registry.as_str(),
             escaped(&ports.join(", ")),
             addresses.join(", "),
             service.resolution.as_str(),
-            world.endpoints_of(&service.key).count()
+            world.endpoints_of(&service.key).count(),
+            escaped(&unserved.join("; "))
         );
     }
     html::more(page, world.services.len());

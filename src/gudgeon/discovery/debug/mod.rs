@@ -6,6 +6,7 @@ mod dump;
 mod printed;
 mod services;
 mod streams;
+mod unserved;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(super) use clusters::objects;
 pub(super) use descriptions::{Descriptions, ENVOY};
 pub(super) use services::{registration, served};
 pub(super) use streams::sorted;
+pub(super) use unserved::reason as unserved_reason;
 
 /// Whether [`answer`] has one for this path.
 pub(super) fn is_path(path: &str) -> bool {

@@ -8,6 +8,7 @@ use api::model::{ClusterId, Endpoint, Health, Port, Service, World};
 use serde_json::{Map, Value, json};
 use xds::snapshot::Snapshot;
 
+use super::unserved;
 use crate::discovery::hub::Hub;
 
 /// Nothing is served before the first snapshot.
@@ -165,7 +166,15 @@ pub(super) fn endpoints(hub: &Hub) -> Value {
             let all: Vec<Value> = of_port(world, service, port)
                 .map(|(cluster, endpoint)| shown(snapshot, cluster, endpoint))
                 .collect();
-            json!({"svc": format!("{}:{}", service.key.hostname, port.name), "ep": all})
+            let name = format!("{}:{}", service.key.hostname, port.name);
+            let mut row = Map::from_iter([
+                ("svc".to_owned(), name.into()),
+                ("ep".to_owned(), all.into()),
+            ]);
+            if let Some(reason) = unserved::reason(world, service, port) {
+                row.insert("reason".to_owned(), reason.into());
+            }
+            Value::Object(row)
         })
     });
     Value::Array(rows.collect())

@@ -1,0 +1,241 @@
+//! Why a port of a service has nobody who answers: the first of the usual causes that holds.
+
+use std::collections::BTreeSet;
+
+use api::model::{Endpoint, Health, Labels, Port, Registry, Resolution, Service, World, selects};
+
+use super::services::served;
+
+/// Names of ports in one sentence.
+const NAMES: usize = 5;
+
+/// `None`: somebody answers, or nobody here has to know who does.
+pub(crate) fn reason(world: &World, service: &Service, port: &Port) -> Option<String> {
+    let finds_itself = match service.resolution {
+        // Connections go where they wanted to; or the name of the service itself is resolved.
+        Resolution::None => !service.is_headless(),
+        Resolution::Dns | Resolution::DnsRoundRobin => service.selector.is_empty(),
+        Resolution::Static => false,
+    };
+    if finds_itself || served(world, service, port).next().is_some() {
+        return None;
+    }
+    let all: Vec<&Endpoint> = world
+        .endpoints_of(&service.key)
+        .map(|(_, endpoint)| endpoint)
+        .collect();
+    let own = all.iter().filter(|one| one.port_name == port.name);
+    let own: Vec<_> = own.collect();
+    if !own.is_empty() {
+        let has_weight = own.iter().any(|endpoint| endpoint.weight > 0);
+        let why = if has_weight {
+            "none is ready"
+        } else {
+            "each has weight 0"
+        };
+        return Some(format!("{}: {why}", counted(own.len(), "endpoint")));
+    }
+    if !all.is_empty() {
+        let names: BTreeSet<&str> = all.iter().map(|endpoint| &*endpoint.port_name).collect();
+        let names: Vec<_> = names
+            .iter()
+            .take(NAMES)
+            .map(|name| format!("{name:?}"))
+            .collect();
+        return Some(format!(
+            "{}, and none has a port named {:?}: they have {}",
+            counted(all.len(), "endpoint"),
+            &*port.name,
+            names.join(", ")
+        ));
+    }
+    Some(selected(world, service))
+}
+
+/// Of a service without any endpoint.
+fn selected(world: &World, service: &Service) -> String {
+    if service.selector.is_empty() {
+        return "no endpoints: it has no selector, and none are written for it".to_owned();
+    }
+    let namespace = &service.key.namespace;
+    let labels = text(&service.selector);
+    let pods = world.workloads.values();
+    let pods = pods
+        .filter(|pod| pod.key.namespace == *namespace && selects(&service.selector, &pod.labels));
+    let (all, ready) = pods.fold((0, 0), |(all, ready), pod| {
+        (all + 1, ready + usize::from(pod.health == Health::Ready))
+    });
+    match (all, ready) {
+        (0, _) => {
+            let more = match service.registry {
+                Registry::External => " and no WorkloadEntry",
+                Registry::Kubernetes | Registry::Consul | Registry::Memory => "",
+            };
+            format!(
+                "no endpoints: its selector {labels} matches no pod{more} of namespace {namespace}"
+            )
+        }
+        (all, 0) => format!(
+            "no endpoints: its selector {labels} matches {}: none is ready",
+            counted(all, "pod")
+        ),
+        (all, ready) => format!(
+            "no endpoints: its selector {labels} matches {}, of which {ready} ready: none listens on its ports",
+            counted(all, "pod")
+        ),
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let end = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{end}")
+}
+
+fn text(labels: &Labels) -> String {
+    let all = labels.iter();
+    let all: Vec<_> = all.map(|(name, value)| format!("{name}={value}")).collect();
+    all.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use api::model::{
+        EndpointAddress, Locality, Protocol, ServiceKey, Shards, Target, Workload, WorkloadKey,
+    };
+
+    use super::*;
+
+    fn labels(app: &str) -> Labels {
+        Labels::from([("app".into(), app.into())])
+    }
+
+    fn service(resolution: Resolution, selector: Labels) -> Service {
+        Service {
+            key: ServiceKey::new("b.demo", "demo"),
+            registry: Registry::Kubernetes,
+            ports: vec![Port {
+                name: "http".into(),
+                number: 80,
+                protocol: Protocol::Http,
+                target: Target::Number(80),
+            }],
+            addresses: BTreeMap::new(),
+            cluster: "c".into(),
+            resolution,
+            mesh_external: false,
+            selector,
+            created: None,
+            accounts: BTreeSet::new(),
+            prefers_close: false,
+            exported_to: Vec::new(),
+            balancers: BTreeMap::new(),
+        }
+    }
+
+    fn endpoint(port: &str, health: Health, weight: u32) -> Endpoint {
+        Endpoint {
+            health,
+            weight,
+            ..Endpoint::new(EndpointAddress::read("10.0.0.1"), 80, port)
+        }
+    }
+
+    /// What is said of the one port, where the namespace has pods with these labels.
+    fn said(
+        service: &Service,
+        endpoints: Vec<Endpoint>,
+        pods: &[(&str, Health)],
+    ) -> Option<String> {
+        let mut world = World::new(Arc::default());
+        let shards = Shards::from([("c".into(), endpoints.into())]);
+        Arc::make_mut(&mut world.endpoints).insert(service.key.clone(), Arc::new(shards));
+        for (number, (app, health)) in pods.iter().enumerate() {
+            for namespace in ["demo", "other"] {
+                let key = WorkloadKey {
+                    cluster: "c".into(),
+                    namespace: namespace.into(),
+                    name: number.to_string().as_str().into(),
+                };
+                let pod = Workload {
+                    key: key.clone(),
+                    addresses: Vec::new(),
+                    labels: Arc::new(labels(app)),
+                    locality: Locality::default(),
+                    network: None,
+                    account: None,
+                    ports: BTreeMap::new(),
+                    owner: None,
+                    health: *health,
+                };
+                Arc::make_mut(&mut world.workloads).insert(key, Arc::new(pod));
+            }
+        }
+        reason(&world, service, &service.ports[0])
+    }
+
+    #[test]
+    fn the_first_cause_that_holds_is_said() {
+        let own = service(Resolution::Static, labels("b"));
+        let bare = service(Resolution::Static, Labels::new());
+        let ready = endpoint("http", Health::Ready, 1);
+        let other = endpoint("web", Health::Ready, 1);
+        for (service, endpoints, pods, words) in [
+            (&own, vec![ready.clone()], vec![], None),
+            (
+                &own,
+                vec![endpoint("http", Health::NotReady, 1); 2],
+                vec![],
+                Some("2 endpoints: none is ready"),
+            ),
+            (
+                &own,
+                vec![endpoint("http", Health::Ready, 0)],
+                vec![],
+                Some("1 endpoint: each has weight 0"),
+            ),
+            (
+                &own,
+                vec![other],
+                vec![],
+                Some("1 endpoint, and none has a port named \"http\": they have \"web\""),
+            ),
+            (
+                &own,
+                vec![],
+                vec![("c", Health::Ready)],
+                Some("no endpoints: its selector app=b matches no pod of namespace demo"),
+            ),
+            (
+                &own,
+                vec![],
+                vec![("b", Health::NotReady)],
+                Some("no endpoints: its selector app=b matches 1 pod: none is ready"),
+            ),
+            (
+                &own,
+                vec![],
+                vec![("b", Health::NotReady), ("b", Health::Ready)],
+                Some(
+                    "no endpoints: its selector app=b matches 2 pods, of which 1 ready: none listens on its ports",
+                ),
+            ),
+            (
+                &bare,
+                vec![],
+                vec![],
+                Some("no endpoints: it has no selector, and none are written for it"),
+            ),
+        ] {
+            assert_eq!(said(service, endpoints, &pods).as_deref(), words);
+        }
+        for resolution in [Resolution::Dns, Resolution::DnsRoundRobin] {
+            assert_eq!(said(&service(resolution, Labels::new()), vec![], &[]), None);
+        }
+        let mut external = service(Resolution::None, Labels::new());
+        external.registry = Registry::External;
+        assert_eq!(said(&external, vec![], &[]), None);
+    }
+}
