@@ -86,13 +86,15 @@ impl Effects {
     }
 
     pub(super) fn finish(self) -> Effect {
+        let endpoints = (!self.hosts.is_empty()).then_some(Change::Endpoints(self.hosts));
         if !self.full.is_empty() {
+            // Endpoints are named beside it: they wait less than the rest.
+            let full = self.full.into_iter().map(Change::Full);
             return Effect {
-                changes: self.full.into_iter().map(Change::Full).collect(),
+                changes: full.chain(endpoints).collect(),
                 moved: BTreeSet::new(),
             };
         }
-        let endpoints = (!self.hosts.is_empty()).then_some(Change::Endpoints(self.hosts));
         let proxies = self.proxies.into_iter().map(Change::Proxy);
         Effect {
             changes: endpoints.into_iter().chain(proxies).collect(),

@@ -703,6 +703,27 @@ fn a_port_that_would_take_all_tls_is_told_at_its_entry() {
     assert_eq!(registries.news(), []);
 }
 
+/// A directory is read as a whole, whatever of it changed: endpoints do not wait for as long as services.
+#[test]
+fn endpoints_are_named_beside_a_full_change() {
+    let mut registries = registries("");
+    let files = source(Registry::External, "local");
+    let entry = |host: &str, last: u8| {
+        format!(
+            "{{hosts: [{host}], ports: [{{number: 80, name: http, protocol: HTTP}}], resolution: STATIC, endpoints: \
+             [{{address: 10.0.0.{last}}}]}}"
+        )
+    };
+    let said = |c: &str, b: u8| {
+        let said = Said::default().entry("c", &entry(c, 9));
+        said.entry("b", &entry("b.example", b))
+    };
+    put(&mut registries, &files, said("c1.example", 1));
+    let effect = put(&mut registries, &files, said("c2.example", 2));
+    let both = [Change::Full(Reason::Service), hosts(&["b.example"])];
+    assert_eq!(effect.changes, both);
+}
+
 #[test]
 fn long_texts_of_what_is_selected_take_more_room() {
     let mut registries = registries("");
