@@ -197,6 +197,23 @@ fn redirected(network: &Network) {
             ),
         ),
     ];
+    // None of them takes the TLS connections of others: those below arrive.
+    let plain = [
+        ("api", ", protocol: HTTP"),
+        ("any-api", ""),
+        ("a-grpc", ", protocol: GRPC"),
+    ];
+    let plain = plain.map(|(name, protocol)| {
+        entry(
+            name,
+            &format!(
+                "  resolution: STATIC\n  ports: [{{number: 443, name: port{protocol}}}]\n  endpoints: [{{address: {NODE}, \
+                 ports: {{port: {}}}}}]\n",
+                one.port
+            ),
+        )
+    });
+    let all: Vec<_> = plain.into_iter().chain(all).collect();
     let (web, other) = applications(network);
     let (discovery, at) = discover(
         Place::new()
@@ -213,6 +230,7 @@ fn redirected(network: &Network) {
 
     inbound(&web, &other);
     outbound(&proxy);
+    told_at_their_entries(&discovery);
     each_of_a_headless_service(&proxy);
 
     // Nobody's: on where it wanted to. To itself: not again and again.
@@ -270,6 +288,24 @@ fn ingress(discovery: &Discovery, proxy: &Proxy) {
     std::fs::remove_file(discovery.place.path("config/sidecar.yaml")).unwrap();
     until("the services' ports", || {
         (get(from_node(8080), "web") == ok && is_cut(from_node(8081))).then_some(())
+    });
+}
+
+fn told_at_their_entries(discovery: &Discovery) {
+    let entries = discovery.json("/debug/configz?kind=ServiceEntry");
+    let told = entries.as_array().unwrap().iter().filter_map(|entry| {
+        let messages = entry["status"]["messages"].to_string();
+        let name = entry["metadata"]["name"].as_str()?.to_owned();
+        messages
+            .contains("makes no outbound listener")
+            .then_some(name)
+    });
+    let mut told: Vec<_> = told.collect();
+    told.sort();
+    assert_eq!(told, ["a-grpc", "any-api", "api"]);
+    let metric = "pilot_conflict_outbound_listener_http_over_https";
+    until(metric, || {
+        (discovery.figure(metric) == Some(3.0)).then_some(())
     });
 }
 
