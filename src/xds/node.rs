@@ -116,6 +116,8 @@ pub struct Node {
     pub ports: Vec<u16>,
     pub server: Files,
     pub client: Files,
+    /// It says that those are not there (metadata `CERTIFICATES: none`).
+    pub without_certificates: bool,
     /// Of HTTP connections.
     pub idle_timeout: Option<Duration>,
     pub http10: bool,
@@ -203,6 +205,7 @@ impl Node {
             ports: metadata.ports(),
             server: metadata.files("SERVER"),
             client: metadata.files("CLIENT"),
+            without_certificates: metadata.text("CERTIFICATES").as_deref() == Some("none"),
             idle_timeout: metadata.duration("IDLE_TIMEOUT", &mut warnings),
             http10: matches!(metadata.text("HTTP10").as_deref(), Some("1" | "true")),
             grpc: metadata.text("GENERATOR").as_deref() == Some("grpc")
@@ -496,6 +499,15 @@ mod tests {
         let long = "~".repeat(1000);
         let heard = Node::read(Some(&node(&long, Vec::new()))).unwrap_err();
         assert!(heard.to_string().len() < 400);
+    }
+
+    #[test]
+    fn one_word_says_that_there_are_no_certificates() {
+        for (says, without) in [("none", true), ("some", false), ("", false)] {
+            let metadata = vec![("CERTIFICATES", text(says))];
+            let node = Node::read(Some(&node(ID, metadata))).unwrap();
+            assert_eq!(node.without_certificates, without, "{says}");
+        }
     }
 
     #[test]

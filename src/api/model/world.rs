@@ -1,6 +1,7 @@
 //! Everything that one snapshot is made of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{ClusterId, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
@@ -47,6 +48,8 @@ pub struct World {
     pub mesh: Arc<MeshConfig>,
     pub networks: Arc<MeshNetworks>,
     pub sidecars: Arc<Objects<Sidecar>>,
+    /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
+    pub plaintext: Arc<BTreeSet<IpAddr>>,
 }
 
 impl World {
@@ -60,6 +63,7 @@ impl World {
             mesh,
             networks: Arc::default(),
             sidecars: Arc::default(),
+            plaintext: Arc::default(),
         }
     }
 

@@ -4,6 +4,7 @@
 //!  sources ──► registries ──► debounce ──► snapshot ──► mail for each stream
 //! ```
 
+mod plaintext;
 mod standings;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,6 +23,7 @@ use xds::snapshot::{Next, Snapshot};
 use xds::stream::{Lists, Protocol, Scope};
 use xds::view::View;
 
+use self::plaintext::Plaintext;
 use super::facts::Facts;
 use super::identity::TrustDomains;
 use super::inert::{self, RuleCounts};
@@ -91,6 +93,7 @@ struct State {
     standing: BTreeMap<SourceId, (Standing, Duration)>,
     debounce: Debounce,
     sessions: BTreeMap<u64, Arc<Session>>,
+    plaintext: Plaintext,
     next: u64,
     pushes: VecDeque<Pushed>,
 }
@@ -105,6 +108,7 @@ pub(crate) struct Joined {
 impl Drop for Joined {
     fn drop(&mut self) {
         self.hub.state().sessions.remove(&self.session.number);
+        self.hub.forget_certificates(&self.session);
     }
 }
 
@@ -128,6 +132,7 @@ impl Hub {
                 standing: BTreeMap::new(),
                 debounce,
                 sessions: BTreeMap::new(),
+                plaintext: Plaintext::default(),
                 next: 1,
                 pushes: VecDeque::new(),
             }),
@@ -369,6 +374,7 @@ impl Hub {
         let session = Session::new(number, node, peer, now, protocol, view, &self.lists);
         state.sessions.insert(number, Arc::clone(&session));
         drop(state);
+        self.learn_certificates(&session);
         let hub = Arc::clone(self);
         Joined { hub, session }
     }
@@ -387,6 +393,7 @@ impl Hub {
     pub(crate) async fn run(self: Arc<Self>) {
         drop(self.first_snapshot().await);
         loop {
+            self.tell_of_certificates();
             let deadline = self.state().debounce.deadline();
             let due = async {
                 match deadline {

@@ -21,6 +21,8 @@ pub(crate) struct Lines {
     pub(crate) refused: Seldom,
     /// Such as do not read.
     pub(crate) slow: Seldom,
+    /// Proxies without certificates.
+    pub(crate) plain: Seldom,
     /// Objects that lose against those of other sources.
     lost: Seldom,
     /// Rules that nothing enforces, by their number; and policies that came later.
@@ -67,6 +69,7 @@ impl Default for Lines {
             refusals: Seldom::new(100),
             refused: Seldom::new(20),
             slow: Seldom::new(20),
+            plain: Seldom::new(100),
             lost: Seldom::new(100),
             rules: Seldom::new(10),
             security: Seldom::new(10),

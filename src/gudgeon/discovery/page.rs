@@ -158,10 +158,17 @@ fn proxies(page: &mut String, hub: &Hub) {
 }
 
 fn proxy(page: &mut String, hub: &Hub, session: &Session) {
+    let snapshot = hub.snapshot();
+    let is_plain = snapshot.is_some_and(|snapshot| snapshot.is_plain(&session.node));
     let _written = write!(
         page,
-        "<tr><td>{}<td>{}<td>{}",
+        "<tr><td>{}{}<td>{}<td>{}",
         escaped(clipped(&session.node.id)),
+        if is_plain {
+            " <span class=\"bad\">no certificates: without mutual TLS</span>"
+        } else {
+            ""
+        },
         session.peer,
         log::stamp(hub.clock.wall(session.connected))
     );

@@ -45,6 +45,8 @@ pub(crate) struct Client {
     pub(crate) intercepts: bool,
     pub(crate) families: Families,
     pub(crate) files: Files,
+    /// It has no such files, and the mesh lets it do without.
+    pub(crate) plain: bool,
     /// For headless services, too.
     pub(crate) headless_eds: bool,
     /// A program with gRPC in it: it knows nothing but EDS, and no TLS by endpoint.
@@ -140,6 +142,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) client: &'a Client,
     /// Who may answer, sorted.
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
+    /// Addresses of its endpoints where nobody has certificates.
+    pub(crate) plain: BTreeSet<IpAddr>,
     /// Weights of localities count.
     pub(crate) weighted: bool,
     /// Of a cluster that resolves names itself.
@@ -163,6 +167,7 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Resource {
     let resolution = resolution(outlet, inputs.client);
     if mesh.tls != MutualTls::Off
         && !inputs.client.grpc
+        && !inputs.client.plain
         && !outlet.service.mesh_external
         && resolution != Resolution::None
     {
@@ -172,6 +177,7 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Resource {
             outlet.port.number,
             outlet.host(),
             &accounts,
+            &inputs.plain,
         );
     }
     if inputs.weighted && resolution != Resolution::None {

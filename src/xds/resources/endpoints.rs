@@ -1,6 +1,6 @@
 //! Assignments: the endpoints of one cluster, as one group of proxies sees them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -34,6 +34,14 @@ pub(crate) enum Names {
     Resolved,
     /// Envoy would refuse the whole assignment.
     LeftOut,
+}
+
+/// What endpoints are looked up in, of the whole mesh.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places<'a> {
+    pub(crate) networks: &'a Networks,
+    /// Addresses where nobody has a certificate.
+    pub(crate) plaintext: &'a BTreeSet<IpAddr>,
 }
 
 /// One endpoint that is to be used, or a gateway in its place.
@@ -70,9 +78,10 @@ pub(crate) fn groups<'a>(
     endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
     viewer: &Viewer,
     names: Names,
-    networks: &'a Networks,
+    places: Places<'a>,
     preference: &Preference<'_>,
 ) -> Vec<Group> {
+    let networks = places.networks;
     let own = viewer.network.as_deref();
     let factor = own.map_or(1, |_| networks.factor(viewer.families));
     let mut localities: BTreeMap<&Locality, Vec<Entry<'a>>> = BTreeMap::new();
@@ -98,7 +107,7 @@ pub(crate) fn groups<'a>(
                 weight: weight.saturating_mul(factor),
                 network,
                 pod: endpoint.pod.as_deref(),
-                tls: endpoint.tls == TlsMode::Istio,
+                tls: takes_tls(endpoint, places.plaintext),
             });
     }
     for ((locality, network), weight) in replaced {
@@ -121,6 +130,12 @@ pub(crate) fn groups<'a>(
         .map(|(locality, entries)| (locality, group(locality, entries)))
         .collect();
     preference.apply(groups)
+}
+
+/// Whether clients are to speak mutual TLS to it.
+pub(crate) fn takes_tls(endpoint: &Endpoint, plaintext: &BTreeSet<IpAddr>) -> bool {
+    let address = endpoint.address.ip();
+    endpoint.tls == TlsMode::Istio && !address.is_some_and(|at| plaintext.contains(&at))
 }
 
 /// Endpoints of this port that get requests.

@@ -133,8 +133,11 @@ impl Proxy {
         }
     }
 
-    /// Its workload says that it takes mutual TLS.
+    /// Its workload says that it takes mutual TLS, and it has what that takes.
     pub(crate) fn takes_tls(&self) -> bool {
+        if self.node.without_certificates {
+            return false;
+        }
         TlsMode::of_labels(&self.labels) == TlsMode::Istio
             || TlsMode::of_labels(&self.node.labels) == TlsMode::Istio
     }

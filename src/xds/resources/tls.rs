@@ -1,5 +1,8 @@
 //! Mutual TLS between sidecars.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::TransportSocketMatch;
 use envoy_types::pb::envoy::config::core::v3 as core;
@@ -13,6 +16,7 @@ use envoy_types::pb::google::protobuf::{Struct, Value, value};
 
 use super::wire;
 use crate::node::Files;
+use crate::version::Version;
 
 /// What mutual TLS of the mesh is negotiated by.
 pub(crate) const ALPN: &str = "istio";
@@ -36,18 +40,32 @@ pub(crate) fn server(files: &Files, http: bool) -> core::TransportSocket {
 
 /// To endpoints that say so with mutual TLS, to the others without. `accounts`, sorted: who may answer; none: anybody with a
 /// certificate of the mesh.
+///
+/// `plain`: addresses of endpoints that are called without though their labels say so. Envoy keeps a connection for as long as
+/// it is of use, and an endpoint whose metadata changes keeps its connections: where those addresses differ the cluster does,
+/// so that all connections are made anew.
 pub(crate) fn client(
     files: &Files,
     port: u16,
     host: &str,
     accounts: &[&str],
+    plain: &BTreeSet<IpAddr>,
 ) -> Vec<TransportSocketMatch> {
     let context = UpstreamTlsContext {
         common_tls_context: Some(common(files, &[ALPN], accounts)),
         sni: format!("outbound_.{port}_._.{host}"),
         ..UpstreamTlsContext::default()
     };
-    vec![
+    let addresses: Vec<_> = plain.iter().map(ToString::to_string).collect();
+    let version = Version::of(addresses.join(",").as_bytes());
+    let marker = (!plain.is_empty()).then(|| TransportSocketMatch {
+        name: format!("tlsMode-plain-{version}"),
+        r#match: Some(Struct {
+            fields: [("tlsMode".to_owned(), text("plain"))].into(),
+        }),
+        transport_socket: Some(wire::transport_socket(RAW, &RawBuffer {})),
+    });
+    let usual = [
         TransportSocketMatch {
             name: "tlsMode-istio".to_owned(),
             r#match: Some(Struct {
@@ -60,7 +78,8 @@ pub(crate) fn client(
             r#match: Some(Struct::default()),
             transport_socket: Some(wire::transport_socket(RAW, &RawBuffer {})),
         },
-    ]
+    ];
+    marker.into_iter().chain(usual).collect()
 }
 
 /// To a service outside of the mesh, or by the mesh's files: with a certificate and its key, or without. Without a root the

@@ -16,14 +16,14 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::model::{ClusterId, Endpoint, EndpointAddress, Service, World};
+use api::model::{ClusterId, Endpoint, EndpointAddress, Service, TlsMode, World};
 
 use self::cache::{Cache, Shared};
 use self::ports::ByPort;
 use self::variants::Variants;
 use crate::node::Node;
 use crate::resources::clusters::Client;
-use crate::resources::endpoints::Viewer;
+use crate::resources::endpoints::{Places, Viewer, takes_tls};
 use crate::resources::instances::Directory;
 use crate::resources::listeners::outbound::{Outbound, Place};
 use crate::resources::listeners::{fixed, is_beside};
@@ -330,6 +330,48 @@ impl Snapshot {
         self.base.mesh.tls != MutualTls::Off && self.base.networks.has_gateways()
     }
 
+    /// Whether a proxy does without mutual TLS, though the mesh has it where it can be had: it has no certificates.
+    #[must_use]
+    pub fn is_plain(&self, node: &Node) -> bool {
+        node.without_certificates && self.base.mesh.tls == MutualTls::Auto
+    }
+
+    /// How clients are told to speak to an endpoint.
+    #[must_use]
+    pub fn tls_of(&self, endpoint: &Endpoint) -> TlsMode {
+        if takes_tls(endpoint, self.places().plaintext) {
+            TlsMode::Istio
+        } else {
+            TlsMode::Disabled
+        }
+    }
+
+    /// Addresses of a service's endpoints that would take mutual TLS, but for their proxies.
+    fn plain_places(&self, service: &Service) -> BTreeSet<IpAddr> {
+        let plaintext = self.places().plaintext;
+        if plaintext.is_empty() {
+            return BTreeSet::new();
+        }
+        let endpoints = self.world.endpoints_of(&service.key);
+        endpoints
+            .filter(|(_, endpoint)| endpoint.tls == TlsMode::Istio)
+            .filter_map(|(_, endpoint)| endpoint.address.ip())
+            .filter(|address| plaintext.contains(address))
+            .collect()
+    }
+
+    fn places(&self) -> Places<'_> {
+        static NOWHERE: BTreeSet<IpAddr> = BTreeSet::new();
+        Places {
+            networks: &self.base.networks,
+            // Nobody may do without certificates where everybody is to have them.
+            plaintext: match self.base.mesh.tls {
+                MutualTls::Auto => &self.world.plaintext,
+                MutualTls::Off | MutualTls::Strict => &NOWHERE,
+            },
+        }
+    }
+
     /// The network that an endpoint is in; empty where nothing says one.
     #[must_use]
     pub fn network_of<'a>(&'a self, cluster: &ClusterId, endpoint: &'a Endpoint) -> &'a str {
@@ -479,7 +521,7 @@ fn likeness(node: &Node) -> impl Hash + use<> {
         node.kind,
         node.mode,
         node.domain.clone(),
-        node.client.clone(),
+        (node.client.clone(), node.without_certificates),
     );
     (options, place, families, who)
 }

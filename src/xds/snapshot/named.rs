@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::model::{Locality, Resolution};
 
 use super::Assignments;
-use super::proxy::ProxyView;
+use super::proxy::{ProxyView, network};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::grpc::{self, Asker, Target};
 use crate::resources::locality::Preference;
@@ -71,7 +71,7 @@ impl ProxyView {
         Some(self.assignments_of(outlet).get(outlet.name.clone(), || {
             let viewer = Viewer {
                 families: self.proxy.families,
-                network: snapshot.replaces().then(|| self.proxy.network.clone()),
+                network: network(snapshot, &self.proxy, &self.client),
                 locality,
                 beside: self.client.beside.clone(),
             };
@@ -80,7 +80,7 @@ impl ProxyView {
                 self.endpoints(outlet).into_iter(),
                 &viewer,
                 Names::LeftOut,
-                &snapshot.base.networks,
+                snapshot.places(),
                 &preference,
             );
             Arc::new(endpoints::assignment(outlet, groups))

@@ -84,6 +84,7 @@ impl ProxyView {
             intercepts,
             families: proxy.families,
             files: node.client.clone(),
+            plain: snapshot.is_plain(node),
             headless_eds: snapshot.settings.headless.eds,
             grpc: node.grpc,
             beside: snapshot.base.beside.get(&node.namespace).cloned(),
@@ -189,6 +190,7 @@ impl ProxyView {
             mesh: self.mesh(),
             client: &self.client,
             accounts: &self.snapshot.by_port().accounts(world, &outlet.service),
+            plain: self.snapshot.plain_places(&outlet.service),
             weighted: self.preference(outlet).is_weighted(),
             groups,
         };
@@ -219,7 +221,7 @@ impl ProxyView {
             self.endpoints(outlet).into_iter(),
             &viewer,
             Names::Resolved,
-            &self.snapshot.base.networks,
+            self.snapshot.places(),
             &self.preference(outlet),
         )
     }
@@ -495,7 +497,7 @@ impl Parts {
         let viewer = |locality: Locality| {
             snapshot.assignments(Viewer {
                 families: proxy.families,
-                network: snapshot.replaces().then(|| proxy.network.clone()),
+                network: network(snapshot, proxy, client),
                 locality,
                 beside: client.beside.clone(),
             })
@@ -530,6 +532,12 @@ fn or_older(set: Set, older: Option<Arc<Set>>) -> Arc<Set> {
         Some(older) => set.or_older(&older),
         None => set,
     }
+}
+
+/// The network that a proxy is in, where gateways stand for what is in others. They take nothing but mutual TLS.
+pub(super) fn network(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> Option<Arc<str>> {
+    let uses_gateways = snapshot.replaces() && !client.plain;
+    uses_gateways.then(|| proxy.network.clone())
 }
 
 /// Where localities make no difference, all proxies see the same.

@@ -1,6 +1,7 @@
 //! Snapshots of small worlds.
 
 mod ahead;
+mod certificates;
 mod hostile_tenants;
 mod networks;
 mod partial;

@@ -15,11 +15,12 @@ mod reports;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use api::mesh::mesh_config::AuthPolicy;
-use api::model::{ClusterId, Reason, Registry, ServiceKey, World};
+use api::model::{ClusterId, Reason, Registry, ServiceKey, TlsMode, World};
 
 use super::{Contribution, SourceId, Standing};
 use differ::{differ, differ_all, first};
@@ -146,6 +147,34 @@ impl Registries {
             effects.full(Reason::Global);
         }
         effects.finish()
+    }
+
+    /// Addresses of proxies that have no certificates, in place of those before.
+    pub fn set_plaintext(&mut self, addresses: BTreeSet<IpAddr>) -> Effect {
+        let mut effects = Effects::default();
+        if *self.world.plaintext == addresses {
+            return effects.finish();
+        }
+        let before = std::mem::replace(&mut self.world.plaintext, Arc::new(addresses));
+        if is_auto(&self.world.mesh) {
+            let changed = before.symmetric_difference(&self.world.plaintext);
+            // Their clusters differ, too: connections that are there are made anew.
+            if self.would_take_tls(&changed.copied().collect()) {
+                effects.full(Reason::Endpoint);
+            }
+        }
+        effects.finish()
+    }
+
+    /// Whether an endpoint at one of these addresses would take mutual TLS by its labels.
+    fn would_take_tls(&self, addresses: &BTreeSet<IpAddr>) -> bool {
+        let shards = self.world.endpoints.values();
+        let mut endpoints =
+            shards.flat_map(|shards| shards.values().flat_map(|shard| shard.iter()));
+        endpoints.any(|endpoint| {
+            let address = endpoint.address.ip();
+            endpoint.tls == TlsMode::Istio && address.is_some_and(|at| addresses.contains(&at))
+        })
     }
 
     /// Everything, as it is now.
@@ -298,8 +327,13 @@ fn trust_domain<'a>(settings: &'a Settings, mesh: &'a MeshConfig) -> &'a str {
 }
 
 fn is_mutual(mesh: &MeshConfig) -> bool {
-    let auto = mesh.enable_auto_mtls.as_ref().is_some_and(|on| on.value);
-    auto || mesh.auth_policy() == AuthPolicy::MutualTls
+    is_auto(mesh) || mesh.auth_policy() == AuthPolicy::MutualTls
+}
+
+/// Whoever can speaks mutual TLS.
+fn is_auto(mesh: &MeshConfig) -> bool {
+    let auto = mesh.enable_auto_mtls.as_ref();
+    auto.is_some_and(|on| on.value) && mesh.auth_policy() == AuthPolicy::None
 }
 
 fn counts(said: &Contribution) -> BTreeMap<&'static str, usize> {

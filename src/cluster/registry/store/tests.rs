@@ -538,6 +538,47 @@ fn a_name_that_nobody_resolves_is_told() {
     assert!(registries.reports().is_empty());
 }
 
+/// By their clusters, too: connections are made anew.
+#[test]
+fn proxies_without_certificates_change_endpoints_that_would_take_mutual_tls() {
+    let files = source(Registry::External, "local");
+    let entry = |host: &str, resolution: &str, address: &str, mode: &str| {
+        format!(
+            "{{hosts: [{host}], ports: [{{number: 80, name: http, protocol: HTTP}}], resolution: {resolution}, endpoints: \
+             [{{address: {address}, labels: {{security.istio.io/tlsMode: {mode}}}}}]}}"
+        )
+    };
+    let said = Said::default()
+        .entry("a", &entry("a.example", "STATIC", "10.0.0.1", "istio"))
+        .entry("b", &entry("b.example", "STATIC", "10.0.0.2", "disabled"))
+        .entry("c", &entry("c.example", "DNS", "10.0.0.3", "istio"))
+        .entry("d", &entry("d.example", "STATIC", "10.0.0.1", "istio"));
+    let plain = |last: &[u8]| last.iter().map(|last| [10, 0, 0, *last].into()).collect();
+    let auto = "enableAutoMtls: true\n";
+    let mut registries = registries(auto);
+    put(&mut registries, &files, said.clone());
+    for (addresses, changes) in [
+        (&[1][..], vec![Change::Full(Reason::Endpoint)]),
+        (&[1, 2], vec![]),
+        (&[1, 2], vec![]),
+        (&[1, 2, 3], vec![Change::Full(Reason::Endpoint)]),
+        (&[2, 3], vec![Change::Full(Reason::Endpoint)]),
+    ] {
+        assert_eq!(
+            registries.set_plaintext(plain(addresses)).changes,
+            changes,
+            "{addresses:?}"
+        );
+        assert_eq!(*registries.world().plaintext, plain(addresses));
+    }
+    // Nobody speaks mutual TLS, or everybody has to.
+    for mesh in ["", "enableAutoMtls: true\nauthPolicy: MUTUAL_TLS\n"] {
+        let mut registries = self::registries(mesh);
+        put(&mut registries, &files, said.clone());
+        assert_eq!(registries.set_plaintext(plain(&[1])).changes, []);
+    }
+}
+
 /// As two teams write them, each for its own backends.
 #[test]
 fn entries_of_one_host_and_namespace_are_one_service() {

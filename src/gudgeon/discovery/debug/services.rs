@@ -149,7 +149,7 @@ fn shown(snapshot: &Snapshot, cluster: &ClusterId, endpoint: &Endpoint) -> Value
         "locality": endpoint.locality.as_str(),
         "labels": texts(&endpoint.labels),
         "service_account": endpoint.account.as_deref().unwrap_or_default(),
-        "tls_mode": endpoint.tls.as_str(),
+        "tls_mode": snapshot.tls_of(endpoint).as_str(),
         "health": endpoint.health.as_str(),
         "weight": endpoint.weight,
         "workload": endpoint.workload.as_deref().unwrap_or_default(),

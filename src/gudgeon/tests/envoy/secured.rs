@@ -85,7 +85,14 @@ impl Setup {
 }
 
 /// A service of one endpoint with an account, whose workload takes TLS or not.
-fn service(name: &str, port: u16, protocol: &str, at: &str, account: &str, tls: bool) -> String {
+pub fn service(
+    name: &str,
+    port: u16,
+    protocol: &str,
+    at: &str,
+    account: &str,
+    tls: bool,
+) -> String {
     let labels = if tls {
         "{security.istio.io/tlsMode: istio}"
     } else {

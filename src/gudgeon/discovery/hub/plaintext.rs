@@ -1,0 +1,238 @@
+//! Addresses of proxies that have no certificates. Whoever calls one speaks plain to it until it says that it has some: with
+//! the labels of a pod alone clients would try mutual TLS, and find nobody who answers.
+//!
+//! A proxy is believed for the address that it calls from, and no other: nobody may take mutual TLS from a neighbour. What one
+//! replica knows of its proxies the others do not; their clients try mutual TLS.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use cluster::registry::Effect;
+use tracing::warn;
+use xds::node::{Node, clipped};
+
+use super::Hub;
+use crate::discovery::session::Session;
+use crate::grpc::Address;
+
+/// An address is remembered for so long when its proxy's stream has ended: the proxy serves on without it, and comes back.
+const LINGER: Duration = Duration::from_secs(600);
+/// Addresses that are known; later ones are served as their labels say.
+const MOST: usize = 20_000;
+
+/// Streams of proxies at one address.
+#[derive(Debug, Default)]
+struct Streams {
+    without: usize,
+    /// With certificates, that began beside the others: an epoch that takes over.
+    with: usize,
+    /// When the last one without ended.
+    left: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Plaintext {
+    addresses: BTreeMap<IpAddr, Streams>,
+    is_changed: bool,
+}
+
+impl Plaintext {
+    /// A stream has begun. Whether one of its addresses is news.
+    fn join(&mut self, addresses: &[IpAddr], has_certificates: bool, now: Duration) -> bool {
+        let before = self.addresses.len();
+        for address in addresses {
+            if has_certificates {
+                if let Some(streams) = self.addresses.get_mut(address) {
+                    streams.with += 1;
+                }
+                self.settle(*address);
+            } else if self.addresses.len() < MOST || self.addresses.contains_key(address) {
+                self.addresses.entry(*address).or_default().without += 1;
+            }
+        }
+        let is_news = self.addresses.len() > before;
+        self.is_changed |= is_news;
+        self.expire(now);
+        is_news
+    }
+
+    fn leave(&mut self, addresses: &[IpAddr], has_certificates: bool, now: Duration) {
+        for address in addresses {
+            let Some(streams) = self.addresses.get_mut(address) else {
+                continue;
+            };
+            if has_certificates {
+                streams.with = streams.with.saturating_sub(1);
+                continue;
+            }
+            streams.without = streams.without.saturating_sub(1);
+            streams.left = now;
+            self.settle(*address);
+        }
+        self.expire(now);
+    }
+
+    /// Where only proxies with certificates are left it is one address like others.
+    fn settle(&mut self, address: IpAddr) {
+        let known = self.addresses.get(&address);
+        if known.is_some_and(|streams| streams.without == 0 && streams.with > 0) {
+            self.addresses.remove(&address);
+            self.is_changed = true;
+        }
+    }
+
+    fn expire(&mut self, now: Duration) {
+        let before = self.addresses.len();
+        self.addresses
+            .retain(|_, streams| streams.without > 0 || now.saturating_sub(streams.left) < LINGER);
+        self.is_changed |= self.addresses.len() < before;
+    }
+}
+
+/// The addresses of a proxy that it may speak for.
+fn believed(node: &Node, peer: &Address) -> Vec<IpAddr> {
+    let all = node.addresses.iter().copied();
+    match peer {
+        // Whoever is on this machine has no address of its own here.
+        Address::Ip(peer) if peer.ip().to_canonical().is_loopback() => all.collect(),
+        Address::Ip(peer) => {
+            let peer = peer.ip().to_canonical();
+            all.filter(|address| address.to_canonical() == peer)
+                .collect()
+        }
+        Address::Unix => all.collect(),
+        Address::Dialled(_) => Vec::new(),
+    }
+}
+
+impl Hub {
+    /// A stream has begun.
+    pub(super) fn learn_certificates(&self, session: &Session) {
+        let node = &session.node;
+        let addresses = believed(node, &session.peer);
+        let now = self.clock.now();
+        let is_news = (self.state().plaintext).join(&addresses, !node.without_certificates, now);
+        let is_plain = self
+            .snapshot()
+            .is_some_and(|snapshot| snapshot.is_plain(node));
+        if is_plain
+            && (is_news || addresses.is_empty())
+            && let Some(more) = self.lines.plain.more()
+        {
+            warn!(
+                "{} has no certificates: it is served without mutual TLS{more}",
+                clipped(&node.id)
+            );
+        }
+        self.changed.notify_one();
+    }
+
+    /// A stream has ended.
+    pub(super) fn forget_certificates(&self, session: &Session) {
+        let addresses = believed(&session.node, &session.peer);
+        let has_certificates = !session.node.without_certificates;
+        let now = self.clock.now();
+        (self.state().plaintext).leave(&addresses, has_certificates, now);
+        self.changed.notify_one();
+    }
+
+    /// Tells of what was learned since the last time: of all streams that came or went meanwhile at once.
+    pub(super) fn tell_of_certificates(&self) {
+        let mut state = self.state();
+        if !std::mem::take(&mut state.plaintext.is_changed) {
+            return;
+        }
+        let addresses = state.plaintext.addresses.keys().copied().collect();
+        let Effect { changes, .. } = state.registries.set_plaintext(addresses);
+        let now = self.clock.now();
+        for change in changes {
+            self.metrics.updated(&change);
+            state.debounce.change(now, change);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    fn second(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn known(plaintext: &mut Plaintext) -> Option<Vec<IpAddr>> {
+        let is_changed = std::mem::take(&mut plaintext.is_changed);
+        is_changed.then(|| plaintext.addresses.keys().copied().collect())
+    }
+
+    /// Of two epochs the older one, which has no certificates, is still there when the newer one comes.
+    #[test]
+    fn an_address_is_plain_until_only_proxies_with_certificates_are_there() {
+        let mut all = Plaintext::default();
+        assert!(!all.join(&[at(1)], true, second(0)));
+        assert_eq!(known(&mut all), None);
+        assert!(all.join(&[at(1)], false, second(1)));
+        assert_eq!(known(&mut all), Some(vec![at(1)]));
+        all.join(&[at(1)], true, second(2));
+        assert_eq!(known(&mut all), None);
+        all.leave(&[at(1)], false, second(3));
+        assert_eq!(known(&mut all), Some(vec![]));
+        assert!(all.addresses.is_empty());
+    }
+
+    /// It serves on while nobody hears of it.
+    #[test]
+    fn an_address_stays_plain_for_a_while_when_its_stream_is_lost() {
+        let mut all = Plaintext::default();
+        all.join(&[at(1)], false, second(0));
+        all.join(&[at(2)], false, second(0));
+        assert_eq!(known(&mut all), Some(vec![at(1), at(2)]));
+        all.leave(&[at(1)], false, second(5));
+        all.leave(&[at(2)], false, second(5));
+        // One comes back as it was, the other with certificates.
+        assert!(!all.join(&[at(1)], false, second(6)));
+        assert_eq!(known(&mut all), None);
+        all.join(&[at(2)], true, second(6));
+        assert_eq!(known(&mut all), Some(vec![at(1)]));
+        all.leave(&[at(1)], false, second(7));
+        all.join(&[at(3)], true, second(607));
+        assert_eq!(known(&mut all), Some(vec![]));
+    }
+
+    #[test]
+    fn nobody_is_believed_for_a_neighbour() {
+        let node = |ip: &str| {
+            let node = envoy_types::pb::envoy::config::core::v3::Node {
+                id: format!("sidecar~{ip}~a.demo~x"),
+                ..Default::default()
+            };
+            Node::read(Some(&node)).unwrap()
+        };
+        let peer = |text: &str| Address::Ip(text.parse().unwrap());
+        let node = node("10.0.0.1");
+        for (peer, own) in [
+            (peer("10.0.0.1:7"), true),
+            (peer("[::ffff:10.0.0.1]:7"), true),
+            (peer("10.0.0.2:7"), false),
+            (peer("127.0.0.1:7"), true),
+            (Address::Unix, true),
+        ] {
+            let expected = Vec::from_iter(own.then_some(at(1)));
+            assert_eq!(believed(&node, &peer), expected, "{peer}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_bounded() {
+        let mut all = Plaintext::default();
+        for number in 0..30_000u32 {
+            all.join(&[IpAddr::V4(number.into())], false, second(0));
+        }
+        assert_eq!(all.addresses.len(), MOST);
+    }
+}
