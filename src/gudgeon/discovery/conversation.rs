@@ -427,7 +427,9 @@ where
 
 /// As much of a client's words as a log line has room for.
 fn shown(words: &str) -> String {
-    words.chars().take(1000).collect()
+    let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
+    let line = lines.collect::<Vec<_>>().join(" ");
+    line.chars().take(1000).collect()
 }
 
 #[cfg(test)]
@@ -568,6 +570,15 @@ mod tests {
         assert_eq!(ended.0, tonic::Code::DeadlineExceeded);
         assert_eq!(begun.elapsed().as_secs(), 10);
         assert!(hub.sessions().is_empty());
+    }
+
+    /// Envoy says each resource that it refuses on a line of its own.
+    #[test]
+    fn a_refusal_is_one_line_of_the_log() {
+        let words = "Error adding/updating listener(s) a: no file\nb: no port\r\n";
+        let line = "Error adding/updating listener(s) a: no file b: no port";
+        assert_eq!((shown(words).as_str(), shown("")), (line, String::new()));
+        assert_eq!(shown(&"é\n".repeat(2000)).chars().count(), 1000);
     }
 
     #[tokio::test(start_paused = true)]

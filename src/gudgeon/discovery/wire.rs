@@ -25,19 +25,13 @@ pub(crate) struct Asked {
     pub(crate) request: Option<Request>,
 }
 
-/// Envoy says each resource that it refuses on a line of its own; a log, a label or a cell of a table has only one.
-fn one_line(words: &str) -> String {
-    let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.collect::<Vec<_>>().join(" ")
-}
-
 impl From<DiscoveryRequest> for Asked {
     fn from(asked: DiscoveryRequest) -> Self {
         let request = Type::from_url(&asked.type_url).map(|kind| Request {
             version: asked.version_info,
             nonce: asked.response_nonce,
             names: asked.resource_names,
-            error: asked.error_detail.map(|error| one_line(&error.message)),
+            error: asked.error_detail.map(|error| error.message),
             ..Request::of(kind)
         });
         Self {
@@ -55,7 +49,7 @@ impl From<DeltaDiscoveryRequest> for Asked {
             names: asked.resource_names_subscribe,
             unsubscribe: asked.resource_names_unsubscribe,
             initial: asked.initial_resource_versions.into_iter().collect(),
-            error: asked.error_detail.map(|error| one_line(&error.message)),
+            error: asked.error_detail.map(|error| error.message),
             ..Request::of(kind)
         });
         Self {
@@ -219,27 +213,6 @@ mod tests {
             resources: vec![Arc::new(Resource::new("a", "body"))],
             removed: vec!["b".into()],
         }
-    }
-
-    #[test]
-    fn a_refusal_is_one_line() {
-        let refusal = |words: &str| {
-            let asked = DiscoveryRequest {
-                type_url: Type::Listener.url().to_owned(),
-                error_detail: Some(envoy_types::pb::google::rpc::Status {
-                    message: words.to_owned(),
-                    ..Default::default()
-                }),
-                ..DiscoveryRequest::default()
-            };
-            Asked::from(asked).request.unwrap().error.unwrap()
-        };
-        let words = "Error adding/updating listener(s) a: no file\nb: no port\r\n";
-        assert_eq!(
-            refusal(words),
-            "Error adding/updating listener(s) a: no file b: no port"
-        );
-        assert_eq!(refusal(""), "");
     }
 
     /// With the messages that clients have, which are not the ones that were encoded.

@@ -185,6 +185,8 @@ async fn a_refusals_words_forge_nothing() {
     soon("the refusal", || discovery.logged("refuses lds") == 1).await;
     let rows = discovery.json("/debug/syncz");
     assert_eq!(rows[0]["errors"]["listener"]["message"], words);
+    let one_line = "no \"such\" \\ filter forged{x=\"y\"} 1 2026-11-22T00:00:00Z";
+    assert_eq!(discovery.logged(one_line), 1);
     let log = discovery.log();
     let (_, metrics) = discovery.get("/metrics");
     let forged = |line: &str| line.starts_with("forged") || line.ends_with("\tforged");
