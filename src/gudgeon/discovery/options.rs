@@ -103,14 +103,9 @@ impl Options {
             },
             block_http_on_443: variables.boolean("PILOT_BLOCK_HTTP_ON_443", true)?,
         };
-        let usual = Quiet::default();
         let options = Self {
             settings: Arc::new(settings),
-            quiet: Quiet {
-                after: variables.duration("PILOT_DEBOUNCE_AFTER", usual.after)?,
-                max: variables.duration("PILOT_DEBOUNCE_MAX", usual.max)?,
-                endpoints: variables.boolean("PILOT_ENABLE_EDS_DEBOUNCE", usual.endpoints)?,
-            },
+            quiet: quiet(&variables)?,
             throttle: throttle.min(tokio::sync::Semaphore::MAX_PERMITS),
             keeping: Keeping {
                 interval: flags.keepalive_interval,
@@ -134,6 +129,16 @@ impl Options {
         };
         Ok((options, warnings))
     }
+}
+
+/// How long changes are collected.
+fn quiet(variables: &Variables<'_>) -> Result<Quiet, Failure> {
+    let usual = Quiet::default();
+    Ok(Quiet {
+        after: variables.duration("PILOT_DEBOUNCE_AFTER", usual.after)?,
+        max: variables.duration("PILOT_DEBOUNCE_MAX", usual.max)?,
+        endpoints: variables.boolean("PILOT_ENABLE_EDS_DEBOUNCE", usual.endpoints)?,
+    })
 }
 
 fn registries(

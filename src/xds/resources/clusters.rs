@@ -36,6 +36,14 @@ const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptio
 /// Of one connection, as Envoy's own default.
 const MOST_STREAMS: u32 = 1_073_741_824;
 
+/// Whether a client has what mutual TLS takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Certificates {
+    Present,
+    /// And the mesh lets it do without.
+    Missing,
+}
+
 /// What the clusters of two proxies differ by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
@@ -45,8 +53,7 @@ pub(crate) struct Client {
     pub(crate) intercepts: bool,
     pub(crate) families: Families,
     pub(crate) files: Files,
-    /// It has no such files, and the mesh lets it do without.
-    pub(crate) plain: bool,
+    pub(crate) certificates: Certificates,
     /// For headless services, too.
     pub(crate) headless_eds: bool,
     /// A program with gRPC in it: it knows nothing but EDS, and no TLS by endpoint.
@@ -167,7 +174,7 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Resource {
     let resolution = resolution(outlet, inputs.client);
     if mesh.tls != MutualTls::Off
         && !inputs.client.grpc
-        && !inputs.client.plain
+        && inputs.client.certificates == Certificates::Present
         && !outlet.service.mesh_external
         && resolution != Resolution::None
     {

@@ -10,7 +10,7 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, Locality};
 use super::cache::{Cache, Shared};
 use super::{Assignments, ClientKey, Clusters, Conflict, Own, Routes, Snapshot};
 use crate::node::{Kind, Mode, Node};
-use crate::resources::clusters::{self, Client, Inputs};
+use crate::resources::clusters::{self, Certificates, Client, Inputs};
 use crate::resources::conflict::INVALID_LISTENER;
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::filters::HttpOptions;
@@ -84,7 +84,11 @@ impl ProxyView {
             intercepts,
             families: proxy.families,
             files: node.client.clone(),
-            plain: snapshot.is_plain(node),
+            certificates: if snapshot.is_plain(node) {
+                Certificates::Missing
+            } else {
+                Certificates::Present
+            },
             headless_eds: snapshot.settings.headless.eds,
             grpc: node.grpc,
             beside: snapshot.base.beside.get(&node.namespace).cloned(),
@@ -536,7 +540,7 @@ fn or_older(set: Set, older: Option<Arc<Set>>) -> Arc<Set> {
 
 /// The network that a proxy is in, where gateways stand for what is in others. They take nothing but mutual TLS.
 pub(super) fn network(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> Option<Arc<str>> {
-    let uses_gateways = snapshot.replaces() && !client.plain;
+    let uses_gateways = snapshot.replaces() && client.certificates == Certificates::Present;
     uses_gateways.then(|| proxy.network.clone())
 }
 

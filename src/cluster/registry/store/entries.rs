@@ -142,31 +142,7 @@ pub(super) fn used(
         }
         None => Vec::new(),
     };
-    let unresolved = selected.iter().filter_map(|(source, place)| {
-        let name = meaning::unresolved(entry, &place.spec)?;
-        let (namespace, entry) = key;
-        Some(Report {
-            source: (*source).clone(),
-            kind: "WorkloadEntry",
-            namespace: place.namespace.clone(),
-            name: place.name.clone(),
-            message: format!(
-                "not used by ServiceEntry {namespace}/{entry}, whose resolution is STATIC: {name} is a name"
-            ),
-            whole: false,
-        })
-    });
-    let mut notes: Vec<_> = unresolved.collect();
-    if settings.block_http_on_443 {
-        notes.extend(meaning::left_to_tls(entry).map(|message| Report {
-            source: source.clone(),
-            kind: "ServiceEntry",
-            namespace: entry.namespace.clone(),
-            name: entry.name.clone(),
-            message,
-            whole: false,
-        }));
-    }
+    let mut notes = notes(settings, source, entry, &selected);
     let backends = selector.iter().flat_map(|selector| {
         let places = selected.iter();
         let places = places.map(|(source, place)| Backend::Entry(&source.cluster, place));
@@ -210,6 +186,39 @@ pub(super) fn used(
         notes,
         selector,
     })
+}
+
+/// What of an entry, or of what it selects, is not used as it was meant.
+fn notes(
+    settings: &Settings,
+    source: &SourceId,
+    entry: &Configured<ServiceEntry>,
+    selected: &[(&SourceId, &Configured<WorkloadEntry>)],
+) -> Vec<Report> {
+    let unresolved = selected.iter().filter_map(|(source, place)| {
+        let name = meaning::unresolved(entry, &place.spec)?;
+        Some(Report {
+            source: (*source).clone(),
+            kind: "WorkloadEntry",
+            namespace: place.namespace.clone(),
+            name: place.name.clone(),
+            message: format!(
+                "not used by ServiceEntry {}/{}, whose resolution is STATIC: {name} is a name",
+                entry.namespace, entry.name
+            ),
+            whole: false,
+        })
+    });
+    let left_to_tls = meaning::left_to_tls(entry).filter(|_| settings.block_http_on_443);
+    let left_to_tls = left_to_tls.map(|message| Report {
+        source: source.clone(),
+        kind: "ServiceEntry",
+        namespace: entry.namespace.clone(),
+        name: entry.name.clone(),
+        message,
+        whole: false,
+    });
+    unresolved.chain(left_to_tls).collect()
 }
 
 /// The WorkloadEntries of a namespace.

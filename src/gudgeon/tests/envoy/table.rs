@@ -142,7 +142,7 @@ const CASES: Rows = &[
         "3",
         &[
             "gudgeon/tests/discovery/streams.rs many_changes_are_one_push",
-            "gudgeon/tests/discovery/limits.rs who_changes_without_end_is_heard_after_ten_seconds",
+            "gudgeon/tests/discovery/limits.rs changes_without_end_are_heard_after_ten_seconds_and_endpoints_after_one",
         ],
     ),
     (
