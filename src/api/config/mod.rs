@@ -9,6 +9,8 @@
 //! has code of its own here.
 
 pub mod collections;
+#[cfg(test)]
+mod crds;
 pub mod document;
 mod envelope;
 mod fields;
