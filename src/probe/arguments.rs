@@ -1,4 +1,4 @@
-//! The command line, by argh. The starter is a program: there are no short forms, and nothing is guessed.
+//! The command line, by argh. The starter is a program: there are no short forms but `-V`, and nothing is guessed.
 
 #![forbid(unsafe_code)]
 
@@ -54,7 +54,7 @@ pub(crate) enum Stop {
 #[derive(FromArgs)]
 struct Arguments {
     /// print the version
-    #[argh(switch)]
+    #[argh(switch, short = 'V')]
     version: bool,
     #[argh(subcommand)]
     kind: Option<Kind>,
@@ -242,6 +242,10 @@ mod tests {
                 "{line}"
             );
         }
+        assert_eq!(
+            parsed("-V"),
+            Err(Stop::Say(["pintle-probe ", VERSION].concat()))
+        );
         assert_eq!(
             parsed("--version"),
             Err(Stop::Say(format!("pintle-probe {VERSION}")))
