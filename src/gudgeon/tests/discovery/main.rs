@@ -20,6 +20,7 @@ mod authority;
 mod client;
 mod clusters;
 mod commands;
+mod edge;
 mod farewell;
 mod faults;
 mod figures;
@@ -31,6 +32,7 @@ mod links;
 mod looks;
 mod own;
 mod place;
+mod recipes;
 #[path = "../envoy/relay.rs"]
 mod relay;
 mod shipped;

@@ -14,12 +14,12 @@ use crate::place::{Place, put, until};
 use crate::sinks::{a, address};
 use crate::support::program::{Program, free, gudgeon, request};
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/kubernetes")
 }
 
 /// All objects of a manifest.
-fn objects(name: &str) -> Vec<Value> {
+pub(crate) fn objects(name: &str) -> Vec<Value> {
     let text = fs::read_to_string(folder().join(name)).unwrap();
     let read = documents(&text).map(Result::unwrap);
     let parts = read.flat_map(|document| {
@@ -30,7 +30,7 @@ fn objects(name: &str) -> Vec<Value> {
     parts.collect()
 }
 
-fn of_kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     let found: Vec<_> = objects.iter().filter(|one| one["kind"] == kind).collect();
     let [one] = found[..] else {
         panic!("{kind}: {found:?}")

@@ -21,8 +21,12 @@ use crate::client::*;
 use crate::place::{Discovery, Place};
 
 fn trusting(root: &Authority, client: Option<&Signed>) -> Arc<ClientConfig> {
+    trusting_pem(&root.pem, client)
+}
+
+fn trusting_pem(root: &str, client: Option<&Signed>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    let root = CertificateDer::from_pem_slice(root.pem.as_bytes()).unwrap();
+    let root = CertificateDer::from_pem_slice(root.as_bytes()).unwrap();
     roots.add(root).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -45,6 +49,8 @@ fn trusting(root: &Authority, client: Option<&Signed>) -> Arc<ClientConfig> {
 #[derive(Clone)]
 struct Connector {
     port: u16,
+    /// In the server's certificate.
+    name: &'static str,
     config: Arc<ClientConfig>,
 }
 
@@ -58,10 +64,10 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let Self { port, config } = self.clone();
+        let Self { port, name, config } = self.clone();
         Box::pin(async move {
             let stream = TcpStream::connect(("127.0.0.1", port)).await?;
-            let name = ServerName::try_from("localhost").unwrap();
+            let name = ServerName::try_from(name).unwrap();
             let stream = TlsConnector::from(config).connect(name, stream).await?;
             Ok(TokioIo::new(stream))
         })
@@ -69,10 +75,17 @@ impl Service<Uri> for Connector {
 }
 
 async fn channel(port: u16, config: Arc<ClientConfig>) -> Result<Channel, tonic::transport::Error> {
+    channel_to("localhost", port, config).await
+}
+
+async fn channel_to(
+    name: &'static str,
+    port: u16,
+    config: Arc<ClientConfig>,
+) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_static("http://localhost");
-    endpoint
-        .connect_with_connector(Connector { port, config })
-        .await
+    let connector = Connector { port, name, config };
+    endpoint.connect_with_connector(connector).await
 }
 
 fn certify(root: &Authority, place: &Place) {
@@ -85,8 +98,19 @@ fn place() -> Place {
         .arg("--secureGrpcAddr=127.0.0.1:0")
 }
 
+/// How a stream to a server of this name ends whose client has this certificate; `None`: it goes on.
+pub(crate) async fn refusal_by(
+    name: &'static str,
+    port: u16,
+    root: &str,
+    client: &Signed,
+) -> Option<(Code, String)> {
+    let config = trusting_pem(root, Some(client));
+    end_of(channel_to(name, port, config).await.unwrap()).await
+}
+
 /// Its TLS port, once the certificates were read: that stands beside the start.
-async fn secure_port(discovery: &mut Discovery) -> u16 {
+pub(crate) async fn secure_port(discovery: &mut Discovery) -> u16 {
     let port = discovery.port_after("listening on grpcs://");
     let is_open = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     soon("the TLS port", is_open).await;
@@ -111,7 +135,11 @@ async fn refusal_of(
 ) -> Option<(Code, String)> {
     assert!(discovery.http > 0);
     let config = trusting(root, Some(client));
-    let mut stream = Sotw::over(channel(port, config).await.unwrap()).await;
+    end_of(channel(port, config).await.unwrap()).await
+}
+
+async fn end_of(channel: Channel) -> Option<(Code, String)> {
+    let mut stream = Sotw::over(channel).await;
     stream.ask(CDS, &[]);
     match stream
         .next(std::time::Duration::from_secs(20))
