@@ -41,6 +41,9 @@ mod tree;
 mod validation;
 mod webhook;
 
+/// Of a server where nobody has installed the kinds of rules: a first mistake, after which every rule is refused by kubectl.
+const NO_KINDS: &str = "no Istio kinds are installed in this cluster: it can hold no rules before it has their CustomResourceDefinitions";
+
 pub use bundle::{Bundle, OWN_CA_NAME};
 pub use connect::{Access, CannotConnect, Cluster, Version};
 pub use disk::Disk;

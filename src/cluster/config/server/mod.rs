@@ -62,6 +62,8 @@ pub struct Server {
     settings: Settings,
     ledger: Ledger,
     definitions: Definitions,
+    /// All that were there at the start have been read.
+    are_defined: bool,
     /// By collection; the definitions are one without a name.
     kinds: BTreeMap<&'static str, Kind>,
     number: u64,
@@ -112,6 +114,7 @@ impl Server {
             settings,
             ledger: Ledger::new(String::new(), MOST_OBJECTS),
             definitions: Definitions::default(),
+            are_defined: false,
             kinds: BTreeMap::new(),
             number: 0,
             peers: Peers::default(),
@@ -293,6 +296,9 @@ impl Server {
             }
         }
         let wanted = self.definitions.resources();
+        if is_all && !std::mem::replace(&mut self.are_defined, true) && wanted.is_empty() {
+            tracing::warn!("{}", crate::NO_KINDS);
+        }
         let is_gone = |collection: &&&str| {
             kind_of(collection).is_some() && !wanted.contains_key(**collection)
         };

@@ -18,6 +18,7 @@ mod custom;
 mod endpoints;
 mod heard;
 mod held;
+mod installed;
 mod links;
 mod objects;
 mod others;

@@ -14,6 +14,7 @@ use api::networking::{ServiceEntry, Sidecar, WorkloadEntry};
 use super::custom::{Custom, VERSIONS};
 use super::heard::{Heard, Part, Told};
 use super::held::Held;
+use super::installed::Installed;
 use super::objects::{Names, Problem};
 use super::others::{self, Other};
 use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
@@ -148,6 +149,7 @@ struct Watching {
     settings: Settings,
     peers: Peers,
     served: Served,
+    installed: Arc<Installed>,
     to: mpsc::Sender<Word>,
 }
 
@@ -162,6 +164,7 @@ impl Watching {
             settings,
             peers: Peers::default(),
             served: Served::default(),
+            installed: Arc::default(),
             to,
         };
         watching.held::<Service>();
@@ -237,9 +240,11 @@ impl Watching {
         apply: impl Fn(&mut Heard, Changes<K>) + Copy + Send + 'static,
     ) {
         let (writer, reader) = store();
+        self.installed.expect_one_more();
         let looking = Looking {
             resource,
             versions,
+            installed: Arc::clone(&self.installed),
             cluster: self.cluster.clone(),
             pace: self.settings.pace,
             again: self.settings.look_again,
@@ -299,6 +304,7 @@ struct Looking {
     resource: Resource,
     /// Those that a server may have it in, the newest first.
     versions: &'static [&'static str],
+    installed: Arc<Installed>,
     cluster: Cluster,
     pace: Pace,
     again: Duration,
@@ -314,9 +320,17 @@ impl Looking {
         let mut repeats = Repeats::default();
         // Since when it is not there, where it was.
         let mut lost = None;
+        let mut is_known = false;
         loop {
             let name = self.resource.name;
-            let wait = match self.version().await {
+            let version = self.version().await;
+            if let Ok(found) = &version
+                && !std::mem::replace(&mut is_known, true)
+                && self.installed.is_the_last_of_none(found.is_some())
+            {
+                tracing::warn!("{}", crate::NO_KINDS);
+            }
+            let wait = match version {
                 Ok(Some(version)) => {
                     let cluster = self.cluster.clone();
                     let listed = Listed::new(cluster, self.selection.clone(), self.pace);
