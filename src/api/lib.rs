@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod count;
 pub mod duration;
 pub mod mesh;
 pub mod model;
@@ -55,4 +56,5 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 }
 
+pub use count::{counted, times};
 pub use generated::{google, istio, k8s};

@@ -1,5 +1,7 @@
 //! An error that repeats is said at powers of two, so that an API server that is away for a day does not fill a disk.
 
+pub(crate) use api::times;
+
 use crate::failure::Failure;
 
 /// The same words again, and how often.
@@ -37,15 +39,6 @@ impl Repeats {
     }
 }
 
-/// What a repeated line ends with.
-pub(crate) fn times(count: u64) -> String {
-    if count == 1 {
-        String::new()
-    } else {
-        format!(" ({count} times)")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,9 +54,5 @@ mod tests {
         assert!(repeats.forget());
         assert!(!repeats.forget());
         assert_eq!(repeats.worth_saying("forbidden"), Some(1));
-        assert_eq!(
-            (times(1), times(4)),
-            (String::new(), " (4 times)".to_owned())
-        );
     }
 }

@@ -24,7 +24,10 @@ pub(crate) async fn connected(access: &Access) -> Cluster {
             Err(cause) => {
                 failed += 1;
                 if log::worth_a_line(failed) {
-                    error!("{cause} ({failed} times): trying again");
+                    error!(
+                        "{cause}{repeated}: trying again",
+                        repeated = api::times(failed)
+                    );
                 }
                 tokio::time::sleep(AGAIN).await;
             }

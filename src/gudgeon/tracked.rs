@@ -107,11 +107,7 @@ impl Tracked {
         counts.reloaded(self.named.flag, "broken");
         if log::worth_a_line(self.times) && (self.loaded.is_some() || !self.needed) {
             let line = self.named.line(cause);
-            if self.times == 1 {
-                error!("{line}");
-            } else {
-                error!("{line} ({} times)", self.times);
-            }
+            error!("{line}{}", api::times(self.times));
         }
     }
 

@@ -291,9 +291,10 @@ where
                 {
                     let words = request.error.as_deref().unwrap_or_default();
                     warn!(
-                        "{id} refuses {}: {} ({times} times){more}",
+                        "{id} refuses {}: {}{repeated}{more}",
                         request.kind.word(),
-                        shown(words)
+                        shown(words),
+                        repeated = api::times(times)
                     );
                 }
             }

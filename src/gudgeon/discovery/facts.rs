@@ -80,9 +80,11 @@ fn unreadable(told: &Told) -> Option<String> {
         words,
         ..
     } = first;
-    Some(format!(
-        "{count} objects are left out, or stay as they were: {kind} {object}: {words}"
-    ))
+    let objects = match count {
+        1 => "1 object is left out, or stays as it was".to_owned(),
+        count => format!("{count} objects are left out, or stay as they were"),
+    };
+    Some(format!("{objects}: {kind} {object}: {words}"))
 }
 
 impl Facts {

@@ -268,7 +268,7 @@ impl Hub {
         if !self.is_draining() {
             self.serving.send_replace(true);
         }
-        info!("serving {services} services");
+        info!("serving {}", api::counted(services, "service"));
     }
 
     fn serve(&self, snapshot: Arc<Snapshot>) {
@@ -466,8 +466,9 @@ impl Hub {
         self.metrics.pushed(&pushed);
         let reasons: Vec<_> = pushed.reasons.iter().map(Reason::as_str).collect();
         debug!(
-            "push for {}: {streams} streams, full: {}",
+            "push for {}: {}, full: {}",
             reasons.join(", "),
+            api::counted(streams, "stream"),
             pushed.full
         );
         let mut state = self.state();

@@ -77,7 +77,9 @@ impl Sources {
                             warn!("no services are read from Kubernetes: {WHY}");
                             continue;
                         }
-                        let words = format!("cannot read services from Kubernetes: {WHY}");
+                        let words = format!(
+                            "cannot read services from Kubernetes: {WHY}; --configDir reads them from files"
+                        );
                         return Err(Failure::config(words));
                     };
                     let started = kubernetes::start(&access, flags, hub, !elsewhere, &counts);

@@ -68,7 +68,10 @@ impl AddressLimit {
         let times = 1 + self.refused.fetch_add(1, Ordering::Relaxed);
         if log::worth_a_line(times) {
             let most = self.most;
-            warn!("closed a connection of {address}: its address has {most} ({times} times)");
+            warn!(
+                "closed a connection of {address}: its address has {most}{repeated}",
+                repeated = api::times(times)
+            );
         }
     }
 }

@@ -62,7 +62,10 @@ async fn keep(certificates: Certificates, current: watch::Sender<Option<Acceptor
                     failed += 1;
                     pause = SOON;
                     if log::worth_a_line(failed) {
-                        error!("cannot use certificates of {chain}: {cause} ({failed} times)");
+                        error!(
+                            "cannot use certificates of {chain}: {cause}{repeated}",
+                            repeated = api::times(failed)
+                        );
                     }
                 }
             },

@@ -201,7 +201,10 @@ pub(crate) async fn run(
             Err(cause) => {
                 refused += 1;
                 if log::worth_a_line(refused) {
-                    warn!("cannot accept a connection: {cause} ({refused} times)");
+                    warn!(
+                        "cannot accept a connection: {cause}{repeated}",
+                        repeated = api::times(refused)
+                    );
                 }
                 common.idle.evict();
                 tokio::time::sleep(NO_DESCRIPTORS).await;

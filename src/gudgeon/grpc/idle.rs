@@ -167,7 +167,8 @@ impl Members {
             if log::worth_a_line(self.evicted) {
                 let times = self.evicted;
                 warn!(
-                    "closed a connection for the next one: too many are without a stream ({times} times)"
+                    "closed a connection for the next one: too many are without a stream{repeated}",
+                    repeated = api::times(times)
                 );
             }
         }

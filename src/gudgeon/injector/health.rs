@@ -69,7 +69,7 @@ pub(crate) async fn beat(mut file: Beside, interval: Duration) {
             Err(cause) => {
                 failed += 1;
                 if log::worth_a_line(failed) {
-                    error!("{cause} ({failed} times)");
+                    error!("{cause}{repeated}", repeated = api::times(failed));
                 }
             }
         }

@@ -91,7 +91,10 @@ async fn ask<F: Future<Output = Result<Version, E>>, E: std::fmt::Display>(
             Err(cause) => {
                 failed += 1;
                 if log::worth_a_line(failed) {
-                    warn!("{cause} ({failed} times): native sidecars stay as they are");
+                    warn!(
+                        "{cause}{repeated}: native sidecars stay as they are",
+                        repeated = api::times(failed)
+                    );
                 }
                 tokio::time::sleep(AGAIN).await;
             }

@@ -107,7 +107,7 @@ impl<E: Engine> Prepared<E> {
         }
         let files = Files::<E>::open(wanted, Arc::clone(&metrics))
             .await
-            .map_err(Failure::config)?;
+            .map_err(|line| Failure::config(with_remedy(flags, line)))?;
         let served = files.served();
         // A file may have a policy and no template: then they are what they are without one.
         if !served.engine().is_built_in() {
@@ -185,6 +185,15 @@ impl<E: Engine> Prepared<E> {
         serving.spawn(serve::run(doors.webhook, webhook, stage.clone()));
         serving
     }
+}
+
+/// A first try has no certificates: then the line says how to do without.
+fn with_remedy(flags: &InjectorFlags, line: String) -> String {
+    let is_there = flags.tls_cert_file.exists() || flags.tls_key_file.exists();
+    if is_there || flags.self_signed || !line.starts_with("cannot use --tls") {
+        return line;
+    }
+    format!("{line}; --selfSigned makes a certificate in memory")
 }
 
 pub(crate) fn native(word: &str) -> NativeSidecars {
@@ -358,7 +367,7 @@ async fn keep_ca(path: PathBuf, mut ca: watch::Receiver<Option<Arc<str>>>) {
             };
             failed += 1;
             if log::worth_a_line(failed) {
-                error!("{cause} ({failed} times)");
+                error!("{cause}{repeated}", repeated = api::times(failed));
             }
             tokio::time::sleep(AGAIN).await;
         }

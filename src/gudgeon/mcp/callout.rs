@@ -130,7 +130,10 @@ impl CallOut {
                 && let Some(more) = ends.more()
             {
                 let (place, code, words) = (&self.place, status.code(), status.message());
-                warn!("no stream to the sink {place}: {code:?}: {words} ({failed} times){more}");
+                warn!(
+                    "no stream to the sink {place}: {code:?}: {words}{repeated}{more}",
+                    repeated = api::times(failed)
+                );
             }
             tokio::select! {
                 () = tokio::time::sleep(backoff.next(chance())) => {}

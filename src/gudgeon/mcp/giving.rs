@@ -197,14 +197,20 @@ where
                     let words = error.map_or("", |error| error.message.as_str());
                     let words: String = words.chars().take(WORDS).collect();
                     let name = stream.name();
-                    warn!("{name} refuses {collection}: {words} (code {code}, {times} times)");
+                    warn!(
+                        "{name} refuses {collection}: {words} (code {code}){repeated}",
+                        repeated = api::times(times)
+                    );
                 }
             }
             Heard::Stale => {
                 let times = counters.stale(collection);
                 if log::worth_a_line(times) {
                     let name = stream.name();
-                    info!("{name} answers an older response of {collection} ({times} times)");
+                    info!(
+                        "{name} answers an older response of {collection}{repeated}",
+                        repeated = api::times(times)
+                    );
                 }
             }
         }

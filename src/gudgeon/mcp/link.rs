@@ -92,7 +92,11 @@ impl Link {
             if log::worth_a_line(failed)
                 && let Some(more) = self.held.lines.ends.more()
             {
-                warn!("no stream to {}: {cause} ({failed} times){more}", self.name);
+                warn!(
+                    "no stream to {}: {cause}{repeated}{more}",
+                    self.name,
+                    repeated = api::times(failed)
+                );
             }
             self.is(State::Broken(now.max(begun), cause));
             let again = self.held.sink().broken(now, chance());

@@ -224,7 +224,8 @@ impl Guard {
             let uris = leaf.map(|leaf| leaf.uris.join(", ")).unwrap_or_default();
             let at = &peer.address;
             warn!(
-                "refused {count} streams that the access list does not allow, {at} ({uris}) last"
+                "refused {} that the access list does not allow, {at} ({uris}) last",
+                api::counted(count, "stream")
             );
         }
         Some(refused(&Status::unauthenticated(REFUSED)))

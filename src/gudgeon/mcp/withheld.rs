@@ -97,7 +97,8 @@ impl Redactor {
         if withheld > 0 && !self.has_warned {
             self.has_warned = true;
             warn!(
-                "sinks without a certificate are sent {withheld} objects without the fields that hold secrets"
+                "sinks without a certificate are sent {} without the fields that hold secrets",
+                api::counted(withheld, "object")
             );
         }
         made

@@ -33,7 +33,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
-pub(crate) use answers::{as_json, full, not_allowed, ready, text};
+pub(crate) use answers::{as_json, full, not_allowed, ready, text, to_page};
 pub(crate) use bind::{bind, everywhere, listen, reserve};
 pub(crate) use body::{Unread, read};
 pub(crate) use connection::Line;
@@ -134,7 +134,10 @@ pub(crate) async fn run<S: Service>(
             Err(cause) => {
                 refused += 1;
                 if log::worth_a_line(refused) {
-                    warn!("cannot accept a connection: {cause} ({refused} times)");
+                    warn!(
+                        "cannot accept a connection: {cause}{repeated}",
+                        repeated = api::times(refused)
+                    );
                 }
                 crowd.make_room();
                 tokio::time::sleep(NO_DESCRIPTORS).await;

@@ -49,7 +49,10 @@ pub(crate) async fn renew(
             Err(cause) => {
                 failed += 1;
                 if log::worth_a_line(failed) {
-                    error!("cannot renew the self-signed certificate: {cause} ({failed} times)");
+                    error!(
+                        "cannot renew the self-signed certificate: {cause}{repeated}",
+                        repeated = api::times(failed)
+                    );
                 }
                 tokio::time::sleep(AGAIN).await;
             }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use api::config::Finding;
 use api::config::document::Part;
+use api::counted;
 use serde_json::{Value, json};
 
 use super::files::Unread;

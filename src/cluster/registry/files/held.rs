@@ -72,8 +72,12 @@ impl Held {
             first.insert(&object.id, (path, object));
         }
         for (path, count) in unused {
-            let text =
-                format!("{count} objects of Kubernetes are not used: the API server has them");
+            let text = match count {
+                1 => "1 object of Kubernetes is not used: the API server has it".to_owned(),
+                count => {
+                    format!("{count} objects of Kubernetes are not used: the API server has them")
+                }
+            };
             messages.push(message(path, 0, &text));
         }
         self.counts.clear();

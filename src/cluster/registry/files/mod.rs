@@ -196,6 +196,7 @@ impl Known {
             Err(malformed) => {
                 let kept = match self.objects.len() {
                     0 => String::new(),
+                    1 => "; its object stays as it was".to_owned(),
                     kept => format!("; its {kept} objects stay as they were"),
                 };
                 let text = format!("cannot parse: {}{kept}", malformed.cause);

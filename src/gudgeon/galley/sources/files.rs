@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::counted;
 use cluster::config::{Directory, Look};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -151,8 +152,11 @@ impl Files {
         let whole = std::mem::take(&mut self.whole);
         if whole || report.is_some() || !changes.is_empty() {
             if whole {
-                let (files, path) = (look.files, self.path.display());
-                info!("read {files} files of {path}: {} objects", changes.len());
+                let (files, path) = (counted(look.files, "file"), self.path.display());
+                info!(
+                    "read {files} of {path}: {}",
+                    counted(changes.len(), "object")
+                );
             }
             self.engine.tell(News {
                 changes,
