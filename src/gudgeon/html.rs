@@ -15,6 +15,10 @@ h1{font-size:1.4rem}h2{font-size:1.05rem;margin:2rem 0 .5rem}
 table{border-collapse:collapse;width:100%;font-size:.87rem}
 th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
 .good{color:var(--good)}.bad{color:var(--bad)}svg{width:100%;height:7rem;display:block}code{font-size:.85em}
+.axis{display:flex;justify-content:space-between}.axis,.legend{font-size:.8rem;opacity:.8;margin:.2rem 0}
+.legend i{display:inline-block;width:.7rem;height:.7rem;margin:0 .35rem 0 0}.legend span{margin-right:1.2rem;white-space:nowrap}
+@media(max-width:40rem){body{margin:1rem auto;padding:0 .75rem}h1,h2,p{overflow-wrap:anywhere}
+table{display:block;overflow-x:auto}th,td{min-width:6rem}td.n{min-width:3rem}td:empty{min-width:0}}
 ";
 
 /// All before the first heading.
@@ -23,7 +27,7 @@ pub(crate) fn head(page: &mut String, title: &str, style: &str) {
     let _written = write!(
         page,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\">\n<meta http-equiv=\"refresh\" content=\"10\"><title>{title}</title><style>\n{STYLE}{style}\
+         content=\"width=device-width,initial-scale=1\">\n<meta http-equiv=\"refresh\" content=\"10\"><title>{title}</title><style>\n{STYLE}{style}\
          </style></head><body>\n"
     );
 }
@@ -46,15 +50,80 @@ pub(crate) struct Bar {
     pub(crate) words: String,
 }
 
-/// The last hour, now on the right.
-pub(crate) fn timeline(page: &mut String, label: &str, bars: impl Iterator<Item = Bar>) {
+/// A table, or the words that stand in the place of one without rows.
+pub(crate) fn table(
+    page: &mut String,
+    columns: &[&str],
+    empty: Option<&str>,
+    rows: impl FnOnce(&mut String),
+) {
+    if let Some(words) = empty {
+        let _written = writeln!(page, "<p>{words}</p>");
+        return;
+    }
+    page.push_str("<table><tr>");
+    for column in columns {
+        let _written = write!(page, "<th>{column}");
+    }
+    page.push_str("</tr>\n");
+    rows(page);
+    page.push_str("</table>\n");
+}
+
+/// Colours of a picture, by the names of the style's variables, each with its meaning.
+pub(crate) fn legend(page: &mut String, meanings: &[(&str, &str)]) {
+    page.push_str("<p class=\"legend\">");
+    for (color, words) in meanings {
+        let _written = write!(
+            page,
+            "<span><i style=\"background:var(--{color})\"></i>{words}</span>"
+        );
+    }
+    page.push_str("</p>\n");
+}
+
+/// Quarters of the picture above it, which shows the last hour.
+pub(crate) fn axis(page: &mut String) {
+    page.push_str("<div class=\"axis\">");
+    for mark in ["1 h ago", "45 min", "30 min", "15 min", "now"] {
+        let _written = write!(page, "<span>{mark}</span>");
+    }
+    page.push_str("</div>\n");
+}
+
+/// The ticks of [`axis`] in a picture of this size.
+pub(crate) fn ticks(page: &mut String, width: usize, base: usize) {
+    for quarter in 0..=4 {
+        let x = width * quarter / 4;
+        let _written = write!(
+            page,
+            "<line x1=\"{x}\" y1=\"{base}\" x2=\"{x}\" y2=\"{}\" stroke=\"currentColor\" stroke-opacity=\".5\" \
+             vector-effect=\"non-scaling-stroke\"/>",
+            base + 6
+        );
+    }
+}
+
+/// The last hour, now on the right; words where nothing happened in it.
+pub(crate) fn timeline(
+    page: &mut String,
+    label: &str,
+    meanings: &[(&str, &str)],
+    bars: impl Iterator<Item = Bar>,
+) {
     const WIDTH: u128 = 1000;
+    let mut bars = bars.filter(|bar| bar.age <= SPAN).peekable();
+    if bars.peek().is_none() {
+        page.push_str("<p>None.</p>\n");
+        return;
+    }
     let _written = write!(
         page,
         "<svg viewBox=\"0 0 1000 90\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{label}\"><line x1=\"0\" y1=\"80.5\" \
          x2=\"1000\" y2=\"80.5\" stroke=\"currentColor\" stroke-opacity=\".3\"/>"
     );
-    for bar in bars.filter(|bar| bar.age <= SPAN) {
+    ticks(page, 1000, 80);
+    for bar in bars {
         let left = WIDTH - (bar.age.as_millis() * WIDTH / SPAN.as_millis()).min(WIDTH);
         let _written = write!(
             page,
@@ -66,6 +135,8 @@ pub(crate) fn timeline(page: &mut String, label: &str, bars: impl Iterator<Item 
         );
     }
     page.push_str("</svg>\n");
+    axis(page);
+    legend(page, meanings);
 }
 
 /// Text in HTML: nothing in it is a tag or ends a quotation.
@@ -83,4 +154,59 @@ pub(crate) fn escaped(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_has_an_axis_and_a_legend_and_an_empty_one_is_words() {
+        let bar = |age| Bar {
+            age: Duration::from_secs(age),
+            height: 40,
+            color: "good",
+            words: "a push".to_owned(),
+        };
+        let drawn = |ages: &[u64]| {
+            let mut page = String::new();
+            let meanings = [("good", "endpoints"), ("some", "all")];
+            timeline(
+                &mut page,
+                "pushes",
+                &meanings,
+                ages.iter().copied().map(bar),
+            );
+            page
+        };
+        let page = drawn(&[60, 3601]);
+        assert_eq!(page.matches("<rect").count(), 1, "{page}");
+        for shown in [
+            ">1 h ago<",
+            ">now<",
+            "var(--good)\"></i>endpoints",
+            "var(--some)\"></i>all",
+        ] {
+            assert!(page.contains(shown), "{shown}\n{page}");
+        }
+        for ages in [&[][..], &[3601]] {
+            assert_eq!(drawn(ages), "<p>None.</p>\n");
+        }
+    }
+
+    #[test]
+    fn a_table_without_rows_is_words() {
+        let drawn = |empty| {
+            let mut page = String::new();
+            table(&mut page, &["a", "b"], empty, |page| {
+                page.push_str("<tr><td>1<td>2</tr>\n")
+            });
+            page
+        };
+        assert_eq!(drawn(Some("Nobody.")), "<p>Nobody.</p>\n");
+        assert_eq!(
+            drawn(None),
+            "<table><tr><th>a<th>b</tr>\n<tr><td>1<td>2</tr>\n</table>\n"
+        );
+    }
 }

@@ -18,6 +18,7 @@ use crate::classic::CONTENT_TYPE;
 use crate::cli::{REVISION, VERSION};
 use crate::serve::{
     Answer, Answering, Cut, Line, Query, Service, Wanted, as_json, full, guard, not_allowed, text,
+    to_page,
 };
 
 /// Endpoints of all services, as the original's first version had them.
@@ -49,7 +50,10 @@ impl Monitor {
     async fn respond(self: Arc<Self>, head: Head, guarded: Result<(), Answer>) -> Answer {
         let path = &*head.path;
         let debug = path == "/debug" || path.starts_with("/debug/");
-        let known = matches!(path, "/metrics" | "/ready" | "/version" | REGISTRATION);
+        let known = matches!(
+            path,
+            "/" | "/metrics" | "/ready" | "/version" | REGISTRATION
+        );
         if !known && !debug {
             return text(StatusCode::NOT_FOUND, "not found");
         }
@@ -74,6 +78,7 @@ impl Monitor {
         }
         match path {
             // Health is made where it is asked for, whatever else waits.
+            "/" => return to_page(),
             "/ready" => return self.ready(),
             "/version" => return as_json(&json!({"version": VERSION, "revision": REVISION})),
             _ => {}

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use api::config::Effect;
+use api::counted;
 use api::model::Reason;
 use cluster::registry::{Registries, Standing};
 use xds::node::clipped;
@@ -114,21 +115,27 @@ fn timeline(page: &mut String, hub: &Hub) {
             words: described(hub, push),
         }
     });
-    html::timeline(page, "pushes by time", bars);
-    page.push_str("<table><tr><th>push<th>reasons<th>waited<th>made in<th>streams</tr>\n");
-    for push in pushes.iter().rev().take(10) {
-        let _written = writeln!(
-            page,
-            "<tr><td>{} {}<td>{}<td>{:.3} s<td>{:.1} ms<td>{}</tr>",
-            log::stamp(hub.clock.wall(push.at)),
-            if push.full { "full" } else { "endpoints" },
-            reasons(push),
-            push.waited.as_secs_f64(),
-            push.made_in.as_secs_f64() * 1000.0,
-            push.streams
-        );
-    }
-    page.push_str("</table>\n");
+    let meanings = [
+        ("some", "full: every resource was looked at"),
+        ("good", "endpoints only"),
+    ];
+    html::timeline(page, "pushes by time", &meanings, bars);
+    let empty = pushes.is_empty().then_some("Nothing was pushed yet.");
+    let columns = ["push", "reasons", "waited", "made in", "streams"];
+    html::table(page, &columns, empty, |page| {
+        for push in pushes.iter().rev().take(10) {
+            let _written = writeln!(
+                page,
+                "<tr><td>{} {}<td>{}<td>{:.3} s<td>{:.1} ms<td>{}</tr>",
+                log::stamp(hub.clock.wall(push.at)),
+                if push.full { "full" } else { "endpoints" },
+                reasons(push),
+                push.waited.as_secs_f64(),
+                push.made_in.as_secs_f64() * 1000.0,
+                push.streams
+            );
+        }
+    });
 }
 
 fn reasons(push: &Pushed) -> String {
@@ -139,22 +146,31 @@ fn reasons(push: &Pushed) -> String {
 fn described(hub: &Hub, push: &Pushed) -> String {
     let what = if push.full { "full" } else { "endpoints" };
     let at = log::stamp(hub.clock.wall(push.at));
-    format!("{at} {what}: {} to {} streams", reasons(push), push.streams)
+    let streams = counted(push.streams, "stream");
+    format!("{at} {what}: {} to {streams}", reasons(push))
 }
 
 fn proxies(page: &mut String, hub: &Hub) {
     let sessions = sorted(hub);
-    let _written = writeln!(
-        page,
-        "<h2>Proxies: {} streams</h2><table><tr><th>proxy<th>peer<th>since<th>clusters<th>endpoints<th>listeners<th>routes\
-         <th>refused</tr>",
-        sessions.len()
-    );
-    for session in sessions.iter().take(ROWS) {
-        proxy(page, hub, session);
-    }
-    html::more(page, sessions.len());
-    page.push_str("</table>\n");
+    let streams = counted(sessions.len(), "stream");
+    let _written = writeln!(page, "<h2>Proxies: {streams}</h2>");
+    let empty = sessions.is_empty().then_some("No proxy is connected.");
+    let columns = [
+        "proxy",
+        "peer",
+        "since",
+        "clusters",
+        "endpoints",
+        "listeners",
+        "routes",
+        "refused",
+    ];
+    html::table(page, &columns, empty, |page| {
+        for session in sessions.iter().take(ROWS) {
+            proxy(page, hub, session);
+        }
+        html::more(page, sessions.len());
+    });
 }
 
 fn proxy(page: &mut String, hub: &Hub, session: &Session) {
@@ -219,42 +235,49 @@ fn services(page: &mut String, hub: &Hub) {
         return;
     };
     let world = snapshot.world();
-    let _written = writeln!(
-        page,
-        "<h2>Services: {}</h2><table><tr><th>name<th>from<th>ports<th>addresses<th>resolution<th>endpoints</tr>",
-        world.services.len()
-    );
-    for service in world.services.values().take(ROWS) {
-        let ports: Vec<_> = service
-            .ports
-            .iter()
-            .map(|port| format!("{} {}", port.number, port.protocol))
-            .collect();
-        let addresses: Vec<_> = service
-            .addresses
-            .values()
-            .flatten()
-            .map(ToString::to_string)
-            .collect();
-        let unserved = service.ports.iter().filter_map(|port| {
-            let reason = unserved_reason(world, service, port)?;
-            Some(format!("{}: {reason}", port.number))
-        });
-        let unserved: Vec<_> = unserved.collect();
-        let _written = writeln!(
-            page,
-            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{} <span class=\"bad\">{}</span></tr>",
-            escaped(&service.key.hostname),
-            service.registry.as_str(),
-            escaped(&ports.join(", ")),
-            addresses.join(", "),
-            service.resolution.as_str(),
-            world.endpoints_of(&service.key).count(),
-            escaped(&unserved.join("; "))
-        );
-    }
-    html::more(page, world.services.len());
-    page.push_str("</table>\n");
+    let _written = writeln!(page, "<h2>Services: {}</h2>", world.services.len());
+    let none = "There is none: the sources below say what they have read.";
+    let empty = world.services.is_empty().then_some(none);
+    let columns = [
+        "name",
+        "from",
+        "ports",
+        "addresses",
+        "resolution",
+        "endpoints",
+    ];
+    html::table(page, &columns, empty, |page| {
+        for service in world.services.values().take(ROWS) {
+            let ports: Vec<_> = service
+                .ports
+                .iter()
+                .map(|port| format!("{} {}", port.number, port.protocol))
+                .collect();
+            let addresses: Vec<_> = service
+                .addresses
+                .values()
+                .flatten()
+                .map(ToString::to_string)
+                .collect();
+            let unserved = service.ports.iter().filter_map(|port| {
+                let reason = unserved_reason(world, service, port)?;
+                Some(format!("{}: {reason}", port.number))
+            });
+            let unserved: Vec<_> = unserved.collect();
+            let _written = writeln!(
+                page,
+                "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{} <span class=\"bad\">{}</span></tr>",
+                escaped(&service.key.hostname),
+                service.registry.as_str(),
+                escaped(&ports.join(", ")),
+                addresses.join(", "),
+                service.resolution.as_str(),
+                world.endpoints_of(&service.key).count(),
+                escaped(&unserved.join("; "))
+            );
+        }
+        html::more(page, world.services.len());
+    });
 }
 
 /// What is not used, or not as it was meant.

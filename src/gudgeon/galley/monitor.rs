@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Method, Request, StatusCode};
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -19,8 +18,11 @@ use crate::log;
 use crate::mcp::Peers;
 use crate::serve::{
     Answer, Answering, Line, Query, Service, SharedAnswers, Wanted, as_json, full, guard,
-    not_allowed, ready, text,
+    not_allowed, ready, text, to_page,
 };
+
+/// What a browser reads at the monitoring port: the page is not there, so that nobody but this host sees rules.
+const ELSEWHERE: &str = "the page is at --ctrlz_address and --ctrlz_port: http://127.0.0.1:9876/debug, unless they say otherwise";
 
 /// All that can be looked at.
 #[derive(Debug)]
@@ -57,9 +59,8 @@ impl Monitor {
     fn respond(&self, method: &Method, path: &str, query: &str) -> Answering {
         let is_there = match path {
             "/ready" | "/healthz" | "/metrics" | "/version" => self.side == Side::Monitoring,
-            "/" | "/debug" | "/debug/" | "/debug/configz" | "/configz" => {
-                self.side != Side::Monitoring
-            }
+            "/" => true,
+            "/debug" | "/debug/" | "/debug/configz" | "/configz" => self.side != Side::Monitoring,
             _ => false,
         };
         if !is_there {
@@ -99,6 +100,7 @@ impl Monitor {
                     None => as_json(&configz::document(looks)),
                 });
             }
+            "/" if self.side == Side::Monitoring => text(StatusCode::OK, ELSEWHERE),
             _ => to_page(),
         })
     }
@@ -141,14 +143,6 @@ fn collection_of(looks: &Looks, name: &str) -> Answer {
         Some(text) => full(StatusCode::OK, "application/json", text.into()),
         None => text(StatusCode::NOT_FOUND, "no such collection"),
     }
-}
-
-fn to_page() -> Answer {
-    let mut answer = text(StatusCode::FOUND, "see /debug");
-    answer
-        .headers_mut()
-        .insert(LOCATION, HeaderValue::from_static("/debug"));
-    answer
 }
 
 impl Service for Monitor {

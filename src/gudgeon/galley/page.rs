@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use api::config::Finding;
+use api::counted;
 use mcp::catalog::Group;
 
 use super::configz;
@@ -127,31 +128,44 @@ fn timeline(page: &mut String, engine: &Engine, moment: &Moment) {
         },
         words: described(engine, publish),
     });
-    html::timeline(page, "publishes by time", bars);
+    let meanings = [
+        ("some", "configuration"),
+        ("good", "entries made of services"),
+    ];
+    html::timeline(page, "publishes by time", &meanings, bars);
 }
 
 fn described(engine: &Engine, publish: &Publish) -> String {
     format!(
-        "{} {}: {} changes, the first has waited for {:.3} s",
+        "{} {}: {}, the first has waited for {:.3} s",
         log::stamp(engine.clock.wall(publish.at)),
         publish.group.word(),
-        publish.changes,
+        counted(publish.changes, "change"),
         publish.waited.as_secs_f64()
     )
 }
 
 fn collections(page: &mut String, moment: &Moment) {
-    page.push_str(
-        "<h2>Collections</h2><table><tr><th>collection<th>resources<th>bytes<th>version<th>effect in gudgeon discovery</tr>\n",
+    let shown = || {
+        let published = moment.published.iter();
+        let all = published.flat_map(|published| published.snapshot.collections());
+        all.filter(|one| configz::is_shown(one))
+    };
+    let (all, empty) = (
+        shown().count(),
+        shown().filter(|one| one.members().is_empty()).count(),
     );
-    let mut empty = 0;
-    for published in &moment.published {
-        let shown = published.snapshot.collections();
-        for one in shown.filter(|one| configz::is_shown(one)) {
-            if one.members().is_empty() {
-                empty += 1;
-                continue;
-            }
+    page.push_str("<h2>Collections</h2>");
+    let columns = [
+        "collection",
+        "resources",
+        "bytes",
+        "version",
+        "effect in gudgeon discovery",
+    ];
+    let words = (all == empty).then_some("All are empty.");
+    html::table(page, &columns, words, |page| {
+        for one in shown().filter(|one| !one.members().is_empty()) {
             let name = escaped(one.name());
             let effect = configz::effect(one).unwrap_or("-");
             let _written = writeln!(
@@ -168,8 +182,10 @@ fn collections(page: &mut String, moment: &Moment) {
                 effect
             );
         }
+    });
+    if empty > 0 && empty < all {
+        let _written = writeln!(page, "<p>and {empty} that are empty</p>");
     }
-    let _written = writeln!(page, "</table><p>and {empty} that are empty</p>");
 }
 
 fn session(page: &mut String, engine: &Engine, moment: &Moment) {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use api::counted;
 use serde_json::{Map, Value, json};
 
 use crate::html::{self, ROWS, escaped};
@@ -40,53 +41,65 @@ pub(super) fn shown(peer: &Seen) -> Value {
 /// All of them on the page.
 pub(super) fn draw(page: &mut String, peers: &[Seen]) {
     // Writing to a string cannot fail.
+    let streams = counted(peers.len(), "stream");
+    let _written = writeln!(page, "<h2>Sinks: {streams}</h2>");
+    let columns = [
+        "sink",
+        "address",
+        "identity",
+        "since",
+        "collections",
+        "in sync",
+        "refused last",
+    ];
+    let empty = peers.is_empty().then_some("No sink is connected.");
+    html::table(page, &columns, empty, |page| {
+        for peer in peers.iter().take(ROWS) {
+            row(page, peer);
+        }
+        html::more(page, peers.len());
+    });
+}
+
+fn row(page: &mut String, peer: &Seen) {
+    let dialled = match peer.direction {
+        Direction::Server => "",
+        Direction::Callout => " (dialled)",
+    };
+    let behind: Vec<_> = peer
+        .collections
+        .iter()
+        .filter(|one| !is_in_sync(one))
+        .collect();
+    let sync = match behind.is_empty() {
+        true => "<span class=\"good\">yes</span>".to_owned(),
+        false => format!("<span class=\"bad\">{} are not</span>", behind.len()),
+    };
+    let refused = peer.collections.iter().filter_map(|one| {
+        let (at, nack) = one.last_nack.as_ref()?;
+        Some((at, &one.collection, nack))
+    });
+    let refused = refused
+        .max_by_key(|(at, ..)| **at)
+        .map(|(at, collection, nack)| {
+            let words = escaped(&nack.message);
+            format!(
+                "{} {}: {words} (code {})",
+                log::stamp(*at),
+                escaped(collection),
+                nack.code
+            )
+        });
     let _written = writeln!(
         page,
-        "<h2>Sinks: {} streams</h2><table><tr><th>sink<th>address<th>identity<th>since<th>collections<th>in sync<th>refused last</tr>",
-        peers.len()
+        "<tr><td>{}<td>{}{dialled}<td>{}<td>{}<td>{}<td>{sync}<td>{}</tr>",
+        escaped(peer.node.as_deref().unwrap_or_default()),
+        escaped(&peer.address),
+        escaped(&peer.identity.join(", ")),
+        log::stamp(peer.since),
+        peer.collections.len(),
+        refused.unwrap_or_default(),
     );
-    for peer in peers.iter().take(ROWS) {
-        let dialled = match peer.direction {
-            Direction::Server => "",
-            Direction::Callout => " (dialled)",
-        };
-        let behind: Vec<_> = peer
-            .collections
-            .iter()
-            .filter(|one| !is_in_sync(one))
-            .collect();
-        let sync = match behind.is_empty() {
-            true => "<span class=\"good\">yes</span>".to_owned(),
-            false => format!("<span class=\"bad\">{} are not</span>", behind.len()),
-        };
-        let refused = peer.collections.iter().filter_map(|one| {
-            let (at, nack) = one.last_nack.as_ref()?;
-            Some((at, &one.collection, nack))
-        });
-        let refused = refused
-            .max_by_key(|(at, ..)| **at)
-            .map(|(at, collection, nack)| {
-                let words = escaped(&nack.message);
-                format!(
-                    "{} {}: {words} (code {})",
-                    log::stamp(*at),
-                    escaped(collection),
-                    nack.code
-                )
-            });
-        let _written = writeln!(
-            page,
-            "<tr><td>{}<td>{}{dialled}<td>{}<td>{}<td>{}<td>{sync}<td>{}</tr>",
-            escaped(peer.node.as_deref().unwrap_or_default()),
-            escaped(&peer.address),
-            escaped(&peer.identity.join(", ")),
-            log::stamp(peer.since),
-            peer.collections.len(),
-            refused.unwrap_or_default(),
-        );
-    }
-    html::more(page, peers.len());
-    page.push_str("</table>\n");
 }
 
 /// It has taken what it was sent last.

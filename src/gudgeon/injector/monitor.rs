@@ -14,7 +14,7 @@ use super::status::Status;
 use super::webhook::{Webhook, health};
 use crate::cli::{REVISION, VERSION};
 use crate::serve::{
-    Answer, Answering, Line, Service, as_json, full, guard, not_allowed, ready, text,
+    Answer, Answering, Line, Service, as_json, full, guard, not_allowed, ready, text, to_page,
 };
 
 /// One of the plain listeners.
@@ -29,7 +29,7 @@ pub(crate) struct Monitor<E> {
 impl<E: Engine> Monitor<E> {
     fn respond(&self, method: &Method, path: &str, guarded: Result<(), Answer>) -> Answer {
         let debug = path == "/debug" || path.starts_with("/debug/");
-        let known = debug || matches!(path, "/metrics" | "/ready" | "/healthz" | "/version");
+        let known = debug || matches!(path, "/" | "/metrics" | "/ready" | "/healthz" | "/version");
         if !known {
             return text(StatusCode::NOT_FOUND, "not found");
         }
@@ -40,6 +40,7 @@ impl<E: Engine> Monitor<E> {
             return refused;
         }
         match path {
+            "/" => to_page(),
             "/metrics" => full(StatusCode::OK, CONTENT_TYPE, self.metrics().into()),
             "/ready" | "/healthz" => health(&self.webhook.health, method, path == "/ready"),
             "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),

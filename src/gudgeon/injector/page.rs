@@ -44,11 +44,11 @@ pub(crate) fn draw(shown: &Shown<'_>) -> String {
         log::stamp(shown.now)
     );
     hour(&mut page, shown);
+    decisions(&mut page, shown.decisions);
     files(&mut page, shown.config);
     templates(&mut page, shown.config);
     certificates(&mut page, shown.config);
     expiry::draw(&mut page);
-    decisions(&mut page, shown.decisions);
     page.push_str("</body></html>\n");
     page
 }
@@ -61,16 +61,21 @@ fn hour(page: &mut String, shown: &Shown<'_>) {
         .iter()
         .map(|minute| minute.iter().sum())
         .max()
-        .unwrap_or(0)
-        .max(1);
+        .unwrap_or(0);
+    page.push_str("<h2>Decisions of the last hour, by minute</h2>");
+    if most == 0 {
+        page.push_str("<p>None.</p>\n");
+        return;
+    }
     let _written = write!(
         page,
-        "<h2>Decisions of the last hour, by minute (highest: {most})</h2><svg viewBox=\"0 0 {} 112\" \
+        "<div class=\"axis\">up to {most} in a minute</div><svg viewBox=\"0 0 {} 112\" \
          preserveAspectRatio=\"none\" role=\"img\" aria-label=\"decisions by minute\"><line x1=\"0\" y1=\"100.5\" x2=\"{}\" \
          y2=\"100.5\" stroke=\"currentColor\" stroke-opacity=\".3\"/>",
         MINUTES * STEP,
         MINUTES * STEP
     );
+    html::ticks(page, MINUTES * STEP, 100);
     for (at, minute) in hour.iter().enumerate() {
         let mut top = HEIGHT;
         for (count, verdict) in
@@ -96,30 +101,44 @@ fn hour(page: &mut String, shown: &Shown<'_>) {
         }
     }
     page.push_str("</svg>\n");
+    html::axis(page);
+    let meanings = [
+        ("injected", "injected"),
+        ("skipped", "skipped"),
+        ("failed", "failed"),
+    ];
+    html::legend(page, &meanings);
 }
 
 fn files(page: &mut String, config: &Value) {
-    page.push_str("<h2>Files</h2><table><tr><th>flag<th>path<th>since<th>sha256<th>state</tr>\n");
-    for file in items(config, "files") {
-        let error = file.get("error").and_then(Value::as_str);
-        let state = match error {
-            None => "<td class=\"injected\">in use".to_owned(),
-            Some(cause) => format!(
-                "<td class=\"bad\">broken, the last good one is in use: {}",
-                escaped(cause)
-            ),
-        };
-        let hash: String = text(file, "sha256").chars().take(12).collect();
-        let _written = writeln!(
-            page,
-            "<tr><td>--{}<td><code>{}</code><td>{}<td><code>{}</code>{state}</tr>",
-            escaped(text(file, "flag")),
-            escaped(text(file, "path")),
-            escaped(text(file, "loaded")),
-            escaped(&hash)
-        );
-    }
-    page.push_str("</table>\n");
+    page.push_str("<h2>Files</h2>");
+    let files = items(config, "files");
+    let columns = ["flag", "path", "since", "sha256", "state"];
+    let none = "None is read: template, policy, mesh and certificate are the built-in ones.";
+    let empty = files.is_empty().then_some(none);
+    html::table(page, &columns, empty, |page| {
+        files.iter().for_each(|one| file(page, one));
+    });
+}
+
+fn file(page: &mut String, file: &Value) {
+    let error = file.get("error").and_then(Value::as_str);
+    let state = match error {
+        None => "<td class=\"injected\">in use".to_owned(),
+        Some(cause) => format!(
+            "<td class=\"bad\">broken, the last good one is in use: {}",
+            escaped(cause)
+        ),
+    };
+    let hash: String = text(file, "sha256").chars().take(12).collect();
+    let _written = writeln!(
+        page,
+        "<tr><td>--{}<td><code>{}</code><td>{}<td><code>{}</code>{state}</tr>",
+        escaped(text(file, "flag")),
+        escaped(text(file, "path")),
+        escaped(text(file, "loaded")),
+        escaped(&hash)
+    );
 }
 
 fn templates(page: &mut String, config: &Value) {
@@ -186,14 +205,23 @@ fn certificates(page: &mut String, config: &Value) {
 }
 
 fn decisions(page: &mut String, decisions: &Decisions) {
-    page.push_str(
-        "<h2>Last decisions</h2><table><tr><th>time<th>pod<th>owner<th>decision<th>reason<th>operations<th>bytes<th>&micro;s<th>\
-         </tr>\n",
-    );
-    for decision in decisions.newest() {
-        row(page, decision);
-    }
-    page.push_str("</table>\n");
+    page.push_str("<h2>Last decisions</h2>");
+    let columns = [
+        "time",
+        "pod",
+        "owner",
+        "decision",
+        "reason",
+        "operations",
+        "bytes",
+        "&micro;s",
+        "",
+    ];
+    let none = "The API server has not asked yet.";
+    let empty = decisions.newest().next().is_none().then_some(none);
+    html::table(page, &columns, empty, |page| {
+        decisions.newest().for_each(|decision| row(page, decision));
+    });
 }
 
 fn row(page: &mut String, decision: &Decision) {

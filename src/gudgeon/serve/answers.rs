@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::{Response, StatusCode};
 use serde_json::Value;
 
@@ -13,6 +13,15 @@ pub(crate) fn not_allowed(allow: &'static str) -> Answer {
     answer
         .headers_mut()
         .insert(ALLOW, HeaderValue::from_static(allow));
+    answer
+}
+
+/// The way from `/`, where a browser begins, to the page.
+pub(crate) fn to_page() -> Answer {
+    let mut answer = text(StatusCode::FOUND, "see /debug");
+    answer
+        .headers_mut()
+        .insert(LOCATION, HeaderValue::from_static("/debug"));
     answer
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use api::counted;
 use cluster::Standing;
 use serde_json::{Value, json};
 
@@ -55,7 +56,7 @@ impl Webhook {
                 if one.dry_run { ", a dry run" } else { "" },
                 match one.warnings {
                     0 => String::new(),
-                    some => format!(", {some} warnings"),
+                    some => format!(", {}", counted(some, "warning")),
                 },
                 escaped(&one.message)
             );

@@ -30,6 +30,8 @@ fn methods_paths_and_who_may_look() {
             ("GET", "/debug/none", 404),
             ("PUT", "/debug/syncz", 405),
             ("PUT", "/debug/memory", 404),
+            ("GET", "/", 302),
+            ("POST", "/", 405),
             ("GET", "/debug/syncz", 200),
             ("GET", "/debug/cdsz", 200),
             ("GET", "/debug/config_dump", 400),

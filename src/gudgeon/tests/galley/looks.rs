@@ -19,6 +19,9 @@ fn each_listener_answers_for_itself() {
         assert_eq!(galley.look(path).0, 404, "{path}");
     }
     assert_eq!(galley.look("/configz").0, 302);
+    assert_eq!(galley.look("/").0, 302);
+    let (code, words) = galley.get("/");
+    assert!(code == 200 && words.contains("/debug"), "{words}");
     // A page that a browser was shown elsewhere is not of this host.
     for path in ["/debug", "/debug/configz", "/configz"] {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", galley.page)).unwrap();

@@ -90,7 +90,7 @@ async fn files_reach_a_sink_and_only_good_ones_do() {
         first.system_version_info.as_str()
     );
     let (_, page) = galley.look("/debug");
-    assert!(page.contains("Sinks: 1 streams") && page.contains("(code 3)"));
+    assert!(page.contains("Sinks: 1 stream<") && page.contains("(code 3)"));
     let labels = format!("component=\"galley\",collection=\"{SERVICES}\"");
     let acks = format!("istio_mcp_request_acks_total{{{labels}}}");
     assert_eq!(galley.metric(&acks), Some(1.0));

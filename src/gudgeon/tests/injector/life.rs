@@ -115,6 +115,7 @@ fn the_monitoring_port() {
     let injector = Injector::new();
     assert_eq!(injector.get("/ready").text(), "ok\n");
     assert_eq!(injector.get("/healthz").status, 200);
+    assert_eq!(injector.get("/").status, 302, "to the page");
     assert_eq!(
         injector.get("/version").json()["version"],
         env!("CARGO_PKG_VERSION")
