@@ -1,10 +1,9 @@
-"""What build/demo-mesh and build/demo-config are made of: backends, a client that counts, and answers as a table.
+"""What build/demo-mesh and build/demo-config are made of: backends, a client that counts, and documents in few words.
 
 `mesh.py backend ADDRESS PORT NAME` answers every request with NAME.
 `mesh.py load ADDRESS PORT HOST` asks until it gets TERM, and prints how many answers were good and what the others were.
 `mesh.py first ADDRESS PORT HOST NAME FILE` asks until NAME has answered, and prints the milliseconds since FILE was written.
 `mesh.py stat PORT NAME` prints a figure of an Envoy by its admin port, 0 where it has none.
-`mesh.py table` prints the JSON of /debug/syncz, read from standard input.
 `mesh.py received` prints how many resources discovery's /debug/sinkz, read from standard input, has taken.
 `mesh.py rejected` prints what galley's /debug/configz, read from standard input, says of objects that are not served.
 """
@@ -95,24 +94,6 @@ def stat(port, name):
     print(0)
 
 
-def table():
-    kinds = ["cluster", "endpoint", "listener", "route"]
-    rows = [["PROXY", "ISTIO", *(kind.upper() + "S" for kind in kinds), "PROTOCOL"]]
-    behind = 0
-    for row in json.load(sys.stdin):
-        cells = []
-        for kind in kinds:
-            sent, acked = row.get(f"{kind}_sent"), row.get(f"{kind}_acked")
-            same = sent == acked
-            behind += not same
-            cells.append("-" if sent is None else f"{sent[:8]} {'in sync' if same else 'NOT IN SYNC'}")
-        rows.append([row["proxy"].split("~")[2], row.get("istio_version") or "-", *cells, row["protocol"]])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("    " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
-    sys.exit(behind != 0)
-
-
 def rejected():
     for one in json.load(sys.stdin)["rejected"]:
         what = [word for word in (one.get("collection"), one.get("name")) if word]
@@ -125,4 +106,4 @@ def received():
 
 
 if __name__ == "__main__":
-    {"backend": backend, "load": load, "first": first, "stat": stat, "table": table, "rejected": rejected, "received": received}[sys.argv[1]](*sys.argv[2:])
+    {"backend": backend, "load": load, "first": first, "stat": stat, "rejected": rejected, "received": received}[sys.argv[1]](*sys.argv[2:])

@@ -87,6 +87,13 @@ pub fn run(words: &[OsString]) -> Exit {
             }
             Err(failure) => told(&failure),
         },
+        Asked::ProxyStatus(flags) => match discovery::proxy_status(&flags) {
+            Ok(table) => {
+                say(true, &table);
+                Exit::Done
+            }
+            Err(failure) => told(&failure),
+        },
         Asked::Injector(flags) => {
             let log = flags.log.clone();
             role(&log, warnings, || injector::run::<Configuration>(*flags))

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 
 use super::LogFlags;
 use super::values::{age, boolean, duration};
@@ -155,6 +156,23 @@ pub struct RequestFlags {
         default_value = "127.0.0.1:8080"
     )]
     pub http_addr: String,
+    #[command(flatten)]
+    pub log: LogFlags,
+}
+
+/// `proxy-status`.
+#[derive(Args, Clone, Debug)]
+pub struct ProxyStatusFlags {
+    /// Where discovery serves HTTP.
+    #[arg(
+        long = "http-addr",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:8080"
+    )]
+    pub http_addr: String,
+    /// table, or json: what /debug/syncz says.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = PossibleValuesParser::new(["table", "json"]), hide_possible_values = true)]
+    pub output: String,
     #[command(flatten)]
     pub log: LogFlags,
 }

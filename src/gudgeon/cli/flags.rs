@@ -170,7 +170,7 @@ pub struct ProbeFlags {
 }
 
 /// `version`.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct VersionFlags {
     /// The number only.
     #[arg(short, long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]

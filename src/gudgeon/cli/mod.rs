@@ -8,6 +8,7 @@ mod flags;
 mod galley;
 mod meaningless;
 mod programs;
+mod shown;
 pub(crate) mod values;
 
 use std::ffi::OsString;
@@ -17,7 +18,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
 pub(crate) use discovery::MESH_NETWORKS;
-pub use discovery::{DiscoveryFlags, RequestFlags};
+pub use discovery::{DiscoveryFlags, ProxyStatusFlags, RequestFlags};
 pub use flags::{
     BuiltinFlags, CompletionFlags, InjectFlags, InjectorFlags, KubeInjectFlags, LogFlags,
     ProbeFlags, ValidateFlags, VersionFlags,
@@ -43,6 +44,7 @@ pub enum Asked {
     Discovery(Box<DiscoveryFlags>),
     Galley(Box<GalleyFlags>),
     Request(RequestFlags),
+    ProxyStatus(ProxyStatusFlags),
     Injector(Box<InjectorFlags>),
     Inject(Box<InjectFlags>),
     Validate(ValidateFlags),
@@ -73,7 +75,7 @@ fn spelled(command: Command) -> Command {
     let mut command = command.args_override_self(true);
     let has_log = command
         .get_arguments()
-        .any(|arg| arg.get_long() == Some("log_as_json"));
+        .any(|arg| matches!(arg.get_long(), Some("log_as_json" | "log-as-json")));
     command = command.args(meaningless::of(&name, has_log).map(without_meaning));
     let command = command.mut_args(|arg| {
         let Some(long) = arg.get_long().map(ToOwned::to_owned) else {
@@ -81,7 +83,8 @@ fn spelled(command: Command) -> Command {
         };
         let mut others: Vec<String> = vec![values::kebab(&long), values::camel(&long)];
         others.dedup();
-        others.retain(|other| *other != long);
+        let known = arg.get_all_aliases().unwrap_or_default();
+        others.retain(|other| *other != long && !known.contains(&&**other));
         arg.aliases(others.into_iter().map(Str::from))
     });
     command.mut_subcommands(spelled)
@@ -183,10 +186,12 @@ fn ended(error: &clap::Error) -> Ended {
     } else {
         Exit::Usage
     };
-    Ended {
-        exit,
-        text: error.to_string(),
-    }
+    let text = match kind {
+        // As the command says it, whatever the program's name.
+        ErrorKind::DisplayVersion => version(&VersionFlags::default()),
+        _ => error.to_string(),
+    };
+    Ended { exit, text }
 }
 
 /// A value that is missing, and a shell that nobody knows, are slips of the fingers; any other wrong value is a wrong setting.

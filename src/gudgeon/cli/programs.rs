@@ -7,10 +7,9 @@ use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcomma
 
 use super::galley::{Galley, Instead as InsteadOfGalley};
 use super::{
-    Asked, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags, ProbeFlags, RequestFlags,
-    ValidateFlags, VersionFlags, spelled,
+    Asked, CompletionFlags, DiscoveryFlags, InjectFlags, InjectorFlags, ProbeFlags,
+    ProxyStatusFlags, RequestFlags, VERSION, ValidateFlags, VersionFlags, shown, spelled,
 };
-use crate::exit;
 
 #[derive(Debug, Subcommand)]
 enum Role {
@@ -27,6 +26,9 @@ enum Role {
     Validate(ValidateFlags),
     /// Ask a running discovery.
     Request(RequestFlags),
+    /// Show which proxies are in sync with a running discovery.
+    #[command(name = "proxy-status", alias = "ps")]
+    ProxyStatus(ProxyStatusFlags),
     /// Ask whether the health file was written lately.
     Probe(ProbeFlags),
     /// Print the version.
@@ -143,7 +145,9 @@ impl Name {
             Self::SidecarInjector => SidecarInjector::command(),
             Self::Istioctl => Istioctl::command(),
         };
-        command.after_help(exit::TABLE)
+        // What `-V` prints is `version`'s.
+        let command = command.version(VERSION).propagate_version(true);
+        shown::dressed(command)
     }
 
     /// With all that is accepted.
@@ -163,6 +167,7 @@ impl Name {
                 Role::Discovery(flags) => Asked::Discovery(flags),
                 Role::Galley(this) => galley(*this),
                 Role::Request(flags) => Asked::Request(flags),
+                Role::ProxyStatus(flags) => Asked::ProxyStatus(flags),
                 Role::Injector(flags) => Asked::Injector(flags),
                 Role::Inject(flags) => Asked::Inject(flags),
                 Role::Validate(flags) => Asked::Validate(flags),

@@ -256,8 +256,8 @@ fn what_is_wrong_has_its_code() {
         ),
         ("gudgeon completion tcsh", Exit::Usage, "tcsh"),
         ("gudgeon --help", Exit::Done, "Exit codes:"),
-        ("gudgeon injector --help", Exit::Done, "--selfSigned"),
-        ("gudgeon help injector", Exit::Done, "--selfSigned"),
+        ("gudgeon injector --help", Exit::Done, "--self-signed"),
+        ("gudgeon help injector", Exit::Done, "--self-signed"),
         ("sidecar-injector -h", Exit::Done, "--webhookName"),
         (
             "istioctl kube-inject --help",
@@ -274,6 +274,9 @@ fn what_is_wrong_has_its_code() {
 
 #[test]
 fn flags_without_a_meaning_are_warned_about_once() {
+    // Under both names: their flags are spelled otherwise.
+    let line = "gudgeon injector --log_caller default --log-rotate=/x --logtostderr";
+    assert_eq!(parsed(line).unwrap().warnings.len(), 3);
     let parsed = parsed(
         "sidecar-injector --log_caller default --log_rotate_max_age 30 --logtostderr --log-rotate=/x --log_caller=all",
     )

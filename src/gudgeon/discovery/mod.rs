@@ -26,6 +26,7 @@ mod options;
 mod page;
 mod pieces;
 mod ports;
+mod proxy_status;
 mod pushed;
 mod reflection;
 mod refused;
@@ -38,5 +39,6 @@ mod start;
 mod testing;
 mod wire;
 
+pub(crate) use proxy_status::proxy_status;
 pub(crate) use request::request;
 pub(crate) use start::run;

@@ -21,7 +21,7 @@ fn what_cannot_start_says_why() {
     let here = root.path().to_str().unwrap();
     for (arguments, code, said) in [
         (vec!["discovery", "here"], 64, "unexpected argument 'here'"),
-        (vec!["discovery", "--configdir", here], 64, "--configDir"),
+        (vec!["discovery", "--configdir", here], 64, "--config-dir"),
         (
             vec!["discovery", "--configDir", "/none"],
             78,
@@ -40,7 +40,7 @@ fn what_cannot_start_says_why() {
         (
             vec!["discovery", "--registries", "Kubernetes"],
             78,
-            "cannot read services from Kubernetes: not in a cluster, and no --kubeconfig",
+            "not in a cluster, and no --kubeconfig; --configDir reads them from files",
         ),
         (
             vec!["discovery", "--configDir", here, "--httpAddr", &taken],
@@ -56,6 +56,11 @@ fn what_cannot_start_says_why() {
             vec!["discovery", "--configDir", here, "--meshConfig", "/none"],
             78,
             "cannot read --meshConfig /none: No such file",
+        ),
+        (
+            vec!["proxy-status", "--http-addr", "127.0.0.1:1"],
+            1,
+            "cannot GET http://127.0.0.1:1/debug/syncz: ",
         ),
         (vec!["request", "GET"], 64, "<PATH>"),
         (vec!["request", "GET", "x"], 64, "want a path"),
@@ -125,6 +130,34 @@ fn flags_of_the_original_are_taken_in_both_spellings() {
         said.contains("405 Method Not Allowed: method not allowed"),
         "{said}"
     );
+}
+
+#[tokio::test]
+async fn the_table_of_proxies_says_who_is_in_sync() {
+    let discovery = Place::new()
+        .with("config/b.yaml", &service("b", &["10.0.0.2"]))
+        .start();
+    let address = format!("127.0.0.1:{}", discovery.http);
+    let table = || ends(&["proxy-status", "--http-addr", &address]);
+    assert_eq!(table(), (0, "no proxy is connected\n".to_owned()));
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.settle(&[B], &["8080"]).await;
+    soon("a row without anything behind", || {
+        let (code, table) = table();
+        let row = table.lines().nth(1).unwrap_or_default().to_owned();
+        code == 0 && row.matches("SYNCED").count() == 4
+    })
+    .await;
+    let (_, json) = ends(&["ps", "--http-addr", &address, "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["proxy"], discovery.json("/debug/syncz")[0]["proxy"]);
+    // Another program's port.
+    let (code, said) = ends(&[
+        "proxy-status",
+        "--http-addr",
+        &format!("127.0.0.1:{}", discovery.grpc),
+    ]);
+    assert!(code == 1 && !said.is_empty(), "{said}");
 }
 
 /// Case 43.

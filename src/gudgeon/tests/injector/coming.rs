@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/kubernetes");
@@ -87,21 +88,39 @@ fn examples(page: &str) -> usize {
     ran
 }
 
-/// A command's flags as rows, from its own help: where all texts are short they stand beside their flags, else below them.
+/// The program that had the command, and how its help is asked for: who comes from there knows its flags as it spells them.
+fn original(command: &str) -> (&'static str, &'static [&'static str]) {
+    match command {
+        "injector" => ("sidecar-injector", &["--help"]),
+        "inject" => ("istioctl", &["kube-inject", "--help"]),
+        "galley" => ("galley", &["--help"]),
+        "validate" => ("istioctl", &["validate", "--help"]),
+        other => panic!("{other}"),
+    }
+}
+
+/// A command's flags as rows, from its own help, group by group: where all texts are short they stand beside their flags, else
+/// below them.
 fn table(command: &str) -> String {
+    let (name, words) = original(command);
     let output = Command::new(env!("CARGO_BIN_EXE_gudgeon"))
-        .args([command, "--help"])
+        .arg0(name)
+        .args(words)
         .output()
         .unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
-    let (_, options) = help.split_once("Options:\n").unwrap();
+    let (_, options) = help.split_once("\nOptions:\n").unwrap();
     let mut rows = String::from("| flag | |\n|---|---|\n");
     let mut flag = "";
-    let lines = options.lines().map(str::trim);
-    for line in lines.take_while(|line| !line.is_empty()) {
-        let mut text = line;
-        if line.starts_with('-') {
-            (flag, text) = line.split_once("  ").unwrap_or((line, ""));
+    let is_of_flags = |line: &&str| !matches!(*line, "Examples:" | "Exit codes:");
+    for line in options.lines().take_while(is_of_flags) {
+        if let Some(group) = line.strip_suffix(':').filter(|line| !line.starts_with(' ')) {
+            writeln!(rows, "| **{group}** | |").unwrap();
+            continue;
+        }
+        let mut text = line.trim();
+        if text.starts_with('-') {
+            (flag, text) = text.split_once("  ").unwrap_or((text, ""));
         }
         let text = text.trim().replace('|', "\\|");
         if !text.is_empty() {

@@ -77,7 +77,7 @@ fn every_flag_by_each_of_its_names() {
                     .or_else(|| line.get(4..)?.strip_prefix("--"))?;
                 line.split([' ', '[', '=']).next()
             })
-            .filter(|name| *name != "help")
+            .filter(|name| !matches!(*name, "help" | "version"))
             .collect();
         assert!(names.len() >= 5, "{role:?}: {names:?}");
         for name in names {
@@ -137,7 +137,7 @@ fn what_is_not_known_names_the_nearest() {
         (
             &["injector", "--healthCheckInterval=often"],
             78,
-            "--healthCheckInterval",
+            "--health-check-interval",
         ),
         (&["version", "-o", "xml"], 78, "xml"),
     ] {
@@ -188,13 +188,16 @@ fn help_versions_and_completions() {
     for (line, words) in [
         (&["gudgeon", "help"][..], "Exit codes:"),
         (&["gudgeon", "--help"], "injector"),
-        (&["gudgeon", "help", "inject"], "--statusPort"),
+        (&["gudgeon", "help", "inject"], "--status-port"),
+        (&["istioctl", "help", "kube-inject"], "--statusPort"),
         (&["sidecar-injector", "help"], "--webhookName"),
         (&["istioctl", "help", "kube-inject"], "--injectConfigFile"),
         (&["istioctl", "kube-inject", "-h"], "--includeIPRanges"),
         (&["istioctl", "help", "validate"], "--filename"),
         (&["gudgeon", "kube-inject", "--help"], "--hub"),
         (&["gudgeon", "version"], env!("CARGO_PKG_VERSION")),
+        (&["gudgeon", "-V"], env!("CARGO_PKG_VERSION")),
+        (&["istioctl", "-V"], env!("CARGO_PKG_VERSION")),
         (
             &["sidecar-injector", "version", "--short"],
             env!("CARGO_PKG_VERSION"),
