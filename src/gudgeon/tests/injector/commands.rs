@@ -215,7 +215,7 @@ fn help_versions_and_completions() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let done = links.run(&["gudgeon", "completion", shell]);
         assert!(done.status.success());
-        for words in ["selfSigned", "kube-inject", "injectConfigFile"] {
+        for words in ["self-signed", "kube-inject", "inject-config-file"] {
             let there = text(&done.stdout).contains(words);
             assert_eq!(there, words != "kube-inject", "{shell}: {words}");
         }
