@@ -11,9 +11,10 @@ use crate::builtin;
 use crate::catalog::Catalog;
 use crate::data::{self, Proxy};
 use crate::decision::Policy;
-use crate::file::{File, Probers};
+use crate::file::File;
 use crate::fragment::Fragment;
 use crate::memo::Memo;
+use crate::release::Agents;
 use crate::surface::{Broken, Parameters, Source, Sources};
 use crate::template::{Delimiters, Dialect, Template, of_json, version};
 use crate::yaml;
@@ -49,8 +50,7 @@ pub struct Configuration {
     pub(crate) mode: Mode,
     built_in: bool,
     pub(crate) injected_annotations: BTreeMap<String, String>,
-    pub(crate) probers: Probers,
-    pub(crate) add_labels: bool,
+    pub(crate) agents: Agents,
     /// Of overlays; a fragment says it itself.
     pub(crate) rewrite_probes: bool,
     pub(crate) values: Value,
@@ -75,10 +75,13 @@ impl Configuration {
             .default_config
             .clone()
             .unwrap_or_else(api::mesh::proxy_defaults);
-        let proxy = data::proxy_config(proxy).map_err(|error| Broken {
+        let of_mesh = |error: api::mesh::Invalid| Broken {
             source: Source::Mesh,
             cause: error.to_string(),
-        })?;
+        };
+        let written = sources.mesh.map(api::mesh::written_defaults);
+        let written = written.transpose().map_err(of_mesh)?.unwrap_or_default();
+        let proxy = data::proxy_config(proxy, written).map_err(of_mesh)?;
         let proxy = Arc::new(proxy);
         let values_json = values(sources.values)?;
         let broken = |cause: String| Broken {
@@ -111,8 +114,12 @@ impl Configuration {
             },
         )
         .map_err(|cause| broken(format!("injectedAnnotations: {cause}")))?;
-        let istio_1_4 = delimiters.left == "[[";
-        let is_fragment = matches!(mode, Mode::Fragment { .. });
+        let agents = Agents {
+            probers: file.probers,
+            add_labels: file.add_labels,
+            is_fragment: matches!(mode, Mode::Fragment { .. }),
+            brackets: delimiters.left == "[[",
+        };
         let of_values = values_json.pointer("/sidecarInjectorWebhook/rewriteAppHTTPProbe");
         let of_values = of_values.and_then(serde_json::Value::as_bool);
         let rewrite_probes = file.rewrite_probes.or(of_values);
@@ -121,13 +128,7 @@ impl Configuration {
             mode,
             built_in,
             injected_annotations: file.injected_annotations,
-            probers: file.probers.unwrap_or(if istio_1_4 {
-                Probers::Legacy
-            } else {
-                Probers::Current
-            }),
-            // Overlays write their own.
-            add_labels: file.add_labels.unwrap_or(is_fragment && !istio_1_4),
+            agents,
             rewrite_probes: rewrite_probes.unwrap_or_default(),
             values: of_json(&values_json),
             values_json,
@@ -137,6 +138,7 @@ impl Configuration {
             environment: Arc::new(parameters.environment.clone()),
             parameters,
         };
+        configuration.rehearse(&mut warnings)?;
         Ok((configuration, warnings))
     }
 
@@ -157,6 +159,28 @@ impl Configuration {
     pub(crate) fn merges_metrics(&self) -> bool {
         let said = self.mesh.enable_prometheus_merge.as_ref();
         said.is_none_or(|said| said.value)
+    }
+
+    /// `.InboundTrafficPolicyMode`: how the mesh hands traffic to applications.
+    pub(crate) fn inbound_traffic_policy(&self) -> &'static str {
+        use api::mesh::mesh_config::inbound_traffic_policy::Mode as Inbound;
+        match self
+            .mesh
+            .inbound_traffic_policy
+            .as_ref()
+            .map(|policy| policy.mode())
+        {
+            Some(Inbound::Localhost) => "localhost",
+            Some(Inbound::Passthrough) | None => "passthrough",
+        }
+    }
+
+    /// The network of a pod whose webhook's path has these pairs: theirs, else that of the values.
+    pub(crate) fn network<'a>(&'a self, path: &'a [(String, String)]) -> Option<&'a str> {
+        let said = path.iter().rev().find(|(key, _)| key == "net");
+        let of_values = self.values_json.pointer("/global/network");
+        said.map(|(_, name)| name.as_str())
+            .or_else(|| of_values.and_then(serde_json::Value::as_str))
     }
 
     /// Whether the values say that applications wait for their proxies.
@@ -242,6 +266,9 @@ fn mode(file: &File, delimiters: &Delimiters) -> Result<Mode, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::Probers;
+    use crate::labels::Labels;
+    use crate::release::Release;
 
     fn load(config: &str) -> Result<(Configuration, Vec<String>), Broken> {
         Configuration::load(
@@ -256,28 +283,91 @@ mod tests {
     #[test]
     fn delimiters_and_what_hangs_on_them() {
         let rows = [
-            ("template: '[[ .Revision ]]'", Probers::Legacy, false),
-            ("template: 'x: y'", Probers::Legacy, false),
-            ("template: '{{ .Revision }}'", Probers::Current, true),
-            ("template: '{{ x [[ .Revision ]]'", Probers::Legacy, false),
+            ("template: '[[ .Revision ]]'", Probers::Legacy, Labels::None),
+            ("template: 'x: y'", Probers::Legacy, Labels::None),
+            (
+                "template: '{{ .Revision }}'",
+                Probers::CurrentHttp,
+                Labels::All,
+            ),
+            (
+                "template: '{{ x [[ .Revision ]]'",
+                Probers::Legacy,
+                Labels::None,
+            ),
             (
                 "template: '<% .Revision %>'\ndelimiters: ['<%', '%>']",
-                Probers::Current,
-                true,
+                Probers::CurrentHttp,
+                Labels::All,
             ),
             (
                 "template: '{{ .Revision }}'\nprobers: legacy\naddLabels: no",
                 Probers::Legacy,
-                false,
+                Labels::None,
+            ),
+            (
+                "template: '[[ .Revision ]]'\nprobers: current-http",
+                Probers::CurrentHttp,
+                Labels::None,
             ),
         ];
         for (text, probers, labels) in rows {
             let (loaded, warnings) = load(text).unwrap();
+            let agents = loaded.agents;
             assert_eq!(
-                (loaded.probers, loaded.add_labels, warnings.len()),
+                (
+                    agents.probers(Release::Unknown),
+                    agents.labels(Release::Unknown),
+                    warnings.len()
+                ),
                 (probers, labels, 0),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn a_guessed_agent_is_said() {
+        let template = |image: &str| {
+            format!("template: |\n  containers: [{{name: istio-proxy, image: '{image}'}}]")
+        };
+        for (image, warned) in [("p:latest", 1), ("p:1.4.2", 0), ("pintle-envoy:9", 0)] {
+            let (_, warnings) = load(&template(image)).unwrap();
+            assert_eq!(warnings.len(), warned, "{warnings:?}");
+            assert!(warnings.iter().all(|said| said.contains("probers: legacy")));
+        }
+        let said = format!("probers: legacy\n{}", template("p:latest"));
+        assert_eq!(load(&said).unwrap().1, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_guard_beside_templates_is_no_template() {
+        let text = "template: '{{ Check_Your_Version }}'\ntemplates: {sidecar: '{{ .Revision }}'}";
+        let (loaded, warnings) = load(text).unwrap();
+        assert!(matches!(loaded.mode, Mode::Overlay(_)));
+        assert_eq!(warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn fields_that_do_not_exist_are_found_at_load() {
+        let error = load("template: |\n  a: b\n  {{ if .Spec.Containers }}{{ .Nosuch }}{{ end }}")
+            .unwrap_err();
+        assert_eq!(
+            error.cause,
+            "template inject, line 2: can't evaluate field Nosuch in type SidecarTemplateData"
+        );
+        // Whoever chooses it, gets it.
+        let (_, warnings) = load("templates: {sidecar: '', waypoint: '{{ .UID }}'}").unwrap();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("waypoint"), "{warnings:?}");
+        assert!(load("templates: {sidecar: '', w: '{{ .UID }}'}\ndefaultTemplates: [w]").is_err());
+        // Errors that may be the pod's are not.
+        for text in [
+            "template: '{{ fail \"no\" }}'",
+            "template: '{{ (index .Spec.Volumes 0).Name }}'",
+            "template: '{{ .Spec.SecurityContext.FSGroup }}'",
+        ] {
+            assert!(load(text).is_ok(), "{text}");
         }
     }
 
@@ -289,16 +379,12 @@ mod tests {
                 "line 1: policy: want enabled or disabled, got \"maybe\"",
             ),
             (
-                "template: ''\ntemplates: {a: ''}",
-                "template and templates together: say which",
-            ),
-            (
                 "template: ''\ndelimiters: ['', x]",
                 "line 2: delimiters: want two strings that are not empty",
             ),
             (
                 "template: ''\nprobers: new",
-                "line 2: probers: want legacy or current, got \"new\"",
+                "line 2: probers: want legacy, current-http or current, got \"new\"",
             ),
             (
                 "template: ''\naddLabels: 3",
@@ -313,6 +399,14 @@ mod tests {
                 "template inject, line 2: function \"nosuch\" not defined",
             ),
             ("template: |\n  {{ if }}", "template inject, line 1: "),
+            (
+                "template: |\n  a: b\n  {{ end }}\n  c: d",
+                "template inject, line 2: unexpected end: no block is open",
+            ),
+            (
+                "templates:\n  sidecar: |\n    {{ if .Revision }}\n    a: b",
+                "template sidecar, line 1: if has no end",
+            ),
             (
                 "template: '{{ expandenv `x` }}'",
                 "template inject, line 1: function \"expandenv\" not defined",

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::annotations::{self, CORE_DUMP, Judges, NATIVE_SIDECAR, PROXY_CONFIG};
+use crate::annotations::{
+    self, CORE_DUMP, Judges, MERGE_METRICS, NATIVE_SIDECAR, PROXY_CONFIG, STATUS_PORT,
+};
 use crate::config::{Configuration, Mode};
 use crate::data::{self, Owner, Proxy};
 use crate::decision::{self, Policy};
 use crate::fragment::{self, Fragment};
-use crate::labels;
+use crate::labels::{self, Labels};
 use crate::memo::{Memo, Texts};
+use crate::metrics;
 use crate::native;
 use crate::patch;
 use crate::plain;
@@ -187,7 +190,11 @@ impl Configuration {
     fn proxy_of(&self, text: &str) -> Result<(Proxy, Vec<String>), String> {
         let parsed = api::mesh::parse_proxy(&self.proxy.config, text)
             .map_err(|error| warnings::numbers_quoted(&error.to_string(), text))?;
-        let proxy = data::proxy_config(parsed.config).map_err(|error| error.to_string())?;
+        let written = api::mesh::written_proxy(&self.proxy.config, text)
+            .map_err(|error| error.to_string())?;
+        let written = api::mesh::written_over(&self.proxy.written, written);
+        let proxy =
+            data::proxy_config(parsed.config, written).map_err(|error| error.to_string())?;
         Ok((proxy, parsed.warnings))
     }
 }
@@ -242,12 +249,16 @@ impl Job<'_> {
         };
         fragment.complete(&made);
         now.lists = fragment.names();
-        let port = fragment.status_port();
+        let release = fragment.release();
+        let port = fragment.status_port().or_else(|| {
+            let of_mesh = release.is_of_istiods_fragments();
+            of_mesh.then(|| self.usual_status_port(&made)).flatten()
+        });
         if fragment::rewrites(&made, &fragment)
             && let Some(port) = port
         {
             let rewriting = Rewriting {
-                probers: self.configuration.probers,
+                probers: self.configuration.agents.probers(release),
                 port,
                 earlier: &originals,
             };
@@ -255,13 +266,17 @@ impl Job<'_> {
             fragment.tell(&told);
         }
         fragment.put(&mut made, &self.configuration.mesh);
+        if let (true, Some(port)) = (release.is_of_istiods_fragments(), port) {
+            self.merge_metrics(&mut made, port);
+        }
         if self.native {
             native::convert(&mut made, port);
             now.locate(&made);
         }
-        if self.configuration.add_labels {
-            labels::add(&mut made, &owner);
-        }
+        let labels = self.configuration.agents.labels(release);
+        let network = self.configuration.network(&self.request.path);
+        let network = network.filter(|_| labels == Labels::All);
+        labels::add(&mut made, labels, &owner, network);
         now.note_metadata(before.as_ref(), &made);
         fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
         let fresh = settle::settle(self.sent, &mut made, &earlier, &now, Places::Anew);
@@ -270,6 +285,23 @@ impl Job<'_> {
         }
         self.warn_of_core_dumps(&now);
         Ok((made, now, fresh))
+    }
+
+    /// The status port by annotation, else by the mesh, where no argument of the proxy names it.
+    pub(crate) fn usual_status_port(&self, made: &Value) -> Option<u16> {
+        let found = match pod::annotation(made, STATUS_PORT) {
+            Some(said) => said.parse().ok(),
+            None => u16::try_from(self.proxy.config.status_port).ok(),
+        };
+        found.filter(|port| *port != 0)
+    }
+
+    /// Sends Prometheus to the proxy unless mesh or pod do not want it.
+    pub(crate) fn merge_metrics(&self, made: &mut Value, port: u16) {
+        let said = pod::annotation(made, MERGE_METRICS).and_then(annotations::boolean);
+        if said != Some(false) && self.configuration.merges_metrics() {
+            metrics::merge(made, port);
+        }
     }
 
     /// Says it where the pod asks for core dumps, and gets none: they are the administrator's to allow.

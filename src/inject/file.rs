@@ -25,9 +25,22 @@ const KNOWN: [&str; 12] = [
 /// How probes are handed to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probers {
-    /// As agents of 1.1 understand it: httpGet only.
+    /// As agents up to 1.4 understand it: the bare httpGet of readiness and liveness.
     Legacy,
+    /// As agents of 1.5 to 1.8 understand it: `httpGet` by name, and nothing else.
+    CurrentHttp,
     Current,
+}
+
+impl Probers {
+    /// The word for it in the file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::CurrentHttp => "current-http",
+            Self::Current => "current",
+        }
+    }
 }
 
 /// The file as it says it.
@@ -70,8 +83,9 @@ impl File {
                 unknown.push(key.as_str());
             }
         }
-        if file.template.is_some() && file.templates.is_some() {
-            return Err("template and templates together: say which".to_owned());
+        // Charts since 1.9 write a guard there, for injectors that know no `templates`.
+        if file.templates.is_some() {
+            file.template = None;
         }
         if !unknown.is_empty() {
             warnings.push(format!("unknown keys are ignored: {}", unknown.join(", ")));
@@ -106,8 +120,13 @@ impl File {
             "probers" => {
                 self.probers = match text(value)? {
                     "legacy" => Some(Probers::Legacy),
+                    "current-http" => Some(Probers::CurrentHttp),
                     "current" => Some(Probers::Current),
-                    other => return Err(format!("want legacy or current, got {other:?}")),
+                    other => {
+                        return Err(format!(
+                            "want legacy, current-http or current, got {other:?}"
+                        ));
+                    }
                 }
             }
             "addLabels" => self.add_labels = Some(boolean(value)?),

@@ -10,6 +10,7 @@ use crate::memo::Texts;
 use crate::pod::{self, LISTS, PROXY};
 use crate::probes;
 use crate::quantity;
+use crate::release::Release;
 use crate::schema::{self, Kind};
 use crate::typing::{self, Findings, Reading};
 use crate::unfit::Unfit;
@@ -125,16 +126,7 @@ impl Fragment {
         let Some(Value::Object(proxy)) = self.proxy_mut() else {
             return;
         };
-        if let Some(threads) = threads(proxy) {
-            append(
-                proxy,
-                "args",
-                [
-                    Value::from("--concurrency"),
-                    Value::from(threads.to_string()),
-                ],
-            );
-        }
+        give_threads(proxy);
         if let Some(mount) = mount {
             let mounts = proxy
                 .get("volumeMounts")
@@ -147,6 +139,11 @@ impl Fragment {
                 append(proxy, "volumeMounts", [mount]);
             }
         }
+    }
+
+    /// The release of the proxy that the template makes.
+    pub(crate) fn release(&self) -> Release {
+        Release::of_proxy(self.lists.iter().take(2).flatten())
     }
 
     /// The status port that the proxy is started with.
@@ -167,8 +164,9 @@ impl Fragment {
     }
 
     /// Puts all of it into the pod.
-    pub(crate) fn put(self, pod: &mut Value, mesh: &MeshConfig) {
-        for (list, elements) in LISTS.into_iter().zip(self.lists) {
+    pub(crate) fn put(mut self, pod: &mut Value, mesh: &MeshConfig) {
+        let release = self.release();
+        for (list, elements) in LISTS.into_iter().zip(std::mem::take(&mut self.lists)) {
             if !elements.is_empty()
                 && let Some(known) = pod::list_mut(pod, list)
             {
@@ -176,7 +174,9 @@ impl Fragment {
             }
         }
         let mut security_context = self.security_context.unwrap_or_default();
-        if mesh.enable_sds_token_mount && !mesh.sds_uds_path.is_empty() {
+        if release.is_of_istiods_fragments()
+            || (mesh.enable_sds_token_mount && !mesh.sds_uds_path.is_empty())
+        {
             security_context.insert("fsGroup".to_owned(), json!(TOKEN_GROUP));
         }
         let objects = [
@@ -269,6 +269,17 @@ pub(crate) fn names(list: &str, elements: &[Value]) -> Result<(), Unfit> {
         }
     }
     Ok(())
+}
+
+/// Gives the proxy as many threads as its share of the processor is, where nobody said how many it has.
+pub(crate) fn give_threads(proxy: &mut Map<String, Value>) {
+    if let Some(threads) = threads(proxy) {
+        let said = [
+            Value::from("--concurrency"),
+            Value::from(threads.to_string()),
+        ];
+        append(proxy, "args", said);
+    }
 }
 
 fn append<const N: usize>(container: &mut Map<String, Value>, key: &str, values: [Value; N]) {

@@ -8,8 +8,19 @@ use crate::pod;
 /// A label's value is no longer.
 const LONGEST: usize = 63;
 
-/// Sets the labels that the pod has not.
-pub(crate) fn add(pod: &mut Value, owner: &Owner) {
+/// The labels that an injection adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Labels {
+    None,
+    /// Of Istio 1.4, which knew no other.
+    TlsMode,
+    All,
+}
+
+/// Sets those of the labels that the pod has not; `network` is that of the webhook's path or of the values.
+pub(crate) fn add(pod: &mut Value, which: Labels, owner: &Owner, network: Option<&str>) {
+    let network = network.filter(|name| !name.is_empty());
+    let network = network.map(|name| ("topology.istio.io/network", name.to_owned()));
     let said = |names: [&str; 2]| {
         names
             .into_iter()
@@ -19,12 +30,18 @@ pub(crate) fn add(pod: &mut Value, owner: &Owner) {
     };
     let name = said(["app.kubernetes.io/name", "app"]).unwrap_or(&owner.name);
     let revision = said(["app.kubernetes.io/version", "version"]).unwrap_or("latest");
-    let wanted = [
+    let all = [
         ("security.istio.io/tlsMode", "istio".to_owned()),
         ("service.istio.io/canonical-name", canonical(name)),
         ("service.istio.io/canonical-revision", revision.to_owned()),
     ];
-    if pod::object_mut(pod, "metadata").is_none() {
+    let count = match which {
+        Labels::None => 0,
+        Labels::TlsMode => 1,
+        Labels::All => all.len(),
+    };
+    let wanted: Vec<_> = all.into_iter().take(count).chain(network).collect();
+    if wanted.is_empty() || pod::object_mut(pod, "metadata").is_none() {
         return;
     }
     let Some(labels) = pod

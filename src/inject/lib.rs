@@ -15,6 +15,7 @@
 pub mod annotations;
 mod builtin;
 mod catalog;
+mod concurrency;
 mod config;
 #[expect(
     clippy::wildcard_enum_match_arm,
@@ -40,6 +41,8 @@ mod plain;
 pub mod pod;
 mod probes;
 pub mod quantity;
+mod rehearsal;
+mod release;
 mod rights;
 mod same;
 pub mod schema;

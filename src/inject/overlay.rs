@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::annotations::{self, MERGE_METRICS, REWRITE_PROBES, STATUS_PORT, TEMPLATES};
+use crate::annotations::{self, REWRITE_PROBES, STATUS_PORT, TEMPLATES};
 use crate::catalog::{Catalog, Chosen};
 use crate::data::Owner;
 use crate::engine::{Job, Stop};
-use crate::fragment::set_annotations;
+use crate::file::Probers;
+use crate::fragment::{self, set_annotations};
 use crate::labels;
 use crate::merge::{self, Layer};
 use crate::metrics;
@@ -18,6 +19,7 @@ use crate::overrides::{CONTAINERS, Overrides};
 use crate::plain;
 use crate::pod::{self, LISTS, PROXY};
 use crate::probes::{self, Originals, Rewriting};
+use crate::release::Release;
 use crate::rights::{Guard, Guards};
 use crate::schema::{self, Kind};
 use crate::settle::{self, Fresh, Places};
@@ -137,6 +139,39 @@ fn made_names(layers: &[Value]) -> [Vec<String>; 4] {
     })
 }
 
+/// Whether the proxy of a stock template of that name is no sidecar, but the application itself.
+fn is_router(template: &str) -> bool {
+    matches!(
+        template,
+        "gateway" | "kube-gateway" | "waypoint" | "grpc-agent" | "grpc-simple"
+    )
+}
+
+/// Init containers of stock templates that prepare the pod, and end.
+const PREPARING: [&str; 3] = ["istio-init", "istio-validation", native::CORE_DUMP];
+
+/// Takes `restartPolicy` from the init containers that prepare the pod: overlays of 1.9 to 1.17 write it, for servers that did
+/// not know the field; since Kubernetes 1.28 it makes a sidecar of them, which never ends.
+fn end_what_must_end(layer: &mut Value) {
+    let init = pod::existing_list_mut(layer, "initContainers");
+    for container in init.into_iter().flatten() {
+        if PREPARING.contains(&pod::name(container))
+            && let Some(fields) = container.as_object_mut()
+        {
+            fields.shift_remove("restartPolicy");
+        }
+    }
+}
+
+/// The release of the proxy that the templates make.
+fn made_release(layers: &[Value]) -> Release {
+    let lists = layers
+        .iter()
+        .rev()
+        .flat_map(|layer| CONTAINERS.map(|list| pod::list(layer, list)));
+    Release::of_proxy(lists.flatten())
+}
+
 /// The proxy may be a container here and an init container there: it is one, and that is the latter.
 fn align(pod: &mut Value, layer: &mut Value) {
     let has = |of: &Value, list| {
@@ -197,6 +232,18 @@ fn redirect_for(pod: &mut Value, user: i64) {
     }
 }
 
+/// Gives the proxy as many threads as its share of the processor is.
+fn give_threads(pod: &mut Value) {
+    for list in CONTAINERS {
+        let all = pod::existing_list_mut(pod, list).into_iter().flatten();
+        for proxy in all.filter(|one| pod::name(one) == PROXY) {
+            if let Value::Object(proxy) = proxy {
+                fragment::give_threads(proxy);
+            }
+        }
+    }
+}
+
 impl Job<'_> {
     pub(crate) fn overlay(mut self, catalog: &Catalog) -> Outcome {
         let said = self.configuration.annotation(self.sent, TEMPLATES);
@@ -239,11 +286,14 @@ impl Job<'_> {
             ..Status::default()
         };
         let guards = Guards::of(&layers);
-        let own = self.put(&mut made, layers, &guards, &mut now);
-        self.connect(&mut made, (&own, &guards), &now, &originals);
-        if self.configuration.add_labels {
-            labels::add(&mut made, &owner);
-        }
+        let release = made_release(&layers);
+        let agents = self.configuration.agents;
+        let own = self.put(&mut made, layers, (&guards, release), &mut now);
+        let probers = agents.probers(release);
+        self.connect(&mut made, (&own, &guards), &now, (probers, &originals));
+        let network = self.configuration.network(&self.request.path);
+        let network = network.filter(|_| agents.add_labels != Some(false));
+        labels::add(&mut made, agents.labels(release), &owner, network);
         now.note_metadata(before.as_ref(), &made);
         let kept = own
             .to_text()
@@ -271,6 +321,9 @@ impl Job<'_> {
             let text = self.render(template, shown, owner)?;
             layers.extend(self.read(template, text, &catalog.known, read)?);
         }
+        for layer in &mut layers {
+            end_what_must_end(layer);
+        }
         if layers.is_empty() {
             return Err(Stop::Skip(reason::EMPTY_TEMPLATE));
         }
@@ -282,7 +335,7 @@ impl Job<'_> {
         &mut self,
         made: &mut Value,
         layers: Vec<Value>,
-        guards: &Guards,
+        (guards, release): (&Guards, Release),
         now: &mut Status,
     ) -> Overrides {
         let of_templates = now.lists.iter().take(2).flatten();
@@ -300,13 +353,16 @@ impl Job<'_> {
             merge::lay(made, layer, root, Layer::Template);
         }
         own.lay(made, guards);
+        if release.gives_threads() {
+            give_threads(made);
+        }
         let pairs = self.request.path.iter();
         let pairs = pairs.map(|(key, value)| (variable(key), value.clone()));
         metrics::set_variables(made, &pairs.collect::<Vec<_>>());
         if let Some(user) = own.proxy_user() {
             redirect_for(made, user);
         }
-        if self.native {
+        if self.native && self.tried.templates.iter().any(|name| !is_router(name)) {
             native::convert(made, self.status_port(made));
         }
         now.locate(made);
@@ -319,20 +375,17 @@ impl Job<'_> {
         made: &mut Value,
         (own, guards): (&Overrides, &Guards),
         now: &Status,
-        earlier: &Originals,
+        (probers, earlier): (Probers, &Originals),
     ) {
         let Some(port) = self.status_port(made) else {
             return;
         };
         let says = |name| pod::annotation(made, name).and_then(annotations::boolean);
         let rewrites = says(REWRITE_PROBES).unwrap_or(self.configuration.rewrite_probes);
-        let merges = says(MERGE_METRICS) != Some(false) && self.configuration.merges_metrics();
-        if merges {
-            metrics::merge(made, port);
-        }
+        self.merge_metrics(made, port);
         if rewrites {
             let rewriting = Rewriting {
-                probers: self.configuration.probers,
+                probers,
                 port,
                 earlier,
             };
@@ -358,12 +411,10 @@ impl Job<'_> {
     /// The status port that the proxy has; none where there is no proxy, or its port is 0.
     fn status_port(&self, made: &Value) -> Option<u16> {
         let proxy = pod::proxy(made)?;
-        let found = match pod::annotation(made, STATUS_PORT) {
-            Some(said) => said.parse().ok(),
-            None if probes::says_status_port(proxy) => probes::status_port(proxy),
-            None => u16::try_from(self.proxy.config.status_port).ok(),
-        };
-        found.filter(|port| *port != 0)
+        if pod::annotation(made, STATUS_PORT).is_none() && probes::says_status_port(proxy) {
+            return probes::status_port(proxy);
+        }
+        self.usual_status_port(made)
     }
 
     /// Whether the application waits for the proxy. Either says it, as templates have it: the order must not say otherwise.

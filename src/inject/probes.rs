@@ -104,7 +104,7 @@ impl Rewriting<'_> {
     ) -> Originals {
         let mut originals = Originals::new();
         let lists: &[&str] = match self.probers {
-            Probers::Legacy => &["containers"],
+            Probers::Legacy | Probers::CurrentHttp => &["containers"],
             Probers::Current => &["initContainers", "containers"],
         };
         for list in lists {
@@ -113,10 +113,7 @@ impl Rewriting<'_> {
                 if is_made(list, &name) {
                     continue;
                 }
-                for place in PLACES
-                    .iter()
-                    .filter(|place| place.legacy || self.probers == Probers::Current)
-                {
+                for place in PLACES.iter().filter(|place| self.knows(**place)) {
                     self.place(container, &name, *place, &mut originals, warnings);
                 }
             }
@@ -142,7 +139,7 @@ impl Rewriting<'_> {
             return;
         };
         let hook = place.parent.is_some();
-        if (hook && handler == "grpc") || (self.probers == Probers::Legacy && handler != "httpGet")
+        if (hook && handler == "grpc") || (self.probers != Probers::Current && handler != "httpGet")
         {
             return;
         }
@@ -171,6 +168,7 @@ impl Rewriting<'_> {
         let sent = to_status_port(asked, &path, self.port);
         let original = match self.probers {
             Probers::Legacy => original,
+            Probers::CurrentHttp => json!({handler: original}),
             Probers::Current => {
                 let mut entry = Map::from_iter([(handler.to_owned(), original)]);
                 let timeout = match self.earlier.get(&path) {
@@ -194,6 +192,15 @@ impl Rewriting<'_> {
             probe.shift_remove(handler);
         }
         probe.insert("httpGet".to_owned(), sent);
+    }
+
+    /// Whether the agent knows probes of that place.
+    fn knows(&self, place: Place) -> bool {
+        match self.probers {
+            Probers::Legacy => place.legacy,
+            Probers::CurrentHttp => place.parent.is_none(),
+            Probers::Current => true,
+        }
     }
 
     /// Points at the status port already: somebody rewrote it before us.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gotmpl::Value;
 use serde_json::{Value as Json, json};
 
+use crate::concurrency;
 use crate::config::Configuration;
 use crate::data::{Owner, Proxy, part, part_of, record, root};
 use crate::schema;
@@ -46,9 +47,24 @@ impl View<'_> {
                     self.image("proxy_init", configuration.parameters.init_image.as_deref()),
                 ),
             ),
+            (
+                "EstimatedConcurrency",
+                Value::Int(concurrency::estimated(
+                    self.proxy
+                        .config
+                        .concurrency
+                        .as_ref()
+                        .map(|said| i64::from(said.value)),
+                    self.pod,
+                    &configuration.values_json,
+                )),
+            ),
             ("ProxyUID", Value::Int(PROXY_ID)),
             ("ProxyGID", Value::Int(PROXY_ID)),
-            ("InboundTrafficPolicyMode", Value::from("passthrough")),
+            (
+                "InboundTrafficPolicyMode",
+                Value::from(configuration.inbound_traffic_policy()),
+            ),
             ("CompliancePolicy", Value::from("")),
             (
                 "TypeMeta",

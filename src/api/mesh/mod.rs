@@ -114,6 +114,31 @@ pub fn written_proxy(base: &ProxyConfig, text: &str) -> Result<Map<String, Json>
     Ok(kept.into_inner())
 }
 
+/// The fields of the `defaultConfig` of a mesh configuration that [`parse`] takes, as proto JSON and as the text says them.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn written_defaults(text: &str) -> Result<Map<String, Json>, Invalid> {
+    let Some(node) = document(text)? else {
+        return Ok(Map::new());
+    };
+    let read = read::tree(MeshConfig::MESSAGE, &node).map_err(|found| Invalid::at(found, &node))?;
+    let mut fields = read.fields;
+    match fields.remove("defaultConfig") {
+        Some(Json::Object(written)) => Ok(written),
+        _ => Ok(Map::new()),
+    }
+}
+
+/// What two texts wrote of one ProxyConfig: `later` laid over `earlier`.
+#[must_use]
+pub fn written_over(earlier: &Map<String, Json>, later: Map<String, Json>) -> Map<String, Json> {
+    let mut merged = earlier.clone();
+    overlay::lay(ProxyConfig::MESSAGE, &mut merged, later);
+    merged
+}
+
 /// A message as proto JSON: lowerCamel names, what is unset left out.
 ///
 /// # Errors
@@ -123,15 +148,31 @@ pub fn json(message: &impl Typed) -> Result<Map<String, Json>, Invalid> {
     read::shown(message)
 }
 
-/// A ProxyConfig as proto JSON without what equals [`proxy_defaults`], so that it says what somebody chose.
+/// The fields of [`proxy_defaults`] that have another default in Istio's own agents: left out they would mean something else
+/// to one of them.
+const DEFAULTS_OF_OURS: [&str; 4] = [
+    "concurrency",
+    "controlPlaneAuthPolicy",
+    "discoveryAddress",
+    "tracing",
+];
+
+/// A ProxyConfig as proto JSON without what equals [`proxy_defaults`], so that it says what somebody chose. Fields that mean
+/// something else to another agent where they are left out stay if `written` has them.
 ///
 /// # Errors
 ///
 /// As [`json`].
-pub fn chosen(config: &ProxyConfig) -> Result<Map<String, Json>, Invalid> {
+pub fn chosen(
+    config: &ProxyConfig,
+    written: &Map<String, Json>,
+) -> Result<Map<String, Json>, Invalid> {
     let usual = json(&proxy_defaults())?;
     let mut fields = json(config)?;
-    fields.retain(|name, value| usual.get(name) != Some(value));
+    fields.retain(|name, value| {
+        usual.get(name) != Some(value)
+            || (DEFAULTS_OF_OURS.contains(&name.as_str()) && written.contains_key(name))
+    });
     Ok(fields)
 }
 

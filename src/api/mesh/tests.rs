@@ -376,21 +376,56 @@ fn a_pod_lays_its_own_over_the_mesh() {
     // Another field of its group took its place.
     assert!(matches!(tracing.tracer, Some(tracing::Tracer::Datadog(_))));
     assert!((tracing.sampling - 5.0).abs() < f64::EPSILON);
-    let wrong = parse_proxy(&base, "a: 1\ndrainDuration: 60s").unwrap_err();
+    let wrong = parse_proxy(&base, "a: 1\ndrainDuration: 0s").unwrap_err();
     assert_eq!((wrong.path.as_str(), wrong.line), ("drainDuration", 2));
+    // Of a pod's own, Istio holds it against nothing.
+    assert!(parse_proxy(&base, "drainDuration: 60s").is_ok());
     assert_eq!(parse_proxy(&base, "").unwrap().config, base);
 }
 
 #[test]
 fn what_was_chosen_is_told_from_what_is_usual() {
-    assert_eq!(chosen(&proxy_defaults()).unwrap(), Map::new());
-    let config = parse_proxy(&proxy_defaults(), "concurrency: 3\nstatusPort: 15020")
-        .unwrap()
-        .config;
+    let usual = proxy_defaults();
+    assert_eq!(chosen(&usual, &Map::new()).unwrap(), Map::new());
+    let rows = [
+        (
+            "concurrency: 3\nstatusPort: 15020",
+            serde_json::json!({"concurrency": 3}),
+        ),
+        // Istio's agents have another default, so that it counts that somebody wrote ours.
+        (
+            "discovery_address: istio-pilot:15010\ndrainDuration: 45s\ncontrolPlaneAuthPolicy: NONE",
+            serde_json::json!({"discoveryAddress": "istio-pilot:15010"}),
+        ),
+        ("concurrency: 0", serde_json::json!({"concurrency": 0})),
+    ];
+    for (text, wanted) in rows {
+        let config = parse_proxy(&usual, text).unwrap().config;
+        let written = written_proxy(&usual, text).unwrap();
+        assert_eq!(
+            Json::Object(chosen(&config, &written).unwrap()),
+            wanted,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_a_mesh_writes_of_its_proxies() {
+    let written =
+        written_defaults("defaultConfig: {concurrency: 2, proxy_metadata: {A: b}}").unwrap();
     assert_eq!(
-        Json::Object(chosen(&config).unwrap()),
-        serde_json::json!({"concurrency": 3})
+        Json::Object(written.clone()),
+        serde_json::json!({"concurrency": 2, "proxyMetadata": {"A": "b"}})
     );
+    let pod = written_proxy(&proxy_defaults(), "proxyMetadata: {C: d}\nstatusPort: 1").unwrap();
+    assert_eq!(
+        Json::Object(written_over(&written, pod)),
+        serde_json::json!({"concurrency": 2, "proxyMetadata": {"A": "b", "C": "d"}, "statusPort": 1})
+    );
+    for none in ["", "trustDomain: x", "defaultConfig:"] {
+        assert!(written_defaults(none).unwrap().is_empty(), "{none}");
+    }
 }
 
 #[test]

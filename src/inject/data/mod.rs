@@ -69,3 +69,12 @@ impl Object for Record {
 fn unknown(name: &str, kind: &str) -> TemplateError {
     TemplateError::Exec(format!("can't evaluate field {name} in type {kind}"))
 }
+
+/// Whether an error is that of a field which no pod and no mesh has. Types of the model have capitals; what the values file
+/// holds at a place (`string`) is another matter.
+pub(crate) fn is_unknown(cause: &str) -> bool {
+    let kind = cause
+        .split_once("can't evaluate field ")
+        .and_then(|(_, rest)| rest.split_once(" in type "));
+    kind.is_some_and(|(_, kind)| kind.starts_with(|letter: char| letter.is_ascii_uppercase()))
+}

@@ -2,6 +2,7 @@
 
 use api::mesh::ProxyConfig;
 use gotmpl::Value;
+use serde_json::{Map, Value as Json};
 
 use super::message;
 
@@ -9,14 +10,23 @@ use super::message;
 #[derive(Debug, Clone)]
 pub(crate) struct Proxy {
     pub(crate) config: ProxyConfig,
+    /// The fields that the mesh and the pod say themselves.
+    pub(crate) written: Map<String, Json>,
     pub(crate) value: Value,
 }
 
-/// What a configuration is to templates.
-pub(crate) fn proxy_config(config: ProxyConfig) -> Result<Proxy, api::mesh::Invalid> {
+/// Reads a configuration as templates see it; `written` has the fields that somebody said.
+pub(crate) fn proxy_config(
+    config: ProxyConfig,
+    written: Map<String, Json>,
+) -> Result<Proxy, api::mesh::Invalid> {
     let fields = api::mesh::json(&config)?;
-    let shown = api::mesh::chosen(&config)?;
+    let shown = api::mesh::chosen(&config, &written)?;
     let kind = &api::schema::ISTIO_MESH_V1ALPHA1_PROXYCONFIG;
     let value = message(kind, fields, Some(shown));
-    Ok(Proxy { config, value })
+    Ok(Proxy {
+        config,
+        written,
+        value,
+    })
 }

@@ -20,6 +20,8 @@ fn walk(
     names: &[Value],
 ) -> Result<Value, TemplateError> {
     let mut rest = names;
+    // Go walks on along a key that a map has not, and stops at a key that holds null.
+    let mut is_missing = behind_parenthesis;
     while let [first, after @ ..] = rest {
         let name = first.as_str().unwrap_or_default();
         if let Some(found) = object::walk(&value, rest) {
@@ -30,9 +32,9 @@ fn walk(
         }
         value = match &value {
             // `String`, `GetValue` and their like of what is a plain value here.
-            Value::Nil if behind_parenthesis => Value::Nil,
             Value::Nil => match data::absent(name) {
                 Some(zero) => zero,
+                None if is_missing => Value::Nil,
                 None => {
                     return Err(TemplateError::Exec(format!(
                         "nil pointer evaluating interface {{}}.{name}"
@@ -42,7 +44,10 @@ fn walk(
             Value::Map(entries) => match entries.get(name) {
                 Some(found) => found.clone(),
                 None if session::is_strings(entries) => Value::from(""),
-                None => Value::Nil,
+                None => {
+                    is_missing = true;
+                    Value::Nil
+                }
             },
             Value::String(_) if name == "String" => value,
             Value::Int(_) | Value::Uint(_)

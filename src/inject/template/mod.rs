@@ -6,6 +6,7 @@ mod marks;
 mod object;
 mod rewrite;
 mod session;
+mod syntax;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,8 +129,10 @@ impl Template {
             let (line, cause) = position(&error);
             failure(line, cause)
         };
+        let plain = syntax::without_comments(text, delimiters);
+        syntax::balanced(name, &plain, delimiters)?;
         let parser =
-            Parser::with_name(None, text, &delimiters.left, &delimiters.right).map_err(broken)?;
+            Parser::with_name(None, &plain, &delimiters.left, &delimiters.right).map_err(broken)?;
         let (main, definitions) = parser.parse().map_err(broken)?;
         let mut names = BTreeSet::new();
         for define in &definitions {

@@ -18,6 +18,7 @@ use gotmpl::parse::{
 pub(super) const FIELD: &str = " field";
 pub(super) const ENTER: &str = " enter";
 pub(super) const LEAVE: &str = " leave";
+pub(super) const PUT: &str = " put";
 
 /// What a walk begins at; it decides what a field of nil is.
 pub(super) const FROM_VALUE: i64 = 0;
@@ -101,7 +102,8 @@ impl Rewriter<'_> {
         })
     }
 
-    /// Sprig's `set` and `merge` change the map that a variable holds; here they make a new one, so the variable gets it.
+    /// Sprig's `set` and `merge` change the map that a variable holds; here they make a new one, so the variable gets it, or a
+    /// copy of what it holds with the new one in its place.
     fn action(&self, action: ActionNode, nodes: &mut Vec<Node>) -> Result<()> {
         let pos = action.pos;
         let changed = match action.pipe.commands.as_slice() {
@@ -111,17 +113,38 @@ impl Rewriter<'_> {
                     Expr::Variable(_, variable, fields),
                     ..,
                 ] if matches!(name.as_str(), "set" | "merge" | "mergeOverwrite")
-                    && fields.is_empty() =>
+                    // The data belongs to all.
+                    && variable != "$" =>
                 {
-                    Some(variable.clone())
+                    Some((variable.clone(), fields.clone()))
                 }
                 _ => None,
             },
             _ => None,
         };
         let mut pipe = self.pipe(action.pipe)?;
-        if let Some(variable) = changed {
-            let value = pipe_of(pos, vec![Expr::Variable(pos, variable.clone(), Vec::new())]);
+        if let Some((variable, fields)) = changed {
+            let whole = || Expr::Variable(pos, variable.clone(), Vec::new());
+            let held = if fields.is_empty() {
+                whole()
+            } else {
+                walk(pos, FROM_PARENTHESIS, whole(), &fields)
+            };
+            let value = pipe_of(pos, vec![held]);
+            if !fields.is_empty() {
+                let mut args = vec![Expr::Identifier(pos, PUT.into()), whole()];
+                args.extend(texts(pos, &fields));
+                args.push(Expr::Pipe(
+                    pos,
+                    PipeNode {
+                        pos,
+                        decl: Vec::new(),
+                        commands: std::mem::take(&mut pipe.commands),
+                        is_assign: false,
+                    },
+                ));
+                pipe.commands = vec![CommandNode { pos, args }];
+            }
             let rest = PipeNode {
                 decl: pipe.decl,
                 is_assign: pipe.is_assign,
@@ -228,9 +251,10 @@ impl Rewriter<'_> {
     fn expression(&self, expression: Expr) -> Result<Expr> {
         Ok(match expression {
             Expr::Field(pos, fields) => walk(pos, FROM_VALUE, Expr::Dot(pos), &fields),
+            // A variable forgets whether nil was a key that holds null, as a parenthesis does.
             Expr::Variable(pos, name, fields) if !fields.is_empty() => walk(
                 pos,
-                FROM_VALUE,
+                FROM_PARENTHESIS,
                 Expr::Variable(pos, name, Vec::new()),
                 &fields,
             ),
@@ -296,12 +320,15 @@ fn walk(pos: Pos, from: i64, value: Expr, fields: &[gotmpl::parse::SmolStr]) -> 
         Expr::Number(pos, Number::Int(from)),
         value,
     ];
-    args.extend(
-        fields
-            .iter()
-            .map(|field| Expr::String(pos, Arc::from(field.as_str()))),
-    );
+    args.extend(texts(pos, fields));
     Expr::Pipe(pos, pipe_of(pos, args))
+}
+
+/// Names as arguments.
+fn texts(pos: Pos, names: &[gotmpl::parse::SmolStr]) -> impl Iterator<Item = Expr> {
+    names
+        .iter()
+        .map(move |name| Expr::String(pos, Arc::from(name.as_str())))
 }
 
 fn pipe_of(pos: Pos, args: Vec<Expr>) -> PipeNode {

@@ -55,6 +55,16 @@ fn outcome(template: &str, mesh: &str) -> Outcome {
     };
     let configuration = match Configuration::load(sources, parameters) {
         Ok((configuration, _)) => configuration,
+        // A field that does not exist is found at load.
+        Err(broken) if broken.cause.contains("can't evaluate field") => {
+            return Outcome::Refused {
+                code: 500,
+                reason: "template",
+                message: broken.cause,
+                warnings: Vec::new(),
+                pruned: 0,
+            };
+        }
         Err(broken) => panic!("{template}: {broken}"),
     };
     configuration.inject(
@@ -359,6 +369,9 @@ fn values_are_a_tree_of_anything() {
         (".Values.global.yes", "true"),
         (".Values.global.n", "3"),
         (".Values.nosuch", "{}"),
+        (".Values.nosuch.deeper", "{}"),
+        (".Values.nosuch.deeper.still", "{}"),
+        (".Values.global.nosuch.deeper", "{}"),
         ("(.Values.nosuch).deeper", "{}"),
         ("((.Values.nosuch).deeper).still", "{}"),
         ("printf `%v` .Values.nosuch", r#""<nil>""#),
@@ -368,15 +381,52 @@ fn values_are_a_tree_of_anything() {
         ("default `d` .Values.global.none", r#""d""#),
     ]);
     assert!(
-        value(".Values.nosuch.deeper", MESH)
+        value(".Values.global.none.deeper", MESH)
             .unwrap_err()
             .contains("nil pointer evaluating interface {}.deeper")
     );
-    assert!(
-        value(".Values.global.none.deeper", MESH)
-            .unwrap_err()
-            .contains("nil pointer evaluating")
-    );
+    // Behind a variable nobody knows any more whether the key was there.
+    check(&[("0 }}{{ $x := .Values.global.none }}{{ $r = $x.deeper", "{}")]);
+}
+
+#[test]
+fn what_a_map_below_a_variable_gets_is_there() {
+    check(&[
+        (
+            "0 }}{{ $m := dict `a` (dict `b` 1) }}{{ $_ := set $m.a `c` 2 }}{{ $r = $m",
+            r#"{"a":{"b":1,"c":2}}"#,
+        ),
+        (
+            "0 }}{{ $m := dict }}{{ $_ := set $m `x` (dict) }}{{ $n := merge $m.x (dict `y` 1) }}{{ $r = list $m $n",
+            r#"[{"x":{"y":1}},{"y":1}]"#,
+        ),
+        (
+            "0 }}{{ $m := dict `a` (dict `b` (dict)) }}{{ if true }}{{ $_ := set $m.a.b `c` 2 }}{{ end }}{{ $r = $m.a.b.c",
+            "2",
+        ),
+    ]);
+}
+
+#[test]
+fn a_comment_trims_its_own_side() {
+    for (template, wanted) in [
+        ("a: x {{/* c */}} y", "x  y"),
+        ("a: x {{- /* c */}} y", "x y"),
+        ("a: x {{/* c */ -}} y", "x y"),
+        ("a: x {{- /* c */ -}} y", "xy"),
+        ("{{- /* c\n*/}}\n  a: x", "x"),
+    ] {
+        let template = format!("podRedirectAnnot:\n  k: v\n  {template}");
+        match outcome(&template, MESH) {
+            Outcome::Injected(injected) => {
+                assert_eq!(
+                    injected.pod["metadata"]["annotations"]["a"], *wanted,
+                    "{template}"
+                );
+            }
+            other => panic!("{template}: {other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -32,6 +32,8 @@ const OWN_PORTS: [i64; 5] = [15000, 15006, 15020, 15021, 15090];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Own,
+    /// A pod says it of its own proxy: its drain is held against nothing that others have written.
+    Pod,
     /// It becomes resources: what Envoy would refuse, it would refuse with all else of its type.
     Discovery,
     /// Sinks are of any release, and know best what they take: only what all releases refuse is refused.
@@ -67,7 +69,7 @@ pub(crate) fn whole(mesh: &Value, written: &Value, by: Use) -> Vec<Finding> {
 pub(crate) fn proxy(proxy: &Value, written: &Value) -> Vec<Finding> {
     let out = Out::default();
     let at = At::top(proxy, &out);
-    one_proxy(&at, &At::top(written, &out), Use::Own);
+    one_proxy(&at, &At::top(written, &out), Use::Pod);
     out.into_findings()
 }
 
@@ -191,7 +193,7 @@ fn one_proxy(at: &At<'_>, written: &At<'_>, by: Use) {
     addresses(at, by);
     parts::port(&at.get("proxyAdminPort"));
     match by {
-        Use::Own | Use::Discovery => {
+        Use::Own | Use::Pod | Use::Discovery => {
             parts::port(&at.get("statusPort"));
             starts(at);
         }
@@ -270,7 +272,11 @@ fn drain(at: &At<'_>, written: &At<'_>, by: Use) {
     }
     at_most(&drain, LONGEST_DRAIN, "1h");
     let parent = at.get("parentShutdownDuration");
-    let counts = by != Use::Served || written.get("parentShutdownDuration").is_set();
+    let counts = match by {
+        Use::Own | Use::Discovery => true,
+        Use::Pod => false,
+        Use::Served => written.get("parentShutdownDuration").is_set(),
+    };
     if let (true, Some(most)) = (counts, parent.nanos())
         && nanos >= most
     {

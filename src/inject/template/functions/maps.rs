@@ -117,6 +117,24 @@ pub(super) const ROWS: &[Row] = &[
     Row("omitNil", 1, 1, |args| without_nil(arg(args, 0))),
 ];
 
+/// A map with one value below it replaced: the map, the names on the way, the value. Maps on the way are made where there are
+/// none.
+pub(super) fn put(args: &[Value]) -> Result<Value, TemplateError> {
+    let [map, names @ .., value] = args else {
+        return Err(wrong("wants a map and a value"));
+    };
+    let Some((first, rest)) = names.split_first() else {
+        return Ok(value.clone());
+    };
+    let mut made = entries(map)?;
+    let key: Arc<str> = Arc::from(first.as_str().unwrap_or_default());
+    let mut below = vec![made.get(&key).cloned().unwrap_or(Value::Nil)];
+    below.extend(rest.iter().cloned());
+    below.push(value.clone());
+    made.insert(key, put(&below)?);
+    nested(Value::from(made))
+}
+
 pub(super) fn to_json(args: &[Value]) -> Result<Value, TemplateError> {
     Ok(Value::from(yaml::json(&json(arg(args, 0))?)))
 }

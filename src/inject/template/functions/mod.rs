@@ -58,7 +58,7 @@ pub(super) fn is_known(name: &str, dialect: Dialect) -> bool {
     BUILT_IN.contains(&name) || (!name.starts_with(' ') && table(dialect).contains_key(name))
 }
 
-const INNER: [Row; 6] = [
+const INNER: [Row; 7] = [
     Row(rewrite::FIELD, 3, MANY, field::field),
     Row(rewrite::ENTER, 0, 0, |_| {
         session::enter().map(|()| nothing())
@@ -66,6 +66,7 @@ const INNER: [Row; 6] = [
     Row(rewrite::LEAVE, 0, 0, |_| {
         session::leave().map(|()| nothing())
     }),
+    Row(rewrite::PUT, 2, MANY, maps::put),
     Row(TEXT, 1, 1, weigh::text),
     Row(FORMAT, 1, 1, weigh::format),
     Row(SCALAR, 1, 1, |args| {

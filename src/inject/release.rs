@@ -1,0 +1,220 @@
+//! The release of Istio that an agent's image is of. Agents end at probes that they do not know, so what is handed to one
+//! follows the release that will run.
+
+use serde_json::Value;
+
+use crate::file::Probers;
+use crate::labels::Labels;
+use crate::pod;
+
+/// Whose agent an image holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// Istio 1.N.
+    Istio(u32),
+    /// pintle, which understands all that Istio's newest agents do.
+    Ours,
+    /// The tag names no release.
+    Unknown,
+}
+
+impl Release {
+    /// The release that the tag of an image names: `proxyv2:1.4.10` is Istio 1.4.
+    pub(crate) fn of_image(image: &str) -> Self {
+        let last = image.rsplit('/').next().unwrap_or_default();
+        let last = last.split('@').next().unwrap_or_default();
+        let (name, tag) = last.split_once(':').unwrap_or((last, ""));
+        if name.starts_with("pintle") {
+            return Self::Ours;
+        }
+        let minor = tag.strip_prefix("1.").unwrap_or_default();
+        let end = minor.find(|letter: char| !letter.is_ascii_digit());
+        let (number, rest) = minor.split_at(end.unwrap_or(minor.len()));
+        if !(rest.is_empty() || rest.starts_with(['.', '-'])) {
+            return Self::Unknown;
+        }
+        number.parse().map_or(Self::Unknown, Self::Istio)
+    }
+
+    /// The release of the container istio-proxy among some.
+    pub(crate) fn of_proxy<'a>(containers: impl IntoIterator<Item = &'a Value>) -> Self {
+        let mut proxies = containers
+            .into_iter()
+            .filter(|container| pod::name(container) == pod::PROXY);
+        let image = proxies.find_map(|proxy| proxy.get("image")?.as_str());
+        image.map_or(Self::Unknown, Self::of_image)
+    }
+
+    fn is_between(self, first: u32, last: u32) -> bool {
+        matches!(self, Self::Istio(minor) if (first..=last).contains(&minor))
+    }
+
+    /// Whether injectors of that release merged metrics, set the pod's group and asked the mesh for the status port, where
+    /// their template was a fragment.
+    pub(crate) fn is_of_istiods_fragments(self) -> bool {
+        self.is_between(6, 8)
+    }
+
+    /// Whether injectors of that release gave a proxy its threads, where their template was an overlay.
+    pub(crate) fn gives_threads(self) -> bool {
+        self.is_between(9, 10)
+    }
+}
+
+/// What a configuration says of agents; where it says nothing their release does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Agents {
+    pub(crate) probers: Option<Probers>,
+    pub(crate) add_labels: Option<bool>,
+    pub(crate) is_fragment: bool,
+    /// Templates of Istio 1.1 are written with brackets.
+    pub(crate) brackets: bool,
+}
+
+impl Agents {
+    pub(crate) fn probers(self, release: Release) -> Probers {
+        self.probers.unwrap_or(match release {
+            Release::Istio(..5) => Probers::Legacy,
+            Release::Istio(5..=8) => Probers::CurrentHttp,
+            Release::Istio(_) | Release::Ours => Probers::Current,
+            Release::Unknown if !self.is_fragment => Probers::Current,
+            Release::Unknown if self.brackets => Probers::Legacy,
+            Release::Unknown => Probers::CurrentHttp,
+        })
+    }
+
+    pub(crate) fn labels(self, release: Release) -> Labels {
+        if let Some(all) = self.add_labels {
+            return if all { Labels::All } else { Labels::None };
+        }
+        // Overlays write their own.
+        if !self.is_fragment {
+            return Labels::None;
+        }
+        match release {
+            Release::Istio(..4) | Release::Ours => Labels::None,
+            Release::Istio(4) => Labels::TlsMode,
+            Release::Istio(_) => Labels::All,
+            Release::Unknown if self.brackets => Labels::None,
+            Release::Unknown => Labels::All,
+        }
+    }
+
+    /// Whether nothing but a guess says what an agent understands.
+    pub(crate) fn guesses(self, release: Release) -> bool {
+        self.is_fragment && self.probers.is_none() && release == Release::Unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_names_its_release() {
+        let rows = [
+            ("docker.io/istio/proxyv2:1.4.10", Release::Istio(4)),
+            ("proxyv2:1.10", Release::Istio(10)),
+            (
+                "h:5000/istio/proxyv2:1.8.6-distroless@sha256:ab",
+                Release::Istio(8),
+            ),
+            ("proxyv2:1.6-alpha.abc", Release::Istio(6)),
+            ("pintle-envoy:1.4.0", Release::Ours),
+            ("h/pintle-envoy", Release::Ours),
+            ("proxyv2:latest", Release::Unknown),
+            ("proxyv2", Release::Unknown),
+            ("proxyv2:1.x", Release::Unknown),
+            ("proxyv2:1.2rc", Release::Unknown),
+            ("proxyv2:21.4.1", Release::Unknown),
+            ("proxyv2:1.99999999999", Release::Unknown),
+            ("1.4.10/proxyv2", Release::Unknown),
+            ("", Release::Unknown),
+        ];
+        for (image, wanted) in rows {
+            assert_eq!(Release::of_image(image), wanted, "{image}");
+        }
+    }
+
+    #[test]
+    fn an_agent_gets_what_it_understands() {
+        let agents = |is_fragment, brackets| Agents {
+            probers: None,
+            add_labels: None,
+            is_fragment,
+            brackets,
+        };
+        let rows = [
+            (
+                agents(true, false),
+                Release::Istio(3),
+                Probers::Legacy,
+                Labels::None,
+            ),
+            (
+                agents(true, false),
+                Release::Istio(4),
+                Probers::Legacy,
+                Labels::TlsMode,
+            ),
+            (
+                agents(true, true),
+                Release::Istio(5),
+                Probers::CurrentHttp,
+                Labels::All,
+            ),
+            (
+                agents(true, false),
+                Release::Istio(8),
+                Probers::CurrentHttp,
+                Labels::All,
+            ),
+            (
+                agents(true, false),
+                Release::Unknown,
+                Probers::CurrentHttp,
+                Labels::All,
+            ),
+            (
+                agents(true, true),
+                Release::Unknown,
+                Probers::Legacy,
+                Labels::None,
+            ),
+            (
+                agents(true, true),
+                Release::Ours,
+                Probers::Current,
+                Labels::None,
+            ),
+            (
+                agents(false, false),
+                Release::Istio(9),
+                Probers::Current,
+                Labels::None,
+            ),
+            (
+                agents(false, false),
+                Release::Unknown,
+                Probers::Current,
+                Labels::None,
+            ),
+        ];
+        for (agents, release, probers, labels) in rows {
+            assert_eq!(
+                (agents.probers(release), agents.labels(release)),
+                (probers, labels),
+                "{agents:?} {release:?}"
+            );
+        }
+        let said = Agents {
+            probers: Some(Probers::Current),
+            add_labels: Some(true),
+            ..agents(true, true)
+        };
+        assert_eq!(said.probers(Release::Istio(1)), Probers::Current);
+        assert_eq!(said.labels(Release::Istio(1)), Labels::All);
+        assert!(agents(true, true).guesses(Release::Unknown));
+        assert!(!said.guesses(Release::Unknown));
+    }
+}

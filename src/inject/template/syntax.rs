@@ -1,0 +1,272 @@
+//! Mends of the template library, before it reads a text.
+//!
+//! gotmpl 0.6.1 differs from Go's `text/template` in two ways that change pods without a word:
+//!
+//! * Its parser stops at an `end` or `else` that nothing opened, and at the end of the text with a block still open; what
+//!   follows is dropped. [`balanced`] finds both.
+//! * A comment with one trim marker trims the text on both of its sides. Go trims the marker's own side only.
+//!   [`without_comments`] puts an action that prints nothing in the comment's place, which the library trims rightly.
+
+use std::borrow::Cow;
+
+use super::{Delimiters, Failure};
+
+/// A block that was opened and not closed yet.
+struct Open<'a> {
+    keyword: &'a str,
+    line: usize,
+    has_else: bool,
+}
+
+/// Checks that every block has its end, and every `end` and `else` their block.
+pub(super) fn balanced(name: &str, text: &str, delimiters: &Delimiters) -> Result<(), Failure> {
+    let mut open: Vec<Open<'_>> = Vec::new();
+    let mut found = Ok(());
+    each_action(text, delimiters, |line, action| {
+        if found.is_ok() {
+            found = open_or_close(&mut open, line, action).map_err(|cause| (line, cause));
+        }
+    });
+    let unclosed = open.pop();
+    found
+        .and(unclosed.map_or(Ok(()), |block| {
+            Err((block.line, format!("{} has no end", block.keyword)))
+        }))
+        .map_err(|(line, cause)| Failure {
+            name: name.to_owned(),
+            line,
+            cause,
+        })
+}
+
+fn open_or_close<'a>(open: &mut Vec<Open<'a>>, line: usize, action: &'a str) -> Result<(), String> {
+    let (keyword, rest) = word(action);
+    match keyword {
+        "if" | "range" | "with" | "define" | "block" => open.push(Open {
+            keyword,
+            line,
+            has_else: false,
+        }),
+        "end" => drop(open.pop().ok_or("unexpected end: no block is open")?),
+        "else" => {
+            let takes_else =
+                |block: &&mut Open<'_>| matches!(block.keyword, "if" | "range" | "with");
+            let block = open
+                .last_mut()
+                .filter(takes_else)
+                .ok_or("unexpected else: no if, range or with is open")?;
+            if block.has_else {
+                return Err(format!(
+                    "unexpected else: the {} of line {} has one already",
+                    block.keyword, block.line
+                ));
+            }
+            // Behind an `else if` another `else` may follow.
+            block.has_else = !matches!(word(rest).0, "if" | "with");
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The word that text begins with, and what follows.
+fn word(text: &str) -> (&str, &str) {
+    let text = text.trim_start_matches(SPACES);
+    let end = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    text.split_at(end.unwrap_or(text.len()))
+}
+
+/// Shows each action's line and what stands between its delimiters and marks.
+fn each_action<'a>(text: &'a str, delimiters: &Delimiters, mut show: impl FnMut(usize, &'a str)) {
+    let (left, right) = (delimiters.left.as_str(), delimiters.right.as_str());
+    let mut line = 1;
+    let lines = |text: &str| text.bytes().filter(|byte| *byte == b'\n').count();
+    let mut rest = text;
+    while let Some((before, action)) = rest.find(left).map(|at| rest.split_at(at)) {
+        line += lines(before);
+        let (action, after) = action.split_at(length(action, left, right));
+        let inside = action.strip_prefix(left).unwrap_or(action);
+        let marked = inside
+            .strip_prefix('-')
+            .filter(|rest| rest.starts_with(SPACES));
+        show(line, marked.unwrap_or(inside));
+        line += lines(action);
+        rest = after;
+    }
+}
+
+/// The text with an empty string's action in place of each comment, of the same lines.
+pub(super) fn without_comments<'a>(text: &'a str, delimiters: &Delimiters) -> Cow<'a, str> {
+    let (left, right) = (delimiters.left.as_str(), delimiters.right.as_str());
+    if !text.contains("/*") {
+        return Cow::Borrowed(text);
+    }
+    let mut made = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(left) {
+        let (before, action) = rest.split_at(at);
+        made.push_str(before);
+        match comment(action, left, right) {
+            Some(comment) => {
+                made.push_str(left);
+                made.push_str(if comment.trims_left { "- " } else { "" });
+                made.push_str("\"\"");
+                made.extend(comment.text.chars().filter(|letter| *letter == '\n'));
+                made.push_str(if comment.trims_right { " -" } else { "" });
+                made.push_str(right);
+                rest = comment.rest;
+            }
+            None => {
+                let (action, after) = action.split_at(length(action, left, right));
+                made.push_str(action);
+                rest = after;
+            }
+        }
+    }
+    made.push_str(rest);
+    Cow::Owned(made)
+}
+
+struct Comment<'a> {
+    text: &'a str,
+    trims_left: bool,
+    trims_right: bool,
+    rest: &'a str,
+}
+
+const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
+
+/// The comment that an action is, if it is one that ends.
+fn comment<'a>(action: &'a str, left: &str, right: &str) -> Option<Comment<'a>> {
+    let inside = action.strip_prefix(left)?;
+    let marked = inside
+        .strip_prefix('-')
+        .filter(|rest| rest.starts_with(SPACES));
+    let body = marked.unwrap_or(inside).trim_start_matches(SPACES);
+    let (text, after) = body.strip_prefix("/*")?.split_once("*/")?;
+    let end = after.trim_start_matches(SPACES);
+    let spaced = end.len() < after.len();
+    let trimmed = end
+        .strip_prefix('-')
+        .filter(|_| spaced)
+        .and_then(|end| end.strip_prefix(right));
+    Some(Comment {
+        // With the blanks around it, which may hold lines.
+        text: inside.get(..inside.len() - end.len())?,
+        trims_left: marked.is_some(),
+        trims_right: trimmed.is_some(),
+        rest: trimmed.or_else(|| end.strip_prefix(right))?,
+    })
+    .filter(|comment| comment.text.contains(text))
+}
+
+/// The bytes of an action that is no comment, with its delimiters; of one that does not end, all.
+fn length(action: &str, left: &str, right: &str) -> usize {
+    let mut at = left.len();
+    while let Some(rest) = action.get(at..) {
+        if rest.starts_with(right) {
+            return at + right.len();
+        }
+        let Some(letter) = rest.chars().next() else {
+            break;
+        };
+        at += match letter {
+            '"' | '\'' => quoted(rest, letter),
+            '`' => rest
+                .get(1..)
+                .and_then(|text| text.find('`'))
+                .map_or(rest.len(), |end| end + 2),
+            other => other.len_utf8(),
+        };
+    }
+    action.len()
+}
+
+/// The bytes of a quoted text with escapes.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, letter) in text.char_indices().skip(1) {
+        match letter {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            letter if letter == quote => return at + letter.len_utf8(),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn braces() -> Delimiters {
+        Delimiters::new("{{", "}}")
+    }
+
+    #[test]
+    fn comments_trim_their_own_side() {
+        let rows = [
+            ("a {{/* c */}} b", "a {{\"\"}} b"),
+            ("a {{- /* c */}} b", "a {{- \"\"}} b"),
+            ("a {{/* c */ -}} b", "a {{\"\" -}} b"),
+            ("a {{- /* c\nd */ -}} b", "a {{- \"\"\n -}} b"),
+            ("{{ \"{{/*\" }}{{/* c */}}", "{{ \"{{/*\" }}{{\"\"}}"),
+            ("{{ `}}{{/* x` }} {{/**/}}", "{{ `}}{{/* x` }} {{\"\"}}"),
+            ("{{ '\\'' }}{{/* x */}}", "{{ '\\'' }}{{\"\"}}"),
+            ("{{/* }} */}}z", "{{\"\"}}z"),
+            // Nothing that ends, and nothing that is one: left to the library.
+            ("{{/* c", "{{/* c"),
+            ("{{/* c */ x }}", "{{/* c */ x }}"),
+            ("a /* b */", "a /* b */"),
+        ];
+        for (text, wanted) in rows {
+            assert_eq!(without_comments(text, &braces()), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn blocks_have_their_ends() {
+        let rows = [
+            ("a{{ end }}b", Some((1, "unexpected end: no block is open"))),
+            ("\n{{ if .a }}b", Some((2, "if has no end"))),
+            (
+                "{{ if .a }}\n{{ range .b }}\n{{ end }}",
+                Some((1, "if has no end")),
+            ),
+            (
+                "{{ else }}",
+                Some((1, "unexpected else: no if, range or with is open")),
+            ),
+            (
+                "{{ define \"x\" }}{{ else }}{{ end }}",
+                Some((1, "unexpected else: no if, range or with is open")),
+            ),
+            (
+                "{{ if .a }}\n{{ else }}\n{{ else }}{{ end }}",
+                Some((3, "unexpected else: the if of line 1 has one already")),
+            ),
+            ("{{ define \"x\" }}", Some((1, "define has no end"))),
+            (
+                "{{ if .a }}{{ else if .b }}{{ else with .c }}{{ else }}{{ end }}",
+                None,
+            ),
+            (
+                "{{ if .a }}{{ range .b }}{{ else }}{{ end }}{{ else }}{{ end }}",
+                None,
+            ),
+            ("{{ block \"x\" . }}{{ end }}{{ with .a }}{{ end }}", None),
+            ("{{ .end }}{{ $else := 1 }}{{ \"{{ end }}\" }}", None),
+        ];
+        for (text, wanted) in rows {
+            let found = balanced("t", text, &braces()).err();
+            assert_eq!(
+                found
+                    .as_ref()
+                    .map(|found| (found.line, found.cause.as_str())),
+                wanted,
+                "{text}"
+            );
+        }
+    }
+}
