@@ -275,8 +275,17 @@ impl Job<'_> {
         }
         let labels = self.configuration.agents.labels(release);
         let network = self.configuration.network(&self.request.path);
-        let network = network.filter(|_| labels == Labels::All);
-        labels::add(&mut made, labels, &owner, network);
+        let mut others = Vec::new();
+        if labels == Labels::All {
+            others.extend(network.map(|name| (labels::NETWORK, name)));
+        }
+        if release.is_of_istiods_fragments() {
+            others.push((
+                labels::REVISION,
+                self.configuration.parameters.revision.as_str(),
+            ));
+        }
+        labels::add(&mut made, labels, &owner, &others);
         now.note_metadata(before.as_ref(), &made);
         fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
         let fresh = settle::settle(self.sent, &mut made, &earlier, &now, Places::Anew);

@@ -191,7 +191,10 @@ impl Fragment {
                 known.extend(entries);
             }
         }
-        set_annotations(pod, self.annotations);
+        // An empty one asks for nothing, and would stand on every pod.
+        let asked = self.annotations.into_iter();
+        let asked = asked.filter(|(_, value)| value.as_str() != Some(""));
+        set_annotations(pod, asked.filter(|_| !release.drops_redirect()));
     }
 }
 

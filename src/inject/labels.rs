@@ -17,10 +17,14 @@ pub(crate) enum Labels {
     All,
 }
 
-/// Sets those of the labels that the pod has not; `network` is that of the webhook's path or of the values.
-pub(crate) fn add(pod: &mut Value, which: Labels, owner: &Owner, network: Option<&str>) {
-    let network = network.filter(|name| !name.is_empty());
-    let network = network.map(|name| ("topology.istio.io/network", name.to_owned()));
+/// The label of the network that a pod is in.
+pub(crate) const NETWORK: &str = "topology.istio.io/network";
+
+/// The label of the injector's revision.
+pub(crate) const REVISION: &str = "istio.io/rev";
+
+/// Sets those of the labels, and of `others`, that the pod has not.
+pub(crate) fn add(pod: &mut Value, which: Labels, owner: &Owner, others: &[(&'static str, &str)]) {
     let said = |names: [&str; 2]| {
         names
             .into_iter()
@@ -40,7 +44,9 @@ pub(crate) fn add(pod: &mut Value, which: Labels, owner: &Owner, network: Option
         Labels::TlsMode => 1,
         Labels::All => all.len(),
     };
-    let wanted: Vec<_> = all.into_iter().take(count).chain(network).collect();
+    let others = others.iter();
+    let others = others.map(|(key, value)| (*key, (*value).to_owned()));
+    let wanted: Vec<_> = all.into_iter().take(count).chain(others).collect();
     if wanted.is_empty() || pod::object_mut(pod, "metadata").is_none() {
         return;
     }

@@ -215,12 +215,29 @@ fn variable(key: &str) -> String {
     }
 }
 
-/// The proxy's user is the one whose traffic is not redirected.
-fn redirect_for(pod: &mut Value, user: i64) {
+/// Puts the pull secrets of the templates before the pod's own, as Istio's merge does.
+fn put_first(pod: &mut Value, secrets: &[String]) {
+    let secrets: BTreeSet<&str> = secrets.iter().map(String::as_str).collect();
+    let known = pod::existing_list_mut(pod, "imagePullSecrets");
+    if let Some(known) = known.filter(|_| !secrets.is_empty()) {
+        known.sort_by_key(|secret| !secrets.contains(pod::name(secret)));
+    }
+}
+
+/// The proxy's user is the one whose traffic is not redirected. The container that looks whether the CNI plugin has done so
+/// runs as that user.
+fn redirect_for(pod: &mut Value, user: i64, group: Option<i64>) {
     let init = pod::existing_list_mut(pod, "initContainers")
         .into_iter()
         .flatten();
-    for container in init.filter(|one| pod::name(one) == "istio-init") {
+    for container in init.filter(|one| matches!(pod::name(one), "istio-init" | "istio-validation"))
+    {
+        if pod::name(container) == "istio-validation"
+            && let Some(context) = pod::object_mut(container, "securityContext")
+        {
+            context.insert("runAsUser".to_owned(), json!(user));
+            context.extend(group.map(|group| ("runAsGroup".to_owned(), json!(group))));
+        }
         let args = container.get_mut("args").and_then(Value::as_array_mut);
         let mut after = false;
         for arg in args.into_iter().flatten() {
@@ -293,7 +310,13 @@ impl Job<'_> {
         self.connect(&mut made, (&own, &guards), &now, (probers, &originals));
         let network = self.configuration.network(&self.request.path);
         let network = network.filter(|_| agents.add_labels != Some(false));
-        labels::add(&mut made, agents.labels(release), &owner, network);
+        let network = network.map(|name| (labels::NETWORK, name));
+        labels::add(
+            &mut made,
+            agents.labels(release),
+            &owner,
+            network.as_slice(),
+        );
         now.note_metadata(before.as_ref(), &made);
         let kept = own
             .to_text()
@@ -342,7 +365,7 @@ impl Job<'_> {
         let of_templates: BTreeSet<&str> = of_templates.map(String::as_str).collect();
         let own = Overrides::of(made, |name| of_templates.contains(name));
         guards.take_all(made, &mut self.warnings);
-        let [.., secrets] = &mut now.lists;
+        let secrets = &mut now.lists[3];
         // They are nothing but a name: who had it before has it still.
         let known = pod::list(made, "imagePullSecrets").iter();
         let known: BTreeSet<&str> = known.map(pod::name).collect();
@@ -352,15 +375,16 @@ impl Job<'_> {
             align(made, &mut layer);
             merge::lay(made, layer, root, Layer::Template);
         }
-        own.lay(made, guards);
+        put_first(made, secrets);
         if release.gives_threads() {
             give_threads(made);
         }
+        own.lay(made, guards);
         let pairs = self.request.path.iter();
         let pairs = pairs.map(|(key, value)| (variable(key), value.clone()));
         metrics::set_variables(made, &pairs.collect::<Vec<_>>());
         if let Some(user) = own.proxy_user() {
-            redirect_for(made, user);
+            redirect_for(made, user, own.proxy_group());
         }
         if self.native && self.tried.templates.iter().any(|name| !is_router(name)) {
             native::convert(made, self.status_port(made));

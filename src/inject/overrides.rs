@@ -118,13 +118,18 @@ impl Overrides {
 
     /// The user of the proxy, where its own container says another than root.
     pub(crate) fn proxy_user(&self) -> Option<i64> {
-        let proxy = self
-            .0
-            .iter()
-            .flatten()
-            .find(|one| pod::name(one) == PROXY)?;
-        let user = proxy.get("securityContext")?.get("runAsUser")?.as_i64()?;
-        (user != 0).then_some(user)
+        self.proxy_id("runAsUser").filter(|user| *user != 0)
+    }
+
+    /// The group of the proxy, where its own container says one.
+    pub(crate) fn proxy_group(&self) -> Option<i64> {
+        self.proxy_id("runAsGroup")
+    }
+
+    fn proxy_id(&self, field: &str) -> Option<i64> {
+        let mut own = self.0.iter().flatten();
+        let proxy = own.find(|one| pod::name(one) == PROXY)?;
+        proxy.get("securityContext")?.get(field)?.as_i64()
     }
 }
 

@@ -55,6 +55,11 @@ impl Release {
         self.is_between(6, 8)
     }
 
+    /// Whether injectors of that release read `podRedirectAnnot` and did nothing with it, while their template went on writing it.
+    pub(crate) fn drops_redirect(self) -> bool {
+        self.is_between(8, 8)
+    }
+
     /// Whether injectors of that release gave a proxy its threads, where their template was an overlay.
     pub(crate) fn gives_threads(self) -> bool {
         self.is_between(9, 10)

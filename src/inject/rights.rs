@@ -185,7 +185,12 @@ fn elements_in(kept: &Value, wanted: &Value, key: &str, beside: Option<&str>) ->
     let known: std::collections::HashSet<_> = known.map(|one| pod::identity(one, key)).collect();
     let kept = kept.as_array().into_iter().flatten();
     let mut kept = kept.map(|one| pod::identity(one, key));
-    kept.all(|one| Some(one.as_str()) == beside || known.contains(&one))
+    // Of a name twice the last counts in Kubernetes, and only one was compared.
+    let mut seen = std::collections::HashSet::new();
+    kept.all(|one| {
+        let is_known = Some(one.as_str()) == beside || known.contains(&one);
+        is_known && seen.insert(one)
+    })
 }
 
 #[cfg(test)]

@@ -84,7 +84,11 @@ impl Status {
         if of_pod.any(|one| pod::name(one) == PROXY)
             && let Some(place) = containers.iter().position(|name| name == PROXY)
         {
-            init.push(containers.remove(place));
+            let proxy = containers.remove(place);
+            // Two templates may make it, one of them among the init containers.
+            if !init.contains(&proxy) {
+                init.push(proxy);
+            }
         }
         for (list, names) in LISTS.iter().zip(&mut self.lists) {
             let there = pod::list(pod, list).iter().map(pod::name);

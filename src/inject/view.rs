@@ -65,7 +65,15 @@ impl View<'_> {
                 "InboundTrafficPolicyMode",
                 Value::from(configuration.inbound_traffic_policy()),
             ),
-            ("CompliancePolicy", Value::from("")),
+            (
+                "CompliancePolicy",
+                Value::from(
+                    configuration
+                        .environment
+                        .get("COMPLIANCE_POLICY")
+                        .map_or("", String::as_str),
+                ),
+            ),
             (
                 "TypeMeta",
                 record(

@@ -17,7 +17,8 @@ pub(crate) struct Owner {
 impl Owner {
     pub(crate) fn of(pod: &Value, request: &Request, namespace: &str) -> Self {
         match &request.origin {
-            Origin::Manifest(outer) => Self {
+            // A pod of its own tells of its owner as one that the API server shows.
+            Origin::Manifest(outer) if outer.kind != "Pod" => Self {
                 kind: outer.kind.clone(),
                 api_version: outer.api_version.clone(),
                 name: outer.name.clone(),
@@ -27,7 +28,7 @@ impl Owner {
                     outer.namespace.clone()
                 },
             },
-            Origin::Webhook => Self::of_pod(pod, namespace),
+            Origin::Manifest(_) | Origin::Webhook => Self::of_pod(pod, namespace),
         }
     }
 
