@@ -183,13 +183,6 @@ impl Report {
     }
 }
 
-fn counted(count: usize, word: &str) -> String {
-    match count {
-        1 => format!("1 {word}"),
-        _ => format!("{count} {word}s"),
-    }
-}
-
 fn tell(line: &str) {
     // Where stderr is gone nobody reads it.
     let _written = writeln!(std::io::stderr(), "{line}");

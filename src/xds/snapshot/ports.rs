@@ -49,9 +49,8 @@ impl ByPort {
             let port = Arc::clone(port);
             let shards = world.endpoints.get(service);
             let shards = shards.into_iter().flat_map(|shards| shards.iter());
-            let all = shards.flat_map(|(cluster, shard)| {
-                shard.iter().map(move |endpoint| (cluster, endpoint))
-            });
+            let all = shards
+                .flat_map(|(cluster, shard)| shard.iter().map(move |endpoint| (cluster, endpoint)));
             return Box::new(all.filter(move |(_, endpoint)| endpoint.port_name == port));
         };
         let parts = many.by_port.get(port).into_iter().flatten();

@@ -18,7 +18,7 @@ pub(crate) fn check(bytes: &[u8]) {
     match api::mesh::parse_proxy(&api::mesh::proxy_defaults(), &text) {
         Ok(parsed) => {
             holds(&parsed);
-            api::mesh::chosen(&parsed.config).expect("it has JSON");
+            api::mesh::chosen(&parsed.config, &serde_json::Map::new()).expect("it has JSON");
         }
         Err(invalid) => is_one_line(&invalid, &text),
     }
