@@ -71,18 +71,7 @@ impl Configuration {
     ) -> Result<(Self, Vec<String>), Broken> {
         let mut warnings = Vec::new();
         let (mesh, mesh_value) = mesh(sources.mesh, &mut warnings)?;
-        let proxy = mesh
-            .default_config
-            .clone()
-            .unwrap_or_else(api::mesh::proxy_defaults);
-        let of_mesh = |error: api::mesh::Invalid| Broken {
-            source: Source::Mesh,
-            cause: error.to_string(),
-        };
-        let written = sources.mesh.map(api::mesh::written_defaults);
-        let written = written.transpose().map_err(of_mesh)?.unwrap_or_default();
-        let proxy = data::proxy_config(proxy, written).map_err(of_mesh)?;
-        let proxy = Arc::new(proxy);
+        let proxy = Arc::new(usual_proxy(&mesh, sources.mesh)?);
         let values_json = values(sources.values)?;
         let broken = |cause: String| Broken {
             source: Source::Config,
@@ -161,6 +150,12 @@ impl Configuration {
         said.is_none_or(|said| said.value)
     }
 
+    /// `.CompliancePolicy`, which istiod has from the same variable.
+    pub(crate) fn compliance_policy(&self) -> &str {
+        let found = self.environment.get("COMPLIANCE_POLICY");
+        found.map_or("", String::as_str)
+    }
+
     /// `.InboundTrafficPolicyMode`: how the mesh hands traffic to applications.
     pub(crate) fn inbound_traffic_policy(&self) -> &'static str {
         use api::mesh::mesh_config::inbound_traffic_policy::Mode as Inbound;
@@ -168,7 +163,7 @@ impl Configuration {
             .mesh
             .inbound_traffic_policy
             .as_ref()
-            .map(|policy| policy.mode())
+            .map(api::mesh::mesh_config::InboundTrafficPolicy::mode)
         {
             Some(Inbound::Localhost) => "localhost",
             Some(Inbound::Passthrough) | None => "passthrough",
@@ -216,6 +211,19 @@ fn mesh(text: Option<&str>, warnings: &mut Vec<String>) -> Result<(MeshConfig, V
         None,
     );
     Ok((mesh, value))
+}
+
+/// The proxy's configuration for all pods that say nothing themselves; `text` is what the mesh was read from.
+fn usual_proxy(mesh: &MeshConfig, text: Option<&str>) -> Result<Proxy, Broken> {
+    let broken = |error: api::mesh::Invalid| Broken {
+        source: Source::Mesh,
+        cause: error.to_string(),
+    };
+    let config = mesh.default_config.clone();
+    let config = config.unwrap_or_else(api::mesh::proxy_defaults);
+    let written = text.map(api::mesh::written_defaults).transpose();
+    let written = written.map_err(broken)?.unwrap_or_default();
+    data::proxy_config(config, written).map_err(broken)
 }
 
 fn values(text: Option<&str>) -> Result<serde_json::Value, Broken> {

@@ -47,18 +47,7 @@ impl View<'_> {
                     self.image("proxy_init", configuration.parameters.init_image.as_deref()),
                 ),
             ),
-            (
-                "EstimatedConcurrency",
-                Value::Int(concurrency::estimated(
-                    self.proxy
-                        .config
-                        .concurrency
-                        .as_ref()
-                        .map(|said| i64::from(said.value)),
-                    self.pod,
-                    &configuration.values_json,
-                )),
-            ),
+            ("EstimatedConcurrency", Value::Int(self.concurrency())),
             ("ProxyUID", Value::Int(PROXY_ID)),
             ("ProxyGID", Value::Int(PROXY_ID)),
             (
@@ -67,12 +56,7 @@ impl View<'_> {
             ),
             (
                 "CompliancePolicy",
-                Value::from(
-                    configuration
-                        .environment
-                        .get("COMPLIANCE_POLICY")
-                        .map_or("", String::as_str),
-                ),
+                Value::from(configuration.compliance_policy()),
             ),
             (
                 "TypeMeta",
@@ -102,6 +86,12 @@ impl View<'_> {
             root: root(fields),
             environment: Arc::clone(&configuration.environment),
         })
+    }
+
+    fn concurrency(&self) -> i64 {
+        let said = self.proxy.config.concurrency.as_ref();
+        let said = said.map(|said| i64::from(said.value));
+        concurrency::estimated(said, self.pod, &self.configuration.values_json)
     }
 
     /// The namespace, where the pod does not say it.

@@ -29,9 +29,10 @@ pub(super) fn balanced(name: &str, text: &str, delimiters: &Delimiters) -> Resul
     });
     let unclosed = open.pop();
     found
-        .and(unclosed.map_or(Ok(()), |block| {
-            Err((block.line, format!("{} has no end", block.keyword)))
-        }))
+        .and_then(|()| match unclosed {
+            None => Ok(()),
+            Some(block) => Err((block.line, format!("{} has no end", block.keyword))),
+        })
         .map_err(|(line, cause)| Failure {
             name: name.to_owned(),
             line,
@@ -47,7 +48,9 @@ fn open_or_close<'a>(open: &mut Vec<Open<'a>>, line: usize, action: &'a str) -> 
             line,
             has_else: false,
         }),
-        "end" => drop(open.pop().ok_or("unexpected end: no block is open")?),
+        "end" => {
+            open.pop().ok_or("unexpected end: no block is open")?;
+        }
         "else" => {
             let takes_else =
                 |block: &&mut Open<'_>| matches!(block.keyword, "if" | "range" | "with");
