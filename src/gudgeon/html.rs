@@ -199,7 +199,7 @@ mod tests {
         let drawn = |empty| {
             let mut page = String::new();
             table(&mut page, &["a", "b"], empty, |page| {
-                page.push_str("<tr><td>1<td>2</tr>\n")
+                page.push_str("<tr><td>1<td>2</tr>\n");
             });
             page
         };

@@ -186,10 +186,11 @@ fn ended(error: &clap::Error) -> Ended {
     } else {
         Exit::Usage
     };
-    let text = match kind {
-        // As the command says it, whatever the program's name.
-        ErrorKind::DisplayVersion => version(&VersionFlags::default()),
-        _ => error.to_string(),
+    // As the command says it, whatever the program's name.
+    let text = if kind == ErrorKind::DisplayVersion {
+        version(&VersionFlags::default())
+    } else {
+        error.to_string()
     };
     Ended { exit, text }
 }

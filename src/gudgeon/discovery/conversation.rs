@@ -258,7 +258,7 @@ where
         let make = move || {
             asked
                 .iter()
-                .for_each(|(kind, names)| view.make_ahead(*kind, names))
+                .for_each(|(kind, names)| view.make_ahead(*kind, names));
         };
         // What cannot be made is found again, and counted, by the stream.
         let make = move || catch_unwind(AssertUnwindSafe(make)).is_ok();

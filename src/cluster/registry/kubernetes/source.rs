@@ -219,7 +219,7 @@ impl Watching {
     fn configuration<T: Part>(&mut self) {
         let resource = Custom::<T>::RESOURCE;
         self.looking::<Custom<T>>(resource, &VERSIONS, |heard, changes| {
-            T::of(heard).apply(changes)
+            T::of(heard).apply(changes);
         });
     }
 

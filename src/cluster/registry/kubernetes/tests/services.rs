@@ -338,9 +338,16 @@ fn who_may_answer_and_where_is_bounded_by_the_ports() {
         let said = said.map(|one| one.words.split(" are used").next().unwrap().to_owned());
         assert_eq!(said, words);
     }
-    // One that is too long is no identity.
-    let mut one = with(1, 1, 0, "tcp");
-    one["metadata"]["annotations"][canonical] = json!(format!("n1,{}", "x".repeat(1025)));
+}
+
+#[test]
+fn a_name_that_is_too_long_is_no_identity() {
+    let mut one = service(
+        "a",
+        json!({"clusterIP": "10.96.0.1", "ports": [{"name": "tcp", "port": 1}]}),
+    );
+    let names = format!("n1,{}", "x".repeat(1025));
+    one["metadata"]["annotations"] = json!({"alpha.istio.io/canonical-serviceaccounts": names});
     let mut objects = objects();
     set(&mut objects, one);
     let one = served(&mut objects, "a");

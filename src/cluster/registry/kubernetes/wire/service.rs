@@ -155,31 +155,25 @@ impl From<Raw> for Service {
         {
             wrong.say(|| format!("spec.externalName: want a name, got {name:?}"));
         }
-        let of_cluster = if spec.cluster_ips.is_empty() {
-            spec.cluster_ip.into_iter().collect()
-        } else {
-            spec.cluster_ips
+        let of_cluster = match spec.cluster_ips.is_empty() {
+            true => spec.cluster_ip.into_iter().collect(),
+            false => spec.cluster_ips,
         };
         let headless = of_cluster.iter().any(|address| address == "None");
         let has_address = !headless && external_name.is_none();
-        let mut addresses = Vec::new();
-        if has_address {
-            for (field, texts) in [
-                ("spec.clusterIPs", &of_cluster),
-                ("spec.externalIPs", &spec.external_ips),
-            ] {
-                for text in texts {
-                    addresses.extend(wrong.address(field, text));
-                }
-            }
-        }
+        let texts = [
+            ("spec.clusterIPs", &of_cluster),
+            ("spec.externalIPs", &spec.external_ips),
+        ];
+        let texts = texts.into_iter().filter(|_| has_address);
+        let texts = texts.flat_map(|(field, texts)| texts.iter().map(move |text| (field, text)));
+        let addresses = texts.filter_map(|(field, text)| wrong.address(field, text));
+        let addresses = addresses.collect();
         let mut ports = ports(spec.ports, &mut wrong);
         bound("spec.ports", &mut ports, size::SERVICE_PORTS, &mut wrong);
         let mut addresses = once(addresses);
-        // Each with each port that is not HTTP is a listener. A cluster gives two at most.
         let streams = ports.iter().filter(|port| !port.protocol.is_http()).count();
-        let listeners = (size::SERVICE_PORTS / streams.max(1)).max(2);
-        let most = listeners.min(size::places(1, ports.len()));
+        let most = most_addresses(streams, ports.len());
         bound("spec.externalIPs", &mut addresses, most, &mut wrong);
         let mut room = size::places(1, ports.len());
         let mut who = |annotation| {
@@ -194,34 +188,44 @@ impl From<Raw> for Service {
         let balancers = balancers
             .filter_map(|ingress| wrong.address("status.loadBalancer.ingress.ip", &ingress.ip?));
         let balancers = once(balancers.collect());
-        let distribution = spec.traffic_distribution.as_deref();
-        let prefers_close = is_near(distribution)
-            || distribution == Some("PreferSameZone")
-            || is_near(metadata.annotation(DISTRIBUTION));
+        let prefers_close = prefers_close(
+            spec.traffic_distribution.as_deref(),
+            metadata.annotation(DISTRIBUTION),
+        );
         Self {
             key: metadata.key(),
             created: metadata.created(),
             external_name,
             headless,
             addresses,
-            balancers: if what == "LoadBalancer" {
-                balancers
-            } else {
-                Vec::new()
+            balancers: match what {
+                "LoadBalancer" => balancers,
+                _ => Vec::new(),
             },
             ports,
             selector: labels(spec.selector),
             identities: identities.into_iter().map(Arc::from).collect(),
             accounts: accounts.into_iter().map(Box::from).collect(),
             prefers_close,
-            exported_to: listed(metadata.annotation(EXPORT_TO))
-                .into_iter()
-                .map(Arc::from)
-                .collect(),
+            exported_to: exported(metadata.annotation(EXPORT_TO)),
             publishes_not_ready: spec.publish_not_ready_addresses == Some(true),
             problem: wrong.0,
         }
     }
+}
+
+fn prefers_close(said: Option<&str>, annotation: Option<&str>) -> bool {
+    is_near(said) || said == Some("PreferSameZone") || is_near(annotation)
+}
+
+fn exported(annotation: Option<&str>) -> Vec<Arc<str>> {
+    listed(annotation).into_iter().map(Arc::from).collect()
+}
+
+/// Addresses that a Service may have: each with each port that is not HTTP is a listener. A cluster gives two at most.
+fn most_addresses(streams: usize, ports: usize) -> usize {
+    let listeners = (size::SERVICE_PORTS / streams.max(1)).max(2);
+    listeners.min(size::places(1, ports))
 }
 
 /// So many of these stand in the cluster of each port.
