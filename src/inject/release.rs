@@ -212,14 +212,24 @@ mod tests {
                 "{agents:?} {release:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_a_configuration_says_counts() {
+        let silent = Agents {
+            probers: None,
+            add_labels: None,
+            is_fragment: true,
+            brackets: true,
+        };
         let said = Agents {
             probers: Some(Probers::Current),
             add_labels: Some(true),
-            ..agents(true, true)
+            ..silent
         };
         assert_eq!(said.probers(Release::Istio(1)), Probers::Current);
         assert_eq!(said.labels(Release::Istio(1)), Labels::All);
-        assert!(agents(true, true).guesses(Release::Unknown));
+        assert!(silent.guesses(Release::Unknown));
         assert!(!said.guesses(Release::Unknown));
     }
 }

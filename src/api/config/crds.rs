@@ -99,6 +99,10 @@ spec:
     out
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test compares a file of the repository"
+)]
 #[test]
 fn the_file_has_the_kinds_that_are_read() {
     let read: Vec<_> = KINDS.iter().filter(is_read).collect();
