@@ -9,5 +9,5 @@ pub(crate) mod review;
 pub(crate) use object::strict;
 
 pub(crate) use group::Group;
-pub(crate) use post::{Taken, Unjudged, take};
+pub(crate) use post::{Judged, Taken, Unjudged, take};
 pub(crate) use review::{Cause, Flaw, Manner, Question, Says, cut};

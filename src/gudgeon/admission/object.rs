@@ -98,6 +98,21 @@ pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<Amount, String> {
     })
 }
 
+/// How long the text is without the room between its parts: whoever indents an object makes it no larger.
+pub(super) fn compact_len(text: &str) -> usize {
+    let (mut quoted, mut escaped) = (false, false);
+    let counts = text.bytes().filter(|byte| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = quoted,
+            b'"' => quoted = !quoted,
+            _ => {}
+        }
+        quoted || !byte.is_ascii_whitespace()
+    });
+    counts.count()
+}
+
 /// A value.
 ///
 /// # Errors
@@ -248,6 +263,20 @@ mod tests {
             cause,
             "too large: 11 values in 4 lists and objects take 1 MiB of memory, 0 MiB at most"
         );
+    }
+
+    #[test]
+    fn room_between_parts_counts_for_nothing() {
+        for text in [r#"{"a b":["c\" d\\", 1],  "e":"  "}"#, " [ ]\n", "7"] {
+            let value: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(compact_len(text), value.to_string().len(), "{text}");
+            let indented = format!("{value:#}");
+            assert_eq!(
+                compact_len(&indented),
+                value.to_string().len(),
+                "{indented}"
+            );
+        }
     }
 
     #[test]

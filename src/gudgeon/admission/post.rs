@@ -27,6 +27,14 @@ pub(crate) struct Post {
     permit: Permit,
 }
 
+/// What came of judging one.
+#[derive(Debug)]
+pub(crate) struct Judged {
+    pub(crate) answer: Vec<u8>,
+    /// It was one as an API server sends them.
+    pub(crate) is_review: bool,
+}
+
 /// What came of taking a review in.
 #[derive(Debug)]
 pub(crate) enum Taken {
@@ -113,29 +121,32 @@ impl Post {
     pub(crate) async fn judged(
         self,
         worker: &Worker,
-        judge: impl FnOnce(&str, Bytes) -> Vec<u8> + Send + 'static,
+        judge: impl FnOnce(&str, Bytes) -> Judged + Send + 'static,
     ) -> Result<Answer, Unjudged> {
         let Self { path, body, permit } = self;
         let is_small = body.len() <= SMALL_BYTES && object::bounded(&body, SMALL_VALUES).is_ok();
-        let (established, eviction) = (permit.is_established(), permit.eviction());
+        let (flow, eviction) = (permit.flow(), permit.eviction());
         let job = move || {
             permit
                 .begin(Progress::Working)
                 .map_err(|_| Unjudged::Rejected)?;
-            let answer = catch_unwind(AssertUnwindSafe(|| judge(&path, body)))
-                .map_err(|_told_by_the_hook| Unjudged::Panicked)?;
+            let judged = catch_unwind(AssertUnwindSafe(|| judge(&path, body)));
+            let judged = judged.map_err(|_told_by_the_hook| Unjudged::Panicked)?;
+            if judged.is_review {
+                permit.establish();
+            }
             permit
                 .begin(Progress::Answering)
                 .map_err(|_| Unjudged::Rejected)?;
             Ok(Kept {
-                answer,
+                answer: judged.answer,
                 _permit: permit,
             })
         };
         let done = async {
             match is_small {
-                true => worker.run_here(established, job).await,
-                false => worker.run(established, job).await,
+                true => worker.run_here(flow, job).await,
+                false => worker.run(flow, job).await,
             }
         };
         let kept = tokio::select! {

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use api::config::MOST_BYTES;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
@@ -29,8 +30,21 @@ pub(crate) struct Manner {
     pub(crate) memory: usize,
     /// The whole object is judged, and nothing else: a key that is written twice in it is a mistake, not the last one of
     /// both. What is beside it is skipped, and may be as large and as deep as it likes: what an object was before its update
-    /// must not stand in the way of the update that mends it. And what is not to be judged needs no object.
+    /// must not stand in the way of the update that mends it. And what is not to be judged needs no object. One that is
+    /// larger than configuration may be is not taken in: as a tree it would take a hundred times as much.
     pub(crate) strict: bool,
+}
+
+impl Manner {
+    /// Whether an object is taken in.
+    fn takes(&self, text: &str) -> Result<(), Flaw> {
+        if self.strict && object::compact_len(text) > MOST_BYTES {
+            return Err(Flaw::TooLarge);
+        }
+        object::bounded(text.as_bytes(), self.values)
+            .and_then(|amount| amount.fits(self.memory))
+            .map_err(Flaw::Unreadable)
+    }
 }
 
 /// Why a review cannot be answered as it was asked.
@@ -39,6 +53,8 @@ pub(crate) enum Flaw {
     Unreadable(String),
     /// It can be read, and is no review.
     Another(String),
+    /// Its object is larger than configuration may be.
+    TooLarge,
 }
 
 impl Flaw {
@@ -46,6 +62,7 @@ impl Flaw {
     pub(crate) fn cause(&self) -> &str {
         match self {
             Self::Unreadable(cause) | Self::Another(cause) => cause,
+            Self::TooLarge => "object is too large",
         }
     }
 }
@@ -53,7 +70,9 @@ impl Flaw {
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(cause) => write!(f, "cannot read review: {cause}"),
+            Self::Unreadable(_) | Self::TooLarge => {
+                write!(f, "cannot read review: {}", self.cause())
+            }
             Self::Another(cause) => write!(f, "cannot answer {cause}"),
         }
     }
@@ -66,7 +85,7 @@ pub(crate) struct Question {
     kind: String,
     asked: bool,
     /// Why its object was not taken in, beyond whether it is being deleted.
-    excess: Option<String>,
+    excess: Option<Flaw>,
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -114,7 +133,7 @@ impl Question {
             .and_then(|()| filled.map_err(|cause| Flaw::Unreadable(cause.to_string())))
             .and_then(|()| this.check().map_err(Flaw::Another))
             .and_then(|()| match &this.excess {
-                Some(excess) if !this.is_unseen() => Err(Flaw::Unreadable(excess.clone())),
+                Some(excess) if !this.is_unseen() => Err(excess.clone()),
                 Some(_) | None => Ok(()),
             });
         (this, read)
@@ -131,9 +150,7 @@ impl Question {
     fn take(&mut self, text: &str, manner: Manner) -> Result<(), serde_json::Error> {
         // One that was written before it goes first: there is never room for two.
         (self.object, self.excess) = (Value::Null, None);
-        let fits = object::bounded(text.as_bytes(), manner.values)
-            .and_then(|amount| amount.fits(manner.memory));
-        if let Err(excess) = fits {
+        if let Err(excess) = manner.takes(text) {
             self.excess = Some(excess);
             if object::is_deleted(text)? {
                 // All that is left of it.

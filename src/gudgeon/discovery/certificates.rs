@@ -53,7 +53,7 @@ pub(super) fn listen(
                 tls: Some(watched),
             };
             let keeping = hub.options.keeping;
-            grpc::run(port, keeping, Arc::new(Services(hub)), stage).await;
+            grpc::run(port, keeping, Arc::new(Services::new(hub)), stage).await;
         });
     }
 }

@@ -23,11 +23,9 @@ use super::identity;
 use super::refused::RefusalReason;
 use super::session::{Made, Mail};
 use super::wire::{self, Asked};
-use crate::grpc::{Ended, Inbound, Outlet, Peer};
+use crate::grpc::{AddressPermit, Ended, Inbound, Outlet, Peer};
 use crate::log;
 
-/// From the head of a stream to its first request.
-const FIRST: Duration = Duration::from_secs(10);
 /// So long a stream that does not read keeps others from beginning with a push.
 const HOLD: Duration = Duration::from_secs(1);
 /// How long the reason is offered to a client that was closed because it does not read.
@@ -41,6 +39,8 @@ pub(super) struct Conversation<B> {
     pub(super) outlet: Arc<Outlet>,
     pub(super) inbound: Inbound<B>,
     pub(super) peer: Arc<Peer>,
+    /// Among the streams of its address.
+    pub(super) _permit: AddressPermit,
     pub(super) protocol: Protocol,
 }
 
@@ -92,11 +92,10 @@ where
     }
 
     async fn talk<M: Message + Default + Into<Asked>>(&mut self) -> Status {
-        let first: Asked = match timeout(FIRST, self.inbound.next::<M>()).await {
-            Ok(Ok(Some(first))) => first.into(),
-            Ok(Ok(None)) => return Status::ok(""),
-            Ok(Err(status)) => return status,
-            Err(_late) => return Status::deadline_exceeded("no request came"),
+        let first: Asked = match self.inbound.first::<M>().await {
+            Ok(Some(first)) => first.into(),
+            Ok(None) => return Status::ok(""),
+            Err(status) => return status,
         };
         let node = match Node::read(first.node.as_ref()) {
             Ok(node) => Arc::new(node),
@@ -115,6 +114,15 @@ where
             self.hub.refuse(&self.peer.address, reason, &words);
             return Status::permission_denied(words);
         }
+        let kinds = &self.hub.kinds;
+        let _kind = match kinds.enter(&self.peer.address, &node) {
+            Ok(kind) => kind,
+            Err(words) => {
+                self.hub
+                    .refuse(&self.peer.address, RefusalReason::Kinds, &words);
+                return Status::resource_exhausted(words);
+            }
+        };
         for warning in &node.warnings {
             if let Some(more) = self.hub.lines.nodes.more() {
                 warn!("{}: {warning}{more}", clipped(&node.id));
@@ -426,11 +434,11 @@ where
     }
 }
 
-/// As much of a client's words as a log line has room for.
+/// As much of a client's words as a log line has room for, in one line.
 fn shown(words: &str) -> String {
     let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");
-    line.chars().take(1000).collect()
+    clipped(&line).to_owned()
 }
 
 #[cfg(test)]
@@ -450,7 +458,7 @@ mod tests {
     use crate::discovery::grpc::BOUNDS;
     use crate::discovery::metrics::Seen;
     use crate::discovery::testing::hub;
-    use crate::grpc::{Address, Messages, framed};
+    use crate::grpc::{Address, AddressLimit, Messages, framed};
 
     /// What a client says at first; it stays, and says nothing more.
     struct Says(Option<Bytes>);
@@ -517,6 +525,7 @@ mod tests {
             hub: Arc::clone(hub),
             outlet,
             inbound: Inbound::new(Says(says), BOUNDS),
+            _permit: AddressLimit::new("stream", 1).enter(&peer.address).unwrap(),
             peer: Arc::clone(&peer),
             protocol: Protocol::StateOfTheWorld,
         };

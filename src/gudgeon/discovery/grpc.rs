@@ -13,8 +13,12 @@ use super::conversation::Conversation;
 use super::health;
 use super::hub::Hub;
 use super::reflection;
+use super::refused::RefusalReason;
 use super::wire::Asked;
-use crate::grpc::{self, Bounds, Calls, Inbound, Outlet, Peer, Reply, refused, streaming};
+use crate::grpc::{
+    self, AddressLimit, AddressPermit, Bounds, Calls, Inbound, Outlet, Peer, Reply, refused,
+    streaming,
+};
 
 /// What of a request is read. It may name as many resources as a stream may, and then be refused for that.
 pub(super) const BOUNDS: Bounds = Bounds {
@@ -23,21 +27,53 @@ pub(super) const BOUNDS: Bounds = Bounds {
     values: xds::stream::NAMES + 1000,
 };
 
+/// The same of what is asked after health and services: names, and nothing else.
+const SMALL_BOUNDS: Bounds = Bounds {
+    bytes: 4 << 10,
+    beyond: Code::OutOfRange,
+    values: 16,
+};
+
 /// The service of discovery.
 pub(super) const DISCOVERY: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 
+/// Streams of one address: two of each connection that it may have, so that a few connections with a hundred each leave room.
+const STREAMS_OF_ONE_ADDRESS: usize = 10_000;
+
 /// The services, of one hub.
-pub(super) struct Services(pub(super) Arc<Hub>);
+pub(super) struct Services {
+    hub: Arc<Hub>,
+    streams: Arc<AddressLimit>,
+}
+
+impl Services {
+    pub(super) fn new(hub: Arc<Hub>) -> Self {
+        Self {
+            hub,
+            streams: AddressLimit::new("stream", STREAMS_OF_ONE_ADDRESS),
+        }
+    }
+}
 
 impl Calls for Services {
     fn answer(&self, peer: &Arc<Peer>, request: Request<Incoming>) -> Response<Reply> {
-        let hub = &self.0;
+        let hub = &self.hub;
         let Some((service, method)) = grpc::call(&request) else {
             return grpc::no_call();
         };
         let (service, method) = (service.to_owned(), method.to_owned());
+        let Some(permit) = self.streams.enter(&peer.address) else {
+            let words = format!("cannot open a stream: its address has {STREAMS_OF_ONE_ADDRESS}");
+            hub.refuse(&peer.address, RefusalReason::Streams, &words);
+            return refused(&Status::resource_exhausted(words));
+        };
         let body = request.into_body();
-        let call = Call { hub, peer, body };
+        let call = Call {
+            hub,
+            peer,
+            permit,
+            body,
+        };
         match (&*service, &*method) {
             (DISCOVERY, "StreamAggregatedResources") => {
                 call.discovery::<DiscoveryRequest>(Protocol::StateOfTheWorld)
@@ -58,17 +94,18 @@ impl Calls for Services {
     }
 
     fn handshake_failed(&self) {
-        self.0.metrics.handshake_failed();
+        self.hub.metrics.handshake_failed();
     }
 
     fn connection_refused(&self) {
-        self.0.metrics.connection_refused();
+        self.hub.metrics.connection_refused();
     }
 }
 
 struct Call<'a> {
     hub: &'a Arc<Hub>,
     peer: &'a Arc<Peer>,
+    permit: AddressPermit,
     body: Incoming,
 }
 
@@ -82,8 +119,9 @@ impl Call<'_> {
         let conversation = Conversation {
             hub: Arc::clone(self.hub),
             outlet,
-            inbound: Inbound::new(self.body, BOUNDS),
+            inbound: Inbound::of(self.peer, self.body, BOUNDS),
             peer: Arc::clone(self.peer),
+            _permit: self.permit,
             protocol,
         };
         tokio::spawn(conversation.run::<M>());
@@ -97,11 +135,12 @@ impl Call<'_> {
     {
         let outlet = Arc::new(Outlet::default());
         let answer = streaming(&outlet);
-        tokio::spawn(work(
-            Arc::clone(self.hub),
-            Inbound::new(self.body, BOUNDS),
-            outlet,
-        ));
+        let asked = Inbound::of(self.peer, self.body, SMALL_BOUNDS);
+        let (work, permit) = (work(Arc::clone(self.hub), asked, outlet), self.permit);
+        tokio::spawn(async move {
+            work.await;
+            drop(permit);
+        });
         answer
     }
 }

@@ -37,7 +37,7 @@ fn is_known(service: &str) -> bool {
 }
 
 pub(super) async fn check(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: Arc<Outlet>) {
-    let end = match asked.next::<Question>().await {
+    let end = match asked.first::<Question>().await {
         Ok(Some(question)) if is_known(&question.service) => {
             let status = standing(hub.serves());
             outlet.put([framed(&Answer { status }).into()]);
@@ -51,7 +51,7 @@ pub(super) async fn check(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: A
 }
 
 pub(super) async fn watch(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: Arc<Outlet>) {
-    let question = match asked.next::<Question>().await {
+    let question = match asked.first::<Question>().await {
         Ok(Some(question)) => question,
         Ok(None) => return outlet.end(Status::invalid_argument("no request")),
         Err(status) => return outlet.end(status),

@@ -27,6 +27,7 @@ use self::plaintext::Plaintext;
 use super::facts::Facts;
 use super::identity::TrustDomains;
 use super::inert::{self, RuleCounts};
+use super::kinds::ProxyKinds;
 use super::lines::Lines;
 use super::metrics::Metrics;
 use super::options::Options;
@@ -61,6 +62,8 @@ pub(crate) struct Hub {
     /// Of sources that are waited for, what has not come, by the names that somebody has given it.
     pub(crate) awaited: Mutex<BTreeMap<SourceId, String>>,
     pub(crate) refused: RefusedStreams,
+    /// Of the proxies that are connected.
+    pub(crate) kinds: Arc<ProxyKinds>,
     /// Streams that may begin with a push at once.
     pub(crate) throttle: Arc<Semaphore>,
     state: Mutex<State>,
@@ -123,6 +126,7 @@ impl Hub {
             port_access: OnceLock::new(),
             awaited: Mutex::default(),
             refused: RefusedStreams::default(),
+            kinds: Arc::default(),
             throttle: Arc::new(Semaphore::new(options.throttle)),
             options,
             pieces: Pieces::default(),

@@ -71,9 +71,10 @@ pub(super) fn speaks_for(
     let (Some(leaf), Some(trusted)) = (&peer.leaf, trusted) else {
         return Ok(());
     };
+    let namespace = format!("ns/{}", clipped(&node.namespace));
     let wanted = match &node.account {
-        Some(account) => format!("ns/{}/sa/{account}", node.namespace),
-        None => format!("ns/{}", node.namespace),
+        Some(account) => format!("{namespace}/sa/{}", clipped(account)),
+        None => namespace,
     };
     let refused = |reason: RefusalReason, found: &str| {
         let id = clipped(&node.id);
@@ -190,6 +191,22 @@ mod tests {
         let plain = Peer::new(Address::Unix, None);
         let anybody = speaks_for(&plain, &node(Some("x")), Some(&trusted()));
         assert_eq!(anybody, Ok(()));
+    }
+
+    /// A node may say a kilobyte of each, and a log line has a quarter of it.
+    #[test]
+    fn what_a_refusal_quotes_is_cut() {
+        let mut node = node(Some(&"a".repeat(1000)));
+        node.namespace = "n".repeat(1000).into();
+        let peer = peer(&["spiffe://mesh.example/ns/demo/sa/b"]);
+        let (_, words) = speaks_for(&peer, &node, Some(&trusted())).unwrap_err();
+        for letter in ["a", "n"] {
+            let quoted = letter.repeat(256);
+            assert!(
+                words.contains(&quoted) && !words.contains(&format!("{quoted}{letter}")),
+                "{words}"
+            );
+        }
     }
 
     #[test]

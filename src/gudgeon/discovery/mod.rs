@@ -18,6 +18,7 @@ mod health;
 mod hub;
 mod identity;
 mod inert;
+mod kinds;
 mod lines;
 mod mesh;
 mod metrics;

@@ -17,8 +17,8 @@ use super::{debug, sight};
 use crate::classic::CONTENT_TYPE;
 use crate::cli::{REVISION, VERSION};
 use crate::serve::{
-    Answer, Answering, Cut, Line, Query, Service, Wanted, as_json, full, guard, not_allowed, text,
-    to_page,
+    Answer, Answering, Audience, Cut, Line, Query, Service, Wanted, as_json, full, guard,
+    not_allowed, text, to_page,
 };
 
 /// Endpoints of all services, as the original's first version had them.
@@ -86,6 +86,10 @@ impl Monitor {
         let wanted = Wanted {
             key: debug::key(path, &head.query),
             state: debug::is_of_snapshot(path).then(|| self.hub.snapshots()),
+            audience: match path {
+                "/metrics" => Audience::Monitoring,
+                _ => Audience::People,
+            },
         };
         let shared = Arc::clone(&self.hub.answers);
         let this = Arc::clone(&self);
@@ -176,11 +180,7 @@ impl Service for Monitor {
         if head.method == Method::PUT && head.path == MEMORY && guarded.is_ok() {
             return Box::pin(self.remember(request.into_body()));
         }
-        Box::pin(async move {
-            // One request of a connection in each turn of the loop, so that many in one packet hold up nobody.
-            tokio::task::yield_now().await;
-            Ok(self.respond(head, guarded).await)
-        })
+        Box::pin(async move { Ok(self.respond(head, guarded).await) })
     }
 
     fn panicked(&self) {

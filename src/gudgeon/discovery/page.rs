@@ -11,7 +11,7 @@ use cluster::registry::{Registries, Standing};
 use xds::node::clipped;
 use xds::view::Type;
 
-use super::debug::{objects, sorted, unserved_reason};
+use super::debug::{EndpointsByPort, Unserved, objects, sorted};
 use super::hub::Hub;
 use super::inert;
 use super::pushed::Pushed;
@@ -201,7 +201,12 @@ fn proxy(page: &mut String, hub: &Hub, session: &Session) {
             };
             page.push_str(&cell);
             if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
-                let _written = write!(refusals, "{}: {} ", kind.word(), escaped(&nack.message));
+                let _written = write!(
+                    refusals,
+                    "{}: {} ",
+                    kind.word(),
+                    escaped(clipped(&nack.message))
+                );
             }
         }
     });
@@ -259,8 +264,10 @@ fn services(page: &mut String, hub: &Hub) {
                 .flatten()
                 .map(ToString::to_string)
                 .collect();
+            let endpoints = EndpointsByPort::new(world, service);
+            let why = Unserved::new(world, service, &endpoints);
             let unserved = service.ports.iter().filter_map(|port| {
-                let reason = unserved_reason(world, service, port)?;
+                let reason = why.reason(port)?;
                 Some(format!("{}: {reason}", port.number))
             });
             let unserved: Vec<_> = unserved.collect();

@@ -80,10 +80,20 @@ struct Wrong {
 }
 
 pub(super) async fn answer(hub: Arc<Hub>, mut asked: Inbound<Incoming>, outlet: Arc<Outlet>) {
+    let mut begun = false;
     while !outlet.is_gone() {
+        let next = async {
+            match begun {
+                true => asked.next::<Question>().await,
+                false => asked.first().await,
+            }
+        };
         tokio::select! {
-            question = asked.next::<Question>(), if outlet.is_free() => match question {
-                Ok(Some(question)) => outlet.put([framed(&say(question)).into()]),
+            question = next, if outlet.is_free() => match question {
+                Ok(Some(question)) => {
+                    begun = true;
+                    outlet.put([framed(&say(question)).into()]);
+                }
                 Ok(None) => return outlet.end(Status::ok("")),
                 Err(status) => return outlet.end(status),
             },

@@ -29,10 +29,14 @@ pub(crate) enum RefusalReason {
     NodeSize,
     /// It names more resources than it may.
     Names,
+    /// Its address has as many streams as it may.
+    Streams,
+    /// Its address has as many kinds of proxies as it may.
+    Kinds,
 }
 
 impl RefusalReason {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Certificate,
         Self::TrustDomain,
         Self::Namespace,
@@ -40,6 +44,8 @@ impl RefusalReason {
         Self::Node,
         Self::NodeSize,
         Self::Names,
+        Self::Streams,
+        Self::Kinds,
     ];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -51,6 +57,8 @@ impl RefusalReason {
             Self::Node => "node",
             Self::NodeSize => "node_size",
             Self::Names => "names",
+            Self::Streams => "streams",
+            Self::Kinds => "kinds",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use xds::node::Node;
+use xds::node::{Node, clipped};
 use xds::reason::Reasons;
 use xds::snapshot::Snapshot;
 use xds::stream::{
@@ -109,7 +109,7 @@ impl Session {
 
     /// `NODE-ID-NUMBER`, as the pages name it.
     pub(crate) fn connection(&self) -> String {
-        format!("{}-{}", self.node.id, self.number)
+        format!("{}-{}", clipped(&self.node.id), self.number)
     }
 
     /// What it is at, for the pages.

@@ -9,7 +9,7 @@ use cluster::registry::Standing;
 use xds::node::clipped;
 use xds::view::Type;
 
-use super::debug;
+use super::debug::EndpointsByPort;
 use super::facts::Object;
 use super::hub::Hub;
 use super::metrics::Seen;
@@ -95,8 +95,9 @@ pub(super) fn seen(hub: &Hub) -> Seen {
     let world = snapshot.world();
     seen.services = world.services.len();
     for service in world.services.values().filter(|one| is_eds(hub, one)) {
+        let endpoints = EndpointsByPort::new(world, service);
         for port in &service.ports {
-            let count = debug::served(world, service, port).count();
+            let count = endpoints.served(port).count();
             seen.empty += usize::from(count == 0);
             if hub.options.cluster_metrics {
                 let name = format!("outbound|{}||{}", port.number, service.key.hostname);

@@ -112,7 +112,7 @@ fn listen(
             listener: Listener::Tcp(listener),
             tls: None,
         };
-        let services = Arc::new(Services(Arc::clone(hub)));
+        let services = Arc::new(Services::new(Arc::clone(hub)));
         let keeping = hub.options.keeping;
         serving.spawn(grpc::run(port, keeping, services, stage.clone()));
     }

@@ -17,7 +17,7 @@ use crate::cli::{REVISION, VERSION};
 use crate::log;
 use crate::mcp::Peers;
 use crate::serve::{
-    Answer, Answering, Line, Query, Service, SharedAnswers, Wanted, as_json, full, guard,
+    Answer, Answering, Audience, Line, Query, Service, SharedAnswers, Wanted, as_json, full, guard,
     not_allowed, ready, text, to_page,
 };
 
@@ -78,12 +78,14 @@ impl Monitor {
             // Whoever answers turns.
             "/healthz" => text(StatusCode::OK, "ok"),
             "/metrics" => {
-                let engine = looks.engine.as_deref();
-                if let Some(webhook) = &looks.webhook {
-                    webhook.count();
-                }
-                let body = looks.metrics.text(&looks.registry, engine);
-                full(StatusCode::OK, CONTENT_TYPE, body.into())
+                return self.apart("/metrics".to_owned(), |looks| {
+                    if let Some(webhook) = &looks.webhook {
+                        webhook.count();
+                    }
+                    let engine = looks.engine.as_deref();
+                    let body = looks.metrics.text(&looks.registry, engine);
+                    full(StatusCode::OK, CONTENT_TYPE, body.into())
+                });
             }
             "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
             "/debug" | "/debug/" => {
@@ -114,7 +116,16 @@ impl Monitor {
         let looks = Arc::clone(&self.looks);
         let shared = Arc::clone(&self.looks.answers);
         Box::pin(async move {
-            let drawn = shared.get(Wanted { key, state: None }, move || draw(&looks));
+            let audience = match &*key {
+                "/metrics" => Audience::Monitoring,
+                _ => Audience::People,
+            };
+            let wanted = Wanted {
+                key,
+                state: None,
+                audience,
+            };
+            let drawn = shared.get(wanted, move || draw(&looks));
             let failed = || text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this");
             Ok(drawn.await.unwrap_or_else(failed))
         })
@@ -258,11 +269,13 @@ mod tests {
             });
         };
         tell(10_000);
-        let monitor = monitor(Arc::clone(&engine), Side::Page { open: false });
-        for (path, words) in [
-            ("/debug/configz", "\"rejected_count\": 10000"),
-            ("/debug", "Not served as it is written: 10000"),
+        let page = Side::Page { open: false };
+        for (side, path, words) in [
+            (page, "/debug/configz", "\"rejected_count\": 10000"),
+            (page, "/debug", "Not served as it is written: 10000"),
+            (Side::Monitoring, "/metrics", ""),
         ] {
+            let monitor = monitor(Arc::clone(&engine), side);
             let (free, taken) = std::sync::mpsc::channel::<()>();
             tokio::task::spawn_blocking(move || taken.recv());
             let mut drawn = monitor.respond(&Method::GET, path, "");

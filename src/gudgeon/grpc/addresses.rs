@@ -1,7 +1,8 @@
-//! How many connections come from one address: whoever has one address, or one network of IPv6, leaves places for all others.
+//! How many connections come from one address, and how many streams: whoever has one address, or one network of IPv6, leaves
+//! places for all others.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,24 +11,27 @@ use tracing::warn;
 use super::peer::Address;
 use crate::log;
 
-/// Connections by where they come from, of one port.
+/// Connections or streams by where they come from, of one port.
 #[derive(Debug)]
-pub(super) struct AddressLimit {
+pub(crate) struct AddressLimit {
+    /// `connection`.
+    what: &'static str,
     most: usize,
     connections: Mutex<HashMap<IpAddr, usize>>,
     refused: AtomicU64,
 }
 
-/// One connection among those of its address, until it is dropped.
+/// One among those of its address, until it is dropped.
 #[derive(Debug)]
-pub(super) struct AddressPermit {
+pub(crate) struct AddressPermit {
     limit: Arc<AddressLimit>,
     key: Option<IpAddr>,
 }
 
 impl AddressLimit {
-    pub(super) fn new(most: usize) -> Arc<Self> {
+    pub(crate) fn new(what: &'static str, most: usize) -> Arc<Self> {
         Arc::new(Self {
+            what,
             most,
             connections: Mutex::default(),
             refused: AtomicU64::new(0),
@@ -41,11 +45,8 @@ impl AddressLimit {
     }
 
     /// `None`: this address has as many as it may. A socket in the file system has no address, and no bound but the port's.
-    pub(super) fn enter(self: &Arc<Self>, address: &Address) -> Option<AddressPermit> {
-        let key = match address {
-            Address::Ip(address) => Some(key(address.ip())),
-            Address::Unix | Address::Dialled(_) => None,
-        };
+    pub(crate) fn enter(self: &Arc<Self>, address: &Address) -> Option<AddressPermit> {
+        let key = address.network();
         if let Some(key) = key {
             let mut connections = self.connections();
             let count = connections.entry(key).or_default();
@@ -67,9 +68,9 @@ impl AddressLimit {
     fn refuse(&self, address: &Address) {
         let times = 1 + self.refused.fetch_add(1, Ordering::Relaxed);
         if log::worth_a_line(times) {
-            let most = self.most;
+            let Self { what, most, .. } = self;
             warn!(
-                "closed a connection of {address}: its address has {most}{repeated}",
+                "refused a {what} of {address}: its address has {most}{repeated}",
                 repeated = api::times(times)
             );
         }
@@ -91,24 +92,13 @@ impl Drop for AddressPermit {
     }
 }
 
-/// The first 64 bits of IPv6: the rest is a machine's to choose.
-fn key(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_address_has_so_many_and_no_more() {
-        let limit = AddressLimit::new(2);
+        let limit = AddressLimit::new("connection", 2);
         let enter = |text: &str| {
             let address: IpAddr = text.parse().unwrap();
             limit.enter(&Address::Ip((address, 1).into()))

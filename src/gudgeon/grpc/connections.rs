@@ -21,6 +21,7 @@ use super::addresses::AddressLimit;
 use super::calls::Calls;
 use super::idle::{IdleLimit, IdleSlot, Progress};
 use super::peer::{Address, Leaf, Peer};
+use super::unfinished::UnfinishedLimit;
 use crate::seldom::Seldom;
 use crate::serve::Stage;
 use crate::{descriptors, log};
@@ -137,6 +138,7 @@ struct Common {
     calls: Arc<dyn Calls>,
     keeping: Keeping,
     idle: Arc<IdleLimit>,
+    unfinished: Arc<UnfinishedLimit>,
     stage: watch::Receiver<Stage>,
     /// Handshakes that fail: the other side may not say it.
     failures: Seldom,
@@ -155,10 +157,11 @@ pub(crate) async fn run(
         calls,
         keeping,
         idle: IdleLimit::new(keeping.idle),
+        unfinished: Arc::default(),
         stage: stage.clone(),
         failures: Seldom::new(FAILURES),
     });
-    let addresses = AddressLimit::new(OF_ONE_ADDRESS);
+    let addresses = AddressLimit::new("connection", OF_ONE_ADDRESS);
     let mut tasks = JoinSet::new();
     let mut refused: u64 = 0;
     loop {
@@ -231,7 +234,8 @@ async fn one(
     };
     match opened {
         Ok((stream, leaf)) => {
-            serve(stream, Peer::new(address, leaf), patience, &common).await;
+            let peer = Peer::new(address, leaf).on(&common.unfinished);
+            serve(stream, peer, patience, &common).await;
         }
         Err(cause) => {
             if let Some(cause) = cause

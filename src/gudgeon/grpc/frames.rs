@@ -4,6 +4,7 @@
 //! some thousand proxies that named all their clusters once would hold that much for ever.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
@@ -11,14 +12,23 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes};
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Code, Status};
+
+use super::peer::Peer;
+use super::unfinished::{self, Unfinished};
 
 /// Whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
 /// Bytes of messages that are taken out of a body before anybody asks for them.
 const AHEAD: usize = 256 << 10;
+
+/// From the head of a stream to its first message.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// From the first byte of a message to its last: the longest of them is through in a second, but for a network that loses some.
+const MESSAGE: Duration = Duration::from_secs(20);
 
 /// For the word with which the other side goes: it is there already, or on its way.
 const LAST_WORD: Duration = Duration::from_secs(1);
@@ -65,6 +75,35 @@ pub(crate) struct Inbound<B> {
     buffer: BytesMut,
     /// The client has said all, and it is in the buffer.
     ended: bool,
+    /// `None`: we have dialled, and know whom.
+    strange: Option<Strange>,
+}
+
+/// A client of ours: its messages have to come to an end.
+#[derive(Debug)]
+struct Strange {
+    peer: Arc<Peer>,
+    /// The next message has begun.
+    since: Option<Instant>,
+    part: Option<Unfinished>,
+}
+
+impl Strange {
+    /// So much of a message is there; until when it has to be whole.
+    fn has(&mut self, bytes: usize, most: usize) -> Result<Instant, Status> {
+        match &self.part {
+            Some(part) => part.grow(bytes, most)?,
+            None => self.part = Unfinished::begin(&self.peer, bytes, most)?,
+        }
+        Ok(*self.since.get_or_insert_with(Instant::now) + MESSAGE)
+    }
+
+    async fn evicted(&self) {
+        match &self.part {
+            Some(part) => part.evicted().await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl<B> Inbound<B>
@@ -77,17 +116,38 @@ where
             bounds,
             buffer: BytesMut::new(),
             ended: false,
+            strange: None,
         }
+    }
+
+    /// Of a stream that was opened to us: each message has a time, and all together have a bound.
+    pub(crate) fn of(peer: &Arc<Peer>, body: B, bounds: Bounds) -> Self {
+        let mut this = Self::new(body, bounds);
+        this.strange = Some(Strange {
+            peer: Arc::clone(peer),
+            since: None,
+            part: None,
+        });
+        this
+    }
+
+    /// The first one, which has a time of its own.
+    pub(crate) async fn first<M: Message + Default>(&mut self) -> Result<Option<M>, Status> {
+        let first = timeout(FIRST, self.next()).await;
+        first.unwrap_or_else(|_late| Err(Status::deadline_exceeded("no request came")))
     }
 
     /// The next one; `None`: the client has said all. May be given up and asked again.
     pub(crate) async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, Status> {
         loop {
             if let Some(message) = self.take()? {
+                if let Some(strange) = &mut self.strange {
+                    (strange.since, strange.part) = (None, None);
+                }
                 return read(&message, self.bounds.values).map(Some);
             }
             if !self.ended {
-                self.fill().await?;
+                self.fill_in_time().await?;
             } else if self.buffer.is_empty() {
                 return Ok(None);
             } else {
@@ -109,18 +169,33 @@ where
         std::future::pending().await
     }
 
+    /// One frame more of a message that has begun, or the first of one.
+    async fn fill_in_time(&mut self) -> Result<(), Status> {
+        let most = PREFIX + self.bounds.bytes;
+        let Self {
+            body,
+            buffer,
+            ended,
+            strange,
+            ..
+        } = self;
+        let Some(strange) = strange.as_mut().filter(|_| !buffer.is_empty()) else {
+            return fill(body, buffer, ended).await;
+        };
+        let due = strange.has(buffer.len(), most)?;
+        tokio::select! {
+            biased;
+            filled = fill(body, buffer, ended) => filled,
+            () = strange.evicted() => Err(unfinished::taken()),
+            () = sleep_until(due) => Err(Status::deadline_exceeded(
+                "cannot wait for the rest of a message: it comes too slowly",
+            )),
+        }
+    }
+
     /// One frame more.
     async fn fill(&mut self) -> Result<(), Status> {
-        match self.body.frame().await {
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    self.buffer.extend_from_slice(&data);
-                }
-            }
-            Some(Err(cause)) => return Err(cause.status()),
-            None => self.ended = true,
-        }
-        Ok(())
+        fill(&mut self.body, &mut self.buffer, &mut self.ended).await
     }
 
     /// How the other side has ended the stream; `None`: it does not say, or not soon.
@@ -168,6 +243,22 @@ where
         }
         Ok(Some(message))
     }
+}
+
+async fn fill<B>(body: &mut B, buffer: &mut BytesMut, ended: &mut bool) -> Result<(), Status>
+where
+    B: Body<Data = Bytes, Error: Ended> + Unpin,
+{
+    match body.frame().await {
+        Some(Ok(frame)) => {
+            if let Ok(data) = frame.into_data() {
+                buffer.extend_from_slice(&data);
+            }
+        }
+        Some(Err(cause)) => return Err(cause.status()),
+        None => *ended = true,
+    }
+    Ok(())
 }
 
 fn read<M: Message + Default>(message: &Bytes, most: usize) -> Result<M, Status> {
@@ -229,6 +320,7 @@ mod tests {
     use http_body_util::Full;
     use hyper::body::Frame;
 
+    use super::super::peer::Address;
     use super::*;
 
     const VALUES: usize = 1000;
@@ -303,6 +395,77 @@ mod tests {
                 assert_eq!(next, Some(request(9)));
             }
         }
+    }
+
+    /// The begin of a message, where it is 1, and nothing more; it is looked at in each second.
+    struct Slow(usize);
+
+    impl Body for Slow {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            if self.0 > 0 {
+                self.0 -= 1;
+                let begin = prefix(9).to_vec().into();
+                return Poll::Ready(Some(Ok(Frame::data(begin))));
+            }
+            let waker = cx.waker().clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                waker.wake();
+            });
+            Poll::Pending
+        }
+    }
+
+    /// 100 streams of a connection, each with 4 MiB of a message without an end.
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_has_begun_has_a_time_to_end() {
+        let peer = Arc::new(Peer::new(Address::Unix, None));
+        let begun = Instant::now();
+        let mut inbound = Inbound::of(&peer, Slow(0), BOUNDS);
+        let nothing = inbound.first::<DiscoveryRequest>().await.unwrap_err();
+        assert_eq!(nothing.code(), Code::DeadlineExceeded);
+        assert_eq!(begun.elapsed().as_secs(), FIRST.as_secs());
+        // Whoever says nothing at all has begun nothing.
+        let waits = timeout(2 * MESSAGE, inbound.next::<DiscoveryRequest>());
+        assert!(waits.await.is_err());
+        inbound.body = Slow(1);
+        let begun = Instant::now();
+        // Asked again and again, as a stream is that has other things to do.
+        let late = loop {
+            let next = timeout(Duration::from_secs(3), inbound.next::<DiscoveryRequest>());
+            if let Ok(next) = next.await {
+                break next.unwrap_err();
+            }
+        };
+        assert_eq!(late.code(), Code::DeadlineExceeded);
+        assert_eq!(begun.elapsed().as_secs(), MESSAGE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_come_of_all_messages_of_a_connection_is_bounded() {
+        let peer = Arc::new(Peer::new(Address::Unix, None));
+        let part = |bytes: usize| {
+            let mut begin = prefix(4 << 20).to_vec();
+            begin.resize(bytes, 0);
+            Inbound::of(&peer, Endless(begin.into(), 0), BOUNDS)
+        };
+        let mut large = part(3 << 20);
+        let waits = timeout(Duration::from_secs(1), large.fill_in_time());
+        waits.await.unwrap().unwrap();
+        let next = timeout(Duration::ZERO, large.fill_in_time());
+        next.await.unwrap().unwrap();
+        let refused = part(2 << 20).next::<DiscoveryRequest>().await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        drop(large);
+        // It is free again: what is wrong now is what was said.
+        let read = part(2 << 20).next::<DiscoveryRequest>().await.unwrap_err();
+        assert_eq!(read.code(), Code::InvalidArgument);
     }
 
     #[tokio::test(start_paused = true)]

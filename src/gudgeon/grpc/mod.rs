@@ -19,7 +19,9 @@ mod idle;
 mod outlet;
 mod peer;
 mod pieces;
+mod unfinished;
 
+pub(crate) use addresses::{AddressLimit, AddressPermit};
 pub(crate) use calls::{Calls, Reply, call, no_call, refused, streaming};
 pub(crate) use certificates::{Certificates, follow};
 pub(crate) use connections::{Keeping, Listener, Port, run};

@@ -1,12 +1,15 @@
 //! Who is at the other end of a connection.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Notify;
 
+use super::unfinished::UnfinishedLimit;
+use crate::serve::network;
 use crate::tls;
 
 /// Where it comes from.
@@ -25,6 +28,16 @@ impl fmt::Display for Address {
             Self::Ip(address) => address.fmt(to),
             Self::Unix => to.write_str("unix"),
             Self::Dialled(name) => to.write_str(name),
+        }
+    }
+}
+
+impl Address {
+    /// Where it comes from, for shares; `None`: of a socket in the file system, or dialled.
+    pub(crate) fn network(&self) -> Option<IpAddr> {
+        match self {
+            Self::Ip(address) => Some(network(address.ip())),
+            Self::Unix | Self::Dialled(_) => None,
         }
     }
 }
@@ -58,6 +71,7 @@ pub(crate) struct Peer {
     /// The first request or stream has come, or the last stream has gone.
     turned: Notify,
     cut: Notify,
+    unfinished: Arc<UnfinishedLimit>,
 }
 
 impl Peer {
@@ -69,7 +83,22 @@ impl Peer {
             streams: AtomicUsize::new(0),
             turned: Notify::new(),
             cut: Notify::new(),
+            unfinished: Arc::default(),
         }
+    }
+
+    /// One of a port.
+    pub(super) fn on(mut self, limit: &Arc<UnfinishedLimit>) -> Self {
+        self.unfinished = Arc::clone(limit);
+        self
+    }
+
+    pub(super) fn unfinished(&self) -> &UnfinishedLimit {
+        &self.unfinished
+    }
+
+    pub(super) fn network(&self) -> Option<IpAddr> {
+        self.address.network()
     }
 
     pub(super) fn asks(&self) {

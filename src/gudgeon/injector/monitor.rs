@@ -14,7 +14,8 @@ use super::status::Status;
 use super::webhook::{Webhook, health};
 use crate::cli::{REVISION, VERSION};
 use crate::serve::{
-    Answer, Answering, Line, Service, as_json, full, guard, not_allowed, ready, text, to_page,
+    Answer, Answering, Audience, Line, Service, SharedAnswers, Wanted, as_json, full, guard,
+    not_allowed, text, to_page,
 };
 
 /// One of the plain listeners.
@@ -24,26 +25,58 @@ pub(crate) struct Monitor<E> {
     pub(crate) status: Arc<Status>,
     /// Anybody may read /debug.
     pub(crate) open: bool,
+    /// Metrics and pages, which take a while to make.
+    pub(crate) answers: Arc<SharedAnswers>,
+}
+
+/// A request's head: what decides about its answer.
+#[derive(Debug)]
+struct Head {
+    method: Method,
+    path: String,
 }
 
 impl<E: Engine> Monitor<E> {
-    fn respond(&self, method: &Method, path: &str, guarded: Result<(), Answer>) -> Answer {
+    async fn respond(self: Arc<Self>, head: Head, guarded: Result<(), Answer>) -> Answer {
+        let path = &*head.path;
         let debug = path == "/debug" || path.starts_with("/debug/");
         let known = debug || matches!(path, "/" | "/metrics" | "/ready" | "/healthz" | "/version");
         if !known {
             return text(StatusCode::NOT_FOUND, "not found");
         }
-        if !matches!(*method, Method::GET | Method::HEAD) {
+        if !matches!(head.method, Method::GET | Method::HEAD) {
             return not_allowed("GET, HEAD");
         }
         if debug && let Err(refused) = guarded {
             return refused;
         }
+        let audience = match path {
+            // Health is made where it is asked for, whatever else waits.
+            "/ready" | "/healthz" => {
+                return health(&self.webhook.health, &head.method, path == "/ready");
+            }
+            "/version" => return as_json(&json!({"version": VERSION, "revision": REVISION})),
+            "/metrics" => Audience::Monitoring,
+            _ => Audience::People,
+        };
+        let wanted = Wanted {
+            key: head.path.clone(),
+            state: None,
+            audience,
+        };
+        let (this, shared) = (Arc::clone(&self), Arc::clone(&self.answers));
+        let answer = shared.get(wanted, move || this.document(&head.path));
+        answer.await.unwrap_or_else(|| {
+            self.webhook.metrics.panicked();
+            text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this")
+        })
+    }
+
+    /// What takes a while.
+    fn document(&self, path: &str) -> Answer {
         match path {
             "/" => to_page(),
             "/metrics" => full(StatusCode::OK, CONTENT_TYPE, self.metrics().into()),
-            "/ready" | "/healthz" => health(&self.webhook.health, method, path == "/ready"),
-            "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
             "/debug" | "/debug/" => full(
                 StatusCode::OK,
                 "text/html; charset=utf-8",
@@ -99,7 +132,11 @@ impl<E: Engine> Monitor<E> {
 impl<E: Engine> Service for Monitor<E> {
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering {
         let guarded = guard(&request, line.peer.ip(), self.open);
-        ready(self.respond(request.method(), request.uri().path(), guarded))
+        let head = Head {
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+        };
+        Box::pin(async move { Ok(self.respond(head, guarded).await) })
     }
 
     fn panicked(&self) {

@@ -173,12 +173,14 @@ impl<E: Engine> Prepared<E> {
         tasks.spawn(files, authority, beats);
         look_for_cluster(flags, access, &webhook, &status);
         let mut serving = JoinSet::new();
+        let answers: Arc<serve::SharedAnswers> = Arc::default();
         for (door, open) in [(doors.monitoring, false), (doors.debug, true)] {
             let Some(door) = door else { continue };
             let monitor = Arc::new(Monitor {
                 webhook: Arc::clone(&webhook),
                 status: Arc::clone(&status),
                 open,
+                answers: Arc::clone(&answers),
             });
             serving.spawn(serve::run(door, monitor, stage.clone()));
         }

@@ -18,7 +18,7 @@ use super::health::Health;
 use super::metrics::Metrics;
 use super::pairs::pairs;
 use super::secrets::Secrets;
-use crate::admission::{Manner, Question, Says, Taken, Unjudged, take};
+use crate::admission::{Judged, Manner, Question, Says, Taken, Unjudged, take};
 use crate::serve::{
     Answer, Answering, Cut, Line, Permits, Service, Worker, not_allowed, ready, text,
 };
@@ -97,10 +97,11 @@ impl<E: Engine> Webhook<E> {
     }
 
     /// Decides, and notes what was decided.
-    fn decide(&self, path: &str, body: Bytes, start: Instant) -> Vec<u8> {
+    fn decide(&self, path: &str, body: Bytes, start: Instant) -> Judged {
         let (question, read) = Question::read(&body, MANNER);
         // Only one of both is needed from here on.
         drop(body);
+        let is_review = read.is_ok();
         let mut warnings = Vec::new();
         let (says, mut decision) = match read {
             Err(flaw) => refused(400, BAD_REQUEST, flaw.to_string()),
@@ -149,7 +150,7 @@ impl<E: Engine> Webhook<E> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .add(decision);
-        answer
+        Judged { answer, is_review }
     }
 
     fn ask(&self, path: &str, question: &Question, warnings: &mut Vec<String>) -> (Says, Decision) {
@@ -217,6 +218,11 @@ impl<E: Engine> Service for Webhook<E> {
             return ready(health(&self.health, request.method(), path == "/ready"));
         }
         ready(text(StatusCode::NOT_FOUND, "not found"))
+    }
+
+    /// A review does, when it was judged.
+    fn establishes(&self, _request: &Request<Incoming>) -> bool {
+        false
     }
 
     fn panicked(&self) {

@@ -262,7 +262,7 @@ impl Calls for Service {
             common: Arc::clone(&self.common),
             joined,
             peer: Arc::clone(peer),
-            inbound: Inbound::new(request.into_body(), self.bounds),
+            inbound: Inbound::of(peer, request.into_body(), self.bounds),
             outlet,
             access: self.guard.access.clone(),
         };

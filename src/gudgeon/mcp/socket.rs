@@ -12,9 +12,6 @@ use crate::exit::Failure;
 use crate::grpc::Listener;
 use crate::serve;
 
-/// Connections that wait to be accepted.
-const BACKLOG: u32 = 128;
-
 /// An address that nobody else can take.
 #[derive(Debug)]
 pub(super) enum Socket {
@@ -105,7 +102,8 @@ fn open(path: &Path) -> io::Result<UnixListener> {
     let socket = UnixSocket::new_stream()?;
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.bind(path)?;
-    socket.listen(BACKLOG)
+    // As many wait to be accepted as at any other port.
+    socket.listen(serve::BACKLOG)
 }
 
 #[cfg(test)]
@@ -113,6 +111,28 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    /// Whoever came after a crowd of 128 was told to try again.
+    #[tokio::test]
+    async fn a_crowd_waits_at_a_file_as_it_does_at_a_port() {
+        use rustix::net::{
+            AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+        };
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("mcp.sock");
+        let _socket = Socket::reserve("x", &format!("unix://{}", path.display())).unwrap();
+        let at = SocketAddrUnix::new(path.as_path()).unwrap();
+        let crowd: Vec<_> = (0..500)
+            .map(|_| {
+                let flags = SocketFlags::NONBLOCK;
+                let one = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+                let one = one.unwrap();
+                connect(&one, &at).unwrap();
+                one
+            })
+            .collect();
+        assert_eq!(crowd.len(), 500);
+    }
 
     #[tokio::test]
     async fn a_file_is_its_owners_and_a_stale_one_is_replaced() {

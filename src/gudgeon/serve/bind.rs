@@ -11,7 +11,7 @@ use crate::exit::Failure;
 /// What the kernel says where it has no IPv6.
 const NO_FAMILY: [i32; 2] = [97, 99];
 /// Connections that wait to be accepted.
-const BACKLOG: u32 = 1024;
+pub(crate) const BACKLOG: u32 = 1024;
 
 /// Listens where a flag says.
 ///

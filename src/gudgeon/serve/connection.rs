@@ -1,6 +1,6 @@
 //! One connection, from the handshake to the farewell.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -94,6 +94,11 @@ impl Line {
         self.place.left().await;
     }
 
+    /// Where it comes from, for shares.
+    pub(super) fn network(&self) -> IpAddr {
+        self.place.network()
+    }
+
     /// Whether a request of it was answered, and none was too slow since.
     pub(super) fn is_established(&self) -> bool {
         self.place.is_established()
@@ -161,27 +166,32 @@ impl Line {
 
 /// A request in work; over when dropped, be it answered or given up.
 #[derive(Debug)]
-struct Work(Arc<Line>);
+struct Work {
+    line: Arc<Line>,
+    /// Its answer makes its client one that is known.
+    establishes: bool,
+}
 
 impl Work {
-    fn new(line: &Arc<Line>) -> Self {
+    fn new(line: &Arc<Line>, establishes: bool) -> Self {
         line.begin();
-        Self(Arc::clone(line))
+        Self {
+            line: Arc::clone(line),
+            establishes,
+        }
     }
 
     fn over(self, answer: &Result<Answer, Cut>) {
-        if answer
-            .as_ref()
-            .is_ok_and(|answer| answer.status().is_success())
-        {
-            self.0.establish();
+        let succeeds = |answer: &Answer| answer.status().is_success();
+        if self.establishes && answer.as_ref().is_ok_and(succeeds) {
+            self.line.establish();
         }
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        self.0.end();
+        self.line.end();
     }
 }
 
@@ -239,10 +249,12 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
     let connection = builder.serve_connection(
         io,
         service_fn(move |request| {
-            let work = Work::new(&owner);
-            let answering = Arc::clone(&service).answer(request, &owner);
+            let work = Work::new(&owner, service.establishes(&request));
+            let (service, line) = (Arc::clone(&service), Arc::clone(&owner));
             async move {
-                let answer = answering.await;
+                // Each in a turn of the loop of its own, so that many in one packet hold up nobody.
+                tokio::task::yield_now().await;
+                let answer = service.answer(request, &line).await;
                 work.over(&answer);
                 answer
             }
@@ -276,10 +288,12 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let connection = builder.serve_connection(
         io,
         service_fn(move |request| {
-            let work = Work::new(&owner);
-            let answering = Arc::clone(&service).answer(request, &owner);
+            let work = Work::new(&owner, service.establishes(&request));
+            let (service, line) = (Arc::clone(&service), Arc::clone(&owner));
             async move {
-                let answer = answering.await;
+                // Each in a turn of the loop of its own, so that many in one packet hold up nobody.
+                tokio::task::yield_now().await;
+                let answer = service.answer(request, &line).await;
                 work.over(&answer);
                 answer
             }

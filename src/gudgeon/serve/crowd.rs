@@ -1,10 +1,13 @@
 //! The connections of one listener: a fixed number of places, and who gives way.
 //!
-//! Strangers go first, who were never answered: the one that has not moved for the longest time, be it silent or slow. Then
-//! who was answered before and has begun a request that does not come; then the longest idle. So a crowd pushes out itself,
-//! not the API server's kept connections.
+//! Strangers go first, who were never answered; then who was answered before and has begun a request that does not come; then
+//! the idle; and last the busy ones of an address that has more than a quarter of all places. Of these one from the address
+//! that has the most, and of that the one that has not moved for the longest time, be it silent or slow. So a crowd pushes out
+//! itself, not the API server's kept connections.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +16,8 @@ use tokio::time::Instant;
 
 /// A request in which nothing moves for so long may be cut for a newcomer: the API server does not wait longer either.
 const STALLED: Duration = Duration::from_secs(5);
+/// A request that takes less is not cut, whoever else comes from its address.
+const LONG: Duration = Duration::from_secs(1);
 /// Between two looks for somebody who may be cut, when nobody has become idle.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -32,10 +37,13 @@ struct Members {
 
 #[derive(Debug)]
 struct Member {
+    network: IpAddr,
     /// It has asked something, and was answered.
     established: bool,
     /// Requests in work.
     busy: u32,
+    /// Since when there has been one.
+    began: Instant,
     /// When it came, began or ended a request, or a part of one came that is worth something.
     moved: Instant,
     leave: Arc<Notify>,
@@ -46,6 +54,7 @@ struct Member {
 pub(super) struct Place {
     crowd: Arc<Crowd>,
     id: u64,
+    network: IpAddr,
     leave: Arc<Notify>,
 }
 
@@ -68,13 +77,7 @@ impl Crowd {
             let moved = self.moved.notified();
             {
                 let members = self.members();
-                let now = Instant::now();
-                if members.all.len() < self.places
-                    || members
-                        .all
-                        .values()
-                        .any(|member| member.rank(now).is_some())
-                {
+                if members.all.len() < self.places || members.first(self.places).is_some() {
                     return;
                 }
             }
@@ -83,7 +86,7 @@ impl Crowd {
     }
 
     /// Takes a place; who has to give way for it leaves at once.
-    pub(super) fn enter(this: &Arc<Self>) -> Place {
+    pub(super) fn enter(this: &Arc<Self>, network: IpAddr) -> Place {
         let leave = Arc::new(Notify::new());
         if this.members().all.len() >= this.places {
             this.make_room();
@@ -94,8 +97,10 @@ impl Crowd {
         members.all.insert(
             id,
             Member {
+                network,
                 established: false,
                 busy: 0,
+                began: Instant::now(),
                 moved: Instant::now(),
                 leave: Arc::clone(&leave),
             },
@@ -103,22 +108,36 @@ impl Crowd {
         Place {
             crowd: Arc::clone(this),
             id,
+            network,
             leave,
         }
     }
 
     /// Asks the one to leave that deserves its place least.
     pub(super) fn make_room(&self) {
-        let now = Instant::now();
         let mut members = self.members();
-        let ranked = members
-            .all
-            .iter()
-            .filter_map(|(id, member)| Some((member.rank(now)?, member.moved, *id)));
-        let chosen = ranked.min().map(|(_, _, id)| id);
-        if let Some(member) = chosen.and_then(|id| members.all.remove(&id)) {
+        let first = members.first(self.places);
+        if let Some(member) = first.and_then(|id| members.all.remove(&id)) {
             member.leave.notify_one();
         }
+    }
+}
+
+impl Members {
+    /// Who gives way next.
+    fn first(&self, places: usize) -> Option<u64> {
+        let now = Instant::now();
+        // Strangers by themselves: who has kept connections may open one more.
+        let mut shares: HashMap<(IpAddr, bool), usize> = HashMap::new();
+        for member in self.all.values() {
+            *shares.entry(member.share()).or_default() += 1;
+        }
+        let ranked = self.all.iter().filter_map(|(id, member)| {
+            let share = shares.get(&member.share()).copied().unwrap_or_default();
+            let rank = member.rank(now, share > (places / 4).max(1))?;
+            Some((rank, Reverse(share), member.moved, *id))
+        });
+        ranked.min().map(|(_, _, _, id)| id)
     }
 }
 
@@ -128,20 +147,33 @@ enum Rank {
     Stranger,
     Stalled,
     Idle,
+    /// Busy for long, from an address that has more than its share.
+    Crowded,
 }
 
 impl Member {
-    /// `None`: it has its place for sure.
-    fn rank(&self, now: Instant) -> Option<Rank> {
+    /// Among whom it counts.
+    fn share(&self) -> (IpAddr, bool) {
+        (self.network, self.established)
+    }
+
+    /// `None`: it has its place for sure. `crowded`: its address has more than its share.
+    fn rank(&self, now: Instant, crowded: bool) -> Option<Rank> {
         match (self.established, self.busy) {
             (false, _) => Some(Rank::Stranger),
             (true, 0) => Some(Rank::Idle),
-            (true, _) => (now.duration_since(self.moved) >= STALLED).then_some(Rank::Stalled),
+            (true, _) if now.duration_since(self.moved) >= STALLED => Some(Rank::Stalled),
+            (true, _) if crowded && now.duration_since(self.began) >= LONG => Some(Rank::Crowded),
+            (true, _) => None,
         }
     }
 }
 
 impl Place {
+    pub(super) fn network(&self) -> IpAddr {
+        self.network
+    }
+
     /// Returns when this connection has to go.
     pub(super) async fn left(&self) {
         self.leave.notified().await;
@@ -162,7 +194,12 @@ impl Place {
     }
 
     pub(super) fn begin(&self) {
-        self.with(|member| member.busy += 1);
+        self.with(|member| {
+            if member.busy == 0 {
+                member.began = Instant::now();
+            }
+            member.busy += 1;
+        });
     }
 
     pub(super) fn end(&self) {
@@ -202,6 +239,16 @@ mod tests {
 
     use super::*;
 
+    fn at(crowd: &Arc<Crowd>, last: u8) -> Place {
+        Crowd::enter(crowd, IpAddr::from([10, 0, 0, last]))
+    }
+
+    /// Each from an address of its own, so that no share decides.
+    fn enter(crowd: &Arc<Crowd>) -> Place {
+        let count = crowd.members().next;
+        at(crowd, u8::try_from(count).unwrap())
+    }
+
     fn asked_to_leave(place: &Place) -> bool {
         !place.crowd.members().all.contains_key(&place.id)
     }
@@ -215,19 +262,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn strangers_go_before_the_idle_and_the_busy_stay() {
         let crowd = Arc::new(Crowd::new(3));
-        let busy = Crowd::enter(&crowd);
+        let busy = enter(&crowd);
         answered(&busy);
         busy.begin();
-        let known = Crowd::enter(&crowd);
+        let known = enter(&crowd);
         answered(&known);
-        let stranger = Crowd::enter(&crowd);
+        let stranger = enter(&crowd);
         tokio::time::advance(Duration::from_secs(1)).await;
-        let younger = Crowd::enter(&crowd);
+        let younger = enter(&crowd);
         assert!(asked_to_leave(&stranger) && !asked_to_leave(&known));
         stranger.left().await;
         answered(&younger);
         younger.begin();
-        let last = Crowd::enter(&crowd);
+        let last = enter(&crowd);
         assert!(asked_to_leave(&known), "the longest idle");
         answered(&last);
         last.begin();
@@ -241,19 +288,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stranger_that_is_slow_goes_before_one_that_has_just_come() {
         let crowd = Arc::new(Crowd::new(3));
-        let known = Crowd::enter(&crowd);
+        let known = enter(&crowd);
         answered(&known);
-        let [slow, moves] = [(), ()].map(|()| Crowd::enter(&crowd));
+        let [slow, moves] = [(), ()].map(|()| enter(&crowd));
         slow.begin();
         moves.begin();
         tokio::time::advance(Duration::from_secs(1)).await;
         moves.moved();
         crowd.room().await;
-        let comes = Crowd::enter(&crowd);
+        let comes = enter(&crowd);
         assert!(asked_to_leave(&slow) && !asked_to_leave(&moves) && !asked_to_leave(&known));
         tokio::time::advance(Duration::from_secs(1)).await;
         comes.moved();
-        let last = Crowd::enter(&crowd);
+        let last = enter(&crowd);
         assert!(asked_to_leave(&moves) && !asked_to_leave(&comes) && !asked_to_leave(&known));
         // As soon as it is answered it is none any more; until it loses that.
         answered(&last);
@@ -261,14 +308,14 @@ mod tests {
         last.establish(false);
         tokio::time::advance(Duration::from_secs(1)).await;
         comes.moved();
-        let _next = Crowd::enter(&crowd);
+        let _next = enter(&crowd);
         assert!(asked_to_leave(&last) && !asked_to_leave(&known));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_does_not_come_keeps_nobody_out_for_long() {
         let crowd = Arc::new(Crowd::new(2));
-        let all = [(), ()].map(|()| Crowd::enter(&crowd));
+        let all = [(), ()].map(|()| enter(&crowd));
         for place in &all {
             answered(place);
             place.begin();
@@ -279,8 +326,63 @@ mod tests {
         let start = Instant::now();
         crowd.room().await;
         assert!(start.elapsed() <= STALLED);
-        let _comes = Crowd::enter(&crowd);
+        let _comes = enter(&crowd);
         let [stalled, moves] = &all;
         assert!(asked_to_leave(stalled) && !asked_to_leave(moves));
+    }
+
+    /// 512 places with slow bodies after one review each: nobody else came in.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_has_all_places_and_is_busy_leaves_some_to_others() {
+        let crowd = Arc::new(Crowd::new(8));
+        let server = at(&crowd, 1);
+        answered(&server);
+        server.begin();
+        let many: Vec<_> = (0..7).map(|_| at(&crowd, 2)).collect();
+        for place in &many {
+            answered(place);
+            place.begin();
+        }
+        let gone = || many.iter().filter(|place| asked_to_leave(place)).count();
+        let start = Instant::now();
+        let mut others = Vec::new();
+        // A quarter is for whoever has it.
+        for last in 3..8 {
+            while tokio::time::timeout(LOOK, crowd.room()).await.is_err() {
+                many.iter().for_each(Place::moved);
+                server.moved();
+                assert!(start.elapsed() < STALLED, "nobody leaves");
+            }
+            let comes = at(&crowd, last);
+            answered(&comes);
+            comes.begin();
+            others.push(comes);
+        }
+        assert_eq!(gone(), 5);
+        assert!(start.elapsed() >= LONG && !asked_to_leave(&server));
+        let wait = tokio::time::timeout(LONG, crowd.room());
+        assert!(
+            wait.await.is_err(),
+            "all are busy, and nobody has more than his share"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_strangers_the_one_from_the_largest_crowd_goes() {
+        let crowd = Arc::new(Crowd::new(5));
+        let kept: Vec<_> = (0..2).map(|_| at(&crowd, 1)).collect();
+        kept.iter().for_each(answered);
+        let mut last = at(&crowd, 1);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let _crowd: Vec<_> = (0..20)
+            .map(|_| {
+                let place = at(&crowd, 2);
+                assert!(!asked_to_leave(&last));
+                place
+            })
+            .collect();
+        answered(&last);
+        last = at(&crowd, 1);
+        assert!(!asked_to_leave(&last) && !kept.iter().any(asked_to_leave));
     }
 }

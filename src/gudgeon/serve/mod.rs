@@ -13,6 +13,7 @@ mod crowd;
 mod frames;
 mod guard;
 mod io;
+mod network;
 mod permit;
 mod query;
 mod shared;
@@ -34,14 +35,15 @@ use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
 pub(crate) use answers::{as_json, full, not_allowed, ready, text, to_page};
-pub(crate) use bind::{bind, everywhere, listen, reserve};
+pub(crate) use bind::{BACKLOG, bind, everywhere, listen, reserve};
 pub(crate) use body::{Unread, read};
 pub(crate) use connection::Line;
 use crowd::Crowd;
 pub(crate) use guard::guard;
+pub(crate) use network::network;
 pub(crate) use permit::{Permit, Permits, Progress};
 pub(crate) use query::Query;
-pub(crate) use shared::{SharedAnswers, Wanted};
+pub(crate) use shared::{Audience, SharedAnswers, Wanted};
 pub(crate) use worker::Worker;
 
 use crate::{descriptors, log};
@@ -73,6 +75,12 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Answer, Cut>> + S
 pub(crate) trait Service: Send + Sync + 'static {
     /// One request.
     fn answer(self: Arc<Self>, request: Request<Incoming>, line: &Arc<Line>) -> Answering;
+
+    /// Whether whoever has an answer to this is a stranger no more. Where reviews are judged one of those has to be answered:
+    /// else a question after health would be enough to stand in an API server's way.
+    fn establishes(&self, _request: &Request<Incoming>) -> bool {
+        true
+    }
 
     /// A task has panicked: what it did was lost, nothing else is.
     fn panicked(&self);
@@ -179,6 +187,9 @@ async fn accept(
     let _best = stream.set_nodelay(true);
     // A peer that vanished is noticed, and its place freed.
     let _best = rustix::net::sockopt::set_socket_keepalive(&stream, true);
-    let place = Crowd::enter(crowd);
+    let place = Crowd::enter(crowd, network(peer.ip()));
     Ok((stream, peer, place, open))
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,10 +2,12 @@
 //!
 //! Nobody waits for a permit. A request gets one at once, or 429: so no queue can be filled by those who are slow. Where there is
 //! none left, a request evicts another one that deserves it less: one whose body has not moved for a while; where it comes over a
-//! connection that was answered before, one of strangers; and among equals one that holds much more.
+//! connection that was answered before, one of strangers; and among equals one that holds much more, or one of an address that
+//! does: one that has more than half of all gives way even to strangers.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::connection::Line;
+use super::worker::Flow;
 
 /// A body of which nothing came in this time gives way to any other.
 pub(super) const STALE: Duration = Duration::from_millis(250);
@@ -36,6 +39,8 @@ pub(crate) struct Rejected;
 #[derive(Debug)]
 struct State {
     next: u64,
+    /// All there are.
+    bytes: usize,
     free: usize,
     holders: BTreeMap<u64, Holder>,
 }
@@ -81,6 +86,7 @@ impl Permits {
             floor: bytes.checked_div(requests).unwrap_or(bytes).max(1),
             state: Mutex::new(State {
                 next: 0,
+                bytes,
                 free: bytes,
                 holders: BTreeMap::new(),
             }),
@@ -140,12 +146,22 @@ impl State {
             return Ok(());
         }
         let known = connection.is_established();
+        let shares = self.shares();
+        let has = self.holders.get(&own).map_or(0, |holder| holder.bytes);
+        let mine = shares.get(&connection.network()).copied();
+        let mine = mine.unwrap_or_default().saturating_sub(has) + all;
         let mut chosen = Vec::new();
         for (id, holder) in &self.holders {
+            let network = holder.connection.network();
+            let theirs = shares.get(&network).copied().unwrap_or_default();
+            let is_other = network != connection.network();
+            let more = is_other && theirs.saturating_sub(holder.bytes) >= mine;
+            let most = is_other && theirs > self.bytes / 2 && mine <= self.bytes / 2;
             let stale = holder.is_stale(now);
-            let established = !stale && holder.connection.is_established();
-            let less = (known && !established)
-                || (established == known && (stale || holder.bytes / MUCH >= all));
+            let established = !stale && !most && holder.connection.is_established();
+            let less = most
+                || (known && !established)
+                || (established == known && (stale || more || holder.bytes / MUCH >= all));
             if *id != own && holder.progress != Progress::Working && less {
                 // Those that are not stale go last, the largest first.
                 let rest = if stale { 0 } else { holder.bytes };
@@ -167,6 +183,17 @@ impl State {
             }
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// Bytes by address.
+    fn shares(&self) -> HashMap<IpAddr, usize> {
+        let mut shares: HashMap<IpAddr, usize> = HashMap::new();
+        for holder in self.holders.values() {
+            *shares.entry(holder.connection.network()).or_default() += holder.bytes;
+        }
+        shares
     }
 }
 
@@ -244,9 +271,17 @@ impl Permit {
         Arc::clone(&self.evicted)
     }
 
-    /// Whether its connection has been answered before.
-    pub(crate) fn is_established(&self) -> bool {
-        self.connection.is_established()
+    /// With whom its work takes turns.
+    pub(crate) fn flow(&self) -> Flow {
+        Flow {
+            network: self.connection.network(),
+            established: self.connection.is_established(),
+        }
+    }
+
+    /// Its request is one that an API server sends: its client is a stranger no more.
+    pub(crate) fn establish(&self) {
+        self.connection.establish();
     }
 }
 
@@ -270,10 +305,15 @@ mod tests {
 
     /// The first `known` of them were answered before.
     fn lines<const COUNT: usize>(known: usize) -> [Arc<Line>; COUNT] {
+        lines_of(known, 1)
+    }
+
+    /// The same of an address.
+    fn lines_of<const COUNT: usize>(known: usize, last: u8) -> [Arc<Line>; COUNT] {
         let crowd = Arc::new(Crowd::new(COUNT));
         std::array::from_fn(|at| {
-            let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-            let line = Line::new(peer, Crowd::enter(&crowd));
+            let peer = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 1));
+            let line = Line::new(peer, Crowd::enter(&crowd, peer.ip()));
             if at < known {
                 line.establish();
             }
@@ -363,6 +403,37 @@ mod tests {
         working.grow(40).unwrap();
         working.begin(Progress::Working).unwrap();
         assert_eq!(permits.acquire(&kept).unwrap_err(), Rejected);
+    }
+
+    /// 256 who had one review answered, and whose bodies come just fast enough, had all permits for as long as they liked.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_has_the_most_gives_way_to_another_address() {
+        for known in [1, 0] {
+            let many: [_; 8] = lines_of(8, 1);
+            let [server] = lines_of(known, 2);
+            let permits = Permits::new(80, 8);
+            let mut held: Vec<_> = many
+                .iter()
+                .map(|one| permits.acquire(one).unwrap())
+                .collect();
+            let mut own: Vec<Permit> = Vec::new();
+            for _ in 0..4 {
+                tokio::time::advance(STALE / 2).await;
+                held.iter().chain(&own).for_each(|permit| permit.came(STEP));
+                own.push(permits.acquire(&server).unwrap());
+            }
+            // Half of all is a share that nobody is asked to give.
+            assert_eq!(permits.acquire(&server).unwrap_err(), Rejected);
+            assert_eq!(permits.acquire(&many[0]).unwrap_err(), Rejected);
+            let mut evicted = 0;
+            for permit in &held {
+                evicted += usize::from(happens(permit.evicted()).await);
+            }
+            assert_eq!(evicted, 4, "{known}");
+            held.clear();
+            own.clear();
+            assert_eq!(permits.state().free, 80);
+        }
     }
 
     #[tokio::test(start_paused = true)]

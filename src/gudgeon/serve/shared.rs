@@ -22,9 +22,16 @@ const KEEP: Duration = Duration::from_secs(5);
 /// Answers of one program.
 #[derive(Debug, Default)]
 pub(crate) struct SharedAnswers {
+    pages: Lane,
+    metrics: Lane,
+    made: Mutex<Vec<Made>>,
+}
+
+/// Where one waits for its turn.
+#[derive(Debug, Default)]
+struct Lane {
     turn: Arc<Turn<()>>,
     waiting: AtomicUsize,
-    made: Mutex<Vec<Made>>,
 }
 
 #[derive(Debug)]
@@ -36,6 +43,14 @@ struct Made {
     answer: Answer,
 }
 
+/// For whom an answer is. Whoever looks at many pages is not to blind those who watch the program: metrics have a turn of their
+/// own, beside that of all pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    People,
+    Monitoring,
+}
+
 /// One that is asked for.
 #[derive(Debug)]
 pub(crate) struct Wanted {
@@ -44,6 +59,7 @@ pub(crate) struct Wanted {
     /// The number of the state that it is made of, where it depends on nothing else: then it is right for as long as that number
     /// stands. `None`: one is right for all who came before it was begun.
     pub(crate) state: Option<u64>,
+    pub(crate) audience: Audience,
 }
 
 /// One that waits.
@@ -79,12 +95,16 @@ impl SharedAnswers {
         if let Some(answer) = self.find(&wanted, came) {
             return Some(answer);
         }
-        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.waiting);
+        let lane = match wanted.audience {
+            Audience::People => &self.pages,
+            Audience::Monitoring => &self.metrics,
+        };
+        let before = lane.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&lane.waiting);
         if before >= WAITING {
             return Some(busy());
         }
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let turn = Arc::clone(&lane.turn).lock_owned().await;
         if let Some(answer) = self.find(&wanted, came) {
             return Some(answer);
         }
@@ -143,6 +163,7 @@ mod tests {
         Wanted {
             key: key.to_owned(),
             state,
+            audience: Audience::People,
         }
     }
 
@@ -201,7 +222,7 @@ mod tests {
         };
         assert_eq!(of(StatusCode::OK), WAITING);
         assert_eq!(of(StatusCode::TOO_MANY_REQUESTS), WAITING);
-        assert_eq!(shared.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(shared.pages.waiting.load(Ordering::Relaxed), 0);
         assert!(shared.made().len() <= KEPT);
     }
 
@@ -214,15 +235,47 @@ mod tests {
             text(StatusCode::OK, "made")
         });
         let asked = tokio::spawn(asked);
-        while shared.turn.try_lock().is_ok() {
+        while shared.pages.turn.try_lock().is_ok() {
             tokio::task::yield_now().await;
         }
         asked.abort();
         assert!(asked.await.unwrap_err().is_cancelled());
-        assert!(shared.turn.try_lock().is_err(), "it is still being made");
+        assert!(
+            shared.pages.turn.try_lock().is_err(),
+            "it is still being made"
+        );
         free.send(()).unwrap();
         let next = Arc::clone(&shared).get(wanted("a", Some(1)), || panic!("it is there"));
         assert!(next.await.is_some());
+    }
+
+    /// 32 requests for pages had all places, and Prometheus was told to come again.
+    #[tokio::test]
+    async fn metrics_do_not_wait_for_pages() {
+        let shared = Arc::new(SharedAnswers::default());
+        let (free, taken) = std::sync::mpsc::channel::<()>();
+        let taken = Arc::new(Mutex::new(taken));
+        let mut pages = JoinSet::new();
+        for number in 0..2 * WAITING {
+            let taken = Arc::clone(&taken);
+            let key = wanted(&number.to_string(), None);
+            pages.spawn(Arc::clone(&shared).get(key, move || {
+                taken.lock().unwrap().recv().unwrap();
+                text(StatusCode::OK, "page")
+            }));
+        }
+        let full = Arc::clone(&shared);
+        while full.pages.waiting.load(Ordering::Relaxed) < WAITING {
+            tokio::task::yield_now().await;
+        }
+        let metrics = Wanted {
+            audience: Audience::Monitoring,
+            ..wanted("/metrics", None)
+        };
+        let metrics = shared.get(metrics, || text(StatusCode::OK, "metrics"));
+        assert_eq!(metrics.await.unwrap().status(), StatusCode::OK);
+        (0..2 * WAITING).for_each(|_| _ = free.send(()));
+        assert_eq!(pages.join_all().await.len(), 2 * WAITING);
     }
 
     #[tokio::test]

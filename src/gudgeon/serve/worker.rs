@@ -1,23 +1,31 @@
-//! Work that takes longer than the loop may: one thread beside it, for one job at a time.
+//! Work that takes longer than the loop may: one thread beside it, for one job at a time. And the loop's own share.
 //!
-//! Jobs of connections that were answered before go first: of strangers' jobs one at most is ahead of them.
+//! Flows take turns: each address whose connections were answered before is one, and all strangers together are another. So
+//! whoever has many jobs waits for himself.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 
 /// Jobs of strangers, and jobs of others, that may wait.
 const QUEUE: usize = 64;
 
+/// Whose a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Flow {
+    pub(crate) network: IpAddr,
+    /// Its connection has been answered before.
+    pub(crate) established: bool,
+}
+
 /// The thread, and who may use it next.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    turn: Arc<Semaphore>,
-    /// One stranger at a time waits for its turn, the others for that.
-    stranger: Arc<Semaphore>,
+    thread: Turns,
     /// The same on the loop.
-    beside: Semaphore,
-    queues: [Semaphore; 2],
+    beside: Turns,
 }
 
 /// As many jobs wait as may.
@@ -27,10 +35,9 @@ pub(crate) struct Busy;
 impl Worker {
     pub(crate) fn new() -> Self {
         Self {
-            turn: Arc::new(Semaphore::new(1)),
-            stranger: Arc::new(Semaphore::new(1)),
-            beside: Semaphore::new(1),
-            queues: [Semaphore::new(QUEUE), Semaphore::new(QUEUE)],
+            thread: Turns::new(QUEUE),
+            // Whoever waits has a permit.
+            beside: Turns::new(usize::MAX),
         }
     }
 
@@ -40,101 +47,295 @@ impl Worker {
     /// Too many wait already, or the program ends.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        established: bool,
+        flow: Flow,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Busy> {
-        let [strangers, others] = &self.queues;
-        let queue = if established { others } else { strangers };
-        let waits = queue.try_acquire().map_err(|_| Busy)?;
-        let stranger = match established {
-            true => None,
-            false => Some(next(&self.stranger).await?),
-        };
-        let turn = next(&self.turn).await?;
-        drop(waits);
+        let turn = self.thread.next(flow).await?;
         // Whoever goes meanwhile, its job is done before the next one begins.
         let done = tokio::task::spawn_blocking(move || {
             let done = job();
-            drop((turn, stranger));
+            drop(turn);
             done
         });
         done.await.map_err(|_| Busy)
     }
 
-    /// Does it on the loop, where it takes little; of strangers' jobs one in each turn of the loop.
+    /// Does it on the loop, where it takes little: one in each turn of the loop.
     ///
     /// # Errors
     /// The program ends.
-    pub(crate) async fn run_here<T>(
-        &self,
-        established: bool,
-        job: impl FnOnce() -> T,
-    ) -> Result<T, Busy> {
-        if established {
-            return Ok(job());
-        }
-        let _turn = self.beside.acquire().await.map_err(|_| Busy)?;
+    pub(crate) async fn run_here<T>(&self, flow: Flow, job: impl FnOnce() -> T) -> Result<T, Busy> {
+        let _turn = self.beside.next(flow).await?;
         let done = job();
         tokio::task::yield_now().await;
         Ok(done)
     }
 }
 
-async fn next(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Busy> {
-    Arc::clone(semaphore)
-        .acquire_owned()
-        .await
-        .map_err(|_| Busy)
+/// One turn at a time.
+#[derive(Clone, Debug)]
+struct Turns(Arc<Mutex<Queue>>);
+
+#[derive(Debug)]
+struct Queue {
+    most: usize,
+    taken: bool,
+    next: u64,
+    waiting: BTreeMap<u64, Waits>,
+    /// When those who wait, or were the last, had a turn.
+    served: HashMap<Key, u64>,
+    turns: u64,
+}
+
+#[derive(Debug)]
+struct Waits {
+    flow: Flow,
+    turn: oneshot::Sender<Turn>,
+}
+
+/// What has turns of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Strangers,
+    Flow(Flow),
+}
+
+impl Flow {
+    /// Strangers share a turn, and take turns in it.
+    fn keys(self) -> [Key; 2] {
+        let outer = match self.established {
+            true => Key::Flow(self),
+            false => Key::Strangers,
+        };
+        [outer, Key::Flow(self)]
+    }
+}
+
+/// Leave to do one job; the next has it when this is dropped. `None`: it was never taken.
+#[derive(Debug)]
+struct Turn(Option<Turns>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(turns) = self.0.take() {
+            turns.pass_on();
+        }
+    }
+}
+
+impl Turns {
+    fn new(most: usize) -> Self {
+        Self(Arc::new(Mutex::new(Queue {
+            most,
+            taken: false,
+            next: 0,
+            waiting: BTreeMap::new(),
+            served: HashMap::new(),
+            turns: 0,
+        })))
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn next(&self, flow: Flow) -> Result<Turn, Busy> {
+        let turn = {
+            let mut queue = self.queue();
+            if !queue.taken {
+                queue.taken = true;
+                queue.serve(flow);
+                return Ok(Turn(Some(self.clone())));
+            }
+            queue.enter(flow)?
+        };
+        turn.await.map_err(|_| Busy)
+    }
+
+    /// To the next who still waits.
+    fn pass_on(&self) {
+        loop {
+            let next = {
+                let mut queue = self.queue();
+                let next = queue.first().and_then(|id| queue.waiting.remove(&id));
+                match &next {
+                    Some(waits) => queue.serve(waits.flow),
+                    None => queue.taken = false,
+                }
+                next
+            };
+            let Some(waits) = next else {
+                return;
+            };
+            match waits.turn.send(Turn(Some(self.clone()))) {
+                Ok(()) => return,
+                // It has gone just now: its turn is passed on here.
+                Err(mut turn) => turn.0 = None,
+            }
+        }
+    }
+}
+
+impl Queue {
+    /// Waits; where too many do, one of whoever has the most goes for who has fewer.
+    fn enter(&mut self, flow: Flow) -> Result<oneshot::Receiver<Turn>, Busy> {
+        self.waiting.retain(|_, waits| !waits.turn.is_closed());
+        let mut counts: HashMap<Flow, usize> = HashMap::new();
+        for waits in self.waiting.values() {
+            if waits.flow.established == flow.established {
+                *counts.entry(waits.flow).or_default() += 1;
+            }
+        }
+        if counts.values().sum::<usize>() >= self.most {
+            let own = counts.get(&flow).copied().unwrap_or_default();
+            let largest = counts.into_iter().max_by_key(|(_, count)| *count);
+            let (largest, _) = largest.filter(|(_, count)| *count > own + 1).ok_or(Busy)?;
+            let mut latest = self.waiting.iter().rev();
+            let newest = latest.find(|(_, waits)| waits.flow == largest);
+            let newest = newest.map(|(id, _)| *id).ok_or(Busy)?;
+            // Whoever waits for it hears of that.
+            self.waiting.remove(&newest);
+        }
+        let (turn, waits) = oneshot::channel();
+        self.waiting.insert(self.next, Waits { flow, turn });
+        self.next += 1;
+        Ok(waits)
+    }
+
+    /// Whoever has not had a turn for the longest time.
+    fn first(&self) -> Option<u64> {
+        let here = self.waiting.iter();
+        let here = here.filter(|(_, waits)| !waits.turn.is_closed());
+        let first = here.min_by_key(|(id, waits)| {
+            let last = |key: Key| self.served.get(&key).copied().unwrap_or_default();
+            (waits.flow.keys().map(last), **id)
+        });
+        first.map(|(id, _)| *id)
+    }
+
+    fn serve(&mut self, flow: Flow) {
+        self.turns += 1;
+        if self.served.len() > 8 + 2 * self.waiting.len() {
+            let here = self.waiting.values();
+            let here: HashSet<Key> = here.flat_map(|waits| waits.flow.keys()).collect();
+            self.served.retain(|key, _| here.contains(key));
+        }
+        for key in flow.keys() {
+            self.served.insert(key, self.turns);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{Receiver, channel};
 
     use tokio::task::JoinSet;
 
     use super::*;
 
-    #[tokio::test]
-    async fn of_strangers_one_is_ahead_and_no_more_wait_than_may() {
-        let worker = Arc::new(Worker::new());
-        let order: Arc<Mutex<Vec<&str>>> = Arc::default();
-        let (goes_on, goes) = channel::<()>();
-        let mut all = JoinSet::new();
-        let begin = |all: &mut JoinSet<_>,
-                     name,
-                     established,
-                     wait: Option<std::sync::mpsc::Receiver<()>>| {
-            let (worker, order) = (Arc::clone(&worker), Arc::clone(&order));
-            all.spawn(async move {
+    fn flow(last: u8, established: bool) -> Flow {
+        Flow {
+            network: IpAddr::from([10, 0, 0, last]),
+            established,
+        }
+    }
+
+    /// Jobs that note their names, in their order.
+    struct Jobs {
+        worker: Arc<Worker>,
+        order: Arc<Mutex<Vec<&'static str>>>,
+        all: JoinSet<Result<(), Busy>>,
+    }
+
+    impl Jobs {
+        fn new() -> Self {
+            Self {
+                worker: Arc::new(Worker::new()),
+                order: Arc::default(),
+                all: JoinSet::new(),
+            }
+        }
+
+        async fn begin(&mut self, name: &'static str, flow: Flow, wait: Option<Receiver<()>>) {
+            let (worker, order) = (Arc::clone(&self.worker), Arc::clone(&self.order));
+            self.all.spawn(async move {
                 let job = move || {
                     order.lock().unwrap().push(name);
-                    wait.map(|wait| wait.recv());
+                    if let Some(wait) = wait {
+                        wait.recv().unwrap();
+                    }
                 };
-                worker.run(established, job).await
+                worker.run(flow, job).await
             });
-        };
-        begin(&mut all, "first", false, Some(goes));
-        for (name, established) in [("stranger", false), ("other", false), ("kept", true)] {
             tokio::task::yield_now().await;
-            begin(&mut all, name, established, None);
         }
+
+        /// The names of those that were done.
+        async fn done(mut self) -> Vec<&'static str> {
+            while let Some(done) = self.all.join_next().await {
+                assert_eq!(done.unwrap(), Ok(()));
+            }
+            std::mem::take(&mut *self.order.lock().unwrap())
+        }
+    }
+
+    #[tokio::test]
+    async fn of_strangers_one_is_ahead_and_no_more_wait_than_may() {
+        let mut jobs = Jobs::new();
+        let (goes_on, goes) = channel::<()>();
+        jobs.begin("first", flow(1, false), Some(goes)).await;
+        jobs.begin("stranger", flow(1, false), None).await;
+        jobs.begin("other", flow(1, false), None).await;
+        jobs.begin("kept", flow(1, true), None).await;
         for _ in 0..QUEUE {
-            begin(&mut all, "more", false, None);
+            jobs.begin("more", flow(1, false), None).await;
         }
-        while all.len() > QUEUE + 2 {
-            assert_eq!(all.join_next().await.unwrap().unwrap(), Err(Busy));
+        while jobs.all.len() > QUEUE + 2 {
+            assert_eq!(jobs.all.join_next().await.unwrap().unwrap(), Err(Busy));
         }
         // The loop turns meanwhile.
-        assert_eq!(worker.run_here(true, || 7).await, Ok(7));
+        assert_eq!(jobs.worker.run_here(flow(1, true), || 7).await, Ok(7));
         goes_on.send(()).unwrap();
-        while let Some(done) = all.join_next().await {
-            assert_eq!(done.unwrap(), Ok(()));
-        }
-        let order = order.lock().unwrap();
+        let order = jobs.done().await;
         assert_eq!(order[..4], ["first", "kept", "stranger", "other"]);
         assert_eq!(order.len(), QUEUE + 2);
+    }
+
+    /// 64 large reviews of whoever had one answered stood before the API server's.
+    #[tokio::test]
+    async fn whoever_has_many_jobs_waits_for_himself() {
+        for established in [true, false] {
+            let mut jobs = Jobs::new();
+            let (goes_on, goes) = channel::<()>();
+            jobs.begin("first", flow(1, established), Some(goes)).await;
+            for _ in 0..QUEUE {
+                jobs.begin("many", flow(1, established), None).await;
+            }
+            for _ in 0..2 {
+                jobs.begin("server", flow(2, established), None).await;
+                assert_eq!(jobs.all.join_next().await.unwrap().unwrap(), Err(Busy));
+            }
+            goes_on.send(()).unwrap();
+            let order = jobs.done().await;
+            assert_eq!(order[..4], ["first", "server", "many", "server"]);
+            assert_eq!(order.len(), QUEUE + 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_goes_while_it_waits_leaves_its_turn_to_the_next() {
+        let mut jobs = Jobs::new();
+        let (goes_on, goes) = channel::<()>();
+        jobs.begin("first", flow(1, true), Some(goes)).await;
+        let worker = Arc::clone(&jobs.worker);
+        let gone = tokio::spawn(async move { worker.run(flow(2, true), || ()).await });
+        tokio::task::yield_now().await;
+        jobs.begin("last", flow(3, true), None).await;
+        gone.abort();
+        assert!(gone.await.unwrap_err().is_cancelled());
+        goes_on.send(()).unwrap();
+        assert_eq!(jobs.done().await, ["first", "last"]);
     }
 
     #[tokio::test]
@@ -146,12 +347,21 @@ mod tests {
             let (worker, order) = (Arc::clone(&worker), Arc::clone(&order));
             all.spawn(async move {
                 let job = || order.lock().unwrap().push(established);
-                worker.run_here(established, job).await
+                worker.run_here(flow(1, established), job).await
             });
         }
         while let Some(done) = all.join_next().await {
             assert_eq!(done.unwrap(), Ok(()));
         }
         assert_eq!(*order.lock().unwrap(), [false, true, false, false]);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_remembered_of_who_has_gone() {
+        let worker = Worker::new();
+        for last in 0..=255 {
+            assert_eq!(worker.run_here(flow(last, true), || ()).await, Ok(()));
+        }
+        assert!(worker.beside.queue().served.len() <= 10);
     }
 }

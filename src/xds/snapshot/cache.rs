@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use std::sync::Arc;
 
+use super::variants::Weigh;
 use crate::view::{Resource, Set};
 
 /// Values by what they were made of. What an earlier cache had is taken where the new value is equal, so that the bytes that
@@ -89,6 +90,25 @@ impl<K: Hash + Eq + Clone, V: Shared> Cache<K, V> {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<K, V>> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Hash + Eq, V: Weigh> Weigh for Cache<K, V> {
+    fn weight(&self) -> usize {
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.values().map(Weigh::weight).sum()
+    }
+}
+
+impl Weigh for Resource {
+    fn weight(&self) -> usize {
+        size_of::<Self>() + self.name.len() + self.body.len()
+    }
+}
+
+impl Weigh for Set {
+    fn weight(&self) -> usize {
+        self.iter().map(Weigh::weight).sum()
     }
 }
 

@@ -20,7 +20,7 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, Service, TlsMode, World};
 
 use self::cache::{Cache, Shared};
 use self::ports::ByPort;
-use self::variants::Variants;
+use self::variants::{Variants, Weigh};
 use crate::node::Node;
 use crate::resources::clusters::Client;
 use crate::resources::endpoints::{Places, Viewer, takes_tls};
@@ -474,6 +474,25 @@ impl Made {
 
     fn lost(&self) -> MutexGuard<'_, BTreeMap<String, Conflict>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Weigh for Clusters {
+    fn weight(&self) -> usize {
+        self.all.weight() + self.named.weight()
+    }
+}
+
+impl Weigh for Outbound {
+    fn weight(&self) -> usize {
+        let built = self.listeners.values();
+        built.map(|built| built.resource.weight()).sum()
+    }
+}
+
+impl Weigh for Routes {
+    fn weight(&self) -> usize {
+        self.0.weight()
     }
 }
 

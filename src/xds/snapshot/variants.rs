@@ -1,7 +1,7 @@
 //! Shared parts by what proxies differ in, of which proxies say the most themselves: file names, domains, localities.
 //!
 //! A part is there as long as a proxy that is connected uses it, and beside those a few that were used last, for proxies that
-//! come back. So nobody fills the memory by saying something else on each of his streams.
+//! come back, as long as they are not large. So nobody fills the memory by saying something else on each of his streams.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -9,6 +9,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Parts that are kept although no connected proxy may use them (discovery.md §12).
 pub(super) const SPARE: usize = 64;
+
+/// What those may have together. Chosen: 32 kinds of proxies of a mesh with 1,000 services; names of files as long as they may be
+/// make each of them four times as large.
+const SPARE_BYTES: usize = 32 << 20;
+
+/// What can be weighed.
+pub(super) trait Weigh {
+    /// About how many bytes it keeps from being given back.
+    fn weight(&self) -> usize;
+}
+
+impl<T: Weigh> Weigh for Arc<T> {
+    fn weight(&self) -> usize {
+        (**self).weight()
+    }
+}
+
+impl<T: Weigh> Weigh for Option<T> {
+    fn weight(&self) -> usize {
+        self.as_ref().map_or(0, Weigh::weight)
+    }
+}
 
 /// Parts by their keys.
 #[derive(Debug)]
@@ -41,7 +63,7 @@ impl<K, V> Default for Variants<K, V> {
     }
 }
 
-impl<K: Hash + Eq + Clone, V> Variants<K, V> {
+impl<K: Hash + Eq + Clone, V: Weigh> Variants<K, V> {
     /// An empty one that remembers what somebody uses of this.
     pub(super) fn after(&self) -> Self {
         let known = self.lock();
@@ -87,21 +109,30 @@ impl<K: Hash + Eq + Clone, V> Variants<K, V> {
     }
 }
 
-impl<K: Hash + Eq, V> Known<K, V> {
-    /// Returns the one that gives way, to be dropped without the lock.
-    fn use_again(&mut self, part: &Arc<V>) -> Option<Arc<V>> {
+impl<K: Hash + Eq, V: Weigh> Known<K, V> {
+    /// Returns those that give way, to be dropped without the lock.
+    fn use_again(&mut self, part: &Arc<V>) -> Vec<Arc<V>> {
         let at = self.spare.iter().rposition(|one| Arc::ptr_eq(one, part));
         if let Some(at) = at {
             // Mostly it is the last one already.
             if at + 1 == self.spare.len() {
-                return None;
+                return Vec::new();
             }
             self.spare.remove(at);
         }
         self.spare.push_back(Arc::clone(part));
-        (self.spare.len() > SPARE)
-            .then(|| self.spare.pop_front())
-            .flatten()
+        if at.is_some() {
+            return Vec::new();
+        }
+        // They are filled after they have come, so all are weighed whenever there is one more: that takes less than making it.
+        let mut bytes = 0;
+        let latest = self.spare.iter().rev();
+        let fit = latest.take(SPARE).take_while(|part| {
+            bytes += part.weight();
+            bytes <= SPARE_BYTES
+        });
+        let goes = self.spare.len() - fit.count().max(1);
+        self.spare.drain(..goes).collect()
     }
 
     fn sweep(&mut self) {
@@ -117,6 +148,12 @@ impl<K: Hash + Eq, V> Known<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Weigh for String {
+        fn weight(&self) -> usize {
+            self.len()
+        }
+    }
 
     fn made(variants: &Variants<usize, String>, key: usize) -> Arc<String> {
         variants.get(key, |_| Arc::new(key.to_string()))
@@ -144,6 +181,26 @@ mod tests {
         variants.get(199, |_| panic!("it was used last"));
         assert_eq!(*made(&variants, 99_999), "99999");
         assert!(variants.all().len() <= SPARE, "{}", variants.all().len());
+    }
+
+    /// 64 sets of 1,000 clusters, each with names of files as long as they may be, were 200 MB that nobody used.
+    #[test]
+    fn what_nobody_uses_has_a_bound_of_bytes() {
+        let variants: Variants<usize, String> = Variants::default();
+        let large = |key: usize| {
+            let make = |_| Arc::new("x".repeat(SPARE_BYTES / 4));
+            drop(variants.get(key, make));
+        };
+        (0..SPARE).for_each(large);
+        let of = |all: Vec<Arc<String>>| all.iter().map(Weigh::weight).sum::<usize>();
+        assert_eq!(of(variants.all()), SPARE_BYTES);
+        variants.get(SPARE - 1, |_| panic!("it was used last"));
+        variants.get(SPARE - 4, |_| panic!("it fits"));
+        // One that is too large by itself goes with the next.
+        drop(variants.get(1000, |_| Arc::new("x".repeat(2 * SPARE_BYTES))));
+        assert_eq!(variants.all().len(), 1);
+        large(1001);
+        assert_eq!(of(variants.all()), SPARE_BYTES / 4);
     }
 
     #[test]

@@ -248,6 +248,40 @@ fn what_is_not_judged_may_be_too_much() {
     assert!(Question::read(text.as_bytes(), manner).1.is_err());
 }
 
+/// 1.5 MiB of `{"a":1}` took more than 200 MB before anybody saw that it is too much.
+#[test]
+fn an_object_is_measured_before_it_is_taken_in() {
+    let read = |object: &str, memory: usize| {
+        let strict = Manner {
+            values: 500_000,
+            memory,
+            strict: true,
+        };
+        let text =
+            format!(r#"{{{HEAD},"request":{{"uid":"u","operation":"UPDATE","object":{object}}}}}"#);
+        let (question, read) = Question::read(text.as_bytes(), strict);
+        (question.object, read.map_err(|flaw| flaw.to_string()))
+    };
+    let of = |length: usize| format!(r#"{{"a":"{}"}}"#, "x".repeat(length - 8));
+    let deleted = r#""metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}"#;
+    assert_eq!(read(&of(MOST_BYTES), usize::MAX).1, Ok(()));
+    let indented = format!("{}{}", " ".repeat(MOST_BYTES), of(MOST_BYTES));
+    assert_eq!(read(&indented, usize::MAX).1, Ok(()));
+    let large = of(MOST_BYTES + 1);
+    let told = "cannot read review: object is too large".to_owned();
+    assert_eq!(read(&large, usize::MAX), (Value::Null, Err(told)));
+    let (kept, told) = read(&format!("{{\"b\":{large},{deleted}}}"), usize::MAX);
+    assert_eq!(told, Ok(()), "{kept}");
+    let many = format!("[{}]", [r#"{"a":1}"#; 100_000].join(","));
+    let (kept, told) = read(&many, 128 << 20);
+    assert_eq!(kept, Value::Null);
+    let told = told.unwrap_err();
+    assert!(
+        told.contains("take 197 MiB of memory, 128 MiB at most"),
+        "{told}"
+    );
+}
+
 #[test]
 fn as_deep_as_it_goes() {
     let deep = format!("{}{}", "[".repeat(126), "]".repeat(126));

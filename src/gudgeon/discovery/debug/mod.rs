@@ -23,9 +23,9 @@ use crate::serve::{Answer, Query, as_json, full, text};
 
 pub(super) use clusters::objects;
 pub(super) use descriptions::{Descriptions, ENVOY};
-pub(super) use services::{registration, served};
+pub(super) use services::{EndpointsByPort, registration};
 pub(super) use streams::sorted;
-pub(super) use unserved::reason as unserved_reason;
+pub(super) use unserved::Unserved;
 
 /// Whether [`answer`] has one for this path.
 pub(super) fn is_path(path: &str) -> bool {

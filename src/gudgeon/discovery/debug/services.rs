@@ -1,6 +1,6 @@
 //! Services and endpoints, as the snapshot has them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use api::model::{ClusterId, Endpoint, Health, Port, Service, World};
 use serde_json::{Map, Value, json};
 use xds::snapshot::Snapshot;
 
-use super::unserved;
+use super::Unserved;
 use crate::discovery::hub::Hub;
 
 /// Nothing is served before the first snapshot.
@@ -20,33 +20,45 @@ fn services(world: &World) -> impl Iterator<Item = &Arc<Service>> {
     world.services.values()
 }
 
-/// Endpoints of one port, with the cluster that each is in.
-fn of_port<'a>(
-    world: &'a World,
-    service: &'a Service,
-    port: &'a Port,
-) -> impl Iterator<Item = (&'a ClusterId, &'a Endpoint)> {
-    world
-        .endpoints_of(&service.key)
-        .filter(|(_, endpoint)| endpoint.port_name == port.name)
-}
+/// The endpoints of a service by the names of its ports, with the cluster that each is in. Each is looked at once: a service may
+/// have hundreds of ports, and endpoints for each of them.
+#[derive(Debug)]
+pub(crate) struct EndpointsByPort<'a>(HashMap<&'a str, Vec<(&'a ClusterId, &'a Endpoint)>>);
 
-/// Those of them that get requests: while none is ready, those that serve until they end.
-pub(crate) fn served<'a>(
-    world: &'a World,
-    service: &'a Service,
-    port: &'a Port,
-) -> impl Iterator<Item = &'a Endpoint> {
-    let of = move |health: Health| {
-        of_port(world, service, port)
-            .map(|(_, endpoint)| endpoint)
-            .filter(move |endpoint| endpoint.health == health && endpoint.weight > 0)
-    };
-    let best = match of(Health::Ready).next() {
-        Some(_) => Health::Ready,
-        None => Health::Terminating,
-    };
-    of(best)
+impl<'a> EndpointsByPort<'a> {
+    pub(crate) fn new(world: &'a World, service: &Service) -> Self {
+        let mut all: HashMap<_, Vec<_>> = HashMap::new();
+        for (cluster, endpoint) in world.endpoints_of(&service.key) {
+            let of_port = all.entry(&*endpoint.port_name).or_default();
+            of_port.push((cluster, endpoint));
+        }
+        Self(all)
+    }
+
+    /// How many endpoints there are, and the first names of their ports.
+    pub(super) fn names(&self, most: usize) -> (usize, Vec<&'a str>) {
+        let count = self.0.values().map(Vec::len).sum();
+        let names: BTreeSet<&str> = self.0.keys().copied().collect();
+        (count, names.into_iter().take(most).collect())
+    }
+
+    pub(super) fn of(&self, port: &Port) -> impl Iterator<Item = (&'a ClusterId, &'a Endpoint)> {
+        self.0.get(&*port.name).into_iter().flatten().copied()
+    }
+
+    /// Those of a port that get requests: while none is ready, those that serve until they end.
+    pub(crate) fn served(&self, port: &Port) -> impl Iterator<Item = &'a Endpoint> {
+        let of = |health: Health| {
+            self.of(port)
+                .map(|(_, endpoint)| endpoint)
+                .filter(move |endpoint| endpoint.health == health && endpoint.weight > 0)
+        };
+        let best = match of(Health::Ready).next() {
+            Some(_) => Health::Ready,
+            None => Health::Terminating,
+        };
+        of(best)
+    }
 }
 
 pub(crate) fn registration(hub: &Hub) -> Value {
@@ -55,9 +67,10 @@ pub(crate) fn registration(hub: &Hub) -> Value {
     };
     let mut all: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for service in services(&world) {
+        let endpoints = EndpointsByPort::new(&world, service);
         for port in &service.ports {
             let key = format!("{}|{}", service.key.hostname, port.name);
-            let hosts = served(&world, service, port).map(|endpoint| {
+            let hosts = endpoints.served(port).map(|endpoint| {
                 json!({"ip_address": endpoint.address.to_string(), "port": endpoint.port})
             });
             all.entry(key).or_default().extend(hosts);
@@ -162,8 +175,11 @@ pub(super) fn endpoints(hub: &Hub) -> Value {
     };
     let (snapshot, world) = (&snapshot, snapshot.world());
     let rows = services(world).flat_map(|service| {
-        service.ports.iter().map(move |port| {
-            let all: Vec<Value> = of_port(world, service, port)
+        let endpoints = EndpointsByPort::new(world, service);
+        let unserved = Unserved::new(world, service, &endpoints);
+        let rows = service.ports.iter().map(|port| {
+            let all: Vec<Value> = endpoints
+                .of(port)
                 .map(|(cluster, endpoint)| shown(snapshot, cluster, endpoint))
                 .collect();
             let name = format!("{}:{}", service.key.hostname, port.name);
@@ -171,11 +187,12 @@ pub(super) fn endpoints(hub: &Hub) -> Value {
                 ("svc".to_owned(), name.into()),
                 ("ep".to_owned(), all.into()),
             ]);
-            if let Some(reason) = unserved::reason(world, service, port) {
+            if let Some(reason) = unserved.reason(port) {
                 row.insert("reason".to_owned(), reason.into());
             }
             Value::Object(row)
-        })
+        });
+        rows.collect::<Vec<_>>()
     });
     Value::Array(rows.collect())
 }
@@ -187,8 +204,9 @@ pub(super) fn brief(hub: &Hub) -> String {
         return lines;
     };
     for service in services(&world) {
+        let endpoints = EndpointsByPort::new(&world, service);
         for port in &service.ports {
-            for (_, endpoint) in of_port(&world, service, port) {
+            for (_, endpoint) in endpoints.of(port) {
                 // Writing to a string cannot fail.
                 let _written = writeln!(
                     lines,
@@ -232,4 +250,73 @@ pub(super) fn shards(hub: &Hub) -> Value {
         );
     }
     json!(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use api::model::{
+        EndpointAddress, Labels, Protocol, Registry, Resolution, ServiceKey, Shards, Target,
+    };
+
+    use super::*;
+
+    /// A service with so many ports, and with one endpoint that serves and one that ends at each.
+    fn service(ports: u16) -> (World, Service) {
+        let name = |number: u16| Arc::<str>::from(format!("p{number}"));
+        let service = Service {
+            key: ServiceKey::new("b.demo.svc.cluster.local", "demo"),
+            registry: Registry::External,
+            ports: (1..=ports)
+                .map(|number| Port {
+                    name: name(number),
+                    number,
+                    protocol: Protocol::of_service_entry("TCP").unwrap(),
+                    target: Target::Number(number),
+                })
+                .collect(),
+            addresses: BTreeMap::new(),
+            cluster: "Kubernetes".into(),
+            resolution: Resolution::Static,
+            mesh_external: false,
+            selector: Labels::new(),
+            created: None,
+            accounts: BTreeSet::new(),
+            prefers_close: false,
+            exported_to: Vec::new(),
+            balancers: BTreeMap::new(),
+        };
+        let endpoints = (1..=ports).flat_map(|number| {
+            [Health::Ready, Health::Terminating].map(|health| Endpoint {
+                health,
+                ..Endpoint::new(EndpointAddress::read("10.0.0.1"), number, &name(number))
+            })
+        });
+        let endpoints: Vec<_> = endpoints.collect();
+        let shards = Shards::from([("Kubernetes".into(), endpoints.into())]);
+        let mut world = World::new(Arc::new(api::mesh::discovery_defaults()));
+        let all = Arc::make_mut(&mut world.endpoints);
+        all.insert(service.key.clone(), Arc::new(shards));
+        (world, service)
+    }
+
+    /// Each metric and page looked at all endpoints of a service for each of its ports: here half a billion of them.
+    #[test]
+    fn endpoints_are_looked_at_once_however_many_ports_there_are() {
+        let (world, service) = service(16_000);
+        let begun = Instant::now();
+        let endpoints = EndpointsByPort::new(&world, &service);
+        for port in &service.ports {
+            let served: Vec<_> = endpoints.served(port).collect();
+            assert_eq!(served.len(), 1);
+            assert_eq!(
+                (served[0].port, served[0].health),
+                (port.number, Health::Ready)
+            );
+            assert_eq!(endpoints.of(port).count(), 2);
+        }
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(2), "{took:?}");
+    }
 }

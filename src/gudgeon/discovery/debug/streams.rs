@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use api::model::Reason;
 use serde_json::{Map, Value, json};
+use xds::node::clipped;
 use xds::stream::Protocol;
 use xds::view::Type;
 
@@ -41,12 +42,12 @@ fn row(hub: &Hub, session: &Session) -> Value {
         .unwrap_or(&hub.options.settings.cluster);
     let mut row = Map::new();
     let mut put = |name: &str, value: Value| row.insert(name.to_owned(), value);
-    put("cluster_id", cluster.as_str().into());
-    put("proxy", (&*node.id).into());
+    put("cluster_id", clipped(cluster.as_str()).into());
+    put("proxy", clipped(&node.id).into());
     put("proxy_type", node.word.into());
-    put("proxy_version", (&*node.proxy_version).into());
-    put("istio_version", (&*node.version).into());
-    put("namespace", (&*node.namespace).into());
+    put("proxy_version", clipped(&node.proxy_version).into());
+    put("istio_version", clipped(&node.version).into());
+    put("namespace", clipped(&node.namespace).into());
     put("connection", session.connection().into());
     put("peer", session.peer.to_string().into());
     let connected = log::stamp(hub.clock.wall(session.connected));
@@ -78,7 +79,7 @@ fn row(hub: &Hub, session: &Session) -> Value {
             if let Some(nack) = status.nack {
                 let error = json!({
                     "version": nack.version.to_string(),
-                    "message": &*nack.message,
+                    "message": clipped(&nack.message),
                     "at": log::stamp(hub.clock.wall(nack.at)),
                 });
                 errors.insert(word.to_owned(), error);
@@ -101,7 +102,7 @@ pub(super) fn watches(hub: &Hub) -> Value {
                     let watched = stream.watches(kind);
                     let all = watched.wildcard.then_some("*").into_iter();
                     let names: Vec<&str> = all
-                        .chain(watched.names.iter().map(|name| &**name))
+                        .chain(watched.names.iter().map(|name| clipped(name)))
                         .collect();
                     watches.insert(kind.word().to_uppercase(), names.into());
                 }
@@ -114,7 +115,7 @@ pub(super) fn watches(hub: &Hub) -> Value {
         });
             json!({
                 "connection": session.connection(),
-                "proxy": &*session.node.id,
+                "proxy": clipped(&session.node.id),
                 "peer": session.peer.to_string(),
                 "connected_at": log::stamp(hub.clock.wall(session.connected)),
                 "watches": watches,
@@ -130,11 +131,69 @@ pub(super) fn resources(hub: &Hub, kind: Type) -> Value {
         let resources: Map<String, Value> = session.look(|stream| {
             let of_kind = stream.resources(kind).into_iter();
             let one = |one: Arc<xds::view::Resource>| {
-                (one.name.to_string(), Value::from(one.version.to_string()))
+                (clipped(&one.name).to_owned(), Value::from(one.version.to_string()))
             };
             of_kind.map(one).collect()
         });
-        json!({"connection": session.connection(), "proxy": &*session.node.id, "resources": resources})
+        json!({"connection": session.connection(), "proxy": clipped(&session.node.id), "resources": resources})
     });
     Value::Array(rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use envoy_types::pb::envoy::config::core::v3 as core;
+    use xds::node::Node;
+    use xds::stream::Request;
+
+    use super::*;
+    use crate::discovery::testing::hub;
+    use crate::grpc::Address;
+
+    fn lengths(value: &Value, most: &mut usize) {
+        match value {
+            Value::String(text) => *most = text.len().max(*most),
+            Value::Array(items) => items.iter().for_each(|item| lengths(item, most)),
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+                *most = name.len().max(*most);
+                lengths(value, most);
+            }),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// A kilobyte of an id, and what a refusal says, which may be megabytes, stood in each answer as they came.
+    #[tokio::test]
+    async fn what_proxies_say_is_cut() {
+        let hub = hub();
+        let long = "n".repeat(900);
+        let node = Node::read(Some(&core::Node {
+            id: format!("sidecar~10.0.0.1~b.{long}~demo.svc.cluster.local"),
+            ..core::Node::default()
+        }));
+        let node = Arc::new(node.unwrap());
+        let view = hub.first_snapshot().await.view(&node);
+        let peer = Address::Ip((Ipv4Addr::LOCALHOST, 1).into());
+        let joined = hub.join(&node, &peer, Protocol::StateOfTheWorld, view);
+        let session = &joined.session;
+        let mut asked = Request::of(Type::Endpoint);
+        asked.names = vec!["x".repeat(500)];
+        session.hear(hub.clock.now(), &asked).unwrap();
+        let sent = session.next(hub.clock.now()).unwrap();
+        session.written();
+        asked.nonce = sent.nonce.to_string();
+        asked.error = Some("é".repeat(10_000));
+        session.hear(hub.clock.now(), &asked).unwrap();
+        let shown = [sync(&hub), watches(&hub), resources(&hub, Type::Endpoint)];
+        let nack = &shown[0][0]["errors"]["endpoint"]["message"];
+        assert_eq!(nack.as_str().map(str::len), Some(256));
+        for value in &shown {
+            let mut most = 0;
+            lengths(value, &mut most);
+            // A connection's number stands behind its id.
+            assert!((200..=258).contains(&most), "{most}: {value}");
+        }
+    }
 }

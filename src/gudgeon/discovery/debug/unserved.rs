@@ -1,55 +1,72 @@
 //! Why a port of a service has nobody who answers: the first of the usual causes that holds.
 
-use std::collections::BTreeSet;
+use std::cell::OnceCell;
 
-use api::model::{Endpoint, Health, Labels, Port, Registry, Resolution, Service, World, selects};
+use api::counted;
+use api::model::{Health, Labels, Port, Registry, Resolution, Service, World, selects};
 
-use super::services::served;
+use super::services::EndpointsByPort;
 
 /// Names of ports in one sentence.
 const NAMES: usize = 5;
 
-/// `None`: somebody answers, or nobody here has to know who does.
-pub(crate) fn reason(world: &World, service: &Service, port: &Port) -> Option<String> {
-    let finds_itself = match service.resolution {
-        // Connections go where they wanted to; or the name of the service itself is resolved.
-        Resolution::None => !service.is_headless(),
-        Resolution::Dns | Resolution::DnsRoundRobin => service.selector.is_empty(),
-        Resolution::Static => false,
-    };
-    if finds_itself || served(world, service, port).next().is_some() {
-        return None;
+/// The causes for the ports of one service; what is the same for all of them is found once.
+#[derive(Debug)]
+pub(crate) struct Unserved<'a> {
+    world: &'a World,
+    service: &'a Service,
+    endpoints: &'a EndpointsByPort<'a>,
+    without_any: OnceCell<String>,
+}
+
+impl<'a> Unserved<'a> {
+    pub(crate) fn new(
+        world: &'a World,
+        service: &'a Service,
+        endpoints: &'a EndpointsByPort<'a>,
+    ) -> Self {
+        Self {
+            world,
+            service,
+            endpoints,
+            without_any: OnceCell::new(),
+        }
     }
-    let all: Vec<&Endpoint> = world
-        .endpoints_of(&service.key)
-        .map(|(_, endpoint)| endpoint)
-        .collect();
-    let own = all.iter().filter(|one| one.port_name == port.name);
-    let own: Vec<_> = own.collect();
-    if !own.is_empty() {
-        let has_weight = own.iter().any(|endpoint| endpoint.weight > 0);
-        let why = if has_weight {
-            "none is ready"
-        } else {
-            "each has weight 0"
+
+    /// `None`: somebody answers, or nobody here has to know who does.
+    pub(crate) fn reason(&self, port: &Port) -> Option<String> {
+        let finds_itself = match self.service.resolution {
+            // Connections go where they wanted to; or the name of the service itself is resolved.
+            Resolution::None => !self.service.is_headless(),
+            Resolution::Dns | Resolution::DnsRoundRobin => self.service.selector.is_empty(),
+            Resolution::Static => false,
         };
-        return Some(format!("{}: {why}", counted(own.len(), "endpoint")));
+        if finds_itself || self.endpoints.served(port).next().is_some() {
+            return None;
+        }
+        let own = self.endpoints.of(port).count();
+        if own > 0 {
+            let mut of_port = self.endpoints.of(port);
+            let why = if of_port.any(|(_, endpoint)| endpoint.weight > 0) {
+                "none is ready"
+            } else {
+                "each has weight 0"
+            };
+            return Some(format!("{}: {why}", counted(own, "endpoint")));
+        }
+        let (count, names) = self.endpoints.names(NAMES);
+        if count > 0 {
+            let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+            return Some(format!(
+                "{}, and none has a port named {:?}: they have {}",
+                counted(count, "endpoint"),
+                &*port.name,
+                names.join(", ")
+            ));
+        }
+        let without_any = || selected(self.world, self.service);
+        Some(self.without_any.get_or_init(without_any).clone())
     }
-    if !all.is_empty() {
-        let names: BTreeSet<&str> = all.iter().map(|endpoint| &*endpoint.port_name).collect();
-        let names: Vec<_> = names
-            .iter()
-            .take(NAMES)
-            .map(|name| format!("{name:?}"))
-            .collect();
-        return Some(format!(
-            "{}, and none has a port named {:?}: they have {}",
-            counted(all.len(), "endpoint"),
-            &*port.name,
-            names.join(", ")
-        ));
-    }
-    Some(selected(world, service))
 }
 
 /// Of a service without any endpoint.
@@ -86,11 +103,6 @@ fn selected(world: &World, service: &Service) -> String {
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
-    let end = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{end}")
-}
-
 fn text(labels: &Labels) -> String {
     let all = labels.iter();
     let all: Vec<_> = all.map(|(name, value)| format!("{name}={value}")).collect();
@@ -99,11 +111,12 @@ fn text(labels: &Labels) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
 
     use api::model::{
-        EndpointAddress, Locality, Protocol, ServiceKey, Shards, Target, Workload, WorkloadKey,
+        Endpoint, EndpointAddress, Locality, Protocol, ServiceKey, Shards, Target, Workload,
+        WorkloadKey,
     };
 
     use super::*;
@@ -173,7 +186,8 @@ mod tests {
                 Arc::make_mut(&mut world.workloads).insert(key, Arc::new(pod));
             }
         }
-        reason(&world, service, &service.ports[0])
+        let endpoints = EndpointsByPort::new(&world, service);
+        Unserved::new(&world, service, &endpoints).reason(&service.ports[0])
     }
 
     #[test]

@@ -141,8 +141,16 @@ pub(super) fn judge(
     scope: Scope,
     check: Check,
 ) -> Verdict {
-    if let Err(flaw) = read {
-        return Verdict::undecodable(&format!("could not decode body: {}", flaw.cause()));
+    match read {
+        Ok(()) => {}
+        Err(Flaw::TooLarge) => {
+            let error = Finding::error("", Flaw::TooLarge.cause());
+            return Verdict::refused(422, Reason::Undecodable, &[error]);
+        }
+        Err(flaw) => {
+            let said = format!("could not decode body: {}", flaw.cause());
+            return Verdict::undecodable(&said);
+        }
     }
     if !matches!(question.operation.as_str(), "CREATE" | "UPDATE") {
         return Verdict::passed(Some(Reason::UnsupportedOperation));

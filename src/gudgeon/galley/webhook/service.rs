@@ -11,7 +11,7 @@ use tracing::{debug, info};
 use super::decisions::{Decision, Decisions};
 use super::judge::{Check, Scope, judge};
 use super::metrics::Metrics;
-use crate::admission::{Group, Manner, Question, Taken, Unjudged, take};
+use crate::admission::{Group, Judged, Manner, Question, Taken, Unjudged, take};
 use crate::galley::metrics::Metrics as All;
 use crate::seldom::Seldom;
 use crate::serve::{
@@ -26,10 +26,13 @@ const BODY_BYTES: usize = 8 << 20;
 const BODIES_BYTES: usize = 2 * BODY_BYTES;
 /// Lines in a minute about what is no review at all: it says nothing of who sent it, and anybody may send it.
 const RUBBISH_LINES: u32 = 10;
+/// Of the 256 MiB that the shipped manifest allows: an object takes about half of what is reckoned for it, for here it is not
+/// copied, and one is judged at a time.
+const OBJECT_BYTES: usize = 128 << 20;
 /// Of the object alone: more than one of 1.5 MiB has that anybody would write.
-const MANNER: Manner = Manner {
+pub(super) const MANNER: Manner = Manner {
     values: 500_000,
-    memory: usize::MAX,
+    memory: OBJECT_BYTES,
     strict: true,
 };
 
@@ -94,12 +97,13 @@ impl Reviews {
     }
 
     /// Decides, and notes what was decided.
-    fn decide(&self, scope: Scope, body: Bytes) -> Vec<u8> {
+    fn decide(&self, scope: Scope, body: Bytes) -> Judged {
         let start = Instant::now();
         let (mut question, read) = Question::read(&body, MANNER);
         // Only one of both is needed from here on.
         drop(body);
-        let is_rubbish = read.is_err() && says_nothing(&question);
+        let is_review = read.is_ok();
+        let is_rubbish = !is_review && says_nothing(&question);
         let verdict = judge(&mut question, read, scope, self.check);
         let answer = question.answer(&verdict.says, &verdict.warnings);
         let took = start.elapsed();
@@ -126,7 +130,7 @@ impl Reviews {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .add(decision);
-        answer
+        Judged { answer, is_review }
     }
 }
 
@@ -152,6 +156,11 @@ impl Service for Reviews {
             });
         }
         ready(text(StatusCode::NOT_FOUND, "not found"))
+    }
+
+    /// A review does, when it was judged.
+    fn establishes(&self, _request: &Request<Incoming>) -> bool {
+        false
     }
 
     fn panicked(&self) {

@@ -139,7 +139,9 @@ async fn a_panic_ends_its_request_and_is_counted() {
 fn decided(webhook: &Webhook<inject::Configuration>, pod: &Value) -> (Value, Vec<u8>) {
     let review = serde_json::json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "u", "namespace": "ns", "object": pod}});
-    let answer = webhook.decide("/inject", review.to_string().into(), Instant::now());
+    let answer = webhook
+        .decide("/inject", review.to_string().into(), Instant::now())
+        .answer;
     let answer: Value = serde_json::from_slice(&answer).unwrap();
     let patch = answer["response"]["patch"].as_str().unwrap_or_default();
     let decisions = webhook.decisions.lock().unwrap();

@@ -20,6 +20,9 @@ mod large;
 #[path = "../discovery/place.rs"]
 mod place;
 mod proxies;
+#[path = "../galley/place.rs"]
+mod rule_place;
+mod rules;
 mod strangers;
 #[path = "../support/mod.rs"]
 mod support;
@@ -33,7 +36,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use support::beside::Beside;
 use support::h2;
-use support::program::request;
+use support::program::{Program, request};
 use support::{Client, Injector, client_config, pod, review, until};
 
 /// What the shipped manifest allows it.
@@ -78,8 +81,8 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// The most that was ever resident, in MiB, but for the pages of the program's file: those can be dropped and read again,
 /// and the program under test, which is not optimised, has several times as many as the one that ships.
-fn most_resident(injector: &Injector) -> u64 {
-    let path = format!("/proc/{}/status", injector.child.id());
+fn most_resident(program: &Program) -> u64 {
+    let path = format!("/proc/{}/status", program.child.id());
     let status = std::fs::read_to_string(path).unwrap();
     let kib = |name: &str| -> u64 {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

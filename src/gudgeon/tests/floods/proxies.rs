@@ -6,14 +6,24 @@
     reason = "each test has a runtime of its own, and one runs at a time"
 )]
 
+use std::convert::Infallible;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use envoy_types::pb::envoy::config::core::v3::{Locality, Node};
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tonic::Code;
 
 use crate::alone;
@@ -237,5 +247,128 @@ async fn pages_are_made_once_and_beside_health() {
     assert!(answered > 16, "{answered}");
     drop(flood);
     good.has_an_update(&discovery).await;
+    good.ends(discovery);
+}
+
+/// The same with all of them open at once: 500 of one address held 500 sets of clusters.
+#[tokio::test]
+async fn kinds_of_proxies_of_one_address_are_bounded_while_they_are_there() {
+    const KINDS: usize = 64;
+    let _alone = alone();
+    let discovery = mesh(100).start();
+    let mut good = WellBehaved::of(&discovery).await;
+    let mut open = Vec::new();
+    for number in 0..2 * KINDS {
+        let mut stream = Sotw::open(discovery.grpc).await;
+        stream.ask_as(other_node(number, 1000), CDS, &[]);
+        // One of them is the good one's.
+        if number < KINDS - 1 {
+            stream.hear(CDS).await;
+        } else {
+            let status = stream.end().await;
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+        }
+        open.push(stream);
+    }
+    let refused = "gudgeon_streams_refused_total{reason=\"kinds\"}";
+    assert_eq!(discovery.metric(refused), 65.0);
+    // Thousands of proxies may come through one translation of addresses.
+    for _ in 0..KINDS {
+        let mut stream = Sotw::open(discovery.grpc).await;
+        stream.ask(CDS, &[]);
+        stream.hear(CDS).await;
+        open.push(stream);
+    }
+    good.has_an_update(&discovery).await;
+    drop(open);
+    soon("they are gone", || discovery.streams() == 1).await;
+    let mut stream = Sotw::open(discovery.grpc).await;
+    stream.ask_as(other_node(1000, 1000), CDS, &[]);
+    stream.hear(CDS).await;
+    good.ends(discovery);
+}
+
+/// The begin of a message of four megabytes, but for its last part.
+struct Unfinished {
+    frames: usize,
+}
+
+impl Body for Unfinished {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        const FRAMES: usize = 250;
+        static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
+        self.frames += 1;
+        let next = match self.frames {
+            1 => Bytes::from_static(&[0, 0, 0x40, 0, 0]),
+            2..FRAMES => Bytes::from_static(&ZEROS),
+            _ => return Poll::Pending,
+        };
+        Poll::Ready(Some(Ok(Frame::data(next))))
+    }
+}
+
+/// A hundred streams on each of five connections, and 4 MiB on each stream: 2 GB, for as long as they liked.
+#[tokio::test]
+async fn messages_that_never_end_take_little() {
+    const CONNECTIONS: usize = 5;
+    const STREAMS: usize = 100;
+    let _alone = alone();
+    let discovery = mesh(100).start();
+    let mut good = WellBehaved::of(&discovery).await;
+    good.has_an_update(&discovery).await;
+    let before = discovery.anonymous();
+    let ended = Arc::new(AtomicUsize::new(0));
+    let mut streams = tokio::task::JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let socket = tokio::net::TcpStream::connect(("127.0.0.1", discovery.grpc)).await;
+        let io = TokioIo::new(socket.unwrap());
+        let shaken = http2::handshake(TokioExecutor::new(), io).await;
+        let (sender, connection) = shaken.unwrap();
+        streams.spawn(async move { drop(connection.await) });
+        for number in 0..STREAMS {
+            let path = match number % 4 {
+                0 => "grpc.health.v1.Health/Check",
+                1 => "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                2 => {
+                    "envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+                }
+                _ => {
+                    "envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+                }
+            };
+            let request = hyper::Request::post(format!("http://localhost/{path}"));
+            let request = request.header("content-type", "application/grpc");
+            let request = request.body(Unfinished { frames: 0 }).unwrap();
+            let (mut sender, ended) = (sender.clone(), Arc::clone(&ended));
+            streams.spawn(async move {
+                sender.ready().await.unwrap();
+                if let Ok(answer) = sender.send_request(request).await {
+                    let _end = answer.into_body().collect().await;
+                }
+                ended.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+    }
+    // One of each connection may have what a message may have.
+    soon("most are refused", || {
+        ended.load(Ordering::Relaxed) >= CONNECTIONS * (STREAMS - 1)
+    })
+    .await;
+    for _ in 0..3 {
+        good.has_an_update(&discovery).await;
+        let now = discovery.anonymous();
+        assert!(now < before + (64 << 10), "KiB: {before}, {now}");
+    }
+    soon("the rest of them is late", || {
+        ended.load(Ordering::Relaxed) == CONNECTIONS * STREAMS
+    })
+    .await;
+    streams.abort_all();
     good.ends(discovery);
 }

@@ -188,7 +188,7 @@ impl Place {
 pub struct Galley {
     pub place: Place,
     program: Program,
-    monitoring: u16,
+    pub monitoring: u16,
     pub page: u16,
 }
 

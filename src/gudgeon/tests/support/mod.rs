@@ -340,7 +340,23 @@ impl Client {
     }
 
     pub fn try_connect(address: SocketAddr, config: ClientConfig) -> std::io::Result<Self> {
-        let socket = TcpStream::connect(address)?;
+        Self::over(TcpStream::connect(address)?, config)
+    }
+
+    /// From another address of this host than the one that everybody has: one of 127.0.0.0/8.
+    pub fn try_connect_from(
+        source: Ipv4Addr,
+        address: SocketAddr,
+        config: ClientConfig,
+    ) -> std::io::Result<Self> {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let stream = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        bind(&stream, &SocketAddr::from((source, 0)))?;
+        connect(&stream, &address)?;
+        Self::over(TcpStream::from(stream), config)
+    }
+
+    fn over(socket: TcpStream, config: ClientConfig) -> std::io::Result<Self> {
         socket.set_read_timeout(Some(Duration::from_secs(20)))?;
         socket.set_nodelay(true)?;
         let name = ServerName::try_from("localhost").unwrap();

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::super::decisions::Decision;
+use super::super::service::MANNER;
 use super::*;
-use crate::admission::Manner;
 
 fn virtual_service(spec: &Value) -> Value {
     json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "web"}, "spec": spec})
@@ -26,12 +26,7 @@ fn review(version: &str, request: &Value) -> String {
 }
 
 fn judged(text: &str, scope: Scope) -> (Value, Verdict, Decision) {
-    let manner = Manner {
-        values: 500_000,
-        memory: usize::MAX,
-        strict: true,
-    };
-    let (mut question, read) = Question::read(text.as_bytes(), manner);
+    let (mut question, read) = Question::read(text.as_bytes(), MANNER);
     let verdict = judge(&mut question, read, scope, config::check);
     let answer = question.answer(&verdict.says, &verdict.warnings);
     let decision = Decision::new(&question, &verdict, std::time::Duration::ZERO);

@@ -1,0 +1,179 @@
+//! How many kinds of proxies come from one address: each kind has resources of its own for as long as one of it is connected, and
+//! what makes a kind is what proxies say of themselves.
+//!
+//! A proxy like another one of its address costs nothing here, so thousands may come through one translation of addresses.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use xds::node::Node;
+
+use crate::grpc::Address;
+
+/// Kinds by what whole sets of clusters and endpoints differ in: certificates' files, localities, networks, clusters.
+const KINDS: usize = 64;
+/// Kinds by domain, too: a mesh has one for each namespace, and routes by it.
+const DOMAINS: usize = 256;
+
+/// The kinds of proxies that are connected, by address.
+#[derive(Debug, Default)]
+pub(crate) struct ProxyKinds {
+    hasher: RandomState,
+    all: Mutex<HashMap<IpAddr, OfAddress>>,
+}
+
+/// How many proxies there are of each kind, by a hash of it.
+#[derive(Debug, Default)]
+struct OfAddress {
+    kinds: HashMap<u64, usize>,
+    domains: HashMap<u64, usize>,
+}
+
+/// A proxy among those of its kind, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ProxyKind {
+    among: Arc<ProxyKinds>,
+    /// `None`: of a socket in the file system.
+    at: Option<(IpAddr, [u64; 2])>,
+}
+
+impl ProxyKinds {
+    fn all(&self) -> MutexGuard<'_, HashMap<IpAddr, OfAddress>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// # Errors
+    /// There are as many kinds of its address as there may be, and it is of another one.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        address: &Address,
+        node: &Node,
+    ) -> Result<ProxyKind, String> {
+        let Some(network) = address.network() else {
+            return Ok(ProxyKind {
+                among: Arc::clone(self),
+                at: None,
+            });
+        };
+        let hashes @ [kind, domain] = self.hashes(node);
+        let mut all = self.all();
+        let of_address = all.entry(network).or_default();
+        if !of_address.kinds.contains_key(&kind) && of_address.kinds.len() >= KINDS {
+            return Err(format!(
+                "cannot serve another kind of proxy: its address has {KINDS} with other files, localities, networks or clusters"
+            ));
+        }
+        if !of_address.domains.contains_key(&domain) && of_address.domains.len() >= DOMAINS {
+            return Err(format!(
+                "cannot serve another kind of proxy: its address has {DOMAINS} with other domains"
+            ));
+        }
+        *of_address.kinds.entry(kind).or_default() += 1;
+        *of_address.domains.entry(domain).or_default() += 1;
+        drop(all);
+        Ok(ProxyKind {
+            among: Arc::clone(self),
+            at: Some((network, hashes)),
+        })
+    }
+
+    fn hashes(&self, node: &Node) -> [u64; 2] {
+        let place = (&node.locality, &node.network, &node.cluster);
+        let options = (
+            node.kind,
+            node.mode,
+            node.grpc,
+            node.idle_timeout,
+            node.http10,
+        );
+        let kind = self.hasher.hash_one((&node.client, place, options));
+        [kind, self.hasher.hash_one((kind, &node.domain))]
+    }
+}
+
+impl Drop for ProxyKind {
+    fn drop(&mut self) {
+        let Some((network, [kind, domain])) = self.at else {
+            return;
+        };
+        let mut all = self.among.all();
+        let Some(of_address) = all.get_mut(&network) else {
+            return;
+        };
+        leave(&mut of_address.kinds, kind);
+        leave(&mut of_address.domains, domain);
+        if of_address.kinds.is_empty() {
+            all.remove(&network);
+        }
+    }
+}
+
+fn leave(counts: &mut HashMap<u64, usize>, hash: u64) {
+    if let Some(count) = counts.get_mut(&hash) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&hash);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::config::core::v3 as core;
+
+    use super::*;
+
+    fn node(region: usize, domain: usize) -> Node {
+        Node::read(Some(&core::Node {
+            id: format!("sidecar~10.0.0.1~b.demo~d{domain}.svc.cluster.local"),
+            locality: Some(core::Locality {
+                region: format!("r{region}"),
+                ..core::Locality::default()
+            }),
+            ..core::Node::default()
+        }))
+        .unwrap()
+    }
+
+    fn at(last: u8) -> Address {
+        Address::Ip(([10, 0, 0, last], 1).into())
+    }
+
+    /// 500 streams of one address, each with names of files of its own, held 500 sets of clusters.
+    #[test]
+    fn an_address_has_so_many_kinds_of_proxies_and_as_many_proxies_as_it_likes() {
+        let kinds = Arc::new(ProxyKinds::default());
+        let enter = |last, region, domain| kinds.enter(&at(last), &node(region, domain));
+        let alike: Vec<_> = (0..2000).map(|_| enter(1, 0, 0).unwrap()).collect();
+        let mut others: Vec<_> = (1..KINDS)
+            .map(|region| enter(1, region, 0).unwrap())
+            .collect();
+        let refused = enter(1, KINDS, 0).unwrap_err();
+        assert!(
+            refused.contains("its address has 64 with other files"),
+            "{refused}"
+        );
+        // Those that are there have more of theirs, and other addresses have their own.
+        others.push(enter(1, 1, 0).unwrap());
+        others.push(enter(2, KINDS, 0).unwrap());
+        let room = DOMAINS - KINDS;
+        others.extend((1..=room).map(|domain| enter(1, 0, domain).unwrap()));
+        let refused = enter(1, 0, room + 1).unwrap_err();
+        assert!(
+            refused.contains("its address has 256 with other domains"),
+            "{refused}"
+        );
+        let unix: Vec<_> = (0..DOMAINS + 1)
+            .map(|number| kinds.enter(&Address::Unix, &node(number, number)))
+            .collect();
+        assert!(unix.iter().all(Result::is_ok));
+        // Whoever goes makes room.
+        drop(alike);
+        drop(others.remove(0));
+        others.push(enter(1, 1000, 0).unwrap());
+        drop((others, unix));
+        assert!(kinds.all().is_empty());
+    }
+}

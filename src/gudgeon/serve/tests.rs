@@ -1,0 +1,47 @@
+//! What all services have from the listener.
+
+use std::io::Write as _;
+
+use hyper::StatusCode;
+
+use super::*;
+
+/// Says nothing, and notes who was answered.
+#[derive(Debug, Default)]
+struct Notes(std::sync::Mutex<Vec<String>>);
+
+impl Service for Notes {
+    fn answer(self: Arc<Self>, request: Request<Incoming>, _: &Arc<Line>) -> Answering {
+        self.0.lock().unwrap().push(request.uri().path().to_owned());
+        ready(text(StatusCode::OK, "ok"))
+    }
+
+    fn panicked(&self) {}
+}
+
+/// A thousand heads in one packet, and nobody else was served before the last of them.
+#[tokio::test]
+async fn many_requests_in_one_packet_hold_up_nobody() {
+    const MANY: usize = 50;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (_stage, stage) = watch::channel(Stage::Serving);
+    let notes = Arc::new(Notes::default());
+    let door = Door {
+        listener,
+        tls: None,
+        places: 4,
+    };
+    tokio::spawn(run(door, Arc::clone(&notes), stage));
+    let [mut many, mut one] = [(), ()].map(|()| std::net::TcpStream::connect(address).unwrap());
+    let head = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    many.write_all(head("/many").repeat(MANY).as_bytes())
+        .unwrap();
+    one.write_all(head("/one").as_bytes()).unwrap();
+    while notes.0.lock().unwrap().len() <= MANY {
+        tokio::task::yield_now().await;
+    }
+    let order = notes.0.lock().unwrap();
+    let at = order.iter().position(|path| path == "/one").unwrap();
+    assert!(at < 10, "{at} before it");
+}
