@@ -213,6 +213,22 @@ impl std::fmt::Debug for Judges<'_> {
 /// the pod has come out.
 pub const MAX_BYTES: usize = 256 << 10;
 
+/// Bytes of a value, or of what is wrong with it, that a message quotes: enough for a person to know it.
+const QUOTED: usize = 512;
+
+/// The beginning of a text, with a mark where something follows.
+fn shown(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.len() <= QUOTED {
+        return text.into();
+    }
+    let end = (0..=QUOTED).rev().find(|end| text.is_char_boundary(*end));
+    format!(
+        "{}…",
+        text.get(..end.unwrap_or_default()).unwrap_or_default()
+    )
+    .into()
+}
+
 /// All annotations that are not valid, in one message.
 pub fn validate(pod: &Value, judges: &Judges<'_>) -> Result<(), String> {
     let metadata = pod.get("metadata");
@@ -234,7 +250,9 @@ pub fn validate(pod: &Value, judges: &Judges<'_>) -> Result<(), String> {
         };
         if let Err(cause) = check(value, *valid, judges) {
             wrong.push(format!(
-                "invalid value '{value}' for annotation '{name}': {parameter} invalid: {cause}"
+                "invalid value '{}' for annotation '{name}': {parameter} invalid: {}",
+                shown(value),
+                shown(&cause)
             ));
         }
     }

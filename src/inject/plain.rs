@@ -43,7 +43,11 @@ fn with(mut trail: Vec<String>, step: String) -> Vec<String> {
     trail
 }
 
+const LONGEST_STEP: usize = 64;
+
 fn step(key: &str) -> String {
+    // The whole of it may be the pod's.
+    let key = &*key.chars().take(LONGEST_STEP).collect::<String>();
     if key.contains(is_control) {
         format!(".{key:?}")
     } else {

@@ -10,6 +10,7 @@
 
 pub mod collections;
 #[cfg(test)]
+#[path = "crds/tests.rs"]
 mod crds;
 pub mod document;
 mod envelope;

@@ -46,6 +46,12 @@ const LIMITS: Limits = Limits {
     nodes: 100_000,
 };
 
+/// A pod's author writes less, and aliases of a few bytes may stand for as many values as are allowed.
+const POD_LIMITS: Limits = Limits {
+    nodes: 2_000,
+    ..LIMITS
+};
+
 /// What was read, and what the reader should know of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed<T> {
@@ -59,7 +65,7 @@ pub struct Parsed<T> {
 ///
 /// What is malformed, of a wrong type or not valid, with its path.
 pub fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
-    over(&defaults(), text, |merged, written| {
+    over(&defaults(), text, LIMITS, |merged, written| {
         rules::whole(merged, written, Use::Own)
     })
 }
@@ -70,7 +76,7 @@ pub fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
 ///
 /// As [`parse`].
 pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
-    over(base, text, |merged, written| {
+    over(base, text, LIMITS, |merged, written| {
         rules::whole(merged, written, Use::Discovery)
     })
 }
@@ -82,10 +88,12 @@ pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, I
 ///
 /// As [`parse`].
 pub fn parse_served(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
-    let mut parsed = over(&galley_defaults(), text, |merged, written| {
+    let mut parsed = over(&galley_defaults(), text, LIMITS, |merged, written| {
         rules::whole(merged, written, Use::Served)
     })?;
-    parsed.warnings = document(text)?.as_ref().map_or_else(Vec::new, warnings);
+    parsed.warnings = document(text, LIMITS)?
+        .as_ref()
+        .map_or_else(Vec::new, warnings);
     Ok(parsed)
 }
 
@@ -95,7 +103,7 @@ pub fn parse_served(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
 ///
 /// As [`parse`]; judged is what comes out.
 pub fn parse_proxy(base: &ProxyConfig, text: &str) -> Result<Parsed<ProxyConfig>, Invalid> {
-    over(base, text, rules::proxy)
+    over(base, text, POD_LIMITS, rules::proxy)
 }
 
 /// The fields of a text that [`parse_proxy`] takes, as proto JSON: what the text says itself, without what it is laid over.
@@ -105,7 +113,7 @@ pub fn parse_proxy(base: &ProxyConfig, text: &str) -> Result<Parsed<ProxyConfig>
 /// As [`parse_proxy`].
 pub fn written_proxy(base: &ProxyConfig, text: &str) -> Result<Map<String, Json>, Invalid> {
     let kept = RefCell::new(Map::new());
-    over(base, text, |merged, written| {
+    over(base, text, POD_LIMITS, |merged, written| {
         if let Json::Object(fields) = written {
             kept.borrow_mut().clone_from(fields);
         }
@@ -120,7 +128,7 @@ pub fn written_proxy(base: &ProxyConfig, text: &str) -> Result<Map<String, Json>
 ///
 /// As [`parse`].
 pub fn written_defaults(text: &str) -> Result<Map<String, Json>, Invalid> {
-    let Some(node) = document(text)? else {
+    let Some(node) = document(text, LIMITS)? else {
         return Ok(Map::new());
     };
     let read = read::tree(MeshConfig::MESSAGE, &node).map_err(|found| Invalid::at(found, &node))?;
@@ -182,8 +190,8 @@ pub fn json_format(format: &str) -> Option<BTreeMap<String, String>> {
     rules::json_format(format).ok()
 }
 
-fn document(text: &str) -> Result<Option<Node>, Invalid> {
-    let node = yaml::read_core(text, LIMITS)?;
+fn document(text: &str, limits: Limits) -> Result<Option<Node>, Invalid> {
+    let node = yaml::read_core(text, limits)?;
     Ok(node.filter(|node| !node.is_null()))
 }
 
@@ -191,9 +199,10 @@ fn document(text: &str) -> Result<Option<Node>, Invalid> {
 fn over<T: Typed>(
     base: &T,
     text: &str,
+    limits: Limits,
     rules: impl Fn(&Json, &Json) -> Vec<Finding>,
 ) -> Result<Parsed<T>, Invalid> {
-    let Some(node) = document(text)? else {
+    let Some(node) = document(text, limits)? else {
         return Ok(Parsed {
             config: base.clone(),
             warnings: Vec::new(),

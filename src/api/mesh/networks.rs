@@ -14,7 +14,7 @@ use crate::schema::Typed;
 ///
 /// What is malformed, of a wrong type or not valid, with its path.
 pub fn parse(text: &str) -> Result<Parsed<MeshNetworks>, Invalid> {
-    let Some(node) = document(text)? else {
+    let Some(node) = document(text, super::LIMITS)? else {
         return Ok(Parsed {
             config: MeshNetworks::default(),
             warnings: Vec::new(),

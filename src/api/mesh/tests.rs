@@ -410,6 +410,20 @@ fn what_was_chosen_is_told_from_what_is_usual() {
     }
 }
 
+/// A few aliases stand for as many values as one likes, and each pod is read anew.
+#[test]
+fn a_pods_text_has_few_values() {
+    let line = |of: &str| format!("{of}: [{}]", ["*a"; 40].join(", "));
+    let text = format!(
+        "a: &a [{}]\n{}\n{}",
+        ["1"; 40].join(", "),
+        line("b"),
+        line("c")
+    );
+    let wrong = parse_proxy(&proxy_defaults(), &text).unwrap_err();
+    assert!(wrong.to_string().contains("2000"), "{wrong}");
+}
+
 #[test]
 fn what_a_mesh_writes_of_its_proxies() {
     let written =

@@ -11,6 +11,8 @@ use crate::hidden::{HIDDEN, quoted};
 
 /// Shorter values are only looked for between quotation marks: they are in every sentence.
 const SHORT: usize = 4;
+/// Bytes of a message that are looked at: four times what a decision keeps of one.
+const LOOKED_AT: usize = 4 << 10;
 /// Of the environment only what is long enough to be a secret.
 const TOKEN: usize = 8;
 
@@ -58,8 +60,11 @@ impl Secrets {
     }
 
     /// The text without them, and without what is quoted of them; `all`: without anything that is quoted with `"`.
+    ///
+    /// Only the first [`LOOKED_AT`] bytes are looked at and given back, so that a message that quotes a whole pod costs no more
+    /// than another: everything of the pod may be in it, once for each of its annotations.
     pub(super) fn hide(&self, text: &str, all: bool) -> String {
-        let mut text = Cow::Borrowed(text);
+        let mut text = Cow::Borrowed(self.beginning(text));
         for (value, quoted) in &self.values {
             let single = format!("'{value}'");
             for form in [value, quoted] {
@@ -73,6 +78,28 @@ impl Secrets {
         }
         let is_known = |inner: &str| self.values.iter().any(|(_, quoted)| quoted.contains(inner));
         quoted(&text, |inner| all || is_known(inner))
+    }
+}
+
+impl Secrets {
+    /// The beginning of a text; where it is cut, no value stays in pieces.
+    fn beginning<'a>(&self, text: &'a str) -> &'a str {
+        if text.len() <= LOOKED_AT {
+            return text;
+        }
+        let mut ends = (0..=LOOKED_AT).rev();
+        let end = ends.find(|end| text.is_char_boundary(*end));
+        let cut = text.get(..end.unwrap_or_default()).unwrap_or_default();
+        let begin = |value: &str| {
+            let first = (SHORT..=2 * TOKEN).rev().find_map(|end| value.get(..end))?;
+            cut.find(first)
+        };
+        // Of each value that begins here the whole is hidden, or all that is left of it goes with the rest.
+        let values = self.values.iter();
+        let values = values.filter(|(value, _)| !cut.contains(value.as_str()));
+        let torn = values.flat_map(|(value, quoted)| [begin(value), begin(quoted)]);
+        let end = torn.flatten().min().unwrap_or(cut.len());
+        cut.get(..end).unwrap_or_default()
     }
 }
 
@@ -119,5 +146,24 @@ mod tests {
         ] {
             assert_eq!(secrets.hide(text, all), shown, "{text}");
         }
+    }
+
+    #[test]
+    fn a_message_without_end_costs_no_more() {
+        let many = (0..20_000).map(|at| (format!("k{at}"), json!(format!("{at:05}"))));
+        let many: serde_json::Map<_, _> = many.collect();
+        let secrets = Secrets::of(&json!({"metadata": {"annotations": many}}));
+        let text = "x".repeat(5 << 20);
+        assert_eq!(secrets.hide(&text, false).len(), LOOKED_AT);
+    }
+
+    #[test]
+    fn where_a_message_is_cut_no_value_stays_in_pieces() {
+        let secret = "s3cret-".repeat(400);
+        let secrets = Secrets::of(&json!({"metadata": {"annotations": {"a": secret}}}));
+        let text = format!("{}got {secret} there", "x ".repeat(LOOKED_AT / 2 - 100));
+        let shown = secrets.hide(&text, false);
+        assert!(!shown.contains("s3cret"), "{shown}");
+        assert!(shown.ends_with("got "), "{shown}");
     }
 }

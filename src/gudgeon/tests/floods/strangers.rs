@@ -105,7 +105,12 @@ impl Manner {
         };
         let client = match self {
             Self::Busy => Client::try_connect_from(ELSEWHERE, target.address, config),
-            _ => Client::try_connect(target.address, config),
+            Self::Announced
+            | Self::Chunks
+            | Self::Expect
+            | Self::Streams
+            | Self::Known
+            | Self::Healthy => Client::try_connect(target.address, config),
         };
         let mut client = client.ok()?;
         let wait = Some(Duration::from_secs(1));

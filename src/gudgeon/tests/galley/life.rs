@@ -26,7 +26,7 @@ fn what_cannot_be_ends_with_78() {
             &["galley", "server", "--configPath", none, "--ctrlz_port=0"],
             none,
         ),
-        (&["galley", "--ctrlz_port", "none"], "--ctrlz_port"),
+        (&["galley", "--ctrlz_port", "none"], "--ctrlz-port"),
     ];
     for (arguments, words) in cases {
         let off = [

@@ -333,7 +333,7 @@ fn a_revision_by_flag_and_environment() {
         let place = Place::new();
         place.write(
             "config",
-            "template: |\n  containers:\n  - {name: istio-proxy, image: 'r-[[ .Revision ]]'}\n",
+            "probers: legacy\ntemplate: |\n  containers:\n  - {name: istio-proxy, image: 'r-[[ .Revision ]]'}\n",
         );
         let mut arguments = place.arguments();
         arguments.extend(flag.map(ToOwned::to_owned));

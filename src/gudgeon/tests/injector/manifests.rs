@@ -252,7 +252,7 @@ fn a_list_of_thousands_is_worked_on_item_by_item() {
     let place = Place::new();
     let long = "x".repeat(6000);
     let config = format!(
-        "policy: enabled\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: proxy:1\n    args: [{long}]\n"
+        "policy: enabled\nprobers: legacy\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: proxy:1\n    args: [{long}]\n"
     );
     place.write("config", &config);
     let items = (0..3000).map(|at| {

@@ -13,7 +13,7 @@ fn files_where_istio_mounts_them() {
     place.write("values", "{\"image\": \"proxy:v\"}");
     place.write(
         "config",
-        "policy: enabled\ntemplate: |\n  containers:\n  - {name: istio-proxy, image: '[[ .Values.image ]]-[[ .MeshConfig.ProxyListenPort ]]'}\n",
+        "policy: enabled\nprobers: legacy\ntemplate: |\n  containers:\n  - {name: istio-proxy, image: '[[ .Values.image ]]-[[ .MeshConfig.ProxyListenPort ]]'}\n",
     );
     let folder = place.root.path().to_str().unwrap();
     let shell = format!(

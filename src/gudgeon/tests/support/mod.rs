@@ -31,8 +31,7 @@ use program::{Program, is_a_program, metric_in, within};
 /// Long enough for a machine whose cores are busy.
 pub const SOON: Duration = Duration::from_secs(10);
 
-pub const TEMPLATE: &str =
-    "policy: enabled\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: proxy:1\n";
+pub const TEMPLATE: &str = "policy: enabled\nprobers: legacy\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: proxy:1\n";
 
 /// A certificate for localhost and its key, PEM.
 pub fn pair() -> (String, String) {
