@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import os
+import re
 import subprocess
 
 import compare
@@ -21,6 +22,16 @@ class Verdict:
     @property
     def word(self):
         return "failed" if self.failed else "different" if self.sentences else "equal"
+
+
+def retag(value, tag):
+    if isinstance(value, str):
+        return tag(value)
+    if isinstance(value, list):
+        return [retag(one, tag) for one in value]
+    if isinstance(value, dict):
+        return {key: retag(one, tag) for key, one in value.items()}
+    return value
 
 
 class Injector:
@@ -44,6 +55,13 @@ class Injector:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **golden.variables})
 
     def judge(self, golden, release):
+        if release.minor <= 10:
+            # Real configurations name a release in the image's tag, by which the agent is known; test data names none.
+            tag = re.compile(r'(:|"tag": ?"|tag: )(unittest|latest)\b')
+            golden.config, golden.values, golden.given, golden.wanted = (
+                retag(one, lambda text: tag.sub(lambda found: found[1] + release.name, text))
+                for one in (golden.config, golden.values, golden.given, golden.wanted)
+            )
         done = self.run(golden)
         if golden.refusal:
             # 1 says that the input is at fault; upstream's words, in any case, are what a person looks for.

@@ -176,6 +176,7 @@ impl Configuration {
         let of_values = self.values_json.pointer("/global/network");
         said.map(|(_, name)| name.as_str())
             .or_else(|| of_values.and_then(serde_json::Value::as_str))
+            .filter(|name| !name.is_empty())
     }
 
     /// Whether the values say that applications wait for their proxies.
@@ -346,6 +347,27 @@ mod tests {
         }
         let said = format!("probers: legacy\n{}", template("p:latest"));
         assert_eq!(load(&said).unwrap().1, Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_network_is_the_paths_or_the_values() {
+        let load = |values| {
+            let sources = Sources {
+                config: Some("templates: {sidecar: ''}"),
+                values: Some(values),
+                mesh: None,
+            };
+            Configuration::load(sources, Parameters::default())
+                .unwrap()
+                .0
+        };
+        let path = [("net".to_owned(), "n1".to_owned())];
+        let of_values = load("global: {network: n2}");
+        assert_eq!(of_values.network(&[]), Some("n2"));
+        assert_eq!(of_values.network(&path), Some("n1"));
+        // As charts write it where there is but one.
+        assert_eq!(load("global: {network: ''}").network(&[]), None);
+        assert_eq!(load("{}").network(&[]), None);
     }
 
     #[test]

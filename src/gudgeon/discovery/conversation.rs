@@ -588,7 +588,7 @@ mod tests {
         let words = "Error adding/updating listener(s) a: no file\nb: no port\r\n";
         let line = "Error adding/updating listener(s) a: no file b: no port";
         assert_eq!((shown(words).as_str(), shown("")), (line, String::new()));
-        assert_eq!(shown(&"é\n".repeat(2000)).chars().count(), 1000);
+        assert!((200..=256).contains(&shown(&"é\n".repeat(2000)).len()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -171,7 +171,7 @@ mod tests {
         assert!(unix.iter().all(Result::is_ok));
         // Whoever goes makes room.
         drop(alike);
-        drop(others.remove(0));
+        drop(others.remove(1));
         others.push(enter(1, 1000, 0).unwrap());
         drop((others, unix));
         assert!(kinds.all().is_empty());

@@ -159,8 +159,10 @@ impl State {
             let most = is_other && theirs > self.bytes / 2 && mine <= self.bytes / 2;
             let stale = holder.is_stale(now);
             let established = !stale && !most && holder.connection.is_established();
+            // Whoever has more than half takes nothing from another address, known or not.
+            let may_take = !is_other || mine <= self.bytes / 2;
             let less = most
-                || (known && !established)
+                || (known && !established && may_take)
                 || (established == known && (stale || more || holder.bytes / MUCH >= all));
             if *id != own && holder.progress != Progress::Working && less {
                 // Those that are not stale go last, the largest first.
