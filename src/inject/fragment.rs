@@ -174,9 +174,7 @@ impl Fragment {
             }
         }
         let mut security_context = self.security_context.unwrap_or_default();
-        if release.is_of_istiods_fragments()
-            || (mesh.enable_sds_token_mount && !mesh.sds_uds_path.is_empty())
-        {
+        if release.sets_group() || (mesh.enable_sds_token_mount && !mesh.sds_uds_path.is_empty()) {
             security_context.insert("fsGroup".to_owned(), json!(TOKEN_GROUP));
         }
         let objects = [

@@ -325,6 +325,7 @@ impl Job<'_> {
         set_annotations(&mut made, kept.into_iter().chain([status]));
         settle::settle(self.sent, &mut made, &earlier, &now, Places::Kept);
         native::order_init(&mut made, &now);
+        put_first(&mut made, &now.lists[3]);
         let hold = self.holds() && !native::is_native(&made);
         native::order_containers(&mut made, &now, hold);
         self.warn_of_core_dumps(&now);
@@ -375,7 +376,6 @@ impl Job<'_> {
             align(made, &mut layer);
             merge::lay(made, layer, root, Layer::Template);
         }
-        put_first(made, secrets);
         if release.gives_threads() {
             give_threads(made);
         }

@@ -49,8 +49,14 @@ impl Release {
         matches!(self, Self::Istio(minor) if (first..=last).contains(&minor))
     }
 
-    /// Whether injectors of that release merged metrics, set the pod's group and asked the mesh for the status port, where
-    /// their template was a fragment.
+    /// Whether injectors of that release set the pod's group for the token of its account, where their template was a fragment:
+    /// those before did so for the secret discovery service alone.
+    pub(crate) fn sets_group(self) -> bool {
+        self.is_between(7, 8)
+    }
+
+    /// Whether injectors of that release merged metrics and asked the mesh for the status port, where their template was a
+    /// fragment.
     pub(crate) fn is_of_istiods_fragments(self) -> bool {
         self.is_between(6, 8)
     }
