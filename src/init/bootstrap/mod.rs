@@ -15,7 +15,6 @@ pub mod node;
 mod parts;
 mod template;
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -91,9 +90,9 @@ pub fn render_for(
             inputs,
             override_file,
         } => {
-            let mut metadata = Cow::Borrowed(&inputs.metadata);
+            let mut metadata = inputs.metadata.clone();
             if certificates == ClientCertificates::Missing {
-                add_missing(metadata.to_mut());
+                add_missing(&mut metadata);
             }
             generated(document::build(inputs, &metadata), override_file.as_deref())
         }
@@ -138,6 +137,7 @@ impl Source {
 /// The name of the metadata in a template.
 const NODE_METADATA: &str = "node-metadata";
 
+#[inline(never)]
 fn add_missing(metadata: &mut Map) {
     metadata.insert("CERTIFICATES", "none".into());
 }
