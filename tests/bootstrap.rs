@@ -10,10 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use pintle::bootstrap::node::{NodeInputs, Variable, describe};
-use pintle::bootstrap::{
-    ClientCertificates, ControlPlaneTls, Generated, Override, Source, Template, Tracing, render,
-    render_for,
-};
+use pintle::bootstrap::{ControlPlaneTls, Generated, Override, Source, Template, Tracing, render};
 use pintle::json;
 use pintle::values::{HostPort, Role};
 use proptest::prelude::*;
@@ -135,51 +132,6 @@ fn a_file_that_was_json_before_and_is_not_makes_no_argument() {
     std::fs::write(path("envoy"), "{}").unwrap();
     let result = render(&source, 1, Override::InFileOnly).unwrap();
     assert!(result.document.is_some() && result.config_yaml.is_none());
-}
-
-/// The metadata says which files those are, and, where one is missing, that there are none.
-#[test]
-fn a_proxy_without_certificates_tells_the_control_plane_so() {
-    let directory = tempfile::tempdir().unwrap();
-    let files = ["cert-chain.pem", "key.pem", "root-cert.pem"];
-    let keys = [
-        "TLS_CLIENT_CERT_CHAIN",
-        "TLS_CLIENT_KEY",
-        "TLS_CLIENT_ROOT_CERT",
-    ];
-    let mut inputs = sidecar();
-    for (key, file) in keys.iter().zip(files) {
-        let path = directory.path().join(file);
-        inputs.metadata.insert(key, path.to_str().unwrap().into());
-        std::fs::write(path, "x").unwrap();
-    }
-    let metadata = inputs.metadata.clone();
-    let values = vec![("node-metadata", metadata.into())];
-    let file = directory.path().join("template");
-    std::fs::write(&file, r#"{"node": {"metadata": "${node-metadata}"}}"#).unwrap();
-    let template = Source::Template {
-        template: Box::new(Template { file, values }),
-        override_file: None,
-    };
-    for source in [generated(inputs), template] {
-        assert_eq!(source.missing_certificate(), None);
-        for file in files {
-            let path = directory.path().join(file);
-            std::fs::remove_file(&path).unwrap();
-            assert_eq!(source.missing_certificate().as_ref(), Some(&path));
-            std::fs::write(path, "x").unwrap();
-        }
-        for (certificates, said) in [
-            (ClientCertificates::Present, Value::Null),
-            (ClientCertificates::Missing, json!("none")),
-        ] {
-            let rendered = render_for(&source, 1, Override::InFile, certificates).unwrap();
-            let document: Value = serde_json::from_slice(&rendered.document.unwrap()).unwrap();
-            assert_eq!(document["node"]["metadata"]["CERTIFICATES"], said);
-        }
-    }
-    let own = custom(directory.path().join("envoy"), None);
-    assert_eq!(own.missing_certificate(), None);
 }
 
 #[test]

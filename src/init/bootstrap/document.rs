@@ -63,14 +63,14 @@ parts! {
     STATSD_SINK = "statsd-sink.json",
 }
 
-/// The document for `inputs` with this metadata, so that a person can read it.
-pub(super) fn build(inputs: &Generated, metadata: &Map) -> String {
+/// The document for `inputs`, so that a person can read it.
+pub(super) fn build(inputs: &Generated) -> String {
     let locality = &inputs.locality;
     // Not a literal list, which would be built in place and copied, nor pushed, which is inlined: 1 kB.
     let mut values = Vec::with_capacity(16);
     add(&mut values, "node-id", Put::Text(&inputs.node_id));
     add(&mut values, "cluster", Put::Text(&inputs.cluster));
-    add(&mut values, "metadata", Put::Map(metadata));
+    add(&mut values, "metadata", Put::Map(&inputs.metadata));
     add(&mut values, "region", unless_empty(&locality.region));
     add(&mut values, "zone", unless_empty(&locality.zone));
     add(&mut values, "sub-zone", unless_empty(&locality.sub_zone));

@@ -40,18 +40,17 @@ pub(super) fn merge(target: &mut Value, patch: Value) {
     target.extend(added);
 }
 
-/// Names of a message that exclude each other, without underscores and capitals: all that stand in a bootstrap outside of
-/// lists, which are an `Address`'s, a `SocketAddress`'s, a `ConfigSource`'s, a `StatsMatcher`'s, a `LogFormat`'s and a `Node`'s.
-const ALTERNATIVES: [&str; 6] = [
-    " socketaddress pipe envoyinternaladdress ",
-    " portvalue namedport ",
+/// Names of a message that exclude each other, without underscores and capitals: of an `Address`, a `ConfigSource`, a
+/// `StatsMatcher` and a `LogFormat`. Others that a bootstrap may have outside of lists (a port by its name, the version in the
+/// user agent of `node`) are left to Envoy, which refuses both of a set with their names.
+const ALTERNATIVES: [&str; 4] = [
+    " socketaddress pipe ",
     " path pathconfigsource apiconfigsource ads self ",
     " rejectall exclusionlist inclusionlist ",
     " textformat jsonformat ",
-    " useragentversion useragentbuildversion ",
 ];
 /// Every entry of these is one value: a `Struct`'s, or a map's.
-const ENTRIES: &str = " metadata jsonformat certificateproviderinstances dynamicparameters ";
+const ENTRIES: &str = " metadata jsonformat certificateproviderinstances ";
 
 /// Adds `more` to `target` as protobuf merges messages: fields one by one, lists end to end, anything else replaces, `null` is
 /// nothing. An `Any` is one value.
@@ -127,7 +126,7 @@ mod tests {
     use crate::json;
 
     /// Target, more, result.
-    const ADDED: [(&str, &str, &str); 23] = [
+    const ADDED: [(&str, &str, &str); 20] = [
         (r#"{"a":1}"#, r#"{"b":2}"#, r#"{"a":1,"b":2}"#),
         (r#"{"a":1}"#, r#"{"a":2}"#, r#"{"a":2}"#),
         (r#"{"a":1}"#, r#"{"a":null,"b":null}"#, r#"{"a":1}"#),
@@ -189,24 +188,9 @@ mod tests {
             r#"{"json_format":{"a":{"d":1},"c":1}}"#,
         ),
         (
-            r#"{"node":{"user_agent_version":"1","id":"i"}}"#,
-            r#"{"node":{"user_agent_build_version":{"version":{}}}}"#,
-            r#"{"node":{"id":"i","user_agent_build_version":{"version":{}}}}"#,
-        ),
-        (
-            r#"{"socket_address":{"address":"a","port_value":1}}"#,
-            r#"{"socket_address":{"named_port":"x"}}"#,
-            r#"{"socket_address":{"address":"a","named_port":"x"}}"#,
-        ),
-        (
             r#"{"certificate_provider_instances":{"a":{"name":"x"},"b":{}}}"#,
             r#"{"certificate_provider_instances":{"a":{"typed_config":{}}}}"#,
             r#"{"certificate_provider_instances":{"a":{"typed_config":{}},"b":{}}}"#,
-        ),
-        (
-            r#"{"dynamic_parameters":{"t":{"params":{"a":"1"}}}}"#,
-            r#"{"dynamic_parameters":{"t":{"params":{"b":"2"}}}}"#,
-            r#"{"dynamic_parameters":{"t":{"params":{"b":"2"}}}}"#,
         ),
         (r#"{"path":"/x"}"#, r#"{"ads":null}"#, r#"{"path":"/x"}"#),
         (r#"{"a":{"b":1}}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),

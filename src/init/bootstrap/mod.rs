@@ -72,37 +72,15 @@ pub struct Rendered {
 /// # Errors
 /// A file that cannot be read or is not what it should be, with its name.
 pub fn render(source: &Source, epoch: u32, way: Override) -> Result<Rendered, BootstrapError> {
-    render_for(source, epoch, way, ClientCertificates::Present)
-}
-
-/// The same for a proxy whose certificates as a client may be missing: its metadata tells the control plane so.
-///
-/// # Errors
-/// As [`render`].
-pub fn render_for(
-    source: &Source,
-    epoch: u32,
-    way: Override,
-    certificates: ClientCertificates,
-) -> Result<Rendered, BootstrapError> {
     match source {
         Source::Generated {
             inputs,
             override_file,
-        } => {
-            let mut metadata = inputs.metadata.clone();
-            if certificates == ClientCertificates::Missing {
-                add_missing(&mut metadata);
-            }
-            generated(document::build(inputs, &metadata), override_file.as_deref())
-        }
+        } => generated(document::build(inputs), override_file.as_deref()),
         Source::Template {
             template,
             override_file,
-        } => {
-            let document = from_template(template, epoch, certificates)?;
-            finish(document, override_file.as_deref())
-        }
+        } => finish(from_template(template, epoch)?, override_file.as_deref()),
         Source::Custom {
             file,
             override_file,
@@ -110,53 +88,10 @@ pub fn render_for(
     }
 }
 
-/// Whether the files are there that make the proxy somebody as a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientCertificates {
-    Present,
-    Missing,
-}
-
-impl Source {
-    /// The first of the client's files that is not there, by the metadata that the control plane names them by. `None`: all
-    /// are, or the metadata is the user's own.
-    #[must_use]
-    pub fn missing_certificate(&self) -> Option<PathBuf> {
-        match self {
-            Self::Generated { inputs, .. } => files::missing_certificate(&inputs.metadata),
-            Self::Template { template, .. } => {
-                let mut values = template.values.iter();
-                let metadata = values.find(|(name, _)| *name == NODE_METADATA);
-                files::missing_certificate(metadata?.1.as_object()?)
-            }
-            Self::Custom { .. } => None,
-        }
-    }
-}
-
-/// The name of the metadata in a template.
-const NODE_METADATA: &str = "node-metadata";
-
-#[inline(never)]
-fn add_missing(metadata: &mut Map) {
-    metadata.insert("CERTIFICATES", "none".into());
-}
-
-fn from_template(
-    template: &Template,
-    epoch: u32,
-    certificates: ClientCertificates,
-) -> Result<Value, BootstrapError> {
+fn from_template(template: &Template, epoch: u32) -> Result<Value, BootstrapError> {
     let document = files::read_object(files::TEMPLATE, &template.file)?;
     let mut values = template.values.clone();
     values.push(("epoch", epoch.into()));
-    for (name, value) in &mut values {
-        if let (NODE_METADATA, Value::Object(metadata), ClientCertificates::Missing) =
-            (*name, value, certificates)
-        {
-            add_missing(metadata);
-        }
-    }
     template::fill(document, &values).map_err(|unfilled| {
         BootstrapError::new(
             "fill",
@@ -206,16 +141,14 @@ fn hand_over(
     };
     if let Some(path) = override_file {
         let more = files::read_object(files::OVERRIDE, path)?;
-        match (way, files::read_object(files::CUSTOM, file)) {
-            (Override::InFile | Override::InFileOnly, Ok(mut document)) => {
+        match files::read_object(files::CUSTOM, file) {
+            Ok(mut document) if way != Override::InArgument => {
                 merge::add(&mut document, more);
                 rendered.document = Some(readable(&document));
             }
-            (Override::InFileOnly, Err(error)) => return Err(error),
+            Err(error) if way == Override::InFileOnly => return Err(error),
             // YAML, say: whatever Envoy reads.
-            (Override::InFile, Err(_)) | (Override::InArgument, _) => {
-                rendered.config_yaml = Some(as_argument(path, &more)?);
-            }
+            _ => rendered.config_yaml = Some(as_argument(path, &more)?),
         }
     }
     Ok(rendered)

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::ConfigError;
@@ -13,7 +12,6 @@ use crate::values::duration;
 pub(super) fn policy(
     layers: &Layers<'_>,
     wait_for_certificates: bool,
-    admin: SocketAddr,
     warnings: &mut Vec<String>,
 ) -> Policy {
     let rescan = layers.duration("rescan-interval", Duration::ZERO);
@@ -38,7 +36,6 @@ pub(super) fn policy(
             .parse("on-clean-exit", clean_exit)
             .unwrap_or(CleanExit::Exit),
         live_timeout: layers.duration("live-timeout", TICK),
-        admin,
         hang_timeout: (!hang.is_zero()).then_some(hang),
         validate: layers.switch("validate"),
         hot_restart: !layers.switch("disable-hot-restart"),

@@ -4,11 +4,10 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
 
 use super::{EventLoop, STAND_IN};
-use crate::bootstrap::{self, BootstrapError, ClientCertificates, Override, Source};
+use crate::bootstrap::{self, BootstrapError, Override, Source};
 use crate::children::{self, Kind, Run};
 use crate::config::{Config, Launch};
 use crate::error::{Refused, StartError};
@@ -119,20 +118,14 @@ impl EventLoop {
             Of::Epoch(epoch) => epoch.0,
             Of::Validator => 0,
         };
-        let way = match (self.store.is_open(), self.store.has_written) {
-            (true, true) => Override::InFileOnly,
-            (true, false) => Override::InFile,
-            (false, _) => Override::InArgument,
+        let way = if !self.store.is_open() {
+            Override::InArgument
+        } else if self.store.has_written {
+            Override::InFileOnly
+        } else {
+            Override::InFile
         };
-        let source = &self.config.source;
-        let certificates = match source.missing_certificate() {
-            Some(path) => {
-                say_without_certificates(&path);
-                ClientCertificates::Missing
-            }
-            None => ClientCertificates::Present,
-        };
-        let rendered = match bootstrap::render_for(source, number, way, certificates) {
+        let rendered = match bootstrap::render(&self.config.source, number, way) {
             Ok(rendered) => rendered,
             Err(error) => return Err(self.no_bootstrap(&error)),
         };
@@ -303,21 +296,10 @@ pub(super) fn open_store(config: &Config) -> Result<Store, StartError> {
 
 /// Whoever can look into /proc can read an override that is an argument.
 const IN_ARGUMENT: &str =
-    "ISTIO_BOOTSTRAP_OVERRIDE stands in the proxy's command line, which others can read";
+    "ISTIO_BOOTSTRAP_OVERRIDE stands in the proxy's command line, for all to read";
 
 /// For a configuration path that does not serve.
 const OTHER_PATH: &str = "--config-path chooses another";
-
-/// Once: each epoch is rendered anew, and a mesh without mutual TLS never has any.
-fn say_without_certificates(missing: &Path) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::Relaxed) {
-        log::info!(
-            "{} is missing: the control plane is told that the proxy has no certificates",
-            missing.display()
-        );
-    }
-}
 
 /// For a proxy that cannot be started.
 fn remedy(launch: &Launch, error: &io::Error) -> &'static str {

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// What the supervisor decides by; fixed for the agent's life.
@@ -28,8 +27,6 @@ pub struct Policy {
     pub retry_reset: Duration,
     pub on_clean_exit: CleanExit,
     pub live_timeout: Duration,
-    /// Where the proxy's admin port should be: only told, never called from here.
-    pub admin: SocketAddr,
     /// A LIVE proxy whose admin port is silent for so long is killed; `None`: it is not asked.
     pub hang_timeout: Option<Duration>,
     pub validate: bool,
