@@ -18,7 +18,6 @@
 
 mod backend;
 mod bare;
-mod certificates;
 mod doors;
 mod families;
 mod farewell;

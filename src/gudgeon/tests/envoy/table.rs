@@ -30,8 +30,6 @@ const ALONE: &str = "families.rs a_proxy_of_the_other_family_alone_sees_nothing_
 const STRICT: &str = "redirect.rs strict_mutual_tls_closes_every_port";
 const TPROXY: &str = "redirect.rs what_comes_by_tproxy_is_taken_and_goes";
 const TLS: &str = "secured.rs mutual_tls_by_endpoint_and_certificates_that_rotate_under_load";
-const LATE: &str =
-    "certificates.rs certificates_that_come_late_make_mutual_tls_without_a_lost_request";
 const GOES_ON: &str = "farewell.rs envoy_goes_on_to_another_server_and_is_sent_nothing_again";
 const KILLED: &str = "kills.rs envoy_gets_well_wherever_the_server_ends";
 const FIRST: &str = "kills.rs envoy_becomes_ready_wherever_the_server_ends_at_first";
@@ -217,7 +215,7 @@ const CASES: Rows = &[
     ("22", &[CAUGHT]),
     ("23", &[TPROXY, SEEN]),
     ("24", &[PORTS, INGRESS]),
-    ("25", &[TLS, STRICT, LATE]),
+    ("25", &[TLS, STRICT]),
     ("26", &[TLS]),
     // A client of its own language: `build/proxyless-test`.
     (
