@@ -3,8 +3,7 @@
 //! A newcomer is never closed for those before it. Who says nothing goes first, then who has said something and not who it
 //! is, then who has no stream; of these one from the address that has the most, and the longest there. Each has a while
 //! first, for which newcomers wait in the kernel's queue, in the order in which they came: so a crowd that connects again
-//! and again pushes out itself, and who speaks at once is let in. It is a short one for an address that has more than a quarter
-//! of all slots: else a byte would be enough to make everybody wait for long.
+//! and again pushes out itself, and who speaks at once is let in.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -29,9 +28,6 @@ pub(super) enum Progress {
     /// Its certificate was verified, or it had a stream.
     Known,
 }
-
-/// The while of one of a crowd: a handshake is done by then, unless there are hundreds to do.
-const OF_A_CROWD: Duration = Duration::from_millis(200);
 
 impl Progress {
     /// Newcomers wait until the oldest has been there for so long. The first bytes of a client follow its connection at once,
@@ -71,14 +67,8 @@ struct Member {
 }
 
 impl Member {
-    /// `crowded`: its address has more than its share.
-    fn due(&self, crowded: bool) -> Instant {
-        let patience = self.progress.patience();
-        self.since
-            + match self.progress {
-                Progress::Speaking if crowded => patience.min(OF_A_CROWD),
-                Progress::Silent | Progress::Speaking | Progress::Known => patience,
-            }
+    fn due(&self) -> Instant {
+        self.since + self.progress.patience()
     }
 }
 
@@ -112,7 +102,7 @@ impl IdleLimit {
                 if members.all.len() < self.slots {
                     return;
                 }
-                members.first_due(self.slots)
+                members.all.values().map(Member::due).min()
             };
             match due {
                 Some(due) if due > Instant::now() => {
@@ -132,7 +122,7 @@ impl IdleLimit {
     pub(super) fn enter(this: &Arc<Self>, address: &Address, progress: Progress) -> IdleSlot {
         let mut members = this.members();
         if members.all.len() >= this.slots {
-            members.evict(this.slots);
+            members.evict();
         }
         let id = members.next;
         members.next += 1;
@@ -154,47 +144,21 @@ impl IdleLimit {
 
     /// For a connection that cannot be accepted otherwise.
     pub(super) fn evict(&self) {
-        self.members().evict(self.slots);
-    }
-}
-
-/// How many slots each address has.
-struct Shares(HashMap<Option<IpAddr>, usize>);
-
-impl Shares {
-    fn of(&self, member: &Member) -> usize {
-        self.0.get(&member.address).copied().unwrap_or_default()
-    }
-
-    /// Until when a member has its while.
-    fn due(&self, member: &Member, slots: usize) -> Instant {
-        member.due(self.of(member) > (slots / 4).max(1))
+        self.members().evict();
     }
 }
 
 impl Members {
-    fn shares(&self) -> Shares {
+    fn evict(&mut self) {
+        let now = Instant::now();
         let mut shares: HashMap<Option<IpAddr>, usize> = HashMap::new();
         for member in self.all.values() {
             *shares.entry(member.address).or_default() += 1;
         }
-        Shares(shares)
-    }
-
-    fn first_due(&self, slots: usize) -> Option<Instant> {
-        let shares = self.shares();
-        let dues = self.all.values().map(|member| shares.due(member, slots));
-        dues.min()
-    }
-
-    fn evict(&mut self, slots: usize) {
-        let now = Instant::now();
-        let shares = self.shares();
         // Ids grow with time.
         let chosen = self.all.iter().min_by_key(|(id, member)| {
-            let has_time = shares.due(member, slots) > now;
-            let share = Reverse(shares.of(member));
-            (has_time, member.progress, share, **id)
+            let share = shares.get(&member.address).copied().unwrap_or_default();
+            (member.due() > now, member.progress, Reverse(share), **id)
         });
         let chosen = chosen.map(|(id, _)| *id);
         if let Some(member) = chosen.and_then(|id| self.all.remove(&id)) {
@@ -305,37 +269,6 @@ mod tests {
         });
         slots.clear();
         waits.await.unwrap();
-    }
-
-    /// One byte each, and everybody else waited for a second per 64 of them.
-    #[tokio::test(start_paused = true)]
-    async fn a_crowd_of_one_address_has_a_short_while() {
-        let limit = IdleLimit::new(8);
-        let crowd: Vec<_> = (0..6).map(|_| enter(&limit, "10.0.0.1")).collect();
-        let others = [enter(&limit, "10.0.0.2"), enter(&limit, "10.0.0.2")];
-        for slot in crowd.iter().chain(&others) {
-            slot.reaches(Progress::Speaking);
-        }
-        let waits = Instant::now();
-        limit.room().await;
-        let waited = waits.elapsed();
-        assert!(
-            waited <= OF_A_CROWD + Duration::from_millis(10),
-            "{waited:?}"
-        );
-        let comes = enter(&limit, "10.0.0.3");
-        assert!(is_evicted(&crowd[0]) && !others.iter().any(is_evicted));
-        // Whoever has no more than his share has his whole while, and so has who is known.
-        for slot in &crowd {
-            slot.reaches(Progress::Known);
-        }
-        comes.reaches(Progress::Speaking);
-        limit.room().await;
-        assert!(
-            waits.elapsed() >= Duration::from_millis(999),
-            "{:?}",
-            waits.elapsed()
-        );
     }
 
     #[tokio::test(start_paused = true)]
