@@ -295,7 +295,13 @@ impl OomScore {
             return Ok(());
         }
         // SAFETY: the path is a C string.
-        let fd = unsafe { libc::open(FILE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
+        let fd = unsafe {
+            libc::openat(
+                libc::AT_FDCWD,
+                FILE.as_ptr(),
+                libc::O_WRONLY | libc::O_CLOEXEC,
+            )
+        };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -345,7 +351,7 @@ fn connect(streams: Streams<'_>) -> io::Result<()> {
         Streams::Silent => {
             let flags = libc::O_WRONLY | libc::O_CLOEXEC;
             // SAFETY: the path is a C string.
-            let null = unsafe { libc::open(c"/dev/null".as_ptr(), flags) };
+            let null = unsafe { libc::openat(libc::AT_FDCWD, c"/dev/null".as_ptr(), flags) };
             put(null, 1)
         }
         Streams::Socket(socket) => {

@@ -108,7 +108,8 @@ pub fn start() {
     for stream in streams {
         if stream.revents & libc::POLLNVAL != 0 {
             // SAFETY: the path is a C string; the lowest number that is free is this one.
-            let _: c_int = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+            let _: c_int =
+                unsafe { libc::openat(libc::AT_FDCWD, c"/dev/null".as_ptr(), libc::O_RDWR) };
             if stream.fd == 1 {
                 STDOUT_CLOSED.store(true, Ordering::Relaxed);
             }

@@ -32,9 +32,11 @@ pub const OPEN_DIRECTORY: OpenFlags = libc::O_DIRECTORY;
 #[inline(never)]
 pub fn open(path: &Path, flags: OpenFlags, mode: u32) -> io::Result<File> {
     let path = c_string(path.as_os_str())?;
+    // Not `open`: musl's sets FD_CLOEXEC once more by a call of its own, for kernels that are older than the flag.
     loop {
         // SAFETY: the path ends with a NUL and outlives the call.
-        let fd = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, mode) };
+        let fd =
+            unsafe { libc::openat(libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, mode) };
         if fd >= 0 {
             // SAFETY: the descriptor is new and nobody else's.
             return Ok(unsafe { File::from_raw_fd(fd) });

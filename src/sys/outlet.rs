@@ -121,7 +121,7 @@ fn kind(fd: BorrowedFd<'_>) -> libc::mode_t {
 /// Opens what exists, for writing without waiting.
 pub(super) fn open(path: &CStr, flags: c_int) -> Option<OwnedFd> {
     // SAFETY: the path is a C string.
-    let fd = unsafe { libc::open(path.as_ptr(), OWN | flags) };
+    let fd = unsafe { libc::openat(libc::AT_FDCWD, path.as_ptr(), OWN | flags) };
     if fd < 0 {
         return None;
     }
