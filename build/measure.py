@@ -377,6 +377,23 @@ def fresh_start(manager, folder):
         os.unlink(copy)
 
 
+def start_calls(manager):
+    """System calls of one start, by the manager and what it forks, until the child's program is executed."""
+    with tempfile.NamedTemporaryFile(dir=SCRATCH) as file:
+        manager.prefix, prefix = ["strace", "-f", "-o", file.name, *manager.prefix], manager.prefix
+        try:
+            once(manager, "start")
+        finally:
+            manager.prefix = prefix
+        lines = contents(file.name).splitlines()
+    # The first is strace's own exec of the manager; what resumes was counted where it began.
+    begun = [line for line in lines[1:] if re.match(r"\d+ +\w+\(", line)]
+    for at, line in enumerate(begun):
+        if f'execve("{CHILD}"' in line:
+            return at + 1
+    fail(f"find the start of the child of {manager.name}")
+
+
 def paired(figures, name, base):
     """The median of the ratios of both in the same round: what a neighbour does to one start it does to the other."""
     return statistics.median(one / other for one, other in zip(figures[name], figures[base], strict=True))
