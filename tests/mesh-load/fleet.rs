@@ -105,23 +105,24 @@ impl Fleet {
         }
     }
 
-    /// Opens all streams; each goes on by itself.
+    /// Opens all streams; each goes on by itself, as soon as its connection is there: a proxy does not wait for the others, and
+    /// the server closes those that have none for those who come.
     async fn connect(self: &Rc<Self>, flags: &Run) -> Result<(), Failure> {
-        let mut channels = Vec::new();
-        for _ in 0..flags.connections.max(1) {
+        let connections = flags.connections.max(1);
+        for first in 0..connections {
             let endpoint = Endpoint::from_shared(format!("http://{}", flags.address))?
                 .initial_connection_window_size(CONNECTION_BYTES)
                 .initial_stream_window_size(STREAM_BYTES);
-            channels.push(endpoint.connect().await?);
-        }
-        for (at, channel) in (0..flags.proxies).zip(channels.iter().cycle()) {
-            let (fleet, channel) = (self.clone(), channel.clone());
-            tokio::task::spawn_local(async move {
-                if let Err(why) = fleet.live(at, channel).await {
-                    let why = format!("proxy {at}: {why}");
-                    fleet.failure.borrow_mut().get_or_insert(why);
-                }
-            });
+            let channel = endpoint.connect().await?;
+            for at in (first..flags.proxies).step_by(connections) {
+                let (fleet, channel) = (self.clone(), channel.clone());
+                tokio::task::spawn_local(async move {
+                    if let Err(why) = fleet.live(at, channel).await {
+                        let why = format!("proxy {at}: {why}");
+                        fleet.failure.borrow_mut().get_or_insert(why);
+                    }
+                });
+            }
         }
         Ok(())
     }

@@ -4,6 +4,9 @@
 //! is, then who has no stream; of these one from the address that has the most, and the longest there. Each has a while
 //! first, for which newcomers wait in the kernel's queue, in the order in which they came: so a crowd that connects again
 //! and again pushes out itself, and who speaks at once is let in.
+//!
+//! The while is counted in turns of this program and not by the clock: in a turn every task that was ready has run. A server
+//! that is busy with the answers of thousands of proxies is late with all of them, and that is not their fault.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tracing::warn;
 
 use super::peer::Address;
@@ -29,14 +31,18 @@ pub(super) enum Progress {
     Known,
 }
 
+/// How long a turn takes at least; longer while the tasks that are ready take longer, since the one that counts queues behind
+/// them.
+const TURN: Duration = Duration::from_millis(10);
+
 impl Progress {
-    /// Newcomers wait until the oldest has been there for so long. The first bytes of a client follow its connection at once,
-    /// and a crowd of hundreds is through in less than a second; a handshake takes a few turns of the network, on a machine
-    /// that may have hundreds of them to do after a restart.
-    const fn patience(self) -> Duration {
+    /// Newcomers wait until a connection has been there for so many turns. The first bytes of a client follow its connection
+    /// at once; a handshake takes a few turns of the network, on a machine that may have hundreds of them to do after a
+    /// restart. 50 ms and 1 s of a server that has nothing else to do.
+    const fn patience(self) -> u64 {
         match self {
-            Self::Silent => Duration::from_millis(50),
-            Self::Speaking | Self::Known => Duration::from_secs(1),
+            Self::Silent => 5,
+            Self::Speaking | Self::Known => 100,
         }
     }
 }
@@ -53,6 +59,8 @@ pub(super) struct IdleLimit {
 #[derive(Debug, Default)]
 struct Members {
     next: u64,
+    /// Counted while somebody waits: nobody else asks.
+    turn: u64,
     all: BTreeMap<u64, Member>,
     evicted: u64,
 }
@@ -62,13 +70,15 @@ struct Member {
     /// `None`: of a socket in the file system.
     address: Option<IpAddr>,
     progress: Progress,
-    since: Instant,
+    /// The turn in which it came.
+    since: u64,
     evicted: Arc<Notify>,
 }
 
 impl Member {
-    fn due(&self) -> Instant {
-        self.since + self.progress.patience()
+    /// Whether it has had its while.
+    const fn is_due(&self, turn: u64) -> bool {
+        turn - self.since >= self.progress.patience()
     }
 }
 
@@ -97,23 +107,17 @@ impl IdleLimit {
     pub(super) async fn room(&self) {
         loop {
             let changed = self.changed.notified();
-            let due = {
+            {
                 let members = self.members();
-                if members.all.len() < self.slots {
+                let turn = members.turn;
+                let mut all = members.all.values();
+                if members.all.len() < self.slots || all.any(|member| member.is_due(turn)) {
                     return;
                 }
-                members.all.values().map(Member::due).min()
-            };
-            match due {
-                Some(due) if due > Instant::now() => {
-                    tokio::select! {
-                        () = tokio::time::sleep_until(due) => {}
-                        () = changed => {}
-                    }
-                    // Who has spoken meanwhile is to have said so, however late this program is.
-                    tokio::task::yield_now().await;
-                }
-                Some(_) | None => return,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(TURN) => self.members().turn += 1,
+                () = changed => {}
             }
         }
     }
@@ -130,7 +134,7 @@ impl IdleLimit {
         let member = Member {
             address: address.network(),
             progress,
-            since: Instant::now(),
+            since: members.turn,
             evicted: Arc::clone(&evicted),
         };
         members.all.insert(id, member);
@@ -150,7 +154,6 @@ impl IdleLimit {
 
 impl Members {
     fn evict(&mut self) {
-        let now = Instant::now();
         let mut shares: HashMap<Option<IpAddr>, usize> = HashMap::new();
         for member in self.all.values() {
             *shares.entry(member.address).or_default() += 1;
@@ -158,7 +161,12 @@ impl Members {
         // Ids grow with time.
         let chosen = self.all.iter().min_by_key(|(id, member)| {
             let share = shares.get(&member.address).copied().unwrap_or_default();
-            (member.due() > now, member.progress, Reverse(share), **id)
+            (
+                !member.is_due(self.turn),
+                member.progress,
+                Reverse(share),
+                **id,
+            )
         });
         let chosen = chosen.map(|(id, _)| *id);
         if let Some(member) = chosen.and_then(|id| self.all.remove(&id)) {
@@ -198,7 +206,7 @@ impl Drop for IdleSlot {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{advance, timeout};
+    use tokio::time::{Instant, timeout};
 
     use super::*;
 
@@ -214,14 +222,14 @@ mod tests {
         IdleLimit::enter(limit, &at(host), Progress::Silent)
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn who_says_nothing_goes_first_and_each_has_a_while() {
         let limit = IdleLimit::new(4);
         let known = enter(&limit, "10.0.0.1");
         known.reaches(Progress::Known);
         let speaking = enter(&limit, "10.0.0.1");
         speaking.reaches(Progress::Speaking);
-        advance(Duration::from_secs(5)).await;
+        limit.members().turn += 100;
         let silent = enter(&limit, "10.0.0.1");
         limit.room().await;
         let last = enter(&limit, "10.0.0.1");
@@ -230,7 +238,7 @@ mod tests {
         let next = enter(&limit, "10.0.0.1");
         assert!(is_evicted(&speaking) && !is_evicted(&silent));
         timeout(Duration::ZERO, speaking.evicted()).await.unwrap();
-        advance(Duration::from_millis(200)).await;
+        limit.members().turn += 5;
         let another = enter(&limit, "10.0.0.1");
         assert!(is_evicted(&silent) && !is_evicted(&last) && !is_evicted(&known));
         drop((next, another));
@@ -271,7 +279,42 @@ mod tests {
         waits.await.unwrap();
     }
 
-    #[tokio::test(start_paused = true)]
+    /// The server is late with everybody: 200 tasks want 1 ms each, again and again, and one of them is the handshake.
+    #[tokio::test]
+    async fn a_busy_server_gives_each_a_turn() {
+        let limit = IdleLimit::new(1);
+        let slot = enter(&limit, "10.0.0.1");
+        let mut others = tokio::task::JoinSet::new();
+        let busy = || async {
+            std::thread::sleep(Duration::from_millis(1));
+            tokio::task::yield_now().await;
+        };
+        for _ in 0..200 {
+            others.spawn(async move {
+                for _ in 0..4 {
+                    busy().await;
+                }
+            });
+        }
+        let handshake = tokio::spawn(async move {
+            for _ in 0..3 {
+                busy().await;
+            }
+            assert!(!is_evicted(&slot));
+            slot.reaches(Progress::Speaking);
+            slot
+        });
+        let next = tokio::spawn(async move {
+            limit.room().await;
+            enter(&limit, "10.0.0.2")
+        });
+        let slot = handshake.await.unwrap();
+        assert!(!is_evicted(&slot) && !next.is_finished());
+        drop(slot);
+        next.await.unwrap();
+    }
+
+    #[tokio::test]
     async fn of_two_addresses_the_one_with_more_gives_way() {
         let limit = IdleLimit::new(4);
         let one = enter(&limit, "10.0.0.1");
@@ -279,7 +322,7 @@ mod tests {
             .iter()
             .map(|host| enter(&limit, host))
             .collect();
-        advance(Duration::from_secs(1)).await;
+        limit.members().turn += 100;
         let next = enter(&limit, "10.0.0.1");
         assert!(!is_evicted(&one) && is_evicted(&crowd[0]) && !is_evicted(&crowd[1]));
         drop(next);
