@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use memchr::memchr2;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize as _, Deserializer};
 use serde_json::Value;
@@ -57,23 +58,16 @@ impl Amount {
 /// How much there is, where that is within the bounds: before it is parsed, so that nothing has to be thrown away.
 pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<Amount, String> {
     let (mut depth, mut values, mut filled) = (0_usize, 1_usize, 0_usize);
-    let (mut quoted, mut escaped, mut opened) = (false, false, false);
-    for byte in bytes {
-        if quoted {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => quoted = false,
-                _ => {}
-            }
-            continue;
-        }
+    let mut opened = false;
+    let mut rest = bytes;
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
         if opened && !byte.is_ascii_whitespace() {
             filled += usize::from(!matches!(byte, b'}' | b']'));
             opened = false;
         }
         match byte {
-            b'"' => quoted = true,
+            b'"' => rest = behind_text(after),
             b'{' | b'[' => {
                 depth += 1;
                 values += 1;
@@ -100,17 +94,29 @@ pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<Amount, String> {
 
 /// How long the text is without the room between its parts: whoever indents an object makes it no larger.
 pub(super) fn compact_len(text: &str) -> usize {
-    let (mut quoted, mut escaped) = (false, false);
-    let counts = text.bytes().filter(|byte| {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = quoted,
-            b'"' => quoted = !quoted,
-            _ => {}
+    let (mut length, mut rest) = (0, text.as_bytes());
+    while let Some((byte, after)) = rest.split_first() {
+        rest = match byte {
+            b'"' => behind_text(after),
+            _ => after,
+        };
+        if !byte.is_ascii_whitespace() {
+            length += 1 + after.len() - rest.len();
         }
-        quoted || !byte.is_ascii_whitespace()
-    });
-    counts.count()
+    }
+    length
+}
+
+/// What follows the text whose opening quote came before; nothing where it does not end.
+fn behind_text(mut text: &[u8]) -> &[u8] {
+    while let Some(at) = memchr2(b'"', b'\\', text) {
+        let (found, after) = text.split_at(at).1.split_first().unwrap_or((&b'"', &[]));
+        if *found == b'"' {
+            return after;
+        }
+        text = after.get(1..).unwrap_or_default();
+    }
+    &[]
 }
 
 /// A value.
@@ -256,6 +262,11 @@ mod tests {
         // One more than there are for each that is not empty: what begins it counts, and so does what separates.
         assert_eq!(found, (text.len(), 11, 4));
         assert_eq!(bounded(text, 10), Err("more than 10 values".to_owned()));
+        // A text that does not end is the rest.
+        for text in [r#"["a\",[],{"#, r#"["a\"#, r#"[""#] {
+            assert_eq!(bounded(text.as_bytes(), 100).unwrap().values, 2, "{text}");
+            assert_eq!(compact_len(text), text.len(), "{text}");
+        }
         let needed = text.len() + 11 * VALUE_BYTES + 4 * FILLED_BYTES;
         assert_eq!(amount.fits(needed), Ok(()));
         let cause = amount.fits(needed - 1).unwrap_err();
