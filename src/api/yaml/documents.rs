@@ -6,12 +6,14 @@ use std::fmt;
 use granit_parser::{ErrorKind, Event, Options, Parser, ScanError};
 
 use super::builder::Builder;
+use super::indent::Indents;
 use super::input::Text;
 use super::{Limits, Malformed, Node, malformed};
 
 /// Each with its own account of values; what is no YAML ends it.
 pub struct Documents<'a> {
     parser: Parser<'a, Text<'a>>,
+    indents: Indents<'a>,
     limits: Limits,
     strict: bool,
     /// Where the current one begins.
@@ -69,6 +71,7 @@ impl<'a> Documents<'a> {
     pub(super) fn new(text: &'a str, limits: Limits, strict: bool) -> Self {
         Self {
             parser: Parser::with_options(Text::new(text), options(limits)),
+            indents: Indents::new(text),
             limits,
             strict,
             line: 0,
@@ -138,6 +141,7 @@ impl<'a> Documents<'a> {
                     is_item: false,
                 }));
             }
+            self.indents.check(&event, span)?;
             builder.take(event, span)?;
             if let Some(node) = builder.item() {
                 self.builder = Some(builder);

@@ -5,6 +5,7 @@
 
 mod builder;
 mod documents;
+mod indent;
 mod input;
 mod json;
 mod outline;

@@ -243,3 +243,37 @@ proptest! {
         let _tree = read(&text, LIMITS);
     }
 }
+
+/// As kubectl 1.32 decides about the same lines.
+#[test]
+fn a_tab_is_no_indentation() {
+    for text in [
+        "a:\n\tb: 1\n",
+        "a:\n  \tb: 1\n",
+        "a:\n  \tb\n",
+        "a:\n- \tb: 1\n",
+        "a:\n  -\tb\n",
+        "\ta: 1\n",
+        "? a\n:\tb\n",
+        "a: 1\n---\nb:\n  \tc: 1\n",
+    ] {
+        let cause = documents(text, LIMITS).find_map(Result::err);
+        let cause = cause.unwrap_or_else(|| panic!("{text:?} was read"));
+        assert!(
+            cause.line > 0 && cause.cause.contains("tab"),
+            "{text:?}: {cause}"
+        );
+    }
+    for text in [
+        "a:\tb\n",
+        "a: b\t# c\n",
+        "a: [b,\tc]\n",
+        "a: |\n  x\n  \ty\n",
+        "a: x\n  \ty\n",
+        "a:\t\n  b: \t'x'\n",
+        "---\ta\n",
+    ] {
+        let refused = documents(text, LIMITS).find_map(Result::err);
+        assert_eq!(refused, None, "{text:?}");
+    }
+}
