@@ -28,6 +28,7 @@ mod engine;
 mod file;
 mod fragment;
 mod holes;
+mod ids;
 mod labels;
 mod memo;
 mod merge;
@@ -64,6 +65,7 @@ pub mod yaml;
 pub use builtin::configuration as builtin_configuration;
 pub use config::Configuration;
 pub use describe::Description;
+pub use ids::ProxyIds;
 pub use surface::{
     Broken, Injected, NativeSidecars, Origin, Outcome, Outer, Parameters, Request, Review, Source,
     Sources, Tried, reason,

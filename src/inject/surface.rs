@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use crate::ids::ProxyIds;
+
 /// The three texts that make a configuration. An absent one is the built-in.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sources<'a> {
@@ -103,6 +105,8 @@ pub struct Request {
     pub path: Vec<(String, String)>,
     pub native: NativeSidecars,
     pub origin: Origin,
+    /// Of the proxy.
+    pub ids: ProxyIds,
 }
 
 /// What was decided. Warnings are for the person who made the pod.

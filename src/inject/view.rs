@@ -13,9 +13,6 @@ use crate::schema;
 use crate::surface::{Origin, Request};
 use crate::template::Data;
 
-/// User and group of the proxy.
-const PROXY_ID: i64 = 1337;
-
 /// What the data is made of, beside the configuration.
 pub(crate) struct View<'a> {
     pub(crate) configuration: &'a Configuration,
@@ -48,8 +45,8 @@ impl View<'_> {
                 ),
             ),
             ("EstimatedConcurrency", Value::Int(self.concurrency())),
-            ("ProxyUID", Value::Int(PROXY_ID)),
-            ("ProxyGID", Value::Int(PROXY_ID)),
+            ("ProxyUID", Value::Int(self.request.ids.uid)),
+            ("ProxyGID", Value::Int(self.request.ids.gid)),
             (
                 "InboundTrafficPolicyMode",
                 Value::from(configuration.inbound_traffic_policy()),

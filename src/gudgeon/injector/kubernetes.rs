@@ -6,11 +6,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use cluster::{Access, Handle, Keeper, Order, Pace, Version};
+use cluster::{
+    Access, Handle, Keeper, Listed, Order, Pace, Selection, Source as _, Version, Writer,
+};
 use inject::NativeSidecars;
 use tracing::{info, warn};
 
 use super::engine::Engine;
+use super::namespaces::Namespace;
 use super::webhook::Webhook;
 use crate::cli::InjectorFlags;
 use crate::keeping::{AGAIN, connected};
@@ -40,6 +43,8 @@ pub(super) struct Wishes<E> {
     pub(super) keeper: Option<Keeper>,
     /// Asks how new the API server is.
     pub(super) auto: Option<Arc<Webhook<E>>>,
+    /// Hears of OpenShift's namespaces.
+    pub(super) namespaces: Option<Writer<Namespace>>,
 }
 
 /// The keeper of what the flags name, and by what it is told.
@@ -72,7 +77,17 @@ pub(super) async fn run<E: Engine>(access: Access, wishes: Wishes<E>) {
             None => std::future::pending().await,
         }
     };
-    tokio::join!(keeping, asking);
+    let hearing = async {
+        match wishes.namespaces {
+            Some(writer) => {
+                let all = Selection::default();
+                let source = Listed::new(cluster.clone(), all, Pace::default());
+                match source.run(writer).await {}
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::join!(keeping, asking, hearing);
 }
 
 /// Asks hourly how new the API server is, sooner after a failure, for ever.

@@ -11,6 +11,7 @@ mod health;
 mod kubernetes;
 mod metrics;
 mod monitor;
+mod namespaces;
 mod page;
 mod pairs;
 mod secrets;

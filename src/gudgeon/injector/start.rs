@@ -18,6 +18,7 @@ use super::health::{self, Health};
 use super::kubernetes::{self, Wishes};
 use super::metrics::Metrics;
 use super::monitor::Monitor;
+use super::namespaces;
 use super::status::{Status, Telling};
 use super::webhook::Webhook;
 use crate::beside::Beside;
@@ -314,12 +315,16 @@ fn look_for_cluster<E: Engine>(
     status: &Status,
 ) {
     let auto = flags.native_sidecars == "auto";
+    let openshift = namespaces::wanted();
     let Some(access) = access else {
         if flags.reconcile_webhook_config {
             info!("keeping no CA bundle: not in a cluster, and no --kubeconfig");
         }
         if auto {
             info!("native sidecars are off: not in a cluster, and no --kubeconfig");
+        }
+        if openshift {
+            warn!("PLATFORM=openshift has no effect: not in a cluster, and no --kubeconfig");
         }
         return;
     };
@@ -332,8 +337,18 @@ fn look_for_cluster<E: Engine>(
         keeper
     });
     let auto = auto.then(|| Arc::clone(webhook));
-    if keeper.is_some() || auto.is_some() {
-        tokio::spawn(kubernetes::run(access, Wishes { keeper, auto }));
+    let namespaces = openshift.then(|| {
+        let (writer, reader) = cluster::store();
+        webhook.namespaces.read(reader);
+        writer
+    });
+    if keeper.is_some() || auto.is_some() || openshift {
+        let wishes = Wishes {
+            keeper,
+            auto,
+            namespaces,
+        };
+        tokio::spawn(kubernetes::run(access, wishes));
     }
 }
 

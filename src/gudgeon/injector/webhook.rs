@@ -16,6 +16,7 @@ use super::engine::Engine;
 use super::files::Served;
 use super::health::Health;
 use super::metrics::Metrics;
+use super::namespaces::Namespaces;
 use super::pairs::pairs;
 use super::secrets::Secrets;
 use crate::admission::{Judged, Manner, Question, Says, Taken, Unjudged, take};
@@ -50,6 +51,7 @@ pub(crate) struct Webhook<E> {
     pub(crate) health: Arc<Health>,
     pub(crate) decisions: Mutex<Decisions>,
     pub(crate) native: Mutex<NativeSidecars>,
+    pub(super) namespaces: Namespaces,
     permits: Arc<Permits>,
     worker: Worker,
 }
@@ -67,6 +69,7 @@ impl<E: Engine> Webhook<E> {
             health,
             decisions: Mutex::default(),
             native: Mutex::new(native),
+            namespaces: Namespaces::default(),
             permits: Permits::new(BODIES_BYTES, REVIEWS),
             worker: Worker::new(),
         }
@@ -154,11 +157,15 @@ impl<E: Engine> Webhook<E> {
     }
 
     fn ask(&self, path: &str, question: &Question, warnings: &mut Vec<String>) -> (Says, Decision) {
+        let own = question.object.pointer("/metadata/namespace");
+        let own = own.and_then(Value::as_str).filter(|own| !own.is_empty());
+        let (ids, unknown) = self.namespaces.ids(own.unwrap_or(&question.namespace));
         let request = inject::Request {
             namespace: question.namespace.clone(),
             path: pairs(path),
             native: *self.native.lock().unwrap_or_else(PoisonError::into_inner),
             origin: inject::Origin::Webhook,
+            ids,
         };
         let Review { outcome, tried } = self.served.engine().review(&request, &question.object);
         let (says, mut decision) = match outcome {
@@ -188,6 +195,7 @@ impl<E: Engine> Webhook<E> {
                     ..
                 } = *injected;
                 *warnings = of;
+                warnings.extend(unknown);
                 let mut decision = note(Verdict::Injected, reason);
                 decision.operations = operations;
                 decision.bytes = patch.len();

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use inject::{Injected, NativeSidecars, Origin, Outcome, Request};
+use inject::{Injected, NativeSidecars, Origin, Outcome, ProxyIds, Request};
 use serde_json::{Map, Value, json};
 
 use super::documents::Piece;
@@ -180,6 +180,8 @@ impl<E: Engine> Job<'_, E> {
             path: Vec::new(),
             native: self.native,
             origin: Origin::Manifest(Box::new(outer)),
+            // Of the cluster that it goes to nobody knows the namespaces.
+            ids: ProxyIds::default(),
         };
         let (warnings, pod) = match self.engine.inject(&request, &pod) {
             Outcome::Skipped { reason, warnings } => {

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::server::{apply, kubectl, repository};
-use crate::support::{Place, run};
+use crate::server::{apply, kubectl, repository, until};
+use crate::support::{Place, gudgeon, image_in, pod, review, run};
 
 const MESH: &str = "# Who comes has comments.\ndefaultConfig:\n  drainDuration: 7s\n";
 const VALUES: &str = "{\"global\": {\"hub\": \"example.com\"}}";
@@ -112,4 +112,49 @@ fn by_both_steps_at_once(page: &str, place: &Place) {
         "{text}"
     );
     assert_eq!(text.as_bytes(), by_files.stdout);
+}
+
+/// Of OpenShift only the annotations count, which its API server writes and any can have.
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn the_proxy_runs_as_a_user_of_its_openshift_namespace() {
+    let namespace = |range: &str| {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ranges",
+            "annotations": {"openshift.io/sa.scc.uid-range": range,
+                "openshift.io/sa.scc.supplemental-groups": "2000/50,9000/9"}}})
+    };
+    apply(&namespace("1000680000/10000"));
+    let place = Place::new();
+    place.write(
+        "config",
+        "policy: enabled\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: p:[[ .ProxyUID ]]-[[ .ProxyGID ]]\n",
+    );
+    let kubeconfig = std::env::var("KUBECONFIG").unwrap();
+    let mut words = place.arguments();
+    words.push("--kubeconfig".to_owned());
+    words.push(kubeconfig);
+    words.push("--reconcileWebhookConfig=false".to_owned());
+    let mut command = gudgeon();
+    command.env("PLATFORM", "openshift");
+    let injector = place.start_as(command, &words);
+    let asked = |namespace: &str| {
+        let mut asked = review(&pod("web"));
+        asked["request"]["namespace"] = namespace.into();
+        asked["request"]["object"]["metadata"]["namespace"] = namespace.into();
+        injector.client().review(&asked).unwrap()
+    };
+    let image = |namespace: &str| image_in(&asked(namespace));
+    until("the namespace is known", || {
+        image("ranges") == "p:1000689999-2049"
+    });
+    apply(&namespace("500-599"));
+    until("its change", || image("ranges") == "p:599-2049");
+    // One without a range, and one that nobody has heard of.
+    assert_eq!(image("default"), "p:1337-1337");
+    let warnings = asked("nobody")["response"]["warnings"].to_string();
+    assert!(
+        warnings.contains("namespace nobody is not known yet"),
+        "{warnings}"
+    );
+    kubectl(&["delete", "namespace", "ranges", "--wait=false"], "");
 }
