@@ -121,7 +121,8 @@ def validated(folder, files):
     directory = f"{folder}/validate-{files}"
     write(directory, files)
     process = subprocess.Popen(
-        [gudgeon.GUDGEON, "validate", "-f", directory], stdout=subprocess.PIPE, preexec_fn=gudgeon.on(gudgeon.SERVER_CORE)
+        [gudgeon.GUDGEON, "validate", "-f", directory], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        preexec_fn=gudgeon.on(gudgeon.SERVER_CORE),
     )
     said = process.stdout.read().decode()
     _, status, used = os.wait4(process.pid, 0)

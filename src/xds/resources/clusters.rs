@@ -6,16 +6,19 @@ use std::sync::Arc;
 
 use api::model::{Protocol, Registry, Resolution, Service};
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
-    ClusterDiscoveryType, CommonLbConfig, DiscoveryType, DnsLookupFamily, EdsClusterConfig,
-    LbPolicy, common_lb_config,
+    ClusterDiscoveryType, CommonLbConfig, CustomClusterType, DiscoveryType, DnsLookupFamily,
+    EdsClusterConfig, LbPolicy, common_lb_config,
 };
 use envoy_types::pb::envoy::config::cluster::v3::{
     CircuitBreakers, Cluster, UpstreamConnectionOptions, circuit_breakers,
 };
 use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::extensions::clusters::common::dns::v3 as common;
+use envoy_types::pb::envoy::extensions::clusters::dns::v3::DnsCluster;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
     HttpProtocolOptions, http_protocol_options,
 };
+use envoy_types::pb::google::protobuf::Duration;
 use prost::Message;
 
 use super::mesh::{Mesh, MutualTls};
@@ -23,7 +26,7 @@ use super::outlets::Outlet;
 use super::proxy::Families;
 use super::tls;
 use super::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
-use crate::node::{Files, Kind};
+use crate::node::{Dns, Files, Kind};
 use crate::view::Resource;
 
 pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
@@ -31,6 +34,8 @@ pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
 pub(crate) const INBOUND_V4: &str = "InboundPassthroughClusterIpv4";
 pub(crate) const INBOUND_V6: &str = "InboundPassthroughClusterIpv6";
 
+/// The name of the extension.
+const DNS_CLUSTER: &str = "envoy.cluster.dns";
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// Of one connection, as Envoy's own default.
@@ -58,6 +63,7 @@ pub(crate) struct Client {
     pub(crate) headless_eds: bool,
     /// A program with gRPC in it: it knows nothing but EDS, and no TLS by endpoint.
     pub(crate) grpc: bool,
+    pub(crate) dns: Dns,
     /// Its namespace, where services of that are beside their proxies.
     pub(crate) beside: Option<Arc<str>>,
 }
@@ -208,13 +214,8 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Resource {
         Resolution::Dns | Resolution::DnsRoundRobin => {
             // Envoy wants exactly one there.
             let one = matches!(inputs.groups.as_slice(), [group] if group.lb_endpoints.len() == 1);
-            let kind = if resolution == Resolution::DnsRoundRobin && one {
-                DiscoveryType::LogicalDns
-            } else {
-                DiscoveryType::StrictDns
-            };
-            cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(kind.into()));
-            resolve(&mut cluster, mesh, inputs.client.families);
+            let logical = resolution == Resolution::DnsRoundRobin && one;
+            resolve(&mut cluster, mesh, inputs.client, logical);
             tail.load_assignment = Some(Assignment {
                 cluster_name: outlet.name.to_string(),
                 endpoints: inputs.groups,
@@ -224,13 +225,49 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Resource {
     finish(outlet.name.clone(), &cluster, &tail)
 }
 
+/// Makes it one of names. `logical`: of all that a name leads to, one is used at a time.
+pub(super) fn resolve(cluster: &mut Cluster, mesh: &Mesh, client: &Client, logical: bool) {
+    let refresh_rate = wire::duration(mesh.dns_refresh_rate);
+    let kind = match client.dns {
+        Dns::ClusterType => {
+            let own = DnsCluster {
+                dns_refresh_rate: Some(refresh_rate),
+                respect_dns_ttl: true,
+                dns_lookup_family: match lookup_family(client.families) {
+                    DnsLookupFamily::V4Only => common::DnsLookupFamily::V4Only,
+                    DnsLookupFamily::V6Only => common::DnsLookupFamily::V6Only,
+                    DnsLookupFamily::All => common::DnsLookupFamily::All,
+                    DnsLookupFamily::Auto => common::DnsLookupFamily::Auto,
+                    DnsLookupFamily::V4Preferred => common::DnsLookupFamily::V4Preferred,
+                }
+                .into(),
+                all_addresses_in_single_endpoint: logical,
+                ..DnsCluster::default()
+            };
+            ClusterDiscoveryType::ClusterType(CustomClusterType {
+                name: DNS_CLUSTER.to_owned(),
+                typed_config: Some(wire::any(&own)),
+            })
+        }
+        Dns::Fields => {
+            by_fields(cluster, refresh_rate, client.families);
+            let kind = match logical {
+                true => DiscoveryType::LogicalDns,
+                false => DiscoveryType::StrictDns,
+            };
+            ClusterDiscoveryType::Type(kind.into())
+        }
+    };
+    cluster.cluster_discovery_type = Some(kind);
+}
+
 #[allow(
     deprecated,
-    reason = "what replaces the fields is a type of cluster of its own, which the names of these fields do not show"
+    reason = "Envoy before 1.34 knows nothing else, and gives the fields up with a release of its own"
 )]
-pub(super) fn resolve(cluster: &mut Cluster, mesh: &Mesh, families: Families) {
+fn by_fields(cluster: &mut Cluster, refresh_rate: Duration, families: Families) {
     cluster.dns_lookup_family = lookup_family(families).into();
-    cluster.dns_refresh_rate = Some(wire::duration(mesh.dns_refresh_rate));
+    cluster.dns_refresh_rate = Some(refresh_rate);
     cluster.respect_dns_ttl = true;
 }
 

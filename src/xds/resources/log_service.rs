@@ -9,7 +9,7 @@ use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::mesh::MeshConfig;
 use api::model::Protocol;
-use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+use envoy_types::pb::envoy::config::cluster::v3::cluster::DiscoveryType;
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, UpstreamConnectionOptions};
 use envoy_types::pb::envoy::config::core::v3 as core;
 
@@ -73,9 +73,8 @@ impl LogService {
             });
         }
         clusters::protocol_options(&mut cluster, Protocol::Grpc);
-        let resolved = ClusterDiscoveryType::Type(DiscoveryType::StrictDns.into());
-        if cluster.cluster_discovery_type == Some(resolved) {
-            clusters::resolve(&mut cluster, mesh, client.families);
+        if kind == DiscoveryType::StrictDns {
+            clusters::resolve(&mut cluster, mesh, client, false);
         }
         let peer = Peer {
             endpoint: Some(Place {

@@ -535,7 +535,7 @@ fn likeness(node: &Node) -> impl Hash + use<> {
         node.network.clone(),
         node.locality.clone(),
     );
-    let families = Families::of(&node.addresses);
+    let families = (Families::of(&node.addresses), node.dns);
     let who = (
         node.kind,
         node.mode,

@@ -91,6 +91,7 @@ impl ProxyView {
             },
             headless_eds: snapshot.settings.headless.eds,
             grpc: node.grpc,
+            dns: node.dns,
             beside: snapshot.base.beside.get(&node.namespace).cloned(),
         };
         let caller = Caller {
