@@ -231,8 +231,7 @@ impl Node {
             without_certificates: metadata.text("CERTIFICATES").as_deref() == Some("none"),
             idle_timeout: metadata.duration("IDLE_TIMEOUT", &mut warnings),
             http10: matches!(metadata.text("HTTP10").as_deref(), Some("1" | "true")),
-            grpc: metadata.text("GENERATOR").as_deref() == Some("grpc")
-                || node.user_agent_name.starts_with("gRPC"),
+            grpc: is_grpc(node, &metadata),
             dns: Dns::of(&agent(node)),
             version: metadata.text("ISTIO_VERSION").unwrap_or_default(),
             proxy_version: metadata
@@ -300,6 +299,12 @@ fn bounded(node: &core::Node) -> Result<(), BadNode> {
         }
     }
     Ok(())
+}
+
+/// Whether a program with gRPC in it asks, by Istio's word for what it is to get or by its own name.
+fn is_grpc(node: &core::Node, metadata: &Metadata<'_>) -> bool {
+    metadata.text("GENERATOR").as_deref() == Some("grpc")
+        || node.user_agent_name.starts_with("gRPC")
 }
 
 /// The version of the program that asks, as far as it says one.

@@ -236,6 +236,9 @@ pub static LATER: &[Kind] = &[
     ),
 ];
 
+/// What istioctl installs Istio by, and repositories hold beside rules. In a cluster nobody looks for it.
+static OPERATOR: Kind = later("install.istio.io", "IstioOperator", "istiooperators");
+
 /// What somebody may mean who writes something today.
 fn current() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().chain(LATER)
@@ -243,7 +246,7 @@ fn current() -> impl Iterator<Item = &'static Kind> {
 
 /// All that is known, checked or not.
 fn known() -> impl Iterator<Item = &'static Kind> {
-    current().chain(EARLIER)
+    current().chain(EARLIER).chain([&OPERATOR])
 }
 
 /// The row of a kind, in whichever version it is written.
@@ -473,6 +476,7 @@ mod tests {
             ("networking.istio.io/v1beta1", "ProxyConfig"),
             ("telemetry.istio.io/v1", "Telemetry"),
             ("extensions.istio.io/v1alpha1", "WasmPlugin"),
+            ("install.istio.io/v1alpha1", "IstioOperator"),
         ] {
             assert_eq!(kind(api_version, name).unwrap().check, Check::Unused);
         }
@@ -575,8 +579,8 @@ mod tests {
             ),
             (
                 "install.istio.io/v1alpha1",
-                "IstioOperator",
-                "unrecognized type install.istio.io/v1alpha1 IstioOperator",
+                "IstioOperators",
+                "unrecognized type install.istio.io/v1alpha1 IstioOperators",
             ),
             ("v1", "Pods", "unrecognized type v1 Pods"),
         ] {

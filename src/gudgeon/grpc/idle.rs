@@ -286,7 +286,8 @@ mod tests {
         let slot = enter(&limit, "10.0.0.1");
         let mut others = tokio::task::JoinSet::new();
         let busy = || async {
-            std::thread::sleep(Duration::from_millis(1));
+            let end = Instant::now() + Duration::from_millis(1);
+            while Instant::now() < end {}
             tokio::task::yield_now().await;
         };
         for _ in 0..200 {

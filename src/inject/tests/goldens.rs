@@ -174,6 +174,7 @@ impl Case {
                 })
                 .collect(),
             origin,
+            ..Request::default()
         }
     }
 

@@ -73,7 +73,9 @@ fn parts_of_match(place: &At<'_>, apply_to: &At<'_>) {
         _ => "",
     };
     for kind in place.given(&KINDS) {
-        if !fitting.is_empty() && kind != fitting {
+        // Of a waypoint's place every kind of patch can be.
+        let fits = kind == "waypoint" || kind == fitting;
+        if !fitting.is_empty() && !fits {
             place
                 .get(kind)
                 .fail("match of this kind does not fit applyTo");

@@ -39,7 +39,12 @@ fn jwt(rule: &At<'_>) {
     if rule.lacks(&["issuer", "jwksUri"]) {
         rule.fail("needs issuer or jwksUri");
     }
-    for name in ["audiences", "fromParams", "fromCookies"] {
+    for name in [
+        "audiences",
+        "fromParams",
+        "fromCookies",
+        "spaceDelimitedClaims",
+    ] {
         parts::none_empty(&rule.get(name));
     }
     rule.get("jwksUri").check_text(is::jwks_uri);

@@ -37,11 +37,12 @@ pub(super) mod request {
             + rule("jwksUri: 'http://a'");
             + rule("issuer: i, presence: REQUIRED, spaceDelimitedClaims: [scope]");
             + rule("issuer: i, jwks: '{\"keys\": [{\"kty\": \"RSA\", \"n\": \"x\", \"e\": \"AQAB\"}]}'");
-            - rule("audiences: [''], fromParams: [''], fromCookies: ['']") => [
+            - rule("audiences: [''], fromParams: [''], fromCookies: [''], spaceDelimitedClaims: ['']") => [
                 "spec.jwtRules[0]: needs issuer or jwksUri",
                 "spec.jwtRules[0].audiences[0]: must not be empty",
                 "spec.jwtRules[0].fromParams[0]: must not be empty",
                 "spec.jwtRules[0].fromCookies[0]: must not be empty",
+                "spec.jwtRules[0].spaceDelimitedClaims[0]: must not be empty",
             ];
             - rule("jwksUri: 'https://a:x', fromHeaders: [{prefix: p}], outputClaimToHeaders: [{header: 'x y'}], timeout: 0s, jwks: '{}'") => [
                 "spec.jwtRules[0].jwksUri: \"https://a:x\" is not an http or https URL",

@@ -167,6 +167,9 @@ pub(super) mod patches {
             + place("LISTENER_FILTER", "listener: {}");
             + place("HTTP_ROUTE", "routeConfiguration: {}");
             + place("CLUSTER", "cluster: {}");
+            + place("HTTP_FILTER", "waypoint: {filter: {name: a}}");
+            + place("CLUSTER", "waypoint: {}");
+            + patch("applyTo: CLUSTER, patch: {operation: MERGE_AND_REPLACE_LIST, value: {}}");
             - place("HTTP_FILTER", "routeConfiguration: {}") => ["spec.configPatches[0].match.routeConfiguration: match of this kind does not fit applyTo"];
             - place("VIRTUAL_HOST", "cluster: {}") => ["spec.configPatches[0].match.cluster: match of this kind does not fit applyTo"];
             - place("CLUSTER", "listener: {}") => ["spec.configPatches[0].match.listener: match of this kind does not fit applyTo"];
