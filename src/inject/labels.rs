@@ -44,7 +44,8 @@ pub(crate) fn add(pod: &mut Value, which: Labels, owner: &Owner, others: &[(&'st
         Labels::TlsMode => 1,
         Labels::All => all.len(),
     };
-    let others = others.iter();
+    // The API server refuses a pod with another one; the proxy says its network in its environment, too.
+    let others = others.iter().filter(|(_, value)| is_value(value));
     let others = others.map(|(key, value)| (*key, (*value).to_owned()));
     let wanted: Vec<_> = all.into_iter().take(count).chain(others).collect();
     if wanted.is_empty() || pod::object_mut(pod, "metadata").is_none() {
@@ -61,8 +62,40 @@ pub(crate) fn add(pod: &mut Value, which: Labels, owner: &Owner, others: &[(&'st
     }
 }
 
+/// Whether a label can hold it. Source: `IsValidLabelValue` of Kubernetes' apimachinery.
+fn is_value(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let ends = [text.bytes().next(), text.bytes().last()];
+    let ends_well = |end: Option<u8>| end.is_none_or(|byte| byte.is_ascii_alphanumeric());
+    text.len() <= LONGEST && text.bytes().all(inner) && ends.into_iter().all(ends_well)
+}
+
 /// Cut to what a label holds.
 pub(crate) fn canonical(name: &str) -> String {
     let short: String = name.chars().take(LONGEST).collect();
     short.trim_matches(['-', '_', '.']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_that_no_label_holds_is_no_label() {
+        for (network, is_label) in [
+            ("n1", true),
+            ("a.b-c_D", true),
+            ("n/1", false),
+            ("-n", false),
+            ("n.", false),
+            (&*"n".repeat(63), true),
+            (&*"n".repeat(64), false),
+        ] {
+            let mut pod = json!({"metadata": {}});
+            let owner = Owner::default();
+            add(&mut pod, Labels::None, &owner, &[(NETWORK, network)]);
+            let found = pod::label(&pod, NETWORK).is_some();
+            assert_eq!(found, is_label, "{network}");
+        }
+    }
 }

@@ -87,7 +87,7 @@ mod tests {
         for name in ["", "c", "k8s/core/v1/", "zipkins", crate::TRIGGER] {
             assert_eq!(group(name), None, "{name}");
         }
-        assert_eq!(catalog.of(Group::Default).count(), 2 + 5 + 1 + 31);
+        assert_eq!(catalog.of(Group::Default).count(), 2 + 6 + 1 + 31);
         assert_eq!(catalog.of(Group::SyntheticServiceEntry).count(), 1);
         let all = Catalog::all();
         let empty = always_empty().count();

@@ -1,5 +1,7 @@
 //! The node that opens a stream: an id of four parts and metadata that nobody promised to be well-formed.
 
+mod dns;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -10,6 +12,8 @@ use api::model::{ClusterId, Labels, Locality};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::google::protobuf::{Value, value::Kind as Json};
 use prost::Message;
+
+pub use dns::Dns;
 
 /// What a proxy is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -132,27 +136,6 @@ pub struct Node {
     pub account: Option<Arc<str>>,
     /// What was not understood, for the log.
     pub warnings: Vec<String>,
-}
-
-/// Where a cluster says by which rules its names are resolved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Dns {
-    /// In fields of the cluster: every Envoy knows them, and those of today call them deprecated with each cluster.
-    #[default]
-    Fields,
-    /// In a type of cluster of its own, `envoy.cluster.dns`.
-    ClusterType,
-}
-
-impl Dns {
-    /// Of an Envoy by its version. The type came with 1.33; the release after it has it whole.
-    fn of(version: &str) -> Self {
-        let mut numbers = version.split(['.', '-']).map(str::parse::<u32>);
-        match (numbers.next(), numbers.next()) {
-            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (1, 34) => Self::ClusterType,
-            _ => Self::Fields,
-        }
-    }
 }
 
 /// Bytes of what a proxy says that a log line, a metric, a page or the header of an answer has, each time (discovery.md §9).
@@ -625,23 +608,6 @@ mod tests {
         assert_eq!(&*read.client.root, "/etc/certs/root-cert.pem");
         assert_eq!(read.cluster, None);
         assert!(!read.grpc && !read.http10 && read.locality.is_unknown());
-    }
-
-    #[test]
-    fn an_envoy_of_today_is_given_a_type_of_cluster_for_names() {
-        for (version, dns) in [
-            ("1.40.0", Dns::ClusterType),
-            ("1.34.0-dev", Dns::ClusterType),
-            ("2.0", Dns::ClusterType),
-            ("1.33.9", Dns::Fields),
-            ("1.7.0", Dns::Fields),
-            ("", Dns::Fields),
-            ("1", Dns::Fields),
-            ("v1.40", Dns::Fields),
-            ("99999999999.99999999999", Dns::Fields),
-        ] {
-            assert_eq!(Dns::of(version), dns, "{version}");
-        }
     }
 
     #[test]

@@ -236,9 +236,6 @@ pub static LATER: &[Kind] = &[
     ),
 ];
 
-/// What istioctl installs Istio by, and repositories hold beside rules. In a cluster nobody looks for it.
-static OPERATOR: Kind = later("install.istio.io", "IstioOperator", "istiooperators");
-
 /// What somebody may mean who writes something today.
 fn current() -> impl Iterator<Item = &'static Kind> {
     KINDS.iter().chain(LATER)
@@ -246,7 +243,7 @@ fn current() -> impl Iterator<Item = &'static Kind> {
 
 /// All that is known, checked or not.
 fn known() -> impl Iterator<Item = &'static Kind> {
-    current().chain(EARLIER).chain([&OPERATOR])
+    current().chain(EARLIER).chain([&earlier::OPERATOR])
 }
 
 /// The row of a kind, in whichever version it is written.

@@ -37,3 +37,6 @@ pub static EARLIER: &[Kind] = &[
     later(MIXER, "tracespan", "tracespans"),
     later(MIXER, "zipkin", "zipkins"),
 ];
+
+/// What istioctl installs Istio by, and repositories hold beside rules. In a cluster nobody looks for it.
+pub(super) static OPERATOR: Kind = later("install.istio.io", "IstioOperator", "istiooperators");

@@ -72,7 +72,9 @@ fn places_that_block_a_writer_are_errors_at_once() {
         arguments.push(format!("--{flag}={}", path.display()));
         arguments.extend(["--selfSigned", "--healthCheckInterval=1s"].map(str::to_owned));
         let ended = gudgeon().args(&arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&ended.stderr);
+        // The log's place is stdout.
+        let said = [ended.stdout, ended.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
         assert!(!ended.status.success() && said.contains(words), "{said}");
     }
 }

@@ -362,12 +362,12 @@ fn every_line_of_galley_is_understood() {
         .collect();
     let ended = gudgeon()
         .args(&given)
-        .args(["--kubeconfig", "/none", "--ctrlz_port=none"])
+        .args(["--kubeconfig", "/none", "--ctrlz-port=none"])
         .output()
         .unwrap();
     let said = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
     assert!(
-        said.contains("--ctrlz_port"),
+        said.contains("--ctrlz-port"),
         "the last is what is wrong: {said}"
     );
 }
