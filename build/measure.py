@@ -378,7 +378,8 @@ def fresh_start(manager, folder):
 
 
 def start_calls(manager):
-    """System calls of one start, by the manager and what it forks, until the child's program is executed."""
+    """System calls of one start, by the manager and what it forks, until the child's program is executed. What is asked of each
+    interface is left out."""
     with tempfile.NamedTemporaryFile(dir=SCRATCH) as file:
         manager.prefix, prefix = ["strace", "-f", "-o", file.name, *manager.prefix], manager.prefix
         try:
@@ -387,7 +388,7 @@ def start_calls(manager):
             manager.prefix = prefix
         lines = contents(file.name).splitlines()
     # The first is strace's own exec of the manager; what resumes was counted where it began.
-    begun = [line for line in lines[1:] if re.match(r"\d+ +\w+\(", line)]
+    begun = [line for line in lines[1:] if re.match(r"\d+ +(?!ioctl)\w+\(", line)]
     for at, line in enumerate(begun):
         if f'execve("{CHILD}"' in line:
             return at + 1
