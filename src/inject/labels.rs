@@ -62,7 +62,7 @@ pub(crate) fn add(pod: &mut Value, which: Labels, owner: &Owner, others: &[(&'st
     }
 }
 
-/// Whether a label can hold it. Source: `IsValidLabelValue` of Kubernetes' apimachinery.
+/// True if a label can hold the text. Source: `IsValidLabelValue` of Kubernetes' apimachinery.
 fn is_value(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = [text.bytes().next(), text.bytes().last()];

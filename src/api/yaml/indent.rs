@@ -4,7 +4,7 @@ use granit_parser::{Event, Span};
 
 use super::{Malformed, malformed};
 
-/// What stands before each node of one document.
+/// Checks the indentation of each node of a text.
 pub(super) struct Indents<'a> {
     text: &'a str,
     /// For each open list and object, whether it is in brackets: there a tab is a blank like any other.
@@ -47,7 +47,7 @@ impl<'a> Indents<'a> {
         Err(malformed(span.start.line(), cause))
     }
 
-    /// Whether nothing but blanks and marks of the structure stand before this place in its line, and a tab among them.
+    /// True if only blanks and structural marks precede this place in its line, and one of them is a tab.
     fn is_behind_a_tab(&self, begin: usize) -> bool {
         let before = self.text.as_bytes().get(..begin).unwrap_or_default();
         let is_structure = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'-' | b'?' | b':');

@@ -107,7 +107,7 @@ pub(super) fn compact_len(text: &str) -> usize {
     length
 }
 
-/// What follows the text whose opening quote came before; nothing where it does not end.
+/// Skips a string whose opening quote was read, and returns the rest; an unterminated string leaves nothing.
 fn behind_text(mut text: &[u8]) -> &[u8] {
     while let Some(at) = memchr2(b'"', b'\\', text) {
         let (found, after) = text.split_at(at).1.split_first().unwrap_or((&b'"', &[]));

@@ -76,7 +76,7 @@ struct Member {
 }
 
 impl Member {
-    /// Whether it has had its while.
+    /// True once the connection has been there for its patience.
     const fn is_due(&self, turn: u64) -> bool {
         turn - self.since >= self.progress.patience()
     }

@@ -7,7 +7,7 @@ use cluster::{Key, Kind, Reader, Resource};
 use inject::ProxyIds;
 use serde::Deserialize;
 
-/// What a platform is called by Istio's variable, which its chart sets.
+/// Istio's variable for the platform, which its chart sets.
 const VARIABLE: &str = "PLATFORM";
 const OPENSHIFT: &str = "openshift";
 

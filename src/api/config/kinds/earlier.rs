@@ -38,5 +38,5 @@ pub static EARLIER: &[Kind] = &[
     later(MIXER, "zipkin", "zipkins"),
 ];
 
-/// What istioctl installs Istio by, and repositories hold beside rules. In a cluster nobody looks for it.
+/// istioctl installs Istio by it, and repositories hold it beside rules. Gudgeon does not look for it in a cluster.
 pub(super) static OPERATOR: Kind = later("install.istio.io", "IstioOperator", "istiooperators");
