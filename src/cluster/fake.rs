@@ -206,6 +206,7 @@ impl Fake {
         });
     }
 
+    /// Ends the watches that have begun: who has listed and does not watch yet goes on.
     pub(crate) fn end_watches(&self) {
         self.change(|state| state.ended += 1);
     }

@@ -246,7 +246,7 @@ async fn a_server_that_is_away_changes_nothing_that_is_known() {
     fake.put(configuration("c", ""));
     let (_running, handle) = run(&fake, &["c"]);
     handle.keep(file("ours"));
-    until(|| handle.held()).await;
+    until(|| handle.held() && fake.count("watch") == 1).await;
     fake.fail("list", &[Fault::Status(503, 0), Fault::Status(503, 0)]);
     fake.end_watches();
     until(|| handle.standings()[0].error.is_some()).await;

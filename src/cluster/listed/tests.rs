@@ -506,6 +506,7 @@ async fn what_has_no_room_is_left_out_alone() {
         fake.end_watches();
         until(|| names(&reader) == "acd").await;
         assert_eq!(fake.count("list"), 2);
+        until(|| fake.count("watch") == 2).await;
         fake.delete("e");
         fake.delete("f");
         fake.delete("g");
