@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use support::beside::Beside;
 use support::h2;
-use support::program::{Program, request};
+use support::program::{Program, SOON, metric_in, request, within};
 use support::{Client, Injector, client_config, pod, review, until};
 
 /// What the shipped manifest allows it.
@@ -104,14 +104,15 @@ fn served_promptly(injector: &Injector, kept: &mut Client) {
 }
 
 fn within_its_limit(injector: &Injector) {
-    // Who was sent away counts, too.
-    until("all requests are counted as something", || {
+    // Who was sent away counts, too. Thousands of reviews may be under way still, on cores that are busy: counts of one moment.
+    within(4 * SOON, "all requests are counted as something", || {
+        let page = injector.get("/metrics").text();
         let count = |name: &str| {
-            injector
-                .metric(&format!("sidecar_injection_{name}_total"))
-                .unwrap()
+            let name = format!("sidecar_injection_{name}_total");
+            metric_in(&page, &name).unwrap()
         };
-        (count("requests") - count("success") - count("skip") - count("failure")).abs() < 0.5
+        let open = count("requests") - count("success") - count("skip") - count("failure");
+        (open.abs() < 0.5).then_some(())
     });
     let most = most_resident(injector);
     assert!(most < LIMIT_MIB, "{most} MiB");
