@@ -627,6 +627,7 @@ const ROOMS: &[(&str, &[(&str, &str)])] = &[
         "values",
         &[
             ("log", "the names of the levels"),
+            ("search", "the last mark of an authority"),
             ("supervisor", "durations as the core writes them"),
         ],
     ),

@@ -263,61 +263,76 @@ pub(crate) struct Run<'a> {
 /// Envoy's arguments, in pilot-agent's order, so that scripts that read a command line find what they know.
 #[must_use]
 pub(crate) fn arguments(launch: &Launch, run: Run<'_>) -> Vec<OsString> {
-    let mut list = Vec::with_capacity(32);
-    let mut pair = |flag: &str, value: &OsStr| list.extend([flag.into(), value.to_os_string()]);
+    let mut list = Words(Vec::with_capacity(32));
     let number = |value: u64| OsString::from(value.to_string());
-    pair("-c", run.file.as_os_str());
-    pair("--restart-epoch", &number(run.epoch.0.into()));
-    pair("--drain-time-s", &number(launch.drain_time.as_secs()));
-    pair(
+    list.pair("-c", run.file.as_os_str());
+    list.pair("--restart-epoch", &number(run.epoch.0.into()));
+    list.pair("--drain-time-s", &number(launch.drain_time.as_secs()));
+    list.pair(
         "--parent-shutdown-time-s",
         &number(launch.parent_shutdown_time.as_secs()),
     );
-    pair("--service-cluster", launch.service_cluster.as_ref());
-    pair("--service-node", launch.service_node.as_ref());
+    list.pair("--service-cluster", launch.service_cluster.as_ref());
+    list.pair("--service-node", launch.service_node.as_ref());
     let names = launch
         .max_obj_name_len
         .or_else(|| launch.legacy_args.then_some(LEGACY_NAME_LENGTH));
     if let Some(length) = names {
-        pair("--max-obj-name-len", &number(length.into()));
+        list.pair("--max-obj-name-len", &number(length.into()));
     }
     if let Some(version) = launch.local_address_ip_version {
         let version = match version {
             IpVersion::V4 => "v4",
             IpVersion::V6 => "v6",
         };
-        pair("--local-address-ip-version", version.as_ref());
+        list.pair("--local-address-ip-version", version.as_ref());
     }
     let unknown = if launch.legacy_args {
         "--allow-unknown-fields"
     } else {
         "--allow-unknown-static-fields"
     };
-    list.push(unknown.into());
-    let mut optional = |flag: &str, value: Option<&OsStr>| {
-        list.extend(
-            value
-                .into_iter()
-                .flat_map(|value| [flag.into(), value.to_os_string()]),
-        );
-    };
-    optional("-l", launch.log_level.as_deref().map(OsStr::new));
-    optional(
+    list.add(unknown.as_ref());
+    list.optional("-l", launch.log_level.as_deref().map(OsStr::new));
+    list.optional(
         "--component-log-level",
         launch.component_log_level.as_deref().map(OsStr::new),
     );
-    optional("--config-yaml", run.config_yaml.map(OsStr::new));
-    optional(
+    list.optional("--config-yaml", run.config_yaml.map(OsStr::new));
+    list.optional(
         "--concurrency",
         launch.concurrency.map(|n| number(n.into())).as_deref(),
     );
     if launch.disable_hot_restart {
-        list.push("--disable-hot-restart".into());
+        list.add("--disable-hot-restart".as_ref());
     } else if run.base_id != 0 {
-        list.extend(["--base-id".into(), number(run.base_id.into())]);
+        list.pair("--base-id", &number(run.base_id.into()));
     }
-    list.extend(launch.extra.iter().cloned());
-    list
+    for word in &launch.extra {
+        list.add(word);
+    }
+    list.0
+}
+
+/// Words of a command line. Not given to `extend`, which is code for each shape of what it takes: 0.5 kB.
+struct Words(Vec<OsString>);
+
+impl Words {
+    #[inline(never)]
+    fn add(&mut self, word: &OsStr) {
+        self.0.push(word.to_os_string());
+    }
+
+    fn pair(&mut self, flag: &str, value: &OsStr) {
+        self.add(flag.as_ref());
+        self.add(value);
+    }
+
+    fn optional(&mut self, flag: &str, value: Option<&OsStr>) {
+        if let Some(value) = value {
+            self.pair(flag, value);
+        }
+    }
 }
 
 /// `--max-obj-name-len` of pilot-agent 1.1.5.
@@ -326,9 +341,9 @@ const LEGACY_NAME_LENGTH: u32 = 189;
 /// The arguments for a `--validate` run of the same epoch: nothing that binds or takes over.
 #[must_use]
 pub(crate) fn validate_arguments(launch: &Launch, run: Run<'_>) -> Vec<OsString> {
-    let mut list = arguments(launch, run);
-    list.extend(["--mode".into(), "validate".into()]);
-    list
+    let mut list = Words(arguments(launch, run));
+    list.pair("--mode", "validate".as_ref());
+    list.0
 }
 
 #[cfg(test)]

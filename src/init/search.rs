@@ -33,6 +33,19 @@ pub(crate) fn replace(text: &str, mark: &str, new: &str) -> String {
     replaced
 }
 
+/// What stands before the last `mark`, an ASCII character, and what stands behind it.
+pub(crate) fn split_last(text: &str, mark: u8) -> Option<(&str, &str)> {
+    let behind = behind_last(text, mark);
+    Some((text.get(..behind.checked_sub(1)?)?, text.get(behind..)?))
+}
+
+/// Where what stands behind the last `mark`, an ASCII character, begins: 0 without one.
+#[inline(never)]
+pub(crate) fn behind_last(text: &str, mark: u8) -> usize {
+    let at = text.bytes().rposition(|byte| byte == mark);
+    at.map_or(0, |at| at + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -47,6 +60,16 @@ mod tests {
             prop_assert_eq!(split_once(&text, &mark), text.split_once(mark.as_str()));
             prop_assert_eq!(contains(&text, &mark), text.contains(mark.as_str()));
             prop_assert_eq!(replace(&text, &mark, &new), text.replace(mark.as_str(), &new));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_last_mark_is_found_as_str_finds_it(text in "[aäb:]{0,12}") {
+            prop_assert_eq!(split_last(&text, b':'), text.rsplit_once(':'));
+            prop_assert_eq!(&text[behind_last(&text, b':')..], text.rsplit(':').next().unwrap());
         }
     }
 

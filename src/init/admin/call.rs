@@ -218,7 +218,7 @@ fn connections(body: &[u8], prometheus_port: u16) -> Option<u64> {
 /// `name: value` lines whose value is a number.
 pub(super) fn lines(body: &[u8]) -> impl Iterator<Item = (&str, u64)> {
     body.split(|byte| *byte == b'\n').filter_map(|line| {
-        let (name, value) = std::str::from_utf8(line).ok()?.rsplit_once(':')?;
+        let (name, value) = search::split_last(std::str::from_utf8(line).ok()?, b':')?;
         Some((name, value.trim().parse().ok()?))
     })
 }

@@ -5,6 +5,7 @@
 use super::call::{Endpoint, Knowledge, lines, server_info};
 use crate::http::{Malformed, Response};
 use crate::readiness::Facts;
+use crate::search;
 use crate::supervisor::{Epoch, Reply};
 
 /// Bytes of a line of `/listeners` that are looked at: the address stands at its end.
@@ -149,7 +150,7 @@ impl Scan {
 
     fn finish_line(&mut self) {
         let line = std::str::from_utf8(&self.line).unwrap_or_default();
-        let port = line.trim_end().rsplit_once(':');
+        let port = search::split_last(line.trim_end(), b':');
         if let Some(port) = port.and_then(|(_, port)| port.parse::<u16>().ok()) {
             let before = self.missing.len();
             self.missing.retain(|wanted| *wanted != port);

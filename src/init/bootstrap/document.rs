@@ -168,7 +168,11 @@ fn xds_cluster(inputs: &Generated) -> Put<'_> {
 }
 
 fn tls(tls: &ControlPlaneTls) -> Put<'_> {
-    let names: Vec<Value> = tls.subject_alt_names.iter().map(|n| san(n)).collect();
+    // Not collected, which is code for this list alone: 0.3 kB.
+    let mut names = Vec::new();
+    for name in &tls.subject_alt_names {
+        names.push(san(name));
+    }
     let names = if names.is_empty() {
         Put::Absent
     } else {

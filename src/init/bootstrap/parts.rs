@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use crate::json::{Map, Value, Writer};
+use crate::search;
 
 /// A text of this program's, an object or a list.
 #[derive(Clone, Copy, Debug)]
@@ -242,7 +243,7 @@ impl<'a> Part<'a> {
     }
 
     fn write_named(&self, writer: &mut Writer, level: usize, entry: &str) {
-        let name_at = entry.rfind(' ').map_or(0, |blank| blank + 1);
+        let name_at = search::behind_last(entry, b' ');
         let (key, name) = entry.split_at_checked(name_at).unwrap_or(("", entry));
         let put = self.values.iter().find(|(known, _)| *known == name);
         debug_assert!(put.is_some(), "{name} stands for something");

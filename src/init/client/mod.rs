@@ -166,7 +166,9 @@ fn look(args: &ClientArgs, paint: Paint) -> Result<Vec<u8>, Failure> {
 
 /// Whether a variable is set, and neither empty nor `other`.
 fn variable_says(name: &str, other: &str) -> bool {
-    std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != other)
+    let mut variables = sys::variables().into_iter();
+    let found = variables.find(|(known, _)| *known == name);
+    found.is_some_and(|(_, value)| !value.is_empty() && value != other)
 }
 
 /// One try: whether the answer is 200.

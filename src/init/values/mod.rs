@@ -7,6 +7,7 @@ pub(crate) mod duration;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::log::Level;
+use crate::search;
 
 /// The kind of proxy, the first field of the node id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,12 +66,8 @@ pub(crate) fn address(text: &str) -> Result<IpAddr, &'static str> {
 
 /// `[::1]:80`, `a:80`, `a`; brackets stay.
 pub(crate) fn name_and_port(authority: &str) -> (&str, Option<&str>) {
-    let after_bracket = authority.rfind(']').map_or(0, |at| at.saturating_add(1));
-    match authority.rfind(':') {
-        Some(colon) if colon >= after_bracket => {
-            let (name, port) = authority.split_at(colon);
-            (name, port.get(1..))
-        }
+    match search::split_last(authority, b':') {
+        Some((name, port)) if !port.bytes().any(|byte| byte == b']') => (name, Some(port)),
         _ => (authority, None),
     }
 }
@@ -122,7 +119,7 @@ fn is_dns_name(host: &str) -> bool {
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    let top = host.rsplit('.').next().unwrap_or("");
+    let top = host.get(search::behind_last(host, b'.')..).unwrap_or("");
     host.len() <= 253
         && host.split('.').all(label)
         && !top.bytes().all(|byte| byte.is_ascii_digit())

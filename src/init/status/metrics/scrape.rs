@@ -131,7 +131,8 @@ fn is_sample(text: &str) -> bool {
         let first = word.bytes().next();
         matches!(first, Some(b'0'..=b'9' | b'+' | b'-' | b'.')) || word == "NaN"
     };
-    let mut words = if let Some((_, rest)) = text.rsplit_once('}') {
+    let labels = crate::search::split_last(text, b'}');
+    let mut words = if let Some((_, rest)) = labels {
         rest.split_ascii_whitespace()
     } else {
         let mut words = text.split_ascii_whitespace();
@@ -139,7 +140,7 @@ fn is_sample(text: &str) -> bool {
         words
     };
     // Within labels all bytes may be; elsewhere a carriage return, say, is no blank to a parser.
-    let (_, bare) = text.rsplit_once('}').unwrap_or(("", text));
+    let (_, bare) = labels.unwrap_or(("", text));
     let control = |byte: u8| byte.is_ascii_control() && byte != b'\t';
     // And labels come right behind the name, or those are an exemplar's.
     let before = text.split_once('{').map_or("", |(before, _)| before);

@@ -4,6 +4,7 @@
 
 use crate::config::is_reserved;
 use crate::http::{Request, request_head};
+use crate::search;
 use crate::values::name_and_port;
 
 /// Redirects followed at most, as Go's client and so kubelet does.
@@ -133,7 +134,7 @@ impl Target {
         if self.redirects > REDIRECTS {
             return Redirect::TooMany;
         }
-        let absolute = match crate::search::split_once(location, "://") {
+        let absolute = match search::split_once(location, "://") {
             Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => {
                 if scheme.eq_ignore_ascii_case("https") {
                     self.https = true;
@@ -159,7 +160,8 @@ impl Target {
     fn move_to(mut self, rest: &str) -> Redirect {
         let at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);
-        let authority = authority.rsplit('@').next().unwrap_or_default();
+        let host_at = search::behind_last(authority, b'@');
+        let authority = authority.get(host_at..).unwrap_or_default();
         let (name, port) = name_and_port(authority);
         let (own, _) = name_and_port(&self.host);
         if name != own && !LOCAL.contains(&name) {
@@ -193,7 +195,8 @@ fn resolve(base: &str, location: &str) -> String {
     } else if location.starts_with('?') {
         [path, location].concat()
     } else {
-        let folder = path.rfind('/').and_then(|at| path.get(..=at));
+        let folder = path.get(..search::behind_last(path, b'/'));
+        let folder = folder.filter(|folder| !folder.is_empty());
         [folder.unwrap_or("/"), location].concat()
     }
 }
