@@ -134,6 +134,54 @@ fn a_file_that_was_json_before_and_is_not_makes_no_argument() {
     assert!(result.document.is_some() && result.config_yaml.is_none());
 }
 
+/// The metadata says which files those are, and, while one is missing, that there are none.
+#[test]
+fn a_proxy_without_certificates_tells_the_control_plane_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = ["cert-chain.pem", "key.pem", "root-cert.pem"];
+    let keys = [
+        "TLS_CLIENT_CERT_CHAIN",
+        "TLS_CLIENT_KEY",
+        "TLS_CLIENT_ROOT_CERT",
+    ];
+    let mut inputs = sidecar();
+    for (key, file) in keys.iter().zip(files) {
+        let path = directory.path().join(file);
+        inputs.metadata.insert(key, path.to_str().unwrap().into());
+        std::fs::write(path, "x").unwrap();
+    }
+    let metadata = inputs.metadata.clone();
+    let values = vec![("node-metadata", metadata.into())];
+    let file = directory.path().join("template");
+    std::fs::write(&file, r#"{"node": {"metadata": "${node-metadata}"}}"#).unwrap();
+    let template = Source::Template {
+        template: Box::new(Template { file, values }),
+        override_file: None,
+    };
+    let said = |source: &Source| {
+        let rendered = render(source, 1, Override::InFile).unwrap();
+        let document: Value = serde_json::from_slice(&rendered.document.unwrap()).unwrap();
+        document["node"]["metadata"]["CERTIFICATES"].clone()
+    };
+    for mut source in [generated(inputs), template] {
+        assert_eq!(source.tell_certificates(false, &|_| false), None);
+        assert_eq!(said(&source), Value::Null);
+        for file in files {
+            let path = directory.path().join(file);
+            std::fs::remove_file(&path).unwrap();
+            assert_eq!(source.tell_certificates(false, &|_| true), None, "not seen");
+            let missing = source.tell_certificates(false, &|other| *other != path);
+            assert_eq!(missing.as_ref(), Some(&path));
+            assert_eq!(said(&source), "none");
+            std::fs::write(path, "x").unwrap();
+            assert_eq!(source.tell_certificates(true, &|_| false), None);
+            assert_eq!(said(&source), Value::Null, "they are there now");
+        }
+    }
+    let mut own = custom(directory.path().join("envoy"), None);
+    assert_eq!(own.tell_certificates(false, &|_| false), None);
+}
+
 #[test]
 fn files_that_cannot_be_used_are_named_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();

@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::BootstrapError;
-use crate::json::{self, Value};
+use crate::json::{self, Map, Value};
 use crate::regular;
 
 /// The largest document, in bytes. Chosen: a bootstrap has tens of kilobytes, and a document takes up to forty
@@ -16,6 +16,23 @@ pub(super) const DOCUMENT_BYTES: usize = 4 * 1024 * 1024;
 pub(super) const TEMPLATE: &str = "template";
 pub(super) const OVERRIDE: &str = "bootstrap override";
 pub(super) const CUSTOM: &str = "custom configuration";
+
+/// The client's certificate, its key and the root: the key of metadata, and the file where that says nothing.
+const CLIENT_FILES: [(&str, &str); 3] = [
+    ("TLS_CLIENT_CERT_CHAIN", "/etc/certs/cert-chain.pem"),
+    ("TLS_CLIENT_KEY", "/etc/certs/key.pem"),
+    ("TLS_CLIENT_ROOT_CERT", "/etc/certs/root-cert.pem"),
+];
+
+/// The first of those files that is not there. The control plane names them to the proxy by the same metadata.
+pub(super) fn missing_certificate(metadata: &Map, seen: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
+    let mut named = CLIENT_FILES.iter().map(|(key, usual)| {
+        let named = metadata.get(key).and_then(Value::as_str);
+        Path::new(named.filter(|path| !path.is_empty()).unwrap_or(usual))
+    });
+    let missing = named.find(|path| !seen(path) && !path.exists());
+    missing.map(Path::to_path_buf)
+}
 
 /// The JSON object in `path`.
 pub(super) fn read_object(object: &str, path: &Path) -> Result<Value, BootstrapError> {

@@ -88,6 +88,48 @@ pub fn render(source: &Source, epoch: u32, way: Override) -> Result<Rendered, Bo
     }
 }
 
+impl Source {
+    /// Tells the control plane by the metadata whether the proxy has certificates as a client, for what is rendered from now
+    /// on. Returns the first file that is missing; the metadata names them. `told`: that one was missing before. `seen`: that a
+    /// file is there, where that is known.
+    #[inline(never)]
+    pub fn tell_certificates(
+        &mut self,
+        told: bool,
+        seen: &dyn Fn(&Path) -> bool,
+    ) -> Option<PathBuf> {
+        let metadata = self.metadata()?;
+        let missing = files::missing_certificate(metadata, seen);
+        if missing.is_some() {
+            metadata.insert(CERTIFICATES, "none".into());
+        } else if told {
+            metadata.retain(&mut |key, _| key != CERTIFICATES);
+        }
+        missing
+    }
+
+    /// `None`: it is the user's own.
+    fn metadata(&mut self) -> Option<&mut Map> {
+        let value = match self {
+            Self::Generated { inputs, .. } => return Some(&mut inputs.metadata),
+            Self::Template { template, .. } => {
+                let mut values = template.values.iter_mut();
+                values.find(|(name, _)| *name == NODE_METADATA)
+            }
+            Self::Custom { .. } => None,
+        };
+        match value {
+            Some((_, Value::Object(metadata))) => Some(metadata),
+            _ => None,
+        }
+    }
+}
+
+/// The key that tells it.
+const CERTIFICATES: &str = "CERTIFICATES";
+/// The name of the metadata in a template.
+pub const NODE_METADATA: &str = "node-metadata";
+
 fn from_template(template: &Template, epoch: u32) -> Result<Value, BootstrapError> {
     let document = files::read_object(files::TEMPLATE, &template.file)?;
     let mut values = template.values.clone();

@@ -11,7 +11,7 @@ use super::layers::{Given, Layer, Layers, TICK};
 use super::watched::Certificates;
 use super::{ConfigError, IpVersion, Launch, Metrics};
 use crate::bootstrap::node::{self, NodeDescription, NodeInputs};
-use crate::bootstrap::{ControlPlaneTls, Generated, Source, Template, Tracing};
+use crate::bootstrap::{ControlPlaneTls, Generated, NODE_METADATA, Source, Template, Tracing};
 use crate::cli::flags::{Kind, PROXY};
 use crate::json::{self, Map, Value};
 use crate::search;
@@ -187,7 +187,7 @@ impl Basis<'_> {
         let mut values: Vec<(&str, Value)> = vec![
             ("node-id", generated.node_id.into()),
             ("node-ip", self.identity.ip().to_string().into()),
-            ("node-metadata", generated.metadata.into()),
+            (NODE_METADATA, generated.metadata.into()),
             ("discovery-host", generated.discovery.host.into()),
             ("discovery-port", generated.discovery.port.into()),
         ];

@@ -24,6 +24,7 @@ use processes::{open_store, owner};
 use status_port::open_status_port;
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
@@ -116,6 +117,8 @@ pub(crate) struct EventLoop {
     used_seldom: bool,
     /// Set while the first epoch is started: then a bootstrap that cannot be made is an error of the start.
     starting: Option<Option<StartError>>,
+    /// The client's certificate that was missing when an epoch was prepared, once that was said.
+    missed: Option<PathBuf>,
     outcome: Option<Outcome>,
     /// Once there is an outcome.
     adopted: Option<Adopted>,
@@ -174,6 +177,7 @@ impl EventLoop {
             degraded: false,
             used_seldom: false,
             starting: Some(None),
+            missed: None,
             outcome: None,
             adopted: None,
             config,

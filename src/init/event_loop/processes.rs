@@ -4,7 +4,7 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{EventLoop, STAND_IN};
 use crate::bootstrap::{self, BootstrapError, Override, Source};
@@ -125,6 +125,7 @@ impl EventLoop {
         } else {
             Override::InFile
         };
+        self.tell_certificates();
         let rendered = match bootstrap::render(&self.config.source, number, way) {
             Ok(rendered) => rendered,
             Err(error) => return Err(self.no_bootstrap(&error)),
@@ -144,6 +145,21 @@ impl EventLoop {
                     Err(ExitStatus::NotStarted(71))
                 }
             },
+        }
+    }
+
+    /// Looks for the client's certificates, which a start has just seen where they are watched. The log has it once: each epoch
+    /// is rendered anew, and a mesh without mutual TLS never has any.
+    fn tell_certificates(&mut self) {
+        let told = self.missed.is_some();
+        let seen = |path: &Path| self.starting.is_some() && self.files.saw(path);
+        let missing = self.config.source.tell_certificates(told, &seen);
+        if let (false, Some(path)) = (told, missing) {
+            log::info!(
+                "{} is missing: the control plane is told that the proxy has no certificates",
+                path.display()
+            );
+            self.missed = Some(path);
         }
     }
 

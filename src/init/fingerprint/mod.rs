@@ -58,6 +58,8 @@ struct Memory {
     unreadable: Vec<u64>,
     exceeded: bool,
     wants_expiry: bool,
+    /// The last walk found all there.
+    all_there: bool,
 }
 
 impl Files {
@@ -125,11 +127,19 @@ impl Files {
         &self.changed
     }
 
+    /// Whether the last walk has found `path` there; `false`: it was not looked for, or something is missing.
+    #[must_use]
+    pub fn saw(&self, path: &Path) -> bool {
+        let mut paths = self.paths.iter();
+        self.memory.all_there && paths.any(|known| known.as_os_str() == path.as_os_str())
+    }
+
     fn finish(&mut self, walk: Walk) -> Scan {
         let fingerprint = Fingerprint(walk.finish());
         let complete = walk.complete;
         self.changed = walk.told();
         self.expiry = walk.expiry;
+        self.memory.all_there = walk.all_there;
         self.memory.known = walk.found;
         self.memory.known.shrink_to_fit();
         self.memory.unreadable = walk.unreadable;

@@ -314,3 +314,22 @@ fn beyond_the_bounds_size_and_time_count() {
     fs::write(crowd.path().join(format!("{:06}", MAX_FILES + 4)), "1").unwrap();
     assert_ne!(files.scan().fingerprint, first);
 }
+
+#[test]
+fn a_path_was_seen_where_the_last_walk_missed_none() {
+    let root = directory();
+    let (a, b) = (root.path().join("a"), root.path().join("b"));
+    fs::write(&a, "1").unwrap();
+    crate::log::be_quiet();
+    let mut files = Files::new(vec![a.clone(), b.clone()], Vec::new());
+    assert!(!files.saw(&a), "nobody has looked");
+    files.scan();
+    assert!(!files.saw(&a) && !files.saw(&b), "one is missing");
+    fs::write(&b, "1").unwrap();
+    files.scan();
+    assert!(files.saw(&a) && files.saw(&b));
+    assert!(!files.saw(root.path()), "it is not watched");
+    fs::remove_file(&b).unwrap();
+    files.scan();
+    assert!(!files.saw(&b), "what it said counts, but it has gone");
+}

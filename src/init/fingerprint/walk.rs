@@ -41,6 +41,8 @@ const BUFFER_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Walk {
     pub(super) complete: bool,
+    /// Nothing that was looked for is missing.
+    pub(super) all_there: bool,
     pub(super) found: Vec<Record>,
     /// What lies beyond the limits, but was looked at.
     rest: Option<Sha256>,
@@ -90,6 +92,7 @@ impl Walk {
     pub(super) const fn new(complete: bool) -> Self {
         Self {
             complete,
+            all_there: true,
             found: Vec::new(),
             rest: None,
             unreadable: Vec::new(),
@@ -146,7 +149,9 @@ impl Walk {
     /// What `path` leads to. `watched`: it is one of the watched paths itself.
     fn visit(&mut self, path: PathBuf, memory: &mut Memory, watched: bool) {
         // Not opened to find out: opening a device can have effects.
-        match fs::metadata(&path) {
+        let found = fs::metadata(&path);
+        self.all_there &= found.is_ok();
+        match found {
             Ok(found) if found.is_dir() => self.directory(path, &found, memory),
             Ok(found) if found.is_file() => self.file(path, found, memory),
             Ok(_) if watched => {
