@@ -41,7 +41,7 @@ impl Config {
         let admin = admin(&layers, &identity);
         let status = status(&layers, admin);
         let companions = companion::companions(&layers);
-        let mut policy = policy::policy(&layers, !watch.required.is_empty(), &mut warnings);
+        let mut policy = policy::policy(&layers, !watch.required.is_empty(), admin, &mut warnings);
         policy.companions = u8::try_from(companions.len()).unwrap_or(u8::MAX);
         policy.command = !args.command.is_empty();
         let launch = launch(&layers, &identity, host, &mut warnings);

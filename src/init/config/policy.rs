@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::ConfigError;
@@ -12,6 +13,7 @@ use crate::values::duration;
 pub(super) fn policy(
     layers: &Layers<'_>,
     wait_for_certificates: bool,
+    admin: SocketAddr,
     warnings: &mut Vec<String>,
 ) -> Policy {
     let rescan = layers.duration("rescan-interval", Duration::ZERO);
@@ -36,6 +38,7 @@ pub(super) fn policy(
             .parse("on-clean-exit", clean_exit)
             .unwrap_or(CleanExit::Exit),
         live_timeout: layers.duration("live-timeout", TICK),
+        admin: admin.to_string().leak(),
         hang_timeout: (!hang.is_zero()).then_some(hang),
         validate: layers.switch("validate"),
         hot_restart: !layers.switch("disable-hot-restart"),

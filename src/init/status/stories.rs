@@ -241,6 +241,7 @@ fn policy(companions: u8) -> Policy {
         retry_reset: Duration::from_secs(600),
         on_clean_exit: CleanExit::Exit,
         live_timeout: Duration::from_secs(20),
+        admin: "127.0.0.1:15000",
         hang_timeout: None,
         validate: false,
         hot_restart: true,

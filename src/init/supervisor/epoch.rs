@@ -90,6 +90,8 @@ pub struct Process {
     pub owes_reopen: bool,
     /// Its admin port may be closed for good, or never was where it should be: then silence there means nothing.
     pub admin_gone: bool,
+    /// Nothing has answered at its admin port, and that was not told yet.
+    pub(super) unheard: bool,
     pub(super) silence: Silence,
     /// Somebody had stopped it when it was looked at last.
     pub(super) stopped: bool,
@@ -114,6 +116,7 @@ impl Process {
             had_parent: false,
             owes_reopen: false,
             admin_gone: false,
+            unheard: true,
             silence: Silence::default(),
             stopped: false,
             polls: 0,

@@ -26,6 +26,10 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Calls in a row without an answer that make a hang. Chosen: one may be a machine that stood still.
 const UNANSWERED: u32 = 2;
 
+/// The first epoch's admin port has this time, and a call's second, to answer. Chosen: Envoy opens it after some 30 ms, before
+/// it asks its control plane, and a reader of the log waits no longer.
+const FIRST_ANSWER: Duration = Duration::from_secs(4);
+
 /// What is known of a process's silence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Silence {
@@ -65,6 +69,29 @@ impl Supervisor {
             newest.silence.asked.get_or_insert(now);
             self.timers.arm(Timer::Hang, now, interval(limit));
             out.push(Action::CallAdmin(newest.epoch, Call::Live));
+        }
+    }
+
+    /// A sole epoch that nothing answers for is told once: with the wrong `--proxy-admin-port` it is never ready, and Envoy's
+    /// own log shows nothing wrong.
+    pub(super) fn tell_no_answer(
+        &mut self,
+        now: Instant,
+        epoch: Epoch,
+        reply: Reply,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(newest) = self.newest.as_mut().filter(|newest| newest.unheard) else {
+            return;
+        };
+        if newest.epoch != epoch || newest.state != State::Starting || newest.had_parent {
+            return;
+        }
+        if !matches!(reply, Reply::Failed | Reply::Silent) {
+            newest.unheard = false;
+        } else if newest.age(now) >= FIRST_ANSWER {
+            newest.unheard = false;
+            out.push(Action::Note(Note::NoAnswer(self.policy.admin)));
         }
     }
 

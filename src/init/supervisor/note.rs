@@ -33,6 +33,8 @@ pub enum Note {
     },
     /// Its shared memory says that it is LIVE; its admin port is not where it should be.
     LiveByMemory(Epoch),
+    /// The first epoch runs, and nothing has answered where its admin port should be.
+    NoAnswer(&'static str),
     /// The parent has handed over and drains.
     Draining(Epoch),
     Ended {
@@ -143,6 +145,7 @@ impl Note {
                 | Self::TooLate(_)
                 | Self::Hangs { .. }
                 | Self::LiveByMemory(_)
+                | Self::NoAnswer(_)
                 | Self::GaveUp { .. }
                 | Self::Refused { .. }
                 | Self::NotValidated(_)
@@ -183,6 +186,9 @@ impl fmt::Display for Note {
                 f,
                 "{epoch} has initialised, but its admin port does not say so: is --proxy-admin-port the one of its configuration?"
             ),
+            Self::NoAnswer(admin) => {
+                write!(f, "no answer at {admin}: is it --proxy-admin-port?")
+            }
             Self::Draining(epoch) => write!(f, "{epoch} has handed over and drains"),
             Self::Ended { epoch, how } | Self::Crashed { epoch, how } => write!(f, "{epoch} {how}"),
             Self::ChildFailed { epoch, how, parent } => {

@@ -27,6 +27,8 @@ pub struct Policy {
     pub retry_reset: Duration,
     pub on_clean_exit: CleanExit,
     pub live_timeout: Duration,
+    /// Where the proxy's admin port should be, as it is told: `127.0.0.1:15000`.
+    pub admin: &'static str,
     /// A LIVE proxy whose admin port is silent for so long is killed; `None`: it is not asked.
     pub hang_timeout: Option<Duration>,
     pub validate: bool,

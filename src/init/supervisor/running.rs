@@ -288,6 +288,7 @@ impl Supervisor {
                 if reply == Reply::Live {
                     self.became_live(now, epoch, out);
                 }
+                self.tell_no_answer(now, epoch, reply, out);
                 self.heard(now, epoch, reply, out);
             }
             (Call::Memory, Reply::Live) => {

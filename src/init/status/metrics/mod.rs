@@ -283,6 +283,7 @@ mod tests {
             retry_reset: secs(600),
             on_clean_exit: CleanExit::Exit,
             live_timeout: secs(20),
+            admin: "127.0.0.1:15000",
             hang_timeout: None,
             validate: false,
             hot_restart: true,

@@ -192,3 +192,32 @@ fn idle_is_not_restarting() {
     sim.exits(0, CLEAN);
     assert_eq!(sim.core.snapshot().state, AgentState::Idle, "not starting");
 }
+
+/// The first epoch whose admin port is elsewhere is told within five seconds, once; one that has answered is not.
+#[test]
+fn a_first_admin_port_that_never_answers_is_told_once() {
+    const WORDS: &str = "no answer at 127.0.0.1:15000: is it --proxy-admin-port?";
+    let told = |sim: &Sim| {
+        let told = sim.notes.iter().filter(|note| note.to_string() == WORDS);
+        told.inspect(|note| assert!(note.is_warning())).count()
+    };
+    for silence in [Reply::Failed, Reply::Silent] {
+        let mut sim = Sim::new(policy());
+        sim.answers(3, silence);
+        assert_eq!(told(&sim), 0, "a slow machine starts Envoy, too");
+        sim.answers(2, silence);
+        assert_eq!(told(&sim), 1, "{silence:?}");
+        sim.answers(60, silence);
+        assert_eq!(told(&sim), 1, "{silence:?}");
+
+        let mut sim = Sim::new(policy());
+        sim.answers(2, Reply::NotLive);
+        sim.answers(60, silence);
+        assert_eq!(told(&sim), 0, "it waits for its control plane");
+    }
+    // A child's port is its parent's until the hand-over.
+    let mut sim = Sim::live(policy());
+    sim.on(Event::Signalled(Signal::Hangup));
+    sim.answers(15, Reply::Failed);
+    assert_eq!(told(&sim), 0);
+}
