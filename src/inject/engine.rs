@@ -285,7 +285,8 @@ impl Job<'_> {
                 self.configuration.parameters.revision.as_str(),
             ));
         }
-        labels::add(&mut made, labels, &owner, &others);
+        let left_out = labels::add(&mut made, labels, &owner, &others);
+        self.warnings.extend(left_out);
         now.note_metadata(before.as_ref(), &made);
         fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
         let fresh = settle::settle(self.sent, &mut made, &earlier, &now, Places::Anew);

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::data::Owner;
 use crate::pod;
+use crate::warnings::no_label;
 
 /// A label's value is no longer.
 const LONGEST: usize = 63;
@@ -23,8 +24,13 @@ pub(crate) const NETWORK: &str = "topology.istio.io/network";
 /// The label of the injector's revision.
 pub(crate) const REVISION: &str = "istio.io/rev";
 
-/// Sets those of the labels, and of `others`, that the pod has not.
-pub(crate) fn add(pod: &mut Value, which: Labels, owner: &Owner, others: &[(&'static str, &str)]) {
+/// Sets those of the labels, and of `others`, that the pod has not. Returns a warning for each of `others` that no label can hold.
+pub(crate) fn add(
+    pod: &mut Value,
+    which: Labels,
+    owner: &Owner,
+    others: &[(&'static str, &str)],
+) -> Vec<String> {
     let said = |names: [&str; 2]| {
         names
             .into_iter()
@@ -45,21 +51,28 @@ pub(crate) fn add(pod: &mut Value, which: Labels, owner: &Owner, others: &[(&'st
         Labels::All => all.len(),
     };
     // The API server refuses a pod with another one; the proxy says its network in its environment, too.
-    let others = others.iter().filter(|(_, value)| is_value(value));
-    let others = others.map(|(key, value)| (*key, (*value).to_owned()));
+    let (good, bad): (Vec<_>, Vec<_>) = others
+        .iter()
+        .copied()
+        .partition(|(_, value)| is_value(value));
+    let bad = bad.into_iter();
+    let bad = bad.filter(|(key, _)| pod::label(pod, key).is_none());
+    let left_out = bad.map(|(key, value)| no_label(pod, key, value)).collect();
+    let others = good.into_iter().map(|(key, value)| (key, value.to_owned()));
     let wanted: Vec<_> = all.into_iter().take(count).chain(others).collect();
     if wanted.is_empty() || pod::object_mut(pod, "metadata").is_none() {
-        return;
+        return left_out;
     }
     let Some(labels) = pod
         .get_mut("metadata")
         .and_then(|metadata| pod::object_mut(metadata, "labels"))
     else {
-        return;
+        return left_out;
     };
     for (key, value) in wanted {
         labels.entry(key).or_insert_with(|| json!(value));
     }
+    left_out
 }
 
 /// True if a label can hold the text. Source: `IsValidLabelValue` of Kubernetes' apimachinery.
@@ -93,9 +106,42 @@ mod tests {
         ] {
             let mut pod = json!({"metadata": {}});
             let owner = Owner::default();
-            add(&mut pod, Labels::None, &owner, &[(NETWORK, network)]);
+            let said = add(&mut pod, Labels::None, &owner, &[(NETWORK, network)]);
             let found = pod::label(&pod, NETWORK).is_some();
-            assert_eq!(found, is_label, "{network}");
+            assert_eq!((found, said.is_empty()), (is_label, is_label), "{network}");
+        }
+    }
+
+    #[test]
+    fn a_network_that_is_left_out_is_said() {
+        let long = "/".repeat(300);
+        for (pod, network, words) in [
+            (json!({}), "n/1", Some("such a text: \"n/1\"")),
+            (
+                json!({"spec": {"containers": [{"name": "istio-proxy", "env": [{"name": "ISTIO_META_NETWORK", "value": "n/1"}]}]}}),
+                "n/1",
+                Some("such a text, which istio-proxy has in ISTIO_META_NETWORK: \"n/1\""),
+            ),
+            (
+                json!({}),
+                &*long,
+                Some("label topology.istio.io/network is left out"),
+            ),
+            // What the pod says itself stays, and nothing is left out.
+            (
+                json!({"metadata": {"labels": {NETWORK: "n2"}}}),
+                "n/1",
+                None,
+            ),
+        ] {
+            let mut pod = pod;
+            let owner = Owner::default();
+            let said = add(&mut pod, Labels::None, &owner, &[(NETWORK, network)]);
+            assert_eq!(said.len(), words.into_iter().count(), "{said:?}");
+            assert!(
+                said.iter().all(|said| said.contains(words.unwrap())),
+                "{said:?}"
+            );
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::status::{self, OVERRIDES, STATUS, Status};
 use crate::surface::{Outcome, reason};
 use crate::typing::{self, Findings, Reading};
 use crate::unfit::Unfit;
+use crate::warnings;
 use crate::yaml::{Node, Value as Tree};
 
 const READING: Reading = Reading {
@@ -210,7 +211,7 @@ fn to_init(of: &mut Value) {
 fn variable(key: &str) -> String {
     match key {
         "cluster" => "ISTIO_META_CLUSTER_ID".to_owned(),
-        "net" => "ISTIO_META_NETWORK".to_owned(),
+        "net" => warnings::NETWORK.to_owned(),
         other => other.to_uppercase(),
     }
 }
@@ -311,12 +312,9 @@ impl Job<'_> {
         let network = self.configuration.network(&self.request.path);
         let network = network.filter(|_| agents.add_labels != Some(false));
         let network = network.map(|name| (labels::NETWORK, name));
-        labels::add(
-            &mut made,
-            agents.labels(release),
-            &owner,
-            network.as_slice(),
-        );
+        let which = agents.labels(release);
+        let left_out = labels::add(&mut made, which, &owner, network.as_slice());
+        self.warnings.extend(left_out);
         now.note_metadata(before.as_ref(), &made);
         let kept = own
             .to_text()

@@ -2,15 +2,33 @@
 
 use serde_json::Value;
 
+use crate::pod;
+
 /// What a response may carry of warnings.
 const MAX_WARNINGS: usize = 16;
 pub(crate) const MAX_WARNING: usize = 256;
+
+/// The variable by which a proxy knows its network.
+pub(crate) const NETWORK: &str = "ISTIO_META_NETWORK";
 
 /// A pod that may ask elsewhere for names.
 pub(crate) fn dns_policy(pod: &Value) -> Option<String> {
     let policy = pod.get("spec")?.get("dnsPolicy")?.as_str()?;
     let usual = policy.is_empty() || policy == "ClusterFirst";
     (!usual).then(|| format!("dnsPolicy {policy:?}: the proxy may not find its control plane; ClusterFirst is expected"))
+}
+
+/// A label whose text no label can hold; whether the proxy has the text elsewhere. The text is last, for a long one is cut.
+pub(crate) fn no_label(pod: &Value, key: &str, text: &str) -> String {
+    let variables = pod::proxy(pod).and_then(|proxy| proxy.get("env")?.as_array());
+    let mut variables = variables.into_iter().flatten();
+    let elsewhere = variables.find(|one| {
+        pod::name(one) == NETWORK && one.get("value").and_then(Value::as_str) == Some(text)
+    });
+    let elsewhere = elsewhere.map_or_else(String::new, |_| {
+        format!(", which {} has in {NETWORK}", pod::PROXY)
+    });
+    format!("label {key} is left out, because no label can hold such a text{elsewhere}: {text:?}")
 }
 
 /// A field that no pod has where the template says it.

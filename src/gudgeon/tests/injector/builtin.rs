@@ -185,6 +185,40 @@ fn pairs_of_the_path_are_variables() {
     }
 }
 
+/// The API server would refuse the pod for such a label. Without it, whoever selects by the label does not find the pod.
+#[test]
+fn whoever_makes_a_pod_is_told_of_a_network_that_is_no_label() {
+    let (_injector, mut client) = own(&[]);
+    let pod = pod("web");
+    let body = review(&pod).to_string();
+    for (path, label, said) in [
+        ("/inject/net/n1", json!("n1"), None),
+        (
+            "/inject/net/a--slash--b",
+            Value::Null,
+            Some(
+                "label topology.istio.io/network is left out, because no label can hold such a text, \
+                 which istio-proxy has in ISTIO_META_NETWORK: \"a/b\"",
+            ),
+        ),
+    ] {
+        let answer = client.request("POST", path, JSON, body.as_bytes());
+        let answer = answer.unwrap().json();
+        let injected = patched(&pod, &answer);
+        assert_eq!(
+            injected["metadata"]["labels"]["topology.istio.io/network"],
+            label
+        );
+        let warnings = answer["response"]["warnings"].as_array();
+        let warnings: Vec<_> = warnings
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        assert_eq!(warnings, said.into_iter().collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn native_sidecars_by_flag() {
     for (word, always, job) in [
