@@ -12,9 +12,12 @@ use api::size;
 use super::held::Tables;
 use super::links::Target;
 use super::objects::Objects;
-use super::wire::{self, Place};
+use super::wire::{self, Place, Subset};
 use super::{Names, workload};
 use crate::kind::Key;
+
+/// Names of ports in one sentence.
+const NAMES: usize = 5;
 
 /// A Service's place among those of all clusters.
 pub(super) fn key(names: &Names, service: &Key) -> ServiceKey {
@@ -80,11 +83,30 @@ pub(super) struct Places {
     pub(super) podless: usize,
     /// There is no room for some: how many addresses there are, and how many of them are used.
     pub(super) crowded: Option<(usize, usize)>,
+    /// None of the ports that are written for it is one of its own.
+    pub(super) strange: Option<Strange>,
+}
+
+/// The first names of ports.
+#[derive(Debug)]
+pub(super) struct Strange {
+    /// Of what is written for a service.
+    theirs: Vec<Arc<str>>,
+    /// Of the service.
+    own: Vec<Arc<str>>,
 }
 
 impl Places {
-    /// What is said where there is no room for all.
+    /// What is said where there is no room for all, or where nothing written for it is of its ports.
     pub(super) fn problem(&self) -> Option<Arc<str>> {
+        if let Some(Strange { theirs, own }) = &self.strange {
+            let words = format!(
+                "no endpoints: what is written for it has ports named {}, and its own are named {}",
+                quoted(theirs),
+                quoted(own)
+            );
+            return Some(words.into());
+        }
         let (all, used) = self.crowded?;
         let most = size::SERVICE_PLACES;
         let words = format!(
@@ -92,6 +114,11 @@ impl Places {
         );
         Some(words.into())
     }
+}
+
+fn quoted(names: &[Arc<str>]) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    names.join(", ")
 }
 
 pub(super) fn of(objects: &Objects, service: &wire::Service) -> Places {
@@ -106,6 +133,7 @@ pub(super) fn of(objects: &Objects, service: &wire::Service) -> Places {
         room: size::SERVICE_PLACES,
         seen: 0,
         used: 0,
+        others: BTreeSet::new(),
         places: Places::default(),
     };
     if let Some(name) = &service.external_name {
@@ -113,9 +141,21 @@ pub(super) fn of(objects: &Objects, service: &wire::Service) -> Places {
     } else {
         gathered.all();
     }
-    let Gathered { seen, used, .. } = gathered;
+    let Gathered {
+        seen, used, others, ..
+    } = gathered;
     let mut places = gathered.places;
     places.crowded = (used < seen).then_some((seen, used));
+    let is_strange = seen == 0 && !others.is_empty() && !service.ports.is_empty();
+    places.strange = is_strange.then(|| Strange {
+        theirs: others.into_iter().take(NAMES).collect(),
+        own: service
+            .ports
+            .iter()
+            .take(NAMES)
+            .map(|port| Arc::clone(&port.name))
+            .collect(),
+    });
     let endpoints = &mut places.endpoints;
     // One that is moved from slice to slice is in both for a while: the better of the two counts.
     let rank = |endpoint: &Endpoint| match endpoint.health {
@@ -146,6 +186,8 @@ struct Gathered<'a> {
     /// Addresses that serve a port of it, and those for which there was room.
     seen: usize,
     used: usize,
+    /// Names of ports that it has not, and something written for it has.
+    others: BTreeSet<Arc<str>>,
     places: Places,
 }
 
@@ -166,7 +208,7 @@ impl<'a> Gathered<'a> {
         let mut any = false;
         for slice in self.objects.slices_of(&self.service.key) {
             any = true;
-            let ports = self.ports(&slice.subset.ports);
+            let ports = self.ports(&slice.subset);
             for place in &slice.subset.places {
                 self.place(&ports, place, place.health);
             }
@@ -177,7 +219,7 @@ impl<'a> Gathered<'a> {
             .iter()
             .flat_map(|one| &one.subsets)
         {
-            let ports = self.ports(&subset.ports);
+            let ports = self.ports(subset);
             for place in &subset.places {
                 let health = if self.service.publishes_not_ready {
                     Health::Ready
@@ -190,12 +232,17 @@ impl<'a> Gathered<'a> {
     }
 
     /// Those of them that the service has.
-    fn ports(&self, ports: &[(Arc<str>, u16)]) -> Vec<(Arc<str>, u16)> {
+    fn ports(&mut self, subset: &Subset) -> Vec<(Arc<str>, u16)> {
         let own = |(name, number): &(Arc<str>, u16)| {
             let name = self.ports.get(&**name)?;
             Some((Arc::clone(name), *number))
         };
-        ports.iter().filter_map(own).collect()
+        let own: Vec<_> = subset.ports.iter().filter_map(own).collect();
+        if own.is_empty() && !subset.places.is_empty() {
+            let others = subset.ports.iter().map(|(name, _)| Arc::clone(name));
+            self.others.extend(others.take(NAMES));
+        }
+        own
     }
 
     /// Each costs as much as if it served all ports: who may answer stands in the cluster of each.

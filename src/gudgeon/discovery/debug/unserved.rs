@@ -1,9 +1,10 @@
 //! Why a port of a service has nobody who answers: the first of the usual causes that holds.
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 
 use api::counted;
-use api::model::{Health, Labels, Port, Registry, Resolution, Service, World, selects};
+use api::model::{Health, Labels, Port, Registry, Resolution, Service, Target, World, selects};
 
 use super::services::EndpointsByPort;
 
@@ -16,7 +17,7 @@ pub(crate) struct Unserved<'a> {
     world: &'a World,
     service: &'a Service,
     endpoints: &'a EndpointsByPort<'a>,
-    without_any: OnceCell<String>,
+    pods: OnceCell<Pods<'a>>,
 }
 
 impl<'a> Unserved<'a> {
@@ -29,7 +30,7 @@ impl<'a> Unserved<'a> {
             world,
             service,
             endpoints,
-            without_any: OnceCell::new(),
+            pods: OnceCell::new(),
         }
     }
 
@@ -56,51 +57,84 @@ impl<'a> Unserved<'a> {
         }
         let (count, names) = self.endpoints.names(NAMES);
         if count > 0 {
-            let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
             return Some(format!(
                 "{}, and none has a port named {:?}: they have {}",
                 counted(count, "endpoint"),
                 &*port.name,
-                names.join(", ")
+                quoted(&names)
             ));
         }
-        let without_any = || selected(self.world, self.service);
-        Some(self.without_any.get_or_init(without_any).clone())
+        let pods = self.pods.get_or_init(|| selected(self.world, self.service));
+        Some(without_any(self.service, port, pods))
     }
 }
 
-/// Of a service without any endpoint.
-fn selected(world: &World, service: &Service) -> String {
-    if service.selector.is_empty() {
-        return "no endpoints: it has no selector, and none are written for it".to_owned();
-    }
-    let namespace = &service.key.namespace;
-    let labels = text(&service.selector);
-    let pods = world.workloads.values();
-    let pods = pods
-        .filter(|pod| pod.key.namespace == *namespace && selects(&service.selector, &pod.labels));
-    let (all, ready) = pods.fold((0, 0), |(all, ready), pod| {
-        (all + 1, ready + usize::from(pod.health == Health::Ready))
-    });
-    match (all, ready) {
-        (0, _) => {
-            let more = match service.registry {
-                Registry::External => " and no WorkloadEntry",
-                Registry::Kubernetes | Registry::Consul | Registry::Memory => "",
-            };
-            format!(
-                "no endpoints: its selector {labels} matches no pod{more} of namespace {namespace}"
-            )
+/// The pods that the selector of a service matches.
+#[derive(Debug, Default)]
+struct Pods<'a> {
+    all: usize,
+    ready: usize,
+    /// Of their ports.
+    names: BTreeSet<&'a str>,
+}
+
+fn selected<'a>(world: &'a World, service: &Service) -> Pods<'a> {
+    let mut found = Pods::default();
+    for pod in world.workloads.values() {
+        if pod.key.namespace == service.key.namespace && selects(&service.selector, &pod.labels) {
+            found.all += 1;
+            found.ready += usize::from(pod.health == Health::Ready);
+            found.names.extend(pod.ports.keys().map(|name| &**name));
         }
-        (all, 0) => format!(
-            "no endpoints: its selector {labels} matches {}: none is ready",
-            counted(all, "pod")
-        ),
-        (all, ready) => format!(
-            "no endpoints: its selector {labels} matches {}, of which {ready} ready: none listens on its ports",
-            counted(all, "pod")
+    }
+    found
+}
+
+/// Of a service without any endpoint.
+fn without_any(service: &Service, port: &Port, pods: &Pods<'_>) -> String {
+    let name = &*port.name;
+    if service.selector.is_empty() {
+        return format!(
+            "no endpoints: it has no selector, and none with a port named {name:?} is written for it"
+        );
+    }
+    let matches = format!(
+        "no endpoints: its selector {} matches",
+        text(&service.selector)
+    );
+    if pods.all == 0 {
+        let more = match service.registry {
+            Registry::External => " and no WorkloadEntry",
+            Registry::Kubernetes | Registry::Consul | Registry::Memory => "",
+        };
+        return format!(
+            "{matches} no pod{more} of namespace {}",
+            service.key.namespace
+        );
+    }
+    let all = counted(pods.all, "pod");
+    if let Target::Name(target) = &port.target
+        && !pods.names.contains(&**target)
+    {
+        let names: Vec<_> = pods.names.iter().take(NAMES).copied().collect();
+        let have = if names.is_empty() {
+            "no named port".to_owned()
+        } else {
+            quoted(&names)
+        };
+        return format!("{matches} {all}, and none has a port named {target:?}: they have {have}");
+    }
+    match pods.ready {
+        0 => format!("{matches} {all}: none is ready"),
+        ready => format!(
+            "{matches} {all}, of which {ready} ready: no endpoint with a port named {name:?} is written"
         ),
     }
+}
+
+fn quoted(names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    names.join(", ")
 }
 
 fn text(labels: &Labels) -> String {
@@ -115,8 +149,7 @@ mod tests {
     use std::sync::Arc;
 
     use api::model::{
-        Endpoint, EndpointAddress, Locality, Protocol, ServiceKey, Shards, Target, Workload,
-        WorkloadKey,
+        Endpoint, EndpointAddress, Locality, Protocol, ServiceKey, Shards, Workload, WorkloadKey,
     };
 
     use super::*;
@@ -233,14 +266,16 @@ mod tests {
                 vec![],
                 vec![("b", Health::NotReady), ("b", Health::Ready)],
                 Some(
-                    "no endpoints: its selector app=b matches 2 pods, of which 1 ready: none listens on its ports",
+                    "no endpoints: its selector app=b matches 2 pods, of which 1 ready: no endpoint with a port named \"http\" is written",
                 ),
             ),
             (
                 &bare,
                 vec![],
                 vec![],
-                Some("no endpoints: it has no selector, and none are written for it"),
+                Some(
+                    "no endpoints: it has no selector, and none with a port named \"http\" is written for it",
+                ),
             ),
         ] {
             assert_eq!(said(service, endpoints, &pods).as_deref(), words);

@@ -45,4 +45,5 @@ mod surroundings;
 mod talk;
 mod tls;
 mod told;
+mod unserved;
 mod variables;

@@ -386,6 +386,38 @@ fn a_service_has_as_many_places_as_there_is_room_for() {
     }
 }
 
+/// Whoever writes Endpoints by hand names their ports as the service does, or nobody is found.
+#[test]
+fn what_is_written_for_other_ports_is_said() {
+    for slices in [false, true] {
+        let mut objects = objects();
+        let (one, _) = of_ports(1);
+        set(&mut objects, one);
+        let mut of = |ports: Value| {
+            let object = if slices {
+                let mut object = slice("a-1", "a", json!([{"addresses": ["10.0.0.1"]}]));
+                object["ports"] = ports;
+                object
+            } else {
+                let subset = json!({"addresses": [{"ip": "10.0.0.1"}], "ports": ports});
+                json!({"kind": "Endpoints", "metadata": {"name": "a", "namespace": "demo"}, "subsets": [subset]})
+            };
+            set(&mut objects, object);
+            let count = endpoints(&mut objects, "a").len();
+            let words = objects.problems().map(|one| one.words.to_string());
+            (count, words.collect::<Vec<_>>())
+        };
+        let own = of_ports(1).1;
+        let name = own[0]["name"].as_str().unwrap().to_owned();
+        let words = format!(
+            "no endpoints: what is written for it has ports named \"web\", and its own are named {name:?}"
+        );
+        assert_eq!(of(json!([{"name": "web", "port": 80}])), (0, vec![words]));
+        assert_eq!(of(json!([])), (0, vec![]));
+        assert_eq!(of(json!(own)), (1, vec![]));
+    }
+}
+
 #[test]
 fn ports_that_a_service_does_not_have_take_no_room() {
     let mut objects = objects();

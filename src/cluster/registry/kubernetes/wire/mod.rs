@@ -16,8 +16,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::kind::Key;
 
-pub(super) use backends::Place;
 pub use backends::{Endpoints, Slice};
+pub(super) use backends::{Place, Subset};
 pub use pod::Pod;
 pub use service::Service;
 pub(super) use topology::NETWORK;

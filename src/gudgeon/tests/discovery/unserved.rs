@@ -1,0 +1,80 @@
+//! Why a service has no endpoints: the document and the page say the same of it.
+
+use serde_json::{Value, json};
+
+use crate::place::{Discovery, Place};
+
+/// A service, a pod that it may mean, and what the cluster has made of both.
+fn written(name: &str, target: &str, pod: &str, slice: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: demo}}\nspec: {{clusterIP: 10.96.0.9, selector: {{app: \
+         {name}}}, ports: [{{name: http, port: 80, targetPort: {target}}}]}}\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: \
+         {name}-0, namespace: demo, labels: {{app: {pod}}}}}\nspec: {{containers: [{{name: web, image: web, ports: [{{name: web, \
+         containerPort: 8080}}]}}]}}\nstatus: {{phase: Running, podIP: 10.0.0.2, podIPs: [{{ip: 10.0.0.2}}], conditions: [{{type: \
+         Ready, status: 'READY'}}]}}\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {name}-1, \
+         namespace: demo, labels: {{kubernetes.io/service-name: {name}}}}}\naddressType: IPv4\n{slice}\n"
+    )
+}
+
+fn reason(discovery: &Discovery, name: &str) -> Value {
+    let rows = discovery.json("/debug/endpointz");
+    let service = format!("{name}.demo.svc.cluster.local:http");
+    let mut rows = rows.as_array().unwrap().iter();
+    let row = rows.find(|row| row["svc"] == service.as_str());
+    row.unwrap()["reason"].clone()
+}
+
+#[tokio::test]
+async fn the_document_and_the_page_say_why_nobody_answers() {
+    let empty = "endpoints: []\nports: []";
+    let of = |port: &str, ready: bool| {
+        format!(
+            "endpoints: [{{addresses: [10.0.0.2], conditions: {{ready: {ready}}}}}]\nports: {port}"
+        )
+    };
+    let cases = [
+        (
+            "selector",
+            written("selector", "8080", "other", empty).replace("READY", "True"),
+            "no endpoints: its selector app=selector matches no pod of namespace demo",
+        ),
+        (
+            "readiness",
+            written(
+                "readiness",
+                "8080",
+                "readiness",
+                &of("[{name: http, port: 8080}]", false),
+            )
+            .replace("READY", "False"),
+            "1 endpoint: none is ready",
+        ),
+        (
+            "name",
+            written(
+                "name",
+                "8080",
+                "name",
+                &of("[{name: web, port: 8080}]", true),
+            )
+            .replace("READY", "True"),
+            "no endpoints: its selector app=name matches 1 pod, of which 1 ready: no endpoint with a port named \"http\" is written",
+        ),
+        (
+            "target",
+            written("target", "http", "target", &of("[]", true)).replace("READY", "True"),
+            "no endpoints: its selector app=target matches 1 pod, and none has a port named \"http\": they have \"web\"",
+        ),
+    ];
+    let mut place = Place::new();
+    for (name, text, _) in &cases {
+        place = place.with(&format!("config/{name}.yaml"), text);
+    }
+    let discovery = place.start();
+    let page = discovery.get("/debug").1;
+    for (name, _, words) in cases {
+        assert_eq!(reason(&discovery, name), json!(words), "{name}");
+        let shown = format!("80: {}", words.replace('"', "&quot;"));
+        assert!(page.contains(&shown), "{name}: {page}");
+    }
+}
