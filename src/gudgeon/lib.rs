@@ -26,12 +26,12 @@
 
 mod admission;
 mod beside;
-mod classic;
 pub mod cli;
 mod clock;
 mod descriptors;
 mod discovery;
 pub mod exit;
+mod exposition;
 mod file;
 mod galley;
 mod grpc;

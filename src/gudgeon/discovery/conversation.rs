@@ -458,6 +458,7 @@ mod tests {
     use crate::discovery::grpc::BOUNDS;
     use crate::discovery::metrics::Seen;
     use crate::discovery::testing::hub;
+    use crate::exposition::Format;
     use crate::grpc::{Address, AddressLimit, Messages, framed};
 
     /// What a client says at first; it stays, and says nothing more.
@@ -495,7 +496,7 @@ mod tests {
     }
 
     fn assert_counted(hub: &Hub, lines: &[&str]) {
-        let text = hub.metrics.text(&Seen::default());
+        let text = hub.metrics.text(&Seen::default(), Format::Text);
         for line in lines {
             assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");
         }
@@ -629,7 +630,7 @@ mod tests {
             } else {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 assert_counted(&hub, &["pilot_xds_pushes{type=\"cds\"} 2"]);
-                let text = hub.metrics.text(&Seen::default());
+                let text = hub.metrics.text(&Seen::default(), Format::Text);
                 assert!(!text.contains("_senderr"), "{text}");
             }
             drop(heard);

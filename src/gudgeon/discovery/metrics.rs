@@ -1,6 +1,4 @@
 //! Counters of discovery, under the names that pilot-discovery has where it has them.
-//!
-//! Those names do not end in `_total`, so the text is the older of Prometheus' two formats, where counters need not.
 
 mod register;
 
@@ -9,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::{Change, Reason};
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -20,8 +17,8 @@ use xds::view::Type;
 use super::facts::{Object, Totals};
 use super::pushed::Pushed;
 use super::refused::RefusalReason;
-use crate::classic::{classic, up_to};
 use crate::cli::VERSION;
+use crate::exposition::{Format, up_to};
 use crate::mcp::Peers;
 use crate::{log, process};
 
@@ -338,16 +335,13 @@ impl Metrics {
     }
 
     /// All of it, as text.
-    pub(crate) fn text(&self, seen: &Seen) -> String {
+    pub(crate) fn text(&self, seen: &Seen, format: Format) -> String {
         self.show(seen);
         if let Some(bytes) = process::resident() {
             self.resident.set(bytes);
         }
         up_to(&self.lost_lines, log::lost_lines());
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _written = encode(&mut text, &self.registry);
-        classic(&text)
+        format.text(&self.registry)
     }
 }
 
@@ -396,8 +390,8 @@ mod tests {
             ..Seen::default()
         };
         // Counters do not count twice what they are shown twice.
-        metrics.text(&seen);
-        let text = metrics.text(&seen);
+        metrics.text(&seen, Format::Text);
+        let text = metrics.text(&seen, Format::Text);
         for line in [
             "# HELP pilot_xds_pushes Responses by type, and failures to make or send one.",
             "# TYPE pilot_xds_pushes counter",
@@ -422,7 +416,7 @@ mod tests {
             assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
         }
         assert!(text.contains("pilot_info{version=") && !text.contains("# EOF"));
-        let text = metrics.text(&Seen::default());
+        let text = metrics.text(&Seen::default(), Format::Text);
         assert!(!text.contains("node="), "{text}");
     }
 }

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use super::hub::Hub;
 use super::sources::{Put, Sources};
 use super::{debug, sight};
-use crate::classic::CONTENT_TYPE;
 use crate::cli::{REVISION, VERSION};
+use crate::exposition::Format;
 use crate::serve::{
     Answer, Answering, Audience, Cut, Line, Query, Service, Wanted, as_json, full, guard,
     not_allowed, text, to_page,
@@ -23,6 +23,7 @@ use crate::serve::{
 
 /// Endpoints of all services, as the original's first version had them.
 const REGISTRATION: &str = "/v1/registration";
+const METRICS: &str = "/metrics";
 /// What requests put into memory.
 const MEMORY: &str = "/debug/memory";
 const NO_MEMORY: &str = "not there: see --registries Mock";
@@ -44,16 +45,15 @@ struct Head {
     method: Method,
     path: String,
     query: String,
+    /// Of metrics.
+    format: Format,
 }
 
 impl Monitor {
     async fn respond(self: Arc<Self>, head: Head, guarded: Result<(), Answer>) -> Answer {
         let path = &*head.path;
         let debug = path == "/debug" || path.starts_with("/debug/");
-        let known = matches!(
-            path,
-            "/" | "/metrics" | "/ready" | "/version" | REGISTRATION
-        );
+        let known = matches!(path, "/" | METRICS | "/ready" | "/version" | REGISTRATION);
         if !known && !debug {
             return text(StatusCode::NOT_FOUND, "not found");
         }
@@ -84,16 +84,19 @@ impl Monitor {
             _ => {}
         }
         let wanted = Wanted {
-            key: debug::key(path, &head.query),
+            key: match path {
+                METRICS => head.format.key().to_owned(),
+                _ => debug::key(path, &head.query),
+            },
             state: debug::is_of_snapshot(path).then(|| self.hub.snapshots()),
             audience: match path {
-                "/metrics" => Audience::Monitoring,
+                METRICS => Audience::Monitoring,
                 _ => Audience::People,
             },
         };
         let shared = Arc::clone(&self.hub.answers);
         let this = Arc::clone(&self);
-        let answer = shared.get(wanted, move || this.document(&head.path, &head.query));
+        let answer = shared.get(wanted, move || this.document(&head));
         answer.await.unwrap_or_else(|| {
             self.hub.metrics.request_panicked();
             text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this")
@@ -101,15 +104,16 @@ impl Monitor {
     }
 
     /// What takes a while.
-    fn document(&self, path: &str, query: &str) -> Answer {
+    fn document(&self, head: &Head) -> Answer {
+        let (path, query) = (&*head.path, &*head.query);
         match path {
-            "/metrics" => {
+            METRICS => {
                 let mut seen = sight::seen(&self.hub);
                 if let Some(sinks) = self.sources.sinks() {
                     seen.rejected.extend(sinks.refused());
                 }
-                let body = self.hub.metrics.text(&seen);
-                full(StatusCode::OK, CONTENT_TYPE, body.into())
+                let body = self.hub.metrics.text(&seen, head.format);
+                full(StatusCode::OK, head.format.content_type(), body.into())
             }
             REGISTRATION => as_json(&debug::registration(&self.hub)),
             MEMORY => match self.put() {
@@ -176,6 +180,7 @@ impl Service for Monitor {
             method: request.method().clone(),
             path: uri.path().to_owned(),
             query: uri.query().unwrap_or_default().to_owned(),
+            format: Format::asked(request.headers()),
         };
         if head.method == Method::PUT && head.path == MEMORY && guarded.is_ok() {
             return Box::pin(self.remember(request.into_body()));

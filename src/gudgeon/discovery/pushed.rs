@@ -53,13 +53,14 @@ pub(super) fn assignments(world: &World, hosts: &BTreeSet<Arc<str>>) -> BTreeSet
 mod tests {
     use super::*;
     use crate::discovery::metrics::Seen;
+    use crate::exposition::Format;
 
     #[test]
     fn a_snapshot_that_cannot_be_made_is_counted() {
         let metrics = Metrics::new();
         assert_eq!(made(&metrics, || 7), Some(7));
         let counted = |count: u64| {
-            let text = metrics.text(&Seen::default());
+            let text = metrics.text(&Seen::default(), Format::Text);
             for metric in ["pilot_xds_push_context_errors", "gudgeon_panics_total"] {
                 let line = format!("\n{metric} {count}\n");
                 assert!(text.contains(&line), "{line}{text}");

@@ -171,6 +171,7 @@ mod tests {
 
     use super::*;
     use crate::discovery::testing::hub;
+    use crate::exposition::Format;
 
     #[tokio::test(start_paused = true)]
     async fn a_source_is_stale_for_as_long_as_it_is_lost() {
@@ -183,7 +184,7 @@ mod tests {
             error: error.into(),
         };
         let shown = || {
-            let text = hub.metrics.text(&seen(&hub));
+            let text = hub.metrics.text(&seen(&hub), Format::Text);
             let mut lines = text.lines();
             let line = lines.find(|line| line.starts_with("gudgeon_source_stale_seconds{"));
             line.map(ToOwned::to_owned)

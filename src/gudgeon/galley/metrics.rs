@@ -11,8 +11,7 @@ use prometheus_client::registry::Registry;
 use mcp::session::State;
 
 use super::engine::Engine;
-use crate::classic::{classic, up_to};
-use crate::cli::VERSION;
+use crate::exposition::{self, Format, up_to};
 use crate::{log, process};
 
 type Standing<const LABELS: usize> = Family<[(&'static str, String); LABELS], Gauge>;
@@ -54,17 +53,14 @@ impl Metrics {
             lost_lines: Counter::default(),
             resident: Gauge::default(),
         };
-        let info = Standing::<1>::default();
-        info.get_or_create(&[("version", VERSION.to_owned())])
-            .set(1);
-        registry.register("gudgeon_build_info", "What this is", info);
+        exposition::register_build(registry);
         this.register(registry);
         this
     }
 
     fn register(&self, registry: &mut Registry) {
         let processor = "galley_runtime_processor_";
-        // Those of the original end in `_total`, which the older format is told of the others only.
+        // Those of the original by their whole name, ours without their `_total`.
         let counters = [
             (
                 format!("{processor}events_processed_total"),
@@ -218,7 +214,12 @@ impl Metrics {
     }
 
     /// All that is registered, as text.
-    pub(super) fn text(&self, registry: &Registry, engine: Option<&Engine>) -> String {
+    pub(super) fn text(
+        &self,
+        registry: &Registry,
+        engine: Option<&Engine>,
+        format: Format,
+    ) -> String {
         if let Some(engine) = engine {
             self.show(engine);
         }
@@ -226,9 +227,6 @@ impl Metrics {
             self.resident.set(bytes);
         }
         up_to(&self.lost_lines, log::lost_lines());
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _written = prometheus_client::encoding::text::encode(&mut text, registry);
-        classic(&text)
+        format.text(registry)
     }
 }

@@ -12,8 +12,8 @@ use super::metrics::Metrics;
 use super::readiness::Readiness;
 use super::webhook::Webhook;
 use super::{configz, page};
-use crate::classic::CONTENT_TYPE;
 use crate::cli::{REVISION, VERSION};
+use crate::exposition::Format;
 use crate::log;
 use crate::mcp::Peers;
 use crate::serve::{
@@ -56,7 +56,7 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    fn respond(&self, method: &Method, path: &str, query: &str) -> Answering {
+    fn respond(&self, method: &Method, path: &str, query: &str, format: Format) -> Answering {
         let is_there = match path {
             "/ready" | "/healthz" | "/metrics" | "/version" => self.side == Side::Monitoring,
             "/" => true,
@@ -78,18 +78,22 @@ impl Monitor {
             // Whoever answers turns.
             "/healthz" => text(StatusCode::OK, "ok"),
             "/metrics" => {
-                return self.apart("/metrics".to_owned(), |looks| {
-                    if let Some(webhook) = &looks.webhook {
-                        webhook.count();
-                    }
-                    let engine = looks.engine.as_deref();
-                    let body = looks.metrics.text(&looks.registry, engine);
-                    full(StatusCode::OK, CONTENT_TYPE, body.into())
-                });
+                return self.apart(
+                    format.key().to_owned(),
+                    Audience::Monitoring,
+                    move |looks| {
+                        if let Some(webhook) = &looks.webhook {
+                            webhook.count();
+                        }
+                        let engine = looks.engine.as_deref();
+                        let body = looks.metrics.text(&looks.registry, engine, format);
+                        full(StatusCode::OK, format.content_type(), body.into())
+                    },
+                );
             }
             "/version" => as_json(&json!({"version": VERSION, "revision": REVISION})),
             "/debug" | "/debug/" => {
-                return self.apart("/debug".to_owned(), |looks| {
+                return self.apart("/debug".to_owned(), Audience::People, |looks| {
                     let page = page::draw(looks);
                     full(StatusCode::OK, "text/html; charset=utf-8", page.into())
                 });
@@ -97,7 +101,7 @@ impl Monitor {
             "/debug/configz" => {
                 let collection = Query::new(query).get("collection");
                 let key = format!("{path}?{}", collection.as_deref().unwrap_or_default());
-                return self.apart(key, move |looks| match collection {
+                return self.apart(key, Audience::People, move |looks| match collection {
                     Some(name) => collection_of(looks, &name),
                     None => as_json(&configz::document(looks)),
                 });
@@ -111,15 +115,12 @@ impl Monitor {
     fn apart(
         &self,
         key: String,
+        audience: Audience,
         draw: impl FnOnce(&Looks) -> Answer + Send + 'static,
     ) -> Answering {
         let looks = Arc::clone(&self.looks);
         let shared = Arc::clone(&self.looks.answers);
         Box::pin(async move {
-            let audience = match &*key {
-                "/metrics" => Audience::Monitoring,
-                _ => Audience::People,
-            };
             let wanted = Wanted {
                 key,
                 state: None,
@@ -168,6 +169,7 @@ impl Service for Monitor {
             request.method(),
             uri.path(),
             uri.query().unwrap_or_default(),
+            Format::asked(request.headers()),
         )
     }
 
@@ -230,7 +232,10 @@ mod tests {
         let engine = Engine::at_rest();
         let monitor = monitor(Arc::clone(&engine), Side::Monitoring);
         let ready = async || {
-            let answer = monitor.respond(&Method::GET, "/ready", "").await.unwrap();
+            let answer = monitor
+                .respond(&Method::GET, "/ready", "", Format::Text)
+                .await
+                .unwrap();
             (answer.status(), body_of(answer).await)
         };
         assert_eq!(ready().await, (StatusCode::OK, "ok\n".to_owned()));
@@ -278,7 +283,7 @@ mod tests {
             let monitor = monitor(Arc::clone(&engine), side);
             let (free, taken) = std::sync::mpsc::channel::<()>();
             tokio::task::spawn_blocking(move || taken.recv());
-            let mut drawn = monitor.respond(&Method::GET, path, "");
+            let mut drawn = monitor.respond(&Method::GET, path, "", Format::Text);
             // It will be drawn, and not here.
             let mut nobody = Context::from_waker(Waker::noop());
             assert!(drawn.as_mut().poll(&mut nobody).is_pending(), "{path}");

@@ -3,21 +3,17 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster::{Failed, Standing};
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use super::decision::Verdict;
-use crate::cli::{REVISION, VERSION};
+use crate::exposition::{self, Format, up_to};
 use crate::tracked::Counts;
 use crate::{log, process};
 
-/// What the text is; Prometheus and all its kin read it.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Seconds: a quarter of a millisecond to five seconds.
 const BUCKETS: [f64; 14] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
@@ -77,22 +73,22 @@ impl Metrics {
     fn register_counters(&mut self) {
         let counters = [
             (
-                "sidecar_injection_requests",
+                "sidecar_injection_requests_total",
                 "Reviews asked for",
                 &self.requests,
             ),
             (
-                "sidecar_injection_success",
+                "sidecar_injection_success_total",
                 "Reviews answered with a patch",
                 &self.injected,
             ),
             (
-                "sidecar_injection_skip",
+                "sidecar_injection_skip_total",
                 "Reviews answered without a patch",
                 &self.skipped,
             ),
             (
-                "sidecar_injection_failure",
+                "sidecar_injection_failure_total",
                 "Reviews refused, and HTTP errors",
                 &self.failed,
             ),
@@ -132,7 +128,7 @@ impl Metrics {
                 &self.reloads,
             ),
             (
-                "webhook_patch_failures",
+                "webhook_patch_failures_total",
                 "Patches that failed",
                 &self.patch_failures,
             ),
@@ -142,12 +138,12 @@ impl Metrics {
         }
         let singles = [
             (
-                "webhook_patch_attempts",
+                "webhook_patch_attempts_total",
                 "Patches of webhook configurations",
                 &self.patch_attempts,
             ),
             (
-                "webhook_patch_retries",
+                "webhook_patch_retries_total",
                 "Patches that were tried again",
                 &self.patch_retries,
             ),
@@ -185,8 +181,7 @@ impl Metrics {
         }
         let time = "From the end of a review's body to its answer";
         r.register("sidecar_injection_time_seconds", time, self.time.clone());
-        let build = Info::new([("version", VERSION), ("revision", REVISION)]);
-        r.register("gudgeon_build", "What this is", build);
+        exposition::register_build(r);
     }
 
     pub(crate) fn asked(&self) {
@@ -227,9 +222,6 @@ impl Metrics {
 
     /// How it stands with each webhook configuration: the keeper counts, here it is shown.
     pub(crate) fn standings(&self, standings: &[Standing]) {
-        let up_to = |counter: &Counter, count: u64| {
-            counter.inc_by(count.saturating_sub(counter.get()));
-        };
         for standing in standings {
             let name = || ("name", standing.configuration.clone());
             up_to(
@@ -251,17 +243,12 @@ impl Metrics {
     }
 
     /// All of it, as text.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn text(&self, format: Format) -> String {
         if let Some(bytes) = process::resident() {
             self.resident.set(bytes);
         }
-        let lost = log::lost_lines();
-        self.lost_lines
-            .inc_by(lost.saturating_sub(self.lost_lines.get()));
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _written = encode(&mut text, &self.registry);
-        text
+        up_to(&self.lost_lines, log::lost_lines());
+        format.text(&self.registry)
     }
 }
 
@@ -296,10 +283,10 @@ mod tests {
         metrics.file("injectConfig", false);
         metrics.reloaded("injectConfig", "broken");
         metrics.took(Duration::from_millis(2));
-        let text = metrics.text();
+        let text = metrics.text(Format::Text);
         for line in [
-            "# HELP sidecar_injection_requests Reviews asked for.",
-            "# TYPE sidecar_injection_requests counter",
+            "# HELP sidecar_injection_requests_total Reviews asked for.",
+            "# TYPE sidecar_injection_requests_total counter",
             "sidecar_injection_requests_total 1",
             "sidecar_injection_skip_total 1",
             "sidecar_injection_success_total 0",
@@ -313,6 +300,6 @@ mod tests {
         ] {
             assert!(text.contains(&format!("{line}\n")), "{line}\n{text}");
         }
-        assert!(text.contains("gudgeon_build_info{version=") && text.ends_with("# EOF\n"));
+        assert!(text.contains("gudgeon_build_info{version=") && !text.contains("# EOF"));
     }
 }

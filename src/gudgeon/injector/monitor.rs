@@ -8,15 +8,17 @@ use hyper::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 
 use super::engine::Engine;
-use super::metrics::CONTENT_TYPE;
 use super::page;
 use super::status::Status;
 use super::webhook::{Webhook, health};
 use crate::cli::{REVISION, VERSION};
+use crate::exposition::Format;
 use crate::serve::{
     Answer, Answering, Audience, Line, Service, SharedAnswers, Wanted, as_json, full, guard,
     not_allowed, text, to_page,
 };
+
+const METRICS: &str = "/metrics";
 
 /// One of the plain listeners.
 #[derive(Debug)]
@@ -34,13 +36,15 @@ pub(crate) struct Monitor<E> {
 struct Head {
     method: Method,
     path: String,
+    /// Of metrics.
+    format: Format,
 }
 
 impl<E: Engine> Monitor<E> {
     async fn respond(self: Arc<Self>, head: Head, guarded: Result<(), Answer>) -> Answer {
         let path = &*head.path;
         let debug = path == "/debug" || path.starts_with("/debug/");
-        let known = debug || matches!(path, "/" | "/metrics" | "/ready" | "/healthz" | "/version");
+        let known = debug || matches!(path, "/" | METRICS | "/ready" | "/healthz" | "/version");
         if !known {
             return text(StatusCode::NOT_FOUND, "not found");
         }
@@ -56,16 +60,19 @@ impl<E: Engine> Monitor<E> {
                 return health(&self.webhook.health, &head.method, path == "/ready");
             }
             "/version" => return as_json(&json!({"version": VERSION, "revision": REVISION})),
-            "/metrics" => Audience::Monitoring,
+            METRICS => Audience::Monitoring,
             _ => Audience::People,
         };
         let wanted = Wanted {
-            key: head.path.clone(),
+            key: match path {
+                METRICS => head.format.key().to_owned(),
+                _ => head.path.clone(),
+            },
             state: None,
             audience,
         };
         let (this, shared) = (Arc::clone(&self), Arc::clone(&self.answers));
-        let answer = shared.get(wanted, move || this.document(&head.path));
+        let answer = shared.get(wanted, move || this.document(&head));
         answer.await.unwrap_or_else(|| {
             self.webhook.metrics.panicked();
             text(StatusCode::INTERNAL_SERVER_ERROR, "cannot show this")
@@ -73,10 +80,14 @@ impl<E: Engine> Monitor<E> {
     }
 
     /// What takes a while.
-    fn document(&self, path: &str) -> Answer {
-        match path {
+    fn document(&self, head: &Head) -> Answer {
+        match &*head.path {
             "/" => to_page(),
-            "/metrics" => full(StatusCode::OK, CONTENT_TYPE, self.metrics().into()),
+            METRICS => full(
+                StatusCode::OK,
+                head.format.content_type(),
+                self.metrics(head.format).into(),
+            ),
             "/debug" | "/debug/" => full(
                 StatusCode::OK,
                 "text/html; charset=utf-8",
@@ -88,10 +99,10 @@ impl<E: Engine> Monitor<E> {
         }
     }
 
-    fn metrics(&self) -> String {
+    fn metrics(&self, format: Format) -> String {
         let metrics = &self.webhook.metrics;
         metrics.standings(&self.status.standings());
-        metrics.text()
+        metrics.text(format)
     }
 
     fn decisions(&self) -> Value {
@@ -135,6 +146,7 @@ impl<E: Engine> Service for Monitor<E> {
         let head = Head {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
+            format: Format::asked(request.headers()),
         };
         Box::pin(async move { Ok(self.respond(head, guarded).await) })
     }

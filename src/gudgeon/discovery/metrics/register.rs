@@ -5,6 +5,7 @@ use xds::view::Type;
 
 use super::{Metrics, Standing};
 use crate::cli::VERSION;
+use crate::exposition;
 
 /// Gauges that conflicts are counted in.
 const CONFLICTS: [(&str, &str); 8] = [
@@ -137,6 +138,7 @@ impl Metrics {
         info.get_or_create(&[("version", VERSION.to_owned())])
             .set(1);
         r.register("pilot_info", "What this is", info);
+        exposition::register_build(r);
         r.register("pilot_xds", "Streams", self.streams.clone());
         r.register("pilot_services", "Services", self.services.clone());
         r.register(

@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::admission::Group;
-use crate::classic::up_to;
+use crate::exposition::up_to;
 use crate::tracked::Counts;
 
 use super::judge::Reason;
@@ -201,12 +201,10 @@ fn labels(asked: &Group) -> [(&'static str, String); 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classic::classic;
+    use crate::exposition::Format;
 
     fn text(registry: &Registry) -> String {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
-        classic(&text)
+        Format::Text.text(registry)
     }
 
     fn group(group: &str, version: &str, name: &str) -> Group {

@@ -8,6 +8,7 @@ use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::json;
 
 use super::*;
+use crate::exposition::Format;
 use crate::file;
 use crate::tls::HALF_WAY;
 use crate::tracked::chosen;
@@ -117,7 +118,7 @@ impl Place {
     }
 
     fn valid(&self, flag: &str) -> bool {
-        let text = self.metrics.text();
+        let text = self.metrics.text(Format::Text);
         let line = format!("gudgeon_config_valid{{file=\"{flag}\"}} ");
         let (_, rest) = text.split_once(&line).unwrap();
         rest.starts_with('1')
@@ -169,7 +170,7 @@ async fn the_same_bytes_are_no_change() {
     assert!(
         place
             .metrics
-            .text()
+            .text(Format::Text)
             .contains("reloads_total{file=\"injectConfig\",result=\"ok\"} 1\n")
     );
 }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::super::files::{Files, Wanted};
 use super::*;
+use crate::exposition::Format;
 use crate::serve::{self, Door, Stage};
 use crate::tracked::Named;
 
@@ -123,7 +124,7 @@ async fn a_panic_ends_its_request_and_is_counted() {
         assert_eq!(answer.status(), status, "over the same connection");
         answer.into_body().collect().await.unwrap();
     }
-    let text = webhook.metrics.text();
+    let text = webhook.metrics.text(Format::Text);
     for line in [
         "gudgeon_panics_total 2",
         "sidecar_injection_requests_total 4",
@@ -239,7 +240,7 @@ async fn every_decision_shows_whose_pod_it_was_and_what_it_got() {
 async fn pruned_fields_are_counted_whatever_was_decided() {
     let webhook = webhook::<inject::Configuration>(TEMPLATES).await;
     let counted = |wanted: u64| {
-        let text = webhook.metrics.text();
+        let text = webhook.metrics.text(Format::Text);
         let line = format!("gudgeon_injector_pruned_fields_total {wanted}\n");
         assert!(text.contains(&line), "{line}{text}");
     };

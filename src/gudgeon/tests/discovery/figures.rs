@@ -3,6 +3,7 @@
 use crate::client::*;
 use crate::place::{Discovery, Place, documents, entry};
 use crate::streams::Deaf;
+use crate::support::program::metrics_of;
 
 fn b(addresses: &[&str]) -> String {
     service("b", addresses)
@@ -14,6 +15,11 @@ const EMPTY: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: empty, name
 
 async fn becomes(discovery: &Discovery, name: &str, value: f64) {
     soon(name, || discovery.figure(name) == Some(value)).await;
+}
+
+#[test]
+fn metrics_are_what_accept_asks_for() {
+    metrics_of(Place::new().start().http);
 }
 
 #[tokio::test]

@@ -63,6 +63,7 @@ fn each_listener_answers_for_itself() {
         (&configz["peers"], &configz["rejected"]),
         (&json!([]), &json!([]))
     );
+    crate::support::program::metrics_of(galley.monitoring);
     let (_, metrics) = galley.get("/metrics");
     for line in [
         "galley_runtime_processor_events_processed_total 1",

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::support::program::metrics_of;
 use crate::support::{Client, Injector, Place, client_config, gudgeon, request_plain, run, until};
 
 /// Starts it, expects its end, and gives code and last line. It says once why.
@@ -130,13 +131,7 @@ fn the_monitoring_port() {
         (post.status, post.header("allow")),
         (405, Some("GET, HEAD"))
     );
-    let metrics = injector.get("/metrics");
-    assert!(
-        metrics
-            .header("content-type")
-            .unwrap()
-            .starts_with("application/openmetrics-text")
-    );
+    metrics_of(injector.monitoring);
     assert!(injector.metric("process_resident_memory_bytes").unwrap() > 1e6);
     let end = injector.metric("gudgeon_tls_not_after_seconds").unwrap();
     assert!(end > 1e9, "{end}");

@@ -156,6 +156,48 @@ pub fn request(port: u16, method: &str, path: &str) -> Option<(u16, String)> {
     exchange(&mut stream, method, path, "localhost")
 }
 
+/// Metrics as `Accept` asks for them, and what each role tells in them.
+pub fn metrics_of(port: u16) {
+    for (accept, kind) in [
+        ("", "text/plain; version=0.0.4"),
+        ("Accept: text/plain\r\n", "text/plain; version=0.0.4"),
+        ("Accept: */*\r\n", "text/plain; version=0.0.4"),
+        (
+            "Accept: application/openmetrics-text\r\n",
+            "application/openmetrics-text; version=1.0.0",
+        ),
+        (
+            "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1\r\n",
+            "application/openmetrics-text; version=1.0.0",
+        ),
+    ] {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\n{accept}Connection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let said = format!("content-type: {kind}; charset=utf-8");
+        assert!(
+            head.to_ascii_lowercase().contains(&said),
+            "{accept}: {head}"
+        );
+        let open = kind.starts_with("application/openmetrics-text");
+        assert_eq!(body.ends_with("\n# EOF\n"), open, "{accept}: {body}");
+        assert_eq!(body.contains("# EOF"), open, "{accept}: {body}");
+        for line in [
+            "# HELP gudgeon_build_info Version and revision, always 1.\n",
+            "\ngudgeon_build_info{version=\"",
+        ] {
+            assert!(body.contains(line), "{accept}: {body}");
+        }
+    }
+}
+
 /// A connection to a port of this host from where Envoy passes on what came to a pod from outside.
 pub fn passed_through(port: u16) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};

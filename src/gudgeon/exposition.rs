@@ -1,0 +1,282 @@
+//! Metrics in the format that is asked for: Prometheus' text, or `OpenMetrics`.
+//!
+//! Names are the same in both, for dashboards and alarms stand on them. pilot-discovery's counters do not end in `_total`, and in
+//! `OpenMetrics` all counters do: there they are of no known type, as Prometheus' own client for Go writes them.
+
+use std::fmt::Write as _;
+
+use hyper::header::{ACCEPT, HeaderMap};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::cli::{REVISION, VERSION};
+
+/// What a client can read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Format {
+    #[default]
+    Text,
+    OpenMetrics,
+}
+
+impl Format {
+    /// `OpenMetrics` for who names it and prefers nothing to it; text for all others, also where they take neither.
+    pub(crate) fn asked(headers: &HeaderMap) -> Self {
+        let ranges = headers.get_all(ACCEPT).into_iter();
+        let ranges = ranges.filter_map(|value| value.to_str().ok());
+        let (mut text, mut open) = (0, 0);
+        for range in ranges.flat_map(|value| value.split(',')) {
+            let mut parts = range.split(';').map(str::trim);
+            let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let (mut weight, mut known) = (1000, true);
+            for part in parts {
+                let (name, value) = part.split_once('=').unwrap_or((part, ""));
+                match &*name.trim().to_ascii_lowercase() {
+                    "q" => weight = thousandths(value.trim()),
+                    "version" => known = value.trim().trim_matches('"').starts_with(['0', '1']),
+                    _ => {}
+                }
+            }
+            match &*kind {
+                "application/openmetrics-text" if known => open = weight.max(open),
+                "text/plain" => text = weight.max(text),
+                _ => {}
+            }
+        }
+        if open > 0 && open >= text {
+            Self::OpenMetrics
+        } else {
+            Self::Text
+        }
+    }
+
+    pub(crate) const fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    /// An answer in this format is another one than that in the other.
+    pub(crate) const fn key(self) -> &'static str {
+        match self {
+            Self::Text => "/metrics",
+            Self::OpenMetrics => "/metrics openmetrics",
+        }
+    }
+
+    /// All that is registered. Counters of the originals are registered by their whole name, ours without their `_total`.
+    pub(crate) fn text(self, registry: &Registry) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _written = encode(&mut text, registry);
+        self.rewritten(&text)
+    }
+
+    /// Out of what the encoder writes, which gives each counter a `_total`, also those that have one.
+    fn rewritten(self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut family = String::new();
+        let mut help = String::new();
+        let mut original = false;
+        for line in text.lines() {
+            if line == "# EOF" || line.starts_with("# UNIT ") {
+                continue;
+            }
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                rest.clone_into(&mut help);
+                continue;
+            }
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap_or((rest, ""));
+                original = kind == "counter" && !name.starts_with("gudgeon_");
+                let words = help.strip_prefix(name).unwrap_or_default();
+                self.head(&mut out, name, kind, words);
+                name.clone_into(&mut family);
+                continue;
+            }
+            let sample = line
+                .strip_prefix(family.as_str())
+                .and_then(|rest| rest.strip_prefix("_total"))
+                .filter(|_| original);
+            match sample {
+                Some(rest) => {
+                    out.push_str(&family);
+                    out.push_str(rest);
+                }
+                None => out.push_str(line),
+            }
+            out.push('\n');
+        }
+        if self == Self::OpenMetrics {
+            out.push_str("# EOF\n");
+        }
+        out
+    }
+
+    /// What stands above the samples of a family.
+    fn head(self, out: &mut String, name: &str, kind: &str, words: &str) {
+        let is_ours = name.starts_with("gudgeon_");
+        let (name, more, kind) = match self {
+            _ if kind != "counter" => (name, "", kind),
+            Self::Text if is_ours => (name, "_total", kind),
+            Self::OpenMetrics if is_ours => (name, "", kind),
+            Self::Text => (name, "", kind),
+            Self::OpenMetrics => match name.strip_suffix("_total") {
+                Some(name) => (name, "", kind),
+                None => (name, "", "unknown"),
+            },
+        };
+        let _written = write!(
+            out,
+            "# HELP {name}{more}{words}\n# TYPE {name}{more} {kind}\n"
+        );
+    }
+}
+
+/// Of a quality, `0.75`; what is none is no wish.
+fn thousandths(quality: &str) -> u32 {
+    let quality: f32 = quality.parse().unwrap_or_default();
+    let quality = quality.clamp(0.0, 1.0) * 1000.0;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is between 0 and 1000"
+    )]
+    let whole = quality.round() as u32;
+    whole
+}
+
+/// A counter of what is counted elsewhere.
+pub(crate) fn up_to(counter: &Counter, count: u64) {
+    counter.inc_by(count.saturating_sub(counter.get()));
+}
+
+/// What runs: each role tells it in the same words, so that one rule watches a fleet's versions.
+pub(crate) fn register_build(registry: &mut Registry) {
+    let info = Family::<[(&'static str, &'static str); 2], Gauge>::default();
+    info.get_or_create(&[("version", VERSION), ("revision", REVISION)])
+        .set(1);
+    registry.register("gudgeon_build_info", "Version and revision, always 1", info);
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn whoever_names_open_metrics_and_prefers_nothing_gets_it() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
+                          application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;q=0.3,*/*;q=0.1";
+        for (accept, open) in [
+            (&[][..], false),
+            (&[""], false),
+            (&["*/*"], false),
+            (&["text/plain"], false),
+            (&["text/html, application/json;q=0.9, */*;q=0.8"], false),
+            (&["application/openmetrics-text"], true),
+            (&["Application/OpenMetrics-Text; Version=\"1.0.0\""], true),
+            (&["application/openmetrics-text; version=2.0.0"], false),
+            (&["application/openmetrics-text;q=0"], false),
+            (&["application/openmetrics-text;q=often"], false),
+            (&["application/openmetrics-text, text/plain;q=0.5"], true),
+            (
+                &["application/openmetrics-text;q=0.4, text/plain;q=0.5"],
+                false,
+            ),
+            (&["text/plain", "application/openmetrics-text"], true),
+            (&[prometheus], true),
+            (
+                &[
+                    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
+                ],
+                false,
+            ),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in accept {
+                headers.append(ACCEPT, HeaderValue::from_static(value));
+            }
+            let asked = Format::asked(&headers);
+            assert_eq!(asked == Format::OpenMetrics, open, "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_the_same_in_both() {
+        let mut registry = Registry::default();
+        let counter = Counter::<u64>::default();
+        counter.inc();
+        for name in ["pilot_pushes", "galley_events_total", "gudgeon_panics"] {
+            registry.register(name, "What happened", counter.clone());
+        }
+        registry.register("galley_instances_total", "What is", Gauge::<i64>::default());
+        let parts = [
+            [
+                "pilot_pushes",
+                "counter",
+                "pilot_pushes",
+                "unknown",
+                "pilot_pushes 1",
+            ],
+            [
+                "galley_events_total",
+                "counter",
+                "galley_events",
+                "counter",
+                "galley_events_total 1",
+            ],
+            [
+                "gudgeon_panics_total",
+                "counter",
+                "gudgeon_panics",
+                "counter",
+                "gudgeon_panics_total 1",
+            ],
+            [
+                "galley_instances_total",
+                "gauge",
+                "galley_instances_total",
+                "gauge",
+                "galley_instances_total 0",
+            ],
+        ];
+        let (mut text, mut open) = (String::new(), String::new());
+        for [in_text, kind, in_open, kind_in_open, sample] in parts {
+            let words = if kind == "gauge" {
+                "What is."
+            } else {
+                "What happened."
+            };
+            for (out, name, kind) in [
+                (&mut text, in_text, kind),
+                (&mut open, in_open, kind_in_open),
+            ] {
+                out.push_str(&format!(
+                    "# HELP {name} {words}\n# TYPE {name} {kind}\n{sample}\n"
+                ));
+            }
+        }
+        assert_eq!(Format::Text.text(&registry), text);
+        assert_eq!(Format::OpenMetrics.text(&registry), open + "# EOF\n");
+    }
+
+    #[test]
+    fn what_runs_is_told_in_both() {
+        let mut registry = Registry::default();
+        register_build(&mut registry);
+        for format in [Format::Text, Format::OpenMetrics] {
+            let text = format.text(&registry);
+            let head = "# HELP gudgeon_build_info Version and revision, always 1.\n# TYPE gudgeon_build_info gauge\n";
+            assert!(text.starts_with(head), "{text}");
+            let sample =
+                format!("gudgeon_build_info{{version=\"{VERSION}\",revision=\"{REVISION}\"}} 1\n");
+            assert!(text.contains(&sample), "{text}");
+        }
+    }
+}
