@@ -18,7 +18,8 @@ th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);v
 .axis{display:flex;justify-content:space-between}.axis,.legend{font-size:.8rem;opacity:.8;margin:.2rem 0}
 .legend i{display:inline-block;width:.7rem;height:.7rem;margin:0 .35rem 0 0}.legend span{margin-right:1.2rem;white-space:nowrap}
 @media(max-width:40rem){body{margin:1rem auto;padding:0 .75rem}h1,h2,p{overflow-wrap:anywhere}
-table{display:block;overflow-x:auto}th,td{min-width:6rem}td.n{min-width:3rem}td:empty{min-width:0}}
+table{display:block;overflow-x:auto}th,td{min-width:6rem}td.n{min-width:3rem}td:nth-child(n+4):last-child:not(:empty){min-width:14rem}
+td:empty{min-width:0}}
 ";
 
 /// All before the first heading.
@@ -192,6 +193,29 @@ mod tests {
         for ages in [&[][..], &[3601]] {
             assert_eq!(drawn(ages), "<p>None.</p>\n");
         }
+    }
+
+    /// On a phone: a table that is wider scrolls in its own box, and the sentences in its last column do not become towers.
+    #[test]
+    fn nothing_is_wider_than_the_screen() {
+        let mut page = String::new();
+        head(&mut page, "gudgeon", "");
+        assert!(
+            page.contains(
+                "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
+            )
+        );
+        let (_, narrow) = page.split_once("@media(max-width:40rem){").unwrap();
+        for rule in [
+            "h1,h2,p{overflow-wrap:anywhere}",
+            "table{display:block;overflow-x:auto}",
+            "th,td{min-width:6rem}",
+            "td:nth-child(n+4):last-child:not(:empty){min-width:14rem}",
+            "td:empty{min-width:0}",
+        ] {
+            assert!(narrow.contains(rule), "{rule}");
+        }
+        assert!(STYLE.contains("svg{width:100%"));
     }
 
     #[test]
