@@ -33,15 +33,6 @@ impl Invalid {
         }
     }
 
-    /// What was found where there are no lines.
-    pub(crate) fn nowhere(finding: Finding) -> Self {
-        Self {
-            line: 0,
-            path: finding.path,
-            cause: finding.message,
-        }
-    }
-
     /// What was found in a tree.
     pub(crate) fn at(finding: Finding, tree: &Node) -> Self {
         Self {

@@ -5,7 +5,7 @@ mod earlier;
 
 use serde_json::Value as Json;
 
-use super::{Finding, nearest::nearest};
+use super::{Finding, nearest::nearest, served};
 use crate::schema::{self, Message};
 
 pub use earlier::EARLIER;
@@ -253,10 +253,10 @@ pub fn named(group: &str, kind: &str) -> Option<&'static Kind> {
     all.find(|row| row.group == group && row.kind == kind)
 }
 
-/// What a valid object says that makes no difference in this release, as warnings; none of a kind that [`Check::Unused`]
-/// has one for.
+/// What a valid object says that makes no difference in this release, or another than it says, as warnings; none of a kind that
+/// [`Check::Unused`] has one for.
 #[must_use]
-pub fn notes(kind: &Kind, spec: &Json) -> Vec<Finding> {
+pub fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     let without = match kind.effect {
         Effect::None if kind.check == Check::Unused => return Vec::new(),
         Effect::None => return vec![Finding::warning("kind", without_effect(kind))],
@@ -267,6 +267,7 @@ pub fn notes(kind: &Kind, spec: &Json) -> Vec<Finding> {
     for path in without {
         unused(path, spec, "spec", &mut found);
     }
+    found.append(&mut served::notes(kind, spec));
     found
 }
 
@@ -529,7 +530,7 @@ mod tests {
             said(networking, "WorkloadEntry", json!({"address": "10.0.0.1"})),
             none
         );
-        for (spec, fields) in [
+        for (mut spec, fields) in [
             (json!({"hosts": ["a.b"]}), vec![]),
             (json!({"exportTo": ["*"]}), vec![]),
             (json!({"exportTo": null}), vec![]),
@@ -540,6 +541,7 @@ mod tests {
                 .iter()
                 .map(|field| format!("{field}: has no effect in this release"))
                 .collect();
+            spec["ports"] = json!([{"number": 80, "name": "http", "protocol": "HTTP"}]);
             assert_eq!(said(networking, "ServiceEntry", spec), fields);
         }
         let sidecar = json!({

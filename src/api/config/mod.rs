@@ -21,6 +21,7 @@ mod nearest;
 mod path;
 pub mod rules;
 mod scalars;
+pub mod served;
 #[cfg(test)]
 #[allow(
     clippy::needless_pass_by_value,

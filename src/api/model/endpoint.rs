@@ -17,7 +17,7 @@ pub enum EndpointAddress {
 }
 
 impl EndpointAddress {
-    /// `unix:///path`, an address, else a name.
+    /// `unix:///path`, an address, else a name; empty text is no address.
     #[must_use]
     pub fn read(text: &str) -> Self {
         match text.strip_prefix("unix://") {
@@ -26,6 +26,12 @@ impl EndpointAddress {
                 .parse()
                 .map_or_else(|_| Self::Name(text.into()), Self::Ip),
         }
+    }
+
+    /// Whether nothing is said of it: the gateways of its network lead there, and nobody else does.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Name(name) if name.is_empty())
     }
 
     #[must_use]

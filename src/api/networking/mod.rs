@@ -1,85 +1,87 @@
-//! Rules of traffic, and services that no registry has: objects of `networking.istio.io`, checked.
+//! Services that no registry has, and what a proxy listens on: objects of `networking.istio.io` as types.
+//!
+//! [`config`] alone says whether one is valid, whoever has it. What discovery makes of a valid one that it cannot
+//! serve as it is written is in [`config::served`], beside the notes that say so.
 
-mod services;
-mod sidecars;
 #[cfg(test)]
 mod tests;
-mod workloads;
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use prost::DecodeError;
 use serde_json::{Map, Value as Json};
 
-use crate::config::Finding;
-use crate::read::{self, Invalid, Read};
+use crate::config::{self, Finding, Object};
+use crate::model::EndpointAddress;
+use crate::read::{self, Invalid};
 use crate::schema::{self, Message, Typed};
-use crate::yaml::Node;
+use crate::size;
 
 pub use crate::istio::networking::v1alpha3::*;
-pub use crate::mesh::Parsed;
-pub use sidecars::default_endpoint;
 
-/// A field, and what is wrong with it.
-type Wrong = (String, String);
-
-/// A kind of object that is read by its table and judged by its rules.
-pub trait Kind: Typed + sealed::Rules {}
-
-mod sealed {
-    /// What a value must be beyond its type: one function for all who ask.
-    pub trait Rules {
-        fn check(&self) -> Result<(), super::Wrong>;
-    }
+/// A kind of object that discovery acts on.
+pub trait Kind: Typed {
+    /// As the table of kinds has it.
+    const NAME: &'static str;
 }
 
-impl Kind for ServiceEntry {}
+impl Kind for ServiceEntry {
+    const NAME: &'static str = "ServiceEntry";
+}
 
 impl Typed for ServiceEntry {
     const MESSAGE: &'static Message = &schema::ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY;
 }
 
-impl Kind for WorkloadEntry {}
+impl Kind for WorkloadEntry {
+    const NAME: &'static str = "WorkloadEntry";
+}
 
 impl Typed for WorkloadEntry {
     const MESSAGE: &'static Message = &schema::ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY;
 }
 
-impl Kind for Sidecar {}
+impl Kind for Sidecar {
+    const NAME: &'static str = "Sidecar";
+}
 
 impl Typed for Sidecar {
     const MESSAGE: &'static Message = &schema::ISTIO_NETWORKING_V1ALPHA3_SIDECAR;
 }
 
-/// An object from its `spec`. Paths in errors begin there.
+/// An object of which somebody has said whether it is valid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked<T> {
+    /// `None` where it is not valid, or of another kind.
+    pub spec: Option<T>,
+    pub findings: Vec<Finding>,
+}
+
+/// An object, whole as it is written, by the rules of its kind.
+#[must_use]
+pub fn check<T: Kind>(object: &Json) -> Checked<T> {
+    let (object, mut findings) = config::check(object);
+    let valid = object.filter(|object| object.kind.kind == T::NAME && !has_errors(&findings));
+    let spec = valid.and_then(|object| {
+        let unread = |error: DecodeError| findings.push(Finding::error("spec", error.to_string()));
+        spec(&object).map_err(unread).ok()
+    });
+    Checked { spec, findings }
+}
+
+/// Whether an object is refused for what was found.
+#[must_use]
+pub fn has_errors(findings: &[Finding]) -> bool {
+    findings.iter().any(Finding::is_error)
+}
+
+/// What a valid object says, as a type.
 ///
 /// # Errors
 ///
-/// What is of a wrong type or not valid: the first of it, with its path.
-pub fn read<T: Kind>(spec: &Node) -> Result<Parsed<T>, Invalid> {
-    let read = read::tree(T::MESSAGE, spec);
-    typed(read, |found| Invalid::at(found, spec))
-}
-
-/// The same from JSON, as an API server has it: without lines.
-///
-/// # Errors
-///
-/// As [`read()`].
-pub fn read_json<T: Kind>(spec: &Json) -> Result<Parsed<T>, Invalid> {
-    typed(read::json(T::MESSAGE, spec), Invalid::nowhere)
-}
-
-fn typed<T: Kind>(
-    read: Result<Read, Finding>,
-    place: impl Fn(Finding) -> Invalid,
-) -> Result<Parsed<T>, Invalid> {
-    let read = read.map_err(&place)?;
-    let config: T = read::typed(&Json::Object(read.fields))?;
-    config
-        .check()
-        .map_err(|(path, cause)| place(Finding::error(path, cause)))?;
-    Ok(Parsed {
-        config,
-        warnings: read.warnings,
-    })
+/// Its body is not of the kind's message.
+pub fn spec<T: Kind>(object: &Object) -> Result<T, DecodeError> {
+    T::decode(&*object.body)
 }
 
 /// A spec as proto JSON, for those who look at it.
@@ -91,30 +93,34 @@ pub fn json(spec: &impl Kind) -> Result<Map<String, Json>, Invalid> {
     read::shown(spec)
 }
 
-fn wrong<T>(path: impl Into<String>, cause: impl Into<String>) -> Result<T, Wrong> {
-    Err((path.into(), cause.into()))
+impl WorkloadEntry {
+    /// How many places it is, for each port that it serves: its texts stand in an answer for each.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        size::endpoint([
+            self.locality.as_str(),
+            self.network.as_str(),
+            self.service_account.as_str(),
+        ])
+    }
 }
 
-/// One port of the network.
-fn check_port(path: impl Into<String>, number: u32) -> Result<(), Wrong> {
-    if (1..=65535).contains(&number) {
-        return Ok(());
+/// Where an ingress sends what it gets: a port of the loopback, or a socket in the file system. All addresses are the loopback
+/// here. `None` where it is neither, or says nothing.
+#[must_use]
+pub fn default_endpoint(text: &str) -> Option<(EndpointAddress, u16)> {
+    if let address @ EndpointAddress::Pipe(_) = EndpointAddress::read(text) {
+        return Some((address, 0));
     }
-    wrong(path, format!("want a port, 1 to 65535, got {number}"))
-}
-
-/// Labels that are wanted: an empty value wants an empty label.
-fn check_selector(selector: Option<&WorkloadSelector>) -> Result<(), Wrong> {
-    let names = selector
-        .into_iter()
-        .flat_map(|selector| selector.labels.keys());
-    for name in names {
-        if name.is_empty() || name.contains('*') {
-            return wrong(
-                "workloadSelector.labels",
-                format!("want names of labels, got {name:?}"),
-            );
-        }
-    }
-    Ok(())
+    let place: SocketAddr = match text.strip_prefix(':') {
+        Some(port) => format!("127.0.0.1:{port}").parse().ok()?,
+        None => text.parse().ok()?,
+    };
+    let ip = match place.ip() {
+        all if !all.is_unspecified() => all,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    let fits = place.port() > 0 && ip.is_loopback();
+    fits.then(|| (EndpointAddress::Ip(ip), place.port()))
 }

@@ -175,7 +175,7 @@ mod tests {
             said,
             [
                 "apps/v1 Deployment is nothing to be served",
-                "line 1: ServiceEntry default/b: ports[0].number: want a port, 1 to 65535, got 0",
+                "line 4: ServiceEntry default/b: spec.ports[0].number: port 0 is not in 1..65535",
                 "line 11: ServiceEntry default/c: not used: one of this name is there already",
                 "line 18: Service default/d: spec.ports.port: want a port, 1 to 65535, got 99999",
             ]

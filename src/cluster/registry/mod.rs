@@ -16,11 +16,15 @@ mod contribution;
 mod files;
 pub mod kubernetes;
 mod memory;
+mod refusal;
+#[cfg(test)]
+mod rows;
 mod store;
 mod written;
 
 pub use contribution::{Contribution, SourceId, Standing};
 pub use files::{Files, Message, Outcome};
 pub use memory::{Memory, Put};
+pub use refusal::Refusal;
 pub use store::{Effect, Registries, Report, Settings, Status};
 pub use written::Written;

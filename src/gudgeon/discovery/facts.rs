@@ -77,14 +77,14 @@ fn unreadable(told: &Told) -> Option<String> {
     let Problem {
         kind,
         object,
-        words,
+        refusal,
         ..
     } = first;
     let objects = match count {
         1 => "1 object is left out, or stays as it was".to_owned(),
         count => format!("{count} objects are left out, or stay as they were"),
     };
-    Some(format!("{objects}: {kind} {object}: {words}"))
+    Some(format!("{objects}: {kind} {object}: {}", refusal.words))
 }
 
 impl Facts {

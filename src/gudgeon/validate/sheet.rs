@@ -241,6 +241,56 @@ mod tests {
         assert_eq!(places(Some("n"))[..5], ["n/a", "n/b", "n/c", "own/d", "/e"]);
     }
 
+    /// Each row of the rules; where nothing is wrong, what has no effect is said beside.
+    #[test]
+    fn every_row_is_judged_as_everywhere() {
+        for line in include_str!("../../api/tests/rows.jsonl").lines() {
+            let row: Value = serde_json::from_str(line).unwrap();
+            let text = |name: &str| row[name].as_str().unwrap();
+            let (version, kind, name, spec) =
+                (text("apiVersion"), text("kind"), text("name"), text("spec"));
+            let file = File {
+                name: "a.yaml".to_owned(),
+                text: format!(
+                    "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: ns}}\nspec: {spec}\n"
+                ),
+                below: false,
+            };
+            let mut sheet = Sheet::new(None, Report::new(Format::Json));
+            sheet.read(&file);
+            let rows: Vec<Value> = serde_json::from_str(&sheet.report.answer()).unwrap();
+            let said = row["said"].as_array().unwrap();
+            let heard = rows.iter().map(|row| {
+                let text = |name: &str| row[name].as_str().unwrap_or_default();
+                let warning = match text("severity") {
+                    "error" => "",
+                    severity => &format!("{severity}: "),
+                };
+                let place = match text("path") {
+                    "" => String::new(),
+                    path => format!("{path}: "),
+                };
+                Value::from(format!("{warning}{place}{}", text("message")))
+            });
+            let heard: Vec<Value> = heard.collect();
+            let is_refused = said
+                .iter()
+                .any(|said| !said.as_str().unwrap().starts_with("warning: "));
+            let missing: Vec<_> = said.iter().filter(|said| !heard.contains(said)).collect();
+            assert_eq!(missing, [&Value::Null; 0], "{}: {heard:?}", file.text);
+            // Nothing else but what has no effect, and that of valid objects alone.
+            let more = heard.iter().filter(|heard| !said.contains(heard));
+            for more in more {
+                let more = more.as_str().unwrap();
+                assert!(
+                    !is_refused && more.starts_with("warning: "),
+                    "{}: {more}",
+                    file.text
+                );
+            }
+        }
+    }
+
     #[test]
     fn one_that_is_nested_too_deeply_does_not_hide_the_next() {
         let object = |name: &str, spec: &str| {

@@ -87,16 +87,17 @@ pub(crate) fn groups<'a>(
     let mut localities: BTreeMap<&Locality, Vec<Entry<'a>>> = BTreeMap::new();
     let mut replaced: BTreeMap<(&Locality, &str), u128> = BTreeMap::new();
     for (cluster, endpoint) in served(outlet, endpoints) {
-        let Some((place, sort)) = place(endpoint, names) else {
-            continue;
-        };
+        let place = place(endpoint, names);
         let network = networks.of_endpoint(cluster, endpoint);
         let weight = u128::from(endpoint.weight);
         let away = own.is_some_and(|own| network != own && networks.has_gateway(network));
-        if away {
+        if away && (place.is_some() || endpoint.address.is_absent()) {
             *replaced.entry((&endpoint.locality, network)).or_default() += weight;
             continue;
         }
+        let Some((place, sort)) = place else {
+            continue;
+        };
         localities
             .entry(&endpoint.locality)
             .or_default()
@@ -180,6 +181,7 @@ fn place(endpoint: &Endpoint, names: Names) -> Option<(core::Address, (String, u
     let sort = (endpoint.address.to_string(), endpoint.port);
     let place = match &endpoint.address {
         EndpointAddress::Ip(address) if endpoint.port > 0 => wire::address(*address, endpoint.port),
+        absent if absent.is_absent() => return None,
         EndpointAddress::Name(name) if endpoint.port > 0 && names == Names::Resolved => {
             named(name, endpoint.port)
         }

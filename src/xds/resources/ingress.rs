@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{Configured, Labels, Protocol, World, selects};
+use api::model::{Configured, EndpointAddress, Labels, Protocol, World, selects};
 use api::networking::{CaptureMode, IstioIngressListener, Sidecar, default_endpoint};
 
 use super::clusters;
@@ -102,6 +102,11 @@ fn door(
         return None;
     }
     let protocol = Protocol::of_service_entry(&port.protocol)?;
+    // Without a word of it connections go where those of services do.
+    let place = match item.default_endpoint.as_str() {
+        "" => (EndpointAddress::Ip(proxy.families.loopback()), number),
+        endpoint => default_endpoint(endpoint)?,
+    };
     Some(Door {
         bind,
         port: number,
@@ -110,7 +115,7 @@ fn door(
         cluster,
         host,
         service_port: number,
-        place: default_endpoint(&item.default_endpoint)?,
+        place,
         // The pattern is made of what a service is called.
         alt_stat_name: service.map_or_else(String::new, |service| {
             clusters::stat_name(&mesh.inbound_stat, service, &port.name, number)

@@ -17,6 +17,7 @@ use api::model::{
     Target,
 };
 use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use prost::Message;
 
@@ -446,14 +447,15 @@ fn an_endpoint_says_its_network() {
 
 /// Addresses of an assignment, each with its network.
 fn places(view: &dyn View, name: &str) -> Vec<String> {
+    let assignment = view.get(Type::Endpoint, name).unwrap();
+    places_of(ClusterLoadAssignment::decode(&*assignment.body).unwrap())
+}
+
+fn places_of(assignment: ClusterLoadAssignment) -> Vec<String> {
     use envoy_types::pb::envoy::config::core::v3::address::Address;
-    use envoy_types::pb::envoy::config::endpoint::v3::{
-        ClusterLoadAssignment, lb_endpoint::HostIdentifier,
-    };
+    use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
     use envoy_types::pb::google::protobuf::value::Kind;
 
-    let assignment = view.get(Type::Endpoint, name).unwrap();
-    let assignment = ClusterLoadAssignment::decode(&*assignment.body).unwrap();
     let all = assignment
         .endpoints
         .into_iter()
@@ -486,14 +488,18 @@ fn sidecar(world: &mut World, text: &str) {
         depth: 20,
         nodes: 1_000,
     };
-    let text = api::yaml::read(text, limits).unwrap().unwrap();
-    let spec = api::networking::read::<api::networking::Sidecar>(&text).unwrap();
+    let spec: String = text.lines().map(|line| format!("  {line}\n")).collect();
+    let object = format!(
+        "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: doors, namespace: demo}}\nspec:\n{spec}"
+    );
+    let node = api::yaml::read(&object, limits).unwrap().unwrap();
+    let checked = api::networking::check::<api::networking::Sidecar>(&node.to_json());
     let sidecar = api::model::Configured {
         name: "doors".into(),
         namespace: "demo".into(),
         created: None,
         prefers_close: false,
-        spec: spec.config,
+        spec: checked.spec.unwrap(),
     };
     let key = (sidecar.namespace.clone(), sidecar.name.clone());
     Arc::make_mut(&mut world.sidecars).insert(key, Arc::new(sidecar));

@@ -88,7 +88,7 @@ impl Held {
         for problem in self.objects.problems() {
             let id = id(&problem);
             if let Some((path, one)) = first.get(&id) {
-                let text = format!("{id}: {}", problem.words);
+                let text = format!("{id}: {}", problem.refusal.words);
                 messages.push(message(path, one.line, &text).of(&id));
             }
         }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use api::config;
+use api::config::document::Part;
 use api::model::{Configured, DISTRIBUTION, is_near};
 use api::networking::{self, Kind as Typed, ServiceEntry, Sidecar, WorkloadEntry};
 use api::yaml::{Node, Plain, Value};
@@ -10,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use super::super::kubernetes::{Endpoints, Namespace, Node as Machine, Pod, Service, Slice};
+use super::super::refusal::Refusal;
 use super::super::written::Written;
 use super::one_line;
 
@@ -74,6 +77,17 @@ pub(in crate::registry) struct Object {
     pub(super) written: Option<Arc<Written>>,
 }
 
+#[cfg(test)]
+impl Object {
+    pub(in crate::registry) const fn written(&self) -> Option<&Arc<Written>> {
+        self.written.as_ref()
+    }
+
+    pub(in crate::registry) const fn line(&self) -> usize {
+        self.line
+    }
+}
+
 /// What a document turns out to be.
 #[derive(Debug)]
 pub(in crate::registry) enum Item {
@@ -89,53 +103,15 @@ pub(in crate::registry) enum Item {
     Foreign(String),
 }
 
-const NETWORKING: &str = "networking.istio.io";
-const SECURITY: &str = "security.istio.io";
 pub(super) const SLICES: &str = "discovery.k8s.io";
-
-/// Groups with their versions and the kinds that there are.
-const GROUPS: [(&str, &[&str], &[&str]); 2] = [
-    (
-        NETWORKING,
-        &["v1", "v1beta1", "v1alpha3"],
-        &[
-            "DestinationRule",
-            "EnvoyFilter",
-            "Gateway",
-            "ProxyConfig",
-            "ServiceEntry",
-            "Sidecar",
-            "VirtualService",
-            "WorkloadEntry",
-            "WorkloadGroup",
-        ],
-    ),
-    (
-        SECURITY,
-        &["v1", "v1beta1"],
-        &[
-            "AuthorizationPolicy",
-            "PeerAuthentication",
-            "RequestAuthentication",
-        ],
-    ),
-];
 
 /// What every object begins with.
 struct Head<'a> {
     api_version: &'a str,
-    version: &'a str,
     id: Id,
     /// Or what is wrong with it: the object is known by then, and so is its last good version.
     created: Result<Option<i64>, String>,
     node: &'a Node,
-}
-
-impl Head<'_> {
-    fn annotation(&self, name: &str) -> Option<&str> {
-        let annotations = get(get(self.node, "metadata")?, "annotations")?;
-        text(annotations, name).map(str::trim)
-    }
 }
 
 /// The objects of a document: one, or those of a list.
@@ -167,18 +143,17 @@ fn item(node: &Node, source: &Arc<str>) -> Item {
         return bad("want apiVersion and kind".to_owned());
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let is_known =
-        matches!(group, "" | NETWORKING | SECURITY) || (group, kind) == (SLICES, "EndpointSlice");
-    if !is_known {
+    let is_ours = config::is_ours(api_version);
+    if !is_ours && !group.is_empty() && (group, kind) != (SLICES, "EndpointSlice") {
         return Item::Foreign(format!("{api_version} {kind}"));
     }
-    let head = match head(node, api_version, group, version, kind) {
+    let head = match head(node, api_version, group, kind) {
         Ok(head) => head,
         Err(cause) => return bad(format!("{kind}: {cause}")),
     };
     match (group, version) {
         ("", "v1") | (SLICES, "v1") => kubernetes(&head),
-        (NETWORKING | SECURITY, _) => configuration(&head, source),
+        _ if is_ours => configuration(&head, source),
         _ => Item::Foreign(format!("{api_version} {kind}")),
     }
 }
@@ -195,7 +170,6 @@ fn head<'a>(
     node: &'a Node,
     api_version: &'a str,
     group: &str,
-    version: &'a str,
     kind: &str,
 ) -> Result<Head<'a>, String> {
     let metadata = get(node, "metadata").ok_or("want metadata")?;
@@ -203,7 +177,10 @@ fn head<'a>(
     let name = text(metadata, "name")
         .filter(|name| is_name(name))
         .ok_or("metadata.name: want a name")?;
-    let everywhere = group.is_empty() && matches!(kind, "Node" | "Namespace");
+    let everywhere = match group {
+        "" => matches!(kind, "Node" | "Namespace"),
+        _ => config::named(group, kind).is_some_and(|kind| kind.cluster),
+    };
     let namespace = match text(metadata, "namespace") {
         _ if everywhere => "",
         None | Some("") => "default",
@@ -219,7 +196,6 @@ fn head<'a>(
     };
     Ok(Head {
         api_version,
-        version,
         id: Id {
             group: group.into(),
             kind: kind.into(),
@@ -231,43 +207,49 @@ fn head<'a>(
     })
 }
 
+/// An object of the mesh, by the rules that all have who read one.
 fn configuration(head: &Head<'_>, source: &Arc<str>) -> Item {
-    let known = GROUPS
-        .iter()
-        .find(|(group, _, _)| **group == *head.id.group);
-    let (versions, kinds) = known.map_or((&[][..], &[][..]), |(_, versions, kinds)| {
-        (*versions, *kinds)
+    let part = Part::new(head.node);
+    let mut value = part.value();
+    place(&mut value, &head.id.namespace);
+    let (object, mut findings) = config::check_all(&value);
+    part.complain(&mut findings);
+    part.order(&mut findings);
+    config::limit(&mut findings);
+    let meaning = head.created.clone().and_then(|created| {
+        match (Refusal::of(&findings), object) {
+            (Some(refusal), _) => Err(refusal.words.to_string()),
+            (None, Some(object)) => meaning(&object, created),
+            // Of a kind that nobody uses.
+            (None, None) => Ok(Meaning::Nothing),
+        }
     });
-    let read = if !versions.contains(&head.version) {
-        Err(format!(
-            "apiVersion: want one of {}, got {:?}",
-            versions.join(", "),
-            head.version
-        ))
-    } else if !kinds.contains(&&*head.id.kind) {
-        Err(format!("kind: want one of {}", kinds.join(", ")))
-    } else {
-        head.created.clone().and_then(|_| meaning(head))
+    let mut messages: Vec<_> = findings.iter().map(ToString::to_string).collect();
+    let line = match &meaning {
+        Err(cause) if messages.is_empty() => {
+            messages.push(one_line(cause));
+            head.node.line
+        }
+        Ok(_) | Err(_) => {
+            let first = findings.iter().find(|found| found.is_error());
+            first.map_or(head.node.line, |first| part.line(&first.path))
+        }
     };
-    let json = |field| get(head.node, field).map_or(Json::Null, Node::to_json);
-    let (accepted, messages) = match &read {
-        Ok((_, warnings)) => (true, warnings.clone()),
-        Err(cause) => (false, vec![one_line(cause)]),
-    };
+    let field = |name| get(head.node, name).map_or(Json::Null, Node::to_json);
     let written = Some(Arc::new(Written {
         api_version: head.api_version.into(),
         kind: head.id.kind.clone(),
         namespace: head.id.namespace.clone(),
         name: head.id.name.clone(),
-        metadata: json("metadata"),
-        spec: json("spec").into(),
+        metadata: field("metadata"),
+        spec: field("spec").into(),
         source: source.clone(),
-        accepted,
-        messages,
+        accepted: meaning.is_ok(),
+        messages: messages.iter().map(|message| one_line(message)).collect(),
     }));
-    let (id, line) = (head.id.clone(), head.node.line);
-    match read {
-        Ok((meaning, _)) => Item::Good(Object {
+    let id = head.id.clone();
+    match meaning {
+        Ok(meaning) => Item::Good(Object {
             id,
             line,
             meaning,
@@ -282,49 +264,36 @@ fn configuration(head: &Head<'_>, source: &Arc<str>) -> Item {
     }
 }
 
-fn meaning(head: &Head<'_>) -> Result<(Meaning, Vec<String>), String> {
-    match (&*head.id.group, &*head.id.kind) {
-        (NETWORKING, "ServiceEntry") => {
-            typed(head).map(|(one, said)| (Meaning::ServiceEntry(one), said))
-        }
-        (NETWORKING, "WorkloadEntry") => {
-            typed(head).map(|(one, said)| (Meaning::WorkloadEntry(one), said))
-        }
-        (NETWORKING, "Sidecar") => typed(head).map(|(one, said)| (Meaning::Sidecar(one), said)),
-        _ => Ok((Meaning::Nothing, findings(head))),
+/// Gives an object the namespace that it is in without naming it.
+fn place(value: &mut Json, namespace: &str) {
+    if let Some(Json::Object(metadata)) = value.get_mut("metadata") {
+        set(metadata, Json::from(namespace));
     }
 }
 
-/// What is to be known of an object of a kind that has no effect. Nothing of it is used, so nothing is refused.
-fn findings(head: &Head<'_>) -> Vec<String> {
-    let (_, findings) = api::config::check(&head.node.to_json());
-    findings.iter().map(ToString::to_string).collect()
+/// What is made of a valid object.
+fn meaning(object: &config::Object, created: Option<i64>) -> Result<Meaning, String> {
+    match object.kind.kind {
+        ServiceEntry::NAME => typed(object, created).map(Meaning::ServiceEntry),
+        WorkloadEntry::NAME => typed(object, created).map(Meaning::WorkloadEntry),
+        Sidecar::NAME => typed(object, created).map(Meaning::Sidecar),
+        _ => Ok(Meaning::Nothing),
+    }
 }
 
-fn typed<T: Typed>(head: &Head<'_>) -> Result<(Arc<Configured<T>>, Vec<String>), String> {
-    let empty = Node {
-        line: head.node.line,
-        begin: None,
-        value: Value::Map(Vec::new()),
-    };
-    let spec = get(head.node, "spec").unwrap_or(&empty);
-    let read = networking::read(spec).map_err(|invalid| {
-        // The file's line is said with the message.
-        let path = if invalid.path.is_empty() {
-            "spec"
-        } else {
-            &invalid.path
-        };
-        format!("{path}: {}", invalid.cause)
-    })?;
-    let one = Configured {
-        name: head.id.name.clone(),
-        namespace: head.id.namespace.clone(),
-        created: head.created.clone().ok().flatten(),
-        prefers_close: is_near(head.annotation(DISTRIBUTION)),
-        spec: read.config,
-    };
-    Ok((Arc::new(one), read.warnings))
+fn typed<T: Typed>(
+    object: &config::Object,
+    created: Option<i64>,
+) -> Result<Arc<Configured<T>>, String> {
+    let spec = networking::spec(object).map_err(|error| error.to_string())?;
+    let near = object.annotations.get(DISTRIBUTION).map(|text| text.trim());
+    Ok(Arc::new(Configured {
+        name: object.name.as_str().into(),
+        namespace: object.namespace.as_str().into(),
+        created,
+        prefers_close: is_near(near),
+        spec,
+    }))
 }
 
 fn kubernetes(head: &Head<'_>) -> Item {

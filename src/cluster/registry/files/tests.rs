@@ -134,7 +134,7 @@ fn a_broken_file_keeps_what_it_had() {
 fn a_file_that_cannot_be_read_is_an_object_of_its_own() {
     let mut directory = Directory::new();
     let node = "{apiVersion: v1, kind: Node, metadata: {name: n}}\n";
-    let route = "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v}}\n";
+    let route = "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v}, spec: {hosts: [a], tcp: [{route: [{destination: {host: b}}]}]}}\n";
     directory
         .write("a.yaml", &(entry("a", 1) + node + "---\n" + route))
         .write("b.yaml", "b: [\n")
@@ -165,13 +165,13 @@ fn a_file_that_cannot_be_read_is_an_object_of_its_own() {
 fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
     let mut directory = Directory::new();
     directory.write("a.yaml", &(entry("a", 0) + &entry("b", 2)));
-    let wrong = "want a port, 1 to 65535, got 0";
+    let wrong = "port 0 is not in 1..65535";
     let (entries, messages) = directory.read();
     assert_eq!(entries, "default/b:2");
     assert_eq!(
         messages,
         [format!(
-            "a.yaml: line 1: ServiceEntry default/a: ports[0].number: {wrong}"
+            "a.yaml: line 8: ServiceEntry default/a: spec.ports[0].number: {wrong}"
         )]
     );
     directory.write("a.yaml", &(entry("a", 1) + &entry("b", 2)));
@@ -185,7 +185,7 @@ fn a_document_that_is_wrong_keeps_the_last_good_version_of_its_object() {
     assert_eq!(
         messages,
         [format!(
-            "a.yaml: line 10: ServiceEntry default/a: ports[0].number: {wrong}; its last good version stays"
+            "a.yaml: line 17: ServiceEntry default/a: spec.ports[0].number: {wrong}; its last good version stays"
         )]
     );
     let outcome = directory.files.read().unwrap();
@@ -347,10 +347,12 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
     assert_eq!(
         messages,
         [
-            "a.yaml: line 3: Gateway default/g: apiVersion: want one of v1, v1beta1, v1alpha3, got \"v9\"",
-            "a.yaml: line 5: Gateway default/g: kind: want one of AuthorizationPolicy, PeerAuthentication, RequestAuthentication",
+            "a.yaml: line 1: VirtualService default/v: spec: needs http, tls or tcp",
+            "a.yaml: line 3: Gateway default/g: kind: unrecognized type networking.istio.io/v9 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
+            "a.yaml: line 5: Gateway default/g: kind: unrecognized type security.istio.io/v1 Gateway, did you mean \"networking.istio.io/v1alpha3 Gateway\"?",
             "a.yaml: line 7: ServiceEntry: metadata.name: want a name",
             "a.yaml: line 9: Sidecar default/s: metadata.creationTimestamp: want a time, got \"today\"",
+            "a.yaml: line 11: WorkloadEntry default/w: spec.port: unknown field, did you mean \"ports\"?",
             "a.yaml: line 13: want an object",
             "a.yaml: line 15: want apiVersion and kind",
         ]
@@ -372,15 +374,12 @@ fn kinds_without_effect_are_shown_and_kinds_that_are_none_are_refused() {
          \"line 15: want apiVersion and kind\"]"
     );
     assert!(shown[3].starts_with("Sidecar s false "), "{shown:?}");
-    // Nothing is served of it, and what is wrong with it is said all the same.
+    // Nothing is served of it, and it is refused all the same.
     assert_eq!(
         shown[4],
-        "VirtualService v true [\"spec: needs http, tls or tcp\"]"
+        "VirtualService v false [\"spec: needs http, tls or tcp\"]"
     );
-    assert_eq!(
-        shown[5],
-        "WorkloadEntry w true [\"unknown fields are ignored: port\"]"
-    );
+    assert!(shown[5].starts_with("WorkloadEntry w false "), "{shown:?}");
     assert_eq!(shown.len(), 6);
 }
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use api::model::{Configured, DISTRIBUTION, Objects, is_near};
 use api::networking::{self, ServiceEntry, Sidecar, WorkloadEntry};
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
+use super::super::refusal::Refusal;
 use super::objects::Problem;
 use super::wire::RawMetadata;
 use crate::kind::{Key, Kind, Resource};
@@ -22,22 +23,18 @@ pub(super) const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
 
 /// A kind of configuration.
 pub(super) trait Spec: networking::Kind + PartialEq + fmt::Debug + Send + Sync {
-    const NAME: &'static str;
     const PLURAL: &'static str;
 }
 
 impl Spec for ServiceEntry {
-    const NAME: &'static str = "ServiceEntry";
     const PLURAL: &'static str = "serviceentries";
 }
 
 impl Spec for WorkloadEntry {
-    const NAME: &'static str = "WorkloadEntry";
     const PLURAL: &'static str = "workloadentries";
 }
 
 impl Spec for Sidecar {
-    const NAME: &'static str = "Sidecar";
     const PLURAL: &'static str = "sidecars";
 }
 
@@ -46,7 +43,14 @@ impl Spec for Sidecar {
 #[serde(from = "Raw", bound = "T: Spec + 'static")]
 pub(super) struct Custom<T> {
     key: Key,
-    read: Result<Arc<Configured<T>>, Box<str>>,
+    read: Result<Arc<Configured<T>>, Refusal>,
+}
+
+#[cfg(test)]
+impl<T> Custom<T> {
+    pub(super) const fn read(&self) -> Result<&Arc<Configured<T>>, &Refusal> {
+        self.read.as_ref()
+    }
 }
 
 impl<T: Spec + 'static> Kind for Custom<T> {
@@ -74,28 +78,32 @@ pub(super) struct Raw {
 impl<T: Spec> From<Raw> for Custom<T> {
     fn from(raw: Raw) -> Self {
         let key = raw.metadata.key();
-        let text = raw.spec.as_ref().map_or("{}", |spec| spec.get());
-        let read = serde_json::from_str::<Value>(text)
-            .map_err(|error| error.to_string())
-            .and_then(|spec| {
-                let spec = if spec.is_null() {
-                    Value::Object(serde_json::Map::new())
-                } else {
-                    spec
-                };
-                networking::read_json::<T>(&spec).map_err(|error| error.to_string())
+        let read = judged::<T>(&raw).map(|spec| {
+            Arc::new(Configured {
+                name: (*key.name).into(),
+                namespace: (*key.namespace).into(),
+                created: raw.metadata.created(),
+                prefers_close: is_near(raw.metadata.annotation(DISTRIBUTION)),
+                spec,
             })
-            .map(|parsed| {
-                Arc::new(Configured {
-                    name: (*key.name).into(),
-                    namespace: (*key.namespace).into(),
-                    created: raw.metadata.created(),
-                    prefers_close: is_near(raw.metadata.annotation(DISTRIBUTION)),
-                    spec: parsed.config,
-                })
-            })
-            .map_err(Into::into);
+        });
         Self { key, read }
+    }
+}
+
+/// By the rules that all have who read one.
+fn judged<T: Spec>(raw: &Raw) -> Result<T, Refusal> {
+    let text = raw.spec.as_ref().map_or("null", |spec| spec.get());
+    let spec: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let checked = networking::check::<T>(&json!({
+        "apiVersion": format!("{GROUP}/{}", VERSIONS[0]),
+        "kind": T::NAME,
+        "metadata": raw.metadata.written(),
+        "spec": spec,
+    }));
+    match (Refusal::of(&checked.findings), checked.spec) {
+        (None, Some(spec)) => Ok(spec),
+        (refusal, _) => Err(refusal.unwrap_or_default()),
     }
 }
 
@@ -103,7 +111,7 @@ impl<T: Spec> From<Raw> for Custom<T> {
 #[derive(Debug)]
 pub(super) struct Configs<T> {
     said: Arc<Objects<T>>,
-    wrong: BTreeMap<Key, Arc<str>>,
+    wrong: BTreeMap<Key, Refusal>,
 }
 
 impl<T> Default for Configs<T> {
@@ -153,8 +161,8 @@ impl<T: Spec + 'static> Configs<T> {
                     Arc::make_mut(&mut self.said).insert(place, Arc::clone(new));
                 }
             }
-            Err(words) => {
-                self.wrong.insert(key, (**words).into());
+            Err(refusal) => {
+                self.wrong.insert(key, refusal.clone());
             }
         }
     }
@@ -173,10 +181,10 @@ impl<T: Spec + 'static> Configs<T> {
     }
 
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
-        self.wrong.iter().map(|(object, words)| Problem {
+        self.wrong.iter().map(|(object, refusal)| Problem {
             kind: T::NAME,
             object: object.clone(),
-            words: Arc::clone(words),
+            refusal: refusal.clone(),
             is_unreadable: false,
         })
     }
@@ -190,7 +198,6 @@ fn place(key: &Key) -> (Arc<str>, Arc<str>) {
 mod tests {
     use super::*;
     use crate::store::{Writer, store};
-    use serde_json::json;
 
     fn entry(name: &str, host: &str) -> Value {
         json!({
@@ -205,8 +212,12 @@ mod tests {
     }
 
     fn words(configs: &Configs<ServiceEntry>) -> Vec<String> {
-        let say =
-            |problem: Problem| format!("{} {}: {}", problem.kind, problem.object, problem.words);
+        let say = |problem: Problem| {
+            format!(
+                "{} {}: {}",
+                problem.kind, problem.object, problem.refusal.words
+            )
+        };
         configs.problems().map(say).collect()
     }
 
@@ -230,7 +241,7 @@ mod tests {
         assert_eq!(configs.said().values().next().unwrap().created, Some(7));
         let said = words(&configs);
         assert!(
-            said.len() == 1 && said[0].starts_with("ServiceEntry demo/b: hosts[0]: "),
+            said.len() == 1 && said[0].starts_with("ServiceEntry demo/b: spec.hosts[0]: "),
             "{said:?}"
         );
         let before = configs.said();
@@ -267,12 +278,9 @@ mod tests {
         let list = format!("[{text}, {}]", entry("b", "b.example"));
         let all: Vec<Custom<ServiceEntry>> = serde_json::from_str(&list).unwrap();
         assert!(all[0].read.is_err() && all[1].read.is_ok());
+        // No spec is an empty one.
         let empty = r#"{"metadata": {"name": "a"}}"#;
-        assert!(
-            serde_json::from_str::<Custom<Sidecar>>(empty)
-                .unwrap()
-                .read
-                .is_ok()
-        );
+        let empty: Custom<Sidecar> = serde_json::from_str(empty).unwrap();
+        assert_eq!(&*empty.read.unwrap_err().words, "spec: is empty");
     }
 }

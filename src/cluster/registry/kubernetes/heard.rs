@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::networking::{ServiceEntry, Sidecar, WorkloadEntry};
+use api::networking::{Kind as _, ServiceEntry, Sidecar, WorkloadEntry};
 use tokio::time::Instant;
 
 use super::custom::{Configs, Spec};
@@ -172,7 +172,7 @@ impl Heard {
         let kinds = self.fresh.iter();
         kinds.flat_map(|(kind, fresh)| {
             let all = fresh.unreadable.iter();
-            let named = all.map(|(object, words)| (object.clone(), (&**words).into()));
+            let named = all.map(|(object, words)| (object.clone(), words.to_string()));
             let more = [
                 (fresh.more_unreadable, "cannot be read, either"),
                 (fresh.left_out, "have no room"),
@@ -180,12 +180,12 @@ impl Heard {
             let more = more.into_iter().filter(|(count, _)| *count > 0);
             let more = more.map(|(count, words)| {
                 let words = format!("{count} objects of this kind {words}");
-                (Key::new("", "*"), words.into())
+                (Key::new("", "*"), words)
             });
             named.chain(more).map(|(object, words)| Problem {
                 kind,
                 object,
-                words,
+                refusal: words.into(),
                 is_unreadable: true,
             })
         })
@@ -367,7 +367,7 @@ mod tests {
         let said: Vec<_> = told
             .problems
             .iter()
-            .map(|one| (one.kind, &*one.words))
+            .map(|one| (one.kind, &*one.refusal.words))
             .collect();
         let expected = [
             ("a", "7 objects of this kind cannot be read, either"),

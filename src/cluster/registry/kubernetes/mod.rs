@@ -35,5 +35,7 @@ pub use held::Held;
 pub use objects::{Event, Names, Objects, Problem};
 pub use others::Others;
 pub use remote::{Remotes, remotes};
+#[cfg(test)]
+pub(super) use shown::judged;
 pub use source::{Settings, run};
 pub use wire::{Endpoints, Namespace, Node, Pod, Service, Slice};

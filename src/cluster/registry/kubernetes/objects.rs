@@ -13,7 +13,7 @@ use super::links::{Links, Target};
 use super::wire::{Endpoints, Namespace, Node, Pod, Service, Slice};
 use super::{endpoints, workload};
 use crate::kind::Key;
-use crate::registry::Contribution;
+use crate::registry::{Contribution, Refusal};
 use crate::store::{Change, Changes};
 
 /// What names are made of.
@@ -39,7 +39,7 @@ pub struct Problem {
     /// `Service`.
     pub kind: &'static str,
     pub object: Key,
-    pub words: Arc<str>,
+    pub refusal: Refusal,
     /// It is no such thing: it is left out, or stays as it was.
     pub is_unreadable: bool,
 }
@@ -232,7 +232,7 @@ impl Objects {
             .map(|(kind, object, words)| Problem {
                 kind,
                 object: object.clone(),
-                words: Arc::clone(words),
+                refusal: words.to_string().into(),
                 is_unreadable: false,
             })
     }

@@ -12,6 +12,7 @@ use super::custom::{GROUP, Spec, VERSIONS};
 use super::heard::Told;
 use crate::kind::Key;
 use crate::registry::Written;
+use crate::registry::refusal::Refusal;
 
 impl Told {
     /// The mesh's configuration as it is used, and what is wrong with newer versions of it; `source` is this cluster's name.
@@ -27,20 +28,25 @@ impl Told {
 
     fn others(&self, source: &str) -> impl Iterator<Item = Written> {
         self.others.iter().map(move |(inert, key, plain)| {
-            let (spec, message) = match plain.spec() {
-                Ok(spec) => (spec, None),
-                Err(words) => (Value::Null, Some(words)),
+            let api_version = inert.api_version();
+            let metadata = metadata(&key.namespace, &key.name, plain.created);
+            let (spec, (accepted, messages)) = match plain.spec() {
+                Ok(spec) => {
+                    let said = said(&api_version, inert.kind.kind, &metadata, &spec);
+                    (spec, said)
+                }
+                Err(words) => (Value::Null, (!plain.is_kept(), vec![words])),
             };
             Written {
-                api_version: inert.api_version().into(),
+                api_version: api_version.into(),
                 kind: inert.kind.kind.into(),
                 namespace: (*key.namespace).into(),
                 name: (*key.name).into(),
-                metadata: metadata(&key.namespace, &key.name, plain.created),
+                metadata,
                 spec: spec.into(),
                 source: source.into(),
-                accepted: message.is_none() || !plain.is_kept(),
-                messages: message.into_iter().collect(),
+                accepted,
+                messages,
             }
         })
     }
@@ -50,17 +56,17 @@ impl Told {
             .problems
             .iter()
             .filter(|problem| problem.kind == T::NAME);
-        let mut wrong: BTreeMap<&Key, &Arc<str>> = problems
-            .map(|problem| (&problem.object, &problem.words))
+        let mut wrong: BTreeMap<&Key, &Refusal> = problems
+            .map(|problem| (&problem.object, &problem.refusal))
             .collect();
         let mut all: Vec<Written> = objects
             .values()
             .map(|one| {
-                let words = wrong.remove(&Key::new(&one.namespace, &one.name));
-                written(source, one, words)
+                let refusal = wrong.remove(&Key::new(&one.namespace, &one.name));
+                written(source, one, refusal)
             })
             .collect();
-        all.extend(wrong.into_iter().map(|(key, words)| Written {
+        all.extend(wrong.into_iter().map(|(key, refusal)| Written {
             api_version: version(),
             kind: T::NAME.into(),
             namespace: (*key.namespace).into(),
@@ -69,7 +75,7 @@ impl Told {
             spec: Value::Null.into(),
             source: source.into(),
             accepted: false,
-            messages: vec![words.to_string()],
+            messages: refusal.findings.to_vec(),
         }));
         all
     }
@@ -90,16 +96,58 @@ fn metadata(namespace: &str, name: &str, created: Option<i64>) -> Value {
 }
 
 /// One that is used, or was good once.
-fn written<T: Spec>(source: &str, one: &Configured<T>, words: Option<&Arc<str>>) -> Written {
+fn written<T: Spec>(source: &str, one: &Configured<T>, refusal: Option<&Refusal>) -> Written {
+    let metadata = metadata(&one.namespace, &one.name, one.created);
+    let spec = Value::from(networking::json(&one.spec).unwrap_or_default());
+    let messages = match refusal {
+        Some(refusal) => refusal.findings.to_vec(),
+        None => said(&version(), T::NAME, &metadata, &spec).1,
+    };
     Written {
         api_version: version(),
         kind: T::NAME.into(),
         namespace: Arc::clone(&one.namespace),
         name: Arc::clone(&one.name),
-        metadata: metadata(&one.namespace, &one.name, one.created),
-        spec: Value::from(networking::json(&one.spec).unwrap_or_default()).into(),
+        metadata,
+        spec: spec.into(),
         source: source.into(),
-        accepted: words.is_none(),
-        messages: words.map(ToString::to_string).into_iter().collect(),
+        accepted: refusal.is_none(),
+        messages,
+    }
+}
+
+/// Whether the rules take an object, and what they say of it.
+fn said(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> (bool, Vec<String>) {
+    let (_, findings) = api::config::check(&json!({
+        "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec,
+    }));
+    let messages = findings.iter().map(ToString::to_string).collect();
+    (Refusal::of(&findings).is_none(), messages)
+}
+
+/// Whether an object is used as an API server has it, and what is said of it to those who look.
+#[cfg(test)]
+pub(in crate::registry) fn judged(object: &Value) -> (bool, Vec<String>) {
+    fn of<T: Spec + 'static>(object: &Value) -> (bool, Vec<String>) {
+        let custom: super::custom::Custom<T> = serde_json::from_str(&object.to_string()).unwrap();
+        match custom.read() {
+            Ok(one) => {
+                let written = written("Kubernetes", one, None);
+                (written.accepted, written.messages)
+            }
+            Err(refusal) => (false, refusal.findings.to_vec()),
+        }
+    }
+    let text = |name: &str| object[name].as_str().unwrap_or_default();
+    match text("kind") {
+        "ServiceEntry" => of::<networking::ServiceEntry>(object),
+        "WorkloadEntry" => of::<networking::WorkloadEntry>(object),
+        "Sidecar" => of::<networking::Sidecar>(object),
+        kind => said(
+            text("apiVersion"),
+            kind,
+            &object["metadata"],
+            &object["spec"],
+        ),
     }
 }

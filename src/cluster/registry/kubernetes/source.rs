@@ -134,11 +134,11 @@ fn report(problems: &[Problem], said: &mut BTreeSet<Problem>) {
     for Problem {
         kind,
         object,
-        words,
+        refusal,
         ..
     } in now.difference(said)
     {
-        tracing::warn!("cannot use all of {kind} {object}: {words}");
+        tracing::warn!("cannot use all of {kind} {object}: {}", refusal.words);
     }
     *said = now;
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::config::served::unserved_host;
 use api::model::{
     Address, ClusterId, Configured, Endpoint, EndpointAddress, Labels, Locality, Port, Protocol,
     Registry, Resolution, Service, ServiceKey, Shards, Target, TlsMode, Workload,
@@ -65,7 +66,17 @@ pub(super) fn services(entry: &Configured<ServiceEntry>, cluster: &ClusterId) ->
     } else {
         BTreeMap::from([(cluster.clone(), addresses)])
     };
-    let hosts: BTreeSet<String> = spec.hosts.iter().map(|host| hostname(host)).collect();
+    let resolution = match spec.resolution() {
+        // Where an application has looked a name up, its connections lead there: nobody else needs to.
+        Declared::None | Declared::DynamicDns => Resolution::None,
+        Declared::Static => Resolution::Static,
+        Declared::Dns => Resolution::Dns,
+        Declared::DnsRoundRobin => Resolution::DnsRoundRobin,
+    };
+    let resolves = resolution != Resolution::None;
+    let served = |host: &&String| unserved_host(host, resolves).is_none();
+    let hosts = spec.hosts.iter().filter(served);
+    let hosts: BTreeSet<String> = hosts.map(|host| hostname(host)).collect();
     hosts
         .iter()
         .map(|host| Service {
@@ -74,13 +85,7 @@ pub(super) fn services(entry: &Configured<ServiceEntry>, cluster: &ClusterId) ->
             ports: spec.ports.iter().filter_map(port).collect(),
             addresses: addresses.clone(),
             cluster: cluster.clone(),
-            resolution: match spec.resolution() {
-                // DYNAMIC_DNS is not served, and refused when it is read.
-                Declared::None | Declared::DynamicDns => Resolution::None,
-                Declared::Static => Resolution::Static,
-                Declared::Dns => Resolution::Dns,
-                Declared::DnsRoundRobin => Resolution::DnsRoundRobin,
-            },
+            resolution,
             mesh_external: spec.location() == Location::MeshExternal,
             selector: selector(spec).unwrap_or_default(),
             created: entry.created,
@@ -149,6 +154,7 @@ pub(super) fn unresolved(
     place: &WorkloadEntry,
 ) -> Option<Arc<str>> {
     match EndpointAddress::read(&place.address) {
+        EndpointAddress::Name(name) if name.is_empty() => None,
         EndpointAddress::Name(name) if entry.spec.resolution() == Declared::Static => Some(name),
         EndpointAddress::Ip(_) | EndpointAddress::Name(_) | EndpointAddress::Pipe(_) => None,
     }

@@ -11,6 +11,7 @@ use api::model::{
 };
 use api::networking::{self, Kind};
 use api::yaml::{self, Limits};
+use serde_json::json;
 
 use super::{Effect, Registries, Settings};
 use crate::registry::{Contribution, SourceId, Standing};
@@ -44,12 +45,21 @@ pub(super) fn source(registry: Registry, cluster: &str) -> SourceId {
 
 pub(super) fn configured<T: Kind>(namespace: &str, name: &str, spec: &str) -> Configured<T> {
     let node = yaml::read(spec, LIMITS).unwrap().unwrap();
+    let checked = networking::check(&json!({
+        "apiVersion": "networking.istio.io/v1",
+        "kind": T::NAME,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": node.to_json(),
+    }));
+    let spec = checked
+        .spec
+        .unwrap_or_else(|| panic!("{:?}", checked.findings));
     Configured {
         name: name.into(),
         namespace: namespace.into(),
         created: None,
         prefers_close: false,
-        spec: networking::read(&node).unwrap().config,
+        spec,
     }
 }
 
@@ -225,17 +235,12 @@ fn an_entry_is_a_service_for_each_host() {
     let files = source(Registry::External, "local");
     for (spec, want) in [
         (
-            "{hosts: [b.example, a.example], addresses: [240.0.0.1/32, 10.1.2.3/16], resolution: STATIC,
+            "{hosts: [b.example], addresses: [240.0.0.1/32, 10.1.2.3/16], resolution: STATIC,
               ports: [{number: 80, name: http, protocol: HTTP, targetPort: 8080}, {number: 53, name: dns, protocol: UDP},
-                      {number: 9000, name: x, protocol: what}],
+                      {number: 9000, name: x}],
               endpoints: [{address: 10.0.0.1, ports: {x: 9001}, labels: {v: '1'}, locality: eu/west/, weight: 7,
                            serviceAccount: b}, {address: '2001:db8::1', weight: 0, network: far}]}",
             &[
-                "a.example STATIC http:80:Http:Number(8080),x:9000:Auto:Number(9000) local=240.0.0.1,10.1.0.0/16 external",
-                "  local 10.0.0.1:8080 http v=1 w7 eu/west spiffe://cluster.local/ns/demo/sa/b",
-                "  local 10.0.0.1:9001 x v=1 w7 eu/west spiffe://cluster.local/ns/demo/sa/b",
-                "  local 2001:db8::1:8080 http  w0  ",
-                "  local 2001:db8::1:9000 x  w0  ",
                 "b.example STATIC http:80:Http:Number(8080),x:9000:Auto:Number(9000) local=240.0.0.1,10.1.0.0/16 external",
                 "  local 10.0.0.1:8080 http v=1 w7 eu/west spiffe://cluster.local/ns/demo/sa/b",
                 "  local 10.0.0.1:9001 x v=1 w7 eu/west spiffe://cluster.local/ns/demo/sa/b",
@@ -244,15 +249,30 @@ fn an_entry_is_a_service_for_each_host() {
             ][..],
         ),
         (
-            "{hosts: [B.example.], location: MESH_INTERNAL, resolution: STATIC,
+            "{hosts: [B.example., a.example], location: MESH_INTERNAL, resolution: STATIC,
               ports: [{number: 80, name: http, protocol: HTTP}], endpoints: [{address: 'unix:///run/b'}]}",
             &[
+                "a.example STATIC http:80:Http:Number(80) ",
+                "  local unix:///run/b:0 http  w1  ",
                 "b.example STATIC http:80:Http:Number(80) ",
                 "  local unix:///run/b:0 http  w1  ",
             ],
         ),
         (
             "{hosts: ['*.example'], resolution: NONE, ports: [{number: 443, name: tls, protocol: TLS}]}",
+            &["*.example NONE tls:443:Tls:Number(443)  external"],
+        ),
+        (
+            // What is valid and cannot be served as it is written.
+            "{hosts: [a.example, '*.example', '*-b.example'], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}],
+              endpoints: [{network: far}]}",
+            &[
+                "a.example STATIC http:80:Http:Number(80)  external",
+                "  local :80 http  w1  ",
+            ],
+        ),
+        (
+            "{hosts: ['*.example'], resolution: DYNAMIC_DNS, ports: [{number: 443, name: tls, protocol: TLS}]}",
             &["*.example NONE tls:443:Tls:Number(443)  external"],
         ),
         (
@@ -700,7 +720,6 @@ fn a_port_that_would_take_all_tls_is_told_at_its_entry() {
         ("protocol: HTTP2", "", true),
         ("protocol: GRPC-WEB", "", true),
         ("targetPort: 8443", "", true),
-        ("protocol: FOO", "", true),
         ("protocol: HTTP", "addresses: [0.0.0.0],", true),
         ("protocol: HTTP", "addresses: [10.9.0.1],", false),
         ("protocol: HTTP", "addresses: [10.9.0.0/16],", false),
@@ -836,8 +855,16 @@ fn what_is_left_out_is_news_once() {
     registries.remove(&cluster);
     assert_eq!(told(&mut registries), []);
     let memory = source(Registry::Memory, "v2-debug");
-    put(&mut registries, &memory, Said::default().sidecar("s", "{}"));
-    put(&mut registries, &files, said.sidecar("s", "{}"));
+    put(
+        &mut registries,
+        &memory,
+        Said::default().sidecar("s", "{egress: [{hosts: ['*/*']}]}"),
+    );
+    put(
+        &mut registries,
+        &files,
+        said.sidecar("s", "{egress: [{hosts: ['*/*']}]}"),
+    );
     assert_eq!(told(&mut registries), [("s".to_owned(), true)]);
 }
 

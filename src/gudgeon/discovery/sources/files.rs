@@ -188,12 +188,14 @@ impl Directory {
         self.hub.facts.route(&self.id, routes.count());
         self.hub.facts.count(&self.id, outcome.objects);
         let mut rules = RuleCounts::default();
-        for one in &outcome.written {
-            let group = one
-                .api_version
-                .split_once('/')
-                .map_or("", |(group, _)| group);
-            rules.add(group, &one.kind, &one.namespace, &one.name);
+        // One that is refused is there once more as it was before.
+        let objects = outcome.written.iter().map(|one| {
+            let group = one.api_version.split_once('/');
+            let group = group.map_or("", |(group, _)| group);
+            (group, &*one.kind, &*one.namespace, &*one.name)
+        });
+        for (group, kind, namespace, name) in objects.collect::<BTreeSet<_>>() {
+            rules.add(group, kind, namespace, name);
         }
         self.hub.facts.rule(&self.id, rules);
         self.told = messages;

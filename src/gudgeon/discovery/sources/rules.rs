@@ -6,7 +6,6 @@ use std::sync::Arc;
 use api::config::Object;
 use api::model::{Configured, DISTRIBUTION, Objects, is_near};
 use api::networking;
-use api::yaml::Node;
 use cluster::registry::{Contribution, SourceId, Written};
 use serde_json::{Value, json};
 
@@ -91,21 +90,18 @@ impl Rules {
             "ServiceEntry" => put(&mut said.entries, taken),
             "WorkloadEntry" => put(&mut said.workload_entries, taken),
             "Sidecar" => put(&mut said.sidecars, taken),
-            _ => Ok(Vec::new()),
+            _ => Ok(()),
         };
-        let (accepted, messages, done) = match read {
-            Ok(warnings) => (true, warnings, Ok(())),
-            Err(cause) => (false, vec![cause.clone()], Err(cause)),
-        };
+        let message = read.as_ref().err().cloned();
         let known = Known {
             taken: Arc::clone(taken),
             source: Arc::clone(source),
-            accepted,
-            messages,
+            accepted: message.is_none(),
+            messages: message.into_iter().collect(),
         };
         let place = (Arc::clone(collection), Arc::clone(name));
         self.known.insert(place, known);
-        done
+        read
     }
 
     /// An object went.
@@ -138,13 +134,13 @@ fn spec(object: &Object) -> Result<Value, String> {
         .map_err(|cause| cause.to_string())
 }
 
+/// What the rules have to say of it was said when it came: one that is refused does not come here.
 fn put<T: networking::Kind + Clone + PartialEq>(
     objects: &mut Arc<Objects<T>>,
     taken: &Taken,
-) -> Result<Vec<String>, String> {
+) -> Result<(), String> {
     let object = &taken.object;
-    let read = networking::read::<T>(&Node::of_json(&spec(object)?));
-    let read = read.map_err(|invalid| invalid.to_string())?;
+    let spec = networking::spec(object).map_err(|error| error.to_string())?;
     let near = object.annotations.get(DISTRIBUTION).map(String::as_str);
     let (namespace, name) = key(object);
     let one = Configured {
@@ -152,14 +148,14 @@ fn put<T: networking::Kind + Clone + PartialEq>(
         name: Arc::clone(&name),
         created: taken.created,
         prefers_close: is_near(near),
-        spec: read.config,
+        spec,
     };
     let key = (namespace, name);
     let is_same = objects.get(&key).is_some_and(|known| **known == one);
     if !is_same {
         Arc::make_mut(objects).insert(key, Arc::new(one));
     }
-    Ok(read.warnings)
+    Ok(())
 }
 
 fn drop_from<T>(objects: &mut Arc<Objects<T>>, key: &Key) {
@@ -249,11 +245,19 @@ mod tests {
         assert!(one.prefers_close);
         set(&mut rules, &entry("a.example")).unwrap();
         assert!(Arc::ptr_eq(&said.entries, &rules.said().entries));
-        // Discovery's own rules; what it said before stays, and what came is seen.
-        assert!(set(&mut rules, &entry("not a host")).is_err());
+        let written = rules.written().next().unwrap();
+        assert!(written.accepted && written.spec.value()["hosts"][0] == "a.example");
+        // Bytes that are no such thing; what it said before stays.
+        let mut object = (*entry("a.example").object).clone();
+        object.body = vec![0xff].into();
+        let broken = Arc::new(Taken {
+            object: Arc::new(object),
+            created: None,
+        });
+        assert!(set(&mut rules, &broken).is_err());
         assert!(Arc::ptr_eq(&said.entries, &rules.said().entries));
         let written = rules.written().next().unwrap();
-        assert!(!written.accepted && written.spec.value()["hosts"][0] == "not a host");
+        assert!(!written.accepted && !written.messages.is_empty());
         assert_eq!(&*written.api_version, "networking.istio.io/v1");
         rules.remove(&collection, &name);
         assert!(rules.said().entries.is_empty() && rules.written().next().is_none());

@@ -187,7 +187,7 @@ async fn only_what_gets_requests_is_registered() {
              false, serving: true, terminating: true}}]}",
             "{apiVersion: v1, kind: Node, metadata: {name: n}}",
             "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v, namespace: demo}, spec: {hosts: \
-             [b]}}",
+             [b], tcp: [{route: [{destination: {host: b}}]}]}}",
         ]),
     );
     let discovery = place.start();

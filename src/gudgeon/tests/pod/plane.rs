@@ -60,12 +60,18 @@ fn world() -> World {
         nodes: 1_000,
     };
     let node = api::yaml::read(DOOR, limits).unwrap().unwrap();
+    let checked = api::networking::check::<Sidecar>(&serde_json::json!({
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "Sidecar",
+        "metadata": {"name": "shop", "namespace": "demo"},
+        "spec": node.to_json(),
+    }));
     let sidecar = Configured {
         name: "shop".into(),
         namespace: "demo".into(),
         created: None,
         prefers_close: false,
-        spec: api::networking::read::<Sidecar>(&node).unwrap().config,
+        spec: checked.spec.unwrap(),
     };
     let mut world = World::new(Arc::new(mesh::discovery_defaults()));
     Arc::make_mut(&mut world.sidecars).insert(("demo".into(), "shop".into()), Arc::new(sidecar));

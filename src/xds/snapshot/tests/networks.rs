@@ -1,6 +1,6 @@
 //! Where proxies are, as entries say it, and what they see of other networks.
 
-use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 
 use super::*;
 
@@ -86,6 +86,41 @@ fn the_network_of_a_proxy_is_that_of_its_entry() {
     assert!(!next.full);
     assert_eq!(next.moved, BTreeSet::from(["127.0.0.2".parse().unwrap()]));
     assert_eq!(places(&*next.snapshot.view(&client), B), inside);
+}
+
+/// A WorkloadEntry may name a network alone. Envoy would refuse an empty address, of any resolution.
+#[test]
+fn what_has_no_address_is_reached_by_its_networks_gateways_alone() {
+    for resolution in [Resolution::Static, Resolution::Dns] {
+        let is_assigned = resolution == Resolution::Static;
+        let seen = |client: &Arc<Node>| {
+            let mut world = two_networks(|_| ());
+            let mut b = service("b", &[(80, "HTTP")], resolution);
+            b.registry = Registry::External;
+            let mut absent = endpoint("10.1.0.1", 80, "p80");
+            absent.address = EndpointAddress::read("");
+            absent.network = Some("vm".into());
+            add(&mut world, b, vec![absent, endpoint("10.2.0.2", 80, "p80")]);
+            let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+            let view = snapshot.view(client);
+            if is_assigned {
+                return places(&*view, B);
+            }
+            let cluster = view.get(Type::Cluster, B).unwrap();
+            let cluster = Cluster::decode(&*cluster.body).unwrap();
+            places_of(cluster.load_assignment.unwrap())
+        };
+        let client = node(CLIENT, "REDIRECT");
+        // Gateways stand in for endpoints that are assigned, and not for those that a proxy resolves.
+        let expected = match is_assigned {
+            true => &["10.2.0.2 -", "9.9.9.9 vm"][..],
+            false => &["10.2.0.2 -"],
+        };
+        assert_eq!(seen(&client), expected, "{resolution:?}");
+        let mut beside = (*client).clone();
+        beside.network = Some("vm".into());
+        assert_eq!(seen(&Arc::new(beside)), ["10.2.0.2 -"], "{resolution:?}");
+    }
 }
 
 /// Two entries have the address of one machine: the one with the proxy's labels says where it is.

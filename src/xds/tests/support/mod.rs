@@ -158,8 +158,15 @@ impl Builder {
             depth: 20,
             nodes: 1_000,
         };
-        let node = api::yaml::read(text, limits).unwrap().unwrap();
-        let spec = api::networking::read::<Sidecar>(&node).unwrap().config;
+        let spec: String = text.lines().map(|line| format!("  {line}\n")).collect();
+        let object = format!(
+            "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: own, namespace: demo}}\nspec:\n{spec}"
+        );
+        let node = api::yaml::read(&object, limits).unwrap().unwrap();
+        let checked = api::networking::check::<Sidecar>(&node.to_json());
+        let spec = checked
+            .spec
+            .unwrap_or_else(|| panic!("{:?}", checked.findings));
         let sidecar = Configured {
             name: "own".into(),
             namespace: "demo".into(),

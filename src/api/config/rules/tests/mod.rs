@@ -67,6 +67,15 @@ fn bad(kind: &str, name: &str, spec: &str, expected: &[&str]) {
 macro_rules! rows {
     ($kind:literal $name:literal $($row:ident { $(+ $good:expr;)+ $(- $bad:expr => $said:expr;)+ })*) => {
         pub(in crate::config::rules::tests) const ROWS: &[(&str, &str)] = &[$(($kind, stringify!($row))),*];
+
+        pub(in crate::config::rules::tests) fn rows() -> Vec<crate::config::rules::tests::written::Row> {
+            use crate::config::rules::tests::written::Row;
+            vec![$(
+                $(Row::new($kind, $name, $good, &[""; 0]),)+
+                $(Row::new($kind, $name, $bad, &$said),)+
+            )*]
+        }
+
         $(
             #[test]
             fn $row() {
@@ -88,6 +97,7 @@ mod security;
 mod sidecar;
 mod virtual_service;
 mod virtual_service_http;
+mod written;
 
 /// In the place of a kind: what several share.
 const PREDICATES: &str = "predicates";

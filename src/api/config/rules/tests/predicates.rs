@@ -1,11 +1,20 @@
 //! What rules of several kinds share, each in an object of one of them.
 
+use super::written::Row;
 use super::{PREDICATES, bad, good};
 
 /// A test for each, with what holds and its nearest neighbours that do not; each in an object of the kind before it.
 macro_rules! predicates {
     ($($row:ident { $(+ $in:literal $good:expr;)+ $(- $of:literal $bad:expr => $said:expr;)+ })*) => {
         pub(super) const ROWS: &[(&str, &str)] = &[$((PREDICATES, stringify!($row))),*];
+
+        pub(super) fn rows() -> Vec<Row> {
+            vec![$(
+                $(Row::new($in, "x", $good, &[""; 0]),)+
+                $(Row::new($of, "x", $bad, &$said),)+
+            )*]
+        }
+
         $(
             #[test]
             fn $row() {

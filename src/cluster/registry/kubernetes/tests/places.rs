@@ -259,7 +259,7 @@ fn ports_of_slices_join_by_name() {
     let problem = objects.problems().next().unwrap();
     assert_eq!(problem.kind, "EndpointSlice");
     assert_eq!(
-        &*problem.words,
+        &*problem.refusal.words,
         "ports.port: want a port, 1 to 65535, got 99999"
     );
 }
@@ -368,7 +368,10 @@ fn a_service_has_as_many_places_as_there_is_room_for() {
                 set(&mut objects, object);
                 assert_eq!(endpoints(&mut objects, "a").len(), count * used);
                 let problems: Vec<_> = objects.problems().collect();
-                let said: Vec<_> = problems.iter().map(|one| (one.kind, &*one.words)).collect();
+                let said: Vec<_> = problems
+                    .iter()
+                    .map(|one| (one.kind, &*one.refusal.words))
+                    .collect();
                 let words = expected.map(|all| {
                     format!(
                         "the first {used} of {all} addresses are used: more than 100000 places with its ports: split the service"
@@ -404,7 +407,7 @@ fn what_is_written_for_other_ports_is_said() {
             };
             set(&mut objects, object);
             let count = endpoints(&mut objects, "a").len();
-            let words = objects.problems().map(|one| one.words.to_string());
+            let words = objects.problems().map(|one| one.refusal.words.to_string());
             (count, words.collect::<Vec<_>>())
         };
         let own = of_ports(1).1;

@@ -63,7 +63,7 @@ fn a_service_of_too_many_ports_is_cut_and_said() {
     assert_eq!(addresses, 24);
     let problem = objects.problems().next().unwrap();
     assert_eq!(
-        &*problem.words,
+        &*problem.refusal.words,
         "spec.ports: the first 4096 of 5000 are used: split the service"
     );
 }
@@ -212,7 +212,7 @@ fn an_external_name_is_resolved_by_the_proxy() {
     let problem = objects.problems().next().unwrap();
     assert_eq!((problem.kind, &problem.object), ("Service", &key("a")));
     assert_eq!(
-        &*problem.words,
+        &*problem.refusal.words,
         "spec.externalName: want a name, got \"not a name\""
     );
 }
@@ -237,7 +237,7 @@ fn what_cannot_be_used_is_said_and_the_rest_counts() {
     assert_eq!(service.addresses_in("here").len(), 1);
     let problem = objects.problems().next().unwrap();
     assert_eq!(
-        &*problem.words,
+        &*problem.refusal.words,
         "spec.clusterIPs: want an address, got \"nowhere\""
     );
     set(&mut objects, plain("a"));
@@ -335,7 +335,8 @@ fn who_may_answer_and_where_is_bounded_by_the_ports() {
         let found = (one.accounts.len(), one.addresses_in("here").len());
         assert_eq!(found, expected, "{ports} {names} {addresses}");
         let said = objects.problems().next();
-        let said = said.map(|one| one.words.split(" are used").next().unwrap().to_owned());
+        let said = said.map(|one| one.refusal.words.to_string());
+        let said = said.map(|said| said.split(" are used").next().unwrap().to_owned());
         assert_eq!(said, words);
     }
 }

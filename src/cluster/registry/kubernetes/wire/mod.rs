@@ -64,6 +64,16 @@ impl RawMetadata {
         Some(time.as_second())
     }
 
+    /// As much of it as the rules look at.
+    pub(super) fn written(&self) -> serde_json::Value {
+        serde_json::json!({
+            "name": self.name,
+            "namespace": self.namespace,
+            "labels": self.labels,
+            "annotations": self.annotations,
+        })
+    }
+
     fn label(&self, name: &str) -> Option<&str> {
         of(&self.labels, name)
     }

@@ -71,6 +71,51 @@ fn weights_are_added_up() {
     }
 }
 
+/// Each row of the rules. Warnings are for people alone: of them it is looked that they are there.
+#[test]
+fn every_row_is_judged_as_everywhere() {
+    for line in include_str!("../../../../api/tests/rows.jsonl").lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| row[name].as_str().unwrap();
+        let document = config::document::documents(text("spec")).next();
+        let spec = document.unwrap().unwrap().parts()[0].value();
+        let object = json!({
+            "apiVersion": text("apiVersion"),
+            "kind": text("kind"),
+            "metadata": {"name": text("name"), "namespace": "ns"},
+            "spec": spec,
+        });
+        let (response, _) = answered(&json!({"object": object, "namespace": "ns"}));
+        let said = row["said"].as_array().unwrap().iter();
+        let said = said.map(|said| said.as_str().unwrap());
+        let (warnings, errors): (Vec<_>, Vec<_>) =
+            said.partition(|said| said.starts_with("warning: "));
+        assert_eq!(response["allowed"], errors.is_empty(), "{object}");
+        let causes = response["status"]["details"]["causes"].as_array();
+        let causes = causes.into_iter().flatten().map(|cause| {
+            let text = |name: &str| cause[name].as_str().unwrap_or_default();
+            format!("{}: {}", text("field"), text("message"))
+        });
+        assert_eq!(causes.collect::<Vec<_>>(), errors, "{object}");
+        let heard = response["warnings"].as_array();
+        let heard: Vec<_> = heard
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        for warning in warnings {
+            let (_, message) = warning
+                .rsplit_once("]: ")
+                .or_else(|| warning.rsplit_once(": "))
+                .unwrap();
+            assert!(
+                heard.iter().any(|heard| heard.contains(message)),
+                "{object}: {heard:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn three_faults_are_three_causes_and_one_message() {
     let object = virtual_service(&json!({"hosts": ["a_"], "htp": [], "http": [

@@ -1,0 +1,134 @@
+//! What discovery does with an object that is valid and that it cannot serve as it is written: the notes that say so, and the
+//! tests of a value that discovery itself asks, so that the note and the deed are one.
+
+use serde_json::Value as Json;
+
+use super::kinds::Kind;
+use super::{Finding, Severity, read_message};
+use crate::names::is_host_pattern;
+
+/// Why nothing is made of a host of a ServiceEntry; `None`: it is served. `resolves`: proxies or we look up where it is.
+#[must_use]
+pub fn unserved_host(host: &str, resolves: bool) -> Option<&'static str> {
+    if !is_host_pattern(host) {
+        return Some("is not served: a wildcard is served as \"*.\" alone");
+    }
+    (host.starts_with('*') && resolves)
+        .then_some("is not served: a wildcard is served with resolution NONE alone")
+}
+
+/// What is done with fields of a valid spec otherwise than they say.
+pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
+    let of_kind = match kind.kind {
+        "ServiceEntry" => service_entry,
+        "Sidecar" => sidecar,
+        _ => return Vec::new(),
+    };
+    let (spec, _) = read_message(kind.message, spec, Severity::Warning);
+    of_kind(&spec)
+}
+
+fn items<'a>(spec: &'a Json, name: &str) -> impl Iterator<Item = (usize, &'a Json)> {
+    let all = spec.get(name).and_then(Json::as_array);
+    all.into_iter().flatten().enumerate()
+}
+
+fn service_entry(spec: &Json) -> Vec<Finding> {
+    let resolution = spec.get("resolution").and_then(Json::as_str);
+    let is_dynamic = resolution == Some("DYNAMIC_DNS");
+    let resolves = !is_dynamic && resolution.is_some_and(|resolution| resolution != "NONE");
+    let mut found = Vec::new();
+    for (at, host) in items(spec, "hosts") {
+        let host = host.as_str().unwrap_or_default();
+        if let Some(why) = unserved_host(host, resolves) {
+            found.push(Finding::warning(format!("spec.hosts[{at}]"), why));
+        }
+    }
+    if items(spec, "ports").next().is_none() {
+        let why = "is not served: there is no port";
+        found.push(Finding::warning("spec.ports", why));
+    }
+    if is_dynamic {
+        let how =
+            "is served as NONE: connections go to the address that the application has looked up";
+        found.push(Finding::warning("spec.resolution", how));
+    }
+    found
+}
+
+fn sidecar(spec: &Json) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (at, listener) in items(spec, "ingress") {
+        let endpoint = listener.get("defaultEndpoint").and_then(Json::as_str);
+        let endpoint = endpoint.unwrap_or_default();
+        if endpoint.starts_with("0.0.0.0:") || endpoint.starts_with("[::]:") {
+            let path = format!("spec.ingress[{at}].defaultEndpoint");
+            let how = "is served at the loopback address: what listens on the pod's own alone is not reached";
+            found.push(Finding::warning(path, how));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::named;
+    use serde_json::json;
+
+    fn said(kind: &str, spec: &Json) -> Vec<String> {
+        let kind = named("networking.istio.io", kind).unwrap();
+        let notes = notes(kind, spec).into_iter();
+        notes
+            .map(|note| {
+                assert!(!note.is_error());
+                format!("{}: {}", note.path, note.message)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_is_served_otherwise_than_written_is_said() {
+        let port = json!([{"number": 80, "name": "a", "protocol": "HTTP"}]);
+        let entry = |hosts: &[&str], resolution: Json| {
+            let spec = json!({"hosts": hosts, "ports": port, "resolution": resolution});
+            said("ServiceEntry", &spec)
+        };
+        assert_eq!(entry(&["a.b", "*.b"], json!("NONE")), [""; 0]);
+        assert_eq!(entry(&["a.b", "*.b"], Json::Null), [""; 0]);
+        let alone = "is not served: a wildcard is served with resolution NONE alone";
+        // By name, and by number.
+        for resolution in [json!("STATIC"), json!("DNS"), json!(2)] {
+            let expected = [format!("spec.hosts[1]: {alone}")];
+            assert_eq!(entry(&["a.b", "*.b"], resolution), expected);
+        }
+        let shape = "spec.hosts[0]: is not served: a wildcard is served as \"*.\" alone";
+        assert_eq!(entry(&["*-a.b"], json!("NONE")), [shape]);
+        let dynamic = "spec.resolution: is served as NONE: connections go to the address that the application has looked up";
+        assert_eq!(entry(&["*.b"], json!("DYNAMIC_DNS")), [dynamic]);
+        let none = said("ServiceEntry", &json!({"hosts": ["a.b"]}));
+        assert_eq!(none, ["spec.ports: is not served: there is no port"]);
+        let listener =
+            |endpoint: &str| json!({"port": {"number": 80}, "default_endpoint": endpoint});
+        let all = [":80", "0.0.0.0:80", "[::]:80", "127.0.0.1:80", "unix:///a"].map(listener);
+        let how =
+            "is served at the loopback address: what listens on the pod's own alone is not reached";
+        let expected = [1, 2].map(|at| format!("spec.ingress[{at}].defaultEndpoint: {how}"));
+        assert_eq!(said("Sidecar", &json!({"ingress": all})), expected);
+    }
+
+    /// Nothing is made of a host that is not one.
+    #[test]
+    fn hosts_that_are_valid_are_served_or_named() {
+        for (host, served, resolved) in [
+            ("a", true, true),
+            ("a.example.", true, true),
+            ("*.example", true, false),
+            ("*example", false, false),
+            ("*-a.example", false, false),
+        ] {
+            assert_eq!(unserved_host(host, false).is_none(), served, "{host}");
+            assert_eq!(unserved_host(host, true).is_none(), resolved, "{host}");
+        }
+    }
+}
