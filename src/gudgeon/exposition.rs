@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 
 use crate::cli::{REVISION, VERSION};
 
-/// What a client can read.
+/// The formats that clients read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     #[default]
@@ -137,7 +137,7 @@ impl Format {
     }
 }
 
-/// Of a quality, `0.75`; what is none is no wish.
+/// A quality, as `0.75`, in thousandths; any other text is 0.
 fn thousandths(quality: &str) -> u32 {
     let quality: f32 = quality.parse().unwrap_or_default();
     let quality = quality.clamp(0.0, 1.0) * 1000.0;
@@ -155,7 +155,7 @@ pub(crate) fn up_to(counter: &Counter, count: u64) {
     counter.inc_by(count.saturating_sub(counter.get()));
 }
 
-/// What runs: each role tells it in the same words, so that one rule watches a fleet's versions.
+/// Registers the version that runs: each role has the same family, so that one rule watches a fleet's versions.
 pub(crate) fn register_build(registry: &mut Registry) {
     let info = Family::<[(&'static str, &'static str); 2], Gauge>::default();
     info.get_or_create(&[("version", VERSION), ("revision", REVISION)])

@@ -1,4 +1,4 @@
-//! What the proxy is not told of a pod's labels and annotations, because no variable holds it.
+//! Labels and annotations of a pod that the proxy is not told, because no variable holds them.
 
 use std::collections::BTreeMap;
 

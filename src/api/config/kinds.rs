@@ -253,7 +253,7 @@ pub fn named(group: &str, kind: &str) -> Option<&'static Kind> {
     all.find(|row| row.group == group && row.kind == kind)
 }
 
-/// What a valid object says that makes no difference in this release, or another than it says, as warnings; none of a kind that
+/// Warnings of fields of a valid object that make no difference in this release, or another than they say; none of a kind that
 /// [`Check::Unused`] has one for.
 #[must_use]
 pub fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {

@@ -1,5 +1,5 @@
-//! What discovery does with an object that is valid and that it cannot serve as it is written: the notes that say so, and the
-//! tests of a value that discovery itself asks, so that the note and the deed are one.
+//! Discovery cannot serve every valid object as it is written. This module has the notes that say what it does instead, and the
+//! predicates by which discovery decides it, so that the note and the deed are one.
 
 use serde_json::Value as Json;
 
@@ -17,7 +17,7 @@ pub fn unserved_host(host: &str, resolves: bool) -> Option<&'static str> {
         .then_some("is not served: a wildcard is served with resolution NONE alone")
 }
 
-/// What is done with fields of a valid spec otherwise than they say.
+/// The notes of a valid spec whose fields are served otherwise than they say.
 pub(super) fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     let of_kind = match kind.kind {
         "ServiceEntry" => service_entry,

@@ -28,7 +28,7 @@ impl EndpointAddress {
         }
     }
 
-    /// Whether nothing is said of it: the gateways of its network lead there, and nobody else does.
+    /// True where nobody said an address: only the gateways of its network lead there.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Name(name) if name.is_empty())

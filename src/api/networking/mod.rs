@@ -69,13 +69,13 @@ pub fn check<T: Kind>(object: &Json) -> Checked<T> {
     Checked { spec, findings }
 }
 
-/// Whether an object is refused for what was found.
+/// True where an object is refused for one of its findings.
 #[must_use]
 pub fn has_errors(findings: &[Finding]) -> bool {
     findings.iter().any(Finding::is_error)
 }
 
-/// What a valid object says, as a type.
+/// The spec of a valid object, as a type.
 ///
 /// # Errors
 ///
@@ -105,8 +105,8 @@ impl WorkloadEntry {
     }
 }
 
-/// Where an ingress sends what it gets: a port of the loopback, or a socket in the file system. All addresses are the loopback
-/// here. `None` where it is neither, or says nothing.
+/// The place that an ingress sends connections to: a port of the loopback, or a socket in the file system. The unspecified address
+/// stands for the loopback. `None` for any other place, and for no text.
 #[must_use]
 pub fn default_endpoint(text: &str) -> Option<(EndpointAddress, u16)> {
     if let address @ EndpointAddress::Pipe(_) = EndpointAddress::read(text) {

@@ -1,4 +1,4 @@
-//! What is said of an object that the rules refuse.
+//! The reason for which an object is refused, in one line and whole.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use api::config::Finding;
 /// Why an object is refused, or why it could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
-    /// What is wrong first, and how much more is.
+    /// The first error, and the number of the others.
     pub words: Arc<str>,
     /// All that was found, warnings too.
     pub findings: Arc<[String]>,

@@ -207,7 +207,7 @@ fn head<'a>(
     })
 }
 
-/// An object of the mesh, by the rules that all have who read one.
+/// Judges an object of the mesh by the rules that the webhook, an API server and MCP have, too.
 fn configuration(head: &Head<'_>, source: &Arc<str>) -> Item {
     let part = Part::new(head.node);
     let mut value = part.value();
@@ -271,7 +271,7 @@ fn place(value: &mut Json, namespace: &str) {
     }
 }
 
-/// What is made of a valid object.
+/// A valid object as the part of the world that it describes.
 fn meaning(object: &config::Object, created: Option<i64>) -> Result<Meaning, String> {
     match object.kind.kind {
         ServiceEntry::NAME => typed(object, created).map(Meaning::ServiceEntry),

@@ -91,7 +91,7 @@ impl<T: Spec> From<Raw> for Custom<T> {
     }
 }
 
-/// By the rules that all have who read one.
+/// Judges an object by the rules that files, MCP and the webhook are judged by.
 fn judged<T: Spec>(raw: &Raw) -> Result<T, Refusal> {
     let text = raw.spec.as_ref().map_or("null", |spec| spec.get());
     let spec: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;

@@ -116,7 +116,7 @@ fn written<T: Spec>(source: &str, one: &Configured<T>, refusal: Option<&Refusal>
     }
 }
 
-/// Whether the rules take an object, and what they say of it.
+/// The verdict of the rules on an object, and their findings as text.
 fn said(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> (bool, Vec<String>) {
     let (_, findings) = api::config::check(&json!({
         "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec,
@@ -125,7 +125,7 @@ fn said(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> (bool,
     (Refusal::of(&findings).is_none(), messages)
 }
 
-/// Whether an object is used as an API server has it, and what is said of it to those who look.
+/// The verdict on an object as an API server has it, and the messages that `configz` shows.
 #[cfg(test)]
 pub(in crate::registry) fn judged(object: &Value) -> (bool, Vec<String>) {
     fn of<T: Spec + 'static>(object: &Value) -> (bool, Vec<String>) {

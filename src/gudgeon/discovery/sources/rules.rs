@@ -134,7 +134,7 @@ fn spec(object: &Object) -> Result<Value, String> {
         .map_err(|cause| cause.to_string())
 }
 
-/// What the rules have to say of it was said when it came: one that is refused does not come here.
+/// Takes an object that the sink has judged already: a refused one does not come here.
 fn put<T: networking::Kind + Clone + PartialEq>(
     objects: &mut Arc<Objects<T>>,
     taken: &Taken,
