@@ -61,6 +61,16 @@ pub struct Configuration {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) parameters: Parameters,
     pub(crate) environment: Arc<BTreeMap<String, String>>,
+    /// The same for pods whose proxy is a native sidecar.
+    pub(crate) native_environment: Arc<BTreeMap<String, String>>,
+}
+
+/// The variable by which templates of Istio 1.19 to 1.26 ask whether the proxy is to be a native sidecar.
+const NATIVE: &str = "ENABLE_NATIVE_SIDECARS";
+
+fn native(mut environment: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    environment.insert(NATIVE.to_owned(), "true".to_owned());
+    environment
 }
 
 impl Configuration {
@@ -125,6 +135,7 @@ impl Configuration {
             mesh_value,
             proxy,
             environment: Arc::new(parameters.environment.clone()),
+            native_environment: Arc::new(native(parameters.environment.clone())),
             parameters,
         };
         configuration.rehearse(&mut warnings)?;

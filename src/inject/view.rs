@@ -81,7 +81,10 @@ impl View<'_> {
         );
         Ok(Data {
             root: root(fields),
-            environment: Arc::clone(&configuration.environment),
+            environment: Arc::clone(match self.native {
+                true => &configuration.native_environment,
+                false => &configuration.environment,
+            }),
         })
     }
 

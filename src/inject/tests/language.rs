@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use inject::{Configuration, Outcome, Parameters, Request, Sources};
+use inject::{Configuration, NativeSidecars, Outcome, Parameters, Request, Sources};
 use serde_json::{Value, json};
 
 const VALUES: &str = "global: {hub: h.io/i, tag: 1.5.1, proxy: {image: proxyv2}, none: null, yes: yes, n: 3}\nlist: [a, b]\n";
@@ -405,6 +405,46 @@ fn what_a_map_below_a_variable_gets_is_there() {
             "2",
         ),
     ]);
+}
+
+/// The templates of Istio 1.19 to 1.26 ask for the variable that istiod has. What the pod says of its proxy wins.
+#[test]
+fn a_template_that_asks_for_native_sidecars_by_env_hears_of_the_flag() {
+    let config = "templates:\n  sidecar: |\n    spec:\n      containers:\n      - name: istio-proxy\n        image: i\n        \
+                  env: [{name: N, value: {{ env `ENABLE_NATIVE_SIDECARS` `false` | quote }}}]\n";
+    let (configuration, _) = Configuration::load(
+        Sources {
+            config: Some(config),
+            values: None,
+            mesh: None,
+        },
+        Parameters::default(),
+    )
+    .unwrap();
+    for (native, said, wanted) in [
+        (NativeSidecars::Off, None, "false"),
+        (NativeSidecars::Off, Some("true"), "true"),
+        (NativeSidecars::On, None, "true"),
+        (NativeSidecars::On, Some("false"), "false"),
+        (NativeSidecars::Jobs, None, "false"),
+    ] {
+        let mut pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "web", "image": "i"}]}});
+        if let Some(said) = said {
+            pod["metadata"]["annotations"] = json!({"sidecar.istio.io/nativeSidecar": said});
+        }
+        let request = Request {
+            native,
+            ..Request::default()
+        };
+        let Outcome::Injected(injected) = configuration.inject(&request, &pod) else {
+            panic!("{native:?} {said:?}");
+        };
+        let spec = &injected.pod["spec"];
+        let all = ["initContainers", "containers"].map(|list| spec[list].as_array());
+        let mut all = all.into_iter().flatten().flatten();
+        let proxy = all.find(|one| one["name"] == "istio-proxy").unwrap();
+        assert_eq!(proxy["env"][0]["value"], wanted, "{native:?} {said:?}");
+    }
 }
 
 #[test]
