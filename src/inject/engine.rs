@@ -292,6 +292,8 @@ impl Job<'_> {
         let fresh = settle::settle(self.sent, &mut made, &earlier, &now, Places::Anew);
         if self.native {
             native::order_init(&mut made, &now);
+        } else if release.is_of_istiods_fragments() {
+            native::order_fragment(&mut made, &now, self.holds());
         }
         self.warn_of_core_dumps(&now);
         Ok((made, now, fresh))

@@ -84,6 +84,17 @@ pub(crate) fn order_containers(pod: &mut Value, status: &Status, hold: bool) {
     arrange(list, status, "containers", first, last);
 }
 
+/// Puts in front what the fragments of Istio 1.6 to 1.8 have there: the container that checks redirection, and the proxy where the
+/// application is held until it has started. All else stays where the fragment has it.
+pub(crate) fn order_fragment(pod: &mut Value, status: &Status, hold: bool) {
+    if let Some(list) = pod::existing_list_mut(pod, "initContainers") {
+        arrange(list, status, "initContainers", &[VALIDATION], &[]);
+    }
+    if hold && let Some(list) = pod::existing_list_mut(pod, "containers") {
+        arrange(list, status, "containers", &[PROXY], &[]);
+    }
+}
+
 /// Only what the injection made has a place; all else keeps its order.
 fn arrange(elements: &mut [Value], status: &Status, list: &str, first: &[&str], last: &[&str]) {
     let put_in = status.names(list);

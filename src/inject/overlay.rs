@@ -441,7 +441,7 @@ impl Job<'_> {
     }
 
     /// Whether the application waits for the proxy. Either says it, as templates have it: the order must not say otherwise.
-    fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         let said = &self.proxy.config.hold_application_until_proxy_starts;
         said.as_ref().is_some_and(|said| said.value) || self.configuration.values_hold()
     }

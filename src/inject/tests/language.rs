@@ -447,6 +447,60 @@ fn a_template_that_asks_for_native_sidecars_by_env_hears_of_the_flag() {
     }
 }
 
+/// As istiod of 1.6 to 1.8 put them: an application that is held by the proxy's hook has to come after it.
+#[test]
+fn a_fragment_of_istiod_has_the_proxy_first_where_it_holds_the_application() {
+    let fragment = |tag: &str| {
+        format!(
+            "template: |\n  initContainers:\n  - {{name: istio-init, image: 'i:{tag}'}}\n  - {{name: istio-validation, image: 'i:{tag}'}}\n  \
+             containers:\n  - {{name: istio-proxy, image: 'h.io/proxyv2:{tag}'}}\n"
+        )
+    };
+    let names = |tag: &str, mesh: &str, values: &str, of_pod: Option<&str>| {
+        let config = fragment(tag);
+        let sources = Sources {
+            config: Some(&config),
+            values: Some(values),
+            mesh: Some(mesh),
+        };
+        let (configuration, _) = Configuration::load(sources, Parameters::default()).unwrap();
+        let mut pod = json!({"metadata": {"name": "a"}, "spec": {
+            "initContainers": [{"name": "first", "image": "i"}], "containers": [{"name": "web", "image": "i"}]}});
+        if let Some(said) = of_pod {
+            pod["metadata"]["annotations"] = json!({"proxy.istio.io/config": said});
+        }
+        let Outcome::Injected(injected) = configuration.inject(&Request::default(), &pod) else {
+            panic!("{tag} {mesh} {values}");
+        };
+        let again = configuration.inject(&Request::default(), &injected.pod);
+        let is_same = matches!(&again, Outcome::Skipped { reason, .. } if *reason == "unchanged");
+        assert!(is_same, "{again:?}");
+        let lists = ["initContainers", "containers"].into_iter();
+        let names = lists.flat_map(|list| injected.pod["spec"][list].as_array().unwrap());
+        let names = names.map(|one| one["name"].as_str().unwrap());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let (held, not) = (
+        "global: {proxy: {holdApplicationUntilProxyStarts: true}}",
+        "{}",
+    );
+    let first = "istio-validation first istio-init istio-proxy web";
+    let last = "istio-validation first istio-init web istio-proxy";
+    let holds = "holdApplicationUntilProxyStarts: true";
+    assert_eq!(names("1.8.6", "{}", not, None), last);
+    assert_eq!(names("1.7.8", "{}", held, None), first);
+    assert_eq!(
+        names("1.8.6", &format!("defaultConfig: {{{holds}}}"), not, None),
+        first
+    );
+    assert_eq!(names("1.8.6", "{}", not, Some(holds)), first);
+    // Before, everything stayed where the fragment has it.
+    assert_eq!(
+        names("1.5.10", "{}", held, None),
+        "first istio-init istio-validation web istio-proxy"
+    );
+}
+
 #[test]
 fn a_comment_trims_its_own_side() {
     for (template, wanted) in [
