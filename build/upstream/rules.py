@@ -48,11 +48,18 @@ def openshift(_, __, golden):
     return golden.variables.get("PLATFORM") == "openshift" or "openshift" in golden.name
 
 
+def threads(_, __, golden):
+    return golden.name.endswith(("resource_annotations.yaml.injected", "traffic-annotations.yaml.injected"))
+
+
 PROXY = r"(initContainers|containers)\[istio-proxy\]\."
 RULES = [
     Rule("§4 agents by the image's tag", r"annotations\.prometheus\.io|securityContext$|labels(\.|$)|ISTIO_PROMETHEUS|istio\.io/rev|PROBERS", unnamed, range(5, 9)),
     Rule("§4 drain shorter than the shutdown", r"^refused", lambda _, got, __: "want less than parentShutdownDuration" in got),
     Rule("§6.2 otelResourceAttributes", PROXY + r"env\[OTEL_RESOURCE_ATTRIBUTES\]$", left_out),
+    # Multus looks for a network of the whole name, slash included, where there is no namespace beside it.
+    Rule("§6.2 appendMultusNetwork", r"cni\.cncf\.io/networks\.JSON\[\d+\]\.name(space)?$", None, range(19, 23)),
+    Rule("§7 Concurrency", PROXY + r"args(\[\d+\])?$", threads, range(8, 11)),
     Rule("§7 restartPolicy trap", r"initContainers\[(istio-init|istio-validation|enable-core-dump)\]\.restartPolicy$", left_out),
     Rule("§6.1 the two IDs are 1337", r"runAs(User|Group)$|args\[\d+\]$", openshift),
     Rule("§8.1 podRedirectAnnot", r"annotations\.(sidecar\.istio\.io/interceptionMode|traffic\.sidecar\.istio\.io/\w+)$", kubectl, range(2, 8)),
