@@ -333,3 +333,23 @@ fn a_path_was_seen_where_the_last_walk_missed_none() {
     files.scan();
     assert!(!files.saw(&b), "what it said counts, but it has gone");
 }
+
+/// A directory that goes while it is walked has not lost its files one by one: they stay as they were.
+#[test]
+fn what_goes_with_its_directory_is_no_change() {
+    let root = directory();
+    let (watched, away) = (root.path().join("watched"), root.path().join("away"));
+    fs::create_dir(&watched).unwrap();
+    fs::write(watched.join("large"), vec![7; 2 * SLICE_BYTES]).unwrap();
+    fs::write(watched.join("small"), "1").unwrap();
+    crate::log::be_quiet();
+    let mut files = Files::new(vec![watched.clone()], Vec::new());
+    let first = files.scan().fingerprint;
+    assert!(files.advance().is_none(), "the large one takes slices");
+    fs::rename(&watched, &away).unwrap();
+    assert_eq!(files.scan().fingerprint, first, "while it goes");
+    assert_eq!(files.scan().fingerprint, first, "once it has gone");
+    fs::rename(&away, &watched).unwrap();
+    fs::remove_file(watched.join("small")).unwrap();
+    assert_ne!(files.scan().fingerprint, first, "a file alone is one");
+}

@@ -164,8 +164,12 @@ impl Walk {
                 let absent = of(b'a', &path, &[]);
                 let before = self.locate(key(&path), memory);
                 let before = before.and_then(|at| memory.known.get(at));
-                // It was there: what runs goes on.
-                if watched && before.is_some_and(|before| before.hash != absent) {
+                // What runs goes on where what is watched has gone, also with all that was in it, while it was walked.
+                let went = match self.open.last() {
+                    None => watched,
+                    Some(directory) => fs::metadata(&directory.path).is_err(),
+                };
+                if went && before.is_some_and(|before| before.hash != absent) {
                     self.unreadable(&path, &error, b'a', memory);
                 } else {
                     self.record(&path, absent, memory);
