@@ -1,6 +1,7 @@
 //! Sidecar: what a proxy listens on, and what it knows.
 
 use std::collections::{HashMap, HashSet};
+use std::net::Ipv4Addr;
 
 use super::at::{At, Wrong};
 use super::context::Context;
@@ -89,10 +90,12 @@ fn ingress(listeners: &At<'_>) {
 }
 
 fn default_endpoint(text: &str) -> Wrong {
-    let hosts = ["", "127.0.0.1", "0.0.0.0", "[::1]", "[::]"];
+    let hosts = ["", "0.0.0.0", "[::1]", "[::]"];
+    // All of 127.0.0.0/8 is this machine.
+    let is_loopback = |host: &str| host.parse().is_ok_and(|ip: Ipv4Addr| ip.is_loopback());
     let parts = text
         .rsplit_once(':')
-        .filter(|(host, _)| hosts.contains(host));
+        .filter(|(host, _)| hosts.contains(host) || is_loopback(host));
     let Some((_, port)) = parts else {
         return Some(format!(
             "{} is not [127.0.0.1|0.0.0.0|[::1]|[::]]:PORT",

@@ -152,7 +152,7 @@ fn no_ingress_leads_to_the_proxy_itself() {
     let items = [
         item(9000, "127.0.0.1:15000", ""),
         item(9001, ":15020", ""),
-        item(9002, "0.0.0.0:15090", &bound("10.0.0.1")),
+        item(9002, "127.0.0.7:15090", &bound("10.0.0.1")),
         item(9003, "[::1]:16005", ""),
         // To itself, to another one, and to where the application is.
         item(9004, "127.0.0.1:9004", &bound("0.0.0.0")),

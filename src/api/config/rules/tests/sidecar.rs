@@ -28,6 +28,7 @@ pub(super) mod listeners {
             + listening("defaultEndpoint: 'unix:///a'");
             + listening("defaultEndpoint: '[::1]:80'");
             + listening("defaultEndpoint: ':80'");
+            + listening("defaultEndpoint: '127.0.0.7:80'");
             - "{ingress: [{}]}" => ["spec.ingress[0].port: is required"];
             - "{ingress: [{port: {number: 0, name: a.b, protocol: x, targetPort: 1}, bind: a, defaultEndpoint: '10.0.0.1:80', connectionPool: {}}]}" => [
                 "spec.ingress[0].port.number: port 0 is not in 1..65535",
