@@ -263,11 +263,10 @@ pub fn notes(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         Effect::Enforced { without, .. } => without,
         Effect::Read => &[],
     };
-    let mut found = Vec::new();
+    let mut found = served::notes(kind, spec);
     for path in without {
         unused(path, spec, "spec", &mut found);
     }
-    found.append(&mut served::notes(kind, spec));
     found
 }
 
