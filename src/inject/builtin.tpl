@@ -222,23 +222,10 @@ spec:
     {{- if not (isset $metadata "ISTIO_META_CLUSTER_ID") }}
     - {name: ISTIO_META_CLUSTER_ID, value: Kubernetes}
     {{- end }}
-    {{- /* Linux starts no program with a variable of more than 128 KiB, which is 131,072 bytes with its name. */}}
-    {{- $labels := "" }}
-    {{- if le (len (print $meta.Labels)) 131000 }}{{ $labels = toJSON $meta.Labels }}{{ end }}
-    {{- if and $labels (le (len $labels) 131000) }}
-    - {name: ISTIO_METAJSON_LABELS, value: {{ $labels | toJson }}}
-    {{- end }}
+    - {name: ISTIO_METAJSON_LABELS, value: {{ toJSON $meta.Labels | toJson }}}
     {{- $told := omit $said "kubectl.kubernetes.io/last-applied-configuration" }}
     {{- /* Servers before 1.27 write these by themselves, by each seccompProfile. */}}
     {{- range $name, $_ := $said }}{{ if contains "seccomp.security.alpha.kubernetes.io/" $name }}{{ $told = omit $told $name }}{{ end }}{{ end }}
-    {{- /* Annotations may take twice as much: then it has those that a proxy reads. */}}
-    {{- $long := gt (len (print $told)) 131000 }}
-    {{- if not $long }}{{ $long = gt (len (toJSON $told)) 131000 }}{{ end }}
-    {{- if $long }}
-    {{- $all := $told }}
-    {{- $told = dict }}
-    {{- range $name, $value := $all }}{{ if contains "istio.io/" $name }}{{ if le (len $value) 4096 }}{{ $told = set $told $name $value }}{{ end }}{{ end }}{{ end }}
-    {{- end }}
     - {name: ISTIO_METAJSON_ANNOTATIONS, value: {{ $told | toJSON | toJson }}}
     - {name: TERMINATION_GRACE_PERIOD_SECONDS, value: {{ $grace }}}
     {{- $drain := $proxy.TerminationDrainDuration }}

@@ -58,7 +58,6 @@ mod surface;
 pub mod template;
 pub mod typing;
 mod unfit;
-mod untold;
 mod view;
 mod warnings;
 pub mod yaml;

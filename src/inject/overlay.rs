@@ -327,7 +327,6 @@ impl Job<'_> {
         let hold = self.holds() && !native::is_native(&made);
         native::order_containers(&mut made, &now, hold);
         self.warn_of_core_dumps(&now);
-        self.warn_of_untold(&made);
         Ok((made, now))
     }
 

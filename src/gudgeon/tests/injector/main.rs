@@ -17,7 +17,6 @@ mod commands;
 mod hostile;
 mod https;
 mod kinds;
-mod large;
 mod life;
 mod manifests;
 mod reload;
