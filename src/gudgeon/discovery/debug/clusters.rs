@@ -70,7 +70,7 @@ pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value
     Value::Array(rows.collect())
 }
 
-/// What is known of an object, and what of it makes no difference.
+/// The verdict on an object, and the notes of a valid one: as `validate`, which notes nothing of what is refused.
 fn status(written: &Written) -> Value {
     let group = written
         .api_version
@@ -82,9 +82,35 @@ fn status(written: &Written) -> Value {
     };
     if kind.effect == Effect::None {
         messages.push(config::without_effect(kind));
-    } else {
+    } else if written.accepted {
         let notes = config::notes(kind, &written.spec.value()).into_iter();
         messages.extend(notes.map(|note| format!("{}: {}", note.path, note.message)));
     }
     json!({"accepted": written.accepted, "effect": kind.effect.word(), "messages": messages})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_has_no_notes() {
+        let of = |accepted: bool| {
+            let written = Written {
+                api_version: "networking.istio.io/v1".into(),
+                kind: "ServiceEntry".into(),
+                namespace: "n".into(),
+                name: "a".into(),
+                metadata: json!({}),
+                spec: json!({"hosts": ["a.b"]}).into(),
+                source: "a.yaml".into(),
+                accepted,
+                messages: vec!["said".to_owned()],
+            };
+            status(&written)["messages"].clone()
+        };
+        assert_eq!(of(false), json!(["said"]));
+        let note = "spec.ports: is not served: there is no port";
+        assert_eq!(of(true), json!(["said", note]));
+    }
 }
