@@ -26,15 +26,25 @@ pub(crate) fn tree(packages: &BTreeSet<String>) -> String {
 
 fn write(module: &Module, text: &mut String) {
     if let Some(package) = &module.package {
+        let parts: Vec<_> = package.split('.').map(identifier).collect();
+        let file = parts.join(".");
         writeln!(
             text,
-            "include!(concat!(env!(\"OUT_DIR\"), \"/{package}.rs\"));"
+            "include!(concat!(env!(\"OUT_DIR\"), \"/{file}.rs\"));"
         )
         .expect("a string takes all");
     }
     for (name, inner) in &module.inner {
-        writeln!(text, "pub mod {name} {{").expect("a string takes all");
+        writeln!(text, "pub mod {} {{", identifier(name)).expect("a string takes all");
         write(inner, text);
         text.push_str("}\n");
+    }
+}
+
+/// As prost writes a part of a package, in code and in the name of its file.
+fn identifier(part: &str) -> String {
+    match part {
+        "type" => format!("r#{part}"),
+        _ => part.to_owned(),
     }
 }

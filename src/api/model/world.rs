@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{ClusterId, Endpoint, Service, ServiceKey, Workload, WorkloadKey};
 use crate::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
-use crate::istio::networking::v1alpha3::Sidecar;
+use crate::istio::networking::v1alpha3::{DestinationRule, Sidecar, VirtualService};
 
 /// The endpoints of one service, by the cluster that knows them. A cluster that goes takes its part with it.
 pub type Shards = BTreeMap<ClusterId, Arc<[Endpoint]>>;
@@ -48,6 +48,8 @@ pub struct World {
     pub mesh: Arc<MeshConfig>,
     pub networks: Arc<MeshNetworks>,
     pub sidecars: Arc<Objects<Sidecar>>,
+    pub virtual_services: Arc<Objects<VirtualService>>,
+    pub destination_rules: Arc<Objects<DestinationRule>>,
     /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
     pub plaintext: Arc<BTreeSet<IpAddr>>,
 }
@@ -63,6 +65,8 @@ impl World {
             mesh,
             networks: Arc::default(),
             sidecars: Arc::default(),
+            virtual_services: Arc::default(),
+            destination_rules: Arc::default(),
             plaintext: Arc::default(),
         }
     }

@@ -25,28 +25,24 @@ pub trait Kind: Typed {
     const NAME: &'static str;
 }
 
-impl Kind for ServiceEntry {
-    const NAME: &'static str = "ServiceEntry";
+macro_rules! kinds {
+    ($($kind:ident $message:ident)*) => {$(
+        impl Kind for $kind {
+            const NAME: &'static str = stringify!($kind);
+        }
+
+        impl Typed for $kind {
+            const MESSAGE: &'static Message = &schema::$message;
+        }
+    )*};
 }
 
-impl Typed for ServiceEntry {
-    const MESSAGE: &'static Message = &schema::ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY;
-}
-
-impl Kind for WorkloadEntry {
-    const NAME: &'static str = "WorkloadEntry";
-}
-
-impl Typed for WorkloadEntry {
-    const MESSAGE: &'static Message = &schema::ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY;
-}
-
-impl Kind for Sidecar {
-    const NAME: &'static str = "Sidecar";
-}
-
-impl Typed for Sidecar {
-    const MESSAGE: &'static Message = &schema::ISTIO_NETWORKING_V1ALPHA3_SIDECAR;
+kinds! {
+    DestinationRule ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE
+    ServiceEntry ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY
+    Sidecar ISTIO_NETWORKING_V1ALPHA3_SIDECAR
+    VirtualService ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE
+    WorkloadEntry ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY
 }
 
 /// An object of which somebody has said whether it is valid.
