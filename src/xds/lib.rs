@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod debounce;
+mod finish;
 pub mod node;
 pub mod reason;
 mod resources;

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use api::model::ObjectRef;
 use bytes::Bytes;
 use prost::Message;
 
@@ -59,6 +60,8 @@ pub struct Resource {
     pub name: Arc<str>,
     pub version: Version,
     pub body: Bytes,
+    /// Rules that had a part in it; they are named where Envoy refuses it.
+    pub from: Arc<[ObjectRef]>,
 }
 
 /// The first field of an assignment and of a route configuration.
@@ -75,6 +78,17 @@ impl Resource {
             name: name.into(),
             version: Version::of(&body),
             body,
+            from: Arc::default(),
+        }
+    }
+
+    /// A name with a version and no content.
+    pub(crate) fn without_body(name: Arc<str>, version: Version) -> Self {
+        Self {
+            name,
+            version,
+            body: Bytes::new(),
+            from: Arc::default(),
         }
     }
 

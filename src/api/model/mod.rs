@@ -6,6 +6,7 @@
 mod address;
 mod change;
 mod endpoint;
+mod object;
 mod protocol;
 mod service;
 mod workload;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 pub use address::{Address, Network};
 pub use change::{Change, Reason};
 pub use endpoint::{Endpoint, EndpointAddress, Health, Locality, TlsMode};
+pub use object::ObjectRef;
 pub use protocol::{Protocol, UnknownProtocol};
 pub use service::{Port, Registry, Resolution, Service, ServiceKey, Target};
 pub use workload::{Workload, WorkloadKey};

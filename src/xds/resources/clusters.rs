@@ -4,6 +4,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::mesh::{Mesh, MutualTls};
+use super::outlets::Outlet;
+use super::proxy::Families;
+use super::tls;
+use super::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
+use crate::finish::{ClusterParts, Draft};
+use crate::node::{Dns, Files, Kind};
 use api::model::{Protocol, Registry, Resolution, Service};
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     ClusterDiscoveryType, CommonLbConfig, CustomClusterType, DiscoveryType, DnsLookupFamily,
@@ -19,15 +26,6 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
     HttpProtocolOptions, http_protocol_options,
 };
 use envoy_types::pb::google::protobuf::Duration;
-use prost::Message;
-
-use super::mesh::{Mesh, MutualTls};
-use super::outlets::Outlet;
-use super::proxy::Families;
-use super::tls;
-use super::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
-use crate::node::{Dns, Files, Kind};
-use crate::view::Resource;
 
 pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
 pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
@@ -118,21 +116,20 @@ fn original_dst(cluster: Cluster) -> Cluster {
     }
 }
 
-pub(crate) fn black_hole(mesh: &Mesh) -> Resource {
-    let cluster = base(BLACK_HOLE, mesh, DiscoveryType::Static);
-    Resource::new(BLACK_HOLE, cluster.encode_to_vec())
+pub(crate) fn black_hole(mesh: &Mesh) -> Draft<ClusterParts> {
+    draft(BLACK_HOLE, base(BLACK_HOLE, mesh, DiscoveryType::Static))
 }
 
-pub(crate) fn passthrough(mesh: &Mesh) -> Resource {
+pub(crate) fn passthrough(mesh: &Mesh) -> Draft<ClusterParts> {
     let cluster = Cluster {
         circuit_breakers: unlimited(),
         ..original_dst(base(PASSTHROUGH, mesh, DiscoveryType::OriginalDst))
     };
-    Resource::new(PASSTHROUGH, cluster.encode_to_vec())
+    draft(PASSTHROUGH, cluster)
 }
 
 /// What no port of a service is meant for goes on to the application, from an address by which it is known as the proxy's.
-pub(crate) fn inbound_passthrough(mesh: &Mesh, v6: bool) -> Resource {
+pub(crate) fn inbound_passthrough(mesh: &Mesh, v6: bool) -> Draft<ClusterParts> {
     let (name, source) = if v6 {
         (INBOUND_V6, IpAddr::from([0, 0, 0, 0, 0, 0, 0, 6]))
     } else {
@@ -146,7 +143,7 @@ pub(crate) fn inbound_passthrough(mesh: &Mesh, v6: bool) -> Resource {
         }),
         ..original_dst(base(name, mesh, DiscoveryType::OriginalDst))
     };
-    Resource::new(name, cluster.encode_to_vec())
+    draft(name, cluster)
 }
 
 /// What a cluster is made of beyond its port.
@@ -164,7 +161,7 @@ pub(crate) struct Inputs<'a> {
 }
 
 /// For clients.
-pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Resource {
+pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Draft<ClusterParts> {
     let mesh = inputs.mesh;
     let mut cluster = Cluster {
         circuit_breakers: unlimited(),
@@ -222,7 +219,8 @@ pub(crate) fn outbound(outlet: &Outlet, inputs: Inputs<'_>) -> Resource {
             });
         }
     }
-    finish(outlet.name.clone(), &cluster, &tail)
+    let endpoints = tail;
+    Draft::new(outlet.name.clone(), ClusterParts { cluster, endpoints })
 }
 
 /// Makes it one of names. `logical`: of all that a name leads to, one is used at a time.
@@ -278,7 +276,7 @@ pub(crate) fn inbound(
     protocol: Protocol,
     place: core::Address,
     alt_stat_name: String,
-) -> Resource {
+) -> Draft<ClusterParts> {
     let mut cluster = Cluster {
         circuit_breakers: unlimited(),
         alt_stat_name,
@@ -300,13 +298,14 @@ pub(crate) fn inbound(
             }],
         }),
     };
-    finish(name.clone(), &cluster, &tail)
+    let endpoints = tail;
+    Draft::new(name.clone(), ClusterParts { cluster, endpoints })
 }
 
-pub(super) fn finish(name: Arc<str>, cluster: &Cluster, tail: &ClusterTail) -> Resource {
-    let mut body = cluster.encode_to_vec();
-    body.extend(tail.encode_to_vec());
-    Resource::new(name, body)
+/// One that says itself where it leads.
+fn draft(name: &str, cluster: Cluster) -> Draft<ClusterParts> {
+    let endpoints = ClusterTail::default();
+    Draft::new(name, ClusterParts { cluster, endpoints })
 }
 
 fn lookup_family(families: Families) -> DnsLookupFamily {

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use api::model::{ClusterId, Endpoint, EndpointAddress, Health, Locality, Target, TlsMode};
 use envoy_types::pb::envoy::config::core::v3 as core;
-use prost::Message;
 
 use super::locality::Preference;
 use super::networks::Networks;
 use super::outlets::Outlet;
 use super::proxy::Families;
 use super::wire::{self, Assignment, Group, Metadata, Object, Peer, Place};
-use crate::view::Resource;
+use crate::finish::Draft;
 
 /// What the assignments of two proxies differ by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,12 +63,12 @@ impl Entry<'_> {
 }
 
 /// The assignment of a port.
-pub(crate) fn assignment(outlet: &Outlet, groups: Vec<Group>) -> Resource {
+pub(crate) fn assignment(name: &Arc<str>, groups: Vec<Group>) -> Draft<Assignment> {
     let assignment = Assignment {
-        cluster_name: outlet.name.to_string(),
+        cluster_name: name.to_string(),
         endpoints: groups,
     };
-    Resource::new(outlet.name.clone(), assignment.encode_to_vec())
+    Draft::new(name.clone(), assignment)
 }
 
 /// The groups of an assignment, one for each locality.

@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::listener::v3::{ApiListener, Listener};
-use prost::Message;
 
 use super::domains;
 use super::filters;
@@ -12,7 +11,7 @@ use super::mesh::Mesh;
 use super::outlets::{Outlet, Outlets};
 use super::proxy::Families;
 use super::wire;
-use crate::view::Resource;
+use crate::finish::Draft;
 
 /// Who asks, as far as one name means another service elsewhere.
 pub(crate) struct Asker<'a> {
@@ -117,7 +116,7 @@ fn full_names(host: &str, domain: &str) -> Vec<String> {
 }
 
 /// Of exactly this name; requests go to the port's cluster by a route of its name.
-pub(crate) fn listener(name: &Arc<str>, outlet: &Outlet, mesh: &Mesh) -> Resource {
+pub(crate) fn listener(name: &Arc<str>, outlet: &Outlet, mesh: &Mesh) -> Draft<Listener> {
     let manager = filters::grpc(mesh, outlet.name.to_string());
     let listener = Listener {
         name: name.to_string(),
@@ -126,5 +125,5 @@ pub(crate) fn listener(name: &Arc<str>, outlet: &Outlet, mesh: &Mesh) -> Resourc
         }),
         ..Listener::default()
     };
-    Resource::new(name.clone(), listener.encode_to_vec())
+    Draft::new(name.clone(), listener)
 }

@@ -2,7 +2,6 @@
 //! of a cluster that they do not know, and lose every line; nothing in their bootstrap knows this one.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use api::istio::mesh::v1alpha1::RemoteService;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
@@ -17,7 +16,7 @@ use super::clusters::{self, Client};
 use super::mesh::{self, Mesh};
 use super::wire::{self, Assignment, ClusterTail, Group, Peer, Place};
 use super::{endpoints, tls};
-use crate::view::Resource;
+use crate::finish::{ClusterParts, Draft};
 
 /// What the loggers name.
 pub(crate) const NAME: &str = "envoy_accesslog_service";
@@ -53,7 +52,7 @@ impl LogService {
         })
     }
 
-    pub(crate) fn cluster(&self, mesh: &Mesh, client: &Client) -> Resource {
+    pub(crate) fn cluster(&self, mesh: &Mesh, client: &Client) -> Draft<ClusterParts> {
         let (kind, place) = match self.host.parse::<IpAddr>() {
             Ok(address) => (DiscoveryType::Static, wire::address(address, self.port)),
             Err(_) => (
@@ -82,7 +81,7 @@ impl LogService {
             }),
             ..Peer::default()
         };
-        let tail = ClusterTail {
+        let endpoints = ClusterTail {
             load_assignment: Some(Assignment {
                 cluster_name: NAME.to_owned(),
                 endpoints: vec![Group {
@@ -91,7 +90,7 @@ impl LogService {
                 }],
             }),
         };
-        clusters::finish(Arc::from(NAME), &cluster, &tail)
+        Draft::new(NAME, ClusterParts { cluster, endpoints })
     }
 
     /// None: in clear.

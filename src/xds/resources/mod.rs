@@ -19,6 +19,6 @@ pub(crate) mod outlets;
 pub(crate) mod proxy;
 pub(crate) mod routes;
 mod tls;
-mod wire;
+pub(crate) mod wire;
 
 pub(crate) use wire::Group;

@@ -10,7 +10,6 @@ use envoy_types::pb::envoy::config::route::v3::{
     RouteConfiguration, RouteMatch, VirtualHost, retry_policy, route_action,
 };
 use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
-use prost::Message;
 
 use super::clusters;
 use super::conflict::{Conflict, DUPLICATE_DOMAIN};
@@ -18,7 +17,7 @@ use super::domains;
 use super::outlets::{Outlet, Outlets};
 use super::proxy::Families;
 use super::wire;
-use crate::view::Resource;
+use crate::finish::Draft;
 
 /// All HTTP ports behind one listener that applications use as a proxy.
 pub(crate) const HTTP_PROXY: &str = "http_proxy";
@@ -40,7 +39,7 @@ pub(crate) fn outbound(
     name: &Arc<str>,
     outlets: &Outlets,
     caller: &Caller,
-) -> Option<(Resource, Vec<Conflict>)> {
+) -> Option<(Draft<RouteConfiguration>, Vec<Conflict>)> {
     if let Some((host, port)) = name.rsplit_once(':') {
         let outlet = outlets.by_name(&super::outlets::cluster_name(port.parse().ok()?, host))?;
         return outlet
@@ -85,18 +84,18 @@ pub(crate) fn is_http(outlet: &Outlet) -> bool {
     outlet.protocol.is_http() || outlet.protocol.is_auto()
 }
 
-fn of_one(name: &Arc<str>, outlet: &Outlet) -> Resource {
+fn of_one(name: &Arc<str>, outlet: &Outlet) -> Draft<RouteConfiguration> {
     finish(name, vec![host(outlet, vec!["*".to_owned()])])
 }
 
-fn finish(name: &Arc<str>, virtual_hosts: Vec<VirtualHost>) -> Resource {
+fn finish(name: &Arc<str>, virtual_hosts: Vec<VirtualHost>) -> Draft<RouteConfiguration> {
     let routes = RouteConfiguration {
         name: name.to_string(),
         virtual_hosts,
         validate_clusters: wire::boolean(false),
         ..RouteConfiguration::default()
     };
-    Resource::new(name.clone(), routes.encode_to_vec())
+    Draft::new(name.clone(), routes)
 }
 
 /// By what a request may call the service, without what an older one is called by already.
@@ -257,7 +256,7 @@ pub(crate) fn inbound(cluster: &str, host: &str, port: u16) -> RouteConfiguratio
 }
 
 /// For a program with gRPC in it: all requests of one target.
-pub(crate) fn grpc(name: &Arc<str>) -> Resource {
+pub(crate) fn grpc(name: &Arc<str>) -> Draft<RouteConfiguration> {
     let action = RouteAction {
         timeout: None,
         ..to(name)
@@ -276,5 +275,5 @@ pub(crate) fn grpc(name: &Arc<str>) -> Resource {
         }],
         ..RouteConfiguration::default()
     };
-    Resource::new(name.clone(), routes.encode_to_vec())
+    Draft::new(name.clone(), routes)
 }

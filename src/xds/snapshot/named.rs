@@ -83,7 +83,7 @@ impl ProxyView {
                 snapshot.places(),
                 &preference,
             );
-            Arc::new(endpoints::assignment(outlet, groups))
+            Arc::new(endpoints::assignment(&outlet.name, groups).finish())
         }))
     }
 
@@ -116,8 +116,8 @@ impl ProxyView {
         let make = || {
             Arc::new(match kind {
                 Type::Cluster | Type::Endpoint => self.cluster(outlet),
-                Type::Listener => grpc::listener(&name, outlet, self.mesh()),
-                Type::Route => routes::grpc(&outlet.name),
+                Type::Listener => grpc::listener(&name, outlet, self.mesh()).finish(),
+                Type::Route => routes::grpc(&outlet.name).finish(),
             })
         };
         // What a client could write in any number of ways is not remembered.

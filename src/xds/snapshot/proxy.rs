@@ -6,9 +6,11 @@ use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 
 use api::model::{ClusterId, Endpoint, EndpointAddress, Locality};
+use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::cache::{Cache, Shared};
 use super::{Assignments, ClientKey, Clusters, Conflict, Own, Routes, Snapshot};
+use crate::finish::{Draft, Encode};
 use crate::node::{Kind, Mode, Node};
 use crate::resources::clusters::{self, Certificates, Client, Inputs};
 use crate::resources::conflict::INVALID_LISTENER;
@@ -199,7 +201,7 @@ impl ProxyView {
             weighted: self.preference(outlet).is_weighted(),
             groups,
         };
-        clusters::outbound(outlet, inputs)
+        clusters::outbound(outlet, inputs).finish()
     }
 
     /// Of a cluster that resolves names itself; an entry that names no endpoints means its own name.
@@ -238,28 +240,28 @@ impl ProxyView {
             let mut members: Vec<_> = outbound
                 .map(|outlet| Arc::new(self.cluster(outlet)))
                 .collect();
-            members.push(Arc::new(clusters::black_hole(self.mesh())));
+            let mut fixed = vec![clusters::black_hole(self.mesh())];
             if self.client.kind == Kind::Sidecar {
-                members.push(Arc::new(clusters::passthrough(self.mesh())));
+                fixed.push(clusters::passthrough(self.mesh()));
                 let logs = self.mesh().log_service.as_ref();
-                members.extend(logs.map(|it| Arc::new(it.cluster(self.mesh(), &self.client))));
+                fixed.extend(logs.map(|it| it.cluster(self.mesh(), &self.client)));
             }
             if self.client.intercepts {
                 let families = self.proxy.families;
                 for v6 in [false, true] {
                     if (v6 && families.v6) || (!v6 && families.v4) {
-                        let cluster = clusters::inbound_passthrough(self.mesh(), v6);
-                        members.push(Arc::new(cluster));
+                        fixed.push(clusters::inbound_passthrough(self.mesh(), v6));
                     }
                 }
             }
+            members.extend(finished(fixed));
             Arc::new(Set::new(members))
         })
     }
 
     fn clusters(&self) -> Arc<Set> {
         let shared = self.outbound_clusters();
-        let own: Vec<Arc<Resource>> = self.own().clusters().into_iter().map(Arc::new).collect();
+        let own: Vec<Arc<Resource>> = finished(self.own().clusters()).collect();
         if own.is_empty() {
             return shared;
         }
@@ -288,7 +290,7 @@ impl ProxyView {
     }
 
     /// The port for applications that are told to use a proxy.
-    fn http_proxy(&self) -> Option<Resource> {
+    fn http_proxy(&self) -> Option<Draft<Listener>> {
         let mesh = self.mesh();
         let wanted = mesh.http_port != 0 && fixed::no_http_proxy(mesh).is_none();
         wanted.then(|| fixed::http_proxy(self.proxy.loopback(), mesh, options(&self.proxy.node)))
@@ -302,7 +304,7 @@ impl ProxyView {
             own.push(fixed::inbound(&self.proxy, self.mesh(), &self.own()));
         }
         own.extend(self.http_proxy());
-        own.into_iter().map(Arc::new).collect()
+        finished(own).collect()
     }
 
     /// A listener for one address is not for the proxy of that address: what comes in there is its application's.
@@ -365,9 +367,10 @@ impl ProxyView {
         }
         let name: Arc<str> = name.into();
         let make = || match routes::outbound(&name, &self.snapshot.base.outlets, &self.caller) {
-            Some((resource, conflicts)) => {
-                (Some(Arc::new(resource)), Arc::new(self.found(conflicts)))
-            }
+            Some((draft, conflicts)) => (
+                Some(Arc::new(draft.finish())),
+                Arc::new(self.found(conflicts)),
+            ),
             None => (None, Arc::default()),
         };
         // A name that means nothing is not remembered: a client could think of any number of them.
@@ -555,6 +558,13 @@ fn client_key(snapshot: &Snapshot, proxy: &Proxy, client: &Client) -> ClientKey 
         Locality::default()
     };
     (client.clone(), locality)
+}
+
+fn finished<M: Encode>(
+    drafts: impl IntoIterator<Item = Draft<M>>,
+) -> impl Iterator<Item = Arc<Resource>> {
+    let drafts = drafts.into_iter();
+    drafts.map(|draft| Arc::new(draft.finish()))
 }
 
 fn options(node: &Node) -> HttpOptions {

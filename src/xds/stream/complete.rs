@@ -4,8 +4,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::message::{Client, NAME_BYTES, Protocol, Request, UNKNOWN_NAMES};
 use super::{Unmade, made};
 use crate::version::Version;
@@ -299,9 +297,5 @@ fn merge(into: &mut Vec<Arc<str>>, names: &[Arc<str>]) {
 /// What a client says that it has. A version that was never given out differs from every one that was.
 fn known(name: Arc<str>, version: &str) -> Arc<Resource> {
     let version = Version::parse(version).unwrap_or_else(|| Version::of(version.as_bytes()));
-    Arc::new(Resource {
-        name,
-        version,
-        body: Bytes::new(),
-    })
+    Arc::new(Resource::without_body(name, version))
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::Looked;
 use super::lists::Lists;
 use super::message::{Client, Protocol};
@@ -68,11 +66,7 @@ impl Slot {
 
 /// A name without content.
 fn nothing(name: Arc<str>) -> Arc<Resource> {
-    Arc::new(Resource {
-        name,
-        version: Version::EMPTY,
-        body: Bytes::new(),
-    })
+    Arc::new(Resource::without_body(name, Version::EMPTY))
 }
 
 /// How a client learns that a name has nothing.

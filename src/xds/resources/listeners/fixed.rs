@@ -8,7 +8,8 @@ use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener
 
 use super::chain::{self, Match};
 use super::inbound::Own;
-use super::{Draft, INBOUND_PORT, Inspect, encode, is_own, name};
+use super::{Frame, INBOUND_PORT, Inspect, is_own, name};
+use crate::finish::Draft;
 use crate::node::Mode;
 use crate::resources::clusters;
 use crate::resources::conflict::{Conflict, INVALID_LISTENER};
@@ -17,7 +18,6 @@ use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::HTTP_PROXY;
 use crate::resources::{tls, wire};
-use crate::view::Resource;
 
 /// Where connections go that nobody knows. Whoever was not intercepted cannot be sent where he wanted to.
 pub(crate) fn unknown(mesh: &Mesh, intercepted: bool) -> Filter {
@@ -39,10 +39,10 @@ fn transparent(listener: Listener, proxy: &Proxy) -> Listener {
 }
 
 /// All outbound traffic; listeners that are not bound take from it what is theirs.
-pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh) -> Resource {
+pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh) -> Draft<Listener> {
     let (address, more) = proxy.families.wildcards();
     let itself = Match::any().addresses(&proxy.node.addresses);
-    let draft = Draft {
+    let frame = Frame {
         name: "virtualOutbound".to_owned(),
         address,
         more,
@@ -60,9 +60,9 @@ pub(crate) fn outbound(proxy: &Proxy, mesh: &Mesh) -> Resource {
     };
     let listener = Listener {
         use_original_dst: wire::boolean(true),
-        ..transparent(draft.listener(mesh), proxy)
+        ..transparent(frame.listener(mesh), proxy)
     };
-    encode(&listener)
+    super::draft(listener)
 }
 
 /// Whoever calls the port itself wanted to go nowhere else: passed on, one connection would come in again and again until the
@@ -73,12 +73,12 @@ fn direct(mesh: &Mesh, port: u16) -> FilterChain {
 }
 
 /// All inbound traffic.
-pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Resource {
+pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Draft<Listener> {
     let (address, more) = proxy.families.wildcards();
     let mut chains = own.intercepted();
     chains.push(direct(mesh, INBOUND_PORT));
     chains.extend(passthrough(proxy, mesh));
-    let draft = Draft {
+    let frame = Frame {
         name: "virtualInbound".to_owned(),
         address,
         more,
@@ -92,9 +92,9 @@ pub(crate) fn inbound(proxy: &Proxy, mesh: &Mesh, own: &Own<'_>) -> Resource {
         chains,
         default: None,
     };
-    let mut listener = transparent(draft.listener(mesh), proxy);
+    let mut listener = transparent(frame.listener(mesh), proxy);
     listener.listener_filters.insert(0, filters::original_dst());
-    encode(&listener)
+    super::draft(listener)
 }
 
 /// Ports that are no service's go to the application as they came.
@@ -127,7 +127,7 @@ pub(crate) fn no_http_proxy(mesh: &Mesh) -> Option<Conflict> {
 }
 
 /// For applications that are told to use a proxy.
-pub(crate) fn http_proxy(address: IpAddr, mesh: &Mesh, options: HttpOptions) -> Resource {
+pub(crate) fn http_proxy(address: IpAddr, mesh: &Mesh, options: HttpOptions) -> Draft<Listener> {
     let name = name(address, mesh.http_port);
     let http = filters::http(
         mesh,
@@ -136,7 +136,7 @@ pub(crate) fn http_proxy(address: IpAddr, mesh: &Mesh, options: HttpOptions) -> 
         Routes::Named(HTTP_PROXY.to_owned()),
         Extras::default(),
     );
-    let draft = Draft {
+    let frame = Frame {
         name,
         address,
         more: None,
@@ -147,5 +147,5 @@ pub(crate) fn http_proxy(address: IpAddr, mesh: &Mesh, options: HttpOptions) -> 
         chains: vec![Match::any().chain(http)],
         default: None,
     };
-    encode(&draft.listener(mesh))
+    super::draft(frame.listener(mesh))
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use api::model::{EndpointAddress, Protocol};
 use envoy_types::pb::envoy::config::core::v3::{self as core, TrafficDirection};
-use envoy_types::pb::envoy::config::listener::v3::FilterChain;
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
 
 use super::chain::{self, Match};
-use super::{Draft, INBOUND_PORT, Inspect, encode, is_proxys, name};
+use super::{Frame, INBOUND_PORT, Inspect, is_proxys, name};
+use crate::finish::{ClusterParts, Draft};
 use crate::resources::conflict::{Conflict, INVALID_LISTENER};
 use crate::resources::endpoints;
 use crate::resources::filters::{self, Extras, HttpOptions, Routes};
@@ -17,7 +18,6 @@ use crate::resources::instances::Instance;
 use crate::resources::mesh::{Mesh, MutualTls};
 use crate::resources::proxy::Proxy;
 use crate::resources::{clusters, routes, tls, wire};
-use crate::view::Resource;
 
 /// One port that the proxy takes for its application.
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ pub(crate) const fn declared(protocol: Protocol, sniffs: bool) -> Protocol {
 }
 
 impl Own<'_> {
-    pub(crate) fn clusters(&self) -> Vec<Resource> {
+    pub(crate) fn clusters(&self) -> Vec<Draft<ClusterParts>> {
         let mut known = BTreeSet::new();
         self.doors
             .iter()
@@ -163,13 +163,13 @@ impl Own<'_> {
             .collect()
     }
 
-    pub(crate) fn listeners(&self) -> Vec<Resource> {
+    pub(crate) fn listeners(&self) -> Vec<Draft<Listener>> {
         self.listening()
             .into_iter()
             .map(|door| {
                 let sniffs = door.protocol.is_auto();
                 let chains = self.chains(door, None);
-                let draft = Draft {
+                let frame = Frame {
                     name: name(door.bind, door.port),
                     address: door.bind,
                     more: None,
@@ -183,7 +183,7 @@ impl Own<'_> {
                     chains,
                     default: None,
                 };
-                encode(&draft.listener(self.mesh))
+                super::draft(frame.listener(self.mesh))
             })
             .collect()
     }

@@ -6,18 +6,18 @@ pub(crate) mod inbound;
 pub(crate) mod outbound;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::model::EndpointAddress;
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Listener};
-use prost::Message;
 
 use super::filters;
 use super::mesh::Mesh;
 use super::wire;
+use crate::finish::Draft;
 use crate::node::Node;
-use crate::view::Resource;
 
 /// Where Envoy itself, or pintle beside it, listens.
 const OWN_PORTS: [u16; 6] = [15000, 15001, 15006, 15020, 15021, 15090];
@@ -87,8 +87,8 @@ pub(crate) fn name(address: IpAddr, port: u16) -> String {
     format!("{address}_{port}")
 }
 
-/// A listener before it is encoded.
-pub(crate) struct Draft {
+/// What makes a listener one: its place, and its chains.
+pub(crate) struct Frame {
     pub(crate) name: String,
     pub(crate) address: IpAddr,
     pub(crate) more: Option<IpAddr>,
@@ -101,7 +101,7 @@ pub(crate) struct Draft {
     pub(crate) default: Option<FilterChain>,
 }
 
-impl Draft {
+impl Frame {
     pub(crate) fn listener(self, mesh: &Mesh) -> Listener {
         let mut inspectors = Vec::new();
         if self.inspect.tls {
@@ -143,6 +143,8 @@ fn timeout(mesh: &Mesh) -> Duration {
     mesh.detection_timeout
 }
 
-pub(crate) fn encode(listener: &Listener) -> Resource {
-    Resource::new(listener.name.as_str(), listener.encode_to_vec())
+/// By the name that it has itself.
+pub(crate) fn draft(listener: Listener) -> Draft<Listener> {
+    let name: Arc<str> = listener.name.as_str().into();
+    Draft::new(name, listener)
 }

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
 use super::chain::{self, Match};
-use super::{Draft, Inspect, encode, fixed, is_envoys, is_own, name};
+use super::{Frame, Inspect, fixed, is_envoys, is_own, name};
 use crate::resources::conflict::{
     Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
 };
@@ -332,7 +332,7 @@ impl<'a> Builder<'a> {
         } else {
             vec![Match::any().chain(tcp)]
         };
-        let draft = Draft {
+        let frame = Frame {
             name: name.clone(),
             address,
             more: None,
@@ -346,7 +346,7 @@ impl<'a> Builder<'a> {
             chains,
             default: None,
         };
-        self.insert(draft, routes, Some(address), endpoint);
+        self.insert(frame, routes, Some(address), endpoint);
     }
 
     fn each_endpoint(&mut self, outlet: &Arc<Outlet>, endpoints: &[&Endpoint]) {
@@ -362,14 +362,14 @@ impl<'a> Builder<'a> {
 
     fn insert(
         &mut self,
-        draft: Draft,
+        frame: Frame,
         routes: Vec<Arc<str>>,
         address: Option<IpAddr>,
         endpoint: bool,
     ) {
-        let name = draft.name.clone();
+        let name = frame.name.clone();
         let built = Built {
-            resource: Arc::new(encode(&draft.listener(self.mesh))),
+            resource: Arc::new(super::draft(frame.listener(self.mesh)).finish()),
             address,
             endpoint,
         };
@@ -424,7 +424,7 @@ impl<'a> Builder<'a> {
                 );
             }
         }
-        let draft = Draft {
+        let frame = Frame {
             name,
             address,
             more,
@@ -435,6 +435,6 @@ impl<'a> Builder<'a> {
             chains,
             default,
         };
-        self.insert(draft, routes, None, false);
+        self.insert(frame, routes, None, false);
     }
 }
