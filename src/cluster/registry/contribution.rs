@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use api::istio::networking::v1alpha3::{ServiceEntry, Sidecar, WorkloadEntry};
-use api::model::{
-    ClusterId, Endpoint, Objects, Registry, Service, ServiceKey, Workload, WorkloadKey,
-};
+use api::model::{ClusterId, Endpoint, Registry, Service, ServiceKey, Workload, WorkloadKey};
+
+use super::Configuration;
 
 /// Which source: its kind, and the cluster that it speaks for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,10 +30,8 @@ pub struct Contribution {
     pub endpoints: Arc<BTreeMap<ServiceKey, Arc<[Endpoint]>>>,
     /// Pods.
     pub workloads: Arc<BTreeMap<WorkloadKey, Arc<Workload>>>,
-    /// Configuration. ServiceEntries become services where sources are merged, because they select the workloads of others.
-    pub entries: Arc<Objects<ServiceEntry>>,
-    pub workload_entries: Arc<Objects<WorkloadEntry>>,
-    pub sidecars: Arc<Objects<Sidecar>>,
+    /// ServiceEntries become services where sources are merged, because they select the workloads of others.
+    pub configuration: Configuration,
 }
 
 /// How far a source is.

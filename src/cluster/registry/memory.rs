@@ -141,13 +141,27 @@ mod tests {
         let mut memory = memory();
         let both = entry("a", 80) + &entry("b", 80);
         let put = memory.put(both.as_bytes()).unwrap();
-        assert_eq!((put.objects, put.contribution.entries.len()), (2, 2));
+        assert_eq!(
+            (put.objects, put.contribution.configuration.entries.len()),
+            (2, 2)
+        );
         let put = memory.put(entry("c", 80).as_bytes()).unwrap();
-        assert_eq!((put.objects, put.contribution.entries.len()), (1, 1));
+        assert_eq!(
+            (put.objects, put.contribution.configuration.entries.len()),
+            (1, 1)
+        );
         assert_eq!(&*memory.body(), entry("c", 80).as_bytes());
         assert_eq!(memory.written()[0].name, "c".into());
         assert_eq!(memory.put(b"---\n").unwrap().objects, 0);
         assert_eq!(memory.written().len(), 0);
+    }
+
+    #[test]
+    fn rules_for_traffic_are_taken() {
+        let rule = "{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {name: r}, spec: {host: a}}";
+        let put = memory().put(rule.as_bytes()).unwrap();
+        assert_eq!(put.counts, BTreeMap::from([("DestinationRule".into(), 1)]));
+        assert_eq!(put.contribution.configuration.destination_rules.len(), 1);
     }
 
     #[test]

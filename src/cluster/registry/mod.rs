@@ -11,6 +11,7 @@
 //! it, so that saying all costs little and nobody has to keep the books of who said what when. [`Registries`] makes one world
 //! of what all of them said, and says what that changed for proxies.
 
+mod configuration;
 pub mod consul;
 mod contribution;
 mod files;
@@ -22,6 +23,7 @@ mod rows;
 mod store;
 mod written;
 
+pub use configuration::{AnyConfigured, Configuration, EachKind, ObjectKey, Spec};
 pub use contribution::{Contribution, SourceId, Standing};
 pub use files::{Files, Message, Outcome};
 pub use memory::{Memory, Put};

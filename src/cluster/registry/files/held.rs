@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use api::model::{Configured, Objects as Configuration};
-
 use super::super::kubernetes::{
     Endpoints, Names, Namespace, Node, Objects, Pod, Problem, Service, Slice,
 };
@@ -100,9 +98,7 @@ impl Held {
         let mut sorted = Sorted::default();
         for meaning in meanings {
             match meaning {
-                Meaning::ServiceEntry(one) => add(&mut said.entries, one),
-                Meaning::WorkloadEntry(one) => add(&mut said.workload_entries, one),
-                Meaning::Sidecar(one) => add(&mut said.sidecars, one),
+                Meaning::Configuration(one) => said.configuration.set(one.clone()),
                 Meaning::Service(one) => sorted.services.push(one.clone()),
                 Meaning::Slice(one) => sorted.slices.push(one.clone()),
                 Meaning::Endpoints(one) => sorted.endpoints.push(one.clone()),
@@ -155,11 +151,6 @@ struct Sorted {
     pods: Vec<Arc<Pod>>,
     machines: Vec<Arc<Node>>,
     namespaces: Vec<Arc<Namespace>>,
-}
-
-fn add<T: Clone>(to: &mut Arc<Configuration<T>>, one: &Arc<Configured<T>>) {
-    let key = (one.namespace.clone(), one.name.clone());
-    Arc::make_mut(to).insert(key, one.clone());
 }
 
 /// As it is shown when it is not used after all.

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use api::config;
 use api::config::document::Part;
-use api::model::{Configured, DISTRIBUTION, is_near};
-use api::networking::{self, Kind as Typed, ServiceEntry, Sidecar, WorkloadEntry};
 use api::yaml::{Node, Plain, Value};
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
+use super::super::configuration::AnyConfigured;
 use super::super::kubernetes::{Endpoints, Namespace, Node as Machine, Pod, Service, Slice};
 use super::super::refusal::Refusal;
 use super::super::written::Written;
@@ -38,9 +37,7 @@ impl std::fmt::Display for Id {
 /// What is made of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::registry) enum Meaning {
-    ServiceEntry(Arc<Configured<ServiceEntry>>),
-    WorkloadEntry(Arc<Configured<WorkloadEntry>>),
-    Sidecar(Arc<Configured<Sidecar>>),
+    Configuration(AnyConfigured),
     Service(Arc<Service>),
     Slice(Arc<Slice>),
     Endpoints(Arc<Endpoints>),
@@ -61,9 +58,7 @@ impl Meaning {
             | Self::Pod(_)
             | Self::Machine(_)
             | Self::Namespace(_) => true,
-            Self::ServiceEntry(_) | Self::WorkloadEntry(_) | Self::Sidecar(_) | Self::Nothing => {
-                false
-            }
+            Self::Configuration(_) | Self::Nothing => false,
         }
     }
 }
@@ -219,7 +214,10 @@ fn configuration(head: &Head<'_>, source: &Arc<str>) -> Item {
     let meaning = head.created.clone().and_then(|created| {
         match (Refusal::of(&findings), object) {
             (Some(refusal), _) => Err(refusal.words.to_string()),
-            (None, Some(object)) => meaning(&object, created),
+            (None, Some(object)) => {
+                let read = AnyConfigured::of(&object, created)?;
+                Ok(read.map_or(Meaning::Nothing, Meaning::Configuration))
+            }
             // Of a kind that nobody uses.
             (None, None) => Ok(Meaning::Nothing),
         }
@@ -269,31 +267,6 @@ fn place(value: &mut Json, namespace: &str) {
     if let Some(Json::Object(metadata)) = value.get_mut("metadata") {
         set(metadata, Json::from(namespace));
     }
-}
-
-/// A valid object as the part of the world that it describes.
-fn meaning(object: &config::Object, created: Option<i64>) -> Result<Meaning, String> {
-    match object.kind.kind {
-        ServiceEntry::NAME => typed(object, created).map(Meaning::ServiceEntry),
-        WorkloadEntry::NAME => typed(object, created).map(Meaning::WorkloadEntry),
-        Sidecar::NAME => typed(object, created).map(Meaning::Sidecar),
-        _ => Ok(Meaning::Nothing),
-    }
-}
-
-fn typed<T: Typed>(
-    object: &config::Object,
-    created: Option<i64>,
-) -> Result<Arc<Configured<T>>, String> {
-    let spec = networking::spec(object).map_err(|error| error.to_string())?;
-    let near = object.annotations.get(DISTRIBUTION).map(|text| text.trim());
-    Ok(Arc::new(Configured {
-        name: object.name.as_str().into(),
-        namespace: object.namespace.as_str().into(),
-        created,
-        prefers_close: is_near(near),
-        spec,
-    }))
 }
 
 fn kubernetes(head: &Head<'_>) -> Item {

@@ -153,7 +153,7 @@ proptest! {
             }
             reference.edit(*file, edit);
             let outcome = files.take(tree(&there, Some(*file)));
-            let entries = outcome.contribution.entries.values();
+            let entries = outcome.contribution.configuration.entries.values();
             let served: BTreeMap<_, _> = entries
                 .map(|entry| (entry.name.to_string(), entry.spec.ports[0].number))
                 .collect();

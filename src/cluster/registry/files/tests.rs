@@ -39,10 +39,15 @@ impl Directory {
     /// Names of entries with the numbers of their ports, and what is wrong.
     fn read(&mut self) -> (String, Vec<String>) {
         let outcome = self.files.read().unwrap();
-        let entries = outcome.contribution.entries.values().map(|entry| {
-            let port = entry.spec.ports.first().map_or(0, |port| port.number);
-            format!("{}/{}:{port}", entry.namespace, entry.name)
-        });
+        let entries = outcome
+            .contribution
+            .configuration
+            .entries
+            .values()
+            .map(|entry| {
+                let port = entry.spec.ports.first().map_or(0, |port| port.number);
+                format!("{}/{}:{port}", entry.namespace, entry.name)
+            });
         let messages = outcome.messages.iter().map(ToString::to_string);
         (entries.collect::<Vec<_>>().join(" "), messages.collect())
     }
@@ -66,10 +71,57 @@ fn an_annotation_is_kept_with_the_object() {
         let annotated =
             format!("name: a\n  annotations: {{networking.istio.io/traffic-distribution: {says}}}");
         directory.write("a.yaml", &entry("a", 1).replacen("name: a", &annotated, 1));
-        let entries = directory.files.read().unwrap().contribution.entries;
+        let entries = directory
+            .files
+            .read()
+            .unwrap()
+            .contribution
+            .configuration
+            .entries;
         let all: Vec<_> = entries.values().map(|one| one.prefers_close).collect();
         assert_eq!(all, [near]);
     }
+}
+
+#[test]
+fn rules_for_traffic_are_read() {
+    let mut directory = Directory::new();
+    let rule = |subset: &str| {
+        let head =
+            "apiVersion: networking.istio.io/v1\nmetadata: {name: r, namespace: demo}\nkind: ";
+        format!(
+            "{head}VirtualService\nspec: {{hosts: [a], http: [{{route: [{{destination: {{host: a, subset: {subset}}}}}]}}]}}\n---\n\
+             {head}DestinationRule\nspec: {{host: a, subsets: [{{name: {subset}}}]}}\n"
+        )
+    };
+    let subsets = |directory: &mut Directory| -> Vec<String> {
+        let outcome = directory.files.read().unwrap();
+        let counts: Vec<_> = outcome
+            .objects
+            .iter()
+            .map(|(kind, count)| (&**kind, *count))
+            .collect();
+        assert_eq!(counts, [("DestinationRule", 1), ("VirtualService", 1)]);
+        let Contribution { configuration, .. } = outcome.contribution;
+        let services = configuration.virtual_services.values();
+        let destinations = services.map(|one| {
+            one.spec.http[0].route[0]
+                .destination
+                .clone()
+                .unwrap()
+                .subset
+        });
+        let rules = configuration.destination_rules.values();
+        destinations
+            .chain(rules.map(|one| one.spec.subsets[0].name.clone()))
+            .collect()
+    };
+    directory.write("a.yaml", &rule("v1"));
+    assert_eq!(subsets(&mut directory), ["v1"; 2]);
+    directory.write("a.yaml", &rule("v2"));
+    assert_eq!(subsets(&mut directory), ["v2"; 2]);
+    directory.write("a.yaml", &rule("_"));
+    assert_eq!(subsets(&mut directory), ["v2"; 2]);
 }
 
 #[test]
@@ -269,12 +321,18 @@ fn what_did_not_change_is_the_same_pointer() {
     let one = directory.files.read().unwrap().contribution;
     let same = directory.files.read().unwrap().contribution;
     let key: (Arc<str>, Arc<str>) = ("default".into(), "a".into());
-    assert!(Arc::ptr_eq(&one.entries[&key], &same.entries[&key]));
+    assert!(Arc::ptr_eq(
+        &one.configuration.entries[&key],
+        &same.configuration.entries[&key]
+    ));
     // Another file, another order, other comments.
     directory.write("a.yaml", &(entry("b", 3) + "# a\n" + &entry("a", 1)));
     let next = directory.files.read().unwrap().contribution;
-    assert!(Arc::ptr_eq(&one.entries[&key], &next.entries[&key]));
-    assert_ne!(one.entries, next.entries);
+    assert!(Arc::ptr_eq(
+        &one.configuration.entries[&key],
+        &next.configuration.entries[&key]
+    ));
+    assert_ne!(one.configuration.entries, next.configuration.entries);
 }
 
 const CLUSTER: &str = "
@@ -389,7 +447,10 @@ fn an_object_of_no_time_keeps_its_last_good_version() {
     let mut directory = Directory::new();
     directory.write("a.yaml", &(entry("a", 1) + service));
     let before = directory.files.read().unwrap().contribution;
-    assert_eq!((before.entries.len(), before.services.len()), (1, 1));
+    assert_eq!(
+        (before.configuration.entries.len(), before.services.len()),
+        (1, 1)
+    );
     let dated = |text: &str| text.replace("metadata:\n", "metadata:\n  creationTimestamp: today\n");
     directory.write("a.yaml", &(dated(&entry("a", 2)) + &dated(service)));
     let outcome = directory.files.read().unwrap();
@@ -442,5 +503,5 @@ fn a_file_of_many_documents_may_be_long() {
     fs::write(root.path().join("all.yaml"), text).unwrap();
     let read = Files::new(root.path(), names(), true).read().unwrap();
     assert_eq!(read.messages, []);
-    assert_eq!(read.contribution.entries.len(), 100);
+    assert_eq!(read.contribution.configuration.entries.len(), 100);
 }

@@ -2,15 +2,15 @@
 //! used; what it said before stays.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
-use api::model::{Configured, DISTRIBUTION, Objects, is_near};
-use api::networking::{self, ServiceEntry, Sidecar, WorkloadEntry};
+use api::model::{Configured, DISTRIBUTION, is_near};
+use api::networking;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::super::configuration::{self, Configuration, ObjectKey, Spec};
 use super::super::refusal::Refusal;
 use super::objects::Problem;
 use super::wire::RawMetadata;
@@ -21,26 +21,9 @@ pub(super) const GROUP: &str = "networking.istio.io";
 /// A server that has several converts between them, and all say the same: the first that it has is read.
 pub(super) const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha3"];
 
-/// A kind of configuration.
-pub(super) trait Spec: networking::Kind + PartialEq + fmt::Debug + Send + Sync {
-    const PLURAL: &'static str;
-}
-
-impl Spec for ServiceEntry {
-    const PLURAL: &'static str = "serviceentries";
-}
-
-impl Spec for WorkloadEntry {
-    const PLURAL: &'static str = "workloadentries";
-}
-
-impl Spec for Sidecar {
-    const PLURAL: &'static str = "sidecars";
-}
-
 /// An object, or what is wrong with it.
 #[derive(Debug, PartialEq, Deserialize)]
-#[serde(from = "Raw", bound = "T: Spec + 'static")]
+#[serde(from = "Raw", bound = "T: Spec")]
 pub(super) struct Custom<T> {
     key: Key,
     read: Result<Arc<Configured<T>>, Refusal>,
@@ -53,7 +36,7 @@ impl<T> Custom<T> {
     }
 }
 
-impl<T: Spec + 'static> Kind for Custom<T> {
+impl<T: Spec> Kind for Custom<T> {
     const RESOURCE: Resource = Resource {
         group: GROUP,
         version: VERSIONS[0],
@@ -107,24 +90,16 @@ fn judged<T: Spec>(raw: &Raw) -> Result<T, Refusal> {
     }
 }
 
-/// All objects of one kind.
-#[derive(Debug)]
-pub(super) struct Configs<T> {
-    said: Arc<Objects<T>>,
-    wrong: BTreeMap<Key, Refusal>,
+/// All objects, of all kinds.
+#[derive(Debug, Default)]
+pub(super) struct Configs {
+    said: Configuration,
+    /// By the kind's name.
+    wrong: BTreeMap<(&'static str, Key), Refusal>,
 }
 
-impl<T> Default for Configs<T> {
-    fn default() -> Self {
-        Self {
-            said: Arc::default(),
-            wrong: BTreeMap::new(),
-        }
-    }
-}
-
-impl<T: Spec + 'static> Configs<T> {
-    pub(super) fn apply(&mut self, changes: Changes<Custom<T>>) {
+impl Configs {
+    pub(super) fn apply<T: Spec>(&mut self, changes: Changes<Custom<T>>) {
         if changes.whole {
             let there = |key: &Key| {
                 changes
@@ -132,57 +107,48 @@ impl<T: Spec + 'static> Configs<T> {
                     .binary_search_by(|change| change.key().cmp(key))
                     .is_ok()
             };
-            let gone = self
-                .said
-                .values()
-                .map(|one| Key::new(&one.namespace, &one.name));
-            let gone: Vec<Key> = gone
-                .chain(self.wrong.keys().cloned())
-                .filter(|key| !there(key))
-                .collect();
+            let valid = T::of(&self.said).values();
+            let valid = valid.map(|one| Key::new(&one.namespace, &one.name));
+            let wrong = self.wrong.keys().filter(|(kind, _)| *kind == T::NAME);
+            let wrong = wrong.map(|(_, key)| key.clone());
+            let gone: Vec<Key> = valid.chain(wrong).filter(|key| !there(key)).collect();
             for key in gone {
-                self.remove(&key);
+                self.remove::<T>(key);
             }
         }
         for change in changes.changes {
             match change {
                 Change::Set(key, object) => self.set(key, &object),
-                Change::Gone(key) => self.remove(&key),
+                Change::Gone(key) => self.remove::<T>(key),
             }
         }
     }
 
-    fn set(&mut self, key: Key, object: &Custom<T>) {
+    fn set<T: Spec>(&mut self, key: Key, object: &Custom<T>) {
         match &object.read {
             Ok(new) => {
-                self.wrong.remove(&key);
-                let place = place(&key);
-                if self.said.get(&place) != Some(new) {
-                    Arc::make_mut(&mut self.said).insert(place, Arc::clone(new));
-                }
+                self.wrong.remove(&(T::NAME, key));
+                configuration::set(T::of_mut(&mut self.said), Arc::clone(new));
             }
             Err(refusal) => {
-                self.wrong.insert(key, refusal.clone());
+                self.wrong.insert((T::NAME, key), refusal.clone());
             }
         }
     }
 
-    fn remove(&mut self, key: &Key) {
-        self.wrong.remove(key);
-        let place = place(key);
-        if self.said.contains_key(&place) {
-            Arc::make_mut(&mut self.said).remove(&place);
-        }
+    fn remove<T: Spec>(&mut self, key: Key) {
+        configuration::remove(T::of_mut(&mut self.said), &place(&key));
+        self.wrong.remove(&(T::NAME, key));
     }
 
     /// All that are valid, or were.
-    pub(super) fn said(&self) -> Arc<Objects<T>> {
-        Arc::clone(&self.said)
+    pub(super) const fn said(&self) -> &Configuration {
+        &self.said
     }
 
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
-        self.wrong.iter().map(|(object, refusal)| Problem {
-            kind: T::NAME,
+        self.wrong.iter().map(|((kind, object), refusal)| Problem {
+            kind,
             object: object.clone(),
             refusal: refusal.clone(),
             is_unreadable: false,
@@ -190,7 +156,7 @@ impl<T: Spec + 'static> Configs<T> {
     }
 }
 
-fn place(key: &Key) -> (Arc<str>, Arc<str>) {
+fn place(key: &Key) -> ObjectKey {
     ((*key.namespace).into(), (*key.name).into())
 }
 
@@ -198,6 +164,7 @@ fn place(key: &Key) -> (Arc<str>, Arc<str>) {
 mod tests {
     use super::*;
     use crate::store::{Writer, store};
+    use api::networking::{ServiceEntry, Sidecar};
 
     fn entry(name: &str, host: &str) -> Value {
         json!({
@@ -211,7 +178,7 @@ mod tests {
         serde_json::from_str(&object.to_string()).unwrap()
     }
 
-    fn words(configs: &Configs<ServiceEntry>) -> Vec<String> {
+    fn words(configs: &Configs) -> Vec<String> {
         let say = |problem: Problem| {
             format!(
                 "{} {}: {}",
@@ -221,8 +188,8 @@ mod tests {
         configs.problems().map(say).collect()
     }
 
-    fn hosts(configs: &Configs<ServiceEntry>) -> Vec<String> {
-        let all = configs.said();
+    fn hosts(configs: &Configs) -> Vec<String> {
+        let all = &configs.said().entries;
         all.values()
             .flat_map(|one| one.spec.hosts.clone())
             .collect()
@@ -238,16 +205,19 @@ mod tests {
         ]);
         configs.apply(reader.changed().await.unwrap());
         assert_eq!(hosts(&configs), ["a.example"]);
-        assert_eq!(configs.said().values().next().unwrap().created, Some(7));
+        assert_eq!(
+            configs.said().entries.values().next().unwrap().created,
+            Some(7)
+        );
         let said = words(&configs);
         assert!(
             said.len() == 1 && said[0].starts_with("ServiceEntry demo/b: spec.hosts[0]: "),
             "{said:?}"
         );
-        let before = configs.said();
+        let before = configs.said().clone();
         writer.set(read(&entry("a", "")));
         configs.apply(reader.changed().await.unwrap());
-        assert!(Arc::ptr_eq(&before, &configs.said()));
+        assert!(before.is_same(configs.said()));
         assert_eq!(words(&configs).len(), 2);
         writer.set(read(&entry("a", "c.example")));
         configs.apply(reader.changed().await.unwrap());

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::networking::{Kind as _, ServiceEntry, Sidecar, WorkloadEntry};
 use tokio::time::Instant;
 
-use super::custom::{Configs, Spec};
+use super::custom::Configs;
 use super::objects::{Event, Names, Objects, Problem};
 use super::others::{self, Others};
 use super::wire::{Namespace, Node};
@@ -64,39 +63,12 @@ impl Default for Told {
     }
 }
 
-/// A kind of configuration's place.
-pub(super) trait Part: Spec + 'static {
-    fn of(heard: &mut Heard) -> &mut Configs<Self>
-    where
-        Self: Sized;
-}
-
-impl Part for ServiceEntry {
-    fn of(heard: &mut Heard) -> &mut Configs<Self> {
-        &mut heard.entries
-    }
-}
-
-impl Part for WorkloadEntry {
-    fn of(heard: &mut Heard) -> &mut Configs<Self> {
-        &mut heard.workload_entries
-    }
-}
-
-impl Part for Sidecar {
-    fn of(heard: &mut Heard) -> &mut Configs<Self> {
-        &mut heard.sidecars
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Heard {
     pub(super) objects: Objects,
     /// After so long a source that is not heard is lost.
     patience: Duration,
-    entries: Configs<ServiceEntry>,
-    workload_entries: Configs<WorkloadEntry>,
-    sidecars: Configs<Sidecar>,
+    pub(super) configs: Configs,
     pub(super) others: Others,
     /// Kinds that the account has no right to, and that are done without.
     refused: BTreeSet<&'static str>,
@@ -122,9 +94,7 @@ impl Heard {
         Self {
             objects: Objects::new(names),
             patience,
-            entries: Configs::default(),
-            workload_entries: Configs::default(),
-            sidecars: Configs::default(),
+            configs: Configs::default(),
             others: Others::default(),
             refused: BTreeSet::new(),
             fresh: kinds.map(|kind| (kind, Freshness::default())).collect(),
@@ -264,22 +234,15 @@ impl Heard {
         self.since = None;
         self.standing = standing.clone();
         self.error.clone_from(&error);
-        let configs = [
-            (ServiceEntry::NAME, self.entries.said().len()),
-            (WorkloadEntry::NAME, self.workload_entries.said().len()),
-            (Sidecar::NAME, self.sidecars.said().len()),
-        ];
         let mut counts = self.objects.counts();
-        counts.extend(configs);
+        counts.extend(self.configs.said().counts());
         for (inert, ..) in self.others.iter() {
             *counts.entry(inert.kind.kind).or_default() += 1;
         }
         counts.retain(|_, count| *count > 0);
         let contribution = if self.synced {
             Contribution {
-                entries: self.entries.said(),
-                workload_entries: self.workload_entries.said(),
-                sidecars: self.sidecars.said(),
+                configuration: self.configs.said().clone(),
                 ..self.objects.contribution()
             }
         } else {
@@ -287,9 +250,7 @@ impl Heard {
         };
         let of_objects = self.objects.problems();
         let problems = of_objects
-            .chain(self.entries.problems())
-            .chain(self.workload_entries.problems())
-            .chain(self.sidecars.problems())
+            .chain(self.configs.problems())
             .chain(self.unreadable())
             .collect();
         Some(Told {

@@ -8,6 +8,7 @@ use api::config::{Effect, KINDS, LATER};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::configuration::Configuration;
 use super::custom::{GROUP, Raw, VERSIONS};
 use crate::kind::{Key, Kind, Resource};
 use crate::store::{Change, Changes};
@@ -32,7 +33,10 @@ const LATER_VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
 /// All of them, by group and kind.
 static INERT: LazyLock<Vec<Inert>> = LazyLock::new(|| {
     let all = KINDS.iter().chain(LATER);
-    let inert = all.filter(|kind| kind.effect == Effect::None);
+    let is_read = |kind: &api::config::Kind| {
+        kind.group == GROUP && Configuration::PLURALS.contains(&kind.plural)
+    };
+    let inert = all.filter(|kind| kind.effect == Effect::None && !is_read(kind));
     let mut inert: Vec<_> = inert
         .map(|kind| Inert {
             kind,
@@ -203,7 +207,7 @@ mod tests {
             "authentication.istio.io/v1alpha1 Policy",
             "config.istio.io/v1alpha2 rule",
             "extensions.istio.io/v1 WasmPlugin",
-            "networking.istio.io/v1 VirtualService",
+            "networking.istio.io/v1 Gateway",
             "networking.istio.io/v1 WorkloadGroup",
             "networking.istio.io/v1alpha3 EnvoyFilter",
             "rbac.istio.io/v1alpha1 ClusterRbacConfig",
@@ -213,10 +217,9 @@ mod tests {
         ] {
             assert!(all.iter().any(|one| one == expected), "{expected}: {all:?}");
         }
-        assert!(
-            all.iter().all(|one| !one.ends_with(" ServiceEntry")),
-            "{all:?}"
-        );
+        for read in [" ServiceEntry", " VirtualService"] {
+            assert!(all.iter().all(|one| !one.ends_with(read)), "{all:?}");
+        }
     }
 
     /// Who is told of by name has to be allowed to be read.
@@ -224,17 +227,15 @@ mod tests {
     fn the_manifest_gives_the_right_to_read_each_of_them() {
         let manifest = include_str!("../../../../build/kubernetes/discovery.yaml");
         let rules: Vec<_> = manifest.split("  - apiGroups: [").collect();
-        for Inert { kind, .. } in INERT.iter() {
+        let inert = INERT.iter().map(|one| (one.kind.group, one.kind.plural));
+        let typed = Configuration::PLURALS.iter().map(|plural| (GROUP, *plural));
+        for (group, plural) in inert.chain(typed) {
             let of_group = rules
                 .iter()
-                .find(|rule| rule.starts_with(&format!("{}]", kind.group)));
-            let rule = of_group.unwrap_or_else(|| panic!("no rule for {}", kind.group));
+                .find(|rule| rule.starts_with(&format!("{group}]")));
+            let rule = of_group.unwrap_or_else(|| panic!("no rule for {group}"));
             let mut words = rule.split(|letter: char| !letter.is_ascii_alphanumeric());
-            assert!(
-                words.any(|word| word == kind.plural),
-                "{}: {rule}",
-                kind.plural
-            );
+            assert!(words.any(|word| word == plural), "{plural}: {rule}");
         }
     }
 

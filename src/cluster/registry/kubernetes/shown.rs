@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::model::{Configured, Objects};
+use api::model::Configured;
 use api::networking;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::custom::{GROUP, Spec, VERSIONS};
+use super::super::configuration::{Configuration, EachKind, Spec};
+use super::custom::{GROUP, VERSIONS};
 use super::heard::Told;
 use crate::kind::Key;
 use crate::registry::Written;
@@ -18,12 +19,15 @@ impl Told {
     /// The mesh's configuration as it is used, and what is wrong with newer versions of it; `source` is this cluster's name.
     #[must_use]
     pub fn written(&self, source: &str) -> Vec<Written> {
-        let said = &self.contribution;
-        let mut all = self.of_kind(&said.entries, source);
-        all.extend(self.of_kind(&said.workload_entries, source));
-        all.extend(self.of_kind(&said.sidecars, source));
-        all.extend(self.others(source));
-        all
+        let all = Vec::new();
+        let mut shown = Shown {
+            told: self,
+            source,
+            all,
+        };
+        Configuration::each_kind(&mut shown);
+        shown.all.extend(self.others(source));
+        shown.all
     }
 
     fn others(&self, source: &str) -> impl Iterator<Item = Written> {
@@ -51,7 +55,8 @@ impl Told {
         })
     }
 
-    fn of_kind<T: Spec>(&self, objects: &Objects<T>, source: &str) -> Vec<Written> {
+    fn of_kind<T: Spec>(&self, source: &str) -> Vec<Written> {
+        let objects = T::of(&self.contribution.configuration);
         let problems = self
             .problems
             .iter()
@@ -78,6 +83,18 @@ impl Told {
             messages: refusal.findings.to_vec(),
         }));
         all
+    }
+}
+
+struct Shown<'a> {
+    told: &'a Told,
+    source: &'a str,
+    all: Vec<Written>,
+}
+
+impl EachKind for Shown<'_> {
+    fn kind<T: Spec>(&mut self) {
+        self.all.extend(self.told.of_kind::<T>(self.source));
     }
 }
 
@@ -128,26 +145,31 @@ fn said(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> (bool,
 /// The verdict on an object as an API server has it, and the messages that `configz` shows.
 #[cfg(test)]
 pub(in crate::registry) fn judged(object: &Value) -> (bool, Vec<String>) {
-    fn of<T: Spec + 'static>(object: &Value) -> (bool, Vec<String>) {
-        let custom: super::custom::Custom<T> = serde_json::from_str(&object.to_string()).unwrap();
-        match custom.read() {
-            Ok(one) => {
-                let written = written("Kubernetes", one, None);
-                (written.accepted, written.messages)
+    struct Judge<'a> {
+        object: &'a Value,
+        said: Option<(bool, Vec<String>)>,
+    }
+    impl EachKind for Judge<'_> {
+        fn kind<T: Spec>(&mut self) {
+            if self.object["kind"] != T::NAME {
+                return;
             }
-            Err(refusal) => (false, refusal.findings.to_vec()),
+            let text = self.object.to_string();
+            let custom: super::custom::Custom<T> = serde_json::from_str(&text).unwrap();
+            self.said = Some(match custom.read() {
+                Ok(one) => {
+                    let written = written("Kubernetes", one, None);
+                    (written.accepted, written.messages)
+                }
+                Err(refusal) => (false, refusal.findings.to_vec()),
+            });
         }
     }
+    let mut judge = Judge { object, said: None };
+    Configuration::each_kind(&mut judge);
     let text = |name: &str| object[name].as_str().unwrap_or_default();
-    match text("kind") {
-        "ServiceEntry" => of::<networking::ServiceEntry>(object),
-        "WorkloadEntry" => of::<networking::WorkloadEntry>(object),
-        "Sidecar" => of::<networking::Sidecar>(object),
-        kind => said(
-            text("apiVersion"),
-            kind,
-            &object["metadata"],
-            &object["spec"],
-        ),
-    }
+    judge.said.unwrap_or_else(|| {
+        let (metadata, spec) = (&object["metadata"], &object["spec"]);
+        said(text("apiVersion"), text("kind"), metadata, spec)
+    })
 }

@@ -9,10 +9,9 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use api::networking::{ServiceEntry, Sidecar, WorkloadEntry};
-
+use super::super::configuration::{Configuration, EachKind, Spec};
 use super::custom::{Custom, VERSIONS};
-use super::heard::{Heard, Part, Told};
+use super::heard::{Heard, Told};
 use super::held::Held;
 use super::installed::Installed;
 use super::objects::{Names, Problem};
@@ -32,7 +31,7 @@ pub struct Settings {
     pub names: Names,
     /// This namespace only; Nodes and Namespaces are read all the same.
     pub namespace: Option<String>,
-    /// ServiceEntries, WorkloadEntries and Sidecars, too.
+    /// The mesh's configuration, too.
     pub configuration: bool,
     pub pace: Pace,
     /// A server that is not heard for so long is lost.
@@ -67,11 +66,6 @@ impl Settings {
 
 /// What is waited for until all was read.
 const ENDPOINTS: &str = "endpoints";
-const CONFIGURATION: [&str; 3] = [
-    <ServiceEntry as super::custom::Spec>::PLURAL,
-    <WorkloadEntry as super::custom::Spec>::PLURAL,
-    <Sidecar as super::custom::Spec>::PLURAL,
-];
 
 /// What one of the kinds says, to be taken in where all come together.
 type Word = Box<dyn FnOnce(&mut Heard) + Send>;
@@ -92,7 +86,7 @@ pub async fn run(
         Namespace::RESOURCE.name,
     ];
     if settings.configuration {
-        kinds.extend(CONFIGURATION);
+        kinds.extend(Configuration::PLURALS);
         kinds.extend(others::of_security());
     }
     let mut heard = Heard::new(settings.names.clone(), settings.patience, kinds);
@@ -173,9 +167,7 @@ impl Watching {
         watching.held::<Node>();
         watching.held::<Namespace>();
         if configuration {
-            watching.configuration::<ServiceEntry>();
-            watching.configuration::<WorkloadEntry>();
-            watching.configuration::<Sidecar>();
+            Configuration::each_kind(&mut watching);
             watching.others();
         }
         (watching.tasks, words)
@@ -216,13 +208,6 @@ impl Watching {
         });
     }
 
-    fn configuration<T: Part>(&mut self) {
-        let resource = Custom::<T>::RESOURCE;
-        self.looking::<Custom<T>>(resource, &VERSIONS, |heard, changes| {
-            T::of(heard).apply(changes);
-        });
-    }
-
     fn others(&mut self) {
         for (at, resource, versions) in others::resources() {
             // One type for all of them: each one more is 30 kB of the program.
@@ -260,6 +245,15 @@ impl Watching {
             .spawn(forward(resource.name, reader, self.to.clone(), apply));
         self.tasks
             .spawn(async move { match looking.run::<K>(writer).await {} });
+    }
+}
+
+impl EachKind for Watching {
+    fn kind<T: Spec>(&mut self) {
+        let resource = Custom::<T>::RESOURCE;
+        self.looking::<Custom<T>>(resource, &VERSIONS, |heard, changes| {
+            heard.configs.apply(changes);
+        });
     }
 }
 

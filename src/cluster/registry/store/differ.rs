@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::model::Objects;
-
 use super::merge::class;
 use super::{Report, Settings, Sources};
-use crate::registry::{Contribution, SourceId};
+use crate::registry::{Contribution, SourceId, Spec};
 
 /// Adds the keys of what differs. What is the same pointer is the same.
 pub(super) fn differ<K: Ord + Clone, V: PartialEq + ?Sized>(
@@ -55,22 +53,18 @@ pub(super) fn first<'a, V: ?Sized>(
 }
 
 /// Objects that another source has, too, and is heard.
-pub(super) fn doubles<'a, T>(
+pub(super) fn doubles<'a, T: Spec>(
     settings: &'a Settings,
     sources: &'a Sources,
-    kind: &'static str,
-    pick: impl Fn(&'a Contribution) -> &'a Arc<Objects<T>> + Copy + 'a,
-) -> impl Iterator<Item = Report>
-where
-    T: 'a,
-{
+) -> impl Iterator<Item = Report> {
+    let pick = |said: &'a Contribution| T::of(&said.configuration);
     sources.iter().flat_map(move |(id, source)| {
         pick(&source.said).keys().filter_map(move |key| {
             let (heard, _) = first(settings, sources, |said| pick(said).get(key))?;
             let (namespace, name) = key;
             (heard != id).then(|| Report {
                 source: id.clone(),
-                kind,
+                kind: T::NAME,
                 namespace: namespace.clone(),
                 name: name.clone(),
                 message: format!("not used: {heard} has one of this name"),

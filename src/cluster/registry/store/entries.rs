@@ -93,8 +93,10 @@ impl Entries {
                 self.select(&key.namespace, &pod.labels, &mut found);
             }
         }
-        for key in differ_all(&old.workload_entries, &new.workload_entries) {
-            for place in all().filter_map(|said| said.workload_entries.get(&key)) {
+        let was = &old.configuration.workload_entries;
+        let is = &new.configuration.workload_entries;
+        for key in differ_all(was, is) {
+            for place in all().filter_map(|said| said.configuration.workload_entries.get(&key)) {
                 let labels = meaning::labels(&place.spec.labels);
                 self.select(&key.0, &labels, &mut found);
             }
@@ -131,7 +133,9 @@ pub(super) fn used(
     trust_domain: &str,
     key: &ObjectKey,
 ) -> Option<Used> {
-    let (source, entry) = first(settings, sources, |said| said.entries.get(key))?;
+    let (source, entry) = first(settings, sources, |said| {
+        said.configuration.entries.get(key)
+    })?;
     let selector = meaning::selector(&entry.spec);
     let (namespace, _) = key;
     let selected = match &selector {
@@ -230,12 +234,20 @@ fn places<'a>(
     let start: ObjectKey = (namespace.clone(), "".into());
     let mut keys = BTreeSet::new();
     for source in sources.values() {
-        let near = source.said.workload_entries.range(start.clone()..);
+        let near = source
+            .said
+            .configuration
+            .workload_entries
+            .range(start.clone()..);
         let near = near.map(|(key, _)| key);
         keys.extend(near.take_while(|(of, _)| of == namespace));
     }
     keys.into_iter()
-        .filter_map(|key| first(settings, sources, |said| said.workload_entries.get(key)))
+        .filter_map(|key| {
+            first(settings, sources, |said| {
+                said.configuration.workload_entries.get(key)
+            })
+        })
         .map(|(source, place)| (source, &**place))
         .collect()
 }

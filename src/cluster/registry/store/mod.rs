@@ -22,7 +22,7 @@ use api::istio::mesh::v1alpha1::{MeshConfig, MeshNetworks};
 use api::mesh::mesh_config::AuthPolicy;
 use api::model::{ClusterId, Reason, Registry, ServiceKey, TlsMode, World};
 
-use super::{Contribution, SourceId, Standing};
+use super::{Configuration, Contribution, EachKind, ObjectKey, SourceId, Spec, Standing};
 use differ::{differ, differ_all, first};
 pub use effect::Effect;
 use effect::Effects;
@@ -42,9 +42,6 @@ pub struct Settings {
     /// Entries without an address that are HTTP on 443, or undeclared there, make no listener (`xds::settings`): that is told.
     pub block_http_on_443: bool,
 }
-
-/// Namespace and name.
-pub(super) type ObjectKey = (Arc<str>, Arc<str>);
 
 type Sources = BTreeMap<SourceId, Source>;
 
@@ -215,30 +212,18 @@ impl Registries {
         self.said.look(old, new);
         differ(&old.services, &new.services, &mut touched);
         differ(&old.endpoints, &new.endpoints, &mut touched);
-        self.sidecars(old, new, &mut effects);
+        Configuration::each_kind(&mut ConfigurationStep {
+            registries: self,
+            old: &old.configuration,
+            new: &new.configuration,
+            effects: &mut effects,
+        });
         let mut remade = self.entries.selecting(&self.sources, old, new);
         self.workloads(old, new, &mut effects);
-        differ(&old.entries, &new.entries, &mut remade);
+        let (was, is) = (&old.configuration.entries, &new.configuration.entries);
+        differ(was, is, &mut remade);
         self.remake(&remade, touched, &mut effects);
         effects.finish()
-    }
-
-    fn sidecars(&mut self, old: &Contribution, new: &Contribution, effects: &mut Effects) {
-        for key in differ_all(&old.sidecars, &new.sidecars) {
-            let now = first(&self.settings, &self.sources, |said| {
-                said.sidecars.get(&key)
-            });
-            let now = now.map(|(_, sidecar)| sidecar);
-            if self.world.sidecars.get(&key) == now {
-                continue;
-            }
-            effects.full(Reason::Config);
-            let sidecars = Arc::make_mut(&mut self.world.sidecars);
-            match now {
-                Some(sidecar) => sidecars.insert(key, sidecar.clone()),
-                None => sidecars.remove(&key),
-            };
-        }
     }
 
     fn workloads(&mut self, old: &Contribution, new: &Contribution, effects: &mut Effects) {
@@ -318,6 +303,43 @@ impl Registries {
     }
 }
 
+/// Takes the objects that differ into the world, of the kinds that have a place there.
+struct ConfigurationStep<'a> {
+    registries: &'a mut Registries,
+    old: &'a Configuration,
+    new: &'a Configuration,
+    effects: &'a mut Effects,
+}
+
+impl EachKind for ConfigurationStep<'_> {
+    fn kind<T: Spec>(&mut self) {
+        let Registries {
+            settings,
+            sources,
+            world,
+            ..
+        } = &mut *self.registries;
+        let Some(objects) = T::in_world(world) else {
+            return;
+        };
+        for key in differ_all(T::of(self.old), T::of(self.new)) {
+            let now = first(settings, sources, |said| {
+                T::of(&said.configuration).get(&key)
+            });
+            let now = now.map(|(_, object)| object);
+            if objects.get(&key) == now {
+                continue;
+            }
+            self.effects.full(Reason::Config);
+            let objects = Arc::make_mut(objects);
+            match now {
+                Some(object) => objects.insert(key, object.clone()),
+                None => objects.remove(&key),
+            };
+        }
+    }
+}
+
 fn trust_domain<'a>(settings: &'a Settings, mesh: &'a MeshConfig) -> &'a str {
     if mesh.trust_domain.is_empty() {
         &settings.trust_domain
@@ -337,14 +359,13 @@ fn is_auto(mesh: &MeshConfig) -> bool {
 }
 
 fn counts(said: &Contribution) -> BTreeMap<&'static str, usize> {
-    [
+    let registry = [
         ("Service", said.services.len()),
         ("Pod", said.workloads.len()),
-        ("ServiceEntry", said.entries.len()),
-        ("WorkloadEntry", said.workload_entries.len()),
-        ("Sidecar", said.sidecars.len()),
-    ]
-    .into_iter()
-    .filter(|(_, count)| *count > 0)
-    .collect()
+    ];
+    registry
+        .into_iter()
+        .chain(said.configuration.counts())
+        .filter(|(_, count)| *count > 0)
+        .collect()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::model::ServiceKey;
 
 use super::{Registries, differ};
-use crate::registry::{Contribution, SourceId};
+use crate::registry::{Configuration, Contribution, EachKind, SourceId, Spec};
 
 /// An object that is not used, or not as it was meant, though nothing is wrong with it alone: another one is in its place, or
 /// asks for something that it is not.
@@ -33,9 +33,22 @@ pub(super) struct Said {
 impl Said {
     /// A source says something else now.
     pub(super) fn look(&mut self, old: &Contribution, new: &Contribution) {
-        self.is_due |= !Arc::ptr_eq(&old.entries, &new.entries)
-            || !Arc::ptr_eq(&old.workload_entries, &new.workload_entries)
-            || !Arc::ptr_eq(&old.sidecars, &new.sidecars);
+        self.is_due |= !old.configuration.is_same(&new.configuration);
+    }
+}
+
+/// Adds the objects that another source has, too, and is heard.
+struct Doubles<'a> {
+    registries: &'a Registries,
+    reports: Vec<Report>,
+}
+
+impl EachKind for Doubles<'_> {
+    fn kind<T: Spec>(&mut self) {
+        let Registries {
+            settings, sources, ..
+        } = self.registries;
+        self.reports.extend(differ::doubles::<T>(settings, sources));
     }
 }
 
@@ -47,19 +60,13 @@ impl Registries {
         self.weigh(&mut reports);
         let used = self.entries.used.values();
         reports.extend(used.flat_map(|used| &used.notes).cloned());
-        let (settings, sources) = (&self.settings, &self.sources);
-        reports.extend(differ::doubles(settings, sources, "ServiceEntry", |said| {
-            &said.entries
-        }));
-        reports.extend(differ::doubles(
-            settings,
-            sources,
-            "WorkloadEntry",
-            |said| &said.workload_entries,
-        ));
-        reports.extend(differ::doubles(settings, sources, "Sidecar", |said| {
-            &said.sidecars
-        }));
+        let registries = self;
+        let mut doubles = Doubles {
+            registries,
+            reports,
+        };
+        Configuration::each_kind(&mut doubles);
+        let mut reports = doubles.reports;
         reports.sort();
         reports
     }

@@ -9,12 +9,14 @@ use api::model::{
     Protocol, Reason, Registry, Resolution, Service, ServiceKey, Target, Workload, WorkloadKey,
     World,
 };
-use api::networking::{self, Kind};
+use api::networking::{
+    self, DestinationRule, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+};
 use api::yaml::{self, Limits};
 use serde_json::json;
 
 use super::{Effect, Registries, Settings};
-use crate::registry::{Contribution, SourceId, Standing};
+use crate::registry::{Contribution, SourceId, Spec, Standing};
 
 const LIMITS: Limits = Limits {
     bytes: 1 << 16,
@@ -68,25 +70,23 @@ pub(super) fn configured<T: Kind>(namespace: &str, name: &str, spec: &str) -> Co
 pub(super) struct Said(pub(super) Contribution);
 
 impl Said {
-    pub(super) fn entry(mut self, name: &str, spec: &str) -> Self {
-        let one = configured("demo", name, spec);
-        Arc::make_mut(&mut self.0.entries)
+    pub(super) fn object<T: Spec>(mut self, name: &str, spec: &str) -> Self {
+        let one = configured::<T>("demo", name, spec);
+        Arc::make_mut(T::of_mut(&mut self.0.configuration))
             .insert((one.namespace.clone(), one.name.clone()), Arc::new(one));
         self
     }
 
-    pub(super) fn place(mut self, name: &str, spec: &str) -> Self {
-        let one = configured("demo", name, spec);
-        Arc::make_mut(&mut self.0.workload_entries)
-            .insert((one.namespace.clone(), one.name.clone()), Arc::new(one));
-        self
+    pub(super) fn entry(self, name: &str, spec: &str) -> Self {
+        self.object::<ServiceEntry>(name, spec)
     }
 
-    pub(super) fn sidecar(mut self, name: &str, spec: &str) -> Self {
-        let one = configured("demo", name, spec);
-        Arc::make_mut(&mut self.0.sidecars)
-            .insert((one.namespace.clone(), one.name.clone()), Arc::new(one));
-        self
+    pub(super) fn place(self, name: &str, spec: &str) -> Self {
+        self.object::<WorkloadEntry>(name, spec)
+    }
+
+    pub(super) fn sidecar(self, name: &str, spec: &str) -> Self {
+        self.object::<Sidecar>(name, spec)
     }
 
     pub(super) fn service(mut self, service: Service) -> Self {
@@ -1021,7 +1021,7 @@ fn configuration_of_the_mesh_concerns_everyone() {
         put(&mut registries, &files, with.clone()),
         full(Reason::Config)
     );
-    assert_eq!(registries.world().sidecars, with.0.sidecars);
+    assert_eq!(registries.world().sidecars, with.0.configuration.sidecars);
     let mesh = |text: &str| Arc::new(mesh::parse(text).unwrap().config);
     assert!(registries.set_mesh(mesh("")).is_none());
     assert_eq!(
@@ -1039,13 +1039,72 @@ fn configuration_of_the_mesh_concerns_everyone() {
     assert!(registries.set_networks(networks).is_none());
 }
 
+/// The rules of each kind are in the world, of each name the one of the source that comes first.
+#[test]
+fn rules_of_two_sources_are_those_of_the_first() {
+    let mut registries = registries("");
+    let cluster = source(Registry::Kubernetes, "local");
+    let files = source(Registry::External, "local");
+    let of = |host: &str| {
+        Said::default()
+            .object::<VirtualService>(
+                "v",
+                &format!(
+                    "{{hosts: [{host}], http: [{{route: [{{destination: {{host: {host}}}}}]}}]}}"
+                ),
+            )
+            .object::<DestinationRule>("d", &format!("{{host: {host}}}"))
+    };
+    let hosts = |registries: &Registries| -> Vec<String> {
+        let world = registries.world();
+        let services = world.virtual_services.values();
+        let services = services.flat_map(|one| one.spec.hosts.clone());
+        let rules = world.destination_rules.values();
+        services
+            .chain(rules.map(|one| one.spec.host.clone()))
+            .collect()
+    };
+    let put_files = |registries: &mut Registries| put(registries, &files, of("files.example"));
+    assert_eq!(put_files(&mut registries), full(Reason::Config));
+    assert!(put_files(&mut registries).is_none());
+    assert_eq!(hosts(&registries), ["files.example"; 2]);
+    let effect = put(&mut registries, &cluster, of("cluster.example"));
+    assert_eq!(effect, full(Reason::Config));
+    assert_eq!(hosts(&registries), ["cluster.example"; 2]);
+    let lost: Vec<_> = registries
+        .reports()
+        .into_iter()
+        .map(|report| (report.kind, report.message))
+        .collect();
+    let words = "not used: Kubernetes/local has one of this name".to_owned();
+    assert_eq!(
+        lost,
+        [
+            ("DestinationRule", words.clone()),
+            ("VirtualService", words)
+        ]
+    );
+    let counts = BTreeMap::from([("DestinationRule", 1), ("VirtualService", 1)]);
+    assert_eq!(registries.sources()[0].objects, counts);
+    // The source that is not heard may say what it likes.
+    let effect = put(&mut registries, &files, of("other.example"));
+    assert!(effect.is_none());
+    assert_eq!(registries.remove(&cluster), full(Reason::Config));
+    assert_eq!(hosts(&registries), ["other.example"; 2]);
+    assert_eq!(
+        put(&mut registries, &files, Said::default()),
+        full(Reason::Config)
+    );
+    assert_eq!(hosts(&registries), [""; 0]);
+}
+
 #[test]
 fn an_annotation_of_an_entry_prefers_near_endpoints() {
     let mut registries = registries("");
     let files = source(Registry::External, "local");
     for near in [false, true, false] {
         let mut said = Said::default().entry("b", &format!("{B} exportTo: ['.', web]}}"));
-        for one in Arc::make_mut(&mut said.0.entries).values_mut() {
+        for one in Arc::make_mut(&mut said.0.configuration.entries).values_mut() {
             Arc::make_mut(one).prefers_close = near;
         }
         put(&mut registries, &files, said);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::model::{ClusterId, Registry};
 use cluster::registry::kubernetes::{self, Remotes, Settings, Told};
-use cluster::registry::{Contribution, SourceId, Standing};
+use cluster::registry::{Configuration, SourceId, Standing};
 use cluster::{Access, Cluster};
 use tokio::sync::watch;
 
@@ -106,10 +106,7 @@ fn tell(hub: &Hub, cluster: &ClusterId, told: &Told, with_rules: bool) {
     hub.facts.rule(&id, rules);
     let mut said = told.contribution.clone();
     if !with_rules {
-        let none = Contribution::default();
-        said.entries = none.entries;
-        said.workload_entries = none.workload_entries;
-        said.sidecars = none.sidecars;
+        said.configuration = Configuration::default();
     }
     hub.update(|registries| registries.put(&id, said));
     // It is said to be lost when it has been so for a while.

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::config::Object;
-use api::model::{Configured, DISTRIBUTION, Objects, is_near};
-use api::networking;
-use cluster::registry::{Contribution, SourceId, Written};
+use cluster::registry::{AnyConfigured, Contribution, ObjectKey, SourceId, Written};
 use serde_json::{Value, json};
 
 use crate::discovery::facts::{Counts, Facts, ROUTES};
@@ -29,9 +27,6 @@ struct Known {
     accepted: bool,
     messages: Vec<String>,
 }
-
-/// By namespace and name.
-type Key = (Arc<str>, Arc<str>);
 
 impl Rules {
     /// What is used.
@@ -85,13 +80,11 @@ impl Rules {
         taken: &Arc<Taken>,
         source: &Arc<str>,
     ) -> Result<(), String> {
-        let said = &mut self.said;
-        let read = match taken.object.kind.kind {
-            "ServiceEntry" => put(&mut said.entries, taken),
-            "WorkloadEntry" => put(&mut said.workload_entries, taken),
-            "Sidecar" => put(&mut said.sidecars, taken),
-            _ => Ok(()),
-        };
+        let read = AnyConfigured::of(&taken.object, taken.created).map(|one| {
+            if let Some(one) = one {
+                self.said.configuration.set(one);
+            }
+        });
         let message = read.as_ref().err().cloned();
         let known = Known {
             taken: Arc::clone(taken),
@@ -110,17 +103,13 @@ impl Rules {
         let Some(known) = self.known.remove(&place) else {
             return;
         };
-        let (said, key) = (&mut self.said, key(&known.taken.object));
-        match known.taken.object.kind.kind {
-            "ServiceEntry" => drop_from(&mut said.entries, &key),
-            "WorkloadEntry" => drop_from(&mut said.workload_entries, &key),
-            "Sidecar" => drop_from(&mut said.sidecars, &key),
-            _ => {}
-        }
+        let object = &known.taken.object;
+        let configuration = &mut self.said.configuration;
+        configuration.remove(object.kind.kind, &key(object));
     }
 }
 
-fn key(object: &Object) -> Key {
+fn key(object: &Object) -> ObjectKey {
     (
         object.namespace.as_str().into(),
         object.name.as_str().into(),
@@ -132,36 +121,6 @@ fn spec(object: &Object) -> Result<Value, String> {
     let read = Object::of_resource(object.kind, &object.full_name(), object.body.clone());
     read.map(|object| object.spec)
         .map_err(|cause| cause.to_string())
-}
-
-/// Takes an object that the sink has judged already: a refused one does not come here.
-fn put<T: networking::Kind + Clone + PartialEq>(
-    objects: &mut Arc<Objects<T>>,
-    taken: &Taken,
-) -> Result<(), String> {
-    let object = &taken.object;
-    let spec = networking::spec(object).map_err(|error| error.to_string())?;
-    let near = object.annotations.get(DISTRIBUTION).map(String::as_str);
-    let (namespace, name) = key(object);
-    let one = Configured {
-        namespace: Arc::clone(&namespace),
-        name: Arc::clone(&name),
-        created: taken.created,
-        prefers_close: is_near(near),
-        spec,
-    };
-    let key = (namespace, name);
-    let is_same = objects.get(&key).is_some_and(|known| **known == one);
-    if !is_same {
-        Arc::make_mut(objects).insert(key, Arc::new(one));
-    }
-    Ok(())
-}
-
-fn drop_from<T>(objects: &mut Arc<Objects<T>>, key: &Key) {
-    if objects.contains_key(key) {
-        Arc::make_mut(objects).remove(key);
-    }
 }
 
 impl Known {
@@ -205,6 +164,7 @@ fn metadata(object: &Object) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::model::DISTRIBUTION;
 
     fn taken(kind: &str, spec: &Value) -> Arc<Taken> {
         let written = json!({
@@ -235,7 +195,7 @@ mod tests {
             |rules: &mut Rules, taken: &Arc<Taken>| rules.set(&collection, &name, taken, &source);
         set(&mut rules, &entry("a.example")).unwrap();
         let said = rules.said();
-        let [one] = &said.entries.values().collect::<Vec<_>>()[..] else {
+        let [one] = &said.configuration.entries.values().collect::<Vec<_>>()[..] else {
             panic!("{said:?}")
         };
         assert_eq!(
@@ -244,7 +204,10 @@ mod tests {
         );
         assert!(one.prefers_close);
         set(&mut rules, &entry("a.example")).unwrap();
-        assert!(Arc::ptr_eq(&said.entries, &rules.said().entries));
+        assert!(Arc::ptr_eq(
+            &said.configuration.entries,
+            &rules.said().configuration.entries
+        ));
         let written = rules.written().next().unwrap();
         assert!(written.accepted && written.spec.value()["hosts"][0] == "a.example");
         // Bytes that are no such thing; what it said before stays.
@@ -255,12 +218,15 @@ mod tests {
             created: None,
         });
         assert!(set(&mut rules, &broken).is_err());
-        assert!(Arc::ptr_eq(&said.entries, &rules.said().entries));
+        assert!(Arc::ptr_eq(
+            &said.configuration.entries,
+            &rules.said().configuration.entries
+        ));
         let written = rules.written().next().unwrap();
         assert!(!written.accepted && !written.messages.is_empty());
         assert_eq!(&*written.api_version, "networking.istio.io/v1");
         rules.remove(&collection, &name);
-        assert!(rules.said().entries.is_empty() && rules.written().next().is_none());
+        assert!(rules.said().configuration.entries.is_empty() && rules.written().next().is_none());
         set(&mut rules, &taken("Gateway", &json!({"servers": []}))).unwrap();
         assert_eq!(
             (rules.written().count(), rules.said()),

@@ -255,7 +255,7 @@ fn named(name: &str, host: &str) -> Value {
 }
 
 fn hosts(told: &Told) -> Vec<&str> {
-    let all = told.contribution.entries.values();
+    let all = told.contribution.configuration.entries.values();
     all.flat_map(|one| &one.spec.hosts)
         .map(String::as_str)
         .collect()
@@ -322,6 +322,52 @@ async fn kinds_of_configuration_come_and_go() {
     source.synced().await;
 }
 
+/// Rules for traffic are read as any other configuration, and each kind from the moment it is installed.
+#[tokio::test]
+async fn rules_for_traffic_come_and_go() {
+    let fake = fake("10.0.0.1").await;
+    fake.knows(ISTIO, &["virtualservices"]);
+    let metadata = json!({"name": "r", "namespace": "demo"});
+    let route = |host: &str| {
+        let http = json!([{"route": [{"destination": {"host": host}}]}]);
+        json!({"metadata": metadata, "spec": {"hosts": [host], "http": http}})
+    };
+    fake.put_in("virtualservices", route("a.example"));
+    let mut source = Source::start(&fake, settings());
+    let hosts = |told: &Told| -> Vec<String> {
+        let configuration = &told.contribution.configuration;
+        let services = configuration.virtual_services.values();
+        let services = services.flat_map(|one| one.spec.hosts.clone());
+        let rules = configuration.destination_rules.values();
+        services
+            .chain(rules.map(|one| one.spec.host.clone()))
+            .collect()
+    };
+    let told = source.until(|told| hosts(told) == ["a.example"]).await;
+    // The kind is not read twice, and what is shown of it is its type.
+    assert_eq!(told.counts["VirtualService"], 1);
+    let written = told.written("here");
+    assert_eq!(written.len(), 1);
+    assert_eq!(written[0].spec.value(), route("a.example")["spec"]);
+    fake.knows(ISTIO, &["virtualservices", "destinationrules"]);
+    let rule = json!({"metadata": metadata, "spec": {"host": "b.example"}});
+    fake.put_in("destinationrules", rule);
+    let both = ["a.example", "b.example"];
+    source.until(|told| hosts(told) == both).await;
+    // The last good version stays while its new one is refused.
+    fake.put_in("virtualservices", route("not a host"));
+    let told = source.until(|told| told.problems.len() == 1).await;
+    assert_eq!(
+        (told.problems[0].kind, hosts(&told)),
+        ("VirtualService", both.map(str::to_owned).to_vec())
+    );
+    fake.delete_in("virtualservices", "demo/r");
+    let told = source.until(|told| hosts(told) == ["b.example"]).await;
+    assert!(told.problems.is_empty());
+    fake.delete_in("destinationrules", "demo/r");
+    source.until(|told| hosts(told).is_empty()).await;
+}
+
 #[tokio::test]
 async fn one_namespace_is_asked_for_where_only_that_counts() {
     let fake = fake("10.0.0.1").await;
@@ -351,16 +397,13 @@ async fn one_namespace_is_asked_for_where_only_that_counts() {
 #[tokio::test]
 async fn kinds_without_effect_are_kept_to_be_looked_at() {
     let fake = fake("10.0.0.1").await;
-    fake.knows(ISTIO, &["virtualservices"]);
+    fake.knows(ISTIO, &["gateways"]);
     fake.knows("/apis/security.istio.io/v1", &["peerauthentications"]);
     // Judged as it is everywhere, though nothing comes of it.
-    let route = json!({"hosts": ["a"]});
+    let gateway = json!({"servers": []});
     let metadata =
-        json!({"name": "v", "namespace": "demo", "creationTimestamp": "1970-01-01T00:00:07Z"});
-    fake.put_in(
-        "virtualservices",
-        json!({"metadata": metadata, "spec": route}),
-    );
+        json!({"name": "g", "namespace": "demo", "creationTimestamp": "1970-01-01T00:00:07Z"});
+    fake.put_in("gateways", json!({"metadata": metadata, "spec": gateway}));
     let policy = json!({"metadata": {"name": "p", "namespace": "demo"}, "spec": {"mtls": {"mode": "STRICT"}}});
     fake.put_in("peerauthentications", policy);
     let mut source = Source::start(&fake, settings());
@@ -374,22 +417,22 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
     assert_eq!(
         shown,
         [
-            ("networking.istio.io/v1", "VirtualService", "v", false),
+            ("networking.istio.io/v1", "Gateway", "g", false),
             ("security.istio.io/v1", "PeerAuthentication", "p", true),
         ]
     );
     assert_eq!(
         (&written[0].spec.value(), &written[0].metadata),
-        (&route, &metadata)
+        (&gateway, &metadata)
     );
-    assert_eq!(told.counts["VirtualService"], 1);
+    assert_eq!(told.counts["Gateway"], 1);
     let security: Vec<_> = told.others.security().collect();
     assert_eq!(
         security,
         [("PeerAuthentication", &crate::kind::Key::new("demo", "p"))]
     );
     // Nothing that is served depends on them.
-    fake.delete_in("virtualservices", "demo/v");
+    fake.delete_in("gateways", "demo/g");
     let last = source.until(|told| told.others.iter().count() == 1).await;
     assert_eq!(last.contribution, told.contribution);
 }

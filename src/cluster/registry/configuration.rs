@@ -1,0 +1,202 @@
+//! The kinds of configuration that discovery acts on, in one list: a further kind is one line of [`kinds`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use api::config::Object;
+use api::model::{Configured, DISTRIBUTION, Objects, World, is_near};
+use api::networking::{
+    self, DestinationRule, Kind, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+};
+
+/// Namespace and name.
+pub type ObjectKey = (Arc<str>, Arc<str>);
+
+/// A kind of configuration that discovery acts on.
+pub trait Spec: Kind + Clone + PartialEq + fmt::Debug + Send + Sync + 'static {
+    /// As it stands in the paths of an API server.
+    const PLURAL: &'static str;
+
+    /// The objects of this kind.
+    fn of(all: &Configuration) -> &Arc<Objects<Self>>;
+
+    /// As [`Self::of`], to change them.
+    fn of_mut(all: &mut Configuration) -> &mut Arc<Objects<Self>>;
+
+    /// The place in the world; `None` for a kind that services are made of.
+    fn in_world(world: &mut World) -> Option<&mut Arc<Objects<Self>>>;
+}
+
+/// An action for each kind, whose types differ.
+pub trait EachKind {
+    fn kind<T: Spec>(&mut self);
+}
+
+macro_rules! kinds {
+    ($($kind:ident $plural:literal $field:ident $(world.$world:ident)?;)*) => {
+        /// The objects of one source, or of all, by kind.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Configuration {
+            $(pub $field: Arc<Objects<$kind>>,)*
+        }
+
+        /// An object of one of these kinds.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum AnyConfigured {
+            $($kind(Arc<Configured<$kind>>),)*
+        }
+
+        $(impl Spec for $kind {
+            const PLURAL: &'static str = $plural;
+
+            fn of(all: &Configuration) -> &Arc<Objects<Self>> {
+                &all.$field
+            }
+
+            fn of_mut(all: &mut Configuration) -> &mut Arc<Objects<Self>> {
+                &mut all.$field
+            }
+
+            fn in_world(_world: &mut World) -> Option<&mut Arc<Objects<Self>>> {
+                None$(.or(Some(&mut _world.$world)))?
+            }
+        })*
+
+        impl Configuration {
+            /// The names of the kinds in the paths of an API server.
+            pub const PLURALS: &'static [&'static str] = &[$($plural,)*];
+
+            /// Calls `action` for each kind, in the order of the list.
+            pub fn each_kind(action: &mut impl EachKind) {
+                $(action.kind::<$kind>();)*
+            }
+
+            /// The number of objects of each kind.
+            pub fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
+                [$(($kind::NAME, self.$field.len()),)*].into_iter()
+            }
+
+            /// Whether both are the same pointers.
+            #[must_use]
+            pub fn is_same(&self, other: &Self) -> bool {
+                $(Arc::ptr_eq(&self.$field, &other.$field))&&*
+            }
+
+            /// Puts an object in place of the one of its kind and name. An equal one stays the same pointer.
+            pub fn set(&mut self, one: AnyConfigured) {
+                match one {
+                    $(AnyConfigured::$kind(one) => set(&mut self.$field, one),)*
+                }
+            }
+
+            /// Removes an object, if it is there.
+            pub fn remove(&mut self, kind: &str, key: &ObjectKey) {
+                match kind {
+                    $($kind::NAME => remove(&mut self.$field, key),)*
+                    _ => {}
+                }
+            }
+        }
+
+        impl AnyConfigured {
+            /// A valid object as a type; `None`: discovery does not act on its kind.
+            ///
+            /// # Errors
+            ///
+            /// Its body is not of the kind's message.
+            pub fn of(object: &Object, created: Option<i64>) -> Result<Option<Self>, String> {
+                match object.kind.kind {
+                    $($kind::NAME => configured(object, created).map(Self::$kind).map(Some),)*
+                    _ => Ok(None),
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    ServiceEntry "serviceentries" entries;
+    WorkloadEntry "workloadentries" workload_entries;
+    Sidecar "sidecars" sidecars world.sidecars;
+    VirtualService "virtualservices" virtual_services world.virtual_services;
+    DestinationRule "destinationrules" destination_rules world.destination_rules;
+}
+
+pub(super) fn set<T: Spec>(objects: &mut Arc<Objects<T>>, one: Arc<Configured<T>>) {
+    let key = (Arc::clone(&one.namespace), Arc::clone(&one.name));
+    if objects.get(&key) != Some(&one) {
+        Arc::make_mut(objects).insert(key, one);
+    }
+}
+
+pub(super) fn remove<T: Spec>(objects: &mut Arc<Objects<T>>, key: &ObjectKey) {
+    if objects.contains_key(key) {
+        Arc::make_mut(objects).remove(key);
+    }
+}
+
+fn configured<T: Spec>(
+    object: &Object,
+    created: Option<i64>,
+) -> Result<Arc<Configured<T>>, String> {
+    let spec = networking::spec(object).map_err(|error| error.to_string())?;
+    let near = object.annotations.get(DISTRIBUTION).map(|text| text.trim());
+    Ok(Arc::new(Configured {
+        name: object.name.as_str().into(),
+        namespace: object.namespace.as_str().into(),
+        created,
+        prefers_close: is_near(near),
+        spec,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of kinds has the same plurals.
+    #[test]
+    fn plurals_are_those_of_the_table_of_kinds() {
+        struct Check;
+        impl EachKind for Check {
+            fn kind<T: Spec>(&mut self) {
+                let kind = api::config::named("networking.istio.io", T::NAME).unwrap();
+                assert_eq!(kind.plural, T::PLURAL);
+                assert!(Configuration::PLURALS.contains(&T::PLURAL));
+            }
+        }
+        Configuration::each_kind(&mut Check);
+    }
+
+    #[test]
+    fn objects_of_any_kind_come_and_go() {
+        let written = |kind: &str, spec: &str| {
+            let spec: serde_json::Value = serde_json::from_str(spec).unwrap();
+            let written = serde_json::json!({
+                "apiVersion": "networking.istio.io/v1", "kind": kind,
+                "metadata": {"name": "a", "namespace": "n", "annotations": {DISTRIBUTION: "PreferClose"}},
+                "spec": spec,
+            });
+            api::config::read(&written).0.unwrap()
+        };
+        let rule = written("DestinationRule", r#"{"host": "a.example"}"#);
+        let gateway = written("Gateway", r#"{"servers": []}"#);
+        assert_eq!(AnyConfigured::of(&gateway, None), Ok(None));
+        let one = AnyConfigured::of(&rule, Some(7)).unwrap().unwrap();
+        let mut all = Configuration::default();
+        all.set(one.clone());
+        let before = all.clone();
+        all.set(one);
+        assert!(all.is_same(&before));
+        let kept = all.destination_rules.values().next().unwrap();
+        assert_eq!((kept.created, kept.prefers_close), (Some(7), true));
+        assert_eq!(kept.spec.host, "a.example");
+        let counts: Vec<_> = all.counts().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counts, [("DestinationRule", 1)]);
+        let key = ("n".into(), "a".into());
+        all.remove("VirtualService", &key);
+        assert!(all.is_same(&before));
+        all.remove("DestinationRule", &key);
+        assert_eq!(all, Configuration::default());
+    }
+}
